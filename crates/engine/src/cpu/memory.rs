@@ -1,0 +1,229 @@
+//! Memory that kernels work on: an aligned buffer, and views that let tiles write disjoint parts of it.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use half::bf16;
+
+/// Bytes that every buffer starts at a multiple of: a cache line, and the widest vector.
+pub const ALIGNMENT: usize = 64;
+
+/// A fixed-size buffer of f32, zeroed, aligned to [`ALIGNMENT`].
+pub struct Floats {
+    start: NonNull<f32>,
+    len: usize,
+}
+
+// SAFETY: the buffer is owned, and f32 may be sent and shared.
+unsafe impl Send for Floats {}
+// SAFETY: as above; shared references only read.
+unsafe impl Sync for Floats {}
+
+impl Floats {
+    /// A buffer of `len` zeros. Pages that are never touched cost no memory.
+    pub fn zeroed(len: usize) -> Self {
+        if len == 0 {
+            return Floats { start: NonNull::dangling(), len };
+        }
+        let layout = Self::layout(len);
+        // SAFETY: the layout has a size above zero.
+        let start = unsafe { alloc_zeroed(layout) }.cast::<f32>();
+        match NonNull::new(start) {
+            Some(start) => Floats { start, len },
+            None => handle_alloc_error(layout),
+        }
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::array::<f32>(len)
+            .and_then(|layout| layout.align_to(ALIGNMENT))
+            .expect("a buffer's size was checked when its plan was made")
+    }
+
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the buffer holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The values.
+    pub fn as_slice(&self) -> &[f32] {
+        // SAFETY: `len` initialised values start there (dangling only for zero of them).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    /// The values, to write.
+    pub fn as_mut_slice(&mut self) -> &mut [f32] {
+        // SAFETY: as in `as_slice`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Floats {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: allocated in `zeroed` with this layout.
+            unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) }
+        }
+    }
+}
+
+impl std::fmt::Debug for Floats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Floats({})", self.len)
+    }
+}
+
+/// A buffer whose disjoint parts are written by different tiles.
+#[derive(Clone, Copy)]
+pub struct Shared<'a, T> {
+    start: *mut T,
+    len: usize,
+    owner: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: access goes through `range`, whose caller vouches that tiles use disjoint ranges.
+unsafe impl<T: Send> Send for Shared<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T> Shared<'a, T> {
+    /// Shares a slice among tiles.
+    pub fn new(slice: &'a mut [T]) -> Self {
+        Shared { start: slice.as_mut_ptr(), len: slice.len(), owner: PhantomData }
+    }
+
+    /// # Safety
+    /// `start` must be valid for `len` values for as long as `'a`, and not be reached otherwise meanwhile.
+    pub unsafe fn from_raw(start: *mut T, len: usize) -> Self {
+        Shared { start, len, owner: PhantomData }
+    }
+
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first value's place.
+    pub fn as_ptr(&self) -> *mut T {
+        self.start
+    }
+
+    /// One part, to write.
+    ///
+    /// # Safety
+    /// No other reference into this range may be alive.
+    ///
+    /// # Panics
+    /// Panics if the range does not lie inside.
+    #[inline]
+    #[allow(clippy::mut_from_ref)] // the whole point: disjointness is the caller's promise
+    pub unsafe fn range(&self, range: Range<usize>) -> &'a mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        // SAFETY: inside the buffer by the check above; unaliased by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}
+
+/// Values in either storage format, to read.
+#[derive(Clone, Copy, Debug)]
+pub enum FloatSlice<'a> {
+    /// 32-bit.
+    F32(&'a [f32]),
+    /// 16-bit, widened to f32 where it is used.
+    Bf16(&'a [bf16]),
+}
+
+impl<'a> FloatSlice<'a> {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        match self {
+            FloatSlice::F32(values) => values.len(),
+            FloatSlice::Bf16(values) => values.len(),
+        }
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The values of `range` as f32: themselves, or widened into `buffer` (at least as long as the range).
+    #[inline]
+    pub fn read<'b>(&self, range: Range<usize>, buffer: &'b mut [f32]) -> &'b [f32]
+    where
+        'a: 'b,
+    {
+        match self {
+            FloatSlice::F32(values) => &values[range],
+            FloatSlice::Bf16(values) => {
+                let buffer = &mut buffer[..range.len()];
+                super::convert::widen(&values[range], buffer);
+                buffer
+            }
+        }
+    }
+
+    /// Copies the values of `range` as f32 into `to`, which is as long.
+    #[inline]
+    pub fn copy_to(&self, range: Range<usize>, to: &mut [f32]) {
+        match self {
+            FloatSlice::F32(values) => to.copy_from_slice(&values[range]),
+            FloatSlice::Bf16(values) => super::convert::widen(&values[range], to),
+        }
+    }
+}
+
+/// Values in either storage format, whose disjoint parts are written by different tiles.
+#[derive(Clone, Copy)]
+pub enum FloatShared<'a> {
+    /// 32-bit.
+    F32(Shared<'a, f32>),
+    /// 16-bit, rounded to nearest even when written.
+    Bf16(Shared<'a, bf16>),
+}
+
+impl FloatShared<'_> {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        match self {
+            FloatShared::F32(values) => values.len(),
+            FloatShared::Bf16(values) => values.len(),
+        }
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes `from` at `start`, rounding if need be.
+    ///
+    /// # Safety
+    /// No other reference into that part may be alive, but for `from` itself if it is that very part.
+    #[inline]
+    pub unsafe fn write(&self, start: usize, from: &[f32]) {
+        match self {
+            FloatShared::F32(values) => {
+                assert!(start + from.len() <= values.len());
+                // SAFETY: inside by the check; `copy` allows `from` to be the place itself.
+                unsafe { std::ptr::copy(from.as_ptr(), values.as_ptr().add(start), from.len()) }
+            }
+            FloatShared::Bf16(values) => {
+                // SAFETY: the caller's promise.
+                super::convert::narrow(from, unsafe { values.range(start..start + from.len()) });
+            }
+        }
+    }
+}

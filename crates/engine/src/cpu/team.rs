@@ -1,0 +1,215 @@
+//! The threads that run a plan: they are started once, and a kernel hands them numbered tiles.
+//!
+//! This is not rayon because running a plan may allocate nothing (rayon's injector does) and because a
+//! training step hands over some hundred kernels of tens of microseconds each: the hand-over here is an atomic
+//! counter that workers watch for a moment before they sleep.
+//!
+//! Which thread runs which tile is left open; so that results do not depend on it, a tile's result may depend
+//! on its number alone, and the number of tiles on shapes alone.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+use super::memory::Floats;
+
+/// What a kernel hands over: called once a tile, with the thread's scratch memory.
+type Work<'a> = dyn Fn(usize, &mut [f32]) + Sync + 'a;
+
+/// How often a waiting thread looks before it sleeps: about 20 microseconds.
+const LOOKS_BEFORE_SLEEP: u32 = 4_000;
+
+struct Job {
+    /// A `*const &Work`, valid while the job's `run` call has not returned.
+    work: AtomicPtr<()>,
+    tiles: AtomicUsize,
+    /// Next tile in the low half, the job's number in the high half: a worker that comes late to a finished
+    /// job cannot take a tile of the next one.
+    next: AtomicU64,
+    /// Workers that have seen the current job and left it again.
+    finished: AtomicUsize,
+    number: AtomicU32,
+    stop: AtomicBool,
+    panicked: AtomicBool,
+    sleepers: Mutex<()>,
+    wake: Condvar,
+}
+
+/// A team of threads, the calling one among them.
+pub struct Team {
+    job: Arc<Job>,
+    workers: Vec<JoinHandle<()>>,
+    scratch: Floats,
+}
+
+impl Team {
+    /// A team of `threads` threads (at least one: the caller), each with `scratch_floats` of scratch memory.
+    pub fn new(threads: usize, scratch_floats: usize) -> std::io::Result<Self> {
+        let job = Arc::new(Job {
+            work: AtomicPtr::new(std::ptr::null_mut()),
+            tiles: AtomicUsize::new(0),
+            next: AtomicU64::new(0),
+            finished: AtomicUsize::new(0),
+            number: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            sleepers: Mutex::new(()),
+            wake: Condvar::new(),
+        });
+        let mut team = Team { job, workers: Vec::new(), scratch: Floats::zeroed(scratch_floats) };
+        for index in 1..threads.max(1) {
+            let job = Arc::clone(&team.job);
+            let worker = std::thread::Builder::new()
+                .name(format!("vitreous-{index}"))
+                .spawn(move || worker_loop(&job, Floats::zeroed(scratch_floats)))?;
+            team.workers.push(worker);
+        }
+        // Threads take their memory before the first job, so that running allocates nothing.
+        team.run(0, &|_, _| {});
+        Ok(team)
+    }
+
+    /// Number of threads, the caller included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `work` once for each tile in `0..tiles`, on all threads, and returns when all are done.
+    ///
+    /// # Panics
+    /// Panics if `work` panicked for some tile.
+    pub fn run(&mut self, tiles: usize, work: &Work) {
+        if tiles == 1 || self.workers.is_empty() {
+            for tile in 0..tiles {
+                work(tile, self.scratch.as_mut_slice());
+            }
+            return;
+        }
+        let job = &*self.job;
+        let number = job.number.load(Ordering::Relaxed).wrapping_add(1);
+        let fat: &Work = work;
+        // The reference is fat, so workers get a pointer to it; it outlives the wait at the end of this call.
+        job.work.store((&raw const fat).cast_mut().cast(), Ordering::Relaxed);
+        job.tiles.store(tiles, Ordering::Relaxed);
+        job.finished.store(0, Ordering::Relaxed);
+        job.next.store(u64::from(number) << 32, Ordering::Relaxed);
+        job.number.store(number, Ordering::Release);
+        {
+            // Taking the lock orders this wake-up after any worker's last look.
+            let _guard = job.sleepers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            job.wake.notify_all();
+        }
+        let scratch = self.scratch.as_mut_slice();
+        let mine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            take_tiles(job, number, tiles, work, scratch);
+        }));
+        let mut looks = 0;
+        while job.finished.load(Ordering::Acquire) != self.workers.len() {
+            looks += 1;
+            if looks < LOOKS_BEFORE_SLEEP { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        if let Err(panic) = mine {
+            std::panic::resume_unwind(panic);
+        }
+        assert!(!job.panicked.swap(false, Ordering::Relaxed), "a kernel panicked on another thread");
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.job.stop.store(true, Ordering::Relaxed);
+        self.job.number.fetch_add(1, Ordering::Release);
+        {
+            let _guard = self.job.sleepers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            self.job.wake.notify_all();
+        }
+        for worker in self.workers.drain(..) {
+            // A worker's panic was already reported by `run`.
+            let _ = worker.join();
+        }
+    }
+}
+
+fn take_tiles(job: &Job, number: u32, tiles: usize, work: &Work, scratch: &mut [f32]) {
+    let limit = (u64::from(number) << 32) + tiles as u64;
+    loop {
+        let ticket = job.next.fetch_add(1, Ordering::Relaxed);
+        if ticket >= limit {
+            return;
+        }
+        work((ticket & 0xffff_ffff) as usize, scratch);
+    }
+}
+
+fn worker_loop(job: &Job, mut scratch: Floats) {
+    let mut seen = 0;
+    loop {
+        seen = wait_for_job(job, seen);
+        if job.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let tiles = job.tiles.load(Ordering::Relaxed);
+        // SAFETY: `run` stored a pointer to a live `&Work` before it published the job's number, and does not
+        // return before this worker has counted itself as finished.
+        let work: &Work = unsafe { *job.work.load(Ordering::Relaxed).cast::<&Work>() };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            take_tiles(job, seen, tiles, work, scratch.as_mut_slice());
+        }));
+        if result.is_err() {
+            job.panicked.store(true, Ordering::Relaxed);
+        }
+        job.finished.fetch_add(1, Ordering::Release);
+    }
+}
+
+fn wait_for_job(job: &Job, seen: u32) -> u32 {
+    for _ in 0..LOOKS_BEFORE_SLEEP {
+        let number = job.number.load(Ordering::Acquire);
+        if number != seen {
+            return number;
+        }
+        std::hint::spin_loop();
+    }
+    let mut guard = job.sleepers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    loop {
+        let number = job.number.load(Ordering::Acquire);
+        if number != seen {
+            return number;
+        }
+        guard = job.wake.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tile_runs_once() {
+        for threads in [1, 2, 4, 7] {
+            let mut team = Team::new(threads, 16).unwrap();
+            for tiles in [0, 1, 2, 3, 100, 1000] {
+                let counts: Vec<AtomicUsize> = (0..tiles).map(|_| AtomicUsize::new(0)).collect();
+                team.run(tiles, &|tile, scratch| {
+                    assert_eq!(scratch.len(), 16);
+                    counts[tile].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_team_goes_on() {
+        let mut team = Team::new(3, 0).unwrap();
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            team.run(64, &|tile, _| assert!(tile != 40, "tile 40"));
+        }));
+        assert!(result.is_err());
+        let count = AtomicUsize::new(0);
+        team.run(64, &|_, _| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 64);
+    }
+}

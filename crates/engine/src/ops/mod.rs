@@ -1,0 +1,3 @@
+//! The ops, one file each.
+
+pub mod activation;
