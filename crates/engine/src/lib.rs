@@ -1,5 +1,23 @@
 //! Vitreous' engine: one graph, its gradient, its plan, and the executors that run it.
 
 pub mod cpu;
+mod error;
+mod gradient;
+mod graph;
 pub mod ops;
+pub mod plan;
+mod precision;
 pub mod random;
+pub mod reference;
+mod types;
+
+pub use error::{Error, Result};
+pub use gradient::{Backward, GradientOptions};
+pub use graph::{Graph, Mode, Node, PARAMETER_ALIGNMENT, Parameter, Value};
+pub use ops::{
+    Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, Op, Optimizer, Padding, Step,
+    StepOptions, StepValues,
+};
+pub use plan::Plan;
+pub use precision::Precision;
+pub use types::{DType, Shape, Type};

@@ -1,4 +1,15 @@
-//! Activations.
+//! Activations: GELU (exact and tanh), ReLU, SiLU.
+//!
+//! | | |
+//! |---|---|
+//! | shapes | y is of x's shape |
+//! | FLOPs | by convention 8 for the GELUs, 1 for ReLU, 4 for SiLU, an element |
+//! | gradients | `dx = dy · f'(x)`; ReLU's derivative at 0 is 0 |
+
+use crate::error::Result;
+use crate::gradient::Backward;
+use crate::graph::{Graph, Value};
+use crate::ops::{Op, Pointwise, Step};
 
 /// An elementwise activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,4 +22,71 @@ pub enum Activation {
     Relu,
     /// `x / (1 + e^-x)`.
     Silu,
+}
+
+impl Activation {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Activation::Gelu => "gelu",
+            Activation::GeluTanh => "gelu_tanh",
+            Activation::Relu => "relu",
+            Activation::Silu => "silu",
+        }
+    }
+
+    pub(crate) fn gradient_name(self) -> &'static str {
+        match self {
+            Activation::Gelu => "gelu_gradient",
+            Activation::GeluTanh => "gelu_tanh_gradient",
+            Activation::Relu => "relu_gradient",
+            Activation::Silu => "silu_gradient",
+        }
+    }
+
+    pub(crate) fn flops(self) -> u64 {
+        match self {
+            Activation::Gelu | Activation::GeluTanh => 8,
+            Activation::Relu => 1,
+            Activation::Silu => 4,
+        }
+    }
+}
+
+pub(super) fn gradient(backward: &mut Backward, activation: Activation) -> Result<()> {
+    if !backward.wants(0) {
+        return Ok(());
+    }
+    let x = backward.input(0)?;
+    backward.map_gradient(|graph, dy| {
+        let dtype = graph.type_of(dy).dtype;
+        let step = Step::ActivationGradient { activation, input: 1 };
+        graph.add_op(Op::Pointwise(Pointwise { dtype }), &[dy, x], vec![step])
+    })
+}
+
+impl Graph {
+    /// An activation.
+    pub fn activation(&mut self, x: Value, activation: Activation) -> Result<Value> {
+        self.unary(Step::Activation(activation), x)
+    }
+
+    /// GELU with the exact normal distribution (erf).
+    pub fn gelu(&mut self, x: Value) -> Result<Value> {
+        self.activation(x, Activation::Gelu)
+    }
+
+    /// GELU by the tanh approximation.
+    pub fn gelu_tanh(&mut self, x: Value) -> Result<Value> {
+        self.activation(x, Activation::GeluTanh)
+    }
+
+    /// `max(x, 0)`.
+    pub fn relu(&mut self, x: Value) -> Result<Value> {
+        self.activation(x, Activation::Relu)
+    }
+
+    /// `x / (1 + e^-x)`.
+    pub fn silu(&mut self, x: Value) -> Result<Value> {
+        self.activation(x, Activation::Silu)
+    }
 }

@@ -1,3 +1,164 @@
-//! The ops, one file each.
+//! The ops, one file each: formula, shape rule, FLOP count, gradient rule, and the builder method on [`Graph`].
+//!
+//! Elementwise ops are [`Step`]s of a [`Pointwise`] node. That is what makes fusion simple: the planner hangs a
+//! node's steps behind the matrix product (or before the norm) that they belong to, and every executor
+//! runs a list of steps on a row that is still in cache.
+
+use crate::error::Result;
+use crate::gradient::Backward;
+use crate::graph::Graph;
+use crate::types::Type;
 
 pub mod activation;
+mod add;
+pub mod attention;
+mod broadcast;
+mod cast;
+mod concat;
+mod cross_entropy;
+mod dropout;
+mod embedding;
+mod layer_norm;
+mod leaf;
+mod linear;
+mod matmul;
+mod multiply;
+pub mod optimizer;
+mod patchify;
+mod pointwise;
+mod pool;
+mod reshape;
+mod rms_norm;
+mod scale;
+mod slice;
+mod softmax;
+mod stochastic_depth;
+mod transpose;
+
+pub use activation::Activation;
+pub use attention::{Attention, AttentionGradient, AttentionInputs, AttentionOptions, AttentionWeights, Padding};
+pub use broadcast::{Broadcast, SumLeading};
+pub use concat::Concat;
+pub use cross_entropy::{CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
+pub use dropout::Drop;
+pub use embedding::{Embedding, EmbeddingGradient};
+pub use layer_norm::{LayerNorm, LayerNormGradient};
+pub use leaf::{Constant, Input, Parameter};
+pub use linear::{Linear, LinearInputGradient, LinearWeightGradient};
+pub use matmul::MatMul;
+pub use optimizer::{AdamW, Ema, GradientNorm, Group, Optimizer, Sgd, StepOptions, StepValues};
+pub use patchify::{Patchify, Unpatchify};
+pub use pointwise::{Pointwise, Step};
+pub use pool::{MaxTokens, MaxTokensGradient, MeanTokens, MeanTokensGradient};
+pub use reshape::Reshape;
+pub use rms_norm::{RmsNorm, RmsNormGradient};
+pub use slice::{Pad, Slice};
+pub use softmax::{Softmax, SoftmaxGradient};
+pub use transpose::Transpose;
+
+/// A rule that was broken, in words; the graph adds op, path and shapes.
+pub(crate) type Broken = String;
+
+/// What an op knows of itself.
+pub(crate) trait Rules {
+    /// Its name in paths, plans and errors.
+    fn name(&self) -> &'static str;
+    /// The results' types, or the rule that the inputs break.
+    fn infer(&self, inputs: &[Type]) -> Result<Vec<Type>, Broken>;
+    /// Floating-point operations, a multiply and an add counted as two. 0 for what only moves data.
+    fn flops(&self, _inputs: &[&Type], _outputs: &[Type]) -> u64 {
+        0
+    }
+    /// Adds the nodes that compute the inputs' gradients.
+    fn gradient(&self, backward: &mut Backward) -> Result<()> {
+        backward.refuse("this op has no gradient rule")
+    }
+}
+
+macro_rules! define_ops {
+    ($($name:ident),* $(,)?) => {
+        /// An op with its settings.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Op {
+            $(#[doc = concat!("See [`", stringify!($name), "`].")] $name($name),)*
+        }
+
+        impl Op {
+            fn rules(&self) -> &dyn Rules {
+                match self {
+                    $(Op::$name(op) => op,)*
+                }
+            }
+        }
+
+        $(impl From<$name> for Op {
+            fn from(op: $name) -> Op {
+                Op::$name(op)
+            }
+        })*
+    };
+}
+
+define_ops! {
+    Input, Parameter, Constant, Linear, LinearInputGradient, LinearWeightGradient, MatMul, Pointwise, Broadcast,
+    SumLeading, Reshape, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, Embedding, EmbeddingGradient,
+    LayerNorm, LayerNormGradient, RmsNorm, RmsNormGradient, Attention, AttentionWeights, AttentionGradient,
+    MeanTokens, MeanTokensGradient, MaxTokens, MaxTokensGradient, Softmax, SoftmaxGradient, CrossEntropy,
+    CrossEntropyGradient, GradientNorm, AdamW, Sgd, Ema,
+}
+
+impl Op {
+    /// Its name; empty for `Pointwise`, which is named after its steps.
+    pub fn name(&self) -> &'static str {
+        self.rules().name()
+    }
+
+    pub(crate) fn path_name(&self, steps: &[Step]) -> &'static str {
+        match (self, steps) {
+            (Op::Pointwise(_), [step, ..]) => step.name(),
+            (Op::Pointwise(_), []) => "cast",
+            _ => self.name(),
+        }
+    }
+
+    pub(crate) fn infer(&self, inputs: &[Type], steps: &[Step]) -> Result<Vec<Type>, Broken> {
+        let outputs = self.rules().infer(inputs)?;
+        for step in steps {
+            step.check(inputs)?;
+        }
+        Ok(outputs)
+    }
+
+    pub(crate) fn flops(&self, inputs: &[&Type], outputs: &[Type]) -> u64 {
+        self.rules().flops(inputs, outputs)
+    }
+
+    pub(crate) fn gradient(&self, backward: &mut Backward) -> Result<()> {
+        self.rules().gradient(backward)
+    }
+
+    /// Whether it computes nothing: inputs, parameters, constants.
+    pub fn is_leaf(&self) -> bool {
+        matches!(self, Op::Input(_) | Op::Parameter(_) | Op::Constant(_))
+    }
+
+    /// Whether it is run for what it changes, not for its results.
+    pub fn has_effect(&self) -> bool {
+        matches!(self, Op::AdamW(_) | Op::Sgd(_) | Op::Ema(_))
+    }
+}
+
+pub(crate) fn expect_inputs<const N: usize>(inputs: &[Type]) -> Result<&[Type; N], Broken> {
+    inputs.try_into().map_err(|_| format!("takes {N} inputs, got {}", inputs.len()))
+}
+
+pub(crate) fn expect_float(input: &Type) -> Result<(), Broken> {
+    if input.dtype.is_float() { Ok(()) } else { Err("inputs must be floats".to_string()) }
+}
+
+impl Graph {
+    /// Adds a plain op (no steps) and gives its first result.
+    pub(crate) fn push(&mut self, op: impl Into<Op>, inputs: &[crate::graph::Value]) -> Result<crate::graph::Value> {
+        self.add_op(op.into(), inputs, Vec::new())
+    }
+}

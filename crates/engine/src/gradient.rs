@@ -1,0 +1,260 @@
+//! Reverse mode, from graph to graph: each op's rule adds the nodes that compute its inputs' gradients.
+//!
+//! With recomputation, what a rule asks for from inside a block is not the value of the forward pass but a copy of the nodes
+//! that compute it, added in front of the block's backward pass. So only what enters a block stays in
+//! memory. Random masks are functions of their place, so a copy gives the same bits.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Value};
+use crate::ops::{Op, Pointwise, Step};
+use crate::types::{DType, Type};
+
+/// How gradients are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GradientOptions {
+    /// Compute the insides of blocks again instead of keeping them.
+    pub recompute: bool,
+}
+
+/// The backward pass, as the gradient rule of the current node sees it.
+pub struct Backward<'g> {
+    graph: &'g mut Graph,
+    node: usize,
+    /// Whether a node's results depend on something whose gradient is wanted.
+    needed: Vec<bool>,
+    gradients: HashMap<Value, Value>,
+    /// Copies of nodes inside recomputed blocks.
+    copies: HashMap<usize, usize>,
+    recompute: bool,
+}
+
+impl Graph {
+    /// The gradients of `loss`, a single number, with respect to each of `wanted`.
+    pub fn gradients(&mut self, loss: Value, wanted: &[Value], options: GradientOptions) -> Result<Vec<Value>> {
+        if self.type_of(loss).shape.elements() != 1 {
+            let node = &self.nodes[loss.node()];
+            let reason = format!("the loss must be a single number, it is {}", self.type_of(loss));
+            return Err(Error::NoGradient { op: node.op.name(), path: node.path.clone(), reason });
+        }
+        let shape = self.shape_of(loss).clone();
+        let one = self.detached("gradient", |graph| graph.constant("one", shape, vec![1.0]))?;
+        self.gradients_from(loss, one, wanted, options)
+    }
+
+    /// The gradients of `Σ value · seed` with respect to each of `wanted`.
+    pub fn gradients_from(
+        &mut self,
+        value: Value,
+        seed: Value,
+        wanted: &[Value],
+        options: GradientOptions,
+    ) -> Result<Vec<Value>> {
+        let needed = self.dependents(wanted);
+        let last = value.node();
+        let mut pass = Backward {
+            graph: self,
+            node: last,
+            needed,
+            gradients: HashMap::from([(value, seed)]),
+            copies: HashMap::new(),
+            recompute: options.recompute,
+        };
+        for node in (0..=last).rev() {
+            let outputs = pass.graph.nodes[node].outputs.len();
+            let reached = (0..outputs).any(|output| pass.gradients.contains_key(&Value::new(node, output)));
+            if !reached || !pass.needed[node] || pass.graph.nodes[node].op.is_leaf() {
+                continue;
+            }
+            pass.differentiate(node)?;
+        }
+        let gradients = pass.gradients;
+        wanted.iter().map(|value| gradients.get(value).copied().ok_or_else(|| self.unreached(*value))).collect()
+    }
+
+    /// As [`Graph::gradients`], for parameters: each gradient becomes a value of its own that can stay in the flat buffer.
+    pub fn parameter_gradients(
+        &mut self,
+        loss: Value,
+        wanted: &[Value],
+        options: GradientOptions,
+    ) -> Result<Vec<Value>> {
+        let mut gradients = self.gradients(loss, wanted, options)?;
+        let mut claimed = std::collections::HashSet::new();
+        for (value, gradient) in wanted.iter().zip(&mut gradients) {
+            let Op::Parameter(parameter) = &self.nodes[value.node()].op else {
+                let node = &self.nodes[value.node()];
+                let reason = "it is not a parameter".to_string();
+                return Err(Error::NoGradient { op: node.op.name(), path: node.path.clone(), reason });
+            };
+            let index = parameter.index;
+            let own =
+                !self.nodes[self.root_of(*gradient).node()].op.is_leaf() && self.type_of(*gradient).dtype == DType::F32;
+            if !own || !claimed.insert(self.root_of(*gradient)) {
+                let copy = Op::Pointwise(Pointwise { dtype: DType::F32 });
+                *gradient = self.detached("gradient", |graph| graph.add_op(copy, &[*gradient], Vec::new()))?;
+                claimed.insert(*gradient);
+            }
+            self.parameter_gradients[index] = Some(*gradient);
+        }
+        Ok(gradients)
+    }
+
+    /// The value whose memory a reshape shows.
+    pub(crate) fn root_of(&self, mut value: Value) -> Value {
+        while let Op::Reshape(_) = self.nodes[value.node()].op {
+            value = self.nodes[value.node()].inputs[0];
+        }
+        value
+    }
+
+    fn dependents(&self, wanted: &[Value]) -> Vec<bool> {
+        let mut needed = vec![false; self.nodes.len()];
+        for value in wanted {
+            needed[value.node()] = true;
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            if node.inputs.iter().any(|input| needed[input.node()]) {
+                needed[index] = true;
+            }
+        }
+        needed
+    }
+
+    fn unreached(&self, value: Value) -> Error {
+        let node = &self.nodes[value.node()];
+        let reason = "the loss does not depend on it; leave it untrained or use it".to_string();
+        Error::NoGradient { op: node.op.name(), path: node.path.clone(), reason }
+    }
+}
+
+impl Backward<'_> {
+    fn differentiate(&mut self, node: usize) -> Result<()> {
+        self.node = node;
+        let op = self.graph.nodes[node].op.clone();
+        let scope = format!("gradient.{}", self.graph.nodes[node].path);
+        let outer = self.graph.enter(scope);
+        let result = op.gradient(self);
+        self.graph.leave(outer);
+        result
+    }
+
+    /// The graph that gradients are added to.
+    pub(crate) fn graph(&mut self) -> &mut Graph {
+        self.graph
+    }
+
+    /// The node's steps.
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.graph.nodes[self.node].steps
+    }
+
+    /// Number of inputs.
+    pub(crate) fn input_count(&self) -> usize {
+        self.graph.nodes[self.node].inputs.len()
+    }
+
+    /// Type of an input.
+    pub(crate) fn input_type(&self, index: usize) -> &Type {
+        self.graph.type_of(self.graph.nodes[self.node].inputs[index])
+    }
+
+    /// An input, for use in the backward pass.
+    pub(crate) fn input(&mut self, index: usize) -> Result<Value> {
+        self.available(self.graph.nodes[self.node].inputs[index])
+    }
+
+    /// A result, for use in the backward pass.
+    pub(crate) fn output(&mut self, index: usize) -> Result<Value> {
+        self.available(Value::new(self.node, index))
+    }
+
+    /// The gradient of a result, if it has one.
+    pub(crate) fn output_gradient(&self, index: usize) -> Option<Value> {
+        self.gradients.get(&Value::new(self.node, index)).copied()
+    }
+
+    /// Whether the gradient of an input is needed.
+    pub(crate) fn wants(&self, index: usize) -> bool {
+        self.needed[self.graph.nodes[self.node].inputs[index].node()]
+    }
+
+    /// Adds to the gradient of an input.
+    pub(crate) fn give(&mut self, index: usize, gradient: Value) -> Result<()> {
+        let input = self.graph.nodes[self.node].inputs[index];
+        debug_assert_eq!(self.graph.shape_of(input), self.graph.shape_of(gradient));
+        let sum = match self.gradients.get(&input).copied() {
+            Some(before) => self.graph.add(before, gradient)?,
+            None => gradient,
+        };
+        self.gradients.insert(input, sum);
+        Ok(())
+    }
+
+    /// Gives the results of a gradient node, in order, to the inputs that want them.
+    pub(crate) fn give_wanted(&mut self, first: Value) -> Result<()> {
+        let count = self.graph.nodes[first.node()].outputs.len();
+        for index in 0..count {
+            if self.wants(index) {
+                self.give(index, Value::new(first.node(), index))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// For ops of one differentiable input: its gradient is a function of the result's.
+    pub(crate) fn map_gradient(&mut self, rule: impl FnOnce(&mut Graph, Value) -> Result<Value>) -> Result<()> {
+        if !self.wants(0) {
+            return Ok(());
+        }
+        let Some(dy) = self.output_gradient(0) else { return Ok(()) };
+        let dx = rule(self.graph, dy)?;
+        self.give(0, dx)
+    }
+
+    /// Passes the result's gradient on as it is.
+    pub(crate) fn pass_gradient(&mut self, index: usize) -> Result<()> {
+        match self.output_gradient(0) {
+            Some(dy) if self.wants(index) => self.give(index, dy),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses, naming op and place.
+    pub(crate) fn refuse<T>(&self, reason: &str) -> Result<T> {
+        let node = &self.graph.nodes[self.node];
+        let op = node.op.path_name(&node.steps);
+        Err(Error::NoGradient { op, path: node.path.clone(), reason: reason.to_string() })
+    }
+
+    /// The value itself, or, inside a recomputed block, its copy.
+    fn available(&mut self, value: Value) -> Result<Value> {
+        let block = self.graph.nodes[self.node].block;
+        if !self.recompute || block.is_none() || self.graph.nodes[value.node()].block != block {
+            return Ok(value);
+        }
+        Ok(Value::new(self.copy_node(value.node(), block)?, value.output()))
+    }
+
+    /// Copies a node of `block`, and what it depends on inside the block.
+    fn copy_node(&mut self, node: usize, block: Option<u32>) -> Result<usize> {
+        if let Some(&copy) = self.copies.get(&node) {
+            return Ok(copy);
+        }
+        let original = self.graph.nodes[node].clone();
+        let mut inputs = Vec::with_capacity(original.inputs.len());
+        for input in original.inputs {
+            let inside = self.graph.nodes[input.node()].block == block;
+            let from = if inside { self.copy_node(input.node(), block)? } else { input.node() };
+            inputs.push(Value::new(from, input.output()));
+        }
+        let outer = self.graph.enter("again".to_string());
+        let path = self.graph.next_path(&original.path);
+        let copy = self.graph.add_op_at(original.op, &inputs, original.steps, path);
+        self.graph.leave(outer);
+        let copy = copy?.node();
+        self.copies.insert(node, copy);
+        Ok(copy)
+    }
+}

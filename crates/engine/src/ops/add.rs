@@ -1,0 +1,59 @@
+//! Add: `y = a + b`, the smaller repeated over the larger's leading axes.
+//!
+//! | | |
+//! |---|---|
+//! | shapes | one of `a`, `b` is of the other's shape or of its trailing axes |
+//! | FLOPs | 1 an element |
+//! | gradients | `da = dy`, `db = dy`, summed over the axes that were repeated |
+
+use crate::error::Result;
+use crate::gradient::Backward;
+use crate::graph::{Graph, Value, wider};
+use crate::ops::{Op, Pointwise, Step};
+use crate::types::DType;
+
+pub(super) fn gradient(backward: &mut Backward) -> Result<()> {
+    let Some(dy) = backward.output_gradient(0) else { return Ok(()) };
+    if backward.wants(0) {
+        backward.give(0, dy)?;
+    }
+    if backward.wants(1) {
+        let shape = backward.input_type(1).shape.clone();
+        let db = backward.graph().sum_to(dy, &shape)?;
+        backward.give(1, db)?;
+    }
+    Ok(())
+}
+
+impl Graph {
+    /// `a + b`; one may be of the other's trailing axes.
+    pub fn add(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.binary(Step::Add { input: 1 }, a, b)
+    }
+
+    /// Adds a bias without widening the result: a bf16 product plus an f32 bias stays bf16.
+    pub(crate) fn add_bias(&mut self, y: Value, bias: Value) -> Result<Value> {
+        let dtype = self.type_of(y).dtype;
+        self.add_op(Op::Pointwise(Pointwise { dtype }), &[y, bias], vec![Step::Add { input: 1 }])
+    }
+
+    /// A commutative step of two values, the larger first.
+    pub(super) fn binary(&mut self, step: Step, a: Value, b: Value) -> Result<Value> {
+        let known = |value: Value| self.nodes().get(value.node()).is_some();
+        // A value of another graph is left for the rule check to refuse.
+        let (large, small, dtype) = if known(a) && known(b) {
+            let swap = self.shape_of(a).rank() < self.shape_of(b).rank();
+            let dtype = wider(self.type_of(a).dtype, self.type_of(b).dtype);
+            if swap { (b, a, dtype) } else { (a, b, dtype) }
+        } else {
+            (a, b, DType::F32)
+        };
+        self.add_op(Op::Pointwise(Pointwise { dtype }), &[large, small], vec![step])
+    }
+
+    /// A step on one value, stored in the value's own format.
+    pub(crate) fn unary(&mut self, step: Step, x: Value) -> Result<Value> {
+        let dtype = self.nodes().get(x.node()).map_or(DType::F32, |node| node.outputs[x.output()].dtype);
+        self.add_op(Op::Pointwise(Pointwise { dtype }), &[x], vec![step])
+    }
+}

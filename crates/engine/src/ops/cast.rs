@@ -1,0 +1,22 @@
+//! Conversion between f32 and bf16: a pointwise node without steps.
+//!
+//! | | |
+//! |---|---|
+//! | shapes | y is of x's shape |
+//! | FLOPs | 0 |
+//! | gradients | `dx = dy`, in whatever format it comes |
+
+use crate::error::Result;
+use crate::graph::{Graph, Value};
+use crate::ops::{Op, Pointwise};
+use crate::types::DType;
+
+impl Graph {
+    /// `x` stored as `dtype` (f32 or bf16), rounded to nearest even.
+    pub fn cast(&mut self, x: Value, dtype: DType) -> Result<Value> {
+        if self.nodes().get(x.node()).is_some_and(|node| node.outputs[x.output()].dtype == dtype) {
+            return Ok(x);
+        }
+        self.add_op(Op::Pointwise(Pointwise { dtype }), &[x], Vec::new())
+    }
+}

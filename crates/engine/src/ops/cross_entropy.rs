@@ -1,0 +1,119 @@
+//! Cross-entropy of logits against hard or soft targets, averaged over the rows that count.
+//!
+//! Hard targets t, smoothing s, C classes: `loss = -(1-s) log p_t - s/C Σ log p_c`. Soft targets are smoothed as `t (1-s) + s/C` and
+//! `loss = -Σ t_c log p_c`. Rows whose hard target is the ignored index count for nothing; if no row counts the loss
+//! is 0.
+//!
+//! | | |
+//! |---|---|
+//! | shapes | `logits [.., C]`, hard targets `[..]` (i32) or soft targets `[.., C]` give a single number, and each row's log Σ e^x |
+//! | FLOPs | 5 an element of the logits, by convention; the gradient 4 |
+//! | gradients | `(softmax(x) Σt - t) / rows that count`; the targets have none |
+
+use crate::error::Result;
+use crate::gradient::Backward;
+use crate::graph::{Graph, Value};
+use crate::ops::{Broken, Rules, expect_float, expect_inputs};
+use crate::types::{DType, Shape, Type};
+
+/// What the logits are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Targets {
+    /// One class a row, i32.
+    Hard,
+    /// A distribution a row.
+    Soft,
+}
+
+/// Settings of the loss.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct CrossEntropyOptions {
+    /// Share of each target that is spread over all classes.
+    pub label_smoothing: f32,
+    /// Rows with this hard target do not count.
+    pub ignored_index: Option<i32>,
+}
+
+/// Inputs: logits, targets. Results: the loss, and each row's log-sum.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CrossEntropy {
+    /// Hard or soft.
+    pub targets: Targets,
+    /// Settings.
+    pub options: CrossEntropyOptions,
+}
+
+/// Inputs: the loss's gradient (a single number), logits, targets, log-sums. Result: the logits' gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CrossEntropyGradient {
+    /// Hard or soft.
+    pub targets: Targets,
+    /// Settings.
+    pub options: CrossEntropyOptions,
+}
+
+impl Rules for CrossEntropy {
+    fn name(&self) -> &'static str {
+        "cross_entropy"
+    }
+
+    fn infer(&self, inputs: &[Type]) -> Result<Vec<Type>, Broken> {
+        let [logits, targets] = expect_inputs(inputs)?;
+        expect_float(logits)?;
+        if logits.shape.rank() == 0 {
+            return Err("logits must be [.., classes]".to_string());
+        }
+        let rows = Shape::new(&logits.shape.axes()[..logits.shape.rank() - 1]);
+        match self.targets {
+            Targets::Hard if targets.dtype != DType::I32 || targets.shape != rows => {
+                return Err("hard targets must be i32, one a row of the logits".to_string());
+            }
+            Targets::Soft if !targets.dtype.is_float() || targets.shape != logits.shape => {
+                return Err("soft targets must be floats of the logits' shape".to_string());
+            }
+            _ => {}
+        }
+        if !(0.0..1.0).contains(&self.options.label_smoothing) {
+            return Err(format!("label smoothing must be in 0..1, it is {}", self.options.label_smoothing));
+        }
+        Ok(vec![Type::f32(Shape::scalar()), Type::f32(rows)])
+    }
+
+    fn flops(&self, inputs: &[&Type], _outputs: &[Type]) -> u64 {
+        5 * inputs[0].shape.elements() as u64
+    }
+
+    fn gradient(&self, backward: &mut Backward) -> Result<()> {
+        if backward.wants(1) {
+            return backward.refuse("targets have no gradient");
+        }
+        let inputs = [backward.input(0)?, backward.input(1)?, backward.output(1)?];
+        let op = CrossEntropyGradient { targets: self.targets, options: self.options };
+        backward.map_gradient(|graph, d_loss| graph.push(op, &[d_loss, inputs[0], inputs[1], inputs[2]]))
+    }
+}
+
+impl Rules for CrossEntropyGradient {
+    fn name(&self) -> &'static str {
+        "cross_entropy_gradient"
+    }
+
+    fn infer(&self, inputs: &[Type]) -> Result<Vec<Type>, Broken> {
+        let [_, logits, _, _] = expect_inputs(inputs)?;
+        Ok(vec![logits.clone()])
+    }
+
+    fn flops(&self, inputs: &[&Type], _outputs: &[Type]) -> u64 {
+        4 * inputs[1].shape.elements() as u64
+    }
+}
+
+impl Graph {
+    /// Mean cross-entropy of `logits [.., classes]` against hard targets (i32 `[..]`) or soft ones (`[.., classes]`).
+    pub fn cross_entropy(&mut self, logits: Value, targets: Value, options: CrossEntropyOptions) -> Result<Value> {
+        let hard =
+            self.nodes().get(targets.node()).is_some_and(|node| node.outputs[targets.output()].dtype == DType::I32);
+        let kind = if hard { Targets::Hard } else { Targets::Soft };
+        self.push(CrossEntropy { targets: kind, options }, &[logits, targets])
+    }
+}

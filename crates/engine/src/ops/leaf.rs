@@ -1,0 +1,91 @@
+//! Where values come from: inputs of a run, trained parameters, constants.
+//!
+//! They compute nothing, cost nothing, and a gradient ends at them.
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Value, check_sizes, padded};
+use crate::ops::{Broken, Rules};
+use crate::types::{DType, Shape, Type};
+
+/// A value that each run is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Its type.
+    pub value: Type,
+}
+
+/// A trained value, kept in the flat buffer of parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Which parameter of the graph.
+    pub index: usize,
+    /// Its shape.
+    pub shape: Shape,
+}
+
+/// A value fixed when the graph is built, e.g. the table of sinusoidal positions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Constant {
+    /// Which constant of the graph.
+    pub index: usize,
+    /// Its shape.
+    pub shape: Shape,
+}
+
+macro_rules! leaf_rules {
+    ($op:ident, $name:literal, $self:ident => $value:expr) => {
+        impl Rules for $op {
+            fn name(&self) -> &'static str {
+                $name
+            }
+            fn infer(&$self, _inputs: &[Type]) -> Result<Vec<Type>, Broken> {
+                Ok(vec![$value])
+            }
+        }
+    };
+}
+
+leaf_rules!(Input, "input", self => self.value.clone());
+leaf_rules!(Parameter, "parameter", self => Type::f32(self.shape.clone()));
+leaf_rules!(Constant, "constant", self => Type::f32(self.shape.clone()));
+
+impl Graph {
+    /// A value that each run is given, by its path.
+    pub fn input(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> Result<Value> {
+        let path = self.path_of(name);
+        let op = Input { value: Type::new(shape, dtype) };
+        self.add_op_at(op.into(), &[], Vec::new(), path)
+    }
+
+    /// A trained value. Its place in the flat buffers follows from the order of these calls.
+    pub fn parameter(&mut self, name: &str, shape: impl Into<Shape>) -> Result<Value> {
+        let path = self.path_of(name);
+        let shape = shape.into();
+        // Checked before anything is computed from it: the sum of offsets must not overflow either.
+        let broken = |rule: String| Error::Rule { op: "parameter", path: path.clone(), inputs: Vec::new(), rule };
+        check_sizes(&[Type::f32(shape.clone())]).map_err(broken)?;
+        let offset = self.parameter_floats();
+        if offset.checked_add(padded(shape.elements())).is_none_or(|floats| floats > isize::MAX as usize / 4) {
+            return Err(broken("all parameters together are too large for any machine".to_string()));
+        }
+        let index = self.parameters.len();
+        let value = self.add_op_at(Parameter { index, shape: shape.clone() }.into(), &[], Vec::new(), path.clone())?;
+        self.parameters.push(crate::graph::Parameter { name: path, shape, offset, gradient_offset: None });
+        self.parameter_gradients.push(None);
+        Ok(value)
+    }
+
+    /// A value fixed now.
+    pub fn constant(&mut self, name: &str, shape: impl Into<Shape>, values: Vec<f32>) -> Result<Value> {
+        let path = self.next_path(name);
+        let shape = shape.into();
+        if shape.checked_elements() != Some(values.len()) {
+            let rule = format!("{} values do not fill the shape {shape}", values.len());
+            return Err(Error::Rule { op: "constant", path, inputs: Vec::new(), rule });
+        }
+        let index = self.constants.len();
+        let value = self.add_op_at(Constant { index, shape }.into(), &[], Vec::new(), path)?;
+        self.constants.push(values);
+        Ok(value)
+    }
+}

@@ -1,0 +1,144 @@
+//! Linear: `y = x Wᵀ + b`, the weight stored as `[out, in]` as everywhere in the ecosystem.
+//!
+//! | | |
+//! |---|---|
+//! | shapes | `x [.., in]`, `W [out, in]`, `b [out]` give `y [.., out]` |
+//! | FLOPs | `2 · rows · in · out` (and `rows · out` for the bias, which is an add step) |
+//! | gradients | `dx = dy W`, `dW = dyᵀ x`, `db =` sum of `dy` over the rows |
+//!
+//! With bf16 precision x, W and dy are rounded to bf16, products are accumulated in f32, y and dx are stored as bf16, and
+//! dW is f32.
+
+use crate::error::Result;
+use crate::gradient::Backward;
+use crate::graph::{Graph, Value};
+use crate::ops::{Broken, Rules, expect_float, expect_inputs};
+use crate::precision::Precision;
+use crate::types::{DType, Shape, Type};
+
+/// `y = x Wᵀ`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Linear {
+    /// Precision of the product.
+    pub precision: Precision,
+}
+
+/// `dx = dy W`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinearInputGradient {
+    /// Precision of the product.
+    pub precision: Precision,
+}
+
+/// `dW = dyᵀ x`, and, once the planner has fused it in, `db`, the sum of dy's rows, as a second result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinearWeightGradient {
+    /// Precision of the product.
+    pub precision: Precision,
+    /// Whether the bias gradient is computed in the same pass.
+    pub bias: bool,
+}
+
+pub(crate) fn product_dtype(precision: Precision) -> DType {
+    match precision {
+        Precision::F32 => DType::F32,
+        Precision::Bf16 => DType::Bf16,
+    }
+}
+
+/// Checks `[.., columns]` against a weight's axis.
+fn product_shape(x: &Type, weight: &Type, contracted: usize, rule: &str) -> Result<Shape, Broken> {
+    expect_float(x)?;
+    expect_float(weight)?;
+    match *weight.shape.axes() {
+        [out, inner] if x.shape.rank() >= 1 && x.shape.columns() == [out, inner][contracted] => {
+            Ok(x.shape.with_columns([out, inner][1 - contracted]))
+        }
+        _ => Err(rule.to_string()),
+    }
+}
+
+impl Rules for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn infer(&self, inputs: &[Type]) -> Result<Vec<Type>, Broken> {
+        let [x, weight] = expect_inputs(inputs)?;
+        let rule = "x must be [.., in] and the weight [out, in] with the same `in`";
+        let shape = product_shape(x, weight, 1, rule)?;
+        Ok(vec![Type::new(shape, product_dtype(self.precision))])
+    }
+
+    fn flops(&self, inputs: &[&Type], _outputs: &[Type]) -> u64 {
+        2 * inputs[0].shape.rows() as u64 * inputs[1].shape.elements() as u64
+    }
+
+    fn gradient(&self, backward: &mut Backward) -> Result<()> {
+        let Some(dy) = backward.output_gradient(0) else { return Ok(()) };
+        let precision = self.precision;
+        if backward.wants(0) {
+            let weight = backward.input(1)?;
+            let dx = backward.graph().push(LinearInputGradient { precision }, &[dy, weight])?;
+            backward.give(0, dx)?;
+        }
+        if backward.wants(1) {
+            let x = backward.input(0)?;
+            let dw = backward.graph().push(LinearWeightGradient { precision, bias: false }, &[dy, x])?;
+            backward.give(1, dw)?;
+        }
+        Ok(())
+    }
+}
+
+impl Rules for LinearInputGradient {
+    fn name(&self) -> &'static str {
+        "linear_input_gradient"
+    }
+
+    fn infer(&self, inputs: &[Type]) -> Result<Vec<Type>, Broken> {
+        let [dy, weight] = expect_inputs(inputs)?;
+        let shape = product_shape(dy, weight, 0, "dy must be [.., out] and the weight [out, in]")?;
+        Ok(vec![Type::new(shape, product_dtype(self.precision))])
+    }
+
+    fn flops(&self, inputs: &[&Type], _outputs: &[Type]) -> u64 {
+        2 * inputs[0].shape.rows() as u64 * inputs[1].shape.elements() as u64
+    }
+}
+
+impl Rules for LinearWeightGradient {
+    fn name(&self) -> &'static str {
+        "linear_weight_gradient"
+    }
+
+    fn infer(&self, inputs: &[Type]) -> Result<Vec<Type>, Broken> {
+        let [dy, x] = expect_inputs(inputs)?;
+        if dy.shape.rank() == 0 || x.shape.rank() == 0 || dy.shape.rows() != x.shape.rows() {
+            return Err("dy and x must have the same number of rows".to_string());
+        }
+        let mut outputs = vec![Type::f32([dy.shape.columns(), x.shape.columns()])];
+        if self.bias {
+            outputs.push(Type::f32([dy.shape.columns()]));
+        }
+        Ok(outputs)
+    }
+
+    fn flops(&self, inputs: &[&Type], outputs: &[Type]) -> u64 {
+        let rows = inputs[0].shape.rows() as u64;
+        let bias = if self.bias { inputs[0].shape.elements() as u64 } else { 0 };
+        2 * rows * outputs[0].shape.elements() as u64 + bias
+    }
+}
+
+impl Graph {
+    /// `x Wᵀ + b`: `x [.., in]`, `weight [out, in]`, `bias [out]`.
+    pub fn linear(&mut self, x: Value, weight: Value, bias: Option<Value>) -> Result<Value> {
+        let precision = self.precision();
+        let y = self.push(Linear { precision }, &[x, weight])?;
+        match bias {
+            Some(bias) => self.add_bias(y, bias),
+            None => Ok(y),
+        }
+    }
+}

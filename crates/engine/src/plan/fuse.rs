@@ -1,0 +1,327 @@
+//! Rewrites a graph so that fewer kernels run, each passing over memory once. The result computes the same values.
+//!
+//! - Elementwise nodes become steps of the node before them: bias, activation, dropout and residual of their matrix
+//!   product; the activation's gradient of the input gradient; gradient sums of the norm's gradient.
+//! - What remains elementwise before a norm becomes steps of the norm.
+//! - A bias gradient (a sum of rows) joins the weight gradient that reads the same rows.
+//! - With bf16 products, f32 values that only products read are stored as bf16: the products would round them anyway.
+
+use std::collections::HashMap;
+
+use crate::graph::{Graph, Node, Value};
+use crate::ops::{LinearWeightGradient, Op, Step};
+use crate::precision::Precision;
+use crate::types::DType;
+
+/// A fused graph, and where the original values went.
+pub(super) struct Fused {
+    pub graph: Graph,
+    pub outputs: Vec<Value>,
+    pub map: HashMap<Value, Value>,
+}
+
+/// Removes what `outputs` and effects do not need, and fuses the rest.
+pub(super) fn fuse(graph: &Graph, outputs: &[Value]) -> Fused {
+    let mut fuser = Fuser::new(graph, outputs);
+    let count = graph.nodes.len();
+    for node in 0..count {
+        if fuser.alive[node] && matches!(fuser.nodes[node].op, Op::Pointwise(_)) {
+            fuser.join_producer(node);
+        }
+    }
+    for node in 0..count {
+        if fuser.alive[node] && matches!(fuser.nodes[node].op, Op::LayerNorm(_) | Op::RmsNorm(_)) {
+            fuser.join_norm(node);
+        }
+    }
+    for node in 0..count {
+        if fuser.alive[node] && matches!(fuser.nodes[node].op, Op::SumLeading(_)) {
+            fuser.join_weight_gradient(node);
+        }
+    }
+    fuser.narrow();
+    fuser.finish(graph)
+}
+
+struct Fuser {
+    /// The original nodes, then the joined ones.
+    nodes: Vec<Node>,
+    alive: Vec<bool>,
+    /// Running order: a joined node takes the place of one of its parts.
+    order: Vec<usize>,
+    /// Where values of joined nodes went.
+    moved: HashMap<Value, Value>,
+    outputs: Vec<Value>,
+    gradients: Vec<Option<Value>>,
+}
+
+/// Whether steps can follow the op's first result.
+fn takes_steps(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Linear(_)
+            | Op::LinearInputGradient(_)
+            | Op::MatMul(_)
+            | Op::Pointwise(_)
+            | Op::LayerNormGradient(_)
+            | Op::RmsNormGradient(_)
+    )
+}
+
+impl Fuser {
+    fn new(graph: &Graph, outputs: &[Value]) -> Self {
+        let nodes = graph.nodes.clone();
+        let mut alive = vec![false; nodes.len()];
+        for output in outputs {
+            alive[output.node()] = true;
+        }
+        for index in (0..nodes.len()).rev() {
+            if alive[index] || nodes[index].op.has_effect() {
+                alive[index] = true;
+                for input in &nodes[index].inputs {
+                    alive[input.node()] = true;
+                }
+            }
+        }
+        let gradients = graph.parameter_gradients.iter().map(|g| g.filter(|g| alive[g.node()])).collect();
+        let order = (0..nodes.len()).collect();
+        Fuser { nodes, alive, order, moved: HashMap::new(), outputs: outputs.to_vec(), gradients }
+    }
+
+    fn resolve(&self, mut value: Value) -> Value {
+        while let Some(&next) = self.moved.get(&value) {
+            value = next;
+        }
+        value
+    }
+
+    fn input(&self, node: usize, index: usize) -> Value {
+        self.resolve(self.nodes[node].inputs[index])
+    }
+
+    /// The alive nodes that read `value`, `except` not counted.
+    fn readers(&self, value: Value, except: usize) -> Vec<usize> {
+        let reads = |node: usize| self.nodes[node].inputs.iter().any(|&input| self.resolve(input) == value);
+        (0..self.nodes.len()).filter(|&node| self.alive[node] && node != except && reads(node)).collect()
+    }
+
+    fn is_output(&self, value: Value) -> bool {
+        let same = |other: Value| self.resolve(other) == value;
+        self.outputs.iter().copied().any(same) || self.gradients.iter().flatten().copied().any(same)
+    }
+
+    /// Whether `earlier` can be moved behind `later`: nobody in between reads it.
+    fn can_wait(&self, earlier: usize, later: usize) -> bool {
+        (0..self.nodes[earlier].outputs.len()).all(|output| {
+            let readers = self.readers(Value::new(earlier, output), later);
+            readers.iter().all(|&reader| self.order[reader] > self.order[later])
+        })
+    }
+
+    /// The producer that an elementwise node can join, and by which of its inputs.
+    fn producer_of(&self, node: usize) -> Option<(usize, usize)> {
+        let commutes = matches!(self.nodes[node].steps[..], [Step::Add { .. } | Step::Multiply { .. }]);
+        let shape = |value: Value| &self.nodes[value.node()].outputs[value.output()].shape;
+        let mut candidates = vec![0];
+        if commutes && shape(self.input(node, 0)) == shape(self.input(node, 1)) {
+            candidates.push(1);
+        }
+        // The latest producer first: what it is combined with is there already.
+        candidates.sort_by_key(|&index| std::cmp::Reverse(self.order[self.input(node, index).node()]));
+        candidates.into_iter().find_map(|index| {
+            let value = self.input(node, index);
+            let fits = value.output() == 0 && takes_steps(&self.nodes[value.node()].op);
+            // The same value twice (x + x) cannot be both the running value and an input.
+            let once = (0..self.nodes[node].inputs.len()).filter(|&i| self.input(node, i) == value).count() == 1;
+            (fits && once).then_some((value.node(), index))
+        })
+    }
+
+    fn join_producer(&mut self, node: usize) {
+        let Some((producer, by)) = self.producer_of(node) else { return };
+        let others: Vec<Value> =
+            (0..self.nodes[node].inputs.len()).filter(|&i| i != by).map(|i| self.input(node, i)).collect();
+        let order = if self.can_wait(producer, node) {
+            self.order[node]
+        } else if others.iter().all(|other| self.order[other.node()] < self.order[producer]) {
+            self.order[producer]
+        } else {
+            return;
+        };
+        let value = Value::new(producer, 0);
+        let mut joined = self.nodes[producer].clone();
+        joined.inputs = (0..joined.inputs.len()).map(|i| self.input(producer, i)).collect();
+        let kept = self.is_output(value) || !self.readers(value, node).is_empty();
+        let stored = joined.outputs.len();
+        if kept {
+            joined.steps.push(Step::Store { output: stored });
+            joined.outputs.push(joined.outputs[0].clone());
+        }
+        let base = joined.inputs.len();
+        joined.inputs.extend(&others);
+        for step in &self.nodes[node].steps {
+            let mut step = step.clone();
+            if let Some(input) = step.input() {
+                // With the second operand as the running value, the step reads the first.
+                let other = if by == 0 { input - 1 } else { 0 };
+                step.set_input(base + other);
+            }
+            if let Step::Store { .. } = step {
+                return;
+            }
+            joined.steps.push(step);
+        }
+        joined.outputs[0] = self.nodes[node].outputs[0].clone();
+        joined.path.clone_from(&self.nodes[node].path);
+        let new = self.replace(joined, order, &[producer, node]);
+        for output in 1..self.nodes[producer].outputs.len() {
+            self.moved.insert(Value::new(producer, output), Value::new(new, output));
+        }
+        if kept {
+            self.moved.insert(value, Value::new(new, stored));
+        }
+        self.moved.insert(Value::new(node, 0), Value::new(new, 0));
+    }
+
+    fn join_norm(&mut self, norm: usize) {
+        let value = self.input(norm, 0);
+        let before = value.node();
+        let fits = value.output() == 0
+            && matches!(self.nodes[before].op, Op::Pointwise(_))
+            && !self.nodes[before].steps.is_empty()
+            && self.can_wait(before, norm);
+        if !fits {
+            return;
+        }
+        let mut joined = self.nodes[norm].clone();
+        joined.inputs = (0..joined.inputs.len()).map(|i| self.input(norm, i)).collect();
+        let (own, base) = (joined.outputs.len(), joined.inputs.len());
+        joined.inputs[0] = self.input(before, 0);
+        joined.inputs.extend((1..self.nodes[before].inputs.len()).map(|i| self.input(before, i)));
+        // The elementwise node's further results (stored on the way) come behind the norm's own.
+        let extra = self.nodes[before].outputs.len() - 1;
+        joined.outputs.extend_from_slice(&self.nodes[before].outputs[1..]);
+        for step in &self.nodes[before].steps {
+            let mut step = step.clone();
+            if let Some(input) = step.input() {
+                step.set_input(base + input - 1);
+            }
+            if let Step::Store { output } = &mut step {
+                *output = own + *output - 1;
+            }
+            joined.steps.push(step);
+        }
+        let kept = self.is_output(value) || !self.readers(value, norm).is_empty();
+        if kept {
+            joined.steps.push(Step::Store { output: own + extra });
+            joined.outputs.push(self.nodes[before].outputs[0].clone());
+        }
+        let new = self.replace(joined, self.order[norm], &[before, norm]);
+        for output in 0..own {
+            self.moved.insert(Value::new(norm, output), Value::new(new, output));
+        }
+        for output in 0..extra {
+            self.moved.insert(Value::new(before, output + 1), Value::new(new, own + output));
+        }
+        if kept {
+            self.moved.insert(value, Value::new(new, own + extra));
+        }
+    }
+
+    fn join_weight_gradient(&mut self, sum: usize) {
+        let dy = self.input(sum, 0);
+        let columns = self.nodes[dy.node()].outputs[dy.output()].shape.columns();
+        if self.nodes[sum].outputs[0].shape.axes() != [columns] {
+            return;
+        }
+        let weight_gradient = (0..self.nodes.len()).find(|&node| {
+            let plain =
+                matches!(self.nodes[node].op, Op::LinearWeightGradient(LinearWeightGradient { bias: false, .. }));
+            self.alive[node] && plain && self.input(node, 0) == dy
+        });
+        let Some(product) = weight_gradient else { return };
+        let (earlier, later) = if self.order[sum] < self.order[product] { (sum, product) } else { (product, sum) };
+        if !self.can_wait(earlier, later) {
+            return;
+        }
+        let mut joined = self.nodes[product].clone();
+        joined.inputs = (0..joined.inputs.len()).map(|i| self.input(product, i)).collect();
+        if let Op::LinearWeightGradient(op) = &mut joined.op {
+            op.bias = true;
+        }
+        joined.outputs.push(self.nodes[sum].outputs[0].clone());
+        let new = self.replace(joined, self.order[later], &[sum, product]);
+        self.moved.insert(Value::new(product, 0), Value::new(new, 0));
+        self.moved.insert(Value::new(sum, 0), Value::new(new, 1));
+    }
+
+    fn replace(&mut self, joined: Node, order: usize, parts: &[usize]) -> usize {
+        for &part in parts {
+            self.alive[part] = false;
+        }
+        self.nodes.push(joined);
+        self.alive.push(true);
+        self.order.push(order);
+        self.nodes.len() - 1
+    }
+
+    /// Stores as bf16 what only bf16 products read.
+    fn narrow(&mut self) {
+        for node in 0..self.nodes.len() {
+            let computes = matches!(self.nodes[node].op, Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Pointwise(_));
+            let value = Value::new(node, 0);
+            if !self.alive[node]
+                || !computes
+                || self.is_output(value)
+                || self.nodes[node].outputs[0].dtype != DType::F32
+            {
+                continue;
+            }
+            let readers = self.readers(value, usize::MAX);
+            if !readers.is_empty() && readers.iter().all(|&reader| self.rounds(reader, value)) {
+                self.nodes[node].outputs[0].dtype = DType::Bf16;
+            }
+        }
+    }
+
+    /// Whether a node reads the value as an operand of a bf16 product and not otherwise.
+    fn rounds(&self, reader: usize, value: Value) -> bool {
+        let operands = match &self.nodes[reader].op {
+            Op::Linear(op) if op.precision == Precision::Bf16 => 2,
+            Op::LinearInputGradient(op) if op.precision == Precision::Bf16 => 2,
+            Op::LinearWeightGradient(op) if op.precision == Precision::Bf16 && !op.bias => 2,
+            Op::MatMul(op) if op.precision == Precision::Bf16 => 2,
+            // With the bias gradient, dy is also summed, unrounded.
+            Op::LinearWeightGradient(op) if op.precision == Precision::Bf16 => return self.input(reader, 0) != value,
+            _ => return false,
+        };
+        (operands..self.nodes[reader].inputs.len()).all(|index| self.input(reader, index) != value)
+    }
+
+    fn finish(self, original: &Graph) -> Fused {
+        let mut running: Vec<usize> = (0..self.nodes.len()).filter(|&node| self.alive[node]).collect();
+        running.sort_by_key(|&node| self.order[node]);
+        let place: HashMap<usize, usize> = running.iter().enumerate().map(|(place, &node)| (node, place)).collect();
+        let at = |value: Value| {
+            let value = self.resolve(value);
+            place.get(&value.node()).map(|&node| Value::new(node, value.output()))
+        };
+        let expect = |value: Value| at(value).expect("what an alive node reads is alive");
+        let mut map = HashMap::new();
+        for (node, original) in original.nodes.iter().enumerate() {
+            for output in 0..original.outputs.len() {
+                let value = Value::new(node, output);
+                map.extend(at(value).map(|new| (value, new)));
+            }
+        }
+        let mut graph = original.without_nodes();
+        graph.parameter_gradients = self.gradients.iter().map(|gradient| gradient.and_then(at)).collect();
+        for &node in &running {
+            let mut node = self.nodes[node].clone();
+            node.inputs = node.inputs.iter().map(|&input| expect(input)).collect();
+            graph.nodes.push(node);
+        }
+        let outputs = self.outputs.iter().map(|&output| expect(output)).collect();
+        Fused { graph, outputs, map }
+    }
+}

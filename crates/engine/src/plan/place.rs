@@ -1,0 +1,97 @@
+//! Gives every temporary its place in one arena: values whose lifetimes do not overlap share memory.
+
+/// Places start at multiples of this many bytes: a cache line.
+pub(super) const ALIGNMENT: usize = 64;
+
+/// Something that needs memory from one kernel to another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Temporary {
+    /// Bytes it takes.
+    pub bytes: usize,
+    /// The kernel that writes it.
+    pub first: usize,
+    /// The last kernel that reads it.
+    pub last: usize,
+}
+
+/// The places, and the size of the arena.
+pub(super) struct Placement {
+    pub offsets: Vec<usize>,
+    pub arena_bytes: usize,
+}
+
+/// Largest first, each at the lowest place that is free during its life.
+pub(super) fn place(temporaries: &[Temporary]) -> Placement {
+    let mut by_size: Vec<usize> = (0..temporaries.len()).collect();
+    by_size.sort_by_key(|&index| (std::cmp::Reverse(temporaries[index].bytes), temporaries[index].first));
+    let mut offsets = vec![0; temporaries.len()];
+    let mut placed: Vec<usize> = Vec::new(); // ordered by offset
+    let mut arena_bytes = 0;
+    for index in by_size {
+        let wanted = temporaries[index];
+        let bytes = wanted.bytes.next_multiple_of(ALIGNMENT);
+        let mut offset = 0;
+        for &other in &placed {
+            let there = temporaries[other];
+            if there.first > wanted.last || there.last < wanted.first {
+                continue;
+            }
+            if offsets[other] >= offset + bytes {
+                break;
+            }
+            offset = offset.max(offsets[other] + there.bytes.next_multiple_of(ALIGNMENT));
+        }
+        offsets[index] = offset;
+        arena_bytes = arena_bytes.max(offset + bytes);
+        let at = placed.partition_point(|&other| offsets[other] <= offset);
+        placed.insert(at, index);
+    }
+    Placement { offsets, arena_bytes }
+}
+
+/// The most bytes alive at any one time: no placement can do with less.
+pub(super) fn lower_bound(temporaries: &[Temporary]) -> usize {
+    let end = temporaries.iter().map(|t| t.last + 2).max().unwrap_or(0);
+    let mut change = vec![0isize; end];
+    for temporary in temporaries {
+        let bytes = temporary.bytes.next_multiple_of(ALIGNMENT) as isize;
+        change[temporary.first] += bytes;
+        change[temporary.last + 1] -= bytes;
+    }
+    let mut alive = 0;
+    change
+        .iter()
+        .map(|delta| {
+            alive += delta;
+            alive
+        })
+        .max()
+        .unwrap_or(0) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn values_alive_together_never_overlap(
+            raw in prop::collection::vec((1usize..5000, 0usize..40, 0usize..12), 1..80)
+        ) {
+            let temporaries: Vec<Temporary> =
+                raw.iter().map(|&(bytes, first, life)| Temporary { bytes, first, last: first + life }).collect();
+            let placement = place(&temporaries);
+            for (i, a) in temporaries.iter().enumerate() {
+                prop_assert!(placement.offsets[i] + a.bytes <= placement.arena_bytes);
+                prop_assert_eq!(placement.offsets[i] % ALIGNMENT, 0);
+                for (j, b) in temporaries.iter().enumerate().skip(i + 1) {
+                    let together = a.first <= b.last && b.first <= a.last;
+                    let (p, q) = (placement.offsets[i], placement.offsets[j]);
+                    prop_assert!(!together || p + a.bytes <= q || q + b.bytes <= p, "{} and {}", i, j);
+                }
+            }
+            prop_assert!(placement.arena_bytes >= lower_bound(&temporaries));
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The precision that matrix products and attention are computed in.
+
+/// The precision of matrix products. Everything else (norms, softmax, loss, optimiser) is f32 either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// 32-bit floats throughout.
+    #[default]
+    F32,
+    /// Operands are rounded to bf16 and products accumulated in f32; parameters stay f32.
+    Bf16,
+}

@@ -1,0 +1,67 @@
+//! Cross-entropy and its gradient in naive f64.
+
+use super::{Tensor, in_range};
+use crate::error::Result;
+use crate::graph::Node;
+use crate::ops::{CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
+
+/// The distribution a row is compared with, or `None` if the row does not count.
+fn target_of(
+    node: &Node,
+    (kind, options): (Targets, &CrossEntropyOptions),
+    targets: &[f64],
+    row: usize,
+    classes: usize,
+) -> Result<Option<Vec<f64>>> {
+    let smoothing = f64::from(options.label_smoothing);
+    let mut target = vec![0.0; classes];
+    match kind {
+        Targets::Soft => target.copy_from_slice(&targets[row * classes..(row + 1) * classes]),
+        Targets::Hard if options.ignored_index.is_some_and(|ignored| f64::from(ignored) == targets[row]) => {
+            return Ok(None);
+        }
+        Targets::Hard => target[in_range(node, row, targets[row], classes)?] = 1.0,
+    }
+    for t in &mut target {
+        *t = *t * (1.0 - smoothing) + smoothing / classes as f64;
+    }
+    Ok(Some(target))
+}
+
+fn log_sum(row: &[f64]) -> f64 {
+    let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    max + row.iter().map(|x| (x - max).exp()).sum::<f64>().ln()
+}
+
+pub(super) fn forward(node: &Node, op: &CrossEntropy, inputs: &[Tensor]) -> Result<Vec<Vec<f64>>> {
+    let classes = inputs[0].shape.columns();
+    let (mut total, mut counted, mut log_sums) = (0.0, 0, Vec::new());
+    for (index, row) in inputs[0].data.chunks(classes).enumerate() {
+        let log_sum = log_sum(row);
+        log_sums.push(log_sum);
+        if let Some(target) = target_of(node, (op.targets, &op.options), &inputs[1].data, index, classes)? {
+            total += row.iter().zip(&target).map(|(x, t)| t * (log_sum - x)).sum::<f64>();
+            counted += 1;
+        }
+    }
+    Ok(vec![vec![total / f64::from(counted.max(1))], log_sums])
+}
+
+pub(super) fn gradient(node: &Node, op: &CrossEntropyGradient, inputs: &[Tensor]) -> Result<Vec<f64>> {
+    let [d_loss, logits, targets] = [0, 1, 2].map(|i| &inputs[i].data);
+    let classes = inputs[1].shape.columns();
+    let rows = logits.len() / classes;
+    let kind = (op.targets, &op.options);
+    let all = (0..rows).map(|row| target_of(node, kind, targets, row, classes)).collect::<Result<Vec<_>>>()?;
+    let counted = all.iter().flatten().count().max(1) as f64;
+    let mut out = vec![0.0; logits.len()];
+    for (row, target) in all.iter().enumerate() {
+        let Some(target) = target else { continue };
+        let x = &logits[row * classes..(row + 1) * classes];
+        let (log_sum, total) = (log_sum(x), target.iter().sum::<f64>());
+        for i in 0..classes {
+            out[row * classes + i] = d_loss[0] / counted * ((x[i] - log_sum).exp() * total - target[i]);
+        }
+    }
+    Ok(out)
+}
