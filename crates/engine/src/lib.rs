@@ -1,5 +1,6 @@
 //! Vitreous' engine: one graph, its gradient, its plan, and the executors that run it.
 
+mod buffer;
 pub mod cpu;
 mod error;
 mod gradient;
@@ -9,8 +10,10 @@ pub mod plan;
 mod precision;
 pub mod random;
 pub mod reference;
+mod state;
 mod types;
 
+pub use buffer::Floats;
 pub use error::{Error, Result};
 pub use gradient::{Backward, GradientOptions};
 pub use graph::{Graph, Mode, Node, PARAMETER_ALIGNMENT, Parameter, Value};
@@ -20,4 +23,6 @@ pub use ops::{
 };
 pub use plan::Plan;
 pub use precision::Precision;
+pub use reference::Run;
+pub use state::State;
 pub use types::{DType, Shape, Type};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
-use super::memory::Floats;
+use crate::buffer::Floats;
 
 /// What a kernel hands over: called once a tile, with the thread's scratch memory.
 type Work<'a> = dyn Fn(usize, &mut [f32]) + Sync + 'a;

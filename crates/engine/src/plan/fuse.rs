@@ -166,9 +166,6 @@ impl Fuser {
                 let other = if by == 0 { input - 1 } else { 0 };
                 step.set_input(base + other);
             }
-            if let Step::Store { .. } = step {
-                return;
-            }
             joined.steps.push(step);
         }
         joined.outputs[0] = self.nodes[node].outputs[0].clone();

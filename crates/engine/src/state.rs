@@ -1,0 +1,170 @@
+//! What training changes: parameters, gradients, the optimiser's moments, the average. Each is one flat buffer, and one table
+//! of names and ranges serves them all.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::buffer::Floats;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Parameter};
+use crate::ops::Op;
+
+/// The flat buffers of a model. A graph without a training step has parameters only.
+#[derive(Debug)]
+pub struct State {
+    table: Vec<Parameter>,
+    by_name: HashMap<String, usize>,
+    pub(crate) parameters: Floats,
+    pub(crate) gradients: Floats,
+    pub(crate) first: Floats,
+    pub(crate) second: Floats,
+    pub(crate) ema: Floats,
+}
+
+impl State {
+    /// Zeros for all that running the graph needs.
+    pub fn new(graph: &Graph) -> Self {
+        let gradients = graph.gradient_floats();
+        let has = |wanted: fn(&Op) -> bool| graph.nodes().iter().any(|node| wanted(&node.op));
+        let adam = has(|op| matches!(op, Op::AdamW(_)));
+        let first = adam || has(|op| matches!(op, Op::Sgd(_)));
+        let ema = has(|op| matches!(op, Op::Ema(_)));
+        let sized = |wanted: bool, floats: usize| Floats::zeroed(if wanted { floats } else { 0 });
+        let by_name = graph.parameters().iter().enumerate().map(|(index, p)| (p.name.clone(), index)).collect();
+        State {
+            table: graph.parameters().to_vec(),
+            by_name,
+            parameters: Floats::zeroed(graph.parameter_floats()),
+            gradients: Floats::zeroed(gradients),
+            first: sized(first, gradients),
+            second: sized(adam, gradients),
+            ema: sized(ema, graph.parameter_floats()),
+        }
+    }
+
+    /// The table of names, shapes and places.
+    pub fn table(&self) -> &[Parameter] {
+        &self.table
+    }
+
+    /// Bytes of all buffers.
+    pub fn bytes(&self) -> usize {
+        let buffers = [&self.parameters, &self.gradients, &self.first, &self.second, &self.ema];
+        buffers.iter().map(|buffer| buffer.len() * 4).sum()
+    }
+
+    /// A parameter's values.
+    pub fn parameter(&self, name: &str) -> Result<&[f32]> {
+        let range = self.range(name)?;
+        Ok(&self.parameters.as_slice()[range])
+    }
+
+    /// A parameter's values, to set.
+    pub fn parameter_mut(&mut self, name: &str) -> Result<&mut [f32]> {
+        let range = self.range(name)?;
+        Ok(&mut self.parameters.as_mut_slice()[range])
+    }
+
+    /// A parameter's gradient after a run of a training step.
+    pub fn gradient(&self, name: &str) -> Result<&[f32]> {
+        let range = self.gradient_range(name)?;
+        Ok(&self.gradients.as_slice()[range])
+    }
+
+    /// A parameter's running average; all zeros until it is set or updated.
+    pub fn average(&self, name: &str) -> Result<&[f32]> {
+        let range = self.range(name)?;
+        self.ema.as_slice().get(range).ok_or_else(|| self.unknown("averaged parameter", name))
+    }
+
+    /// Starts the average at the parameters' present values.
+    pub fn start_average(&mut self) {
+        if !self.ema.is_empty() {
+            self.ema.as_mut_slice().copy_from_slice(self.parameters.as_slice());
+        }
+    }
+
+    /// All parameters as one flat slice.
+    pub fn parameters(&self) -> &[f32] {
+        self.parameters.as_slice()
+    }
+
+    /// All parameters as one flat slice, to set.
+    pub fn parameters_mut(&mut self) -> &mut [f32] {
+        self.parameters.as_mut_slice()
+    }
+
+    /// All gradients as one flat slice.
+    pub fn gradients(&self) -> &[f32] {
+        self.gradients.as_slice()
+    }
+
+    /// Adam's first moment or SGD's velocity, and Adam's second moment, as flat slices (empty where there is none).
+    pub fn moments(&self) -> (&[f32], &[f32]) {
+        (self.first.as_slice(), self.second.as_slice())
+    }
+
+    /// The moments, to set: that is how a checkpoint is taken up again.
+    pub fn moments_mut(&mut self) -> (&mut [f32], &mut [f32]) {
+        (self.first.as_mut_slice(), self.second.as_mut_slice())
+    }
+
+    /// The average as one flat slice (empty where there is none).
+    pub fn averages(&self) -> &[f32] {
+        self.ema.as_slice()
+    }
+
+    /// The average as one flat slice, to set.
+    pub fn averages_mut(&mut self) -> &mut [f32] {
+        self.ema.as_mut_slice()
+    }
+
+    /// Whether a graph's parameters and training step find their places here.
+    pub(crate) fn fits(&self, graph: &Graph) -> Result<()> {
+        let same = |a: &Parameter, b: &Parameter| a.name == b.name && a.shape == b.shape && a.offset == b.offset;
+        let parameters = graph.parameters();
+        let equal = parameters.len() == self.table.len() && parameters.iter().zip(&self.table).all(|(a, b)| same(a, b));
+        let needed = State::buffers_needed(graph);
+        let there = [&self.gradients, &self.first, &self.second, &self.ema].map(Floats::len);
+        if equal && needed.iter().zip(&there).all(|(needed, there)| needed <= there) {
+            return Ok(());
+        }
+        Err(Error::Data {
+            what: "state",
+            name: "parameters".to_string(),
+            expected: format!("{} parameters and buffers {there:?} made for another graph", self.table.len()),
+            got: format!("a graph of {} parameters that needs {needed:?}", parameters.len()),
+        })
+    }
+
+    fn buffers_needed(graph: &Graph) -> [usize; 4] {
+        let floats = graph.gradient_floats();
+        let mut needed = [0; 4];
+        for node in graph.nodes() {
+            match node.op {
+                Op::AdamW(_) => needed[..3].fill(floats),
+                Op::Sgd(_) => needed[..2].fill(floats),
+                Op::Ema(_) => needed[3] = graph.parameter_floats(),
+                _ => {}
+            }
+        }
+        needed
+    }
+
+    fn range(&self, name: &str) -> Result<Range<usize>> {
+        let index = self.by_name.get(name).ok_or_else(|| self.unknown("parameter", name))?;
+        let parameter = &self.table[*index];
+        Ok(parameter.offset..parameter.offset + parameter.shape.elements())
+    }
+
+    fn gradient_range(&self, name: &str) -> Result<Range<usize>> {
+        let index = self.by_name.get(name).ok_or_else(|| self.unknown("parameter", name))?;
+        let parameter = &self.table[*index];
+        let offset = parameter.gradient_offset.ok_or_else(|| self.unknown("trained parameter", name))?;
+        Ok(offset..offset + parameter.shape.elements())
+    }
+
+    fn unknown(&self, what: &'static str, name: &str) -> Error {
+        Error::Unknown { what, name: name.to_string(), known: self.table.iter().map(|p| p.name.clone()).collect() }
+    }
+}
