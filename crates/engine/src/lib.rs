@@ -2,4 +2,5 @@
 
 pub mod cpu;
 pub mod ops;
+pub mod precision;
 pub mod random;
