@@ -1,6 +1,7 @@
 //! The CPU executor and its kernels.
 
 mod convert;
+mod gemm;
 mod math;
 mod memory;
 mod simd;

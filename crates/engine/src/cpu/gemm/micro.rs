@@ -1,0 +1,275 @@
+//! Micro-kernels: a register tile of a few rows and a few vectors of columns, summed over a block of depth.
+
+use super::pack::{Packer, Singles};
+#[cfg(target_arch = "x86_64")]
+use super::pack::{Pairs8, Pairs16};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::simd::{Avx2, Avx512};
+use crate::cpu::simd::{Baseline, Isa, Lanes, isa};
+use crate::precision::Precision;
+
+/// The most rows and vectors of any kernel's register tile.
+const MOST_ROWS: usize = 8;
+
+/// One instruction set's way to multiply.
+///
+/// # Safety
+/// As for [`Lanes`].
+#[allow(clippy::missing_safety_doc)] // the trait's own Safety section holds for each function
+pub unsafe trait Kernel {
+    type Vector: Lanes;
+    /// Packs columns of B, a vector at a time.
+    type ColumnPacker: Packer;
+    /// Packs rows of A, `ROWS` at a time.
+    type RowPacker: Packer;
+    /// Rows of the register tile.
+    const ROWS: usize;
+    /// Vectors of columns of the register tile, at most three.
+    const VECTORS: usize;
+    /// Columns of the register tile.
+    const COLUMNS: usize = Self::VECTORS * <Self::Vector as Lanes>::COUNT;
+    /// Values in one unit of depth.
+    const VALUES: usize = <Self::ColumnPacker as Packer>::VALUES;
+
+    /// `sum + a * b`, for each lane's unit.
+    unsafe fn multiply_add(a: Self::Vector, b: Self::Vector, sum: Self::Vector) -> Self::Vector;
+}
+
+macro_rules! f32_kernel {
+    ($(#[$meta:meta])* $name:ident, $vector:ty, $row_vector:ty, $rows:literal x $vectors:literal) => {
+        $(#[$meta])*
+        pub struct $name;
+
+        // SAFETY: one `Lanes` operation.
+        unsafe impl Kernel for $name {
+            type Vector = $vector;
+            type ColumnPacker = Singles<$vector>;
+            type RowPacker = Singles<$row_vector>;
+            const ROWS: usize = $rows;
+            const VECTORS: usize = $vectors;
+
+            #[inline(always)]
+            unsafe fn multiply_add(a: $vector, b: $vector, sum: $vector) -> $vector {
+                // SAFETY: the caller's promise.
+                unsafe { a.mul_add(b, sum) }
+            }
+        }
+    };
+}
+
+f32_kernel!(/// f32 products with what every machine has.
+    BaselineF32, Baseline, Baseline, 4 x 2);
+#[cfg(target_arch = "x86_64")]
+f32_kernel!(/// f32 products with AVX2 and FMA.
+    Avx2F32, Avx2, Baseline, 4 x 3);
+#[cfg(target_arch = "x86_64")]
+f32_kernel!(/// f32 products with AVX-512.
+    Avx512F32, Avx512, Avx2, 8 x 3);
+
+/// Products of bf16 pairs with AVX-512.
+#[cfg(target_arch = "x86_64")]
+pub struct Avx512Pairs;
+
+#[cfg(target_arch = "x86_64")]
+// SAFETY: one instruction of AVX512-BF16.
+unsafe impl Kernel for Avx512Pairs {
+    type Vector = Avx512;
+    type ColumnPacker = Pairs16;
+    type RowPacker = Pairs8;
+    const ROWS: usize = 8;
+    const VECTORS: usize = 3;
+
+    #[inline(always)]
+    unsafe fn multiply_add(a: Avx512, b: Avx512, sum: Avx512) -> Avx512 {
+        use std::arch::x86_64::{__m512, __m512bh, _mm512_dpbf16_ps};
+        // SAFETY: the caller's promise; the types are 512 plain bits each.
+        unsafe {
+            let a = std::mem::transmute::<__m512, __m512bh>(a.0);
+            let b = std::mem::transmute::<__m512, __m512bh>(b.0);
+            Avx512(_mm512_dpbf16_ps(sum.0, a, b))
+        }
+    }
+}
+
+/// The kernel that runs a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Baseline,
+    Avx2,
+    Avx512,
+    Avx512Pairs,
+}
+
+/// What a product's layout must know of its kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    pub rows: usize,
+    pub columns: usize,
+    pub lanes: usize,
+    pub values: usize,
+}
+
+impl Kind {
+    /// This machine's best kernel for a precision.
+    pub fn best(precision: Precision) -> Self {
+        match (isa(), precision) {
+            (Isa::Avx512Bf16, Precision::Bf16) => Kind::Avx512Pairs,
+            (Isa::Avx512Bf16 | Isa::Avx512, _) => Kind::Avx512,
+            (Isa::Avx2, _) => Kind::Avx2,
+            (Isa::Baseline, _) => Kind::Baseline,
+        }
+    }
+
+    pub fn sizes(self) -> Sizes {
+        fn of<K: Kernel>() -> Sizes {
+            const { assert!(K::ROWS <= MOST_ROWS && K::RowPacker::COUNT == K::ROWS) };
+            Sizes { rows: K::ROWS, columns: K::COLUMNS, lanes: K::Vector::COUNT, values: K::VALUES }
+        }
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => of::<Avx2F32>(),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => of::<Avx512F32>(),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Pairs => of::<Avx512Pairs>(),
+            _ => of::<BaselineF32>(),
+        }
+    }
+}
+
+/// As `simd_fn!`, for bodies that are generic over [`Kernel`]; the first argument names the kernel. It must come
+/// from [`Kind::best`], which makes sure that the machine has it.
+macro_rules! kernel_fn {
+    ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident(kind $(, $arg:ident: $ty:ty)* $(,)?) = $body:ident;) => {
+        $(#[$meta])*
+        $vis unsafe fn $name(kind: $crate::cpu::gemm::micro::Kind $(, $arg: $ty)*) {
+            use $crate::cpu::gemm::micro::{BaselineF32, Kind};
+            #[cfg(target_arch = "x86_64")]
+            use $crate::cpu::gemm::micro::{Avx2F32, Avx512F32, Avx512Pairs};
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+            unsafe fn avx512_pairs($($arg: $ty),*) {
+                // SAFETY: this function's own caller vouches for AVX512-BF16 and for the arguments.
+                unsafe { $body::<Avx512Pairs>($($arg),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            unsafe fn avx512($($arg: $ty),*) {
+                // SAFETY: this function's own caller vouches for AVX-512 and for the arguments.
+                unsafe { $body::<Avx512F32>($($arg),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            unsafe fn avx2($($arg: $ty),*) {
+                // SAFETY: this function's own caller vouches for AVX2 and FMA, and for the arguments.
+                unsafe { $body::<Avx2F32>($($arg),*) }
+            }
+            // SAFETY: `Kind::best` names only what the machine has; the caller vouches for the arguments.
+            unsafe {
+                match kind {
+                    #[cfg(target_arch = "x86_64")]
+                    Kind::Avx512Pairs => avx512_pairs($($arg),*),
+                    #[cfg(target_arch = "x86_64")]
+                    Kind::Avx512 => avx512($($arg),*),
+                    #[cfg(target_arch = "x86_64")]
+                    Kind::Avx2 => avx2($($arg),*),
+                    _ => $body::<BaselineF32>($($arg),*),
+                }
+            }
+        }
+    };
+}
+pub(super) use kernel_fn;
+
+/// Rows of A for one register tile.
+#[derive(Clone, Copy)]
+pub enum RowUnits {
+    /// Each row's units side by side, rows `row_bytes` apart; any alignment.
+    Rows { start: *const u8, row_bytes: usize },
+    /// `ROWS` units of one depth side by side.
+    Panel { start: *const u8 },
+}
+
+/// Where a register tile's sums go.
+#[derive(Clone, Copy)]
+pub struct Target {
+    pub start: *mut f32,
+    pub stride: usize,
+    /// Rows to store, at most `ROWS`.
+    pub rows: usize,
+    /// Columns to store; they decide how many vectors a packed row of B has.
+    pub columns: usize,
+    /// Whether sums are added to what is there.
+    pub accumulate: bool,
+}
+
+/// Sums `units` units of depth into one register tile.
+///
+/// # Safety
+/// `a` has `target.rows` rows of `units` units (a panel has `ROWS`), `b` has `units` rows of
+/// `target.columns` columns rounded up to whole vectors, `target` is valid, and the machine has what `K` needs.
+#[inline(always)]
+pub unsafe fn register_tile<K: Kernel>(units: usize, a: RowUnits, b: *const f32, target: Target) {
+    let vectors = target.columns.div_ceil(K::Vector::COUNT);
+    // SAFETY: the caller's promise; the number of vectors is that of the packed rows.
+    unsafe {
+        match (a, vectors) {
+            (RowUnits::Rows { start, row_bytes }, 1) => sum::<K, 1, false>(units, start, row_bytes, b, target),
+            (RowUnits::Rows { start, row_bytes }, 2) => sum::<K, 2, false>(units, start, row_bytes, b, target),
+            (RowUnits::Rows { start, row_bytes }, _) => sum::<K, 3, false>(units, start, row_bytes, b, target),
+            (RowUnits::Panel { start }, 1) => sum::<K, 1, true>(units, start, 4, b, target),
+            (RowUnits::Panel { start }, 2) => sum::<K, 2, true>(units, start, 4, b, target),
+            (RowUnits::Panel { start }, _) => sum::<K, 3, true>(units, start, 4, b, target),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn sum<K: Kernel, const VECTORS: usize, const PANEL: bool>(
+    units: usize,
+    a: *const u8,
+    row_bytes: usize,
+    mut b: *const f32,
+    target: Target,
+) {
+    let lanes = K::Vector::COUNT;
+    // SAFETY: `register_tile`'s caller vouches for all that is read and written. Rows behind the last one read
+    // the last one again, and are not stored.
+    unsafe {
+        let mut sums = [[K::Vector::splat(0.0); VECTORS]; MOST_ROWS];
+        let mut rows = [a; MOST_ROWS];
+        for row in 0..K::ROWS {
+            rows[row] = a.add(if PANEL { row } else { row.min(target.rows - 1) } * row_bytes);
+        }
+        for unit in 0..units {
+            let mut columns = [K::Vector::splat(0.0); VECTORS];
+            for vector in 0..VECTORS {
+                columns[vector] = K::Vector::load(b.add(vector * lanes));
+            }
+            for row in 0..K::ROWS {
+                let at = if PANEL { a.add((unit * K::ROWS + row) * 4) } else { rows[row].add(unit * 4) };
+                let value = K::Vector::splat(at.cast::<f32>().read_unaligned());
+                for vector in 0..VECTORS {
+                    sums[row][vector] = K::multiply_add(value, columns[vector], sums[row][vector]);
+                }
+            }
+            b = b.add(VECTORS * lanes);
+        }
+        let last = target.columns - (VECTORS - 1) * lanes;
+        for row in 0..K::ROWS {
+            if row < target.rows {
+                let to = target.start.add(row * target.stride);
+                for vector in 0..VECTORS {
+                    let to = to.add(vector * lanes);
+                    let partial = vector + 1 == VECTORS && last < lanes;
+                    let mut value = sums[row][vector];
+                    if target.accumulate {
+                        let before = if partial { K::Vector::load_partial(to, last) } else { K::Vector::load(to) };
+                        value = value.add(before);
+                    }
+                    if partial { value.store_partial(to, last) } else { value.store(to) }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Matrix products.
+//!
+//! B is packed once a product, then tiles of the output are computed in any order by any thread: what a tile
+//! computes follows from the shapes alone, so results do not depend on the number of threads. While the last sums
+//! of some rows are hot in cache they go through [`Finish`] (bias, activation, residual ...) and are stored in
+//! the output's format.
+//!
+//! This is our own because running a plan may allocate nothing, and because products in bf16 and finishing while
+//! hot are half of what a training step's time is about.
+
+mod few;
+mod micro;
+mod pack;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+use std::ops::Range;
+
+use super::memory::{FloatShared, FloatSlice, Shared};
+use super::team::Team;
+use crate::precision::Precision;
+use micro::{Kind, Sizes};
+
+/// An operand: element (i, j) is `values[offset + i * row_stride + j * column_stride]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand<'a> {
+    pub values: FloatSlice<'a>,
+    pub offset: usize,
+    pub row_stride: usize,
+    pub column_stride: usize,
+}
+
+/// The sizes of a product, or of `batch` products of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub rows: usize,
+    pub columns: usize,
+    pub depth: usize,
+    /// Number of products, at least 1.
+    pub batch: usize,
+    /// Whether all products have the same B.
+    pub shared_b: bool,
+}
+
+/// `output = a * b`, or a batch of them.
+#[derive(Clone, Copy)]
+pub struct Product<'a> {
+    pub rows: usize,
+    pub columns: usize,
+    pub depth: usize,
+    /// rows x depth
+    pub a: Operand<'a>,
+    /// depth x columns
+    pub b: Operand<'a>,
+    pub precision: Precision,
+    /// Row-major rows x columns, one product behind the other.
+    pub output: FloatShared<'a>,
+    /// Number of products, at least 1.
+    pub batch: usize,
+    pub a_batch_stride: usize,
+    /// 0 if all products have the same B.
+    pub b_batch_stride: usize,
+}
+
+/// Called once for each piece of an output row when its sums are complete, still f32, before it is stored in the
+/// output's format: (row counted through all batches, first column, values, what the thread's scratch has behind
+/// [`scratch_floats`]).
+pub type Finish<'a> = dyn Fn(usize, usize, &mut [f32], &mut [f32]) + Sync + 'a;
+
+/// Units of depth summed in registers before sums go to memory: a block of B as wide as a tile stays in the
+/// second-level cache.
+const DEPTH_BLOCK: usize = 512;
+/// Rows and columns of a large product's tile.
+const TILE_ROWS: usize = 128;
+const TILE_COLUMNS: usize = 384;
+/// Rows of A packed at once where they are neighbours in memory: whole cache lines are read.
+const PACKED_ROWS: usize = 64;
+/// A product is split into at least this many tiles, if each then has `LEAST_TILE_WORK` multiplications.
+const LEAST_TILES: usize = 16;
+const LEAST_TILE_WORK: usize = 1 << 19;
+/// Up to this many rows, packing B would cost more than it saves.
+const FEW_ROWS: usize = 4;
+/// In a batch of at least this many products, each is computed by one thread with its B in the thread's scratch, if
+/// B has at most this many units.
+const WHOLE_PRODUCTS: usize = 8;
+const WHOLE_PRODUCT_UNITS: usize = 1 << 16;
+
+/// How a product is computed; follows from its shape alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// Nothing is packed.
+    FewRows,
+    /// A tile is some whole products; each one's B is packed in scratch.
+    WholeProducts,
+    /// B is packed in the workspace, a tile is a part of one product.
+    Tiles,
+}
+
+/// How B lies packed, and how the output is divided.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    kind: Kind,
+    sizes: Sizes,
+    rows: usize,
+    columns: usize,
+    /// Units of depth, in one block (but the last, which may be shorter), and blocks.
+    units: usize,
+    block_units: usize,
+    blocks: usize,
+    /// Columns filled up to whole vectors.
+    padded_columns: usize,
+    /// Register tiles in a column and in a row of the output.
+    groups: usize,
+    panels: usize,
+    row_tiles: usize,
+    column_tiles: usize,
+}
+
+impl Layout {
+    fn new(shape: &Shape, kind: Kind) -> Self {
+        let sizes = kind.sizes();
+        let units = shape.depth.div_ceil(sizes.values);
+        let blocks = units.div_ceil(DEPTH_BLOCK).max(1);
+        // Whole cache lines, so that each block of packed B starts at one.
+        let block_units = units.div_ceil(blocks).next_multiple_of(16);
+        let blocks = units.div_ceil(block_units.max(1)).max(1);
+        let groups = shape.rows.div_ceil(sizes.rows);
+        let panels = shape.columns.div_ceil(sizes.columns);
+        let mut row_tiles = shape.rows.div_ceil(TILE_ROWS).max(1);
+        let mut column_tiles = panels.div_ceil(TILE_COLUMNS / sizes.columns).max(1);
+        let batch = shape.batch.max(1);
+        let work = batch * shape.rows * shape.columns * shape.depth;
+        let least = (work / LEAST_TILE_WORK).clamp(1, LEAST_TILES);
+        // Rows first: their tiles share B, which is packed, while each tile may have to pack its part of A.
+        row_tiles = row_tiles.max(least.div_ceil(column_tiles * batch).min(groups.div_ceil(2)));
+        column_tiles = column_tiles.max(least.div_ceil(row_tiles * batch).min(panels));
+        Layout {
+            kind,
+            sizes,
+            rows: shape.rows,
+            columns: shape.columns,
+            units,
+            block_units,
+            blocks,
+            padded_columns: shape.columns.next_multiple_of(sizes.lanes),
+            groups,
+            panels,
+            row_tiles,
+            column_tiles,
+        }
+    }
+
+    /// Units of one product's packed B.
+    fn packed_units(&self) -> usize {
+        self.padded_columns * self.units
+    }
+
+    /// The units of depth of a block.
+    fn block(&self, block: usize) -> Range<usize> {
+        block * self.block_units..((block + 1) * self.block_units).min(self.units)
+    }
+
+    /// The valid columns of a panel.
+    fn panel(&self, panel: usize) -> Range<usize> {
+        panel * self.sizes.columns..((panel + 1) * self.sizes.columns).min(self.columns)
+    }
+
+    /// Where a block's panel starts in packed B.
+    fn panel_start(&self, block: &Range<usize>, panel: usize) -> usize {
+        block.start * self.padded_columns + panel * self.sizes.columns * block.len()
+    }
+
+    fn tiles(&self) -> usize {
+        self.row_tiles * self.column_tiles
+    }
+
+    /// Register-tile rows and columns of a tile.
+    fn tile(&self, tile: usize) -> (Range<usize>, Range<usize>) {
+        let (column, row) = (tile / self.row_tiles, tile % self.row_tiles);
+        (part(self.groups, self.row_tiles, row), part(self.panels, self.column_tiles, column))
+    }
+
+    /// Scratch for packed rows of A.
+    fn row_scratch(&self) -> usize {
+        PACKED_ROWS.min(self.groups * self.sizes.rows) * self.block_units
+    }
+
+    /// Scratch for a tile's sums, for outputs that are not f32.
+    fn sum_scratch(&self) -> usize {
+        let rows = self.groups.div_ceil(self.row_tiles) * self.sizes.rows;
+        let columns = self.panels.div_ceil(self.column_tiles) * self.sizes.columns;
+        (rows * columns).next_multiple_of(16)
+    }
+}
+
+/// Part number `index` of `count` nearly equal parts of `0..total`.
+fn part(total: usize, count: usize, index: usize) -> Range<usize> {
+    total * index / count..total * (index + 1) / count
+}
+
+impl Shape {
+    fn route(&self, kind: Kind) -> Route {
+        let rows = if self.shared_b { self.rows * self.batch } else { self.rows };
+        if rows <= FEW_ROWS {
+            Route::FewRows
+        } else if !self.shared_b
+            && self.batch >= WHOLE_PRODUCTS
+            && Layout::new(self, kind).packed_units() <= WHOLE_PRODUCT_UNITS
+        {
+            Route::WholeProducts
+        } else {
+            Route::Tiles
+        }
+    }
+
+    /// All products with one B as one product.
+    fn folded(&self) -> Shape {
+        Shape { rows: self.rows * self.batch, batch: 1, ..*self }
+    }
+}
+
+/// Floats of the workspace that a product needs: for packed B.
+pub fn workspace_floats(shape: &Shape, precision: Precision) -> usize {
+    let kind = Kind::best(precision);
+    match shape.route(kind) {
+        Route::FewRows | Route::WholeProducts => 0,
+        Route::Tiles => Layout::new(shape, kind).packed_units() * if shape.shared_b { 1 } else { shape.batch },
+    }
+}
+
+/// Floats of each thread's scratch that a product needs. What is behind them is left to [`Finish`].
+pub fn scratch_floats(shape: &Shape, precision: Precision) -> usize {
+    let kind = Kind::best(precision);
+    let needed = |shape: &Shape| {
+        let layout = Layout::new(shape, kind);
+        layout.row_scratch() + layout.sum_scratch()
+    };
+    match shape.route(kind) {
+        Route::FewRows => few::scratch_floats(shape),
+        Route::WholeProducts => Layout::new(shape, kind).packed_units().next_multiple_of(16) + needed(shape),
+        // Whether products with one B can be folded depends on A's strides.
+        Route::Tiles if shape.shared_b => needed(shape).max(needed(&shape.folded())),
+        Route::Tiles => needed(shape),
+    }
+}
+
+impl Operand<'_> {
+    /// Panics unless `batch` matrices of rows x columns lie inside the values.
+    fn check(&self, rows: usize, columns: usize, batch: usize, batch_stride: usize) {
+        let steps = [(rows, self.row_stride), (columns, self.column_stride), (batch, batch_stride)];
+        let last = steps.iter().try_fold(self.offset, |last, (count, stride)| {
+            last.checked_add(count.saturating_sub(1).checked_mul(*stride)?)
+        });
+        let empty = rows == 0 || columns == 0 || batch == 0;
+        assert!(empty || last.is_some_and(|last| last < self.values.len()), "{self:?} is not {rows} x {columns}");
+    }
+}
+
+impl Product<'_> {
+    /// The sizes.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            rows: self.rows,
+            columns: self.columns,
+            depth: self.depth,
+            batch: self.batch,
+            shared_b: self.batch == 1 || self.b_batch_stride == 0,
+        }
+    }
+}
+
+/// Computes a product.
+///
+/// `finish`, if there is one, sees every element of the output once.
+///
+/// # Panics
+/// Panics if an operand or the output is too short for the shape, or the workspace or the threads' scratch for
+/// [`workspace_floats`] and [`scratch_floats`].
+pub fn multiply(team: &mut Team, product: &Product, workspace: &mut [f32], finish: Option<&Finish>) {
+    let mut shape = product.shape();
+    let kind = Kind::best(product.precision);
+    product.a.check(shape.rows, shape.depth, shape.batch, product.a_batch_stride);
+    product.b.check(shape.depth, shape.columns, shape.batch, product.b_batch_stride);
+    let outputs = shape.batch.checked_mul(shape.rows).and_then(|rows| rows.checked_mul(shape.columns));
+    assert!(outputs.is_some_and(|outputs| outputs <= product.output.len()), "the output is too short");
+    assert!(workspace.len() >= workspace_floats(&shape, product.precision), "the workspace is too short");
+    if outputs == Some(0) {
+        return;
+    }
+    let claimed = scratch_floats(&shape, product.precision);
+    let route = shape.route(kind);
+    let mut product = *product;
+    if shape.shared_b && shape.batch > 1 && product.a_batch_stride == shape.rows * product.a.row_stride {
+        shape = shape.folded();
+        (product.rows, product.batch) = (shape.rows, 1);
+    }
+    let product = &product;
+    if route == Route::FewRows {
+        return few::multiply(team, product, claimed, finish);
+    }
+    let layout = &Layout::new(&shape, kind);
+    let tiles = layout.tiles();
+    if route == Route::WholeProducts {
+        let work = (shape.rows * shape.columns * shape.depth).max(1);
+        let together = LEAST_TILE_WORK.div_ceil(work).min(shape.batch.div_ceil(LEAST_TILES));
+        let parts = shape.batch.div_ceil(together);
+        team.run(parts, &|index, scratch| {
+            let (packed, scratch) = scratch.split_at_mut(layout.packed_units().next_multiple_of(16));
+            let claimed = claimed - packed.len();
+            let packed = Shared::new(packed);
+            for batch in part(shape.batch, parts, index) {
+                for block in 0..layout.blocks {
+                    for panel in 0..layout.panels {
+                        // SAFETY: the kind is this machine's best; `packed` holds all panels.
+                        unsafe { tile::pack_panel(kind, product, layout, batch, block, panel, packed) };
+                    }
+                }
+                for tile in 0..tiles {
+                    // SAFETY: as above; operands and output were checked, and no other thread has this product.
+                    unsafe { tile::compute(kind, product, layout, batch, tile, packed, scratch, claimed, finish) };
+                }
+            }
+        });
+        return;
+    }
+    let packed_batches = if shape.shared_b { 1 } else { shape.batch };
+    let packed_units = layout.packed_units();
+    let workspace = Shared::new(&mut workspace[..packed_batches * packed_units]);
+    // SAFETY: the index is below the number of packed products, so its part lies inside.
+    let packed = |batch: usize| unsafe { Shared::from_raw(workspace.as_ptr().add(batch * packed_units), packed_units) };
+    let per_batch = layout.blocks * layout.panels;
+    team.run(packed_batches * per_batch, &|index, _| {
+        let (batch, index) = (index / per_batch, index % per_batch);
+        let (block, panel) = (index / layout.panels, index % layout.panels);
+        // SAFETY: the kind is this machine's best; each index writes its own panel of the workspace.
+        unsafe { tile::pack_panel(kind, product, layout, batch, block, panel, packed(batch)) };
+    });
+    team.run(shape.batch * tiles, &|index, scratch| {
+        let (batch, tile) = (index / tiles, index % tiles);
+        let packed = packed(if shape.shared_b { 0 } else { batch });
+        // SAFETY: as above; operands and output were checked, and each index writes its own part of the output.
+        unsafe { tile::compute(kind, product, layout, batch, tile, packed, scratch, claimed, finish) };
+    });
+}

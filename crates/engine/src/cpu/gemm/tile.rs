@@ -1,0 +1,266 @@
+//! One tile of the output, and one panel of packed B.
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::micro::{Kernel, RowUnits, Target, kernel_fn, register_tile};
+use super::pack::{Lines, Packer, Stored};
+use super::{Finish, Layout, Operand, PACKED_ROWS, Product};
+use crate::cpu::memory::{FloatShared, FloatSlice, Shared};
+use crate::cpu::simd::Lanes;
+
+/// Units of depth that are packed of one group of rows before the next group's: the rest of the cache lines that
+/// were read is then still in the first-level cache.
+const PACKED_DEPTH: usize = 16;
+
+kernel_fn! {
+    /// Packs one panel of one block of B.
+    ///
+    /// # Safety
+    /// The product's operands are inside their values, `packed` holds `layout.packed_units()` and nobody else
+    /// touches this panel's part.
+    pub unsafe fn pack_panel(kind, product: &Product, layout: &Layout, batch: usize, block: usize, panel: usize,
+        packed: Shared<f32>) = pack_panel_body;
+}
+
+#[inline(always)]
+unsafe fn pack_panel_body<K: Kernel>(
+    product: &Product,
+    layout: &Layout,
+    batch: usize,
+    block: usize,
+    panel: usize,
+    packed: Shared<f32>,
+) {
+    let units = layout.block(block);
+    let columns = layout.panel(panel);
+    let width = columns.len().next_multiple_of(K::Vector::COUNT);
+    let start = layout.panel_start(&units, panel);
+    let depth = product.depth;
+    // SAFETY: the caller's promise; the panel's place is asserted to be inside by `range`.
+    unsafe {
+        let to = packed.range(start..start + units.len() * width).as_mut_ptr().cast();
+        match product.b.values {
+            FloatSlice::F32(values) => columns_of(&product.b, values, depth, batch * product.b_batch_stride)
+                .pack_panel::<K::ColumnPacker>(
+                columns.start,
+                columns.len(),
+                width,
+                units.start,
+                units.len(),
+                to,
+            ),
+            FloatSlice::Bf16(values) => columns_of(&product.b, values, depth, batch * product.b_batch_stride)
+                .pack_panel::<K::ColumnPacker>(
+                columns.start,
+                columns.len(),
+                width,
+                units.start,
+                units.len(),
+                to,
+            ),
+        }
+    }
+}
+
+#[inline(always)]
+fn columns_of<T>(operand: &Operand, values: &[T], depth: usize, skip: usize) -> Lines<T> {
+    let start = values.as_ptr().wrapping_add(operand.offset + skip);
+    Lines { start, stride: operand.column_stride, depth_stride: operand.row_stride, depth }
+}
+
+#[inline(always)]
+fn rows_of<T>(operand: &Operand, values: &[T], depth: usize, skip: usize) -> Lines<T> {
+    let start = values.as_ptr().wrapping_add(operand.offset + skip);
+    Lines { start, stride: operand.row_stride, depth_stride: operand.column_stride, depth }
+}
+
+kernel_fn! {
+    /// Computes one tile of the output.
+    ///
+    /// # Safety
+    /// The product's operands and output are inside their values, B is packed, and nobody else touches this
+    /// tile's part of the output.
+    pub unsafe fn compute(kind, product: &Product, layout: &Layout, batch: usize, tile: usize, packed: Shared<f32>,
+        scratch: &mut [f32], claimed: usize, finish: Option<&Finish>) = compute_body;
+}
+
+#[inline(always)]
+unsafe fn compute_body<K: Kernel>(
+    product: &Product,
+    layout: &Layout,
+    batch: usize,
+    tile: usize,
+    packed: Shared<f32>,
+    scratch: &mut [f32],
+    claimed: usize,
+    finish: Option<&Finish>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match product.a.values {
+            FloatSlice::F32(values) => {
+                let rows = rows_of(&product.a, values, product.depth, batch * product.a_batch_stride);
+                compute_with::<K, f32>(&rows, product, layout, batch, tile, packed, scratch, claimed, finish);
+            }
+            FloatSlice::Bf16(values) => {
+                let rows = rows_of(&product.a, values, product.depth, batch * product.a_batch_stride);
+                compute_with::<K, bf16>(&rows, product, layout, batch, tile, packed, scratch, claimed, finish);
+            }
+        }
+    }
+}
+
+/// How a tile gets at its rows of A.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// They are units as they lie in memory.
+    InPlace,
+    /// A group of rows is converted to units.
+    Converted,
+    /// Rows are neighbours in memory: several groups are packed as panels.
+    Panels,
+}
+
+impl Reading {
+    #[inline(always)]
+    fn of<K: Kernel, T: Stored>(a: &Lines<T>) -> Self {
+        let units_in_memory = if K::VALUES == 2 { T::IS_BF16 && a.depth % 2 == 0 } else { !T::IS_BF16 };
+        match (a.depth_stride, a.stride) {
+            (1, _) if units_in_memory => Reading::InPlace,
+            (1, _) => Reading::Converted,
+            (_, 1) => Reading::Panels,
+            _ => Reading::Converted,
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn compute_with<K: Kernel, T: Stored>(
+    a: &Lines<T>,
+    product: &Product,
+    layout: &Layout,
+    batch: usize,
+    tile: usize,
+    packed: Shared<f32>,
+    scratch: &mut [f32],
+    claimed: usize,
+    finish: Option<&Finish>,
+) {
+    let (groups, panels) = layout.tile(tile);
+    let columns = layout.panel(panels.start).start..layout.panel(panels.end - 1).end;
+    let first_row = groups.start * K::ROWS;
+    let end_row = (groups.end * K::ROWS).min(layout.rows);
+    let reading = Reading::of::<K, T>(a);
+    let chunk_groups = match reading {
+        Reading::InPlace | Reading::Converted => 1,
+        Reading::Panels => PACKED_ROWS / K::ROWS,
+    };
+    let (scratch, spare) = scratch.split_at_mut(claimed);
+    let (row_units, sums) = scratch.split_at_mut(layout.row_scratch());
+    let row_units: *mut u32 = row_units.as_mut_ptr().cast();
+    let sums_width = columns.len().next_multiple_of(K::Vector::COUNT);
+    let output_row = batch * layout.rows;
+    for block in 0..layout.blocks {
+        let units = layout.block(block);
+        let last = block + 1 == layout.blocks;
+        let mut group = groups.start;
+        while group < groups.end {
+            if (group - groups.start) % chunk_groups == 0 && reading == Reading::Panels {
+                let chunk = group..(group + chunk_groups).min(groups.end);
+                // SAFETY: the rows lie inside A; scratch has room for `PACKED_ROWS` of them.
+                unsafe { pack_rows::<K, T>(a, layout.rows, chunk, &units, row_units) };
+            }
+            let row = group * K::ROWS;
+            let rows = K::ROWS.min(end_row - row);
+            // SAFETY: as above; a group in place is inside A, and so are `rows` rows.
+            let rows_of_a = unsafe {
+                match reading {
+                    Reading::InPlace => {
+                        let start = a.start.wrapping_add(row * a.stride + units.start * K::VALUES);
+                        RowUnits::Rows { start: start.cast(), row_bytes: a.stride * size_of::<T>() }
+                    }
+                    Reading::Converted => {
+                        for i in 0..rows {
+                            let to = row_units.add(i * units.len());
+                            a.pack_line::<K::RowPacker>(row + i, units.start, units.len(), to);
+                        }
+                        RowUnits::Rows { start: row_units.cast(), row_bytes: units.len() * 4 }
+                    }
+                    Reading::Panels => {
+                        let index = (group - groups.start) % chunk_groups;
+                        RowUnits::Panel { start: row_units.add(index * K::ROWS * units.len()).cast() }
+                    }
+                }
+            };
+            // SAFETY: the tile's own part of the output, or its scratch.
+            let (to, stride) = unsafe {
+                match product.output {
+                    FloatShared::F32(output) => {
+                        let start = (output_row + row) * layout.columns + columns.start;
+                        (output.as_ptr().add(start), layout.columns)
+                    }
+                    // If depth is one block, a group's sums are needed only until they are stored.
+                    FloatShared::Bf16(_) if layout.blocks == 1 => (sums.as_mut_ptr(), sums_width),
+                    FloatShared::Bf16(_) => (sums.as_mut_ptr().add((row - first_row) * sums_width), sums_width),
+                }
+            };
+            for panel in panels.clone() {
+                let panel_columns = layout.panel(panel);
+                // SAFETY: B's panel was packed with this layout, A and the target are as above.
+                unsafe {
+                    let target = Target {
+                        start: to.add(panel_columns.start - columns.start),
+                        stride,
+                        rows,
+                        columns: panel_columns.len(),
+                        accumulate: block > 0,
+                    };
+                    let b = packed.as_ptr().add(layout.panel_start(&units, panel));
+                    register_tile::<K>(units.len(), rows_of_a, b, target);
+                }
+            }
+            if last {
+                for i in 0..rows {
+                    // SAFETY: the row's piece in the target, which no one else refers to.
+                    let values = unsafe { std::slice::from_raw_parts_mut(to.add(i * stride), columns.len()) };
+                    let row = output_row + row + i;
+                    if let Some(finish) = finish {
+                        finish(row, columns.start, values, spare);
+                    }
+                    if let FloatShared::Bf16(_) = product.output {
+                        // SAFETY: the tile's own part of the output.
+                        unsafe { product.output.write(row * layout.columns + columns.start, values) };
+                    }
+                }
+            }
+            group += 1;
+        }
+    }
+}
+
+/// Packs groups of rows that are neighbours in memory, one panel a group.
+#[inline(always)]
+unsafe fn pack_rows<K: Kernel, T: Stored>(
+    a: &Lines<T>,
+    rows: usize,
+    groups: Range<usize>,
+    units: &Range<usize>,
+    to: *mut u32,
+) {
+    let mut done = 0;
+    while done < units.len() {
+        let some = PACKED_DEPTH.min(units.len() - done);
+        for (index, group) in groups.clone().enumerate() {
+            let row = group * K::ROWS;
+            let count = K::ROWS.min(rows - row);
+            // SAFETY: the caller's promise: rows and units inside A, room for all groups.
+            unsafe {
+                let to = to.add((index * units.len() + done) * K::ROWS);
+                a.pack_panel::<K::RowPacker>(row, count, K::RowPacker::COUNT, units.start + done, some, to);
+            }
+        }
+        done += some;
+    }
+}
