@@ -1,5 +1,6 @@
 //! The CPU executor and its kernels.
 
+mod attention;
 mod convert;
 mod gemm;
 mod math;

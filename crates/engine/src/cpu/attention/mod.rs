@@ -1,0 +1,289 @@
+//! Attention: `out = dropout(softmax(scale * Q K^T + bias, masked)) V`, and its gradient.
+//!
+//! The matrix of weights is never stored. A block of queries meets the keys block by block; the forward pass keeps a
+//! running maximum and sum for each query (online softmax) and leaves the logarithm of the sum behind, from which the
+//! backward pass computes the weights again.
+//!
+//! Blocks of scores are held with one row a key and one lane a query (see [`softmax`]). That makes padding of keys
+//! free (rows are left out), and only the queries, the bias and dropout's mask have to be transposed.
+//!
+//! What a tile is depends on shapes alone, so results are the same bits for any number of threads.
+
+mod backward;
+mod rows;
+mod scores;
+mod small_product;
+mod softmax;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::ops::Range;
+
+use super::memory::{FloatShared, FloatSlice, Shared};
+use super::team::Team;
+use crate::random;
+
+pub use backward::backward;
+pub use scores::Bias;
+pub use weights::weights;
+
+use rows::{Region, padded, scale_rows, store_rows, take, transpose_rows};
+use scores::{QUERY_BLOCK, QueryBlock, Spare, query_blocks, query_range};
+use small_product::{Rows, Size, product};
+use softmax::{BlockShape, Running, finish, multiply, online_step};
+
+/// Up to so many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
+const WHOLE_KEYS: usize = 512;
+/// Beyond, so many keys are taken at once.
+const KEY_BLOCK: usize = 256;
+/// A tile should do at least so many multiplications: some microseconds, against the cost of handing it over.
+const TILE_MULTIPLICATIONS: usize = 1 << 17;
+/// With fewer (sample, head) pairs than this, each block of queries is a tile of its own.
+const ENOUGH_PAIRS: usize = 64;
+
+/// Q, K, V or something of their shape inside larger rows: value `(sample, token, head, i)` is
+/// `values[offset + (sample * tokens + token) * row_stride + head * head_dim + i]`.
+///
+/// A fused tensor `[batch, tokens, 3 * dim]` is three of these, with offsets 0, dim and 2 * dim and stride 3 * dim.
+#[derive(Clone, Copy)]
+pub struct Heads<'a> {
+    pub values: FloatSlice<'a>,
+    pub offset: usize,
+    pub row_stride: usize,
+}
+
+/// As [`Heads`], to write.
+#[derive(Clone, Copy)]
+pub struct HeadsOut<'a> {
+    pub values: FloatShared<'a>,
+    pub offset: usize,
+    pub row_stride: usize,
+}
+
+/// The shapes, masks and other settings of one attention.
+#[derive(Clone, Copy)]
+pub struct Attention<'a> {
+    pub batch: usize,
+    pub heads: usize,
+    pub queries: usize,
+    pub keys: usize,
+    pub head_dim: usize,
+    /// What the products of queries and keys are multiplied by.
+    pub scale: f32,
+    /// Query i sees key j where `j <= i + keys - queries`: both end together, as with a cache of earlier keys.
+    pub causal: bool,
+    /// `[batch]`: keys from this number on are padding. Values outside `0..=keys` are clamped.
+    pub key_lengths: Option<&'a [i32]>,
+    /// `[batch, keys]`: 0 is padding.
+    pub key_mask: Option<&'a [i32]>,
+    /// Added to the scaled scores.
+    pub bias: Option<Bias<'a>>,
+    /// Dropout on the weights: row `(sample * heads + head) * queries + query`, column key.
+    pub dropout: Option<random::Mask>,
+}
+
+impl Heads<'_> {
+    fn region(&self, sample: usize, head: usize, tokens: Range<usize>, all: usize, head_dim: usize) -> Region {
+        region(self.offset, self.row_stride, sample * all, tokens, head * head_dim, head_dim)
+    }
+}
+
+impl HeadsOut<'_> {
+    fn region(&self, sample: usize, head: usize, tokens: Range<usize>, all: usize, head_dim: usize) -> Region {
+        region(self.offset, self.row_stride, sample * all, tokens, head * head_dim, head_dim)
+    }
+}
+
+fn region(
+    offset: usize,
+    stride: usize,
+    first_row: usize,
+    tokens: Range<usize>,
+    column: usize,
+    columns: usize,
+) -> Region {
+    Region { start: offset + (first_row + tokens.start) * stride + column, stride, rows: tokens.len(), columns }
+}
+
+impl Attention<'_> {
+    fn pairs(&self) -> usize {
+        self.batch * self.heads
+    }
+
+    /// How many (sample, head) pairs one tile takes.
+    fn pairs_a_tile(&self) -> usize {
+        (TILE_MULTIPLICATIONS / (self.queries * self.keys * self.head_dim).max(1)).max(1)
+    }
+
+    fn key_block(&self) -> usize {
+        if self.keys <= WHOLE_KEYS { self.keys } else { KEY_BLOCK }
+    }
+
+    /// Every block of queries of one (sample, head) pair.
+    fn blocks_of(&self, pair: usize) -> impl Iterator<Item = QueryBlock> {
+        let attention = *self;
+        (0..query_blocks(self.queries)).map(move |index| attention.block(pair, index))
+    }
+
+    fn block(&self, pair: usize, index: usize) -> QueryBlock {
+        let range = query_range(self.queries, index);
+        QueryBlock { sample: pair / self.heads, head: pair % self.heads, first: range.start, count: range.len() }
+    }
+
+    /// Checks what all passes rely on.
+    ///
+    /// # Panics
+    /// Panics if masks or bias are not of the stated shape.
+    fn check(&self) {
+        assert!(self.key_lengths.is_none_or(|lengths| lengths.len() == self.batch), "one length a sample");
+        assert!(self.key_mask.is_none_or(|mask| mask.len() == self.batch * self.keys), "one mask value a key");
+        if let Some(bias) = &self.bias {
+            assert!(bias.batch == 1 || bias.batch == self.batch, "a bias for each sample or for all");
+            assert!(bias.heads == 1 || bias.heads == self.heads, "a bias for each head or for all");
+            assert_eq!(bias.values.len(), bias.batch * bias.heads * self.queries * self.keys, "a bias for each pair");
+        }
+    }
+}
+
+/// The scratch memory that each thread needs for any of the passes.
+pub fn scratch_floats(attention: &Attention) -> usize {
+    forward_scratch(attention).max(backward::scratch(attention)).max(weights::scratch(attention))
+}
+
+fn forward_scratch(attention: &Attention) -> usize {
+    let width = padded(attention.head_dim);
+    2 * attention.keys * width
+        + 3 * QUERY_BLOCK * width
+        + 2 * attention.key_block() * QUERY_BLOCK
+        + 3 * QUERY_BLOCK
+        + Spare::FLOATS
+}
+
+/// The forward pass: `out` is `[batch, queries, heads * head_dim]`, `log_sums` is `[batch, heads, queries]` and is what
+/// [`backward`] needs: the logarithms of the softmax's sums, plus infinity where a query sees no key.
+///
+/// # Panics
+/// Panics if a shape does not fit, or the team's scratch memory is less than [`scratch_floats`].
+pub fn forward(
+    team: &mut Team,
+    attention: &Attention,
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    out: HeadsOut,
+    log_sums: Shared<f32>,
+) {
+    attention.check();
+    assert_eq!(log_sums.len(), attention.pairs() * attention.queries);
+    if attention.pairs() * attention.queries == 0 {
+        return;
+    }
+    let pass = Forward { attention, q, k, v, out, log_sums };
+    let (pairs, blocks) = (attention.pairs(), query_blocks(attention.queries));
+    if pairs < ENOUGH_PAIRS && blocks > 1 {
+        team.run(pairs * blocks, &|tile, scratch| {
+            let block = attention.block(tile / blocks, tile % blocks);
+            pass.pair(tile / blocks, std::iter::once(block), scratch);
+        });
+        return;
+    }
+    let group = attention.pairs_a_tile();
+    team.run(pairs.div_ceil(group), &|tile, scratch| {
+        for pair in tile * group..((tile + 1) * group).min(pairs) {
+            pass.pair(pair, attention.blocks_of(pair), scratch);
+        }
+    });
+}
+
+struct Forward<'a> {
+    attention: &'a Attention<'a>,
+    q: Heads<'a>,
+    k: Heads<'a>,
+    v: Heads<'a>,
+    out: HeadsOut<'a>,
+    log_sums: Shared<'a, f32>,
+}
+
+/// What a block of queries works with.
+struct Workplace<'s> {
+    queries: &'s mut [f32],
+    query_copy: &'s mut [f32],
+    scores: &'s mut [f32],
+    factors: &'s mut [f32],
+    out: &'s mut [f32],
+    running: Running<'s>,
+    spare: Spare<'s>,
+}
+
+impl Forward<'_> {
+    /// Some blocks of queries of one (sample, head) pair.
+    fn pair(&self, pair: usize, blocks: impl Iterator<Item = QueryBlock>, mut scratch: &mut [f32]) {
+        let attention = self.attention;
+        let width = padded(attention.head_dim);
+        let (sample, head) = (pair / attention.heads, pair % attention.heads);
+        let k_copy = take(&mut scratch, attention.keys * width);
+        let v_copy = take(&mut scratch, attention.keys * width);
+        let block_floats = attention.key_block() * QUERY_BLOCK;
+        let mut place = Workplace {
+            queries: take(&mut scratch, QUERY_BLOCK * width),
+            query_copy: take(&mut scratch, QUERY_BLOCK * width),
+            scores: take(&mut scratch, block_floats),
+            factors: take(&mut scratch, block_floats),
+            out: take(&mut scratch, QUERY_BLOCK * width),
+            running: Running {
+                maxima: take(&mut scratch, QUERY_BLOCK),
+                sums: take(&mut scratch, QUERY_BLOCK),
+                rescale: take(&mut scratch, QUERY_BLOCK),
+            },
+            spare: Spare::new(&mut scratch),
+        };
+        let k = attention.key_rows(&self.k, sample, head, false, k_copy);
+        let v = attention.key_rows(&self.v, sample, head, true, v_copy);
+        for block in blocks {
+            self.block(&block, k, v, &mut place);
+        }
+    }
+
+    fn block(&self, block: &QueryBlock, k: Rows, v: Rows, place: &mut Workplace) {
+        let attention = self.attention;
+        let (lanes, width) = (block.lanes(), padded(attention.head_dim));
+        let q = attention.query_rows(&self.q, block, false, place.query_copy);
+        transpose_rows(q, block.count, attention.head_dim, place.queries, lanes);
+        place.running.maxima.fill(f32::NEG_INFINITY);
+        place.running.sums.fill(0.0);
+        let seen = attention.seen_keys(block);
+        if seen == 0 {
+            place.out.fill(0.0);
+        }
+        for start in (0..seen).step_by(attention.key_block().max(1)) {
+            let keys = start..(start + attention.key_block()).min(seen);
+            let shape = BlockShape { keys: keys.len(), lanes };
+            attention.scores(block, keys.clone(), k, place.queries, place.scores, &mut place.spare);
+            online_step(place.scores, shape, &mut place.running);
+            if attention.dropout.is_some() {
+                attention.dropout_factors(block, keys.clone(), place.factors, &mut place.spare);
+                multiply(&mut place.scores[..shape.floats()], &place.factors[..shape.floats()]);
+            }
+            if start > 0 {
+                scale_rows(place.out, width, &place.running.rescale[..block.count]);
+            }
+            let size = Size { rows: block.count, columns: attention.head_dim, depth: keys.len() };
+            let left = Rows { values: place.scores, stride: lanes }.transposed();
+            product(size, 1.0, left, v.from_row(start), place.out, width, start > 0);
+        }
+        self.store(block, place);
+    }
+
+    fn store(&self, block: &QueryBlock, place: &mut Workplace) {
+        let attention = self.attention;
+        let first = (block.sample * attention.heads + block.head) * attention.queries + block.first;
+        // SAFETY: this block's queries are no other's.
+        let log_sums = unsafe { self.log_sums.range(first..first + block.count) };
+        finish(&mut place.running, log_sums);
+        let queries = block.first..block.first + block.count;
+        let region = self.out.region(block.sample, block.head, queries, attention.queries, attention.head_dim);
+        let rows = Rows { values: place.out, stride: padded(attention.head_dim) };
+        store_rows(rows, Some(&place.running.sums[..block.count]), &self.out.values, region);
+    }
+}

@@ -1,0 +1,240 @@
+//! Blocks of scores: which keys a block of queries sees, and the scaled, biased and masked products.
+
+use std::ops::Range;
+
+use super::super::memory::FloatSlice;
+use super::rows::{Region, copy_rows, padded, rows_of, take, transpose_rows};
+use super::small_product::{Rows, Size, product};
+use super::softmax::add_scaled;
+use super::{Attention, Heads};
+
+/// At most so many queries are worked on at once: four vectors of sixteen lanes.
+pub const QUERY_BLOCK: usize = 64;
+/// Bias and dropout come in rows of keys and are transposed in pieces of so many keys.
+const TRANSPOSE_BLOCK: usize = 64;
+
+/// Some queries of one head of one sample.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryBlock {
+    pub sample: usize,
+    pub head: usize,
+    pub first: usize,
+    pub count: usize,
+}
+
+impl QueryBlock {
+    /// The number of lanes the queries take, the unused ones at the end included.
+    pub fn lanes(&self) -> usize {
+        padded(self.count)
+    }
+}
+
+/// The number of blocks that the queries are cut into.
+pub fn query_blocks(queries: usize) -> usize {
+    queries.div_ceil(QUERY_BLOCK)
+}
+
+/// The queries of block `index`: all blocks are about equally long, since a short last one would leave the registers
+/// of the product idle.
+pub fn query_range(queries: usize, index: usize) -> Range<usize> {
+    let (blocks, groups) = (query_blocks(queries), padded(queries) / padded(1));
+    let start = |index: usize| (groups * index / blocks * padded(1)).min(queries);
+    start(index)..start(index + 1)
+}
+
+/// A left-over place to transpose through.
+pub struct Spare<'s> {
+    /// Rows of keys, one a query.
+    by_query: &'s mut [f32],
+    /// Rows of queries, one a key.
+    by_key: &'s mut [f32],
+}
+
+impl<'s> Spare<'s> {
+    pub const FLOATS: usize = 2 * QUERY_BLOCK * TRANSPOSE_BLOCK;
+
+    pub fn new(scratch: &mut &'s mut [f32]) -> Self {
+        let half = QUERY_BLOCK * TRANSPOSE_BLOCK;
+        Spare { by_query: take(scratch, half), by_key: take(scratch, half) }
+    }
+}
+
+impl Attention<'_> {
+    /// The number of keys of a sample that count, but for holes in its mask.
+    fn visible_keys(&self, sample: usize) -> usize {
+        let mut count = self.keys;
+        if let Some(lengths) = self.key_lengths {
+            count = (lengths[sample].max(0) as usize).min(count);
+        }
+        while count > 0 && self.is_hole(sample, count - 1) {
+            count -= 1;
+        }
+        count
+    }
+
+    fn is_hole(&self, sample: usize, key: usize) -> bool {
+        self.key_mask.is_some_and(|mask| mask[sample * self.keys + key] == 0)
+    }
+
+    /// The number of keys that some query of the block sees: keys from there on are masked for all of them.
+    pub fn seen_keys(&self, block: &QueryBlock) -> usize {
+        let visible = self.visible_keys(block.sample);
+        if !self.causal {
+            return visible;
+        }
+        visible.min((block.first + block.count + self.keys).saturating_sub(self.queries))
+    }
+
+    /// One head's keys or values, padded if they are a product's right operand. Where the mask has holes the rows are
+    /// zero: a weight of zero times anything else might not be.
+    pub fn key_rows<'b>(
+        &self,
+        from: &Heads<'b>,
+        sample: usize,
+        head: usize,
+        whole_vectors: bool,
+        buffer: &'b mut [f32],
+    ) -> Rows<'b> {
+        let region = from.region(sample, head, 0..self.keys, self.keys, self.head_dim);
+        if self.key_mask.is_none() {
+            return rows_of(from.values, region, whole_vectors, buffer);
+        }
+        let stride = padded(self.head_dim);
+        copy_rows(from.values, region, buffer, stride);
+        for key in 0..self.keys {
+            if self.is_hole(sample, key) {
+                buffer[key * stride..(key + 1) * stride].fill(0.0);
+            }
+        }
+        Rows { values: buffer, stride }
+    }
+
+    /// One block of queries, or of something of their shape.
+    pub fn query_rows<'b>(
+        &self,
+        from: &Heads<'b>,
+        block: &QueryBlock,
+        whole_vectors: bool,
+        buffer: &'b mut [f32],
+    ) -> Rows<'b> {
+        let queries = block.first..block.first + block.count;
+        let region = from.region(block.sample, block.head, queries, self.queries, self.head_dim);
+        rows_of(from.values, region, whole_vectors, buffer)
+    }
+
+    /// The scores of a block of queries with some keys, in units of log 2, minus infinity where they are masked.
+    /// `keys` is what of the head's keys is wanted, `key_rows` are all of them, `queries` the queries' transpose.
+    pub fn scores(
+        &self,
+        block: &QueryBlock,
+        keys: Range<usize>,
+        key_rows: Rows,
+        queries: &[f32],
+        scores: &mut [f32],
+        spare: &mut Spare,
+    ) {
+        let lanes = block.lanes();
+        let size = Size { rows: keys.len(), columns: lanes, depth: self.head_dim };
+        let left = key_rows.from_row(keys.start).as_they_are();
+        let right = Rows { values: queries, stride: lanes };
+        product(size, self.scale * std::f32::consts::LOG2_E, left, right, scores, lanes, false);
+        if self.bias.is_some() {
+            self.add_bias(block, keys.clone(), scores, spare);
+        }
+        if self.key_mask.is_some() {
+            for (row, key) in scores.chunks_exact_mut(lanes).zip(keys.clone()) {
+                if self.is_hole(block.sample, key) {
+                    row.fill(f32::NEG_INFINITY);
+                }
+            }
+        }
+        if self.causal {
+            for (row, key) in scores.chunks_exact_mut(lanes).zip(keys) {
+                let first_seeing = (key + self.queries).saturating_sub(self.keys);
+                let blind = first_seeing.saturating_sub(block.first).min(lanes);
+                row[..blind].fill(f32::NEG_INFINITY);
+            }
+        }
+    }
+
+    fn add_bias(&self, block: &QueryBlock, keys: Range<usize>, scores: &mut [f32], spare: &mut Spare) {
+        let Some(bias) = self.bias else { return };
+        let lanes = block.lanes();
+        let slice = bias.slice_of(block.sample, block.head);
+        for_pieces(keys, |at, piece| {
+            let region = Region {
+                start: (slice * self.queries + block.first) * self.keys + piece.start,
+                stride: self.keys,
+                rows: block.count,
+                columns: piece.len(),
+            };
+            let rows = rows_of(bias.values, region, false, spare.by_query);
+            transpose_rows(rows, block.count, piece.len(), spare.by_key, lanes);
+            let floats = piece.len() * lanes;
+            let place = &mut scores[at * lanes..][..floats];
+            add_scaled(place, &spare.by_key[..floats], std::f32::consts::LOG2_E);
+        });
+    }
+
+    /// The factors of dropout, a row a key.
+    pub fn dropout_factors(&self, block: &QueryBlock, keys: Range<usize>, factors: &mut [f32], spare: &mut Spare) {
+        let Some(mask) = self.dropout else { return };
+        let lanes = block.lanes();
+        let first_row = (block.sample * self.heads + block.head) * self.queries + block.first;
+        for_pieces(keys, |at, piece| {
+            for query in 0..block.count {
+                let row = &mut spare.by_query[query * TRANSPOSE_BLOCK..][..piece.len()];
+                mask.factors((first_row + query) as u64, piece.start, row);
+            }
+            let rows = Rows { values: spare.by_query, stride: TRANSPOSE_BLOCK };
+            transpose_rows(rows, block.count, piece.len(), &mut factors[at * lanes..], lanes);
+        });
+    }
+
+    /// Hands a block (a row a key) over in rows of keys: `row(query, first key, values)`.
+    pub fn by_query(
+        &self,
+        block: &QueryBlock,
+        keys: Range<usize>,
+        values: &[f32],
+        spare: &mut Spare,
+        mut row: impl FnMut(usize, usize, &[f32]),
+    ) {
+        let lanes = block.lanes();
+        for_pieces(keys, |at, piece| {
+            let rows = Rows { values: &values[at * lanes..], stride: lanes };
+            transpose_rows(rows, piece.len(), block.count, spare.by_query, TRANSPOSE_BLOCK);
+            for query in 0..block.count {
+                let values = &spare.by_query[query * TRANSPOSE_BLOCK..][..piece.len()];
+                row(block.first + query, piece.start, values);
+            }
+        });
+    }
+}
+
+/// Calls `step` for each piece of at most [`TRANSPOSE_BLOCK`] keys, with its distance from the first.
+fn for_pieces(keys: Range<usize>, mut step: impl FnMut(usize, Range<usize>)) {
+    let mut start = keys.start;
+    while start < keys.end {
+        let end = (start + TRANSPOSE_BLOCK).min(keys.end);
+        step(start - keys.start, start..end);
+        start = end;
+    }
+}
+
+/// An additive bias: values `[batch, heads, queries, keys]`, where `batch` and `heads` may each be 1 for all.
+#[derive(Clone, Copy)]
+pub struct Bias<'a> {
+    pub values: FloatSlice<'a>,
+    pub batch: usize,
+    pub heads: usize,
+}
+
+impl Bias<'_> {
+    /// Which `queries x keys` matrix a sample's head uses.
+    pub fn slice_of(&self, sample: usize, head: usize) -> usize {
+        let sample = if self.batch == 1 { 0 } else { sample };
+        let head = if self.heads == 1 { 0 } else { head };
+        sample * self.heads + head
+    }
+}

@@ -1,0 +1,572 @@
+//! Against plain loops in f64, which are themselves checked against finite differences.
+
+use half::bf16;
+
+use super::super::memory::{FloatShared, FloatSlice, Shared};
+use super::super::team::Team;
+use super::*;
+use crate::random::{Mask, Stream};
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    batch: usize,
+    heads: usize,
+    queries: usize,
+    keys: usize,
+    head_dim: usize,
+    causal: bool,
+    lengths: bool,
+    mask: bool,
+    /// Whether the bias is shared over the batch and over the heads.
+    bias: Option<(bool, bool)>,
+    dropout: bool,
+    fused: bool,
+    bf16: bool,
+}
+
+const PLAIN: Case = Case {
+    batch: 2,
+    heads: 1,
+    queries: 17,
+    keys: 17,
+    head_dim: 32,
+    causal: false,
+    lengths: false,
+    mask: false,
+    bias: None,
+    dropout: false,
+    fused: false,
+    bf16: false,
+};
+
+/// Tokens of all heads in f64, without gaps: `[batch, tokens, heads, head_dim]`.
+type Values = Vec<f64>;
+
+struct Inputs {
+    q: Values,
+    k: Values,
+    v: Values,
+    d_out: Values,
+    bias: Values,
+    lengths: Vec<i32>,
+    mask: Vec<i32>,
+}
+
+#[derive(Clone, Default)]
+struct Results {
+    out: Values,
+    log_sums: Values,
+    weights: Values,
+    dq: Values,
+    dk: Values,
+    dv: Values,
+    d_bias: Values,
+}
+
+fn random_values(count: usize, seed: u64, rounded: bool) -> Values {
+    let stream = Stream::new(seed, 0, 0);
+    let value = |i: usize| {
+        let value = (f64::from(stream.four(i as u64)[0]) / f64::from(u32::MAX) * 3.0 - 1.5) as f32;
+        f64::from(if rounded { bf16::from_f32(value).to_f32() } else { value })
+    };
+    (0..count).map(value).collect()
+}
+
+impl Case {
+    fn inputs(&self) -> Inputs {
+        let tokens = |tokens: usize| self.batch * tokens * self.heads * self.head_dim;
+        let random = |count, seed| random_values(count, seed, self.bf16);
+        let (bias_batch, bias_heads) = self.bias_shape();
+        let noise = random_values(self.batch * self.keys, 6, false);
+        Inputs {
+            q: random(tokens(self.queries), 1),
+            k: random(tokens(self.keys), 2),
+            v: random(tokens(self.keys), 3),
+            d_out: random(tokens(self.queries), 4),
+            bias: random(bias_batch * bias_heads * self.queries * self.keys, 5),
+            // The first sample has more than all keys, the second some, the third none.
+            lengths: (0..self.batch).map(|i| [self.keys as i32 + 5, (self.keys / 2) as i32, -3][i % 3]).collect(),
+            mask: noise.iter().map(|&x| if x > -0.5 { 7 } else { 0 }).collect(),
+        }
+    }
+
+    fn bias_shape(&self) -> (usize, usize) {
+        let (batch, heads) = self.bias.unwrap_or((true, true));
+        (if batch { 1 } else { self.batch }, if heads { 1 } else { self.heads })
+    }
+
+    fn dropout_mask(&self) -> Option<Mask> {
+        self.dropout.then(|| Mask::new(Stream::new(9, 8, 7), 0.3))
+    }
+
+    fn scale(&self) -> f32 {
+        1.3 / (self.head_dim as f32).sqrt()
+    }
+
+    fn sees(&self, inputs: &Inputs, sample: usize, query: usize, key: usize) -> bool {
+        !(self.causal && key as isize > query as isize + self.keys as isize - self.queries as isize
+            || self.lengths && key as i32 >= inputs.lengths[sample]
+            || self.mask && inputs.mask[sample * self.keys + key] == 0)
+    }
+
+    fn naive(&self, inputs: &Inputs) -> Results {
+        let (bias_batch, bias_heads) = self.bias_shape();
+        let mut results = Results {
+            out: vec![0.0; inputs.q.len()],
+            dq: vec![0.0; inputs.q.len()],
+            dk: vec![0.0; inputs.k.len()],
+            dv: vec![0.0; inputs.k.len()],
+            d_bias: vec![0.0; inputs.bias.len()],
+            ..Results::default()
+        };
+        for sample in 0..self.batch {
+            for head in 0..self.heads {
+                let slice =
+                    (if bias_batch == 1 { 0 } else { sample }) * bias_heads + if bias_heads == 1 { 0 } else { head };
+                for query in 0..self.queries {
+                    self.naive_query(inputs, &mut results, sample, head, query, slice);
+                }
+            }
+        }
+        results
+    }
+
+    fn naive_query(
+        &self,
+        inputs: &Inputs,
+        results: &mut Results,
+        sample: usize,
+        head: usize,
+        query: usize,
+        slice: usize,
+    ) {
+        let (dim, scale) = (self.head_dim, f64::from(self.scale()));
+        let token = |tokens: usize, token: usize| ((sample * tokens + token) * self.heads + head) * dim;
+        let bias_row = (slice * self.queries + query) * self.keys;
+        let at = token(self.queries, query);
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let mut scores = vec![f64::NEG_INFINITY; self.keys];
+        for key in 0..self.keys {
+            if self.sees(inputs, sample, query, key) {
+                let bias = if self.bias.is_some() { inputs.bias[bias_row + key] } else { 0.0 };
+                let row = token(self.keys, key);
+                scores[key] = scale * dot(&inputs.q[at..at + dim], &inputs.k[row..row + dim]) + bias;
+            }
+        }
+        let maximum = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let seen = maximum > f64::NEG_INFINITY;
+        let sum: f64 = scores.iter().map(|score| if seen { (score - maximum).exp() } else { 0.0 }).sum();
+        results.log_sums.push(if seen { maximum + sum.ln() } else { f64::INFINITY });
+        let weights: Vec<f64> =
+            scores.iter().map(|score| if seen { (score - maximum).exp() / sum } else { 0.0 }).collect();
+        results.weights.extend(&weights);
+        let mask_row = ((sample * self.heads + head) * self.queries + query) as u64;
+        let dropped: Vec<f64> =
+            (0..self.keys).map(|key| self.dropout_mask().map_or(1.0, |m| f64::from(m.factor(mask_row, key)))).collect();
+        let d_out = &inputs.d_out[at..at + dim];
+        let mut d_weights = vec![0.0; self.keys];
+        for key in 0..self.keys {
+            let row = token(self.keys, key);
+            d_weights[key] = dropped[key] * dot(d_out, &inputs.v[row..row + dim]);
+            for i in 0..dim {
+                results.out[at + i] += dropped[key] * weights[key] * inputs.v[row + i];
+                results.dv[row + i] += dropped[key] * weights[key] * d_out[i];
+            }
+        }
+        let delta = dot(&weights, &d_weights);
+        for key in 0..self.keys {
+            let row = token(self.keys, key);
+            let d_score = weights[key] * (d_weights[key] - delta);
+            if self.bias.is_some() {
+                results.d_bias[bias_row + key] += d_score;
+            }
+            for i in 0..dim {
+                results.dq[at + i] += scale * d_score * inputs.k[row + i];
+                results.dk[row + i] += scale * d_score * inputs.q[at + i];
+            }
+        }
+    }
+
+    fn run(&self, inputs: &Inputs, threads: usize) -> Results {
+        let tensors = Tensors::new(self);
+        let lengths = self.lengths.then_some(&inputs.lengths[..]);
+        let bias = Stored::new(&inputs.bias, self.bf16);
+        let (bias_batch, bias_heads) = self.bias_shape();
+        let attention = Attention {
+            batch: self.batch,
+            heads: self.heads,
+            queries: self.queries,
+            keys: self.keys,
+            head_dim: self.head_dim,
+            scale: self.scale(),
+            causal: self.causal,
+            key_lengths: lengths,
+            key_mask: self.mask.then_some(&inputs.mask[..]),
+            bias: self.bias.map(|_| Bias { values: bias.read(), batch: bias_batch, heads: bias_heads }),
+            dropout: self.dropout_mask(),
+        };
+        let mut team = Team::new(threads, scratch_floats(&attention)).unwrap();
+        let stores = [&inputs.q, &inputs.k, &inputs.v].map(|values| values.as_slice());
+        let qkv = tensors.fill(&stores, self.bf16);
+        let d_out = tensors.fill_one(&inputs.d_out, self.queries, self.bf16);
+        let [q, k, v] = tensors.heads(&qkv);
+        let mut out = tensors.poison_one(self.bf16);
+        let mut log_sums = vec![f32::NAN; self.batch * self.heads * self.queries];
+        forward(&mut team, &attention, q, k, v, tensors.one_out(&mut out), Shared::new(&mut log_sums));
+        let mut found_weights = vec![f32::NAN; log_sums.len() * self.keys];
+        weights(&mut team, &attention, q, k, Shared::new(&mut found_weights));
+        let mut d_qkv = tensors.poison(self.bf16);
+        let mut d_bias = vec![f32::NAN; if self.bias.is_some() { inputs.bias.len() } else { 0 }];
+        let [dq, dk, dv] = tensors.heads_out(&mut d_qkv);
+        let shared_bias = self.bias.map(|_| Shared::new(&mut d_bias));
+        let (out_read, d_out) = (tensors.one(&out), tensors.one(&d_out));
+        backward(&mut team, &attention, q, k, v, out_read, d_out, &log_sums, dq, dk, dv, shared_bias);
+        let wide = |values: &[f32]| values.iter().map(|&x| f64::from(x)).collect::<Values>();
+        let [dq, dk, dv] = tensors.read_back(&d_qkv);
+        if !self.bias.is_some() {
+            d_bias = vec![0.0; inputs.bias.len()];
+        }
+        Results {
+            out: tensors.read_one(&out),
+            log_sums: wide(&log_sums),
+            weights: wide(&found_weights),
+            dq,
+            dk,
+            dv,
+            d_bias: wide(&d_bias),
+        }
+    }
+
+    fn check(&self) {
+        let inputs = self.inputs();
+        let (expected, found) = (self.naive(&inputs), self.run(&inputs, 2));
+        let tolerance = if self.bf16 { 1e-2 } else { 1e-5 };
+        for (name, expected, found) in pairs(&expected, &found) {
+            let error = relative_error(expected, found);
+            assert!(error < tolerance, "{name} is off by {error} in {self:?}");
+        }
+        for (expected, found) in expected.log_sums.iter().zip(&found.log_sums) {
+            assert!(expected == found || (expected - found).abs() < 2e-5, "log sum {found}, not {expected}, {self:?}");
+        }
+        for (expected, found) in expected.weights.iter().zip(&found.weights) {
+            assert!((*expected == 0.0) == (*found == 0.0), "a masked weight must be 0 exactly, in {self:?}");
+        }
+    }
+}
+
+fn pairs<'a>(a: &'a Results, b: &'a Results) -> [(&'static str, &'a Values, &'a Values); 6] {
+    [
+        ("out", &a.out, &b.out),
+        ("weights", &a.weights, &b.weights),
+        ("dq", &a.dq, &b.dq),
+        ("dk", &a.dk, &b.dk),
+        ("dv", &a.dv, &b.dv),
+        ("d_bias", &a.d_bias, &b.d_bias),
+    ]
+}
+
+/// The error's norm over the expected norm; what should vanish must vanish.
+fn relative_error(expected: &[f64], found: &[f64]) -> f64 {
+    assert_eq!(expected.len(), found.len());
+    let error: f64 = expected.iter().zip(found).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
+    let norm: f64 = expected.iter().map(|a| a * a).sum::<f64>();
+    match (norm == 0.0, error.is_nan()) {
+        (_, true) => f64::INFINITY,
+        // One key leaves nothing to choose: its gradients are rounding errors around zero.
+        (true, _) => error.sqrt() / (expected.len() as f64).sqrt(),
+        _ => (error / norm.max(1e-20)).sqrt(),
+    }
+}
+
+enum Stored {
+    F32(Vec<f32>),
+    Bf16(Vec<bf16>),
+}
+
+impl Stored {
+    fn new(values: &[f64], narrow: bool) -> Self {
+        if narrow {
+            Stored::Bf16(values.iter().map(|&x| bf16::from_f64(x)).collect())
+        } else {
+            Stored::F32(values.iter().map(|&x| x as f32).collect())
+        }
+    }
+
+    fn read(&self) -> FloatSlice<'_> {
+        match self {
+            Stored::F32(values) => FloatSlice::F32(values),
+            Stored::Bf16(values) => FloatSlice::Bf16(values),
+        }
+    }
+
+    fn write(&mut self) -> FloatShared<'_> {
+        match self {
+            Stored::F32(values) => FloatShared::F32(Shared::new(values)),
+            Stored::Bf16(values) => FloatShared::Bf16(Shared::new(values)),
+        }
+    }
+
+    fn get(&self, at: usize) -> f64 {
+        match self {
+            Stored::F32(values) => f64::from(values[at]),
+            Stored::Bf16(values) => values[at].to_f64(),
+        }
+    }
+}
+
+/// How a case lays out its tensors: one fused tensor, or several with gaps between the rows and before the first.
+struct Tensors {
+    fused: bool,
+    batch: usize,
+    tokens: [usize; 3],
+    dim: usize,
+}
+
+const GAP: usize = 3;
+
+impl Tensors {
+    fn new(case: &Case) -> Self {
+        assert!(!case.fused || case.queries == case.keys);
+        let tokens = [case.queries, case.keys, case.keys];
+        Tensors { fused: case.fused, batch: case.batch, tokens, dim: case.heads * case.head_dim }
+    }
+
+    fn place(&self, which: usize) -> (usize, usize) {
+        if self.fused { (which * self.dim, 3 * self.dim) } else { (2, self.dim + GAP) }
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        if self.fused {
+            return vec![self.batch * self.tokens[0] * 3 * self.dim];
+        }
+        self.tokens.iter().map(|tokens| 2 + self.batch * tokens * (self.dim + GAP)).collect()
+    }
+
+    fn fill(&self, values: &[&[f64]; 3], narrow: bool) -> Vec<Stored> {
+        let mut wide: Vec<Values> = self.lengths().iter().map(|&len| vec![f64::NAN; len]).collect();
+        for which in 0..3 {
+            let (offset, stride) = self.place(which);
+            let to = &mut wide[if self.fused { 0 } else { which }];
+            for (row, values) in values[which].chunks_exact(self.dim).enumerate() {
+                to[offset + row * stride..][..self.dim].copy_from_slice(values);
+            }
+        }
+        wide.iter().map(|values| Stored::new(values, narrow)).collect()
+    }
+
+    fn fill_one(&self, values: &[f64], tokens: usize, narrow: bool) -> Stored {
+        assert_eq!(values.len(), self.batch * tokens * self.dim);
+        Stored::new(values, narrow)
+    }
+
+    fn poison(&self, narrow: bool) -> Vec<Stored> {
+        self.lengths().iter().map(|&len| Stored::new(&vec![f64::NAN; len], narrow)).collect()
+    }
+
+    fn poison_one(&self, narrow: bool) -> Stored {
+        Stored::new(&vec![f64::NAN; self.batch * self.tokens[0] * self.dim], narrow)
+    }
+
+    fn heads<'a>(&self, stored: &'a [Stored]) -> [Heads<'a>; 3] {
+        std::array::from_fn(|which| {
+            let (offset, row_stride) = self.place(which);
+            Heads { values: stored[if self.fused { 0 } else { which }].read(), offset, row_stride }
+        })
+    }
+
+    fn heads_out<'a>(&self, stored: &'a mut [Stored]) -> [HeadsOut<'a>; 3] {
+        let shared: Vec<FloatShared<'a>> = stored.iter_mut().map(Stored::write).collect();
+        std::array::from_fn(|which| {
+            let (offset, row_stride) = self.place(which);
+            HeadsOut { values: shared[if self.fused { 0 } else { which }], offset, row_stride }
+        })
+    }
+
+    fn one<'a>(&self, stored: &'a Stored) -> Heads<'a> {
+        Heads { values: stored.read(), offset: 0, row_stride: self.dim }
+    }
+
+    fn one_out<'a>(&self, stored: &'a mut Stored) -> HeadsOut<'a> {
+        HeadsOut { values: stored.write(), offset: 0, row_stride: self.dim }
+    }
+
+    fn read_one(&self, stored: &Stored) -> Values {
+        (0..self.batch * self.tokens[0] * self.dim).map(|at| stored.get(at)).collect()
+    }
+
+    /// The values without their gaps, which must be as they were.
+    fn read_back(&self, stored: &[Stored]) -> [Values; 3] {
+        std::array::from_fn(|which| {
+            let (offset, stride) = self.place(which);
+            let from = &stored[if self.fused { 0 } else { which }];
+            let mut values = Values::new();
+            for row in 0..self.batch * self.tokens[which] {
+                values.extend((0..self.dim).map(|i| from.get(offset + row * stride + i)));
+                if !self.fused {
+                    assert!((self.dim..stride).all(|i| from.get(offset + row * stride + i).is_nan()), "gap written");
+                }
+            }
+            values
+        })
+    }
+}
+
+#[test]
+fn the_naive_gradient_agrees_with_finite_differences() {
+    let case = Case { queries: 5, keys: 7, head_dim: 3, heads: 2, causal: true, mask: true, dropout: true, ..PLAIN };
+    let case = Case { bias: Some((true, false)), ..case };
+    let mut inputs = case.inputs();
+    let results = case.naive(&inputs);
+    let loss = |inputs: &Inputs| -> f64 {
+        case.naive(inputs).out.iter().zip(&inputs.d_out).map(|(out, d_out)| out * d_out).sum()
+    };
+    let fields: [(fn(&mut Inputs) -> &mut Values, &Values); 4] = [
+        (|inputs| &mut inputs.q, &results.dq),
+        (|inputs| &mut inputs.k, &results.dk),
+        (|inputs| &mut inputs.v, &results.dv),
+        (|inputs| &mut inputs.bias, &results.d_bias),
+    ];
+    for (field, gradient) in fields {
+        for i in 0..gradient.len() {
+            let before = field(&mut inputs)[i];
+            field(&mut inputs)[i] = before + 1e-5;
+            let above = loss(&inputs);
+            field(&mut inputs)[i] = before - 1e-5;
+            let below = loss(&inputs);
+            field(&mut inputs)[i] = before;
+            assert!(((above - below) / 2e-5 - gradient[i]).abs() < 1e-7, "{i}: {}", gradient[i]);
+        }
+    }
+}
+
+#[test]
+fn every_mask_and_combination() {
+    for bits in 0..64 {
+        let on = |bit: u32| bits >> bit & 1 == 1;
+        let bias = on(3).then_some((on(5), !on(5)));
+        let case = Case { causal: on(0), lengths: on(1), mask: on(2), bias, dropout: on(4), fused: on(5), ..PLAIN };
+        Case { batch: 3, heads: 2, queries: 21, keys: 21, head_dim: 5, ..case }.check();
+        let separate = Case { batch: 3, heads: 2, fused: false, ..case };
+        Case { queries: 9, keys: 70, head_dim: 16, ..separate }.check();
+        Case { queries: 70, keys: 9, head_dim: 5, ..separate }.check();
+    }
+}
+
+#[test]
+fn every_size() {
+    for tokens in [1, 3, 16, 17, 64, 65] {
+        for heads in [1, 5] {
+            for head_dim in [1, 5, 32, 64, 80] {
+                let case = Case { heads, queries: tokens, keys: tokens, head_dim, fused: tokens != 3, ..PLAIN };
+                case.check();
+                Case { causal: true, ..case }.check();
+            }
+        }
+    }
+    for head_dim in [32, 64, 80] {
+        let case = Case { batch: 1, queries: 197, keys: 197, head_dim, fused: true, ..PLAIN };
+        case.check();
+        Case { causal: true, mask: true, heads: 2, ..case }.check();
+    }
+}
+
+#[test]
+fn long_sequences_in_key_blocks() {
+    let long = Case { batch: 1, queries: 600, keys: 600, head_dim: 16, ..PLAIN };
+    long.check();
+    Case { causal: true, lengths: true, batch: 2, ..long }.check();
+    Case { mask: true, bias: Some((true, true)), dropout: true, ..long }.check();
+    Case { queries: 3, keys: 1100, causal: true, bf16: true, ..long }.check();
+    Case { queries: 700, keys: 600, causal: true, head_dim: 5, ..long }.check();
+}
+
+#[test]
+fn every_sharing_of_the_bias() {
+    for bias in [(false, false), (false, true), (true, false), (true, true)] {
+        for narrow in [false, true] {
+            let case = Case { batch: 3, heads: 5, bias: Some(bias), bf16: narrow, lengths: true, ..PLAIN };
+            case.check();
+            Case { queries: 70, keys: 133, head_dim: 8, ..case }.check();
+        }
+    }
+}
+
+#[test]
+fn bf16_storage() {
+    for (tokens, head_dim) in [(1, 5), (16, 32), (17, 80), (197, 64)] {
+        for fused in [false, true] {
+            Case { queries: tokens, keys: tokens, head_dim, heads: 2, fused, bf16: true, ..PLAIN }.check();
+        }
+    }
+    Case { queries: 9, keys: 30, heads: 5, bf16: true, mask: true, dropout: true, causal: true, ..PLAIN }.check();
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let case = Case { heads: 3, causal: true, mask: true, bias: Some((true, false)), dropout: true, ..PLAIN };
+    for case in [
+        Case { batch: 5, queries: 100, keys: 100, ..case },
+        Case { batch: 40, queries: 16, keys: 16, bias: None, ..case },
+        Case { batch: 1, queries: 700, keys: 700, bias: Some((true, true)), ..case },
+    ] {
+        let inputs = case.inputs();
+        let one = case.run(&inputs, 1);
+        for threads in [2, 4] {
+            let more = case.run(&inputs, threads);
+            for (name, a, b) in pairs(&one, &more) {
+                assert!(a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits()), "{name}, {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_masked_may_hold_anything() {
+    let case = Case { batch: 3, heads: 2, mask: true, lengths: true, head_dim: 16, ..PLAIN };
+    for case in [case, Case { head_dim: 5, ..case }, Case { mask: false, ..case }] {
+        let mut inputs = case.inputs();
+        let expected = case.naive(&inputs);
+        for sample in 0..case.batch {
+            for key in 0..case.keys {
+                if !case.sees(&inputs, sample, 0, key) {
+                    let (dim, row) = (case.heads * case.head_dim, sample * case.keys + key);
+                    inputs.k[row * dim..(row + 1) * dim].fill(f64::NAN);
+                    inputs.v[row * dim..(row + 1) * dim].fill(f64::INFINITY);
+                }
+            }
+        }
+        let found = case.run(&inputs, 2);
+        for (name, expected, found) in pairs(&expected, &found) {
+            assert!(relative_error(expected, found) < 1e-5, "{name} in {case:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_to_attend_to() {
+    for case in [
+        Case { keys: 0, ..PLAIN },
+        Case { queries: 0, ..PLAIN },
+        Case { batch: 0, ..PLAIN },
+        Case { queries: 3, keys: 0, causal: true, mask: true, bias: Some((true, true)), ..PLAIN },
+    ] {
+        let inputs = case.inputs();
+        let found = case.run(&inputs, 2);
+        for values in [&found.out, &found.dq, &found.dk, &found.dv] {
+            assert!(values.iter().all(|&value| value == 0.0), "{case:?}");
+        }
+        assert!(found.log_sums.iter().all(|&value| value == f64::INFINITY));
+    }
+}
+
+#[test]
+fn large_scores_stay_finite() {
+    let case = Case { head_dim: 4, ..PLAIN };
+    let mut inputs = case.inputs();
+    for value in inputs.q.iter_mut().chain(&mut inputs.k) {
+        *value = (*value * 60.0).round();
+    }
+    let (expected, found) = (case.naive(&inputs), case.run(&inputs, 2));
+    assert!(relative_error(&expected.weights, &found.weights) < 1e-3);
+    assert!(found.dq.iter().chain(&found.dk).chain(&found.out).all(|value| value.is_finite()));
+}
