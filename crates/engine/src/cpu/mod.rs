@@ -3,5 +3,6 @@
 mod convert;
 mod math;
 mod memory;
+mod rows;
 mod simd;
 mod team;
