@@ -4,8 +4,8 @@
 //! backward pass asks again for the mask that the forward pass used instead of storing it. The generator is
 //! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 
-const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+pub(crate) const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+pub(crate) const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// One block of Philox4x32-10: four random words from a counter and a key.
 #[inline]
@@ -47,6 +47,11 @@ impl Stream {
         Stream { key: [key as u32, (key >> 32) as u32] }
     }
 
+    /// The key of its Philox blocks.
+    pub(crate) fn key(&self) -> [u32; 2] {
+        self.key
+    }
+
     /// Eight 16-bit numbers: those of columns `8 * block ..` of `row`.
     #[inline]
     pub fn eight(&self, row: u64, block: u32) -> [u16; 8] {
@@ -77,13 +82,23 @@ impl Mask {
         Mask { stream, threshold, scale }
     }
 
+    /// A value is kept where its 16-bit number is at least this.
+    pub(crate) fn threshold(&self) -> u32 {
+        self.threshold
+    }
+
+    /// What a kept value is multiplied by.
+    pub(crate) fn scale(&self) -> f32 {
+        self.scale
+    }
+
     /// What one value is multiplied by: 0 or 1/(1-rate).
     pub fn factor(&self, row: u64, column: usize) -> f32 {
         let number = self.stream.eight(row, (column / 8) as u32)[column % 8];
         if u32::from(number) >= self.threshold { self.scale } else { 0.0 }
     }
 
-    /// The factors of columns `first_column ..` of a row.
+    /// The factors of columns `first_column ..` of a row: the plain reference of `cpu::rows::mask_factors`.
     pub fn factors(&self, row: u64, first_column: usize, out: &mut [f32]) {
         let mut column = first_column;
         let mut done = 0;

@@ -5,5 +5,6 @@ mod convert;
 mod gemm;
 mod math;
 mod memory;
+mod rows;
 mod simd;
 mod team;

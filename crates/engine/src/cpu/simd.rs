@@ -90,6 +90,8 @@ pub unsafe trait Lanes: Copy {
     unsafe fn store(self, to: *mut f32);
     /// Reads `count < COUNT` values; the other lanes are zero.
     unsafe fn load_partial(from: *const f32, count: usize) -> Self;
+    /// Reads `count < COUNT` values; the other lanes are those of `filler`.
+    unsafe fn load_partial_or(from: *const f32, count: usize, filler: Self) -> Self;
     unsafe fn store_partial(self, to: *mut f32, count: usize);
     unsafe fn load_bf16(from: *const bf16) -> Self;
     /// Rounds to nearest even.
@@ -103,10 +105,22 @@ pub unsafe trait Lanes: Copy {
     unsafe fn max(self, other: Self) -> Self;
     unsafe fn min(self, other: Self) -> Self;
     unsafe fn sqrt(self) -> Self;
+    unsafe fn abs(self) -> Self;
     /// Lane by lane `if self < other { yes } else { no }`.
     unsafe fn select_less(self, other: Self, yes: Self, no: Self) -> Self;
     /// `2^self` for lanes that hold whole numbers between -126 and 127.
     unsafe fn pow2_whole(self) -> Self;
+    /// `self * 2^exponent` for lanes of `exponent` that hold whole numbers between -252 and 254: unlike
+    /// [`Lanes::pow2_whole`], the power itself need not be representable.
+    #[inline(always)]
+    unsafe fn times_pow2(self, exponent: Self) -> Self {
+        // SAFETY: arithmetic only; the instruction set is the caller's promise.
+        unsafe {
+            let magic = Self::splat(ROUND_MAGIC);
+            let half = exponent.mul_add(Self::splat(0.5), magic).sub(magic);
+            self.mul(half.pow2_whole()).mul(exponent.sub(half).pow2_whole())
+        }
+    }
     /// The sum of all lanes, always added in the same order.
     unsafe fn sum(self) -> f32;
     unsafe fn max_lane(self) -> f32;
@@ -153,6 +167,12 @@ unsafe impl Lanes for Baseline {
     #[inline(always)]
     unsafe fn load_partial(from: *const f32, count: usize) -> Self {
         let mut out = [0.0; 4];
+        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), count) };
+        Baseline(out)
+    }
+    #[inline(always)]
+    unsafe fn load_partial_or(from: *const f32, count: usize, filler: Self) -> Self {
+        let mut out = filler.0;
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), count) };
         Baseline(out)
     }
@@ -216,6 +236,10 @@ unsafe impl Lanes for Baseline {
     #[inline(always)]
     unsafe fn sqrt(self) -> Self {
         lanewise!(self, self, i => self.0[i].sqrt())
+    }
+    #[inline(always)]
+    unsafe fn abs(self) -> Self {
+        lanewise!(self, self, i => self.0[i].abs())
     }
     #[inline(always)]
     unsafe fn select_less(self, other: Self, yes: Self, no: Self) -> Self {
@@ -282,6 +306,13 @@ mod x86 {
             unsafe { Avx2(_mm256_maskload_ps(from, tail_mask(count))) }
         }
         #[inline(always)]
+        unsafe fn load_partial_or(from: *const f32, count: usize, filler: Self) -> Self {
+            unsafe {
+                let mask = tail_mask(count);
+                Avx2(_mm256_blendv_ps(filler.0, _mm256_maskload_ps(from, mask), _mm256_castsi256_ps(mask)))
+            }
+        }
+        #[inline(always)]
         unsafe fn store_partial(self, to: *mut f32, count: usize) {
             unsafe { _mm256_maskstore_ps(to, tail_mask(count), self.0) }
         }
@@ -339,6 +370,10 @@ mod x86 {
             unsafe { Avx2(_mm256_sqrt_ps(self.0)) }
         }
         #[inline(always)]
+        unsafe fn abs(self) -> Self {
+            unsafe { Avx2(_mm256_andnot_ps(_mm256_set1_ps(-0.0), self.0)) }
+        }
+        #[inline(always)]
         unsafe fn select_less(self, other: Self, yes: Self, no: Self) -> Self {
             unsafe { Avx2(_mm256_blendv_ps(no.0, yes.0, _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, other.0))) }
         }
@@ -387,6 +422,10 @@ mod x86 {
         #[inline(always)]
         unsafe fn load_partial(from: *const f32, count: usize) -> Self {
             unsafe { Avx512(_mm512_maskz_loadu_ps(((1u32 << count) - 1) as __mmask16, from)) }
+        }
+        #[inline(always)]
+        unsafe fn load_partial_or(from: *const f32, count: usize, filler: Self) -> Self {
+            unsafe { Avx512(_mm512_mask_loadu_ps(filler.0, ((1u32 << count) - 1) as __mmask16, from)) }
         }
         #[inline(always)]
         unsafe fn store_partial(self, to: *mut f32, count: usize) {
@@ -444,6 +483,10 @@ mod x86 {
             unsafe { Avx512(_mm512_sqrt_ps(self.0)) }
         }
         #[inline(always)]
+        unsafe fn abs(self) -> Self {
+            unsafe { Avx512(_mm512_abs_ps(self.0)) }
+        }
+        #[inline(always)]
         unsafe fn select_less(self, other: Self, yes: Self, no: Self) -> Self {
             unsafe {
                 let less = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, other.0);
@@ -456,6 +499,10 @@ mod x86 {
                 let shifted = _mm512_add_ps(self.0, _mm512_set1_ps(ROUND_MAGIC + 127.0));
                 Avx512(_mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_castps_si512(shifted))))
             }
+        }
+        #[inline(always)]
+        unsafe fn times_pow2(self, exponent: Self) -> Self {
+            unsafe { Avx512(_mm512_scalef_ps(self.0, exponent.0)) }
         }
         #[inline(always)]
         unsafe fn sum(self) -> f32 {
