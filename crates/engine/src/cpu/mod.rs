@@ -1,10 +1,260 @@
 //! The CPU executor and its kernels.
+//!
+//! An [`Executor`] owns a plan, the memory that the plan says, and a team of threads; running the plan allocates nothing.
+//! Kernels split their work into tiles by shapes alone and add partial sums in a fixed order, so results are the same
+//! bits for any number of threads.
 
+mod attend;
 mod attention;
+mod bind;
 mod convert;
 mod gemm;
+mod kernel;
+mod losses;
 mod math;
 mod memory;
+mod moves;
+mod norms;
+mod products;
+mod reductions;
 mod rows;
 mod simd;
+mod steps;
+mod tables;
 mod team;
+mod updates;
+
+use std::sync::atomic::AtomicUsize;
+
+use half::bf16;
+
+use crate::buffer::Floats;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Node, Value};
+use crate::ops::Op;
+use crate::plan::{Location, Plan, Target};
+use crate::reference::Run;
+use crate::state::State;
+use crate::types::DType;
+use bind::Memory;
+use kernel::{Kernel, NO_FAULT};
+use team::Team;
+
+/// The needs of the CPU's kernels.
+struct CpuTarget;
+
+impl Target for CpuTarget {
+    fn workspace_bytes(&self, graph: &Graph, node: &Node) -> usize {
+        let floats = match &node.op {
+            Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => {
+                products::workspace_floats(graph, node)
+            }
+            Op::SumLeading(op) => {
+                let columns = op.shape.elements();
+                reductions::sum_workspace(graph.shape_of(node.inputs[0]).elements() / columns, columns)
+            }
+            Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => norms::workspace_floats(graph, node),
+            Op::CrossEntropy(_) => graph.shape_of(node.inputs[0]).rows(),
+            Op::GradientNorm(_) => updates::norm_workspace(graph.parameters()),
+            _ => 0,
+        };
+        4 * floats
+    }
+
+    fn scratch_bytes(&self, graph: &Graph, node: &Node) -> usize {
+        let columns = |index: usize| node.inputs.get(index).map_or(1, |&input| graph.shape_of(input).columns());
+        let floats = match &node.op {
+            Op::Linear(_) | Op::LinearInputGradient(_) | Op::MatMul(_) => products::scratch_floats(graph, node),
+            Op::LinearWeightGradient(_) => products::scratch_floats(graph, node).max(reductions::sum_scratch(columns(0))),
+            Op::Pointwise(_) => steps::scratch_floats(columns(0)),
+            Op::LayerNorm(_) | Op::RmsNorm(_) | Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => {
+                norms::scratch_floats(columns(0))
+            }
+            Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => attend::scratch_floats(graph, node),
+            Op::SumLeading(op) => reductions::sum_scratch(op.shape.elements()),
+            Op::CrossEntropyGradient(_) => losses::scratch_floats(columns(1)),
+            Op::Concat(_) => 1024,
+            op if op.is_leaf() || op.has_effect() => 0,
+            // Whatever else there is holds at most three rows.
+            _ => losses::scratch_floats(columns(0)),
+        };
+        4 * floats.next_multiple_of(16)
+    }
+}
+
+impl Plan {
+    /// Plans for the CPU: see [`Plan::new`].
+    pub fn for_cpu(graph: &Graph, outputs: &[Value]) -> Result<Plan> {
+        Plan::new(graph, outputs, &CpuTarget)
+    }
+}
+
+/// A plan with its memory and threads.
+pub struct Executor {
+    plan: Plan,
+    team: Team,
+    arena: Floats,
+    constants: Floats,
+    pieces: Vec<updates::Piece>,
+}
+
+impl Executor {
+    /// Takes the memory and threads for a plan. `threads` counts the calling thread and is at least 1.
+    pub fn new(plan: Plan, threads: usize) -> Result<Self> {
+        let values = plan.constants();
+        let mut constants = Floats::zeroed(values.len());
+        constants.as_mut_slice().copy_from_slice(&values);
+        let team = Team::new(threads, plan.scratch_bytes() / 4)
+            .map_err(|error| Error::Machine(format!("cannot start {threads} threads: {error}; ask for fewer")))?;
+        let pieces = updates::pieces(plan.graph().parameters());
+        Ok(Executor { team, arena: Floats::zeroed(plan.arena_bytes() / 4), constants, pieces, plan })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.team.threads()
+    }
+
+    /// The bytes that were taken for running: what [`Plan::peak_bytes`] said.
+    pub fn memory_bytes(&self) -> usize {
+        4 * (self.arena.len() + self.constants.len()) + self.threads() * self.plan.scratch_bytes()
+    }
+
+    /// Runs the plan once. What training changes is in `state`, made by [`State::new`] of the same graph.
+    pub fn run(&mut self, state: &mut State, run: Run) -> Result<()> {
+        state.fits(self.plan.graph())?;
+        let fault = AtomicUsize::new(NO_FAULT);
+        let state: *mut State = state;
+        // SAFETY: both views of the state live for this call only. Kernels read parameters and gradients through the
+        // first; only update kernels use the second, and those read nothing through the first but single numbers
+        // from the arena.
+        let (memory, mut buffers) = unsafe {
+            (
+                Memory::new(&self.plan, &mut self.arena, &mut self.constants, &mut *state),
+                updates::Buffers::new(&mut *state, &self.pieces),
+            )
+        };
+        let graph = self.plan.graph();
+        for (index, node) in graph.nodes().iter().enumerate() {
+            let kernel = Kernel { graph, index, node, memory, run, fault: &fault };
+            kernel::run(&kernel, &mut self.team, &mut buffers)?;
+        }
+        Ok(())
+    }
+
+    /// An input of f32 numbers, to fill before a run. It keeps its contents from run to run.
+    pub fn input(&mut self, name: &str) -> Result<&mut [f32]> {
+        let value = self.input_value(name, DType::F32)?;
+        self.arena_part(value)
+    }
+
+    /// An input of whole numbers, to fill before a run.
+    pub fn input_i32(&mut self, name: &str) -> Result<&mut [i32]> {
+        let value = self.input_value(name, DType::I32)?;
+        Ok(bytemuck::cast_slice_mut(self.arena_part(value)?))
+    }
+
+    fn input_value(&self, name: &str, dtype: DType) -> Result<Value> {
+        let graph = self.plan.graph();
+        let found = graph.inputs().find(|(path, _)| *path == name).map(|(_, value)| value);
+        let Some(value) = found else {
+            let known = graph.inputs().map(|(path, _)| path.to_string()).collect();
+            return Err(Error::Unknown { what: "input of this plan", name: name.to_string(), known });
+        };
+        let expected = graph.type_of(value);
+        if expected.dtype != dtype {
+            let (expected, got) = (expected.to_string(), format!("{dtype} numbers"));
+            return Err(Error::Data { what: "input", name: name.to_string(), expected, got });
+        }
+        Ok(value)
+    }
+
+    fn arena_part(&mut self, value: Value) -> Result<&mut [f32]> {
+        let floats = self.plan.type_of(value).bytes().div_ceil(4);
+        match self.plan.location(value) {
+            Location::Arena(byte) => Ok(&mut self.arena.as_mut_slice()[byte / 4..byte / 4 + floats]),
+            _ => unreachable!("inputs live in the arena"),
+        }
+    }
+
+    /// The memory of a value that the plan was asked for, after a run.
+    fn result(&self, value: Value) -> Result<(&[f32], DType, usize)> {
+        let unknown = || {
+            let known = Vec::new();
+            Error::Unknown { what: "result of this plan (ask for it when planning)", name: format!("{value:?}"), known }
+        };
+        let value = self.plan.output(value).ok_or_else(unknown)?;
+        let value_type = self.plan.type_of(value);
+        let floats = value_type.bytes().div_ceil(4);
+        match self.plan.location(value) {
+            Location::Arena(byte) => {
+                let slice = &self.arena.as_slice()[byte / 4..byte / 4 + floats];
+                Ok((slice, value_type.dtype, value_type.shape.elements()))
+            }
+            Location::Constants(start) => {
+                Ok((&self.constants.as_slice()[start..start + floats], value_type.dtype, floats))
+            }
+            // Parameters and their gradients are read from the state.
+            Location::Parameters(_) | Location::Gradients(_) => Err(unknown()),
+        }
+    }
+
+    /// A value that the plan was asked for, as f32, after a run. Parameters and their gradients are in the [`State`].
+    pub fn output(&self, value: Value) -> Result<Vec<f32>> {
+        let (floats, dtype, count) = self.result(value)?;
+        Ok(match dtype {
+            DType::F32 => floats.to_vec(),
+            DType::Bf16 => bytemuck::cast_slice::<f32, bf16>(floats)[..count].iter().map(|x| x.to_f32()).collect(),
+            DType::I32 => bytemuck::cast_slice::<f32, i32>(floats).iter().map(|&x| x as f32).collect(),
+        })
+    }
+
+    /// A single number that the plan was asked for, such as the loss.
+    pub fn number(&self, value: Value) -> Result<f32> {
+        let (floats, dtype, count) = self.result(value)?;
+        match (dtype, count) {
+            (DType::F32, 1) => Ok(floats[0]),
+            _ => Err(Error::Data {
+                what: "result",
+                name: format!("{value:?}"),
+                expected: format!("{count} numbers of {dtype}"),
+                got: "a single f32".to_string(),
+            }),
+        }
+    }
+
+    /// An f32 value that the plan was asked for, without a copy.
+    pub fn output_slice(&self, value: Value) -> Result<&[f32]> {
+        let (floats, dtype, count) = self.result(value)?;
+        if dtype == DType::F32 {
+            return Ok(floats);
+        }
+        let expected = format!("{count} numbers of {dtype}");
+        Err(Error::Data { what: "result", name: format!("{value:?}"), expected, got: "a slice of f32".to_string() })
+    }
+
+    /// Fills the arena but for the inputs with NaN, and every workspace and scratch with it: for tests that want to see what
+    /// a kernel forgot to write.
+    #[doc(hidden)]
+    pub fn poison(&mut self) {
+        let inputs: Vec<(usize, usize)> = self
+            .plan
+            .graph()
+            .inputs()
+            .filter_map(|(_, value)| match self.plan.location(value) {
+                Location::Arena(byte) => Some((byte / 4, self.plan.type_of(value).bytes().div_ceil(4))),
+                _ => None,
+            })
+            .collect();
+        for (index, float) in self.arena.as_mut_slice().iter_mut().enumerate() {
+            if !inputs.iter().any(|&(start, count)| (start..start + count).contains(&index)) {
+                *float = f32::NAN;
+            }
+        }
+    }
+}

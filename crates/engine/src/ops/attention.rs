@@ -157,36 +157,36 @@ impl Attention {
     }
 
     /// The sizes, or the rule that the inputs break.
-    pub(crate) fn sizes(&self, inputs: &[Shape]) -> Result<Sizes, Broken> {
-        if inputs.len() < self.input_count() {
-            return Err(format!("takes {} inputs, got {}", self.input_count(), inputs.len()));
+    pub(crate) fn sizes<'s>(&self, count: usize, shape: impl Fn(usize) -> &'s Shape) -> Result<Sizes, Broken> {
+        if count < self.input_count() {
+            return Err(format!("takes {} inputs, got {count}", self.input_count()));
         }
-        let (batch, queries, keys, dim) = match inputs[..self.projections()].iter().map(Shape::axes).collect::<Vec<_>>()
-            [..]
-        {
-            [&[batch, tokens, packed]] if packed % 3 == 0 => (batch, tokens, tokens, packed / 3),
-            [&[batch, queries, dim], k @ &[k_batch, keys, k_dim], v] if k == v && k_batch == batch && k_dim == dim => {
-                (batch, queries, keys, dim)
+        let (batch, queries, keys, dim) = if self.packed {
+            match *shape(0).axes() {
+                [batch, tokens, packed] if packed % 3 == 0 => (batch, tokens, tokens, packed / 3),
+                _ => return Err("packed q, k, v must be [batch, tokens, 3·dim]".to_string()),
             }
-            [_] => return Err("packed q, k, v must be [batch, tokens, 3·dim]".to_string()),
-            _ => return Err("q must be [batch, queries, dim], k and v [batch, keys, dim]".to_string()),
+        } else {
+            match (shape(0).axes(), shape(1).axes(), shape(2).axes()) {
+                (&[batch, queries, dim], k @ &[k_batch, keys, k_dim], v) if k == v && k_batch == batch && k_dim == dim => {
+                    (batch, queries, keys, dim)
+                }
+                _ => return Err("q must be [batch, queries, dim], k and v [batch, keys, dim]".to_string()),
+            }
         };
         if self.heads == 0 || dim % self.heads != 0 {
             return Err(format!("the {} heads must divide dim {dim}", self.heads));
         }
         let sizes = Sizes { batch, heads: self.heads, queries, keys, head_dim: dim / self.heads };
-        match (self.padding, self.padding_input().map(|i| inputs[i].axes())) {
+        match (self.padding, self.padding_input().map(|input| shape(input).axes())) {
             (PaddingKind::Lengths, Some(axes)) if axes != [batch] => Err("lengths must be [batch]".to_string()),
-            (PaddingKind::Mask, Some(axes)) if axes != [batch, keys] => {
-                Err("the mask must be [batch, keys]".to_string())
-            }
+            (PaddingKind::Mask, Some(axes)) if axes != [batch, keys] => Err("the mask must be [batch, keys]".to_string()),
             _ => Ok(sizes),
         }
     }
 
     fn check(&self, inputs: &[Type]) -> Result<Sizes, Broken> {
-        let shapes: Vec<Shape> = inputs.iter().map(|input| input.shape.clone()).collect();
-        let sizes = self.sizes(&shapes)?;
+        let sizes = self.sizes(inputs.len(), |input| &inputs[input].shape)?;
         for input in &inputs[..self.projections()] {
             expect_float(input)?;
         }
@@ -223,8 +223,7 @@ impl Attention {
     }
 
     fn score_count(inputs: &[&Type], op: &Attention) -> (u64, u64) {
-        let shapes: Vec<Shape> = inputs.iter().map(|input| input.shape.clone()).collect();
-        op.sizes(&shapes).map_or((0, 0), |s| {
+        op.sizes(inputs.len(), |input| &inputs[input].shape).map_or((0, 0), |s| {
             let scores = (s.batch * s.heads * s.queries) as u64 * s.keys as u64;
             (scores, scores * s.head_dim as u64)
         })

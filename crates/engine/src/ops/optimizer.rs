@@ -10,7 +10,7 @@
 //! | SGD | `g += decay·p`, `u = momentum·u + g` (`u = g` in step 1), `p -= rate·u`, or `rate·(g + momentum·u)` with Nesterov | 6 |
 //! | EMA | `a = d·a + (1-d)·p` | 3 |
 //!
-//! None has a gradient.
+//! None has a gradient. Their settings are f64, since `1 - β₂` of an f32 0.999 is off by 1e-5.
 
 use crate::error::{Error, Result};
 use crate::gradient::GradientOptions;
@@ -26,22 +26,22 @@ pub struct GradientNorm;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
     /// Weight decay.
-    pub decay: f32,
+    pub decay: f64,
     /// What the learning rate is multiplied by.
-    pub rate_factor: f32,
+    pub rate_factor: f64,
 }
 
 /// AdamW. Inputs: the learning rate, the gradient norm if clipping, the gradients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdamW {
     /// Decay of the first moment.
-    pub beta1: f32,
+    pub beta1: f64,
     /// Decay of the second moment.
-    pub beta2: f32,
+    pub beta2: f64,
     /// Added to √v̂.
-    pub eps: f32,
+    pub eps: f64,
     /// Gradients longer than this, all together, are shortened to it.
-    pub clip: Option<f32>,
+    pub clip: Option<f64>,
     /// By parameter; `None` if it is not trained.
     pub groups: Vec<Option<Group>>,
 }
@@ -50,11 +50,11 @@ pub struct AdamW {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sgd {
     /// Decay of the velocity.
-    pub momentum: f32,
+    pub momentum: f64,
     /// Nesterov's variant.
     pub nesterov: bool,
     /// Gradients longer than this, all together, are shortened to it.
-    pub clip: Option<f32>,
+    pub clip: Option<f64>,
     /// By parameter; `None` if it is not trained.
     pub groups: Vec<Option<Group>>,
 }
@@ -110,16 +110,16 @@ pub enum Optimizer {
     /// Adam with decoupled weight decay.
     AdamW {
         /// Decay of the first moment, usually 0.9.
-        beta1: f32,
+        beta1: f64,
         /// Decay of the second moment, usually 0.999.
-        beta2: f32,
+        beta2: f64,
         /// Usually 1e-8.
-        eps: f32,
+        eps: f64,
     },
     /// Stochastic gradient descent.
     Sgd {
         /// Usually 0.9.
-        momentum: f32,
+        momentum: f64,
         /// Nesterov's variant.
         nesterov: bool,
     },
@@ -139,7 +139,7 @@ pub struct StepOptions<'a> {
     /// Decay and rate factor of a parameter; `None` leaves it untrained.
     pub group: &'a dyn Fn(&crate::graph::Parameter) -> Option<Group>,
     /// Limit of the global gradient norm.
-    pub clip: Option<f32>,
+    pub clip: Option<f64>,
     /// Whether an average of the parameters is kept.
     pub ema: bool,
     /// How gradients are taken.

@@ -26,8 +26,6 @@ pub enum Location {
     Gradients(usize),
     /// In the constants, at this float.
     Constants(usize),
-    /// Nowhere: nobody reads it.
-    Nowhere,
 }
 
 /// What an executor says of its kernels' needs, so that the plan's memory is the whole truth.
@@ -64,7 +62,7 @@ impl Plan {
         }
         let fuse::Fused { graph, outputs, map } = fuse::fuse(graph, outputs);
         let mut plan = Plan {
-            locations: graph.nodes().iter().map(|node| vec![Location::Nowhere; node.outputs.len()]).collect(),
+            locations: graph.nodes().iter().map(|node| vec![Location::Arena(0); node.outputs.len()]).collect(),
             workspaces: vec![0; graph.nodes().len()],
             workspace_bytes: graph.nodes().iter().map(|node| target.workspace_bytes(&graph, node)).collect(),
             scratch_bytes: graph.nodes().iter().map(|node| target.scratch_bytes(&graph, node)).max().unwrap_or(0),
@@ -86,6 +84,11 @@ impl Plan {
     /// Where a value of the original graph is now; `None` if it is never computed.
     pub fn value(&self, original: Value) -> Option<Value> {
         self.map.get(&original).copied()
+    }
+
+    /// Where a value of the original graph is now, if the plan was asked for it: others' memory is used again.
+    pub fn output(&self, original: Value) -> Option<Value> {
+        self.value(original).filter(|value| self.outputs.contains(value))
     }
 
     /// Where a value of the fused graph lives.
@@ -131,7 +134,6 @@ impl Plan {
     /// Gives every value its location.
     fn locate(&mut self) {
         let last = self.last_readers();
-        let end = self.graph.nodes().len().saturating_sub(1);
         let constants = self.constant_offsets();
         let gradients = self.gradient_places();
         let mut temporaries = Vec::new();
@@ -143,14 +145,12 @@ impl Plan {
                     Op::Parameter(op) => Location::Parameters(self.graph.parameters()[op.index].offset),
                     Op::Constant(op) => Location::Constants(constants[op.index]),
                     Op::Reshape(_) => continue,
-                    _ => match (gradients.get(&value), last[index][output]) {
-                        (Some(&offset), _) => Location::Gradients(offset),
-                        (None, None) => Location::Nowhere,
-                        (None, Some(last)) => {
+                    _ => match gradients.get(&value) {
+                        Some(&offset) => Location::Gradients(offset),
+                        None => {
                             // Inputs are written before the run and may be kept for the next one.
-                            let input = matches!(node.op, Op::Input(_));
-                            let (first, last) = if input { (0, end) } else { (index, last) };
-                            temporaries.push(Temporary { bytes: value_type.bytes(), first, last });
+                            let first = if matches!(node.op, Op::Input(_)) { 0 } else { index };
+                            temporaries.push(Temporary { bytes: value_type.bytes(), first, last: last[index][output] });
                             owners.push(Ok(value));
                             continue;
                         }
@@ -179,23 +179,21 @@ impl Plan {
         self.lower_bound = place::lower_bound(&temporaries);
     }
 
-    /// The last node that reads each value, itself or through a reshape; `None` where nobody does.
-    fn last_readers(&self) -> Vec<Vec<Option<usize>>> {
+    /// The last node that reads each value, itself or through a reshape; its own node where nobody does.
+    fn last_readers(&self) -> Vec<Vec<usize>> {
         let nodes = self.graph.nodes();
         let end = nodes.len().saturating_sub(1);
-        let mut last: Vec<Vec<Option<usize>>> = nodes.iter().map(|node| vec![None; node.outputs.len()]).collect();
+        let mut last: Vec<Vec<usize>> = (0..).zip(nodes).map(|(index, node)| vec![index; node.outputs.len()]).collect();
         for (index, node) in nodes.iter().enumerate() {
             for &input in &node.inputs {
                 let root = self.graph.root_of(input);
-                last[root.node()][root.output()] = Some(index);
-            }
-            if let Op::Input(_) = node.op {
-                last[index][0] = Some(end);
+                last[root.node()][root.output()] = index;
             }
         }
-        for &output in &self.outputs {
-            let root = self.graph.root_of(output);
-            last[root.node()][root.output()] = Some(end);
+        let inputs = (0..nodes.len()).filter(|&index| matches!(nodes[index].op, Op::Input(_)));
+        for kept in inputs.map(|index| Value::new(index, 0)).chain(self.outputs.iter().copied()) {
+            let root = self.graph.root_of(kept);
+            last[root.node()][root.output()] = end;
         }
         last
     }

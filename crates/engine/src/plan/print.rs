@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{Location, Plan};
 use crate::graph::Value;
+use crate::types::Type;
 
 /// `1.5 MiB`.
 pub(crate) fn human_bytes(bytes: usize) -> String {
@@ -38,14 +39,9 @@ impl fmt::Display for Plan {
             }
             kernels += 1;
             let inputs: Vec<String> = node.inputs.iter().map(|&input| self.describe(input)).collect();
-            let outputs: Vec<String> = (0..node.outputs.len())
-                .filter(|&output| self.locations[index][output] != Location::Nowhere)
-                .map(|output| self.describe(Value::new(index, output)))
-                .collect();
-            let written: usize = (0..node.outputs.len())
-                .filter(|&output| self.locations[index][output] != Location::Nowhere)
-                .map(|output| node.outputs[output].bytes())
-                .sum();
+            let outputs: Vec<String> =
+                (0..node.outputs.len()).map(|output| self.describe(Value::new(index, output))).collect();
+            let written: usize = node.outputs.iter().map(Type::bytes).sum();
             let label = if node.label().is_empty() { "copy".to_string() } else { node.label() };
             write!(f, "{kernels:>4}  {label}  `{}`\n      {}", node.path, shortened(&inputs))?;
             write!(f, " -> {}\n      writes {}", shortened(&outputs), human_bytes(written))?;

@@ -27,8 +27,7 @@ impl Projections<'_> {
 }
 
 fn sizes(op: &Attention, inputs: &[Tensor]) -> Sizes {
-    let shapes: Vec<Shape> = inputs.iter().map(|input| input.shape.clone()).collect();
-    op.sizes(&shapes).expect("shapes were checked when the graph was built")
+    op.sizes(inputs.len(), |input| &inputs[input].shape).expect("shapes were checked when the graph was built")
 }
 
 fn masked(op: &Attention, inputs: &[Tensor], s: &Sizes, sample: usize, query: usize, key: usize) -> bool {

@@ -155,19 +155,19 @@ impl Reference {
 
     fn adamw(&mut self, op: &AdamW, inputs: &[Tensor], run: Run) -> Vec<Vec<f64>> {
         let (rate, clip) = (inputs[0].data[0], clip_factor(op.clip, inputs[1].data[0]));
-        let (beta1, beta2, eps) = (f64::from(op.beta1), f64::from(op.beta2), f64::from(op.eps));
+        let (beta1, beta2, eps) = (op.beta1, op.beta2, op.eps);
         let t = run.step as i32 + 1;
         let mut gradients = inputs[2..].iter();
         for (index, group) in op.groups.iter().enumerate() {
             let (Some(group), true) = (group, gradients.len() > 0) else { continue };
-            let rate = rate * f64::from(group.rate_factor);
+            let rate = rate * group.rate_factor;
             for (i, &g) in gradients.next().into_iter().flat_map(|g| g.data.iter().enumerate()) {
                 let g = g * clip;
                 let p = &mut self.parameters[index][i];
                 let (m, v) = (&mut self.first[index][i], &mut self.second[index][i]);
                 *m = beta1 * *m + (1.0 - beta1) * g;
                 *v = beta2 * *v + (1.0 - beta2) * g * g;
-                *p -= rate * f64::from(group.decay) * *p;
+                *p -= rate * group.decay * *p;
                 *p -= rate * (*m / (1.0 - beta1.powi(t))) / ((*v / (1.0 - beta2.powi(t))).sqrt() + eps);
             }
         }
@@ -176,15 +176,15 @@ impl Reference {
 
     fn sgd(&mut self, op: &Sgd, inputs: &[Tensor], run: Run) -> Vec<Vec<f64>> {
         let (rate, clip) = (inputs[0].data[0], clip_factor(op.clip, inputs[1].data[0]));
-        let momentum = f64::from(op.momentum);
+        let momentum = op.momentum;
         let mut gradients = inputs[2..].iter();
         for (index, group) in op.groups.iter().enumerate() {
             let (Some(group), true) = (group, gradients.len() > 0) else { continue };
-            let rate = rate * f64::from(group.rate_factor);
+            let rate = rate * group.rate_factor;
             for (i, &g) in gradients.next().into_iter().flat_map(|g| g.data.iter().enumerate()) {
                 let p = &mut self.parameters[index][i];
                 let u = &mut self.first[index][i];
-                let g = g * clip + f64::from(group.decay) * *p;
+                let g = g * clip + group.decay * *p;
                 *u = if run.step == 0 { g } else { momentum * *u + g };
                 *p -= rate * if op.nesterov { g + momentum * *u } else { *u };
             }
@@ -215,8 +215,8 @@ impl Values {
     }
 }
 
-fn clip_factor(clip: Option<f32>, norm: f64) -> f64 {
-    clip.map_or(1.0, |limit| (f64::from(limit) / (norm + 1e-6)).min(1.0))
+fn clip_factor(clip: Option<f64>, norm: f64) -> f64 {
+    clip.map_or(1.0, |limit| (limit / (norm + 1e-6)).min(1.0))
 }
 
 fn norm(inputs: &[Tensor]) -> f64 {

@@ -1,0 +1,121 @@
+//! From values to memory: what a kernel reads and writes.
+
+use std::marker::PhantomData;
+
+use half::bf16;
+
+use super::memory::{FloatShared, FloatSlice, Shared};
+use crate::buffer::Floats;
+use crate::graph::Value;
+use crate::plan::{Location, Plan};
+use crate::state::State;
+use crate::types::DType;
+
+/// All memory of one run. Kernels get parts of it; the plan guarantees that a value's part is used for nothing else
+/// while the value is alive.
+#[derive(Clone, Copy)]
+pub(super) struct Memory<'a> {
+    plan: &'a Plan,
+    arena: *mut u8,
+    constants: *mut u8,
+    parameters: *mut u8,
+    gradients: *mut u8,
+    owner: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: the pointers are to buffers borrowed for 'a; disjoint use is the plan's guarantee.
+unsafe impl Send for Memory<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Memory<'_> {}
+
+impl<'a> Memory<'a> {
+    /// Binds a plan to its buffers.
+    pub fn new(plan: &'a Plan, arena: &'a mut Floats, constants: &'a mut Floats, state: &'a mut State) -> Self {
+        let start = |floats: &mut Floats| floats.as_mut_slice().as_mut_ptr().cast::<u8>();
+        Memory {
+            plan,
+            arena: start(arena),
+            constants: start(constants),
+            parameters: start(&mut state.parameters),
+            gradients: start(&mut state.gradients),
+            owner: PhantomData,
+        }
+    }
+
+    fn place(&self, value: Value) -> *mut u8 {
+        // SAFETY: the plan's locations lie inside the buffers that `new` was given, whose sizes were checked.
+        unsafe {
+            match self.plan.location(value) {
+                Location::Arena(byte) => self.arena.add(byte),
+                Location::Constants(float) => self.constants.add(4 * float),
+                Location::Parameters(float) => self.parameters.add(4 * float),
+                Location::Gradients(float) => self.gradients.add(4 * float),
+            }
+        }
+    }
+
+    /// A value to read.
+    pub fn read(&self, value: Value) -> FloatSlice<'a> {
+        let (start, len) = (self.place(value), self.plan.type_of(value).shape.elements());
+        // SAFETY: the value's memory, which nobody writes while it is read.
+        unsafe {
+            match self.plan.type_of(value).dtype {
+                DType::Bf16 => FloatSlice::Bf16(std::slice::from_raw_parts(start.cast::<bf16>(), len)),
+                _ => FloatSlice::F32(std::slice::from_raw_parts(start.cast::<f32>(), len)),
+            }
+        }
+    }
+
+    /// An f32 value to read.
+    ///
+    /// # Panics
+    /// Panics if it is stored otherwise: parameters, statistics and log-sums never are.
+    pub fn read_f32(&self, value: Value) -> &'a [f32] {
+        match self.read(value) {
+            FloatSlice::F32(values) => values,
+            FloatSlice::Bf16(_) => unreachable!("stored as f32 by its op's rule"),
+        }
+    }
+
+    /// A value of whole numbers to read.
+    pub fn read_i32(&self, value: Value) -> &'a [i32] {
+        self.read_raw(value)
+    }
+
+    /// A value to read as plain units of its storage size.
+    pub fn read_raw<T: bytemuck::Pod>(&self, value: Value) -> &'a [T] {
+        let value_type = self.plan.type_of(value);
+        assert_eq!(value_type.dtype.bytes(), size_of::<T>());
+        // SAFETY: as in `read`; T is plain data of the stored size.
+        unsafe { std::slice::from_raw_parts(self.place(value).cast::<T>(), value_type.shape.elements()) }
+    }
+
+    /// A value to write.
+    pub fn write(&self, value: Value) -> FloatShared<'a> {
+        let len = self.plan.type_of(value).shape.elements();
+        let start = self.place(value);
+        // SAFETY: the value's memory; kernels give disjoint parts to their tiles.
+        unsafe {
+            match self.plan.type_of(value).dtype {
+                DType::Bf16 => FloatShared::Bf16(Shared::from_raw(start.cast(), len)),
+                _ => FloatShared::F32(Shared::from_raw(start.cast(), len)),
+            }
+        }
+    }
+
+    /// A value of f32 (or i32) to write.
+    pub fn write_raw<T: bytemuck::Pod>(&self, value: Value) -> Shared<'a, T> {
+        let value_type = self.plan.type_of(value);
+        assert_eq!(value_type.dtype.bytes(), size_of::<T>());
+        let start = self.place(value);
+        // SAFETY: as in `write`; T is plain data of the stored size.
+        unsafe { Shared::from_raw(start.cast(), value_type.shape.elements()) }
+    }
+
+    /// A node's workspace.
+    pub fn workspace(&self, node: usize) -> Shared<'a, f32> {
+        let floats = self.plan.workspace_bytes(node) / 4;
+        // SAFETY: the plan gave the node this part of the arena while it runs.
+        unsafe { Shared::from_raw(self.arena.add(self.plan.workspace(node)).cast(), floats) }
+    }
+}

@@ -1,0 +1,137 @@
+//! Softmax, cross-entropy, and their gradients.
+
+use super::kernel::{Kernel, rows_per_tile, tile_rows};
+use super::rows;
+use super::team::Team;
+use crate::ops::{CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
+
+/// What marks a row that does not count in the list of losses.
+const IGNORED: f32 = f32::NEG_INFINITY;
+
+/// Floats of scratch a thread: two rows.
+pub(super) fn scratch_floats(columns: usize) -> usize {
+    3 * columns.next_multiple_of(16)
+}
+
+/// Softmax over the last axis.
+pub(super) fn softmax(kernel: &Kernel, team: &mut Team) {
+    let (x, output) = (kernel.input(0), kernel.output_raw::<f32>(0));
+    let columns = kernel.input_type(0).shape.columns();
+    let row_count = x.len() / columns;
+    let per_tile = rows_per_tile(row_count, columns);
+    team.run(row_count.div_ceil(per_tile), &|tile, _| {
+        for row in tile_rows(tile, per_tile, row_count) {
+            let range = row * columns..(row + 1) * columns;
+            // SAFETY: each row is written by one tile only.
+            let values = unsafe { output.range(range.clone()) };
+            x.copy_to(range, values);
+            rows::softmax(values);
+        }
+    });
+}
+
+/// Softmax's gradient.
+pub(super) fn softmax_gradient(kernel: &Kernel, team: &mut Team) {
+    let (dy, y, output) = (kernel.input(0), kernel.input(1), kernel.output_raw::<f32>(0));
+    let columns = kernel.input_type(0).shape.columns();
+    let row_count = dy.len() / columns;
+    let per_tile = rows_per_tile(row_count, columns);
+    team.run(row_count.div_ceil(per_tile), &|tile, scratch| {
+        for row in tile_rows(tile, per_tile, row_count) {
+            let range = row * columns..(row + 1) * columns;
+            // SAFETY: each row is written by one tile only.
+            let gradient = unsafe { output.range(range.clone()) };
+            dy.copy_to(range.clone(), gradient);
+            rows::softmax_gradient(y.read(range, scratch), gradient);
+        }
+    });
+}
+
+/// A hard target that counts and is in range.
+fn hard_target(kernel: &Kernel, options: &CrossEntropyOptions, targets: &[i32], row: usize, classes: usize) -> Option<usize> {
+    let target = targets[row];
+    if options.ignored_index == Some(target) {
+        return None;
+    }
+    let class = usize::try_from(target).ok().filter(|&class| class < classes);
+    if class.is_none() {
+        kernel.report_fault(row);
+    }
+    class
+}
+
+/// The mean loss. Each row's loss goes to the workspace and they are added up in order.
+pub(super) fn cross_entropy(kernel: &Kernel, team: &mut Team, op: &CrossEntropy) {
+    let logits = kernel.input(0);
+    let classes = kernel.input_type(0).shape.columns();
+    let row_count = logits.len() / classes;
+    let (losses, log_sums) = (kernel.workspace(), kernel.output_raw::<f32>(1));
+    let smoothing = op.options.label_smoothing;
+    let per_tile = rows_per_tile(row_count, classes);
+    team.run(row_count.div_ceil(per_tile), &|tile, scratch| {
+        let (first, second) = scratch.split_at_mut(classes);
+        for row in tile_rows(tile, per_tile, row_count) {
+            let range = row * classes..(row + 1) * classes;
+            let x = logits.read(range.clone(), first);
+            let log_sum = rows::log_sum_exp(x);
+            let loss = match op.targets {
+                Targets::Soft => {
+                    rows::cross_entropy_soft(x, kernel.input(1).read(range, second), smoothing, log_sum)
+                }
+                Targets::Hard => hard_target(kernel, &op.options, kernel.input_i32(1), row, classes)
+                    .map_or(IGNORED, |target| rows::cross_entropy_hard(x, target, smoothing, log_sum)),
+            };
+            // SAFETY: each row is written by one tile only.
+            unsafe {
+                losses.range(row..row + 1)[0] = loss;
+                log_sums.range(row..row + 1)[0] = log_sum;
+            }
+        }
+    });
+    // SAFETY: no tile runs any more.
+    let losses = unsafe { losses.range(0..row_count) };
+    let (sum, count) = losses.iter().filter(|&&loss| loss != IGNORED).fold((0.0, 0u64), |(sum, count), &loss| {
+        (sum + f64::from(loss), count + 1)
+    });
+    // SAFETY: the result is this kernel's.
+    unsafe { kernel.output_raw::<f32>(0).range(0..1)[0] = (sum / count.max(1) as f64) as f32 };
+}
+
+/// The logits' gradient.
+pub(super) fn cross_entropy_gradient(kernel: &Kernel, team: &mut Team, op: &CrossEntropyGradient) {
+    let (logits, output) = (kernel.input(1), kernel.output(0));
+    let classes = kernel.input_type(1).shape.columns();
+    let row_count = logits.len() / classes;
+    let log_sums = kernel.input_f32(3);
+    let counted = match (op.targets, op.options.ignored_index) {
+        (Targets::Hard, Some(ignored)) => kernel.input_i32(2).iter().filter(|&&target| target != ignored).count(),
+        _ => row_count,
+    };
+    let mut number = [0.0];
+    let factor = kernel.input(0).read(0..1, &mut number)[0] / counted.max(1) as f32;
+    let smoothing = op.options.label_smoothing;
+    let per_tile = rows_per_tile(row_count, classes);
+    team.run(row_count.div_ceil(per_tile), &|tile, scratch| {
+        let (first, rest) = scratch.split_at_mut(classes);
+        let (second, result) = rest.split_at_mut(classes);
+        let result = &mut result[..classes];
+        for row in tile_rows(tile, per_tile, row_count) {
+            let range = row * classes..(row + 1) * classes;
+            let x = logits.read(range.clone(), first);
+            match op.targets {
+                Targets::Soft => {
+                    let targets = kernel.input(2).read(range.clone(), second);
+                    rows::cross_entropy_soft_gradient(x, targets, smoothing, log_sums[row], factor, result);
+                }
+                Targets::Hard => match hard_target(kernel, &op.options, kernel.input_i32(2), row, classes) {
+                    Some(target) => {
+                        rows::cross_entropy_hard_gradient(x, target, smoothing, log_sums[row], factor, result);
+                    }
+                    None => result.fill(0.0),
+                },
+            }
+            // SAFETY: each row is written by one tile only.
+            unsafe { output.write(range.start, result) };
+        }
+    });
+}

@@ -1,0 +1,121 @@
+//! Matrix products of the graph: linear layers, their gradients, and batched products.
+
+use super::gemm::{self, Operand, Product};
+use super::kernel::Kernel;
+use super::reductions;
+use super::steps::Steps;
+use super::team::Team;
+use crate::graph::{Graph, Node};
+use crate::ops::Op;
+use crate::precision::Precision;
+
+/// A product's sizes and how its operands are stored.
+struct Layout {
+    shape: gemm::Shape,
+    precision: Precision,
+    /// Row and column stride of A and of B.
+    a: [usize; 2],
+    b: [usize; 2],
+}
+
+impl Layout {
+    fn of(graph: &Graph, node: &Node) -> Option<Layout> {
+        let first = &graph.type_of(*node.inputs.first()?).shape;
+        let second = &graph.type_of(*node.inputs.get(1)?).shape;
+        let (rows, columns) = (first.rows(), first.columns());
+        let one = |rows, columns, depth| gemm::Shape { rows, columns, depth, batch: 1, shared_b: true };
+        Some(match &node.op {
+            Op::Linear(op) => {
+                let (out, depth) = (second.rows(), second.columns());
+                Layout { shape: one(rows, out, depth), precision: op.precision, a: [depth, 1], b: [1, depth] }
+            }
+            Op::LinearInputGradient(op) => {
+                let (out, into) = (second.rows(), second.columns());
+                Layout { shape: one(rows, into, out), precision: op.precision, a: [out, 1], b: [into, 1] }
+            }
+            Op::LinearWeightGradient(op) => {
+                let (out, into) = (columns, second.columns());
+                Layout { shape: one(out, into, rows), precision: op.precision, a: [1, out], b: [into, 1] }
+            }
+            Op::MatMul(op) => {
+                let (batch, m, n, k) = op.sizes(first, second)?;
+                let shape = gemm::Shape { rows: m, columns: n, depth: k, batch, shared_b: batch == 1 };
+                let a = if op.transpose_a { [1, m] } else { [k, 1] };
+                let b = if op.transpose_b { [1, k] } else { [n, 1] };
+                Layout { shape, precision: op.precision, a, b }
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Floats of workspace: packed B, and behind it the partial sums of a bias gradient.
+pub(super) fn workspace_floats(graph: &Graph, node: &Node) -> usize {
+    let product = Layout::of(graph, node).map_or(0, |layout| gemm::workspace_floats(&layout.shape, layout.precision));
+    product.next_multiple_of(16) + bias_workspace(graph, node)
+}
+
+fn bias_workspace(graph: &Graph, node: &Node) -> usize {
+    match &node.op {
+        Op::LinearWeightGradient(op) if op.bias => {
+            let dy = &graph.type_of(node.inputs[0]).shape;
+            reductions::sum_workspace(dy.rows(), dy.columns())
+        }
+        _ => 0,
+    }
+}
+
+/// Floats of scratch: the product's own, and behind them a row for the steps.
+pub(super) fn scratch_floats(graph: &Graph, node: &Node) -> usize {
+    let steps = if node.steps.is_empty() { 0 } else { node.outputs[0].shape.columns() };
+    let product = Layout::of(graph, node).map_or(0, |layout| gemm::scratch_floats(&layout.shape, layout.precision));
+    product + steps
+}
+
+/// The weight gradient, and the bias gradient if it was fused in.
+pub(super) fn weight_gradient(kernel: &Kernel, team: &mut Team) {
+    multiply(kernel, team);
+    if kernel.node.outputs.len() > 1 {
+        let dy = &kernel.input_type(0).shape;
+        let workspace = kernel.workspace();
+        let own = workspace.len() - reductions::sum_workspace(dy.rows(), dy.columns());
+        // SAFETY: the part of the workspace behind packed B, which this kernel alone has.
+        let partial = unsafe { workspace.range(own..workspace.len()) };
+        reductions::sum_rows(team, kernel.input(0), dy.rows(), dy.columns(), partial, kernel.output_raw(1));
+    }
+}
+
+/// Any product, with its steps.
+pub(super) fn multiply(kernel: &Kernel, team: &mut Team) {
+    let output = kernel.output(0);
+    let layout = Layout::of(kernel.graph, kernel.node).expect("a product");
+    let operand = |index: usize, [row_stride, column_stride]: [usize; 2]| Operand {
+        values: kernel.input(index),
+        offset: 0,
+        row_stride,
+        column_stride,
+    };
+    let shape = layout.shape;
+    let product = Product {
+        rows: shape.rows,
+        columns: shape.columns,
+        depth: shape.depth,
+        a: operand(0, layout.a),
+        b: operand(1, layout.b),
+        precision: layout.precision,
+        output,
+        batch: shape.batch,
+        a_batch_stride: shape.rows * shape.depth,
+        b_batch_stride: if shape.batch == 1 { 0 } else { shape.depth * shape.columns },
+    };
+    let workspace = kernel.workspace();
+    let packed = gemm::workspace_floats(&shape, layout.precision);
+    // SAFETY: this kernel alone has its workspace.
+    let workspace = unsafe { workspace.range(0..packed) };
+    let steps = Steps::new(kernel);
+    if steps.is_empty() {
+        return gemm::multiply(team, &product, workspace, None);
+    }
+    let finish = |row: usize, column: usize, values: &mut [f32], spare: &mut [f32]| steps.apply(row, column, values, spare);
+    gemm::multiply(team, &product, workspace, Some(&finish));
+}

@@ -1,0 +1,142 @@
+//! Elementwise steps on a row that is hot in cache, and the kernel of nodes that are nothing else.
+
+use super::kernel::{Kernel, rows_per_tile, tile_rows};
+use super::memory::{FloatShared, FloatSlice};
+use super::rows;
+use super::team::Team;
+use crate::ops::{Drop, Step};
+use crate::random::{Mask, Stream};
+
+/// Steps that can carry a mask ready-made; in longer chains the later ones make theirs a row.
+const READY_MASKS: usize = 12;
+
+/// A node's steps, ready to be applied to any part of any row.
+pub(super) struct Steps<'k, 'a> {
+    kernel: &'k Kernel<'a>,
+    columns: usize,
+    rows_per_sample: usize,
+    masks: [Option<Mask>; READY_MASKS],
+}
+
+impl<'k, 'a> Steps<'k, 'a> {
+    /// The steps of a node whose running value has the shape of its first result.
+    pub fn new(kernel: &'k Kernel<'a>) -> Self {
+        let shape = &kernel.output_type(0).shape;
+        let samples = shape.axes().first().copied().unwrap_or(1);
+        let mut masks = [None; READY_MASKS];
+        for (mask, step) in masks.iter_mut().zip(&kernel.node.steps) {
+            if let Step::Dropout(drop) | Step::StochasticDepth(drop) = step {
+                *mask = Some(mask_of(kernel, drop));
+            }
+        }
+        Steps { kernel, columns: shape.columns(), rows_per_sample: shape.rows() / samples.min(shape.rows()), masks }
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.kernel.node.steps.is_empty()
+    }
+
+    /// Applies the steps to `values`, columns `first_column ..` of `row`. `spare` is at least as long.
+    pub fn apply(&self, row: usize, first_column: usize, values: &mut [f32], spare: &mut [f32]) {
+        let spare = &mut spare[..values.len()];
+        for (index, step) in self.kernel.node.steps.iter().enumerate() {
+            match *step {
+                Step::Add { input } => match self.operand(input, row, first_column, values.len(), spare) {
+                    Other::Row(other) => rows::add(values, other),
+                    Other::Number(number) => values.iter_mut().for_each(|value| *value += number),
+                },
+                Step::Multiply { input } => match self.operand(input, row, first_column, values.len(), spare) {
+                    Other::Row(other) => rows::multiply(values, other),
+                    Other::Number(number) => rows::scale(values, number),
+                },
+                Step::Scale(factor) => rows::scale(values, factor),
+                Step::Activation(activation) => rows::activation(activation, values),
+                Step::ActivationGradient { activation, input } => {
+                    if let Other::Row(other) = self.operand(input, row, first_column, values.len(), spare) {
+                        rows::activation_gradient(activation, values, other);
+                    }
+                }
+                Step::Dropout(ref drop) => {
+                    rows::mask_factors(&self.mask(index, drop), row as u64, first_column, spare);
+                    rows::multiply(values, spare);
+                }
+                Step::StochasticDepth(ref drop) => {
+                    let sample = (row / self.rows_per_sample) as u64;
+                    rows::scale(values, self.mask(index, drop).factor(sample, 0));
+                }
+                Step::Store { output } => self.store(output, row * self.columns + first_column, values),
+            }
+        }
+    }
+
+    fn store(&self, output: usize, start: usize, values: &[f32]) {
+        // SAFETY: this part of the stored value belongs to this part of this row.
+        unsafe { self.kernel.output(output).write(start, values) };
+    }
+
+    fn mask(&self, index: usize, drop: &Drop) -> Mask {
+        self.masks.get(index).copied().flatten().unwrap_or_else(|| mask_of(self.kernel, drop))
+    }
+
+    /// The part of a further input that belongs to this part of the row: it repeats over the leading axes.
+    fn operand<'b>(&self, input: usize, row: usize, column: usize, len: usize, spare: &'b mut [f32]) -> Other<'b>
+    where
+        'a: 'b,
+    {
+        let other: FloatSlice<'a> = self.kernel.input(input);
+        if other.len() < self.columns {
+            return Other::Number(other.read(0..1, spare)[0]);
+        }
+        let start = row % (other.len() / self.columns) * self.columns + column;
+        Other::Row(other.read(start..start + len, spare))
+    }
+}
+
+/// A further input of a step, at a row.
+enum Other<'b> {
+    Row(&'b [f32]),
+    Number(f32),
+}
+
+pub(super) fn mask_of(kernel: &Kernel, drop: &Drop) -> Mask {
+    Mask::new(Stream::new(kernel.run.seed, kernel.run.step, drop.place), drop.rate)
+}
+
+/// Floats of scratch that a pointwise node needs: a row and what steps need beside it.
+pub(super) fn scratch_floats(columns: usize) -> usize {
+    2 * columns.next_multiple_of(16)
+}
+
+/// The kernel of a pointwise node.
+pub(super) fn pointwise(kernel: &Kernel, team: &mut Team) {
+    let output = kernel.output(0);
+    let shape = &kernel.output_type(0).shape;
+    let (rows, columns) = (shape.rows(), shape.columns());
+    let steps = Steps::new(kernel);
+    let input = kernel.input(0);
+    let per_tile = rows_per_tile(rows, columns);
+    team.run(rows.div_ceil(per_tile), &|tile, scratch| {
+        for row in tile_rows(tile, per_tile, rows) {
+            pointwise_row(&steps, input, output, row, scratch);
+        }
+    });
+}
+
+fn pointwise_row(steps: &Steps, input: FloatSlice, output: FloatShared, row: usize, scratch: &mut [f32]) {
+    let columns = steps.columns;
+    let (values, spare) = scratch.split_at_mut(columns.next_multiple_of(16));
+    let range = row * columns..(row + 1) * columns;
+    if let FloatShared::F32(output) = output {
+        // SAFETY: each row is written by one tile only.
+        let out = unsafe { output.range(range.clone()) };
+        input.copy_to(range, out);
+        steps.apply(row, 0, out, spare);
+        return;
+    }
+    let values = &mut values[..columns];
+    input.copy_to(range.clone(), values);
+    steps.apply(row, 0, values, spare);
+    // SAFETY: each row is written by one tile only.
+    unsafe { output.write(range.start, values) };
+}

@@ -1,0 +1,233 @@
+//! The harness that every op goes through: the CPU against the f64 reference, gradients against finite differences.
+
+#![allow(dead_code)] // each test binary uses a part of it
+
+use std::collections::HashMap;
+
+use vitreous_engine::cpu::Executor;
+use vitreous_engine::random::{Stream, place_of};
+use vitreous_engine::reference::{Reference, Run};
+use vitreous_engine::{DType, Graph, GradientOptions, Mode, Plan, Precision, Result, State, Value};
+
+/// Builds the graph under test and returns the value that is checked.
+pub type Build<'a> = dyn Fn(&mut Graph) -> Result<Value> + 'a;
+/// Whole numbers for an input: (name, position) to value.
+pub type Numbers<'a> = dyn Fn(&str, usize) -> i32 + 'a;
+
+/// Limits of the relative error in norm.
+pub const F32_LIMIT: f64 = 1e-5;
+pub const BF16_LIMIT: f64 = 1e-2;
+
+/// Random numbers around zero that are exactly representable in bf16 and f32, a pure function of name and position.
+pub fn random_values(name: &str, count: usize) -> Vec<f64> {
+    let stream = Stream::new(7, 0, place_of(name));
+    (0..count)
+        .map(|i| {
+            let words = stream.four(i as u64);
+            let uniform = |word: u32| f64::from(word) / f64::from(u32::MAX) - 0.5;
+            // The sum of four uniforms is close enough to normal.
+            f64::from(words.into_iter().map(uniform).sum::<f64>() as f32 * 1.7)
+        })
+        .collect()
+}
+
+/// Relative error in norm; NaN anywhere is infinite.
+pub fn relative_error(got: &[f32], expected: &[f64]) -> f64 {
+    assert_eq!(got.len(), expected.len());
+    let difference: f64 = got.iter().zip(expected).map(|(g, e)| (f64::from(*g) - e).powi(2)).sum::<f64>().sqrt();
+    let norm: f64 = expected.iter().map(|e| e * e).sum::<f64>().sqrt();
+    let error = difference / norm.max(1e-3 * (expected.len() as f64).sqrt());
+    if error.is_nan() { f64::INFINITY } else { error }
+}
+
+/// A graph with the gradient of `Σ y · weights` for all its float inputs and parameters.
+pub struct Subject {
+    pub graph: Graph,
+    pub y: Value,
+    /// (name, value, gradient), inputs and parameters.
+    pub gradients: Vec<(String, Value, Value)>,
+}
+
+pub fn subject(build: &Build, precision: Precision, with_gradient: bool) -> Subject {
+    let mut graph = Graph::new(Mode::Training, precision);
+    let y = build(&mut graph).expect("the graph is right");
+    let mut gradients = Vec::new();
+    if with_gradient {
+        let wanted: Vec<(String, Value)> = leaves(&graph);
+        let shape = graph.shape_of(y).clone();
+        let weights = random_values("weights of the result", shape.elements()).iter().map(|&w| w as f32).collect();
+        let seed = graph.constant("seed", shape, weights).expect("a constant");
+        let values: Vec<Value> = wanted.iter().map(|(_, value)| *value).collect();
+        let found = graph.gradients_from(y, seed, &values, GradientOptions::default()).expect("gradients");
+        gradients = wanted.into_iter().zip(found).map(|((name, value), gradient)| (name, value, gradient)).collect();
+    }
+    Subject { graph, y, gradients }
+}
+
+/// Float inputs and parameters.
+fn leaves(graph: &Graph) -> Vec<(String, Value)> {
+    let inputs = graph.inputs().filter(|(_, value)| graph.type_of(*value).dtype == DType::F32);
+    let mut found: Vec<(String, Value)> = inputs.map(|(name, value)| (name.to_string(), value)).collect();
+    for parameter in graph.parameters() {
+        found.push((parameter.name.clone(), graph.find(&parameter.name).expect("a parameter")));
+    }
+    found
+}
+
+/// The leaves' values: random, or the whole numbers given.
+pub fn leaf_values(graph: &Graph, numbers: &Numbers) -> HashMap<String, Vec<f64>> {
+    let mut values = HashMap::new();
+    for (name, value) in graph.inputs() {
+        let value_type = graph.type_of(value);
+        let count = value_type.shape.elements();
+        let data = match value_type.dtype {
+            DType::I32 => (0..count).map(|i| f64::from(numbers(name, i))).collect(),
+            _ => random_values(name, count),
+        };
+        values.insert(name.to_string(), data);
+    }
+    for parameter in graph.parameters() {
+        values.insert(parameter.name.clone(), random_values(&parameter.name, parameter.shape.elements()));
+    }
+    values
+}
+
+pub fn reference_for(graph: &Graph, values: &HashMap<String, Vec<f64>>) -> Reference {
+    let mut reference = Reference::new(graph);
+    reference.inputs = values.clone();
+    for (index, parameter) in graph.parameters().iter().enumerate() {
+        reference.parameters[index].clone_from(&values[&parameter.name]);
+    }
+    reference
+}
+
+pub const RUN: Run = Run { seed: 11, step: 5 };
+
+/// Runs a graph on the CPU, with poisoned memory, and returns the wanted values.
+pub fn run_cpu(graph: &Graph, wanted: &[Value], values: &HashMap<String, Vec<f64>>, threads: usize) -> Vec<Vec<f32>> {
+    let plan = Plan::for_cpu(graph, wanted).expect("a plan");
+    let mut executor = Executor::new(plan, threads).expect("an executor");
+    let mut state = State::new(graph);
+    fill(&mut executor, &mut state, graph, values);
+    executor.poison();
+    executor.run(&mut state, RUN).expect("a run");
+    wanted.iter().map(|&value| executor.output(value).expect("a result")).collect()
+}
+
+pub fn fill(executor: &mut Executor, state: &mut State, graph: &Graph, values: &HashMap<String, Vec<f64>>) {
+    for parameter in graph.parameters() {
+        let target = state.parameter_mut(&parameter.name).expect("a parameter");
+        for (to, from) in target.iter_mut().zip(&values[&parameter.name]) {
+            *to = *from as f32;
+        }
+    }
+    let present: Vec<(String, DType)> = {
+        let graph = executor.plan().graph();
+        graph.inputs().map(|(name, value)| (name.to_string(), graph.type_of(value).dtype)).collect()
+    };
+    for (name, dtype) in present {
+        if dtype == DType::I32 {
+            let target = executor.input_i32(&name).expect("an input");
+            for (to, from) in target.iter_mut().zip(&values[&name]) {
+                *to = *from as i32;
+            }
+        } else {
+            let target = executor.input(&name).expect("an input");
+            for (to, from) in target.iter_mut().zip(&values[&name]) {
+                *to = *from as f32;
+            }
+        }
+    }
+}
+
+/// What is checked of an op.
+#[derive(Clone, Copy)]
+pub struct Checks {
+    pub gradient: bool,
+    pub bf16: bool,
+    /// Coordinates of each leaf that finite differences are taken at.
+    pub differences: usize,
+}
+
+impl Default for Checks {
+    fn default() -> Self {
+        Checks { gradient: true, bf16: true, differences: 6 }
+    }
+}
+
+/// Puts an op through everything.
+pub fn check(build: &Build, numbers: &Numbers, checks: Checks) {
+    let plain = subject(build, Precision::F32, checks.gradient);
+    let values = leaf_values(&plain.graph, numbers);
+    let mut reference = reference_for(&plain.graph, &values);
+    let truth = reference.run(&plain.graph, RUN).expect("the reference");
+    if checks.gradient {
+        finite_differences(&plain, &values, checks.differences);
+    }
+    let precisions = if checks.bf16 { vec![Precision::F32, Precision::Bf16] } else { vec![Precision::F32] };
+    for precision in precisions {
+        let subject = subject(build, precision, checks.gradient);
+        let wanted: Vec<Value> =
+            std::iter::once(subject.y).chain(subject.gradients.iter().map(|(_, _, gradient)| *gradient)).collect();
+        fused_is_equal(&subject.graph, &wanted, &values);
+        let results = run_cpu(&subject.graph, &wanted, &values, 2);
+        let limit = if precision == Precision::F32 { F32_LIMIT } else { BF16_LIMIT };
+        let names = std::iter::once("result").chain(subject.gradients.iter().map(|(name, _, _)| name.as_str()));
+        let plain_values = std::iter::once(plain.y).chain(plain.gradients.iter().map(|(_, _, gradient)| *gradient));
+        for ((name, plain_value), got) in names.zip(plain_values).zip(&results) {
+            let error = relative_error(got, &truth.get(plain_value).data);
+            assert!(error < limit, "{precision:?} {name}: relative error {error:e}, limit {limit:e}");
+        }
+        for threads in [1, 4] {
+            let again = run_cpu(&subject.graph, &wanted, &values, threads);
+            let bits = |lists: &[Vec<f32>]| lists.iter().flatten().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert!(bits(&again) == bits(&results), "{precision:?}: {threads} threads give other bits than 2");
+        }
+    }
+}
+
+/// The planner's rewriting must not change what is computed: the reference runs both graphs.
+fn fused_is_equal(graph: &Graph, wanted: &[Value], values: &HashMap<String, Vec<f64>>) {
+    let plan = Plan::for_cpu(graph, wanted).expect("a plan");
+    let before = reference_for(graph, values).run(graph, RUN).expect("the reference");
+    let after = reference_for(plan.graph(), values).run(plan.graph(), RUN).expect("the reference on the fused graph");
+    for &value in wanted {
+        let (a, b) = (before.get(value), after.get(plan.value(value).expect("kept")));
+        assert_eq!(a.shape, b.shape);
+        for (a, b) in a.data.iter().zip(&b.data) {
+            assert!((a - b).abs() <= 1e-12 * (1.0 + a.abs()), "fusing changed {a} into {b}");
+        }
+    }
+}
+
+/// Central differences of `Σ y · weights` in f64 against the gradient nodes run by the reference.
+fn finite_differences(subject: &Subject, values: &HashMap<String, Vec<f64>>, coordinates: usize) {
+    let graph = &subject.graph;
+    let weights = random_values("weights of the result", graph.shape_of(subject.y).elements());
+    let objective = |values: &HashMap<String, Vec<f64>>| -> f64 {
+        let result = reference_for(graph, values).run(graph, RUN).expect("the reference");
+        result.get(subject.y).data.iter().zip(&weights).map(|(y, w)| y * f64::from(*w as f32)).sum()
+    };
+    let truth = reference_for(graph, values).run(graph, RUN).expect("the reference");
+    for (name, _, gradient) in &subject.gradients {
+        let gradient = &truth.get(*gradient).data;
+        let scale = gradient.iter().map(|g| g.abs()).fold(1e-3, f64::max);
+        for trial in 0..coordinates.min(gradient.len()) {
+            let at = (trial * 7919 + trial * trial * 31) % gradient.len();
+            let h = 1e-5;
+            let mut moved = values.clone();
+            let mut value_at = |delta: f64| {
+                moved.get_mut(name).expect("a leaf")[at] = values[name][at] + delta;
+                objective(&moved)
+            };
+            let numeric = (value_at(h) - value_at(-h)) / (2.0 * h);
+            let error = (numeric - gradient[at]).abs() / scale;
+            assert!(error < 1e-6, "{name}[{at}]: gradient {} but differences say {numeric}", gradient[at]);
+        }
+    }
+}
+
+/// No whole numbers.
+pub fn no_numbers(name: &str, _position: usize) -> i32 {
+    panic!("the op takes no whole numbers, but has an input {name}")
+}

@@ -1,0 +1,282 @@
+//! Every op: CPU f32 and bf16 against the f64 reference, gradients against finite differences, poisoned memory, equal bits for 1, 2 and
+//! 4 threads, over sizes that are not round.
+
+mod common;
+
+use common::{Checks, check, no_numbers};
+use proptest::prelude::*;
+use vitreous_engine::{Activation, CrossEntropyOptions, DType, Graph, Result, Value};
+
+const F32: DType = DType::F32;
+
+fn width() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(1usize), Just(3), Just(17), Just(31), Just(64), Just(130)]
+}
+
+fn tokens() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(1usize), Just(3), Just(17), Just(197)]
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    // Failures are reported with their shrunk case; there is no file of old ones to keep.
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+fn quick() -> Checks {
+    Checks::default()
+}
+
+proptest! {
+    #![proptest_config(config(24))]
+
+    #[test]
+    fn linear(rows in tokens(), inner in width(), out in width(), batch in 1usize..3, bias: bool) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [batch, rows, inner], F32)?;
+            let w = g.parameter("weight", [out, inner])?;
+            let b = if bias { Some(g.parameter("bias", [out])?) } else { None };
+            g.linear(x, w, b)
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn linear_with_everything_fused(rows in tokens(), inner in width(), out in width(), samples in 1usize..4, kind in 0usize..4) {
+        let activation = [Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Silu][kind];
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [samples, rows, inner], F32)?;
+            let w = g.parameter("weight", [out, inner])?;
+            let b = g.parameter("bias", [out])?;
+            let gamma = g.parameter("layer_scale", [out])?;
+            let residual = g.input("residual", [samples, rows, out], F32)?;
+            let h = g.linear(x, w, Some(b))?;
+            let h = g.activation(h, activation)?;
+            let h = g.dropout(h, 0.2)?;
+            let h = g.multiply(h, gamma)?;
+            let h = g.stochastic_depth(h, 0.3)?;
+            g.add(residual, h)
+        }, &no_numbers, Checks { differences: 3, ..quick() });
+    }
+
+    #[test]
+    fn matmul(batch in 1usize..6, m in width(), n in width(), k in width(), ta: bool, tb: bool) {
+        check(&|g: &mut Graph| {
+            let a = g.input("a", if ta { [batch, k, m] } else { [batch, m, k] }, F32)?;
+            let b = g.input("b", if tb { [batch, n, k] } else { [batch, k, n] }, F32)?;
+            g.matmul(a, b, ta, tb)
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn elementwise(rows in tokens(), columns in width(), leading in 1usize..3, which in 0usize..9) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [leading, rows, columns], F32)?;
+            match which {
+                0 => { let y = g.input("y", [leading, rows, columns], F32)?; g.add(x, y) }
+                1 => { let y = g.input("y", [rows, columns], F32)?; g.add(y, x) }
+                2 => { let y = g.parameter("y", [columns])?; g.multiply(x, y) }
+                3 => { let y = g.input("y", [rows, columns], F32)?; g.multiply(x, y) }
+                4 => g.scale(x, -0.75),
+                5 => g.gelu(x),
+                6 => g.gelu_tanh(x),
+                7 => g.silu(x),
+                _ => g.relu(x),
+            }
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn a_value_times_and_plus_itself(rows in tokens(), columns in width()) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [rows, columns], F32)?;
+            let x = g.scale(x, 2.0)?;
+            let squared = g.multiply(x, x)?;
+            let twice = g.add(squared, squared)?;
+            g.add(twice, x)
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn dropout_and_stochastic_depth(samples in 1usize..5, rows in tokens(), columns in width(), rate in 0.05f32..0.9) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [samples, rows, columns], F32)?;
+            let x = g.dropout(x, rate)?;
+            let x = g.scale(x, 0.5)?;
+            g.stochastic_depth(x, rate)
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn layer_norm(rows in tokens(), columns in prop_oneof![Just(2usize), Just(5), Just(17), Just(128), Just(771)], affine: bool) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [2, rows, columns], F32)?;
+            if affine {
+                let (gamma, beta) = (g.parameter("gamma", [columns])?, g.parameter("beta", [columns])?);
+                g.layer_norm(x, gamma, beta, 1e-6)
+            } else {
+                g.layer_norm_plain(x, 1e-5)
+            }
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn rms_norm(rows in tokens(), columns in width()) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [rows, columns], F32)?;
+            let gamma = g.parameter("gamma", [columns])?;
+            g.rms_norm(x, gamma, 1e-6)
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn add_fused_into_norm(rows in tokens(), columns in prop_oneof![Just(5usize), Just(64), Just(130)], keep: bool) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [2, rows, columns], F32)?;
+            let y = g.input("y", [rows, columns], F32)?;
+            let (gamma, beta) = (g.parameter("gamma", [columns])?, g.parameter("beta", [columns])?);
+            let sum = g.add(x, y)?;
+            let normal = g.layer_norm(sum, gamma, beta, 1e-6)?;
+            if keep { g.add(normal, sum) } else { Ok(normal) }
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn softmax(rows in tokens(), columns in width()) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [rows, columns], F32)?;
+            g.softmax(x)
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn pooling(samples in 1usize..4, rows in tokens(), columns in width(), max: bool) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [samples, rows, columns], F32)?;
+            if max { g.max_tokens(x) } else { g.mean_tokens(x) }
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn patchify(n in 1usize..3, channels in 1usize..4, gh in 1usize..4, gw in 1usize..4, ph in 1usize..5, pw in 1usize..6) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [n, channels, gh * ph, gw * pw], F32)?;
+            let patches = g.patchify(x, [ph, pw])?;
+            g.scale(patches, 1.5)
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn unpatchify_is_the_inverse(n in 1usize..3, channels in 1usize..4, grid in 1usize..4, patch in 1usize..5) {
+        check(&|g: &mut Graph| {
+            let shape = [n, channels, grid * patch, grid * patch];
+            let x = g.input("x", shape, F32)?;
+            let patches = g.patchify(x, [patch, patch])?;
+            let back = g.unpatchify(patches, [patch, patch], shape)?;
+            let minus = g.scale(x, -1.0)?;
+            let zero = g.add(back, minus)?;
+            g.add(zero, x)
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn moves(a in 1usize..4, b in 1usize..5, c in 1usize..6, which in 0usize..6) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [a, b, c], F32)?;
+            match which {
+                0 => g.transpose(x, &[2, 0, 1]),
+                1 => g.transpose(x, &[1, 0, 2]),
+                2 => { let y = g.input("y", [a, 2, c], F32)?; g.concat(&[y, x, y], 1) }
+                3 => { let y = g.input("y", [a, b, 3], F32)?; g.concat(&[x, y], 2) }
+                4 => g.slice(x, 1, b / 2, b),
+                _ => { let flat = g.reshape(x, [a * b, c])?; let back = g.transpose(flat, &[1, 0])?; g.slice(back, 0, 0, 1) }
+            }
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn broadcast_and_sum(leading in 1usize..40, columns in width()) {
+        check(&|g: &mut Graph| {
+            let token = g.parameter("token", [1, columns])?;
+            let all = g.broadcast(token, [leading, 1, columns])?;
+            let x = g.input("x", [leading, 1, columns], F32)?;
+            let sum = g.add(all, x)?;
+            g.sum_leading(sum, [columns])
+        }, &no_numbers, quick());
+    }
+
+    #[test]
+    fn sums_of_many_and_of_long_rows(rows in prop_oneof![Just(3usize), Just(700)], columns in prop_oneof![Just(7usize), Just(5000)]) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [rows, columns], F32)?;
+            g.sum_leading(x, [columns])
+        }, &no_numbers, Checks { differences: 2, ..quick() });
+    }
+
+    #[test]
+    fn embedding(vocabulary in 1usize..40, count in tokens(), columns in width()) {
+        check(&|g: &mut Graph| {
+            let table = g.parameter("table", [vocabulary, columns])?;
+            let numbers = g.input("numbers", [2, count], DType::I32)?;
+            g.embedding(table, numbers)
+        }, &|_, i| ((i * i * 7 + i) % vocabulary) as i32, quick());
+    }
+
+    #[test]
+    fn cross_entropy_hard(rows in tokens(), classes in width(), smoothing in prop_oneof![Just(0.0f32), Just(0.1)], ignore: bool) {
+        check(&|g: &mut Graph| {
+            let logits = g.input("logits", [rows, classes], F32)?;
+            let targets = g.input("targets", [rows], DType::I32)?;
+            let options = CrossEntropyOptions { label_smoothing: smoothing, ignored_index: ignore.then_some(-100) };
+            g.cross_entropy(logits, targets, options)
+        }, &|_, i| if ignore && i % 3 == 1 { -100 } else { ((i * 5) % classes) as i32 }, quick());
+    }
+
+    #[test]
+    fn casts(rows in tokens(), columns in width()) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [rows, columns], F32)?;
+            g.scale(x, 3.0)
+        }, &no_numbers, quick());
+        let build = |g: &mut Graph| -> Result<Value> {
+            let x = g.input("x", [rows, columns], F32)?;
+            let narrow = g.cast(x, DType::Bf16)?;
+            g.cast(narrow, F32)
+        };
+        let subject = common::subject(&build, vitreous_engine::Precision::F32, false);
+        let values = common::leaf_values(&subject.graph, &no_numbers);
+        let got = common::run_cpu(&subject.graph, &[subject.y], &values, 2);
+        for (got, from) in got[0].iter().zip(&values["x"]) {
+            prop_assert_eq!(*got, half::bf16::from_f32(*from as f32).to_f32());
+        }
+    }
+}
+
+#[test]
+fn cross_entropy_soft() {
+    // Targets have no gradient, so they are a constant here.
+    for (rows, classes, smoothing) in [(1, 1, 0.0), (3, 10, 0.1), (17, 31, 0.0)] {
+        check(
+            &|g: &mut Graph| {
+                let logits = g.input("logits", [rows, classes], F32)?;
+                let soft = common::random_values("soft", rows * classes).iter().map(|x| (x * x) as f32).collect();
+                let targets = g.constant("targets", [rows, classes], soft)?;
+                let options = CrossEntropyOptions { label_smoothing: smoothing, ignored_index: None };
+                g.cross_entropy(logits, targets, options)
+            },
+            &no_numbers,
+            quick(),
+        );
+    }
+}
+
+#[test]
+fn a_batch_in_which_no_row_counts_has_loss_zero() {
+    check(
+        &|g: &mut Graph| {
+            let logits = g.input("logits", [4, 3], F32)?;
+            let targets = g.input("targets", [4], DType::I32)?;
+            g.cross_entropy(logits, targets, CrossEntropyOptions { label_smoothing: 0.1, ignored_index: Some(-1) })
+        },
+        &|_, _| -1,
+        quick(),
+    );
+}
