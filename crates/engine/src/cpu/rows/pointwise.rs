@@ -76,7 +76,7 @@ activation_functions! { relu, relu_body = relu_of; relu_gradient, relu_gradient_
 activation_functions! { silu, silu_body = silu_of; silu_gradient, silu_gradient_body = silu_slope; }
 
 /// `√(2/π)` twice: `(1 + tanh y) / 2` is `sigmoid(2 y)`.
-const TWICE_ROOT_2_OVER_PI: f32 = 1.595_769_1;
+const TWICE_ROOT_2_OVER_PI: f32 = 1.595_769_2;
 const CUBIC: f32 = 0.044_715;
 
 /// `x sigmoid(z)` with `z = 2 √(2/π) (x + 0.044715 x³)`.
