@@ -140,7 +140,7 @@ pub unsafe fn gelu<V: Lanes>(x: V) -> V {
     }
 }
 
-/// The slope of GELU, `Φ(x) + x φ(x)`: `k = Q(t) - t φ(t)` at `x = -t`, `1 - k` at `x = t`; to 3e-7 absolute.
+/// The slope of GELU, `Φ(x) + x φ(x)`: `k = Q(t) - t φ(t)` at `x = -t`, `1 - k` at `x = t`; to 3.5e-7 absolute.
 #[inline(always)]
 pub unsafe fn gelu_slope<V: Lanes>(x: V) -> V {
     // SAFETY: arithmetic only; the instruction set is the caller's promise.
@@ -230,7 +230,7 @@ mod tests {
         let slope = |x: f64| normal_cdf(x) + x * normal_density(x);
         for range in [(-12.0, 12.0), (-1.0, 1.0), (-3.0, 0.0)] {
             assert!(worst(gelu_all, |x| x * normal_cdf(x), range, 2e-7, 1e-7) < 1.0);
-            assert!(worst(gelu_slope_all, slope, range, 3e-7, 1e-7) < 1.0);
+            assert!(worst(gelu_slope_all, slope, range, 3e-7, 2e-7) < 1.0);
         }
         // Near 0, the relative error counts.
         assert!(worst(gelu_all, |x| x * normal_cdf(x), (-0.01, 0.01), 1e-20, 6e-7) < 1.0);

@@ -113,14 +113,12 @@ unsafe fn max_rows_body<V: Lanes>(values: &mut [f32], winners: &mut [i32], rows:
         return;
     }
     assert_eq!(rows.len() % values.len(), 0);
-    let mut number = first_row;
-    for row in rows.chunks_exact(values.len()) {
+    for (number, row) in (first_row..).zip(rows.chunks_exact(values.len())) {
         for ((best, winner), &value) in values.iter_mut().zip(winners.iter_mut()).zip(row) {
             let wins = (value > *best) | (value.is_nan() & !best.is_nan());
             *best = if wins { value } else { *best };
             *winner = if wins { number } else { *winner };
         }
-        number += 1;
     }
 }
 

@@ -111,7 +111,7 @@ unsafe fn log_sum_exp_body<V: Lanes>(x: &[f32]) -> f32 {
     unsafe {
         let max = largest::<V>(x);
         if max == f32::NEG_INFINITY {
-            // Adding brings out a NaN, should there be one; the row is not empty of meaning otherwise.
+            // All minus infinity, but for NaN, which `largest` may lose: adding brings it out.
             return x.iter().fold(f32::NEG_INFINITY, |sum, value| sum + value);
         }
         let (base, lowest) = (V::splat(max), V::splat(f32::NEG_INFINITY));
