@@ -10,7 +10,8 @@ use crate::ops::attention::{PaddingKind, Sizes};
 use crate::ops::{Attention, AttentionGradient, Op};
 
 fn sizes(op: &Attention, graph: &Graph, node: &Node) -> Sizes {
-    op.sizes(node.inputs.len(), |input| graph.shape_of(node.inputs[input])).expect("shapes were checked when the graph was built")
+    op.sizes(node.inputs.len(), |input| graph.shape_of(node.inputs[input]))
+        .expect("shapes were checked when the graph was built")
 }
 
 fn describe<'a>(kernel: &Kernel<'a>, op: &Attention) -> attention::Attention<'a> {
@@ -79,7 +80,15 @@ pub(super) fn forward(kernel: &Kernel, team: &mut Team, op: &Attention) {
     let attention = describe(kernel, op);
     let out = HeadsOut { values: output, offset: 0, row_stride: kernel.output_type(0).shape.columns() };
     let log_sums = kernel.output_raw(1);
-    attention::forward(team, &attention, heads(kernel, op, 0), heads(kernel, op, 1), heads(kernel, op, 2), out, log_sums);
+    attention::forward(
+        team,
+        &attention,
+        heads(kernel, op, 0),
+        heads(kernel, op, 1),
+        heads(kernel, op, 2),
+        out,
+        log_sums,
+    );
 }
 
 /// The weights on request.

@@ -48,7 +48,13 @@ pub(super) fn softmax_gradient(kernel: &Kernel, team: &mut Team) {
 }
 
 /// A hard target that counts and is in range.
-fn hard_target(kernel: &Kernel, options: &CrossEntropyOptions, targets: &[i32], row: usize, classes: usize) -> Option<usize> {
+fn hard_target(
+    kernel: &Kernel,
+    options: &CrossEntropyOptions,
+    targets: &[i32],
+    row: usize,
+    classes: usize,
+) -> Option<usize> {
     let target = targets[row];
     if options.ignored_index == Some(target) {
         return None;
@@ -75,9 +81,7 @@ pub(super) fn cross_entropy(kernel: &Kernel, team: &mut Team, op: &CrossEntropy)
             let x = logits.read(range.clone(), first);
             let log_sum = rows::log_sum_exp(x);
             let loss = match op.targets {
-                Targets::Soft => {
-                    rows::cross_entropy_soft(x, kernel.input(1).read(range, second), smoothing, log_sum)
-                }
+                Targets::Soft => rows::cross_entropy_soft(x, kernel.input(1).read(range, second), smoothing, log_sum),
                 Targets::Hard => hard_target(kernel, &op.options, kernel.input_i32(1), row, classes)
                     .map_or(IGNORED, |target| rows::cross_entropy_hard(x, target, smoothing, log_sum)),
             };
@@ -90,9 +94,10 @@ pub(super) fn cross_entropy(kernel: &Kernel, team: &mut Team, op: &CrossEntropy)
     });
     // SAFETY: no tile runs any more.
     let losses = unsafe { losses.range(0..row_count) };
-    let (sum, count) = losses.iter().filter(|&&loss| loss != IGNORED).fold((0.0, 0u64), |(sum, count), &loss| {
-        (sum + f64::from(loss), count + 1)
-    });
+    let (sum, count) = losses
+        .iter()
+        .filter(|&&loss| loss != IGNORED)
+        .fold((0.0, 0u64), |(sum, count), &loss| (sum + f64::from(loss), count + 1));
     // SAFETY: the result is this kernel's.
     unsafe { kernel.output_raw::<f32>(0).range(0..1)[0] = (sum / count.max(1) as f64) as f32 };
 }

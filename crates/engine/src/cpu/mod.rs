@@ -65,12 +65,16 @@ impl Target for CpuTarget {
         let columns = |index: usize| node.inputs.get(index).map_or(1, |&input| graph.shape_of(input).columns());
         let floats = match &node.op {
             Op::Linear(_) | Op::LinearInputGradient(_) | Op::MatMul(_) => products::scratch_floats(graph, node),
-            Op::LinearWeightGradient(_) => products::scratch_floats(graph, node).max(reductions::sum_scratch(columns(0))),
+            Op::LinearWeightGradient(_) => {
+                products::scratch_floats(graph, node).max(reductions::sum_scratch(columns(0)))
+            }
             Op::Pointwise(_) => steps::scratch_floats(columns(0)),
             Op::LayerNorm(_) | Op::RmsNorm(_) | Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => {
                 norms::scratch_floats(columns(0))
             }
-            Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => attend::scratch_floats(graph, node),
+            Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => {
+                attend::scratch_floats(graph, node)
+            }
             Op::SumLeading(op) => reductions::sum_scratch(op.shape.elements()),
             Op::CrossEntropyGradient(_) => losses::scratch_floats(columns(1)),
             Op::Concat(_) => 1024,

@@ -81,7 +81,8 @@ pub(super) fn gradient(kernel: &Kernel, team: &mut Team) {
         Op::LayerNormGradient(op) => (true, op.affine),
         _ => (false, true),
     };
-    let (means, inverses) = if layer { (Some(kernel.input_f32(2)), kernel.input_f32(3)) } else { (None, kernel.input_f32(2)) };
+    let (means, inverses) =
+        if layer { (Some(kernel.input_f32(2)), kernel.input_f32(3)) } else { (None, kernel.input_f32(2)) };
     let gamma = affine.then(|| kernel.input_f32(if layer { 4 } else { 3 }));
     let RowTiles { per_tile, tiles } = RowTiles::new(row_count, columns);
     let partial = kernel.workspace();
@@ -97,8 +98,14 @@ pub(super) fn gradient(kernel: &Kernel, team: &mut Team) {
             let (dy, x) = (dy.read(range.clone(), dy_row), x.read(range, x_row));
             match means {
                 Some(means) => rows::layer_norm_gradient(
-                    x, gamma, means[row], inverses[row], dy, result,
-                    affine.then_some(&mut *d_gamma), affine.then_some(&mut *d_beta),
+                    x,
+                    gamma,
+                    means[row],
+                    inverses[row],
+                    dy,
+                    result,
+                    affine.then_some(&mut *d_gamma),
+                    affine.then_some(&mut *d_beta),
                 ),
                 None => rows::rms_norm_gradient(x, gamma, inverses[row], dy, result, Some(&mut *d_gamma)),
             }

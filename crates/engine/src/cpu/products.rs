@@ -116,6 +116,7 @@ pub(super) fn multiply(kernel: &Kernel, team: &mut Team) {
     if steps.is_empty() {
         return gemm::multiply(team, &product, workspace, None);
     }
-    let finish = |row: usize, column: usize, values: &mut [f32], spare: &mut [f32]| steps.apply(row, column, values, spare);
+    let finish =
+        |row: usize, column: usize, values: &mut [f32], spare: &mut [f32]| steps.apply(row, column, values, spare);
     gemm::multiply(team, &product, workspace, Some(&finish));
 }

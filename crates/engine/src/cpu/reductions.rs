@@ -28,7 +28,14 @@ pub(super) fn sum_scratch(columns: usize) -> usize {
 }
 
 /// Adds up the rows of `x [rows, columns]` in an order that follows from the shape.
-pub(super) fn sum_rows(team: &mut Team, x: FloatSlice, rows: usize, columns: usize, partial: &mut [f32], output: Shared<f32>) {
+pub(super) fn sum_rows(
+    team: &mut Team,
+    x: FloatSlice,
+    rows: usize,
+    columns: usize,
+    partial: &mut [f32],
+    output: Shared<f32>,
+) {
     let blocks = row_blocks(rows, columns);
     if blocks == 1 {
         let width = columns.min(WIDE_COLUMNS);

@@ -168,7 +168,9 @@ impl Attention {
             }
         } else {
             match (shape(0).axes(), shape(1).axes(), shape(2).axes()) {
-                (&[batch, queries, dim], k @ &[k_batch, keys, k_dim], v) if k == v && k_batch == batch && k_dim == dim => {
+                (&[batch, queries, dim], k @ &[k_batch, keys, k_dim], v)
+                    if k == v && k_batch == batch && k_dim == dim =>
+                {
                     (batch, queries, keys, dim)
                 }
                 _ => return Err("q must be [batch, queries, dim], k and v [batch, keys, dim]".to_string()),
@@ -180,7 +182,9 @@ impl Attention {
         let sizes = Sizes { batch, heads: self.heads, queries, keys, head_dim: dim / self.heads };
         match (self.padding, self.padding_input().map(|input| shape(input).axes())) {
             (PaddingKind::Lengths, Some(axes)) if axes != [batch] => Err("lengths must be [batch]".to_string()),
-            (PaddingKind::Mask, Some(axes)) if axes != [batch, keys] => Err("the mask must be [batch, keys]".to_string()),
+            (PaddingKind::Mask, Some(axes)) if axes != [batch, keys] => {
+                Err("the mask must be [batch, keys]".to_string())
+            }
             _ => Ok(sizes),
         }
     }

@@ -1,4 +1,4 @@
-//! Conversion between f32 and bf16: a pointwise node without steps.
+//! Conversion between f32 and bf16: a pointwise node that rounds, or that does nothing.
 //!
 //! | | |
 //! |---|---|
@@ -8,7 +8,7 @@
 
 use crate::error::Result;
 use crate::graph::{Graph, Value};
-use crate::ops::{Op, Pointwise};
+use crate::ops::{Op, Pointwise, Step};
 use crate::types::DType;
 
 impl Graph {
@@ -17,6 +17,7 @@ impl Graph {
         if self.nodes().get(x.node()).is_some_and(|node| node.outputs[x.output()].dtype == dtype) {
             return Ok(x);
         }
-        self.add_op(Op::Pointwise(Pointwise { dtype }), &[x], Vec::new())
+        let steps = if dtype == DType::Bf16 { vec![Step::Round] } else { Vec::new() };
+        self.add_op(Op::Pointwise(Pointwise { dtype }), &[x], steps)
     }
 }

@@ -48,6 +48,8 @@ pub enum Step {
     Dropout(Drop),
     /// Zeroes whole samples (first axis) at random and scales the others.
     StochasticDepth(Drop),
+    /// Rounds v to what bf16 can hold. The reference, which knows no formats, leaves it out.
+    Round,
     /// Keeps v as a further result.
     Store {
         /// Index into the node's outputs.
@@ -66,6 +68,7 @@ impl Step {
             Step::ActivationGradient { activation, .. } => activation.gradient_name(),
             Step::Dropout(_) => "dropout",
             Step::StochasticDepth(_) => "stochastic_depth",
+            Step::Round => "round",
             Step::Store { .. } => "store",
         }
     }
@@ -88,7 +91,7 @@ impl Step {
         match self {
             Step::Activation(activation) => activation.flops(),
             Step::ActivationGradient { activation, .. } => activation.flops() + 1,
-            Step::Store { .. } => 0,
+            Step::Store { .. } | Step::Round => 0,
             _ => 1,
         }
     }
@@ -134,7 +137,7 @@ impl Rules for Pointwise {
 
     fn gradient(&self, backward: &mut Backward) -> Result<()> {
         let step = match backward.steps() {
-            // No steps at all: a conversion between formats.
+            // No steps at all: a copy, or a conversion to f32.
             [] => return backward.pass_gradient(0),
             [step] => step.clone(),
             _ => return backward.refuse("gradients are taken before nodes are fused"),
@@ -146,6 +149,7 @@ impl Rules for Pointwise {
             Step::Activation(kind) => activation::gradient(backward, kind),
             Step::Dropout(drop) => dropout::gradient(backward, drop),
             Step::StochasticDepth(drop) => stochastic_depth::gradient(backward, drop),
+            Step::Round => backward.pass_gradient(0),
             Step::ActivationGradient { .. } => backward.refuse("second derivatives of activations are not available"),
             Step::Store { .. } => backward.refuse("gradients are taken before nodes are fused"),
         }

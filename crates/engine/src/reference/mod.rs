@@ -248,7 +248,7 @@ fn steps(mut v: Tensor, steps: &[Step], inputs: &[Tensor], stored: &mut HashMap<
                 }
                 Step::Dropout(drop) => *value * f64::from(mask_of(drop, run).factor((i / columns) as u64, i % columns)),
                 Step::StochasticDepth(drop) => *value * f64::from(mask_of(drop, run).factor((i / sample) as u64, 0)),
-                Step::Store { .. } => *value,
+                Step::Round | Step::Store { .. } => *value,
             };
         }
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::reference::{Reference, Run};
-use vitreous_engine::{DType, Graph, GradientOptions, Mode, Plan, Precision, Result, State, Value};
+use vitreous_engine::{DType, GradientOptions, Graph, Mode, Plan, Precision, Result, State, Value};
 
 /// Builds the graph under test and returns the value that is checked.
 pub type Build<'a> = dyn Fn(&mut Graph) -> Result<Value> + 'a;
@@ -144,14 +144,15 @@ pub fn fill(executor: &mut Executor, state: &mut State, graph: &Graph, values: &
 #[derive(Clone, Copy)]
 pub struct Checks {
     pub gradient: bool,
-    pub bf16: bool,
+    /// Limit of the relative error in bf16; `None` leaves bf16 out.
+    pub bf16: Option<f64>,
     /// Coordinates of each leaf that finite differences are taken at.
     pub differences: usize,
 }
 
 impl Default for Checks {
     fn default() -> Self {
-        Checks { gradient: true, bf16: true, differences: 6 }
+        Checks { gradient: true, bf16: Some(BF16_LIMIT), differences: 6 }
     }
 }
 
@@ -164,14 +165,13 @@ pub fn check(build: &Build, numbers: &Numbers, checks: Checks) {
     if checks.gradient {
         finite_differences(&plain, &values, checks.differences);
     }
-    let precisions = if checks.bf16 { vec![Precision::F32, Precision::Bf16] } else { vec![Precision::F32] };
-    for precision in precisions {
+    let limits = [(Precision::F32, Some(F32_LIMIT)), (Precision::Bf16, checks.bf16)];
+    for (precision, limit) in limits.into_iter().filter_map(|(precision, limit)| Some((precision, limit?))) {
         let subject = subject(build, precision, checks.gradient);
         let wanted: Vec<Value> =
             std::iter::once(subject.y).chain(subject.gradients.iter().map(|(_, _, gradient)| *gradient)).collect();
         fused_is_equal(&subject.graph, &wanted, &values);
         let results = run_cpu(&subject.graph, &wanted, &values, 2);
-        let limit = if precision == Precision::F32 { F32_LIMIT } else { BF16_LIMIT };
         let names = std::iter::once("result").chain(subject.gradients.iter().map(|(name, _, _)| name.as_str()));
         let plain_values = std::iter::once(plain.y).chain(plain.gradients.iter().map(|(_, _, gradient)| *gradient));
         for ((name, plain_value), got) in names.zip(plain_values).zip(&results) {

@@ -1,14 +1,24 @@
 //! Row-wise kernels: functions of plain f32 slices on one thread. A row is short enough to stay in the first cache, so
 //! several passes over one row cost little; what matters is that memory is passed over once.
 
-pub mod mask;
-pub mod norm;
-pub mod optimizer;
-pub mod pointwise;
-pub mod reduce;
-pub mod softmax;
+mod mask;
+mod norm;
+mod optimizer;
+mod pointwise;
+mod reduce;
+mod softmax;
 #[cfg(test)]
 mod testing;
+
+pub use mask::mask_factors;
+pub use norm::{layer_norm, layer_norm_gradient, rms_norm, rms_norm_gradient};
+pub use optimizer::{AdamwStep, SgdStep, adamw, ema, sgd};
+pub use pointwise::{activation, activation_gradient, add, multiply, scale};
+pub use reduce::{add_rows, max_rows, sum_squares};
+pub use softmax::{
+    cross_entropy_hard, cross_entropy_hard_gradient, cross_entropy_soft, cross_entropy_soft_gradient, log_sum_exp,
+    softmax, softmax_gradient,
+};
 
 use super::simd::Lanes;
 
