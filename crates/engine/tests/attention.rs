@@ -53,7 +53,8 @@ impl Case {
         let bias = match self.bias {
             None => None,
             Some((batch, heads)) => {
-                let shape = [if batch { self.batch } else { 1 }, if heads { self.heads } else { 1 }, self.queries, keys];
+                let shape =
+                    [if batch { self.batch } else { 1 }, if heads { self.heads } else { 1 }, self.queries, keys];
                 Some(g.parameter("bias", shape)?)
             }
         };
@@ -104,7 +105,8 @@ proptest! {
 
     #[test]
     fn attention(case in case()) {
-        let checks = Checks { bf16: None, differences: 3, ..Checks::default() };
+        // A query with one key has no gradient at all: sums of size one cancel.
+        let checks = Checks { bf16: None, differences: 3, least: 1.0, ..Checks::default() };
         check(&|g: &mut Graph| case.build(g), &|name, position| case.number(name, position), checks);
     }
 
@@ -141,7 +143,8 @@ fn a_vits_length() {
 
 #[test]
 fn a_length_with_many_key_blocks() {
-    let long = Case { heads: 1, head_dim: 8, queries: 70, keys: 1100, packed: false, causal: true, dropout: 0.1, ..LARGE };
+    let long =
+        Case { heads: 1, head_dim: 8, queries: 70, keys: 1100, packed: false, causal: true, dropout: 0.1, ..LARGE };
     check(&|g: &mut Graph| long.build(g), &common::no_numbers, Checks { differences: 1, ..Checks::default() });
 }
 
@@ -160,7 +163,7 @@ fn weights_on_request() {
         let together = run_cpu(&graph, &[y, weights], &values, 2);
         assert_eq!(alone[0], together[0]);
         let truth = reference_for(&graph, &values).run(&graph, RUN).unwrap();
-        let error = common::relative_error(&together[1], &truth.get(weights).data);
+        let error = common::relative_error(&together[1], &truth.get(weights).data, 0.0);
         assert!(error < 1e-5, "{error:e}");
         for (row, (got, expected)) in together[1].chunks(9).zip(truth.get(weights).data.chunks(9)).enumerate() {
             let sum: f32 = got.iter().sum();
@@ -199,7 +202,8 @@ fn masked_keys_have_no_influence() {
         let mut graph = Graph::new(Mode::Inference, Precision::F32);
         let y = case.build(&mut graph).unwrap();
         // Keys 5.. are padding.
-        let mut values = leaf_values(&graph, &|name, position| if name == "lengths" { 5 } else { i32::from(position % 8 < 5) });
+        let mut values =
+            leaf_values(&graph, &|name, position| if name == "lengths" { 5 } else { i32::from(position % 8 < 5) });
         let before = run_cpu(&graph, &[y], &values, 2);
         for name in ["k", "v"] {
             for (position, value) in values.get_mut(name).unwrap().iter_mut().enumerate() {

@@ -4,6 +4,8 @@
 //!   product; the activation's gradient of the input gradient; gradient sums of the norm's gradient.
 //! - What remains elementwise before a norm becomes steps of the norm.
 //! - A bias gradient (a sum of rows) joins the weight gradient that reads the same rows.
+//! - A bf16 value that becomes the middle of a fused node is rounded there, so that fusing changes no bit and may
+//!   differ between a block and its recomputation.
 //! - With bf16 products, f32 values that only products read are stored as bf16: the products would round them anyway.
 
 use std::collections::HashMap;
@@ -157,6 +159,9 @@ impl Fuser {
             joined.steps.push(Step::Store { output: stored });
             joined.outputs.push(joined.outputs[0].clone());
         }
+        if joined.outputs[0].dtype == DType::Bf16 {
+            joined.steps.push(Step::Round);
+        }
         let base = joined.inputs.len();
         joined.inputs.extend(&others);
         for step in &self.nodes[node].steps {
@@ -212,6 +217,9 @@ impl Fuser {
         if kept {
             joined.steps.push(Step::Store { output: own + extra });
             joined.outputs.push(self.nodes[before].outputs[0].clone());
+        }
+        if self.nodes[before].outputs[0].dtype == DType::Bf16 {
+            joined.steps.push(Step::Round);
         }
         let new = self.replace(joined, self.order[norm], &[before, norm]);
         for output in 0..own {
