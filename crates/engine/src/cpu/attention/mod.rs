@@ -28,9 +28,9 @@ pub use backward::backward;
 pub use scores::Bias;
 pub use weights::weights;
 
-use rows::{Region, padded, scale_rows, store_rows, take, transpose_rows};
+use rows::{PADDING, Region, padded, scale_rows, store_rows, take, transpose_rows};
 use scores::{QUERY_BLOCK, QueryBlock, Spare, query_blocks, query_range};
-use small_product::{Rows, Size, product};
+use small_product::{Rows, Size, Target, product};
 use softmax::{BlockShape, Running, finish, multiply, online_step};
 
 /// Up to so many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
@@ -89,7 +89,17 @@ impl Heads<'_> {
     }
 }
 
-impl HeadsOut<'_> {
+impl<'a> HeadsOut<'a> {
+    /// Rows that a product can be written to as it is: f32, and whole vectors, which do not reach into other heads.
+    fn direct(&self, region: Region) -> Option<Target<'a>> {
+        match self.values {
+            FloatShared::F32(values) if region.columns.is_multiple_of(PADDING) => {
+                Some(Target { values, start: region.start, stride: region.stride })
+            }
+            _ => None,
+        }
+    }
+
     fn region(&self, sample: usize, head: usize, tokens: Range<usize>, all: usize, head_dim: usize) -> Region {
         region(self.offset, self.row_stride, sample * all, tokens, head * head_dim, head_dim)
     }
@@ -270,7 +280,7 @@ impl Forward<'_> {
             }
             let size = Size { rows: block.count, columns: attention.head_dim, depth: keys.len() };
             let left = Rows { values: place.scores, stride: lanes }.transposed();
-            product(size, 1.0, left, v.from_row(start), place.out, width, start > 0);
+            product(size, 1.0, left, v.from_row(start), Target::scratch(place.out, width), start > 0);
         }
         self.store(block, place);
     }

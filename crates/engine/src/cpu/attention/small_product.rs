@@ -5,6 +5,7 @@
 //! vectors, so lanes run over columns; the left operand is read one value at a time, so that its transpose is only
 //! another pair of strides.
 
+use super::super::memory::Shared;
 use super::super::simd::{Lanes, simd_fn};
 
 /// Right operands are walked in pieces of so many rows: 64 columns of them stay in the L1 cache.
@@ -42,6 +43,26 @@ pub struct Strided<'a> {
     column_stride: usize,
 }
 
+/// Where a product goes: row `i` starts at `start + i * stride`. It may lie between other tiles' columns.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    pub values: Shared<'a, f32>,
+    pub start: usize,
+    pub stride: usize,
+}
+
+impl<'a> Target<'a> {
+    /// Rows in scratch memory.
+    pub fn scratch(values: &'a mut [f32], stride: usize) -> Self {
+        Target { values: Shared::new(values), start: 0, stride }
+    }
+
+    /// The rows from `first` on.
+    pub fn from_row(self, first: usize) -> Self {
+        Target { start: self.start + first * self.stride, ..self }
+    }
+}
+
 /// `rows x depth` times `depth x columns`.
 #[derive(Clone, Copy)]
 pub struct Size {
@@ -52,9 +73,8 @@ pub struct Size {
 
 simd_fn! {
     /// `c = alpha * a * b`, or `c += alpha * a * b`. Rows of `b` and `c` are read and written up to the next whole
-    /// vector after `columns`: there must be room.
-    pub fn product(size: Size, alpha: f32, a: Strided, b: Rows, c: &mut [f32], c_stride: usize, add: bool)
-        = product_body;
+    /// vector after `columns`: there must be room, and in `c` no other tile may use it.
+    pub fn product(size: Size, alpha: f32, a: Strided, b: Rows, c: Target, add: bool) = product_body;
 }
 
 /// The places a tile works on, all inside their slices.
@@ -72,21 +92,13 @@ struct Operands {
 }
 
 #[inline(always)]
-unsafe fn product_body<V: Lanes>(
-    size: Size,
-    alpha: f32,
-    a: Strided,
-    b: Rows,
-    c: &mut [f32],
-    c_stride: usize,
-    add: bool,
-) {
+unsafe fn product_body<V: Lanes>(size: Size, alpha: f32, a: Strided, b: Rows, c: Target, add: bool) {
     let Size { rows, columns, depth } = size;
     if rows == 0 || columns == 0 {
         return;
     }
     let width = columns.div_ceil(V::COUNT) * V::COUNT;
-    assert!((rows - 1) * c_stride + width <= c.len());
+    assert!(c.start + (rows - 1) * c.stride + width <= c.values.len());
     if depth > 0 {
         assert!((rows - 1) * a.row_stride + (depth - 1) * a.column_stride < a.values.len());
         assert!((depth - 1) * b.stride + width <= b.values.len());
@@ -102,8 +114,8 @@ unsafe fn product_body<V: Lanes>(
                 a_column: a.column_stride,
                 b: b.values.as_ptr().add(if piece > 0 { first * b.stride } else { 0 }),
                 b_stride: b.stride,
-                c: c.as_mut_ptr(),
-                c_stride,
+                c: c.values.as_ptr().add(c.start),
+                c_stride: c.stride,
                 alpha,
                 add: add || first > 0,
             };
@@ -230,9 +242,9 @@ mod tests {
                         let mut c = vec![2.0; rows * stride];
                         let size = Size { rows, columns, depth };
                         let right = Rows { values: &b, stride };
-                        product(size, 0.5, left, right, &mut c, stride, true);
+                        product(size, 0.5, left, right, Target::scratch(&mut c, stride), true);
                         let added = c.clone();
-                        product(size, 0.5, left, right, &mut c, stride, false);
+                        product(size, 0.5, left, right, Target::scratch(&mut c, stride), false);
                         for i in 0..rows {
                             for j in 0..columns {
                                 let sum: f32 =
