@@ -11,7 +11,7 @@ use super::super::memory::Shared;
 use super::super::team::Team;
 use super::rows::{add_to, padded, row_dots, store_rows, take, transpose_rows};
 use super::scores::{QUERY_BLOCK, QueryBlock, Spare};
-use super::small_product::{Rows, Size, Target, product};
+use super::small_product::{Factor, Rows, Size, Target, product};
 use super::softmax::{BlockShape, backward_step, backward_whole};
 use super::{Attention, Heads, HeadsOut};
 
@@ -228,7 +228,7 @@ impl Backward<'_> {
         let size = Size { rows: keys.len(), columns: lanes, depth: dim };
         let right = Rows { values: place.d_out_transposed, stride: lanes };
         let left = pair.v.from_row(start).as_they_are();
-        product(size, 1.0, left, right, Target::scratch(d_scores, lanes), false);
+        product(size, Factor::All(1.0), left, right, Target::scratch(d_scores, lanes), false);
         let mut factors = None;
         if attention.dropout.is_some() {
             attention.dropout_factors(block, keys.clone(), place.factors, &mut place.spare);
@@ -244,9 +244,9 @@ impl Backward<'_> {
         }
         let weights = Rows { values: scores, stride: lanes };
         let d_scores = Rows { values: d_scores, stride: lanes };
-        let (scale, add) = (attention.scale, block.first > 0);
+        let (scale, add) = (Factor::All(attention.scale), block.first > 0);
         let size = Size { rows: keys.len(), columns: dim, depth: block.count };
-        product(size, 1.0, weights.as_they_are(), queries.d_out, pair.dv.from_row(start), add);
+        product(size, Factor::All(1.0), weights.as_they_are(), queries.d_out, pair.dv.from_row(start), add);
         product(size, scale, d_scores.as_they_are(), queries.q, pair.dk.from_row(start), add);
         let size = Size { rows: block.count, columns: dim, depth: keys.len() };
         product(size, scale, d_scores.transposed(), pair.k.from_row(start), queries.dq, start > 0);

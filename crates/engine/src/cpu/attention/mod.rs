@@ -30,7 +30,7 @@ pub use weights::weights;
 
 use rows::{PADDING, Region, padded, scale_rows, store_rows, take, transpose_rows};
 use scores::{QUERY_BLOCK, QueryBlock, Spare, query_blocks, query_range};
-use small_product::{Rows, Size, Target, product};
+use small_product::{Factor, Rows, Size, Target, product};
 use softmax::{BlockShape, Running, finish, multiply, online_step};
 
 /// Up to so many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
@@ -257,43 +257,74 @@ impl Forward<'_> {
 
     fn block(&self, block: &QueryBlock, k: Rows, v: Rows, place: &mut Workplace) {
         let attention = self.attention;
-        let (lanes, width) = (block.lanes(), padded(attention.head_dim));
+        let lanes = block.lanes();
         let q = attention.query_rows(&self.q, block, false, place.query_copy);
         transpose_rows(q, block.count, attention.head_dim, place.queries, lanes);
         place.running.maxima.fill(f32::NEG_INFINITY);
         place.running.sums.fill(0.0);
+        let queries = block.first..block.first + block.count;
+        let region = self.out.region(block.sample, block.head, queries, attention.queries, attention.head_dim);
         let seen = attention.seen_keys(block);
+        if seen > 0 && seen <= attention.key_block() {
+            self.whole(block, seen, k, v, region, place);
+        } else {
+            self.online(block, seen, k, v, region, place);
+        }
+    }
+
+    /// A block of queries that meets all its keys at once.
+    fn whole(&self, block: &QueryBlock, seen: usize, k: Rows, v: Rows, region: Region, place: &mut Workplace) {
+        let (attention, width) = (self.attention, padded(self.attention.head_dim));
+        self.weights(block, 0..seen, k, place);
+        self.finish(block, place);
+        let direct = self.out.direct(region);
+        let target = direct.unwrap_or(Target::scratch(place.out, width));
+        let size = Size { rows: block.count, columns: attention.head_dim, depth: seen };
+        let left = Rows { values: place.scores, stride: block.lanes() }.transposed();
+        product(size, Factor::Rows(place.running.sums), left, v, target, false);
+        if direct.is_none() {
+            store_rows(Rows { values: place.out, stride: width }, None, &self.out.values, region);
+        }
+    }
+
+    /// A block of queries that meets its keys block by block.
+    fn online(&self, block: &QueryBlock, seen: usize, k: Rows, v: Rows, region: Region, place: &mut Workplace) {
+        let (attention, width) = (self.attention, padded(self.attention.head_dim));
         if seen == 0 {
             place.out.fill(0.0);
         }
         for start in (0..seen).step_by(attention.key_block().max(1)) {
             let keys = start..(start + attention.key_block()).min(seen);
-            let shape = BlockShape { keys: keys.len(), lanes };
-            attention.scores(block, keys.clone(), k, place.queries, place.scores, &mut place.spare);
-            online_step(place.scores, shape, &mut place.running);
-            if attention.dropout.is_some() {
-                attention.dropout_factors(block, keys.clone(), place.factors, &mut place.spare);
-                multiply(&mut place.scores[..shape.floats()], &place.factors[..shape.floats()]);
-            }
+            let size = Size { rows: block.count, columns: attention.head_dim, depth: keys.len() };
+            self.weights(block, keys, k, place);
             if start > 0 {
                 scale_rows(place.out, width, &place.running.rescale[..block.count]);
             }
-            let size = Size { rows: block.count, columns: attention.head_dim, depth: keys.len() };
-            let left = Rows { values: place.scores, stride: lanes }.transposed();
-            product(size, 1.0, left, v.from_row(start), Target::scratch(place.out, width), start > 0);
+            let left = Rows { values: place.scores, stride: block.lanes() }.transposed();
+            product(size, Factor::All(1.0), left, v.from_row(start), Target::scratch(place.out, width), start > 0);
         }
-        self.store(block, place);
+        self.finish(block, place);
+        let rows = Rows { values: place.out, stride: width };
+        store_rows(rows, Some(&place.running.sums[..block.count]), &self.out.values, region);
     }
 
-    fn store(&self, block: &QueryBlock, place: &mut Workplace) {
+    /// The weights of some keys in `place.scores`, with dropout, but for the division by the sums.
+    fn weights(&self, block: &QueryBlock, keys: Range<usize>, k: Rows, place: &mut Workplace) {
+        let attention = self.attention;
+        let shape = BlockShape { keys: keys.len(), lanes: block.lanes() };
+        attention.scores(block, keys.clone(), k, place.queries, place.scores, &mut place.spare);
+        online_step(place.scores, shape, &mut place.running);
+        if attention.dropout.is_some() {
+            attention.dropout_factors(block, keys, place.factors, &mut place.spare);
+            multiply(&mut place.scores[..shape.floats()], &place.factors[..shape.floats()]);
+        }
+    }
+
+    /// Turns the sums into what the output is multiplied by, and keeps their logarithms.
+    fn finish(&self, block: &QueryBlock, place: &mut Workplace) {
         let attention = self.attention;
         let first = (block.sample * attention.heads + block.head) * attention.queries + block.first;
         // SAFETY: this block's queries are no other's.
-        let log_sums = unsafe { self.log_sums.range(first..first + block.count) };
-        finish(&mut place.running, log_sums);
-        let queries = block.first..block.first + block.count;
-        let region = self.out.region(block.sample, block.head, queries, attention.queries, attention.head_dim);
-        let rows = Rows { values: place.out, stride: padded(attention.head_dim) };
-        store_rows(rows, Some(&place.running.sums[..block.count]), &self.out.values, region);
+        finish(&mut place.running, unsafe { self.log_sums.range(first..first + block.count) });
     }
 }
