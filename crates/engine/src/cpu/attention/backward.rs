@@ -16,7 +16,7 @@ use super::softmax::{BlockShape, backward_step, backward_whole};
 use super::{Attention, Heads, HeadsOut};
 
 /// So many keys are taken at once: their blocks of scores and gradients stay in the caches nearest to the core.
-const KEY_BLOCK: usize = 128;
+const KEY_BLOCK: usize = 256;
 
 pub fn scratch(attention: &Attention) -> usize {
     let width = padded(attention.head_dim);

@@ -9,7 +9,7 @@ use super::super::memory::Shared;
 use super::super::simd::{Lanes, simd_fn};
 
 /// Right operands are walked in pieces of so many rows: 64 columns of them stay in the L1 cache.
-const DEPTH_BLOCK: usize = 96;
+const DEPTH_BLOCK: usize = 128;
 
 /// A matrix whose rows are contiguous: row `i` starts at `i * stride`.
 #[derive(Clone, Copy)]
