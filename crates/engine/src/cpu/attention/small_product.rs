@@ -11,9 +11,6 @@ use super::super::simd::{Lanes, simd_fn};
 /// Right operands are walked in pieces of so many rows: 64 columns of them stay in the L1 cache.
 const DEPTH_BLOCK: usize = 128;
 
-/// Rows with starts this far apart (2 KiB) are on pages of their own, which the hardware does not fetch ahead.
-const FAR_APART: usize = 512;
-
 /// A matrix whose rows are contiguous: row `i` starts at `i * stride`.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
@@ -192,9 +189,6 @@ unsafe fn row_tiles<V: Lanes, const R: usize, const HALF: usize, const C: usize>
             tile.a = tile.a.add(done * panel.a_row);
             tile.c = tile.c.add(done * panel.c_stride);
             tile.factors = tile.factors.add(done * panel.factor_step);
-            if panel.a_column == 1 && panel.a_row >= FAR_APART && left > R {
-                prefetch_rows(tile.a.wrapping_add(R * panel.a_row), panel.a_row, R.min(left - R), depth);
-            }
             // The last few rows: a tile with fewer rows wastes less.
             if left <= HALF {
                 row_tile::<V, HALF, C>(left, depth, tile);
@@ -205,24 +199,6 @@ unsafe fn row_tiles<V: Lanes, const R: usize, const HALF: usize, const C: usize>
             }
         }
     }
-}
-
-/// Asks for the cache lines of rows ahead of their use.
-#[inline(always)]
-fn prefetch_rows(start: *const f32, stride: usize, rows: usize, columns: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for row in 0..rows {
-        let mut column = 0;
-        while column < columns {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line = start.wrapping_add(row * stride + column);
-            // SAFETY: a prefetch reads nothing; any address is harmless.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
-            column += 16;
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (start, stride, rows, columns);
 }
 
 /// `R` rows times `C` vectors, of which the first `valid` rows exist; the others repeat the last one.
