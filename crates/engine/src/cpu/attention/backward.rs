@@ -47,6 +47,7 @@ pub fn backward(
     d_bias: Option<Shared<f32>>,
 ) {
     attention.check();
+    [dq, dk, dv].iter().for_each(|gradient| gradient.check(attention));
     assert_eq!(log_sums.len(), attention.pairs() * attention.queries);
     let pass = Backward { attention, q, k, v, out, d_out, log_sums, dq, dk, dv, d_bias };
     let Some(d_bias) = d_bias else {
@@ -227,7 +228,7 @@ impl Backward<'_> {
         attention.scores(block, keys.clone(), pair.k, place.q_transposed, scores, &mut place.spare);
         let size = Size { rows: keys.len(), columns: lanes, depth: dim };
         let right = Rows { values: place.d_out_transposed, stride: lanes };
-        let left = pair.v.from_row(start).as_they_are();
+        let left = pair.v.starting_at(start).as_they_are();
         product(size, Factor::All(1.0), left, right, Target::scratch(d_scores, lanes), false);
         let mut factors = None;
         if attention.dropout.is_some() {
@@ -246,10 +247,10 @@ impl Backward<'_> {
         let d_scores = Rows { values: d_scores, stride: lanes };
         let (scale, add) = (Factor::All(attention.scale), block.first > 0);
         let size = Size { rows: keys.len(), columns: dim, depth: block.count };
-        product(size, Factor::All(1.0), weights.as_they_are(), queries.d_out, pair.dv.from_row(start), add);
-        product(size, scale, d_scores.as_they_are(), queries.q, pair.dk.from_row(start), add);
+        product(size, Factor::All(1.0), weights.as_they_are(), queries.d_out, pair.dv.starting_at(start), add);
+        product(size, scale, d_scores.as_they_are(), queries.q, pair.dk.starting_at(start), add);
         let size = Size { rows: block.count, columns: dim, depth: keys.len() };
-        product(size, scale, d_scores.transposed(), pair.k.from_row(start), queries.dq, start > 0);
+        product(size, scale, d_scores.transposed(), pair.k.starting_at(start), queries.dq, start > 0);
     }
 
     fn add_d_bias(

@@ -90,6 +90,12 @@ impl Heads<'_> {
 }
 
 impl<'a> HeadsOut<'a> {
+    /// # Panics
+    /// Panics if rows overlap: tiles that write different heads or tokens would meet.
+    fn check(&self, attention: &Attention) {
+        assert!(self.row_stride >= attention.heads * attention.head_dim, "rows of the output overlap");
+    }
+
     /// Rows that a product can be written to as it is: f32, and whole vectors, which do not reach into other heads.
     fn direct(&self, region: Region) -> Option<Target<'a>> {
         match self.values {
@@ -185,6 +191,7 @@ pub fn forward(
     log_sums: Shared<f32>,
 ) {
     attention.check();
+    out.check(attention);
     assert_eq!(log_sums.len(), attention.pairs() * attention.queries);
     if attention.pairs() * attention.queries == 0 {
         return;
@@ -301,7 +308,7 @@ impl Forward<'_> {
                 scale_rows(place.out, width, &place.running.rescale[..block.count]);
             }
             let left = Rows { values: place.scores, stride: block.lanes() }.transposed();
-            product(size, Factor::All(1.0), left, v.from_row(start), Target::scratch(place.out, width), start > 0);
+            product(size, Factor::All(1.0), left, v.starting_at(start), Target::scratch(place.out, width), start > 0);
         }
         self.finish(block, place);
         let rows = Rows { values: place.out, stride: width };

@@ -135,7 +135,7 @@ impl Attention<'_> {
     ) {
         let lanes = block.lanes();
         let size = Size { rows: keys.len(), columns: lanes, depth: self.head_dim };
-        let left = key_rows.from_row(keys.start).as_they_are();
+        let left = key_rows.starting_at(keys.start).as_they_are();
         let right = Rows { values: queries, stride: lanes };
         product(
             size,

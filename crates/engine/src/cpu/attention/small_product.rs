@@ -20,7 +20,7 @@ pub struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// The rows from `first` on.
-    pub fn from_row(self, first: usize) -> Rows<'a> {
+    pub fn starting_at(self, first: usize) -> Rows<'a> {
         Rows { values: &self.values[(first * self.stride).min(self.values.len())..], stride: self.stride }
     }
 
@@ -58,7 +58,7 @@ impl<'a> Target<'a> {
     }
 
     /// The rows from `first` on.
-    pub fn from_row(self, first: usize) -> Self {
+    pub fn starting_at(self, first: usize) -> Self {
         Target { start: self.start + first * self.stride, ..self }
     }
 }
