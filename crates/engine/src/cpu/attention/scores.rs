@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::memory::FloatSlice;
 use super::rows::{Region, copy_rows, padded, rows_of, take, transpose_rows};
-use super::small_product::{Rows, Size, product};
+use super::small_product::{Factor, Rows, Size, Target, product};
 use super::softmax::add_scaled;
 use super::{Attention, Heads};
 
@@ -135,9 +135,16 @@ impl Attention<'_> {
     ) {
         let lanes = block.lanes();
         let size = Size { rows: keys.len(), columns: lanes, depth: self.head_dim };
-        let left = key_rows.from_row(keys.start).as_they_are();
+        let left = key_rows.starting_at(keys.start).as_they_are();
         let right = Rows { values: queries, stride: lanes };
-        product(size, self.scale * std::f32::consts::LOG2_E, left, right, scores, lanes, false);
+        product(
+            size,
+            Factor::All(self.scale * std::f32::consts::LOG2_E),
+            left,
+            right,
+            Target::scratch(scores, lanes),
+            false,
+        );
         if self.bias.is_some() {
             self.add_bias(block, keys.clone(), scores, spare);
         }

@@ -64,6 +64,18 @@ simd_fn! {
 }
 
 simd_fn! {
+    /// As [`backward_step`] for a block that holds all keys its queries see: then the deltas are the block's own sums
+    /// of weights times dropped gradients.
+    pub fn backward_whole(
+        scores: &mut [f32],
+        d_weights: &mut [f32],
+        shape: BlockShape,
+        log_sums: &[f32],
+        dropped: Option<&[f32]>,
+    ) = backward_whole_body;
+}
+
+simd_fn! {
     /// `values *= factors`, of one length that is a multiple of [`PADDING`].
     pub fn multiply(values: &mut [f32], factors: &[f32]) = multiply_body;
 }
@@ -250,6 +262,49 @@ unsafe fn backward_step_body<V: Lanes>(
             }
         }
         lane += V::COUNT;
+    }
+}
+
+#[inline(always)]
+unsafe fn backward_whole_body<V: Lanes>(
+    scores: &mut [f32],
+    d_weights: &mut [f32],
+    shape: BlockShape,
+    log_sums: &[f32],
+    dropped: Option<&[f32]>,
+) {
+    let (lanes, floats) = (shape.lanes, shape.floats());
+    assert!(lanes.is_multiple_of(PADDING) && lanes <= log_sums.len());
+    assert!(floats <= scores.len() && floats <= d_weights.len());
+    if let Some(dropped) = dropped {
+        // The dropped gradients take the gradients' place first, and the dropped weights the weights' place last.
+        multiply(&mut d_weights[..floats], &dropped[..floats]);
+    }
+    let (weights, gradients) = (scores.as_mut_ptr(), d_weights.as_mut_ptr());
+    let mut lane = 0;
+    while lane < lanes {
+        // SAFETY: whole vectors from `lane` on, inside all slices by the checks above.
+        unsafe {
+            let log_sum = V::load(log_sums.as_ptr().add(lane));
+            let mut delta = V::splat(0.0);
+            let mut at = lane;
+            while at < floats {
+                let power = power_of_two(V::load(weights.add(at)).sub(log_sum));
+                delta = power.mul_add(V::load(gradients.add(at)), delta);
+                power.store(weights.add(at));
+                at += lanes;
+            }
+            let mut at = lane;
+            while at < floats {
+                let difference = V::load(gradients.add(at)).sub(delta);
+                V::load(weights.add(at)).mul(difference).store(gradients.add(at));
+                at += lanes;
+            }
+        }
+        lane += V::COUNT;
+    }
+    if let Some(dropped) = dropped {
+        multiply(&mut scores[..floats], &dropped[..floats]);
     }
 }
 
