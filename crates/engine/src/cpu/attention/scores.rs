@@ -191,7 +191,7 @@ impl Attention<'_> {
         for_pieces(keys, |at, piece| {
             for query in 0..block.count {
                 let row = &mut spare.by_query[query * TRANSPOSE_BLOCK..][..piece.len()];
-                mask.factors((first_row + query) as u64, piece.start, row);
+                mask_factors(mask, (first_row + query) as u64, piece.start, row);
             }
             let rows = Rows { values: spare.by_query, stride: TRANSPOSE_BLOCK };
             transpose_rows(rows, block.count, piece.len(), &mut factors[at * lanes..], lanes);
