@@ -80,11 +80,6 @@ simd_fn! {
     pub fn multiply(values: &mut [f32], factors: &[f32]) = multiply_body;
 }
 
-simd_fn! {
-    /// `values += factor * addends`, of one length that is a multiple of [`PADDING`].
-    pub fn add_scaled(values: &mut [f32], addends: &[f32], factor: f32) = add_scaled_body;
-}
-
 /// `2^x` for x up to 127: a polynomial on [-1/2, 1/2] (relative error below 2e-8 before rounding) times a power.
 /// Minus infinity gives exactly 0, NaN stays NaN.
 #[inline(always)]
@@ -317,20 +312,6 @@ unsafe fn multiply_body<V: Lanes>(values: &mut [f32], factors: &[f32]) {
         unsafe {
             let place = values.as_mut_ptr().add(i);
             V::load(place).mul(V::load(factors.as_ptr().add(i))).store(place);
-        }
-        i += V::COUNT;
-    }
-}
-
-#[inline(always)]
-unsafe fn add_scaled_body<V: Lanes>(values: &mut [f32], addends: &[f32], factor: f32) {
-    assert!(values.len() == addends.len() && values.len().is_multiple_of(PADDING));
-    let mut i = 0;
-    while i < values.len() {
-        // SAFETY: both are the same whole number of vectors long.
-        unsafe {
-            let place = values.as_mut_ptr().add(i);
-            V::load(addends.as_ptr().add(i)).mul_add(V::splat(factor), V::load(place)).store(place);
         }
         i += V::COUNT;
     }

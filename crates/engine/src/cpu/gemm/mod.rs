@@ -100,7 +100,6 @@ enum Route {
 /// How B lies packed, and how the output is divided.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    kind: Kind,
     sizes: Sizes,
     rows: usize,
     columns: usize,
@@ -136,7 +135,6 @@ impl Layout {
         row_tiles = row_tiles.max(least.div_ceil(column_tiles * batch).min(groups.div_ceil(2)));
         column_tiles = column_tiles.max(least.div_ceil(row_tiles * batch).min(panels));
         Layout {
-            kind,
             sizes,
             rows: shape.rows,
             columns: shape.columns,
