@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::HashMap;
 
-use common::{Checks, RUN, check, leaf_values, reference_for, run_cpu, subject};
+use common::{Checks, RUN, cases, check, leaf_values, reference_for, run_cpu, subject};
 use proptest::prelude::*;
 use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Mode, Padding, Precision, Result, Value};
 
@@ -101,7 +101,7 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(48))]
 
     #[test]
     fn attention(case in case()) {
@@ -249,4 +249,9 @@ fn infinities_do_not_hang() {
         let wanted: Vec<Value> = vec![subject.y, subject.gradients[0].2];
         assert_eq!(run_cpu(&subject.graph, &wanted, &values, 2)[0].len(), 33 * 16);
     }
+}
+
+#[test]
+fn other_instruction_sets() {
+    common::run_on_other_instruction_sets("other_instruction_sets");
 }

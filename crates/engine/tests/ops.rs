@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Checks, check, no_numbers};
+use common::{Checks, cases, check, no_numbers};
 use proptest::prelude::*;
 use vitreous_engine::{Activation, CrossEntropyOptions, DType, Graph, Result, Value};
 
@@ -15,11 +15,6 @@ fn width() -> impl Strategy<Value = usize> {
 
 fn tokens() -> impl Strategy<Value = usize> {
     prop_oneof![Just(1usize), Just(3), Just(17), Just(197)]
-}
-
-fn config(cases: u32) -> ProptestConfig {
-    // Failures are reported with their shrunk case; there is no file of old ones to keep.
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// Rows long enough for a norm's gradient not to cancel to nothing.
@@ -39,7 +34,7 @@ fn quick() -> Checks {
 }
 
 proptest! {
-    #![proptest_config(config(24))]
+    #![proptest_config(cases(24))]
 
     #[test]
     fn linear(rows in tokens(), inner in width(), out in width(), batch in 1usize..3, bias: bool) {
@@ -315,4 +310,9 @@ fn norms_of_one_number() {
             }
         }
     }
+}
+
+#[test]
+fn other_instruction_sets() {
+    common::run_on_other_instruction_sets("other_instruction_sets");
 }

@@ -524,7 +524,7 @@ mod x86 {
 /// Makes a safe function out of an `#[inline(always)] unsafe fn body<V: Lanes>(..)`: one copy an
 /// instruction set, chosen at run time.
 ///
-/// ```ignore
+/// ```text
 /// simd_fn! {
 ///     /// Adds `b` to `a`.
 ///     pub fn add_assign(a: &mut [f32], b: &[f32]) = add_assign_body;

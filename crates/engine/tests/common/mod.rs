@@ -236,3 +236,31 @@ fn finite_differences(subject: &Subject, values: &HashMap<String, Vec<f64>>, coo
 pub fn no_numbers(name: &str, _position: usize) -> i32 {
     panic!("the op takes no whole numbers, but has an input {name}")
 }
+
+/// Cases of a property test: fewer where the whole binary is run again for another instruction set.
+pub fn cases(count: u32) -> proptest::test_runner::Config {
+    let again = std::env::var_os("VITREOUS_ISA").is_some();
+    // Failures are reported with their shrunk case; there is no file of old ones to keep.
+    proptest::test_runner::Config {
+        cases: if again { count / 4 } else { count },
+        failure_persistence: None,
+        ..proptest::test_runner::Config::default()
+    }
+}
+
+/// Runs this test binary again for each lower instruction set, all tests but `except`.
+pub fn run_on_other_instruction_sets(except: &str) {
+    if std::env::var_os("VITREOUS_ISA").is_some() {
+        return;
+    }
+    for isa in ["baseline", "avx2", "avx512"] {
+        let binary = std::env::current_exe().expect("a test binary");
+        let output = std::process::Command::new(binary)
+            .args(["--skip", except])
+            .env("VITREOUS_ISA", isa)
+            .output()
+            .expect("the test binary runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "with {isa}:\n{text}");
+    }
+}
