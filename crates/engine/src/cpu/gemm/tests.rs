@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use half::bf16;
 
 use super::*;
-use crate::cpu::memory::Floats;
+use crate::Floats;
 
 /// Values of one storage format.
 #[derive(Clone)]
