@@ -1,5 +1,6 @@
-//! Whole models and optimisers against PyTorch: the engine's graphs, from the weights in `tests/fixtures`, must give the logits, losses,
-//! gradients and steps that PyTorch gave in f64. No Python is needed here; `fixtures/make_encoders.py` made the files.
+//! Whole models and optimisers against PyTorch: the engine's graphs, from the weights in `tests/fixtures`, must give
+//! the logits, losses, gradients and steps that PyTorch gave in f64. No Python is needed here:
+//! `fixtures/make_encoders.py` made the files.
 
 mod common;
 mod fixtures;
@@ -72,8 +73,8 @@ impl Comparison {
         }
     }
 
-    /// As [`Comparison::compare`]. All scores of a query move by the same number with the keys' bias, which softmax does not
-    /// see: its gradient is 0, and the error is measured by what is added up to it, the gradient of the values' bias.
+    /// As [`Comparison::compare`]. All scores of a query move by the same number with the keys' bias, which softmax
+    /// does not see: its gradient is 0, and the error is measured by the gradient of the values' bias, which is not.
     fn compare_gradient(&mut self, name: &str, got: &[f64], fixture: &Fixture, limit: f64) {
         let expected = fixture.get("gradient", name);
         match name.strip_suffix("k.bias") {
@@ -109,6 +110,8 @@ fn compare_model(name: &str, build: &Build) {
         let wanted: Vec<Value> = wanted_names.iter().map(|name| graph.find(name).expect("a leaf")).collect();
         let options = GradientOptions { recompute };
         let gradients = graph.gradients(outputs.loss, &wanted, options).expect("gradients");
+        let copied = graph.nodes().iter().any(|node| node.path.starts_with("again."));
+        assert_eq!(copied, recompute && graph.nodes().iter().any(|node| node.block.is_some()));
 
         let truth = reference_for(&graph, &leaves).run(&graph, common::RUN).expect("the reference");
         let mut reference = Comparison::new(format!("{name}, reference, recompute {recompute}"));
