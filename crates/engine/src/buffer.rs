@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 /// Bytes that every buffer starts at a multiple of: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 
-/// A fixed-size buffer of f32, zeroed, aligned to [`ALIGNMENT`].
+/// A fixed-size buffer of f32, zeroed, aligned to a cache line.
 pub struct Floats {
     start: NonNull<f32>,
     len: usize,

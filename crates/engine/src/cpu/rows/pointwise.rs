@@ -7,22 +7,11 @@ use crate::ops::activation::Activation;
 
 /// Applies an activation in place.
 pub fn activation(kind: Activation, values: &mut [f32]) {
-    apply(kind, None, values);
-}
-
-/// Applies an activation to `input`, which stays as it is for the backward pass.
-pub fn activation_into(kind: Activation, input: &[f32], out: &mut [f32]) {
-    apply(kind, Some(input), out);
-}
-
-/// Without an input, `out` is its own.
-#[inline]
-fn apply(kind: Activation, input: Option<&[f32]>, out: &mut [f32]) {
     match kind {
-        Activation::Gelu => gelu(input, out),
-        Activation::GeluTanh => gelu_tanh(input, out),
-        Activation::Relu => relu(input, out),
-        Activation::Silu => silu(input, out),
+        Activation::Gelu => gelu(values),
+        Activation::GeluTanh => gelu_tanh(values),
+        Activation::Relu => relu(values),
+        Activation::Silu => silu(values),
     }
 }
 
@@ -36,20 +25,18 @@ pub fn activation_gradient(kind: Activation, gradient: &mut [f32], input: &[f32]
     }
 }
 
-/// One function `out[i] = f(input[i])` (of `out[i]` itself where there is no input), and one `gradient[i] *= f'(input[i])`.
+/// One function `values[i] = f(values[i])`, and one `gradient[i] *= f'(input[i])`.
 macro_rules! activation_functions {
     ($forward:ident, $forward_body:ident = $value:path; $backward:ident, $backward_body:ident = $slope:path;) => {
-        simd_fn! { fn $forward(input: Option<&[f32]>, out: &mut [f32]) = $forward_body; }
+        simd_fn! { fn $forward(values: &mut [f32]) = $forward_body; }
         simd_fn! { fn $backward(gradient: &mut [f32], input: &[f32]) = $backward_body; }
 
         #[inline(always)]
-        unsafe fn $forward_body<V: Lanes>(input: Option<&[f32]>, out: &mut [f32]) {
-            let to = out.as_mut_ptr();
-            let from = input.map_or(to.cast_const(), |input| input.as_ptr());
-            assert!(input.is_none_or(|input| input.len() == out.len()));
-            each_vector!(V, out.len(), at, part => {
-                // SAFETY: the part lies inside both rows.
-                unsafe { part.store($value(part.load::<V>(from.add(at))), to.add(at)) };
+        unsafe fn $forward_body<V: Lanes>(values: &mut [f32]) {
+            let start = values.as_mut_ptr();
+            each_vector!(V, values.len(), at, part => {
+                // SAFETY: the part lies inside the row.
+                unsafe { part.store($value(part.load::<V>(start.add(at))), start.add(at)) };
             });
         }
 
@@ -236,9 +223,6 @@ mod tests {
                 activation(kind, &mut values);
                 let expected: Vec<f64> = input.iter().map(|&x| naive(kind, f64::from(x))).collect();
                 assert_close(&values, &expected, 3e-7, 3e-7);
-                let mut elsewhere = vec![f32::NAN; length];
-                activation_into(kind, &input, &mut elsewhere);
-                assert_eq!(elsewhere, values);
 
                 let incoming = spread(2, length, 1.0);
                 let mut gradient = incoming.clone();
