@@ -27,9 +27,11 @@ fn wide() -> impl Strategy<Value = usize> {
     prop_oneof![Just(5usize), Just(17), Just(31), Just(64), Just(130)]
 }
 
-/// Each op rounds its operands in bf16, so errors of several in a row add up, and a ReLU may switch.
-fn several_ops() -> Checks {
-    Checks { bf16: Some(5e-2), differences: 3, ..Checks::default() }
+/// Each op rounds its operands in bf16, so errors of several in a row add up; where a rounding switches a ReLU, there is no
+/// limit to them.
+fn several_ops(kind: Activation) -> Checks {
+    let bf16 = (kind != Activation::Relu).then_some(2e-2);
+    Checks { bf16, differences: 3, ..Checks::default() }
 }
 
 fn quick() -> Checks {
@@ -64,7 +66,7 @@ proptest! {
             let h = g.multiply(h, gamma)?;
             let h = g.stochastic_depth(h, 0.3)?;
             g.add(residual, h)
-        }, &no_numbers, several_ops());
+        }, &no_numbers, several_ops(activation));
     }
 
     #[test]

@@ -14,6 +14,31 @@ simd_fn! {
     pub fn narrow(from: &[f32], to: &mut [bf16]) = narrow_body;
 }
 
+simd_fn! {
+    /// Rounds f32 values in place to what bf16 can hold.
+    pub fn round(values: &mut [f32]) = round_body;
+}
+
+#[inline(always)]
+unsafe fn round_body<V: Lanes>(values: &mut [f32]) {
+    let whole = values.len() / V::COUNT * V::COUNT;
+    // As long as the longest vector.
+    let mut halves = [bf16::ZERO; 16];
+    let mut i = 0;
+    while i < whole {
+        // SAFETY: i + COUNT <= len, and COUNT <= 16.
+        unsafe {
+            let place = values.as_mut_ptr().add(i);
+            V::load(place).store_bf16(halves.as_mut_ptr());
+            V::load_bf16(halves.as_ptr()).store(place);
+        }
+        i += V::COUNT;
+    }
+    for value in &mut values[whole..] {
+        *value = bf16::from_f32(*value).to_f32();
+    }
+}
+
 #[inline(always)]
 unsafe fn widen_body<V: Lanes>(from: &[bf16], to: &mut [f32]) {
     assert_eq!(from.len(), to.len());
@@ -57,6 +82,9 @@ mod tests {
         narrow(&values, &mut narrowed);
         let mut widened = vec![0.0; values.len()];
         widen(&narrowed, &mut widened);
+        let mut rounded = values.clone();
+        round(&mut rounded);
+        assert!(rounded.iter().zip(&widened).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()));
         for ((value, narrow), wide) in values.iter().zip(&narrowed).zip(&widened) {
             let expected = bf16::from_f32(*value);
             assert!(narrow.to_bits() == expected.to_bits() || value.is_nan() && narrow.is_nan(), "{value}");

@@ -45,34 +45,6 @@ pub unsafe fn exp<V: Lanes>(x: V) -> V {
     }
 }
 
-/// `1 / (1 + e^-x)`
-#[inline(always)]
-pub unsafe fn sigmoid<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
-    unsafe {
-        let one = V::splat(1.0);
-        one.div(one.add(exp(V::splat(0.0).sub(x))))
-    }
-}
-
-/// `(tanh(x)/x - 1) / x²` in powers of x² for |x| <= 0.63, to 5e-9.
-const TANH_SERIES: [f32; 5] = [-0.333_332_78, 0.133_313_31, -0.053_729_99, 0.020_606_108, -0.005_666_898];
-
-/// The hyperbolic tangent: near 0 its series, as `1 - 2/(e^2|x| + 1)` loses digits there.
-#[inline(always)]
-pub unsafe fn tanh<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
-    unsafe {
-        let size = x.abs();
-        let (one, two) = (V::splat(1.0), V::splat(2.0));
-        let far = one.sub(two.div(one.add(exp(size.add(size)))));
-        let far = x.select_less(V::splat(0.0), V::splat(0.0).sub(far), far);
-        let square = x.mul(x);
-        let near = polynomial(square, &TANH_SERIES).mul(square).mul_add(x, x);
-        size.select_less(V::splat(0.625), near, far)
-    }
-}
-
 // GELU. The normal distribution's tail Q(t) = Φ(-t), and the slope's tail below, fall from 1/2 to nothing over
 // t = 0..6. Their fourth roots are so smooth that one polynomial covers that range, and raising it to the fourth power
 // gives the tail its small values without an e^x and without cancellation: a third fewer operations than `e^(-t²/2)`
@@ -169,8 +141,6 @@ mod tests {
         };
     }
     over_slice!(exp_all, exp_body, exp);
-    over_slice!(sigmoid_all, sigmoid_body, sigmoid);
-    over_slice!(tanh_all, tanh_body, tanh);
     over_slice!(gelu_all, gelu_body, gelu);
     over_slice!(gelu_slope_all, gelu_slope_body, gelu_slope);
 
@@ -219,13 +189,6 @@ mod tests {
     }
 
     #[test]
-    fn sigmoid_and_tanh_are_exact_to_a_few_units() {
-        assert!(worst(sigmoid_all, |x| 1.0 / (1.0 + (-x).exp()), (-80.0, 80.0), 0.0, 4e-7) < 1.0);
-        assert!(worst(tanh_all, f64::tanh, (-12.0, 12.0), 0.0, 3e-7) < 1.0);
-        assert!(worst(tanh_all, f64::tanh, (-1.0, 1.0), 0.0, 3e-7) < 1.0);
-    }
-
-    #[test]
     fn gelu_and_its_slope_are_exact_and_their_tails_vanish() {
         let slope = |x: f64| normal_cdf(x) + x * normal_density(x);
         for range in [(-12.0, 12.0), (-1.0, 1.0), (-3.0, 0.0)] {
@@ -252,8 +215,6 @@ mod tests {
             }
         };
         expected(run(exp_all), [0.0, inf, nan, 0.0, inf, 1.0, 1.0, inf, 0.0]);
-        expected(run(sigmoid_all), [0.0, 1.0, nan, 0.0, 1.0, 0.5, 0.5, 1.0, 0.0]);
-        expected(run(tanh_all), [-1.0, 1.0, nan, -1.0, 1.0, 0.0, 0.0, 1.0, -1.0]);
         let gelu = run(gelu_all);
         assert!(gelu[0].abs() < 1e-20 && gelu[1] == inf && gelu[2].is_nan());
         assert!(gelu[3].abs() < 1e-20 && gelu[4] == 1e30 && gelu[8].abs() < 1e-20 && gelu[12].abs() < 1e-9);

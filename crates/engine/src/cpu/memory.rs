@@ -35,11 +35,6 @@ impl<'a, T> Shared<'a, T> {
         self.len
     }
 
-    /// Whether there is nothing.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// The first value's place.
     pub fn as_ptr(&self) -> *mut T {
         self.start
@@ -77,11 +72,6 @@ impl<'a> FloatSlice<'a> {
             FloatSlice::F32(values) => values.len(),
             FloatSlice::Bf16(values) => values.len(),
         }
-    }
-
-    /// Whether there is nothing.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The values of `range` as f32: themselves, or widened into `buffer` (at least as long as the range).
@@ -126,11 +116,6 @@ impl FloatShared<'_> {
             FloatShared::F32(values) => values.len(),
             FloatShared::Bf16(values) => values.len(),
         }
-    }
-
-    /// Whether there is nothing.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Writes `from` at `start`, rounding if need be.

@@ -1,7 +1,5 @@
 //! Elementwise steps on a row that is hot in cache, and the kernel of nodes that are nothing else.
 
-use half::bf16;
-
 use super::convert;
 use super::kernel::{Kernel, rows_per_tile, tile_rows};
 use super::memory::{FloatShared, FloatSlice};
@@ -68,12 +66,7 @@ impl<'k, 'a> Steps<'k, 'a> {
                     let sample = (row / self.rows_per_sample) as u64;
                     rows::scale(values, self.mask(index, drop).factor(sample, 0));
                 }
-                Step::Round => {
-                    let halves: &mut [bf16] = bytemuck::cast_slice_mut(spare);
-                    let halves = &mut halves[..values.len()];
-                    convert::narrow(values, halves);
-                    convert::widen(halves, values);
-                }
+                Step::Round => convert::round(values),
                 Step::Store { output } => self.store(output, row * self.columns + first_column, values),
             }
         }

@@ -31,9 +31,8 @@ impl Graph {
         self.binary(Step::Add { input: 1 }, a, b)
     }
 
-    /// Adds a bias without widening the result: a bf16 product plus an f32 bias stays bf16.
-    pub(crate) fn add_bias(&mut self, y: Value, bias: Value) -> Result<Value> {
-        let dtype = self.type_of(y).dtype;
+    /// Adds a bias and stores the result in the format of products.
+    pub(crate) fn add_bias(&mut self, y: Value, bias: Value, dtype: DType) -> Result<Value> {
         self.add_op(Op::Pointwise(Pointwise { dtype }), &[y, bias], vec![Step::Add { input: 1 }])
     }
 

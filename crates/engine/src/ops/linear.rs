@@ -21,6 +21,8 @@ use crate::types::{DType, Shape, Type};
 pub struct Linear {
     /// Precision of the product.
     pub precision: Precision,
+    /// Storage format of the result: f32 where a bias is still to be added, so that it is rounded once.
+    pub output: DType,
 }
 
 /// `dx = dy W`.
@@ -67,7 +69,7 @@ impl Rules for Linear {
         let [x, weight] = expect_inputs(inputs)?;
         let rule = "x must be [.., in] and the weight [out, in] with the same `in`";
         let shape = product_shape(x, weight, 1, rule)?;
-        Ok(vec![Type::new(shape, product_dtype(self.precision))])
+        Ok(vec![Type::new(shape, self.output)])
     }
 
     fn flops(&self, inputs: &[&Type], _outputs: &[Type]) -> u64 {
@@ -135,9 +137,11 @@ impl Graph {
     /// `x Wᵀ + b`: `x [.., in]`, `weight [out, in]`, `bias [out]`.
     pub fn linear(&mut self, x: Value, weight: Value, bias: Option<Value>) -> Result<Value> {
         let precision = self.precision();
-        let y = self.push(Linear { precision }, &[x, weight])?;
+        let dtype = product_dtype(precision);
+        let output = if bias.is_some() { DType::F32 } else { dtype };
+        let y = self.push(Linear { precision, output }, &[x, weight])?;
         match bias {
-            Some(bias) => self.add_bias(y, bias),
+            Some(bias) => self.add_bias(y, bias, dtype),
             None => Ok(y),
         }
     }

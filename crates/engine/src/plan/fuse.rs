@@ -4,9 +4,11 @@
 //!   product; the activation's gradient of the input gradient; gradient sums of the norm's gradient.
 //! - What remains elementwise before a norm becomes steps of the norm.
 //! - A bias gradient (a sum of rows) joins the weight gradient that reads the same rows.
+//! - A bf16 value that becomes the middle of a fused node is rounded there, so that fusing changes no bit and may
+//!   differ between a block and its recomputation.
 //! - With bf16 products, f32 values that only products read are stored as bf16: the products would round them anyway.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::graph::{Graph, Node, Value};
 use crate::ops::{LinearWeightGradient, Op, Step};
@@ -51,6 +53,10 @@ struct Fuser {
     order: Vec<usize>,
     /// Where values of joined nodes went.
     moved: HashMap<Value, Value>,
+    /// Nodes that read a value, dead ones among them.
+    readers: HashMap<Value, Vec<usize>>,
+    /// Results that were asked for, and gradients of parameters.
+    kept: HashSet<Value>,
     outputs: Vec<Value>,
     gradients: Vec<Option<Value>>,
 }
@@ -83,9 +89,28 @@ impl Fuser {
                 }
             }
         }
-        let gradients = graph.parameter_gradients.iter().map(|g| g.filter(|g| alive[g.node()])).collect();
+        let mut readers: HashMap<Value, Vec<usize>> = HashMap::new();
+        for (index, node) in nodes.iter().enumerate().filter(|(index, _)| alive[*index]) {
+            for &input in &node.inputs {
+                readers.entry(input).or_default().push(index);
+            }
+        }
+        let gradients: Vec<Option<Value>> =
+            graph.parameter_gradients.iter().map(|g| g.filter(|g| alive[g.node()])).collect();
+        let kept = outputs.iter().chain(gradients.iter().flatten()).copied().collect();
         let order = (0..nodes.len()).collect();
-        Fuser { nodes, alive, order, moved: HashMap::new(), outputs: outputs.to_vec(), gradients }
+        Fuser { nodes, alive, order, moved: HashMap::new(), readers, kept, outputs: outputs.to_vec(), gradients }
+    }
+
+    /// Notes that a value is now a result of another node.
+    fn move_value(&mut self, from: Value, to: Value) {
+        self.moved.insert(from, to);
+        if let Some(readers) = self.readers.remove(&from) {
+            self.readers.entry(to).or_default().extend(readers);
+        }
+        if self.kept.remove(&from) {
+            self.kept.insert(to);
+        }
     }
 
     fn resolve(&self, mut value: Value) -> Value {
@@ -100,21 +125,21 @@ impl Fuser {
     }
 
     /// The alive nodes that read `value`, `except` not counted.
-    fn readers(&self, value: Value, except: usize) -> Vec<usize> {
-        let reads = |node: usize| self.nodes[node].inputs.iter().any(|&input| self.resolve(input) == value);
-        (0..self.nodes.len()).filter(|&node| self.alive[node] && node != except && reads(node)).collect()
+    fn readers(&self, value: Value, except: usize) -> impl Iterator<Item = usize> {
+        let all = self.readers.get(&value).map_or(&[][..], Vec::as_slice).iter().copied();
+        all.filter(move |&node| node != except && self.alive[node])
     }
 
-    fn is_output(&self, value: Value) -> bool {
-        let same = |other: Value| self.resolve(other) == value;
-        self.outputs.iter().copied().any(same) || self.gradients.iter().flatten().copied().any(same)
+    /// Whether anybody but `except` wants a value.
+    fn is_wanted(&self, value: Value, except: usize) -> bool {
+        self.kept.contains(&value) || self.readers(value, except).next().is_some()
     }
 
     /// Whether `earlier` can be moved behind `later`: nobody in between reads it.
     fn can_wait(&self, earlier: usize, later: usize) -> bool {
         (0..self.nodes[earlier].outputs.len()).all(|output| {
-            let readers = self.readers(Value::new(earlier, output), later);
-            readers.iter().all(|&reader| self.order[reader] > self.order[later])
+            let mut readers = self.readers(Value::new(earlier, output), later);
+            readers.all(|reader| self.order[reader] > self.order[later])
         })
     }
 
@@ -151,11 +176,14 @@ impl Fuser {
         let value = Value::new(producer, 0);
         let mut joined = self.nodes[producer].clone();
         joined.inputs = (0..joined.inputs.len()).map(|i| self.input(producer, i)).collect();
-        let kept = self.is_output(value) || !self.readers(value, node).is_empty();
+        let kept = self.is_wanted(value, node);
         let stored = joined.outputs.len();
         if kept {
             joined.steps.push(Step::Store { output: stored });
             joined.outputs.push(joined.outputs[0].clone());
+        }
+        if joined.outputs[0].dtype == DType::Bf16 {
+            joined.steps.push(Step::Round);
         }
         let base = joined.inputs.len();
         joined.inputs.extend(&others);
@@ -172,12 +200,12 @@ impl Fuser {
         joined.path.clone_from(&self.nodes[node].path);
         let new = self.replace(joined, order, &[producer, node]);
         for output in 1..self.nodes[producer].outputs.len() {
-            self.moved.insert(Value::new(producer, output), Value::new(new, output));
+            self.move_value(Value::new(producer, output), Value::new(new, output));
         }
         if kept {
-            self.moved.insert(value, Value::new(new, stored));
+            self.move_value(value, Value::new(new, stored));
         }
-        self.moved.insert(Value::new(node, 0), Value::new(new, 0));
+        self.move_value(Value::new(node, 0), Value::new(new, 0));
     }
 
     fn join_norm(&mut self, norm: usize) {
@@ -208,20 +236,23 @@ impl Fuser {
             }
             joined.steps.push(step);
         }
-        let kept = self.is_output(value) || !self.readers(value, norm).is_empty();
+        let kept = self.is_wanted(value, norm);
         if kept {
             joined.steps.push(Step::Store { output: own + extra });
             joined.outputs.push(self.nodes[before].outputs[0].clone());
         }
+        if self.nodes[before].outputs[0].dtype == DType::Bf16 {
+            joined.steps.push(Step::Round);
+        }
         let new = self.replace(joined, self.order[norm], &[before, norm]);
         for output in 0..own {
-            self.moved.insert(Value::new(norm, output), Value::new(new, output));
+            self.move_value(Value::new(norm, output), Value::new(new, output));
         }
         for output in 0..extra {
-            self.moved.insert(Value::new(before, output + 1), Value::new(new, own + output));
+            self.move_value(Value::new(before, output + 1), Value::new(new, own + output));
         }
         if kept {
-            self.moved.insert(value, Value::new(new, own + extra));
+            self.move_value(value, Value::new(new, own + extra));
         }
     }
 
@@ -248,18 +279,22 @@ impl Fuser {
         }
         joined.outputs.push(self.nodes[sum].outputs[0].clone());
         let new = self.replace(joined, self.order[later], &[sum, product]);
-        self.moved.insert(Value::new(product, 0), Value::new(new, 0));
-        self.moved.insert(Value::new(sum, 0), Value::new(new, 1));
+        self.move_value(Value::new(product, 0), Value::new(new, 0));
+        self.move_value(Value::new(sum, 0), Value::new(new, 1));
     }
 
     fn replace(&mut self, joined: Node, order: usize, parts: &[usize]) -> usize {
         for &part in parts {
             self.alive[part] = false;
         }
+        let new = self.nodes.len();
+        for &input in &joined.inputs {
+            self.readers.entry(input).or_default().push(new);
+        }
         self.nodes.push(joined);
         self.alive.push(true);
         self.order.push(order);
-        self.nodes.len() - 1
+        new
     }
 
     /// Stores as bf16 what only bf16 products read.
@@ -267,15 +302,12 @@ impl Fuser {
         for node in 0..self.nodes.len() {
             let computes = matches!(self.nodes[node].op, Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Pointwise(_));
             let value = Value::new(node, 0);
-            if !self.alive[node]
-                || !computes
-                || self.is_output(value)
-                || self.nodes[node].outputs[0].dtype != DType::F32
-            {
+            if !self.alive[node] || !computes || self.kept.contains(&value) {
                 continue;
             }
-            let readers = self.readers(value, usize::MAX);
-            if !readers.is_empty() && readers.iter().all(|&reader| self.rounds(reader, value)) {
+            let read = self.readers(value, usize::MAX).next().is_some();
+            let only_products = read && self.readers(value, usize::MAX).all(|reader| self.rounds(reader, value));
+            if only_products && self.nodes[node].outputs[0].dtype == DType::F32 {
                 self.nodes[node].outputs[0].dtype = DType::Bf16;
             }
         }

@@ -5,16 +5,18 @@
 //! `dK = scale * dS^T Q`, `dV = (F * P)^T dO`. One tile does a whole (sample, head) pair, so that the gradients of keys
 //! and values are summed over the queries in one order, without sharing.
 
+use std::ops::Range;
+
 use super::super::memory::Shared;
 use super::super::team::Team;
 use super::rows::{add_to, padded, row_dots, store_rows, take, transpose_rows};
 use super::scores::{QUERY_BLOCK, QueryBlock, Spare};
-use super::small_product::{Rows, Size, product};
-use super::softmax::{BlockShape, backward_step};
+use super::small_product::{Factor, Rows, Size, Target, product};
+use super::softmax::{BlockShape, backward_step, backward_whole};
 use super::{Attention, Heads, HeadsOut};
 
 /// So many keys are taken at once: their blocks of scores and gradients stay in the caches nearest to the core.
-const KEY_BLOCK: usize = 128;
+const KEY_BLOCK: usize = 256;
 
 pub fn scratch(attention: &Attention) -> usize {
     let width = padded(attention.head_dim);
@@ -45,6 +47,7 @@ pub fn backward(
     d_bias: Option<Shared<f32>>,
 ) {
     attention.check();
+    [dq, dk, dv].iter().for_each(|gradient| gradient.check(attention));
     assert_eq!(log_sums.len(), attention.pairs() * attention.queries);
     let pass = Backward { attention, q, k, v, out, d_out, log_sums, dq, dk, dv, d_bias };
     let Some(d_bias) = d_bias else {
@@ -85,126 +88,176 @@ struct Backward<'a> {
     d_bias: Option<Shared<'a, f32>>,
 }
 
-/// What a block of queries works with, and the sums over all of them.
-struct Workplace<'s> {
-    q_copy: &'s mut [f32],
-    q_transposed: &'s mut [f32],
-    d_out_copy: &'s mut [f32],
-    d_out_transposed: &'s mut [f32],
-    out_copy: &'s mut [f32],
+/// Room for a block of queries: copies where the tensors cannot be used as they are.
+struct QueryPlace<'s> {
+    q: &'s mut [f32],
+    d_out: &'s mut [f32],
+    out: &'s mut [f32],
     dq: &'s mut [f32],
-    dk: &'s mut [f32],
-    dv: &'s mut [f32],
+}
+
+/// Room for a block of queries with a block of keys.
+struct StepPlace<'s> {
+    q_transposed: &'s mut [f32],
+    d_out_transposed: &'s mut [f32],
+    /// The logarithms of the sums, to base 2.
+    log_sums: &'s mut [f32],
+    deltas: &'s mut [f32],
     scores: &'s mut [f32],
     d_scores: &'s mut [f32],
     factors: &'s mut [f32],
-    log_sums: &'s mut [f32],
-    deltas: &'s mut [f32],
     spare: Spare<'s>,
 }
 
-impl<'s> Workplace<'s> {
-    fn new(attention: &Attention, scratch: &mut &'s mut [f32]) -> Self {
-        let width = padded(attention.head_dim);
-        let (query_floats, key_floats) = (QUERY_BLOCK * width, attention.keys * width);
-        let block_floats = KEY_BLOCK.min(attention.keys) * QUERY_BLOCK;
-        Workplace {
-            q_copy: take(scratch, query_floats),
-            q_transposed: take(scratch, query_floats),
-            d_out_copy: take(scratch, query_floats),
-            d_out_transposed: take(scratch, query_floats),
-            out_copy: take(scratch, query_floats),
-            dq: take(scratch, query_floats),
-            dk: take(scratch, key_floats),
-            dv: take(scratch, key_floats),
-            scores: take(scratch, block_floats),
-            d_scores: take(scratch, block_floats),
-            factors: take(scratch, block_floats),
-            log_sums: take(scratch, QUERY_BLOCK),
-            deltas: take(scratch, QUERY_BLOCK),
-            spare: Spare::new(scratch),
-        }
-    }
+/// The operands of one (sample, head) pair.
+struct Pair<'a> {
+    k: Rows<'a>,
+    v: Rows<'a>,
+    dk: Target<'a>,
+    dv: Target<'a>,
+}
+
+/// The operands of one block of queries.
+struct Queries<'a> {
+    q: Rows<'a>,
+    d_out: Rows<'a>,
+    dq: Target<'a>,
+    /// How many keys they see.
+    seen: usize,
+}
+
+fn places<'s>(attention: &Attention, scratch: &mut &'s mut [f32]) -> (QueryPlace<'s>, StepPlace<'s>) {
+    let query_floats = QUERY_BLOCK * padded(attention.head_dim);
+    let block_floats = KEY_BLOCK.min(attention.keys) * QUERY_BLOCK;
+    let query_place = QueryPlace {
+        q: take(scratch, query_floats),
+        d_out: take(scratch, query_floats),
+        out: take(scratch, query_floats),
+        dq: take(scratch, query_floats),
+    };
+    let step_place = StepPlace {
+        q_transposed: take(scratch, query_floats),
+        d_out_transposed: take(scratch, query_floats),
+        log_sums: take(scratch, QUERY_BLOCK),
+        deltas: take(scratch, QUERY_BLOCK),
+        scores: take(scratch, block_floats),
+        d_scores: take(scratch, block_floats),
+        factors: take(scratch, block_floats),
+        spare: Spare::new(scratch),
+    };
+    (query_place, step_place)
 }
 
 impl Backward<'_> {
     fn pair(&self, pair: usize, mut scratch: &mut [f32]) {
         let attention = self.attention;
-        let width = padded(attention.head_dim);
+        let (keys, dim, width) = (attention.keys, attention.head_dim, padded(attention.head_dim));
         let (sample, head) = (pair / attention.heads, pair % attention.heads);
-        let k_copy = take(&mut scratch, attention.keys * width);
-        let v_copy = take(&mut scratch, attention.keys * width);
-        let mut place = Workplace::new(attention, &mut scratch);
-        let k = attention.key_rows(&self.k, sample, head, true, k_copy);
-        let v = attention.key_rows(&self.v, sample, head, true, v_copy);
+        let [k_copy, v_copy, dk_sum, dv_sum] = std::array::from_fn(|_| take(&mut scratch, keys * width));
+        let (mut place, mut step) = places(attention, &mut scratch);
+        let regions = [&self.dk, &self.dv].map(|to| to.region(sample, head, 0..keys, keys, dim));
         // The first block of queries writes the keys' gradients instead of adding to them; it may see fewer keys than
         // later ones do, but never more.
-        let written = attention.blocks_of(pair).next().map_or(0, |block| attention.seen_keys(&block));
-        place.dk[written * width..].fill(0.0);
-        place.dv[written * width..].fill(0.0);
-        for block in attention.blocks_of(pair) {
-            self.block(&block, k, v, &mut place);
+        let mut blocks = attention.blocks_of(pair);
+        let first = blocks.next();
+        let written = first.map_or(0, |block| attention.seen_keys(&block));
+        // A single block's products are the gradients.
+        let single = written == keys && blocks.next().is_none();
+        let direct = [self.dk.direct(regions[0]), self.dv.direct(regions[1])].map(|target| target.filter(|_| single));
+        for (sum, direct) in [(&mut *dk_sum, &direct[0]), (&mut *dv_sum, &direct[1])] {
+            if direct.is_none() {
+                sum[written * width..keys * width].fill(0.0);
+            }
         }
-        for (values, to) in [(&place.dk, &self.dk), (&place.dv, &self.dv)] {
-            let region = to.region(sample, head, 0..attention.keys, attention.keys, attention.head_dim);
-            store_rows(Rows { values, stride: width }, None, &to.values, region);
+        let operands = Pair {
+            k: attention.key_rows(&self.k, sample, head, true, k_copy),
+            v: attention.key_rows(&self.v, sample, head, true, v_copy),
+            dk: direct[0].unwrap_or(Target::scratch(dk_sum, width)),
+            dv: direct[1].unwrap_or(Target::scratch(dv_sum, width)),
+        };
+        for block in attention.blocks_of(pair) {
+            self.block(&block, &operands, &mut place, &mut step);
+        }
+        for (sum, to, region, direct) in
+            [(dk_sum, &self.dk, regions[0], direct[0]), (dv_sum, &self.dv, regions[1], direct[1])]
+        {
+            if direct.is_none() {
+                store_rows(Rows { values: sum, stride: width }, None, &to.values, region);
+            }
         }
     }
 
-    fn block(&self, block: &QueryBlock, k: Rows, v: Rows, place: &mut Workplace) {
+    fn block(&self, block: &QueryBlock, pair: &Pair, place: &mut QueryPlace, step: &mut StepPlace) {
         let attention = self.attention;
         let (lanes, dim, width) = (block.lanes(), attention.head_dim, padded(attention.head_dim));
-        let q = attention.query_rows(&self.q, block, true, place.q_copy);
-        transpose_rows(q, block.count, dim, place.q_transposed, lanes);
-        let d_out = attention.query_rows(&self.d_out, block, true, place.d_out_copy);
-        transpose_rows(d_out, block.count, dim, place.d_out_transposed, lanes);
-        let out = attention.query_rows(&self.out, block, false, place.out_copy);
-        row_dots(out, d_out, dim, &mut place.deltas[..block.count]);
-        let first = (block.sample * attention.heads + block.head) * attention.queries + block.first;
-        for (to, from) in place.log_sums.iter_mut().zip(&self.log_sums[first..first + block.count]) {
-            *to = from * std::f32::consts::LOG2_E;
-        }
         let seen = attention.seen_keys(block);
-        if seen == 0 {
-            place.dq.fill(0.0);
+        let q = attention.query_rows(&self.q, block, true, place.q);
+        transpose_rows(q, block.count, dim, step.q_transposed, lanes);
+        let d_out = attention.query_rows(&self.d_out, block, true, place.d_out);
+        transpose_rows(d_out, block.count, dim, step.d_out_transposed, lanes);
+        if seen > KEY_BLOCK {
+            let out = attention.query_rows(&self.out, block, false, place.out);
+            row_dots(out, d_out, dim, &mut step.deltas[..block.count]);
         }
-        for start in (0..seen).step_by(KEY_BLOCK) {
-            let keys = start..(start + KEY_BLOCK).min(seen);
-            let count = keys.len();
-            let shape = BlockShape { keys: count, lanes };
-            let spare = &mut place.spare;
-            attention.scores(block, keys.clone(), k, place.q_transposed, place.scores, spare);
-            let size = Size { rows: count, columns: lanes, depth: dim };
-            let right = Rows { values: place.d_out_transposed, stride: lanes };
-            product(size, 1.0, v.from_row(start).as_they_are(), right, place.d_scores, lanes, false);
-            let factors = attention.dropout.is_some().then(|| {
-                attention.dropout_factors(block, keys.clone(), place.factors, spare);
-                &*place.factors
-            });
-            backward_step(place.scores, place.d_scores, shape, place.log_sums, place.deltas, factors);
-            if let Some(d_bias) = &self.d_bias {
-                self.add_d_bias(d_bias, block, keys, place.d_scores, spare);
-            }
-            let weights = Rows { values: place.scores, stride: lanes };
-            let d_scores = Rows { values: place.d_scores, stride: lanes };
-            let (scale, add) = (attention.scale, block.first > 0);
-            let size = Size { rows: count, columns: dim, depth: block.count };
-            let at = start * width;
-            product(size, 1.0, weights.as_they_are(), d_out, &mut place.dv[at..], width, add);
-            product(size, scale, d_scores.as_they_are(), q, &mut place.dk[at..], width, add);
-            let size = Size { rows: block.count, columns: dim, depth: count };
-            product(size, scale, d_scores.transposed(), k.from_row(start), place.dq, width, start > 0);
+        let first = (block.sample * attention.heads + block.head) * attention.queries + block.first;
+        for (to, from) in step.log_sums.iter_mut().zip(&self.log_sums[first..first + block.count]) {
+            *to = from * std::f32::consts::LOG2_E;
         }
         let queries = block.first..block.first + block.count;
         let region = self.dq.region(block.sample, block.head, queries, attention.queries, dim);
-        store_rows(Rows { values: place.dq, stride: width }, None, &self.dq.values, region);
+        let direct = self.dq.direct(region).filter(|_| seen > 0);
+        if seen == 0 {
+            place.dq.fill(0.0);
+        }
+        let dq = direct.unwrap_or(Target::scratch(place.dq, width));
+        let queries = Queries { q, d_out, dq, seen };
+        for start in (0..seen).step_by(KEY_BLOCK) {
+            self.step(block, start..(start + KEY_BLOCK).min(seen), pair, &queries, step);
+        }
+        if direct.is_none() {
+            store_rows(Rows { values: place.dq, stride: width }, None, &self.dq.values, region);
+        }
+    }
+
+    /// A block of queries with a block of keys.
+    fn step(&self, block: &QueryBlock, keys: Range<usize>, pair: &Pair, queries: &Queries, place: &mut StepPlace) {
+        let attention = self.attention;
+        let (lanes, dim, start) = (block.lanes(), attention.head_dim, keys.start);
+        let shape = BlockShape { keys: keys.len(), lanes };
+        let (scores, d_scores) = (&mut *place.scores, &mut *place.d_scores);
+        attention.scores(block, keys.clone(), pair.k, place.q_transposed, scores, &mut place.spare);
+        let size = Size { rows: keys.len(), columns: lanes, depth: dim };
+        let right = Rows { values: place.d_out_transposed, stride: lanes };
+        let left = pair.v.starting_at(start).as_they_are();
+        product(size, Factor::All(1.0), left, right, Target::scratch(d_scores, lanes), false);
+        let mut factors = None;
+        if attention.dropout.is_some() {
+            attention.dropout_factors(block, keys.clone(), place.factors, &mut place.spare);
+            factors = Some(&*place.factors);
+        }
+        if queries.seen <= KEY_BLOCK {
+            backward_whole(scores, d_scores, shape, place.log_sums, factors);
+        } else {
+            backward_step(scores, d_scores, shape, place.log_sums, place.deltas, factors);
+        }
+        if let Some(d_bias) = &self.d_bias {
+            self.add_d_bias(d_bias, block, keys.clone(), d_scores, &mut place.spare);
+        }
+        let weights = Rows { values: scores, stride: lanes };
+        let d_scores = Rows { values: d_scores, stride: lanes };
+        let (scale, add) = (Factor::All(attention.scale), block.first > 0);
+        let size = Size { rows: keys.len(), columns: dim, depth: block.count };
+        product(size, Factor::All(1.0), weights.as_they_are(), queries.d_out, pair.dv.starting_at(start), add);
+        product(size, scale, d_scores.as_they_are(), queries.q, pair.dk.starting_at(start), add);
+        let size = Size { rows: block.count, columns: dim, depth: keys.len() };
+        product(size, scale, d_scores.transposed(), pair.k.starting_at(start), queries.dq, start > 0);
     }
 
     fn add_d_bias(
         &self,
         d_bias: &Shared<f32>,
         block: &QueryBlock,
-        keys: std::ops::Range<usize>,
+        keys: Range<usize>,
         d_scores: &[f32],
         spare: &mut Spare,
     ) {

@@ -28,9 +28,9 @@ pub use backward::backward;
 pub use scores::Bias;
 pub use weights::weights;
 
-use rows::{Region, padded, scale_rows, store_rows, take, transpose_rows};
+use rows::{PADDING, Region, padded, scale_rows, store_rows, take, transpose_rows};
 use scores::{QUERY_BLOCK, QueryBlock, Spare, query_blocks, query_range};
-use small_product::{Rows, Size, product};
+use small_product::{Factor, Rows, Size, Target, product};
 use softmax::{BlockShape, Running, finish, multiply, online_step};
 
 /// Up to so many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
@@ -89,7 +89,23 @@ impl Heads<'_> {
     }
 }
 
-impl HeadsOut<'_> {
+impl<'a> HeadsOut<'a> {
+    /// # Panics
+    /// Panics if rows overlap: tiles that write different heads or tokens would meet.
+    fn check(&self, attention: &Attention) {
+        assert!(self.row_stride >= attention.heads * attention.head_dim, "rows of the output overlap");
+    }
+
+    /// Rows that a product can be written to as it is: f32, and whole vectors, which do not reach into other heads.
+    fn direct(&self, region: Region) -> Option<Target<'a>> {
+        match self.values {
+            FloatShared::F32(values) if region.columns.is_multiple_of(PADDING) => {
+                Some(Target { values, start: region.start, stride: region.stride })
+            }
+            _ => None,
+        }
+    }
+
     fn region(&self, sample: usize, head: usize, tokens: Range<usize>, all: usize, head_dim: usize) -> Region {
         region(self.offset, self.row_stride, sample * all, tokens, head * head_dim, head_dim)
     }
@@ -175,6 +191,7 @@ pub fn forward(
     log_sums: Shared<f32>,
 ) {
     attention.check();
+    out.check(attention);
     assert_eq!(log_sums.len(), attention.pairs() * attention.queries);
     if attention.pairs() * attention.queries == 0 {
         return;
@@ -247,43 +264,74 @@ impl Forward<'_> {
 
     fn block(&self, block: &QueryBlock, k: Rows, v: Rows, place: &mut Workplace) {
         let attention = self.attention;
-        let (lanes, width) = (block.lanes(), padded(attention.head_dim));
+        let lanes = block.lanes();
         let q = attention.query_rows(&self.q, block, false, place.query_copy);
         transpose_rows(q, block.count, attention.head_dim, place.queries, lanes);
         place.running.maxima.fill(f32::NEG_INFINITY);
         place.running.sums.fill(0.0);
+        let queries = block.first..block.first + block.count;
+        let region = self.out.region(block.sample, block.head, queries, attention.queries, attention.head_dim);
         let seen = attention.seen_keys(block);
+        if seen > 0 && seen <= attention.key_block() {
+            self.whole(block, seen, k, v, region, place);
+        } else {
+            self.online(block, seen, k, v, region, place);
+        }
+    }
+
+    /// A block of queries that meets all its keys at once.
+    fn whole(&self, block: &QueryBlock, seen: usize, k: Rows, v: Rows, region: Region, place: &mut Workplace) {
+        let (attention, width) = (self.attention, padded(self.attention.head_dim));
+        self.weights(block, 0..seen, k, place);
+        self.finish(block, place);
+        let direct = self.out.direct(region);
+        let target = direct.unwrap_or(Target::scratch(place.out, width));
+        let size = Size { rows: block.count, columns: attention.head_dim, depth: seen };
+        let left = Rows { values: place.scores, stride: block.lanes() }.transposed();
+        product(size, Factor::Rows(place.running.sums), left, v, target, false);
+        if direct.is_none() {
+            store_rows(Rows { values: place.out, stride: width }, None, &self.out.values, region);
+        }
+    }
+
+    /// A block of queries that meets its keys block by block.
+    fn online(&self, block: &QueryBlock, seen: usize, k: Rows, v: Rows, region: Region, place: &mut Workplace) {
+        let (attention, width) = (self.attention, padded(self.attention.head_dim));
         if seen == 0 {
             place.out.fill(0.0);
         }
         for start in (0..seen).step_by(attention.key_block().max(1)) {
             let keys = start..(start + attention.key_block()).min(seen);
-            let shape = BlockShape { keys: keys.len(), lanes };
-            attention.scores(block, keys.clone(), k, place.queries, place.scores, &mut place.spare);
-            online_step(place.scores, shape, &mut place.running);
-            if attention.dropout.is_some() {
-                attention.dropout_factors(block, keys.clone(), place.factors, &mut place.spare);
-                multiply(&mut place.scores[..shape.floats()], &place.factors[..shape.floats()]);
-            }
+            let size = Size { rows: block.count, columns: attention.head_dim, depth: keys.len() };
+            self.weights(block, keys, k, place);
             if start > 0 {
                 scale_rows(place.out, width, &place.running.rescale[..block.count]);
             }
-            let size = Size { rows: block.count, columns: attention.head_dim, depth: keys.len() };
-            let left = Rows { values: place.scores, stride: lanes }.transposed();
-            product(size, 1.0, left, v.from_row(start), place.out, width, start > 0);
+            let left = Rows { values: place.scores, stride: block.lanes() }.transposed();
+            product(size, Factor::All(1.0), left, v.starting_at(start), Target::scratch(place.out, width), start > 0);
         }
-        self.store(block, place);
+        self.finish(block, place);
+        let rows = Rows { values: place.out, stride: width };
+        store_rows(rows, Some(&place.running.sums[..block.count]), &self.out.values, region);
     }
 
-    fn store(&self, block: &QueryBlock, place: &mut Workplace) {
+    /// The weights of some keys in `place.scores`, with dropout, but for the division by the sums.
+    fn weights(&self, block: &QueryBlock, keys: Range<usize>, k: Rows, place: &mut Workplace) {
+        let attention = self.attention;
+        let shape = BlockShape { keys: keys.len(), lanes: block.lanes() };
+        attention.scores(block, keys.clone(), k, place.queries, place.scores, &mut place.spare);
+        online_step(place.scores, shape, &mut place.running);
+        if attention.dropout.is_some() {
+            attention.dropout_factors(block, keys, place.factors, &mut place.spare);
+            multiply(&mut place.scores[..shape.floats()], &place.factors[..shape.floats()]);
+        }
+    }
+
+    /// Turns the sums into what the output is multiplied by, and keeps their logarithms.
+    fn finish(&self, block: &QueryBlock, place: &mut Workplace) {
         let attention = self.attention;
         let first = (block.sample * attention.heads + block.head) * attention.queries + block.first;
         // SAFETY: this block's queries are no other's.
-        let log_sums = unsafe { self.log_sums.range(first..first + block.count) };
-        finish(&mut place.running, log_sums);
-        let queries = block.first..block.first + block.count;
-        let region = self.out.region(block.sample, block.head, queries, attention.queries, attention.head_dim);
-        let rows = Rows { values: place.out, stride: padded(attention.head_dim) };
-        store_rows(rows, Some(&place.running.sums[..block.count]), &self.out.values, region);
+        finish(&mut place.running, unsafe { self.log_sums.range(first..first + block.count) });
     }
 }

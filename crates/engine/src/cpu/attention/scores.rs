@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::super::memory::FloatSlice;
+use super::super::rows::{add_scaled, mask_factors};
 use super::rows::{Region, copy_rows, padded, rows_of, take, transpose_rows};
-use super::small_product::{Rows, Size, product};
-use super::softmax::add_scaled;
+use super::small_product::{Factor, Rows, Size, Target, product};
 use super::{Attention, Heads};
 
 /// At most so many queries are worked on at once: four vectors of sixteen lanes.
@@ -135,9 +135,16 @@ impl Attention<'_> {
     ) {
         let lanes = block.lanes();
         let size = Size { rows: keys.len(), columns: lanes, depth: self.head_dim };
-        let left = key_rows.from_row(keys.start).as_they_are();
+        let left = key_rows.starting_at(keys.start).as_they_are();
         let right = Rows { values: queries, stride: lanes };
-        product(size, self.scale * std::f32::consts::LOG2_E, left, right, scores, lanes, false);
+        product(
+            size,
+            Factor::All(self.scale * std::f32::consts::LOG2_E),
+            left,
+            right,
+            Target::scratch(scores, lanes),
+            false,
+        );
         if self.bias.is_some() {
             self.add_bias(block, keys.clone(), scores, spare);
         }
@@ -172,7 +179,7 @@ impl Attention<'_> {
             transpose_rows(rows, block.count, piece.len(), spare.by_key, lanes);
             let floats = piece.len() * lanes;
             let place = &mut scores[at * lanes..][..floats];
-            add_scaled(place, &spare.by_key[..floats], std::f32::consts::LOG2_E);
+            add_scaled(place, std::f32::consts::LOG2_E, &spare.by_key[..floats]);
         });
     }
 
@@ -184,7 +191,7 @@ impl Attention<'_> {
         for_pieces(keys, |at, piece| {
             for query in 0..block.count {
                 let row = &mut spare.by_query[query * TRANSPOSE_BLOCK..][..piece.len()];
-                mask.factors((first_row + query) as u64, piece.start, row);
+                mask_factors(&mask, (first_row + query) as u64, piece.start, row);
             }
             let rows = Rows { values: spare.by_query, stride: TRANSPOSE_BLOCK };
             transpose_rows(rows, block.count, piece.len(), &mut factors[at * lanes..], lanes);

@@ -5,10 +5,11 @@
 //! vectors, so lanes run over columns; the left operand is read one value at a time, so that its transpose is only
 //! another pair of strides.
 
+use super::super::memory::Shared;
 use super::super::simd::{Lanes, simd_fn};
 
 /// Right operands are walked in pieces of so many rows: 64 columns of them stay in the L1 cache.
-const DEPTH_BLOCK: usize = 96;
+const DEPTH_BLOCK: usize = 128;
 
 /// A matrix whose rows are contiguous: row `i` starts at `i * stride`.
 #[derive(Clone, Copy)]
@@ -19,7 +20,7 @@ pub struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// The rows from `first` on.
-    pub fn from_row(self, first: usize) -> Rows<'a> {
+    pub fn starting_at(self, first: usize) -> Rows<'a> {
         Rows { values: &self.values[(first * self.stride).min(self.values.len())..], stride: self.stride }
     }
 
@@ -42,6 +43,35 @@ pub struct Strided<'a> {
     column_stride: usize,
 }
 
+/// Where a product goes: row `i` starts at `start + i * stride`. It may lie between other tiles' columns.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    pub values: Shared<'a, f32>,
+    pub start: usize,
+    pub stride: usize,
+}
+
+impl<'a> Target<'a> {
+    /// Rows in scratch memory.
+    pub fn scratch(values: &'a mut [f32], stride: usize) -> Self {
+        Target { values: Shared::new(values), start: 0, stride }
+    }
+
+    /// The rows from `first` on.
+    pub fn starting_at(self, first: usize) -> Self {
+        Target { start: self.start + first * self.stride, ..self }
+    }
+}
+
+/// What a product is multiplied by.
+#[derive(Clone, Copy)]
+pub enum Factor<'a> {
+    /// One number.
+    All(f32),
+    /// A number for each row.
+    Rows(&'a [f32]),
+}
+
 /// `rows x depth` times `depth x columns`.
 #[derive(Clone, Copy)]
 pub struct Size {
@@ -51,10 +81,9 @@ pub struct Size {
 }
 
 simd_fn! {
-    /// `c = alpha * a * b`, or `c += alpha * a * b`. Rows of `b` and `c` are read and written up to the next whole
-    /// vector after `columns`: there must be room.
-    pub fn product(size: Size, alpha: f32, a: Strided, b: Rows, c: &mut [f32], c_stride: usize, add: bool)
-        = product_body;
+    /// `c = factor * a * b`, or `c += factor * a * b`. Rows of `b` and `c` are read and written up to the next whole
+    /// vector after `columns`: there must be room, and in `c` no other tile may use it.
+    pub fn product(size: Size, factor: Factor, a: Strided, b: Rows, c: Target, add: bool) = product_body;
 }
 
 /// The places a tile works on, all inside their slices.
@@ -67,30 +96,28 @@ struct Operands {
     b_stride: usize,
     c: *mut f32,
     c_stride: usize,
-    alpha: f32,
+    factors: *const f32,
+    /// 1 where each row has its factor, 0 where all have the same.
+    factor_step: usize,
     add: bool,
 }
 
 #[inline(always)]
-unsafe fn product_body<V: Lanes>(
-    size: Size,
-    alpha: f32,
-    a: Strided,
-    b: Rows,
-    c: &mut [f32],
-    c_stride: usize,
-    add: bool,
-) {
+unsafe fn product_body<V: Lanes>(size: Size, factor: Factor, a: Strided, b: Rows, c: Target, add: bool) {
     let Size { rows, columns, depth } = size;
     if rows == 0 || columns == 0 {
         return;
     }
     let width = columns.div_ceil(V::COUNT) * V::COUNT;
-    assert!((rows - 1) * c_stride + width <= c.len());
+    assert!(c.start + (rows - 1) * c.stride + width <= c.values.len());
     if depth > 0 {
         assert!((rows - 1) * a.row_stride + (depth - 1) * a.column_stride < a.values.len());
         assert!((depth - 1) * b.stride + width <= b.values.len());
     }
+    let (factors, factor_step) = match &factor {
+        Factor::All(factor) => (std::slice::from_ref(factor), 0),
+        Factor::Rows(factors) => (&factors[..rows], 1),
+    };
     let mut first = 0;
     loop {
         let piece = (depth - first).min(DEPTH_BLOCK);
@@ -102,9 +129,10 @@ unsafe fn product_body<V: Lanes>(
                 a_column: a.column_stride,
                 b: b.values.as_ptr().add(if piece > 0 { first * b.stride } else { 0 }),
                 b_stride: b.stride,
-                c: c.as_mut_ptr(),
-                c_stride,
-                alpha,
+                c: c.values.as_ptr().add(c.start),
+                c_stride: c.stride,
+                factors: factors.as_ptr(),
+                factor_step,
                 add: add || first > 0,
             };
             panels::<V>(rows, width / V::COUNT, piece, operands);
@@ -160,6 +188,7 @@ unsafe fn row_tiles<V: Lanes, const R: usize, const HALF: usize, const C: usize>
             let mut tile = panel;
             tile.a = tile.a.add(done * panel.a_row);
             tile.c = tile.c.add(done * panel.c_stride);
+            tile.factors = tile.factors.add(done * panel.factor_step);
             // The last few rows: a tile with fewer rows wastes less.
             if left <= HALF {
                 row_tile::<V, HALF, C>(left, depth, tile);
@@ -198,14 +227,14 @@ unsafe fn row_tile<V: Lanes, const R: usize, const C: usize>(valid: usize, depth
             offset += tile.a_column;
             b_row = b_row.wrapping_add(tile.b_stride);
         }
-        let alpha = V::splat(tile.alpha);
         for r in 0..R {
             if r < valid {
+                let factor = V::splat(*tile.factors.add(r * tile.factor_step));
                 let to = tile.c.add(r * tile.c_stride);
                 for j in 0..C {
                     let place = to.add(j * V::COUNT);
                     let before = if tile.add { V::load(place) } else { V::splat(0.0) };
-                    sums[r][j].mul_add(alpha, before).store(place);
+                    sums[r][j].mul_add(factor, before).store(place);
                 }
             }
         }
@@ -230,15 +259,20 @@ mod tests {
                         let mut c = vec![2.0; rows * stride];
                         let size = Size { rows, columns, depth };
                         let right = Rows { values: &b, stride };
-                        product(size, 0.5, left, right, &mut c, stride, true);
+                        product(size, Factor::All(0.5), left, right, Target::scratch(&mut c, stride), true);
                         let added = c.clone();
-                        product(size, 0.5, left, right, &mut c, stride, false);
+                        product(size, Factor::All(0.5), left, right, Target::scratch(&mut c, stride), false);
+                        let factors: Vec<f32> = (0..rows).map(|i| i as f32).collect();
+                        let mut scaled = c.clone();
+                        let target = Target::scratch(&mut scaled, stride);
+                        product(size, Factor::Rows(&factors), left, right, target, false);
                         for i in 0..rows {
                             for j in 0..columns {
                                 let sum: f32 =
                                     (0..depth).map(|k| a[i * row_stride + k * column_stride] * b[k * stride + j]).sum();
                                 assert_eq!(c[i * stride + j], 0.5 * sum, "{rows} {columns} {depth} at {i} {j}");
                                 assert_eq!(added[i * stride + j], 2.0 + 0.5 * sum);
+                                assert_eq!(scaled[i * stride + j], i as f32 * sum);
                             }
                         }
                     }

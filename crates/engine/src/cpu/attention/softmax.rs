@@ -64,13 +64,20 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// `values *= factors`, of one length that is a multiple of [`PADDING`].
-    pub fn multiply(values: &mut [f32], factors: &[f32]) = multiply_body;
+    /// As [`backward_step`] for a block that holds all keys its queries see: then the deltas are the block's own sums
+    /// of weights times dropped gradients.
+    pub fn backward_whole(
+        scores: &mut [f32],
+        d_weights: &mut [f32],
+        shape: BlockShape,
+        log_sums: &[f32],
+        dropped: Option<&[f32]>,
+    ) = backward_whole_body;
 }
 
 simd_fn! {
-    /// `values += factor * addends`, of one length that is a multiple of [`PADDING`].
-    pub fn add_scaled(values: &mut [f32], addends: &[f32], factor: f32) = add_scaled_body;
+    /// `values *= factors`, of one length that is a multiple of [`PADDING`].
+    pub fn multiply(values: &mut [f32], factors: &[f32]) = multiply_body;
 }
 
 /// `2^x` for x up to 127: a polynomial on [-1/2, 1/2] (relative error below 2e-8 before rounding) times a power.
@@ -254,6 +261,49 @@ unsafe fn backward_step_body<V: Lanes>(
 }
 
 #[inline(always)]
+unsafe fn backward_whole_body<V: Lanes>(
+    scores: &mut [f32],
+    d_weights: &mut [f32],
+    shape: BlockShape,
+    log_sums: &[f32],
+    dropped: Option<&[f32]>,
+) {
+    let (lanes, floats) = (shape.lanes, shape.floats());
+    assert!(lanes.is_multiple_of(PADDING) && lanes <= log_sums.len());
+    assert!(floats <= scores.len() && floats <= d_weights.len());
+    if let Some(dropped) = dropped {
+        // The dropped gradients take the gradients' place first, and the dropped weights the weights' place last.
+        multiply(&mut d_weights[..floats], &dropped[..floats]);
+    }
+    let (weights, gradients) = (scores.as_mut_ptr(), d_weights.as_mut_ptr());
+    let mut lane = 0;
+    while lane < lanes {
+        // SAFETY: whole vectors from `lane` on, inside all slices by the checks above.
+        unsafe {
+            let log_sum = V::load(log_sums.as_ptr().add(lane));
+            let mut delta = V::splat(0.0);
+            let mut at = lane;
+            while at < floats {
+                let power = power_of_two(V::load(weights.add(at)).sub(log_sum));
+                delta = power.mul_add(V::load(gradients.add(at)), delta);
+                power.store(weights.add(at));
+                at += lanes;
+            }
+            let mut at = lane;
+            while at < floats {
+                let difference = V::load(gradients.add(at)).sub(delta);
+                V::load(weights.add(at)).mul(difference).store(gradients.add(at));
+                at += lanes;
+            }
+        }
+        lane += V::COUNT;
+    }
+    if let Some(dropped) = dropped {
+        multiply(&mut scores[..floats], &dropped[..floats]);
+    }
+}
+
+#[inline(always)]
 unsafe fn multiply_body<V: Lanes>(values: &mut [f32], factors: &[f32]) {
     assert!(values.len() == factors.len() && values.len().is_multiple_of(PADDING));
     let mut i = 0;
@@ -262,20 +312,6 @@ unsafe fn multiply_body<V: Lanes>(values: &mut [f32], factors: &[f32]) {
         unsafe {
             let place = values.as_mut_ptr().add(i);
             V::load(place).mul(V::load(factors.as_ptr().add(i))).store(place);
-        }
-        i += V::COUNT;
-    }
-}
-
-#[inline(always)]
-unsafe fn add_scaled_body<V: Lanes>(values: &mut [f32], addends: &[f32], factor: f32) {
-    assert!(values.len() == addends.len() && values.len().is_multiple_of(PADDING));
-    let mut i = 0;
-    while i < values.len() {
-        // SAFETY: both are the same whole number of vectors long.
-        unsafe {
-            let place = values.as_mut_ptr().add(i);
-            V::load(addends.as_ptr().add(i)).mul_add(V::splat(factor), V::load(place)).store(place);
         }
         i += V::COUNT;
     }

@@ -223,7 +223,7 @@ impl Case {
         backward(&mut team, &attention, q, k, v, out_read, d_out, &log_sums, dq, dk, dv, shared_bias);
         let wide = |values: &[f32]| values.iter().map(|&x| f64::from(x)).collect::<Values>();
         let [dq, dk, dv] = tensors.read_back(&d_qkv);
-        if !self.bias.is_some() {
+        if self.bias.is_none() {
             d_bias = vec![0.0; inputs.bias.len()];
         }
         Results {
@@ -420,7 +420,8 @@ fn the_naive_gradient_agrees_with_finite_differences() {
     let loss = |inputs: &Inputs| -> f64 {
         case.naive(inputs).out.iter().zip(&inputs.d_out).map(|(out, d_out)| out * d_out).sum()
     };
-    let fields: [(fn(&mut Inputs) -> &mut Values, &Values); 4] = [
+    type Field = fn(&mut Inputs) -> &mut Values;
+    let fields: [(Field, &Values); 4] = [
         (|inputs| &mut inputs.q, &results.dq),
         (|inputs| &mut inputs.k, &results.dk),
         (|inputs| &mut inputs.v, &results.dv),

@@ -24,7 +24,7 @@ pub fn scratch(attention: &Attention) -> usize {
 pub fn weights(team: &mut Team, attention: &Attention, q: Heads, k: Heads, weights: Shared<f32>) {
     attention.check();
     assert_eq!(weights.len(), attention.pairs() * attention.queries * attention.keys);
-    if weights.is_empty() {
+    if weights.len() == 0 {
         return;
     }
     let blocks = query_blocks(attention.queries);

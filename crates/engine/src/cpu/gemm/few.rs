@@ -10,12 +10,12 @@ use crate::cpu::team::Team;
 
 /// Values of B that a tile reads, about.
 const TILE_VALUES: usize = 1 << 16;
-/// Columns (of dot products) or vectors of columns (of depth-major B) summed side by side.
+/// Columns summed side by side in dot products.
 const ABREAST: usize = 4;
 
 /// Columns of a tile; a multiple of the widest kernel's step, unless it is the last tile.
 fn tile_columns(shape: &Shape) -> usize {
-    (TILE_VALUES / shape.depth.max(1)).next_multiple_of(64).min(shape.columns)
+    (TILE_VALUES / shape.depth.max(1)).next_multiple_of(128).min(shape.columns)
 }
 
 /// A as f32, and the tile's sums.
@@ -67,8 +67,7 @@ fn widen_rows(a: &Operand, skip: usize, rows: usize, depth: usize, to: &mut [f32
 }
 
 simd_fn! {
-    /// `sums` (rows x columns) = `a` (rows x depth) times the columns of `b` from `first` on, which were checked
-    /// to lie inside its values.
+    /// `sums` (rows x columns) = `a` (rows x depth) times the columns of `b` from `first` on.
     fn sum_columns(b: &Operand, a: &[f32], rows: usize, depth: usize, first: usize, columns: usize,
         sums: &mut [f32]) = sum_columns_body;
 }
@@ -84,7 +83,8 @@ unsafe fn sum_columns_body<V: Lanes>(
     sums: &mut [f32],
 ) {
     assert!(a.len() == rows * depth && sums.len() == rows * columns);
-    // SAFETY: the lengths were just checked; the product's check holds for B.
+    b.check(depth, first + columns, 1, 0);
+    // SAFETY: all lengths were just checked.
     unsafe {
         match b.values {
             FloatSlice::F32(values) => {
@@ -112,16 +112,18 @@ unsafe fn by_rows<V: Lanes, T: Stored>(
     // SAFETY: the caller's promise.
     unsafe {
         match rows {
-            1 => one_tile::<V, T, 1>(start, b, a, depth, columns, sums),
-            2 => one_tile::<V, T, 2>(start, b, a, depth, columns, sums),
-            3 => one_tile::<V, T, 3>(start, b, a, depth, columns, sums),
-            _ => one_tile::<V, T, 4>(start, b, a, depth, columns, sums),
+            1 => one_tile::<V, T, 1, 8>(start, b, a, depth, columns, sums),
+            2 => one_tile::<V, T, 2, 8>(start, b, a, depth, columns, sums),
+            3 => one_tile::<V, T, 3, 4>(start, b, a, depth, columns, sums),
+            _ => one_tile::<V, T, 4, 4>(start, b, a, depth, columns, sums),
         }
     }
 }
 
+/// `VECTORS` of a depth-major B are summed side by side: the more, the longer the runs that are read, but all sums
+/// must stay in registers.
 #[inline(always)]
-unsafe fn one_tile<V: Lanes, T: Stored, const ROWS: usize>(
+unsafe fn one_tile<V: Lanes, T: Stored, const ROWS: usize, const VECTORS: usize>(
     start: *const T,
     b: &Operand,
     a: *const f32,
@@ -144,8 +146,8 @@ unsafe fn one_tile<V: Lanes, T: Stored, const ROWS: usize>(
                 column += 1;
             }
         } else if b.column_stride == 1 {
-            while column + ABREAST * V::COUNT <= columns {
-                across::<V, T, ROWS, ABREAST>(
+            while column + VECTORS * V::COUNT <= columns {
+                across::<V, T, ROWS, VECTORS>(
                     start.wrapping_add(column),
                     b.row_stride,
                     a,
@@ -153,7 +155,7 @@ unsafe fn one_tile<V: Lanes, T: Stored, const ROWS: usize>(
                     sums.add(column),
                     columns,
                 );
-                column += ABREAST * V::COUNT;
+                column += VECTORS * V::COUNT;
             }
             while column + V::COUNT <= columns {
                 across::<V, T, ROWS, 1>(start.wrapping_add(column), b.row_stride, a, depth, sums.add(column), columns);

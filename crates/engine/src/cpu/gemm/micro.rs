@@ -181,13 +181,13 @@ macro_rules! kernel_fn {
 }
 pub(super) use kernel_fn;
 
-/// Rows of A for one register tile.
+/// Rows of A for one register tile: unit u of row r starts `r * row_bytes + u * unit_bytes` behind the start, at
+/// any alignment.
 #[derive(Clone, Copy)]
-pub enum RowUnits {
-    /// Each row's units side by side, rows `row_bytes` apart; any alignment.
-    Rows { start: *const u8, row_bytes: usize },
-    /// `ROWS` units of one depth side by side.
-    Panel { start: *const u8 },
+pub struct RowUnits {
+    pub start: *const u8,
+    pub row_bytes: usize,
+    pub unit_bytes: usize,
 }
 
 /// Where a register tile's sums go.
@@ -206,53 +206,44 @@ pub struct Target {
 /// Sums `units` units of depth into one register tile.
 ///
 /// # Safety
-/// `a` has `target.rows` rows of `units` units (a panel has `ROWS`), `b` has `units` rows of
-/// `target.columns` columns rounded up to whole vectors, `target` is valid, and the machine has what `K` needs.
+/// `a` has `target.rows` rows of `units` units, `b` has `units` rows of `target.columns` columns rounded up to whole
+/// vectors, `target` is valid, and the machine has what `K` needs.
 #[inline(always)]
 pub unsafe fn register_tile<K: Kernel>(units: usize, a: RowUnits, b: *const f32, target: Target) {
-    let vectors = target.columns.div_ceil(K::Vector::COUNT);
     // SAFETY: the caller's promise; the number of vectors is that of the packed rows.
     unsafe {
-        match (a, vectors) {
-            (RowUnits::Rows { start, row_bytes }, 1) => sum::<K, 1, false>(units, start, row_bytes, b, target),
-            (RowUnits::Rows { start, row_bytes }, 2) => sum::<K, 2, false>(units, start, row_bytes, b, target),
-            (RowUnits::Rows { start, row_bytes }, _) => sum::<K, 3, false>(units, start, row_bytes, b, target),
-            (RowUnits::Panel { start }, 1) => sum::<K, 1, true>(units, start, 4, b, target),
-            (RowUnits::Panel { start }, 2) => sum::<K, 2, true>(units, start, 4, b, target),
-            (RowUnits::Panel { start }, _) => sum::<K, 3, true>(units, start, 4, b, target),
+        match target.columns.div_ceil(K::Vector::COUNT) {
+            1 => sum::<K, 1>(units, a, b, target),
+            2 => sum::<K, 2>(units, a, b, target),
+            _ => sum::<K, 3>(units, a, b, target),
         }
     }
 }
 
 #[inline(always)]
-unsafe fn sum<K: Kernel, const VECTORS: usize, const PANEL: bool>(
-    units: usize,
-    a: *const u8,
-    row_bytes: usize,
-    mut b: *const f32,
-    target: Target,
-) {
+unsafe fn sum<K: Kernel, const VECTORS: usize>(units: usize, a: RowUnits, mut b: *const f32, target: Target) {
     let lanes = K::Vector::COUNT;
     // SAFETY: `register_tile`'s caller vouches for all that is read and written. Rows behind the last one read
     // the last one again, and are not stored.
     unsafe {
         let mut sums = [[K::Vector::splat(0.0); VECTORS]; MOST_ROWS];
-        let mut rows = [a; MOST_ROWS];
+        let mut rows = [a.start; MOST_ROWS];
         for row in 0..K::ROWS {
-            rows[row] = a.add(if PANEL { row } else { row.min(target.rows - 1) } * row_bytes);
+            rows[row] = a.start.add(row.min(target.rows - 1) * a.row_bytes);
         }
-        for unit in 0..units {
+        let mut at = 0;
+        for _ in 0..units {
             let mut columns = [K::Vector::splat(0.0); VECTORS];
             for vector in 0..VECTORS {
                 columns[vector] = K::Vector::load(b.add(vector * lanes));
             }
             for row in 0..K::ROWS {
-                let at = if PANEL { a.add((unit * K::ROWS + row) * 4) } else { rows[row].add(unit * 4) };
-                let value = K::Vector::splat(at.cast::<f32>().read_unaligned());
+                let value = K::Vector::splat(rows[row].add(at).cast::<f32>().read_unaligned());
                 for vector in 0..VECTORS {
                     sums[row][vector] = K::multiply_add(value, columns[vector], sums[row][vector]);
                 }
             }
+            at += a.unit_bytes;
             b = b.add(VECTORS * lanes);
         }
         let last = target.columns - (VECTORS - 1) * lanes;

@@ -77,7 +77,7 @@ const TILE_COLUMNS: usize = 384;
 /// Rows of A packed at once where they are neighbours in memory: whole cache lines are read.
 const PACKED_ROWS: usize = 64;
 /// A product is split into at least this many tiles, if each then has `LEAST_TILE_WORK` multiplications.
-const LEAST_TILES: usize = 16;
+const LEAST_TILES: usize = 8;
 const LEAST_TILE_WORK: usize = 1 << 19;
 /// Up to this many rows, packing B would cost more than it saves.
 const FEW_ROWS: usize = 4;
@@ -100,7 +100,6 @@ enum Route {
 /// How B lies packed, and how the output is divided.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    kind: Kind,
     sizes: Sizes,
     rows: usize,
     columns: usize,
@@ -136,7 +135,6 @@ impl Layout {
         row_tiles = row_tiles.max(least.div_ceil(column_tiles * batch).min(groups.div_ceil(2)));
         column_tiles = column_tiles.max(least.div_ceil(row_tiles * batch).min(panels));
         Layout {
-            kind,
             sizes,
             rows: shape.rows,
             columns: shape.columns,
@@ -253,7 +251,14 @@ impl Operand<'_> {
             last.checked_add(count.saturating_sub(1).checked_mul(*stride)?)
         });
         let empty = rows == 0 || columns == 0 || batch == 0;
-        assert!(empty || last.is_some_and(|last| last < self.values.len()), "{self:?} is not {rows} x {columns}");
+        assert!(
+            empty || last.is_some_and(|last| last < self.values.len()),
+            "{} values are not {batch} matrices of {rows} x {columns} with strides {}, {}, {batch_stride} from {} on",
+            self.values.len(),
+            self.row_stride,
+            self.column_stride,
+            self.offset
+        );
     }
 }
 

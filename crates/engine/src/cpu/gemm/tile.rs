@@ -126,10 +126,11 @@ enum Reading {
 impl Reading {
     #[inline(always)]
     fn of<K: Kernel, T: Stored>(a: &Lines<T>) -> Self {
-        let units_in_memory = if K::VALUES == 2 { T::IS_BF16 && a.depth % 2 == 0 } else { !T::IS_BF16 };
+        let units_in_memory = if K::VALUES == 2 { T::IS_BF16 && a.depth.is_multiple_of(2) } else { !T::IS_BF16 };
         match (a.depth_stride, a.stride) {
             (1, _) if units_in_memory => Reading::InPlace,
             (1, _) => Reading::Converted,
+            (_, 1) if units_in_memory && K::VALUES == 1 => Reading::InPlace,
             (_, 1) => Reading::Panels,
             _ => Reading::Converted,
         }
@@ -178,19 +179,24 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
             let rows_of_a = unsafe {
                 match reading {
                     Reading::InPlace => {
-                        let start = a.start.wrapping_add(row * a.stride + units.start * K::VALUES);
-                        RowUnits::Rows { start: start.cast(), row_bytes: a.stride * size_of::<T>() }
+                        let start = a.start.wrapping_add(row * a.stride + units.start * K::VALUES * a.depth_stride);
+                        RowUnits {
+                            start: start.cast(),
+                            row_bytes: a.stride * size_of::<T>(),
+                            unit_bytes: a.depth_stride * K::VALUES * size_of::<T>(),
+                        }
                     }
                     Reading::Converted => {
                         for i in 0..rows {
                             let to = row_units.add(i * units.len());
                             a.pack_line::<K::RowPacker>(row + i, units.start, units.len(), to);
                         }
-                        RowUnits::Rows { start: row_units.cast(), row_bytes: units.len() * 4 }
+                        RowUnits { start: row_units.cast(), row_bytes: units.len() * 4, unit_bytes: 4 }
                     }
                     Reading::Panels => {
                         let index = (group - groups.start) % chunk_groups;
-                        RowUnits::Panel { start: row_units.add(index * K::ROWS * units.len()).cast() }
+                        let start = row_units.add(index * K::ROWS * units.len());
+                        RowUnits { start: start.cast(), row_bytes: 4, unit_bytes: K::ROWS * 4 }
                     }
                 }
             };

@@ -1,0 +1,252 @@
+//! Attention in every variant: CPU against the reference, gradients against finite differences, and the promises about masks.
+
+mod common;
+
+use std::collections::HashMap;
+
+use common::{Checks, RUN, check, leaf_values, reference_for, run_cpu, subject};
+use proptest::prelude::*;
+use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Mode, Padding, Precision, Result, Value};
+
+const F32: DType = DType::F32;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Pad {
+    None,
+    Lengths,
+    Mask,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    batch: usize,
+    heads: usize,
+    head_dim: usize,
+    queries: usize,
+    keys: usize,
+    packed: bool,
+    causal: bool,
+    pad: Pad,
+    /// Samples and heads of the bias.
+    bias: Option<(bool, bool)>,
+    dropout: f32,
+}
+
+impl Case {
+    fn build(&self, g: &mut Graph) -> Result<Value> {
+        let dim = self.heads * self.head_dim;
+        let keys = if self.packed { self.queries } else { self.keys };
+        let inputs = if self.packed {
+            AttentionInputs::Packed(g.input("qkv", [self.batch, keys, 3 * dim], F32)?)
+        } else {
+            AttentionInputs::Separate {
+                q: g.input("q", [self.batch, self.queries, dim], F32)?,
+                k: g.input("k", [self.batch, keys, dim], F32)?,
+                v: g.input("v", [self.batch, keys, dim], F32)?,
+            }
+        };
+        let padding = match self.pad {
+            Pad::None => Padding::None,
+            Pad::Lengths => Padding::Lengths(g.input("lengths", [self.batch], DType::I32)?),
+            Pad::Mask => Padding::Mask(g.input("mask", [self.batch, keys], DType::I32)?),
+        };
+        let bias = match self.bias {
+            None => None,
+            Some((batch, heads)) => {
+                let shape =
+                    [if batch { self.batch } else { 1 }, if heads { self.heads } else { 1 }, self.queries, keys];
+                Some(g.parameter("bias", shape)?)
+            }
+        };
+        let options = AttentionOptions {
+            heads: self.heads,
+            scale: None,
+            causal: self.causal,
+            padding,
+            bias,
+            dropout: self.dropout,
+        };
+        g.attention(inputs, &options)
+    }
+
+    /// Lengths from nothing at all to everything; masks with holes, the first sample's all zero.
+    fn number(&self, name: &str, position: usize) -> i32 {
+        let keys = if self.packed { self.queries } else { self.keys };
+        match name {
+            "lengths" => (position * 7 % (keys + 1)) as i32,
+            _ => i32::from(position >= keys && position % 3 != 1),
+        }
+    }
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let sizes = prop_oneof![Just(1usize), Just(3), Just(17), Just(33)];
+    let shape = (1usize..4, prop_oneof![Just(1usize), Just(5)], prop_oneof![Just(1usize), Just(7), Just(32)]);
+    let flags = (any::<bool>(), any::<bool>(), prop_oneof![Just(Pad::None), Just(Pad::Lengths), Just(Pad::Mask)]);
+    let rest = (proptest::option::of(any::<(bool, bool)>()), prop_oneof![Just(0.0f32), Just(0.3)]);
+    (shape, sizes.clone(), sizes, flags, rest).prop_map(
+        |((batch, heads, head_dim), queries, keys, (packed, causal, pad), (bias, dropout))| Case {
+            batch,
+            heads,
+            head_dim,
+            queries,
+            keys,
+            packed,
+            causal,
+            pad,
+            bias,
+            dropout,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn attention(case in case()) {
+        // A query with one key has no gradient at all: sums of size one cancel.
+        let checks = Checks { bf16: None, differences: 3, least: 1.0, ..Checks::default() };
+        check(&|g: &mut Graph| case.build(g), &|name, position| case.number(name, position), checks);
+    }
+
+    // In bf16 the output is rounded, and the gradient of the scores is a difference that nearly cancels where a query
+    // sees a key or two only: relative errors mean something for longer rows.
+    #[test]
+    fn attention_in_bf16(heads in prop_oneof![Just(1usize), Just(5)], tokens in prop_oneof![Just(33usize), Just(50)],
+                         packed: bool, lengths: bool, dropout in prop_oneof![Just(0.0f32), Just(0.2)]) {
+        let pad = if lengths { Pad::Lengths } else { Pad::None };
+        let case = Case { batch: 3, heads, head_dim: 17, queries: tokens, keys: tokens, packed, pad, dropout, ..LARGE };
+        let checks = Checks { differences: 1, ..Checks::default() };
+        check(&|g: &mut Graph| case.build(g), &|_, position| (20 + 10 * position) as i32, checks);
+    }
+}
+
+const LARGE: Case = Case {
+    batch: 1,
+    heads: 5,
+    head_dim: 16,
+    queries: 197,
+    keys: 197,
+    packed: true,
+    causal: false,
+    pad: Pad::None,
+    bias: None,
+    dropout: 0.0,
+};
+
+#[test]
+fn a_vits_length() {
+    let checks = Checks { differences: 1, ..Checks::default() };
+    check(&|g: &mut Graph| LARGE.build(g), &common::no_numbers, checks);
+}
+
+#[test]
+fn a_length_with_many_key_blocks() {
+    let long =
+        Case { heads: 1, head_dim: 8, queries: 70, keys: 1100, packed: false, causal: true, dropout: 0.1, ..LARGE };
+    check(&|g: &mut Graph| long.build(g), &common::no_numbers, Checks { differences: 1, ..Checks::default() });
+}
+
+/// The weights themselves: equal to the reference's, rows of one, masked positions exactly zero; and asking for them
+/// changes nothing else by a bit.
+#[test]
+fn weights_on_request() {
+    let case = Case { batch: 3, heads: 2, head_dim: 8, queries: 9, keys: 9, causal: true, pad: Pad::Mask, ..LARGE };
+    for precision in [Precision::F32, Precision::Bf16] {
+        let mut graph = Graph::new(Mode::Training, precision);
+        let y = case.build(&mut graph).unwrap();
+        let values = leaf_values(&graph, &|name, position| case.number(name, position));
+        let alone = run_cpu(&graph, &[y], &values, 2);
+        let weights = graph.attention_weights(y).unwrap();
+        assert_eq!(graph.find("attention_weights").unwrap(), weights);
+        let together = run_cpu(&graph, &[y, weights], &values, 2);
+        assert_eq!(alone[0], together[0]);
+        let truth = reference_for(&graph, &values).run(&graph, RUN).unwrap();
+        let error = common::relative_error(&together[1], &truth.get(weights).data, 0.0);
+        assert!(error < 1e-5, "{error:e}");
+        for (row, (got, expected)) in together[1].chunks(9).zip(truth.get(weights).data.chunks(9)).enumerate() {
+            let sum: f32 = got.iter().sum();
+            let all_masked = expected.iter().all(|&w| w == 0.0);
+            assert!((sum - if all_masked { 0.0 } else { 1.0 }).abs() < 1e-5, "row {row} sums to {sum}");
+            for (got, expected) in got.iter().zip(expected) {
+                assert!((*got == 0.0) == (*expected == 0.0), "row {row}");
+            }
+        }
+    }
+}
+
+/// A query that sees no key gives zeros, and passes no gradient on.
+#[test]
+fn fully_masked_rows_give_zeros() {
+    let case = Case { batch: 2, heads: 5, head_dim: 4, queries: 6, keys: 3, packed: false, causal: true, ..LARGE };
+    let subject = subject(&|g: &mut Graph| case.build(g), Precision::F32, true);
+    let values = leaf_values(&subject.graph, &common::no_numbers);
+    let dq = subject.gradients.iter().find(|(name, _, _)| name == "q").unwrap().2;
+    let results = run_cpu(&subject.graph, &[subject.y, dq], &values, 2);
+    // With three keys and six queries the first three queries come before every key.
+    for result in &results {
+        for sample in result.chunks(6 * 20) {
+            assert!(sample[..3 * 20].iter().all(|&x| x == 0.0));
+            assert!(sample[3 * 20..].iter().all(|&x| x.is_finite()));
+        }
+    }
+    assert!(results[0].iter().any(|&x| x != 0.0));
+}
+
+/// Whatever stands at masked keys, even NaN or infinity, has no influence at all.
+#[test]
+fn masked_keys_have_no_influence() {
+    for pad in [Pad::Lengths, Pad::Mask] {
+        let case = Case { batch: 2, heads: 2, head_dim: 8, queries: 5, keys: 8, packed: false, pad, ..LARGE };
+        let mut graph = Graph::new(Mode::Inference, Precision::F32);
+        let y = case.build(&mut graph).unwrap();
+        // Keys 5.. are padding.
+        let mut values =
+            leaf_values(&graph, &|name, position| if name == "lengths" { 5 } else { i32::from(position % 8 < 5) });
+        let before = run_cpu(&graph, &[y], &values, 2);
+        for name in ["k", "v"] {
+            for (position, value) in values.get_mut(name).unwrap().iter_mut().enumerate() {
+                if position / 16 % 8 >= 5 {
+                    *value = [f64::NAN, f64::INFINITY, -1e30][position % 3];
+                }
+            }
+        }
+        let after = run_cpu(&graph, &[y], &values, 2);
+        assert_eq!(before, after, "{pad:?}");
+    }
+}
+
+/// A later token changes no earlier output by a bit.
+#[test]
+fn a_causal_mask_really_masks() {
+    let case = Case { batch: 2, heads: 2, head_dim: 8, queries: 40, causal: true, ..LARGE };
+    let mut graph = Graph::new(Mode::Inference, Precision::F32);
+    let y = case.build(&mut graph).unwrap();
+    let values = leaf_values(&graph, &common::no_numbers);
+    let before = run_cpu(&graph, &[y], &values, 2);
+    let mut changed: HashMap<String, Vec<f64>> = values.clone();
+    for (position, value) in changed.get_mut("qkv").unwrap().iter_mut().enumerate() {
+        if position / 48 % 40 >= 23 {
+            *value += 1.0;
+        }
+    }
+    let after = run_cpu(&graph, &[y], &changed, 2);
+    for (before, after) in before[0].chunks(40 * 16).zip(after[0].chunks(40 * 16)) {
+        assert_eq!(before[..23 * 16], after[..23 * 16]);
+        assert_ne!(before[23 * 16..], after[23 * 16..]);
+    }
+}
+
+/// Infinities and NaN in the input end in some number, not in a hang or a crash.
+#[test]
+fn infinities_do_not_hang() {
+    for poison in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 3e38] {
+        let case = Case { batch: 1, heads: 2, head_dim: 8, queries: 33, causal: true, ..LARGE };
+        let subject = subject(&|g: &mut Graph| case.build(g), Precision::F32, true);
+        let mut values = leaf_values(&subject.graph, &common::no_numbers);
+        values.get_mut("qkv").unwrap().iter_mut().step_by(5).for_each(|x| *x = poison);
+        let wanted: Vec<Value> = vec![subject.y, subject.gradients[0].2];
+        assert_eq!(run_cpu(&subject.graph, &wanted, &values, 2)[0].len(), 33 * 16);
+    }
+}
