@@ -6,7 +6,8 @@ Needs python3 with torch, and cargo. From anywhere in the repository:
     python3 scripts/bench_ops.py [--only SUBSTRING] [--rounds N] [--seconds S]
 
 Both sides get the same numbers, and their results (the gradients too) are compared before anything is timed; the script fails if
-they disagree. In every round one side runs while the other sleeps, then they change over. Threads: all cores.
+they disagree. In every round one side runs while the other sleeps, then they change over; the ratio is the median of
+the rounds' ratios, so that a machine that is slower for a while does not favour a side. Threads: all cores.
 """
 
 import argparse
@@ -121,10 +122,6 @@ def runs_for(seconds: float, measure) -> int:
     return max(1, round(runs * seconds / taken))
 
 
-def idle_share(used: float, elapsed: float) -> float:
-    return used / elapsed if elapsed > 0 else 0.0
-
-
 def measure_subject(binary: str, name: str, options) -> list[str]:
     engine = Engine(binary, name)
     torch.set_num_threads(engine.threads)
@@ -139,13 +136,12 @@ def measure_subject(binary: str, name: str, options) -> list[str]:
         runs[label] = runs_for(options.seconds, measure)
         time.sleep(REST_SECONDS)
     times = {label: [] for label in sides}
-    idle_used = {True: 0.0, False: 0.0}
-    idle_time = {True: 0.0, False: 0.0}
+    # By whether ours runs: the other side's processor time, and the time that passed.
+    idle_used, idle_time = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
     for _ in range(options.rounds):
         for label, measure in sides.items():
             time.sleep(REST_SECONDS)
             ours_runs = label is None
-            # The other side's processor time while this one is measured.
             other = time.process_time if ours_runs else engine.cpu_seconds
             before, start = other(), time.perf_counter()
             times[label].append(measure(runs[label]) / runs[label])
@@ -153,18 +149,18 @@ def measure_subject(binary: str, name: str, options) -> list[str]:
             idle_used[ours_runs] += other() - before
     engine.close()
     for ours_runs, sleeper in ((True, "PyTorch"), (False, "our engine")):
-        share = idle_share(idle_used[ours_runs], idle_time[ours_runs])
+        share = idle_used[ours_runs] / idle_time[ours_runs]
         if share > IDLE_LIMIT:
             print(f"warning: {name}: {sleeper} used {share:.0%} of a core while the other side ran", file=sys.stderr)
 
-    ours = statistics.median(times.pop(None))
+    ours = times.pop(None)
     rows = []
-    for label, seconds in times.items():
-        theirs = statistics.median(seconds)
+    for label, theirs in times.items():
         title = f"{name} ({label})" if label else name
-        rows.append(
-            f"| {title} | {theirs * 1e3:.3f} | {ours * 1e3:.3f} | {theirs / ours:.2f} | {differences[label]:.0e} |"
-        )
+        ratio = statistics.median(their / our for their, our in zip(theirs, ours))
+        columns = [title, f"{statistics.median(theirs) * 1e3:.3f}", f"{statistics.median(ours) * 1e3:.3f}"]
+        columns += [f"{ratio:.2f}", f"{differences[label]:.0e}"]
+        rows.append(f"| {' | '.join(columns)} |")
     return rows
 
 
