@@ -163,6 +163,13 @@ impl Executor {
         Ok(bytemuck::cast_slice_mut(self.arena_part(value)?))
     }
 
+    /// An input of bf16 numbers, to fill before a run.
+    pub fn input_bf16(&mut self, name: &str) -> Result<&mut [bf16]> {
+        let value = self.input_value(name, DType::Bf16)?;
+        let count = self.plan.type_of(value).shape.elements();
+        Ok(&mut bytemuck::cast_slice_mut(self.arena_part(value)?)[..count])
+    }
+
     fn input_value(&self, name: &str, dtype: DType) -> Result<Value> {
         let graph = self.plan.graph();
         let found = graph.inputs().find(|(path, _)| *path == name).map(|(_, value)| value);

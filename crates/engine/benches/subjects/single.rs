@@ -1,0 +1,94 @@
+//! Single ops, forward and backward.
+
+use vitreous_engine::{
+    AttentionInputs, AttentionOptions, CrossEntropyOptions, DType, GradientOptions, Graph, Mode, Precision, Result,
+};
+
+use super::work::{Subject, Work, activation_dtype, adamw_step, forward_and_backward};
+
+pub fn linear([rows, inputs, outputs]: [usize; 3], precision: Precision, threads: usize) -> Result<Subject> {
+    forward_and_backward(precision, threads, |graph| {
+        let x = graph.input("x", [rows, inputs], activation_dtype(precision))?;
+        let weight = graph.parameter("weight", [outputs, inputs])?;
+        let bias = graph.parameter("bias", [outputs])?;
+        graph.linear(x, weight, Some(bias))
+    })
+}
+
+/// The forward product alone.
+pub fn product([rows, inputs, outputs]: [usize; 3], precision: Precision, threads: usize) -> Result<Subject> {
+    let mut graph = Graph::new(Mode::Inference, precision);
+    let x = graph.input("x", [rows, inputs], activation_dtype(precision))?;
+    let weight = graph.parameter("weight", [outputs, inputs])?;
+    let y = graph.linear(x, weight, None)?;
+    Ok(Work::new(&graph, vec![y], threads)?.into())
+}
+
+pub fn attention(
+    [batch, heads, tokens, head_dim]: [usize; 4],
+    precision: Precision,
+    threads: usize,
+) -> Result<Subject> {
+    forward_and_backward(precision, threads, |graph| {
+        let qkv = graph.input("qkv", [batch, tokens, 3 * heads * head_dim], activation_dtype(precision))?;
+        graph.attention(AttentionInputs::Packed(qkv), &AttentionOptions { heads, ..Default::default() })
+    })
+}
+
+pub fn layer_norm([rows, columns]: [usize; 2], precision: Precision, threads: usize) -> Result<Subject> {
+    forward_and_backward(precision, threads, |graph| {
+        let x = graph.input("x", [rows, columns], DType::F32)?;
+        let gamma = graph.parameter("gamma", [columns])?;
+        let beta = graph.parameter("beta", [columns])?;
+        graph.layer_norm(x, gamma, beta, 1e-5)
+    })
+}
+
+pub fn gelu([rows, columns]: [usize; 2], precision: Precision, threads: usize) -> Result<Subject> {
+    forward_and_backward(precision, threads, |graph| {
+        let x = graph.input("x", [rows, columns], activation_dtype(precision))?;
+        graph.gelu(x)
+    })
+}
+
+pub fn dropout([rows, columns]: [usize; 2], precision: Precision, threads: usize) -> Result<Subject> {
+    forward_and_backward(precision, threads, |graph| {
+        let x = graph.input("x", [rows, columns], activation_dtype(precision))?;
+        graph.dropout(x, 0.1)
+    })
+}
+
+pub fn cross_entropy([rows, classes]: [usize; 2], precision: Precision, threads: usize) -> Result<Subject> {
+    forward_and_backward(precision, threads, |graph| {
+        let logits = graph.input("logits", [rows, classes], DType::F32)?;
+        let labels = graph.input("labels", [rows], DType::I32)?;
+        graph.cross_entropy(logits, labels, CrossEntropyOptions::default())
+    })
+}
+
+/// AdamW on one large parameter.
+///
+/// A gradient has to be computed in every run, so the loss is one whose gradient is a mere fill: the sum of the parameter's rows
+/// times a fixed row, which makes that row the gradient of every row. The fill alone is what is done besides. What is
+/// left is the update and the global gradient norm, which every training step of ours computes.
+pub fn adamw(shape: [usize; 2], precision: Precision, threads: usize) -> Result<Subject> {
+    let [_, columns] = shape;
+    let loss_of = |graph: &mut Graph| {
+        let parameter = graph.parameter("parameter", shape)?;
+        let row = graph.input("row", [columns], DType::F32)?;
+        let sum = graph.sum_leading(parameter, [columns])?;
+        let product = graph.multiply(sum, row)?;
+        Ok((parameter, graph.sum_leading(product, [])?))
+    };
+    let mut graph = Graph::new(Mode::Training, precision);
+    let (_, loss) = loss_of(&mut graph)?;
+    // Asking for the loss would bring the forward pass in.
+    let results = adamw_step(&mut graph, loss)?.split_off(1);
+    let work = Work::new(&graph, results, threads)?;
+
+    let mut graph = Graph::new(Mode::Training, precision);
+    let (parameter, loss) = loss_of(&mut graph)?;
+    let gradients = graph.gradients(loss, &[parameter], GradientOptions::default())?;
+    let besides = Work::new(&graph, gradients, threads)?;
+    Ok(Subject { work, besides: Some(besides) })
+}

@@ -1,0 +1,151 @@
+//! A graph made ready to be run again and again.
+
+use std::time::Instant;
+
+use half::bf16;
+use vitreous_engine::cpu::Executor;
+use vitreous_engine::{
+    DType, GradientOptions, Graph, Group, Mode, Optimizer, Plan, Precision, Result, Run, State, StepOptions, Value,
+};
+
+use super::data;
+
+/// Of parameters that training changed, every so manieth number is compared.
+const PARAMETER_STRIDE: usize = 97;
+
+/// A graph with its memory, threads and data.
+pub struct Work {
+    executor: Executor,
+    state: State,
+    results: Vec<Value>,
+    step: u64,
+}
+
+impl Work {
+    /// Plans the graph, on that many threads, and fills its inputs and parameters.
+    pub fn new(graph: &Graph, results: Vec<Value>, threads: usize) -> Result<Self> {
+        let mut executor = Executor::new(Plan::for_cpu(graph, &results)?, threads)?;
+        let mut state = State::new(graph);
+        for parameter in graph.parameters() {
+            let value = data::parameter(&parameter.name, parameter.shape.axes());
+            for (position, number) in state.parameter_mut(&parameter.name)?.iter_mut().enumerate() {
+                *number = value(position);
+            }
+        }
+        // Inputs that nothing reads are not in the plan.
+        let planned = executor.plan().graph();
+        let inputs: Vec<(String, DType)> =
+            planned.inputs().map(|(name, value)| (name.to_string(), planned.type_of(value).dtype)).collect();
+        for (name, dtype) in inputs {
+            match dtype {
+                DType::F32 => {
+                    let value = data::input(&name);
+                    executor.input(&name)?.iter_mut().enumerate().for_each(|(i, number)| *number = value(i));
+                }
+                DType::Bf16 => {
+                    let value = data::input(&name);
+                    let numbers = executor.input_bf16(&name)?;
+                    numbers.iter_mut().enumerate().for_each(|(i, number)| *number = bf16::from_f32(value(i)));
+                }
+                DType::I32 => {
+                    let value = data::label(&name);
+                    executor.input_i32(&name)?.iter_mut().enumerate().for_each(|(i, number)| *number = value(i));
+                }
+            }
+        }
+        Ok(Work { executor, state, results, step: 0 })
+    }
+
+    /// Runs the plan once; a training step goes on from where the last one ended.
+    pub fn run(&mut self) {
+        self.executor.run(&mut self.state, Run { seed: 1, step: self.step }).expect("a run");
+        self.step += 1;
+    }
+
+    /// The results in the order they were asked for, then a sample of each parameter if it is trained.
+    pub fn results(&self) -> Result<Vec<f32>> {
+        let mut all = Vec::new();
+        for &value in &self.results {
+            all.extend(self.executor.output(value)?);
+        }
+        for parameter in self.state.table().iter().filter(|parameter| parameter.gradient_offset.is_some()) {
+            all.extend(self.state.parameter(&parameter.name)?.iter().step_by(PARAMETER_STRIDE));
+        }
+        Ok(all)
+    }
+
+    /// The plan, as text.
+    pub fn plan_text(&self) -> String {
+        self.executor.plan().to_string()
+    }
+}
+
+/// The work to measure, and what each of its runs has to do besides.
+pub struct Subject {
+    pub work: Work,
+    pub besides: Option<Work>,
+}
+
+impl From<Work> for Subject {
+    fn from(work: Work) -> Self {
+        Subject { work, besides: None }
+    }
+}
+
+impl Subject {
+    /// Seconds of so many runs, less what they do besides.
+    pub fn seconds(&mut self, runs: usize) -> f64 {
+        let all = seconds(runs, &mut self.work);
+        all - self.besides.as_mut().map_or(0.0, |work| seconds(runs, work))
+    }
+}
+
+fn seconds(runs: usize, work: &mut Work) -> f64 {
+    let start = Instant::now();
+    for _ in 0..runs {
+        work.run();
+    }
+    start.elapsed().as_secs_f64()
+}
+
+/// What activations are stored as.
+pub fn activation_dtype(precision: Precision) -> DType {
+    match precision {
+        Precision::F32 => DType::F32,
+        Precision::Bf16 => DType::Bf16,
+    }
+}
+
+/// The value that `build` makes, and the gradients of all float inputs and parameters from a fixed gradient `dy` of it.
+pub fn forward_and_backward(
+    precision: Precision,
+    threads: usize,
+    build: impl FnOnce(&mut Graph) -> Result<Value>,
+) -> Result<Subject> {
+    let mut graph = Graph::new(Mode::Training, precision);
+    let y = build(&mut graph)?;
+    let is_float = |value: &Value| graph.type_of(*value).dtype.is_float();
+    let mut wanted: Vec<Value> = graph.inputs().map(|(_, value)| value).filter(is_float).collect();
+    for parameter in graph.parameters() {
+        wanted.push(graph.find(&parameter.name)?);
+    }
+    let y_type = graph.type_of(y).clone();
+    let dy = graph.input("dy", y_type.shape, y_type.dtype)?;
+    let gradients = graph.gradients_from(y, dy, &wanted, GradientOptions::default())?;
+    // The result is asked for too: without it the planner would leave the forward pass out where gradients do not need it.
+    let results = std::iter::once(y).chain(gradients).collect();
+    Ok(Work::new(&graph, results, threads)?.into())
+}
+
+/// Makes a training step with AdamW of the loss and gives the values to compare: loss and gradient norm.
+pub fn adamw_step(graph: &mut Graph, loss: Value) -> Result<Vec<Value>> {
+    let options = StepOptions {
+        optimizer: Optimizer::adamw(),
+        group: &|_| Some(Group { decay: 0.05, rate_factor: 1.0 }),
+        clip: None,
+        ema: false,
+        gradient: GradientOptions::default(),
+    };
+    let step = graph.training_step(loss, &options)?;
+    Ok(vec![loss, step.gradient_norm])
+}
