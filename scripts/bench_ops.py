@@ -5,9 +5,10 @@ Needs python3 with torch, and cargo. From anywhere in the repository:
 
     python3 scripts/bench_ops.py [--only SUBSTRING] [--rounds N] [--seconds S]
 
-Both sides get the same numbers, and their results (the gradients too) are compared before anything is timed; the script fails if
-they disagree. In every round one side runs while the other sleeps, then they change over; the ratio is the median of
-the rounds' ratios, so that a machine that is slower for a while does not favour a side. Threads: all cores.
+Both sides get the same numbers, and their results (the gradients too) are compared before anything is timed; the
+script fails if they disagree. In every round one side runs while the other sleeps, then they change over; the ratio
+is the median of the rounds' ratios, so that a machine that is slower for a while does not favour a side. Threads:
+all cores.
 """
 
 import argparse
@@ -178,9 +179,10 @@ def header(options) -> str:
 
     changed = " (with changes)" if git("status", "--porcelain", "--untracked-files=no") else ""
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    commit = git("rev-parse", "--short", "HEAD") + changed
     return (
-        f"{processor()}, {os.cpu_count()} cores; PyTorch {torch.__version__}; commit {git('rev-parse', '--short', 'HEAD')}"
-        f"{changed}; {now}. Medians of {options.rounds} rounds of about {options.seconds} s a side.\n\n"
+        f"{processor()}, {os.cpu_count()} cores; PyTorch {torch.__version__}; commit {commit}; {now}. "
+        f"Medians of {options.rounds} rounds of about {options.seconds} s a side.\n\n"
         "| subject | PyTorch ms | ours ms | PyTorch / ours | difference |\n|---|--:|--:|--:|--:|"
     )
 

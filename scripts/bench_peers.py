@@ -264,7 +264,7 @@ class Training:
 
     def results(self, ours):
         if self.dropout:
-            # The masks differ, so only the losses are compared, roughly; the same step without dropout is its own subject.
+            # The masks differ, so only the losses are compared, roughly; the step without dropout is its own subject.
             return [self.loss, ours[1:]]
         parameters = list(self.model.ordered.values())
         norms = torch.stack([torch.linalg.vector_norm(parameter.grad) for parameter in parameters])

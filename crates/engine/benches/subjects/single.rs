@@ -68,9 +68,9 @@ pub fn cross_entropy([rows, classes]: [usize; 2], precision: Precision, threads:
 
 /// AdamW on one large parameter.
 ///
-/// A gradient has to be computed in every run, so the loss is one whose gradient is a mere fill: the sum of the parameter's rows
-/// times a fixed row, which makes that row the gradient of every row. The fill alone is what is done besides. What is
-/// left is the update and the global gradient norm, which every training step of ours computes.
+/// A gradient has to be computed in every run, so the loss is one whose gradient is a mere fill: the sum of the
+/// parameter's rows times a fixed row, which makes that row the gradient of every row. The fill alone is what is done
+/// besides. What is left is the update and the global gradient norm, which every training step of ours computes.
 pub fn adamw(shape: [usize; 2], precision: Precision, threads: usize) -> Result<Subject> {
     let [_, columns] = shape;
     let loss_of = |graph: &mut Graph| {

@@ -132,7 +132,7 @@ pub fn forward_and_backward(
     let y_type = graph.type_of(y).clone();
     let dy = graph.input("dy", y_type.shape, y_type.dtype)?;
     let gradients = graph.gradients_from(y, dy, &wanted, GradientOptions::default())?;
-    // The result is asked for too: without it the planner would leave the forward pass out where gradients do not need it.
+    // The result is asked for too: otherwise the planner leaves the forward pass out where gradients do not need it.
     let results = std::iter::once(y).chain(gradients).collect();
     Ok(Work::new(&graph, results, threads)?.into())
 }
