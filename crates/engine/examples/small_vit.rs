@@ -142,8 +142,9 @@ fn layer_norm(g: &mut Graph, name: &str, x: Value) -> Result<Value> {
 /// `PE(pos, 2i) = sin(pos / 10000^(2i/d))`, `PE(pos, 2i+1) = cos` of the same.
 fn sinusoidal_positions() -> Vec<f32> {
     let angle = |position: usize, i: usize| position as f64 / 10_000f64.powf((i / 2 * 2) as f64 / DIM as f64);
-    let value =
-        |position: usize, i: usize| if i.is_multiple_of(2) { angle(position, i).sin() } else { angle(position, i).cos() };
+    let value = |position: usize, i: usize| {
+        if i.is_multiple_of(2) { angle(position, i).sin() } else { angle(position, i).cos() }
+    };
     (0..TOKENS).flat_map(|position| (0..DIM).map(move |i| value(position, i) as f32)).collect()
 }
 

@@ -153,7 +153,7 @@ pub struct StepValues {
     pub learning_rate: Value,
     /// The input `ema_decay`, a single number, if an average is kept.
     pub ema_decay: Option<Value>,
-    /// The global gradient norm, before clipping.
+    /// The global gradient norm, before clipping. Without clipping it is computed only if the plan is asked for it.
     pub gradient_norm: Value,
 }
 
@@ -176,9 +176,11 @@ impl Graph {
         let gradient_norm = self.detached("step", |graph| graph.push(GradientNorm, &gradients))?;
         self.name("gradient_norm", gradient_norm)?;
         let learning_rate = self.detached("", |graph| graph.input("learning_rate", Shape::scalar(), DType::F32))?;
-        let mut inputs = vec![learning_rate, gradient_norm];
-        inputs.extend(&gradients);
         let clip = options.clip;
+        let mut inputs = vec![learning_rate];
+        // The norm costs a pass over all gradients: it is taken where it is used or asked for.
+        inputs.extend(clip.map(|_| gradient_norm));
+        inputs.extend(&gradients);
         self.detached("step", |graph| match options.optimizer {
             Optimizer::AdamW { beta1, beta2, eps } => graph.push(AdamW { beta1, beta2, eps, clip, groups }, &inputs),
             Optimizer::Sgd { momentum, nesterov } => graph.push(Sgd { momentum, nesterov, clip, groups }, &inputs),

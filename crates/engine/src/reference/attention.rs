@@ -77,9 +77,10 @@ pub(super) fn weights(op: &Attention, inputs: &[Tensor]) -> (Vec<f64>, Vec<f64>)
     (weights, log_sums)
 }
 
-/// Dropout's factor of a weight.
-fn factor(op: &Attention, run: Run, row: usize, key: usize) -> f64 {
-    op.dropout.as_ref().map_or(1.0, |drop| f64::from(mask_of(drop, run).factor(row as u64, key)))
+/// Dropout's factor of a weight: the random numbers of a head lie key by key, its queries side by side.
+fn factor(op: &Attention, s: &Sizes, run: Run, row: usize, key: usize) -> f64 {
+    let (pair, query) = ((row / s.queries) as u64, row % s.queries);
+    op.dropout.as_ref().map_or(1.0, |drop| f64::from(mask_of(drop, run).factor(pair, key * s.queries + query)))
 }
 
 pub(super) fn forward(op: &Attention, inputs: &[Tensor], run: Run) -> Vec<Vec<f64>> {
@@ -91,7 +92,7 @@ pub(super) fn forward(op: &Attention, inputs: &[Tensor], run: Run) -> Vec<Vec<f6
     for row in 0..s.batch * s.heads * s.queries {
         let (sample, head, query) = (row / s.queries / s.heads, row / s.queries % s.heads, row % s.queries);
         for key in 0..s.keys {
-            let weight = weights[row * s.keys + key] * factor(op, run, row, key);
+            let weight = weights[row * s.keys + key] * factor(op, &s, run, row, key);
             for i in 0..s.head_dim {
                 out[(sample * s.queries + query) * dim + head * s.head_dim + i] +=
                     weight * x.at(2, sample, key, head, i);
@@ -127,14 +128,14 @@ pub(super) fn gradient(op: &AttentionGradient, inputs: &[Tensor], run: Run) -> V
         let dp: Vec<f64> = (0..s.keys)
             .map(|key| {
                 let dot: f64 = (0..s.head_dim).map(|i| d(i) * x.at(2, sample, key, head, i)).sum();
-                dot * factor(attention, run, row, key)
+                dot * factor(attention, &s, run, row, key)
             })
             .collect();
         let p = &weights[row * s.keys..(row + 1) * s.keys];
         let total: f64 = p.iter().zip(&dp).map(|(p, dp)| p * dp).sum();
         for key in 0..s.keys {
             let ds = p[key] * (dp[key] - total);
-            let dropped = p[key] * factor(attention, run, row, key);
+            let dropped = p[key] * factor(attention, &s, run, row, key);
             for i in 0..s.head_dim {
                 let (tensor, at) = place(0, sample, query, head, i);
                 results[tensor][at] += scale * ds * x.at(1, sample, key, head, i);

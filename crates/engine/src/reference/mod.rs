@@ -154,10 +154,10 @@ impl Reference {
     }
 
     fn adamw(&mut self, op: &AdamW, inputs: &[Tensor], run: Run) -> Vec<Vec<f64>> {
-        let (rate, clip) = (inputs[0].data[0], clip_factor(op.clip, inputs[1].data[0]));
+        let (rate, clip) = (inputs[0].data[0], clip_factor(op.clip, inputs));
         let (beta1, beta2, eps) = (op.beta1, op.beta2, op.eps);
         let t = run.step as i32 + 1;
-        let mut gradients = inputs[2..].iter();
+        let mut gradients = inputs[1 + usize::from(op.clip.is_some())..].iter();
         for (index, group) in op.groups.iter().enumerate() {
             let (Some(group), true) = (group, gradients.len() > 0) else { continue };
             let rate = rate * group.rate_factor;
@@ -175,9 +175,9 @@ impl Reference {
     }
 
     fn sgd(&mut self, op: &Sgd, inputs: &[Tensor], run: Run) -> Vec<Vec<f64>> {
-        let (rate, clip) = (inputs[0].data[0], clip_factor(op.clip, inputs[1].data[0]));
+        let (rate, clip) = (inputs[0].data[0], clip_factor(op.clip, inputs));
         let momentum = op.momentum;
-        let mut gradients = inputs[2..].iter();
+        let mut gradients = inputs[1 + usize::from(op.clip.is_some())..].iter();
         for (index, group) in op.groups.iter().enumerate() {
             let (Some(group), true) = (group, gradients.len() > 0) else { continue };
             let rate = rate * group.rate_factor;
@@ -215,8 +215,8 @@ impl Values {
     }
 }
 
-fn clip_factor(clip: Option<f64>, norm: f64) -> f64 {
-    clip.map_or(1.0, |limit| (limit / (norm + 1e-6)).min(1.0))
+fn clip_factor(clip: Option<f64>, inputs: &[Tensor]) -> f64 {
+    clip.map_or(1.0, |limit| (limit / (inputs[1].data[0] + 1e-6)).min(1.0))
 }
 
 fn norm(inputs: &[Tensor]) -> f64 {

@@ -232,7 +232,7 @@ impl Backward<'_> {
         product(size, Factor::All(1.0), left, right, Target::scratch(d_scores, lanes), false);
         let mut factors = None;
         if attention.dropout.is_some() {
-            attention.dropout_factors(block, keys.clone(), place.factors, &mut place.spare);
+            attention.dropout_factors(block, keys.clone(), place.factors);
             factors = Some(&*place.factors);
         }
         if queries.seen <= KEY_BLOCK {

@@ -5,7 +5,7 @@
 //! backward pass computes the weights again.
 //!
 //! Blocks of scores are held with one row a key and one lane a query (see [`softmax`]). That makes padding of keys
-//! free (rows are left out), and only the queries, the bias and dropout's mask have to be transposed.
+//! free (rows are left out), and only the queries and the bias have to be transposed.
 //!
 //! What a tile is depends on shapes alone, so results are the same bits for any number of threads.
 
@@ -79,7 +79,7 @@ pub struct Attention<'a> {
     pub key_mask: Option<&'a [i32]>,
     /// Added to the scaled scores.
     pub bias: Option<Bias<'a>>,
-    /// Dropout on the weights: row `(sample * heads + head) * queries + query`, column key.
+    /// Dropout on the weights: row `sample * heads + head`, column `key * queries + query`.
     pub dropout: Option<random::Mask>,
 }
 
@@ -322,7 +322,7 @@ impl Forward<'_> {
         attention.scores(block, keys.clone(), k, place.queries, place.scores, &mut place.spare);
         online_step(place.scores, shape, &mut place.running);
         if attention.dropout.is_some() {
-            attention.dropout_factors(block, keys, place.factors, &mut place.spare);
+            attention.dropout_factors(block, keys, place.factors);
             multiply(&mut place.scores[..shape.floats()], &place.factors[..shape.floats()]);
         }
     }

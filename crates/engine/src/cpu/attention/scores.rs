@@ -183,19 +183,18 @@ impl Attention<'_> {
         });
     }
 
-    /// The factors of dropout, a row a key.
-    pub fn dropout_factors(&self, block: &QueryBlock, keys: Range<usize>, factors: &mut [f32], spare: &mut Spare) {
+    /// The factors of dropout, a row a key. They are numbered as they lie here, queries side by side, so that a short
+    /// head's are made in one go.
+    pub fn dropout_factors(&self, block: &QueryBlock, keys: Range<usize>, factors: &mut [f32]) {
         let Some(mask) = self.dropout else { return };
+        let pair = (block.sample * self.heads + block.head) as u64;
         let lanes = block.lanes();
-        let first_row = (block.sample * self.heads + block.head) * self.queries + block.first;
-        for_pieces(keys, |at, piece| {
-            for query in 0..block.count {
-                let row = &mut spare.by_query[query * TRANSPOSE_BLOCK..][..piece.len()];
-                mask_factors(&mask, (first_row + query) as u64, piece.start, row);
-            }
-            let rows = Rows { values: spare.by_query, stride: TRANSPOSE_BLOCK };
-            transpose_rows(rows, block.count, piece.len(), &mut factors[at * lanes..], lanes);
-        });
+        if lanes == self.queries {
+            return mask_factors(&mask, pair, keys.start * lanes, &mut factors[..keys.len() * lanes]);
+        }
+        for (row, key) in factors.chunks_mut(lanes).zip(keys) {
+            mask_factors(&mask, pair, key * self.queries + block.first, &mut row[..block.count]);
+        }
     }
 
     /// Hands a block (a row a key) over in rows of keys: `row(query, first key, values)`.

@@ -160,9 +160,10 @@ impl Case {
         let weights: Vec<f64> =
             scores.iter().map(|score| if seen { (score - maximum).exp() / sum } else { 0.0 }).collect();
         results.weights.extend(&weights);
-        let mask_row = ((sample * self.heads + head) * self.queries + query) as u64;
-        let dropped: Vec<f64> =
-            (0..self.keys).map(|key| self.dropout_mask().map_or(1.0, |m| f64::from(m.factor(mask_row, key)))).collect();
+        let pair = (sample * self.heads + head) as u64;
+        let factor =
+            |key: usize| f64::from(self.dropout_mask().map_or(1.0, |m| m.factor(pair, key * self.queries + query)));
+        let dropped: Vec<f64> = (0..self.keys).map(factor).collect();
         let d_out = &inputs.d_out[at..at + dim];
         let mut d_weights = vec![0.0; self.keys];
         for key in 0..self.keys {
