@@ -142,8 +142,7 @@ class AdamW:
         self.optimizer.step()
 
     def results(self, _ours):
-        norm = torch.linalg.vector_norm(self.parameter.grad.double())
-        return [norm.reshape(1), self.parameter.flatten()[::PARAMETER_STRIDE]]
+        return [self.parameter.flatten()[::PARAMETER_STRIDE]]
 
 
 def adamw_of(parameters, fused=True):
@@ -266,10 +265,8 @@ class Training:
         if self.dropout:
             # The masks differ, so only the losses are compared, roughly; the step without dropout is its own subject.
             return [self.loss, ours[1:]]
-        parameters = list(self.model.ordered.values())
-        norms = torch.stack([torch.linalg.vector_norm(parameter.grad) for parameter in parameters])
-        samples = [parameter.flatten()[::PARAMETER_STRIDE] for parameter in parameters]
-        return [self.loss, torch.linalg.vector_norm(norms), torch.cat(samples)]
+        samples = [parameter.flatten()[::PARAMETER_STRIDE] for parameter in self.model.ordered.values()]
+        return [self.loss, torch.cat(samples)]
 
 
 class Inference:

@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::MmapMut;
 
@@ -11,6 +12,13 @@ const ALIGNMENT: usize = 64;
 /// From this many bytes on a buffer is mapped by itself, in huge pages where the system has them: kernels that only pass
 /// over memory are up to a third faster for it, and pages that are never touched take no memory.
 const MAPPED_FROM: usize = 1 << 20;
+
+/// Mapped buffers start at different places in their pages, so many bytes apart: a kernel that walks several buffers in
+/// step would otherwise meet itself in the same cache sets and memory banks all the time.
+const STAGGER: usize = 17 * ALIGNMENT;
+/// After so many buffers the places repeat.
+const STAGGERED: usize = 7;
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// A fixed-size buffer of f32, zeroed, aligned to a cache line.
 pub struct Floats {
@@ -44,11 +52,12 @@ impl Floats {
     }
 
     fn mapped(len: usize, layout: Layout) -> Self {
-        let Ok(mut mapping) = MmapMut::map_anon(layout.size()) else { handle_alloc_error(layout) };
+        let lead = MAPPED.fetch_add(1, Ordering::Relaxed) % STAGGERED * STAGGER;
+        let Ok(mut mapping) = MmapMut::map_anon(layout.size() + lead) else { handle_alloc_error(layout) };
         // Advice only: where it is not taken, small pages do.
         #[cfg(target_os = "linux")]
         let _ = mapping.advise(memmap2::Advice::HugePage);
-        let start = NonNull::new(mapping.as_mut_ptr().cast()).expect("a mapping is never at address 0");
+        let start = NonNull::new(mapping[lead..].as_mut_ptr().cast()).expect("a mapping is never at address 0");
         Floats { start, len, mapping: Some(mapping) }
     }
 

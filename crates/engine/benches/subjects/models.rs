@@ -106,8 +106,8 @@ impl Vit {
         let logits = self.logits(&mut graph)?;
         let labels = graph.input("labels", [self.batch], DType::I32)?;
         let loss = graph.cross_entropy(logits, labels, CrossEntropyOptions::default())?;
-        let results = adamw_step(&mut graph, loss)?;
-        Ok(Work::new(&graph, results, threads)?.into())
+        adamw_step(&mut graph, loss)?;
+        Ok(Work::new(&graph, vec![loss], threads)?.into())
     }
 
     fn inference(self, precision: Precision, threads: usize) -> Result<Subject> {

@@ -10,14 +10,19 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::buffer::Floats;
 
 /// What a kernel hands over: called once a tile, with the thread's scratch memory.
 type Work<'a> = dyn Fn(usize, &mut [f32]) + Sync + 'a;
 
-/// How often a waiting thread looks before it sleeps: about 20 microseconds.
-const LOOKS_BEFORE_SLEEP: u32 = 4_000;
+/// How long a waiting thread looks for work before it sleeps. Waking a thread takes tens of microseconds, as long as a small
+/// kernel, and within a plan the next kernel follows at once; after the last one, the cores are free within this time.
+const PATIENCE: Duration = Duration::from_micros(500);
+
+/// Looks between two looks at the clock.
+const LOOKS_A_TURN: u32 = 64;
 
 struct Job {
     /// A `*const &Work`, valid while the job's `run` call has not returned.
@@ -31,8 +36,25 @@ struct Job {
     number: AtomicU32,
     stop: AtomicBool,
     panicked: AtomicBool,
-    sleepers: Mutex<()>,
+    /// How long to look before sleeping: not at all where threads outnumber cores, since the look-out would keep the
+    /// core from a thread that has work.
+    patience: Duration,
+    /// Workers that sleep or are about to; a wake-up is a call to the system, and mostly nobody needs it.
+    sleeping: AtomicUsize,
+    sleep: Mutex<()>,
     wake: Condvar,
+}
+
+impl Job {
+    /// Publishes the number of a new job and wakes who sleeps. A worker counts itself as sleeping before its last look at
+    /// the number, and this publishes before it looks at the count: one of the two sees the other.
+    fn publish(&self, number: u32) {
+        self.number.store(number, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) > 0 {
+            let _guard = self.sleep.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            self.wake.notify_all();
+        }
+    }
 }
 
 /// A team of threads, the calling one among them.
@@ -45,6 +67,7 @@ pub struct Team {
 impl Team {
     /// A team of `threads` threads (at least one: the caller), each with `scratch_floats` of scratch memory.
     pub fn new(threads: usize, scratch_floats: usize) -> std::io::Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let job = Arc::new(Job {
             work: AtomicPtr::new(std::ptr::null_mut()),
             tiles: AtomicUsize::new(0),
@@ -53,7 +76,9 @@ impl Team {
             number: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
-            sleepers: Mutex::new(()),
+            patience: if threads <= cores { PATIENCE } else { Duration::ZERO },
+            sleeping: AtomicUsize::new(0),
+            sleep: Mutex::new(()),
             wake: Condvar::new(),
         });
         let mut team = Team { job, workers: Vec::new(), scratch: Floats::zeroed(scratch_floats) };
@@ -93,20 +118,14 @@ impl Team {
         job.tiles.store(tiles, Ordering::Relaxed);
         job.finished.store(0, Ordering::Relaxed);
         job.next.store(u64::from(number) << 32, Ordering::Relaxed);
-        job.number.store(number, Ordering::Release);
-        {
-            // Taking the lock orders this wake-up after any worker's last look.
-            let _guard = job.sleepers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            job.wake.notify_all();
-        }
+        job.publish(number);
         let scratch = self.scratch.as_mut_slice();
         let mine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             take_tiles(job, number, tiles, work, scratch);
         }));
-        let mut looks = 0;
-        while job.finished.load(Ordering::Acquire) != self.workers.len() {
-            looks += 1;
-            if looks < LOOKS_BEFORE_SLEEP { std::hint::spin_loop() } else { std::thread::yield_now() }
+        // Workers that are late have at most a tile to finish, so this does not sleep.
+        while !look(job.patience, || job.finished.load(Ordering::Acquire) == self.workers.len()) {
+            std::thread::yield_now();
         }
         if let Err(panic) = mine {
             std::panic::resume_unwind(panic);
@@ -118,11 +137,7 @@ impl Team {
 impl Drop for Team {
     fn drop(&mut self) {
         self.job.stop.store(true, Ordering::Relaxed);
-        self.job.number.fetch_add(1, Ordering::Release);
-        {
-            let _guard = self.job.sleepers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            self.job.wake.notify_all();
-        }
+        self.job.publish(self.job.number.load(Ordering::Relaxed).wrapping_add(1));
         for worker in self.workers.drain(..) {
             // A worker's panic was already reported by `run`.
             let _ = worker.join();
@@ -162,22 +177,32 @@ fn worker_loop(job: &Job, mut scratch: Floats) {
     }
 }
 
-fn wait_for_job(job: &Job, seen: u32) -> u32 {
-    for _ in 0..LOOKS_BEFORE_SLEEP {
-        let number = job.number.load(Ordering::Acquire);
-        if number != seen {
-            return number;
-        }
-        std::hint::spin_loop();
-    }
-    let mut guard = job.sleepers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+/// Looks again and again until something is so or patience ends; says whether it is so.
+fn look(patience: Duration, is_so: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
     loop {
-        let number = job.number.load(Ordering::Acquire);
-        if number != seen {
-            return number;
+        for _ in 0..LOOKS_A_TURN {
+            if is_so() {
+                return true;
+            }
+            std::hint::spin_loop();
         }
-        guard = job.wake.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
+        if start.elapsed() >= patience {
+            return is_so();
+        }
     }
+}
+
+fn wait_for_job(job: &Job, seen: u32) -> u32 {
+    if !look(job.patience, || job.number.load(Ordering::Acquire) != seen) {
+        let mut guard = job.sleep.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        job.sleeping.fetch_add(1, Ordering::SeqCst);
+        while job.number.load(Ordering::SeqCst) == seen {
+            guard = job.wake.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        job.sleeping.fetch_sub(1, Ordering::SeqCst);
+    }
+    job.number.load(Ordering::Acquire)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::ops::{AdamW, Group, Sgd};
 use crate::state::State;
 
 /// Floats of a flat buffer that one tile works on.
-const TILE: usize = 16_384;
+const TILE: usize = 131_072;
 
 /// The flat buffers that updates change, and the tiles over the trained parameters.
 pub(super) struct Buffers<'a> {

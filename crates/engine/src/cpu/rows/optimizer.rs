@@ -59,6 +59,54 @@ simd_fn! {
     pub fn ema(average: &mut [f32], p: &[f32], decay: f64) = ema_body;
 }
 
+/// The numbers of [`AdamwStep`] in every lane.
+#[derive(Clone, Copy)]
+struct AdamwLanes<V> {
+    gradient_factor: V,
+    keep: V,
+    new1: V,
+    old2: V,
+    new2: V,
+    stride: V,
+    root_factor: V,
+    eps: V,
+}
+
+impl<V: Lanes> AdamwLanes<V> {
+    #[inline(always)]
+    unsafe fn new(step: &AdamwStep) -> Self {
+        // SAFETY: the instruction set is the caller's promise.
+        unsafe {
+            AdamwLanes {
+                gradient_factor: V::splat(step.gradient_factor as f32),
+                keep: V::splat((1.0 - step.rate * step.decay) as f32),
+                new1: V::splat((1.0 - step.beta1) as f32),
+                old2: V::splat(step.beta2 as f32),
+                new2: V::splat((1.0 - step.beta2) as f32),
+                stride: V::splat((-step.rate / step.bias_correction1) as f32),
+                root_factor: V::splat((1.0 / step.bias_correction2.sqrt()) as f32),
+                eps: V::splat(step.eps as f32),
+            }
+        }
+    }
+
+    /// The new (p, m, v).
+    #[inline(always)]
+    unsafe fn update(&self, p: V, g: V, m: V, v: V) -> (V, V, V) {
+        // SAFETY: arithmetic only; the instruction set is the caller's promise.
+        unsafe {
+            let gradient = g.mul(self.gradient_factor);
+            let mean = gradient.sub(m).mul_add(self.new1, m);
+            let square = gradient.mul(gradient).mul_add(self.new2, v.mul(self.old2));
+            let moved = mean.mul(self.stride).div(square.sqrt().mul_add(self.root_factor, self.eps));
+            (p.mul_add(self.keep, moved), mean, square)
+        }
+    }
+}
+
+/// Vectors of each buffer that are read one after the other before the next buffer's turn: memory likes runs.
+const RUN: usize = 4;
+
 #[inline(always)]
 unsafe fn adamw_body<V: Lanes>(p: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], step: &AdamwStep) {
     let length = p.len();
@@ -66,23 +114,46 @@ unsafe fn adamw_body<V: Lanes>(p: &mut [f32], g: &[f32], m: &mut [f32], v: &mut 
     let (p, g, m, v) = (p.as_mut_ptr(), g.as_ptr(), m.as_mut_ptr(), v.as_mut_ptr());
     // SAFETY: every part lies inside the slices, whose lengths were checked.
     unsafe {
-        let gradient_factor = V::splat(step.gradient_factor as f32);
-        let keep = V::splat((1.0 - step.rate * step.decay) as f32);
-        let new1 = V::splat((1.0 - step.beta1) as f32);
-        let (old2, new2) = (V::splat(step.beta2 as f32), V::splat((1.0 - step.beta2) as f32));
-        let stride = V::splat((-step.rate / step.bias_correction1) as f32);
-        let root_factor = V::splat((1.0 / step.bias_correction2.sqrt()) as f32);
-        let eps = V::splat(step.eps as f32);
-        each_vector!(V, length, at, part => {
-            let gradient = part.load::<V>(g.add(at)).mul(gradient_factor);
-            let mean = part.load::<V>(m.add(at));
-            let mean = gradient.sub(mean).mul_add(new1, mean);
-            let square = part.load::<V>(v.add(at)).mul(old2);
-            let square = gradient.mul(gradient).mul_add(new2, square);
-            part.store(mean, m.add(at));
-            part.store(square, v.add(at));
-            let scaled = mean.mul(stride).div(square.sqrt().mul_add(root_factor, eps));
-            part.store(part.load::<V>(p.add(at)).mul_add(keep, scaled), p.add(at));
+        let lanes = AdamwLanes::<V>::new(step);
+        let mut at = 0;
+        while at + RUN * V::COUNT <= length {
+            let (mut ps, mut ms, mut vs) = ([lanes.eps; RUN], [lanes.eps; RUN], [lanes.eps; RUN]);
+            let mut gs = [lanes.eps; RUN];
+            for i in 0..RUN {
+                gs[i] = V::load(g.add(at + i * V::COUNT));
+            }
+            for i in 0..RUN {
+                ms[i] = V::load(m.add(at + i * V::COUNT));
+            }
+            for i in 0..RUN {
+                vs[i] = V::load(v.add(at + i * V::COUNT));
+            }
+            for i in 0..RUN {
+                ps[i] = V::load(p.add(at + i * V::COUNT));
+            }
+            for i in 0..RUN {
+                (ps[i], ms[i], vs[i]) = lanes.update(ps[i], gs[i], ms[i], vs[i]);
+            }
+            for i in 0..RUN {
+                ms[i].store(m.add(at + i * V::COUNT));
+            }
+            for i in 0..RUN {
+                vs[i].store(v.add(at + i * V::COUNT));
+            }
+            for i in 0..RUN {
+                ps[i].store(p.add(at + i * V::COUNT));
+            }
+            at += RUN * V::COUNT;
+        }
+        let start = at;
+        each_vector!(V, length - start, rest, part => {
+            let at = start + rest;
+            let (p1, m1, v1) = lanes.update(
+                part.load(p.add(at)), part.load(g.add(at)), part.load(m.add(at)), part.load(v.add(at)),
+            );
+            part.store(m1, m.add(at));
+            part.store(v1, v.add(at));
+            part.store(p1, p.add(at));
         });
     }
 }
