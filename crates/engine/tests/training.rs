@@ -6,7 +6,8 @@ use common::encoder::{Training, encoder, group, group_without_embedding, options
 use common::reference_for;
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{
-    Error, GradientOptions, Graph, Group, Mode, Optimizer, Parameter, Plan, Precision, Run, State, StepOptions,
+    AttentionInputs, AttentionOptions, DType, Error, GradientOptions, Graph, Group, Mode, Optimizer, Padding,
+    Parameter, Plan, Precision, Result, Run, State, StepOptions, Value,
 };
 
 fn error_of(got: &[f32], expected: &[f64]) -> f64 {
@@ -15,12 +16,14 @@ fn error_of(got: &[f32], expected: &[f64]) -> f64 {
 }
 
 /// Four whole steps on the CPU follow the reference: loss, gradient norm, parameters, average.
-fn follows_reference(optimizer: Optimizer, group: &dyn Fn(&Parameter) -> Option<Group>) {
+fn follows_reference(optimizer: Optimizer, group: &dyn Fn(&Parameter) -> Option<Group>, batch: usize) {
     let options = StepOptions { group, ..options(optimizer) };
-    let Training { graph, loss, step } = training(3, 2, 8, Precision::F32, &options);
+    let Training { graph, loss, step } = training(batch, 2, 8, Precision::F32, &options);
     let values = values(&graph);
     let mut reference = reference_for(&graph, &values);
     let plan = Plan::for_cpu(&graph, &[loss, step.gradient_norm]).unwrap();
+    // Larger batches are taken through the forward pass tile by tile.
+    assert_eq!(plan.chains().is_empty(), batch < 16, "{plan}");
     let mut executor = Executor::new(plan, 2).unwrap();
     let mut state = State::new(&graph);
     common::fill(&mut executor, &mut state, &graph, &values);
@@ -45,13 +48,14 @@ fn follows_reference(optimizer: Optimizer, group: &dyn Fn(&Parameter) -> Option<
 #[test]
 fn adamw_follows_the_reference() {
     // With the usual 1e-8 Adam blows the rounding errors of gradients that are zero (a key's bias) up to whole steps.
-    follows_reference(Optimizer::AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-3 }, &group);
+    follows_reference(Optimizer::AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-3 }, &group, 3);
+    follows_reference(Optimizer::AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-3 }, &group, 16);
 }
 
 #[test]
 fn sgd_follows_the_reference() {
-    follows_reference(Optimizer::Sgd { momentum: 0.9, nesterov: false }, &group);
-    follows_reference(Optimizer::Sgd { momentum: 0.9, nesterov: true }, &group_without_embedding);
+    follows_reference(Optimizer::Sgd { momentum: 0.9, nesterov: false }, &group, 3);
+    follows_reference(Optimizer::Sgd { momentum: 0.9, nesterov: true }, &group_without_embedding, 16);
 }
 
 #[test]
@@ -174,4 +178,51 @@ fn a_plan_prints_its_kernels_and_its_peak() {
     let logits = graph.find("logits").unwrap();
     let plan = Plan::for_cpu(&graph, &[logits]).unwrap();
     assert!(!plan.to_string().contains("cross_entropy"), "the loss is dead code");
+}
+
+/// A chain in inference: the values between its ends never exist for the whole batch, and every tile finds its own
+/// samples, lengths and biases.
+#[test]
+fn a_chain_gives_what_single_kernels_give() {
+    let build = |g: &mut Graph, batch: usize| -> Result<Value> {
+        let x = g.input("x", [batch, 24, 48], DType::F32)?;
+        let lengths = g.input("lengths", [batch], DType::I32)?;
+        let bias = g.parameter("bias", [1, 4, 24, 24])?;
+        let (up, down) = (g.parameter("up", [144, 48])?, g.parameter("down", [48, 48])?);
+        let qkv = g.linear(x, up, None)?;
+        let padding = Padding::Lengths(lengths);
+        let options = AttentionOptions { heads: 4, causal: true, padding, bias: Some(bias), ..Default::default() };
+        let mixed = g.attention(AttentionInputs::Packed(qkv), &options)?;
+        let part = g.slice(mixed, 1, 3, 23)?;
+        let turned = g.transpose(part, &[0, 2, 1])?;
+        let turned = g.transpose(turned, &[0, 2, 1])?;
+        let joined = g.concat(&[turned, part], 1)?;
+        let flat = g.reshape(joined, [batch, 40, 48])?;
+        let hidden = g.linear(flat, down, None)?;
+        let pooled = g.max_tokens(hidden)?;
+        g.softmax(pooled)
+    };
+    for precision in [Precision::F32, Precision::Bf16] {
+        let mut graph = Graph::new(Mode::Inference, precision);
+        let y = build(&mut graph, 64).unwrap();
+        let values = common::leaf_values(&graph, &|_, sample| (sample * 5 % 25) as i32);
+        let plan = Plan::for_cpu(&graph, &[y]).unwrap();
+        assert_eq!(plan.chains().len(), 1);
+        let whole = common::run_cpu(&graph, &[y], &values, 2).remove(0);
+        // The same, four samples at a time: too few for a chain.
+        let mut graph = Graph::new(Mode::Inference, precision);
+        let y = build(&mut graph, 4).unwrap();
+        assert!(Plan::for_cpu(&graph, &[y]).unwrap().chains().is_empty());
+        for part in 0..16 {
+            let mut some = values.clone();
+            for (name, per_sample) in [("x", 24 * 48), ("lengths", 1)] {
+                some.insert(
+                    name.to_string(),
+                    values[name][part * 4 * per_sample..(part + 1) * 4 * per_sample].to_vec(),
+                );
+            }
+            let expected = common::run_cpu(&graph, &[y], &some, 1).remove(0);
+            assert_eq!(whole[part * 4 * 48..(part + 1) * 4 * 48], expected, "{precision:?}, part {part}");
+        }
+    }
 }

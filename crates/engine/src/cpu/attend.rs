@@ -32,6 +32,7 @@ fn describe<'a>(kernel: &Kernel<'a>, op: &Attention) -> attention::Attention<'a>
             Bias { values: kernel.input(input), batch: axes[0], heads: axes[1] }
         }),
         dropout: op.dropout.as_ref().map(|drop| mask_of(kernel, drop)),
+        first_sample: kernel.first_sample(),
     }
 }
 
@@ -56,6 +57,7 @@ pub(super) fn scratch_floats(graph: &Graph, node: &Node) -> usize {
         key_mask: None,
         bias: None,
         dropout: None,
+        first_sample: 0,
     })
 }
 

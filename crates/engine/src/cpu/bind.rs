@@ -6,16 +6,23 @@ use half::bf16;
 
 use super::memory::{FloatShared, FloatSlice, Shared};
 use crate::buffer::Floats;
-use crate::graph::Value;
-use crate::plan::{Location, Plan};
+use crate::graph::{Graph, Value};
+use crate::plan::{Chain, Location, Plan};
 use crate::state::State;
-use crate::types::DType;
+use crate::types::{DType, Type};
 
 /// All memory of one run. Kernels get parts of it; the plan guarantees that a value's part is used for nothing else
 /// while the value is alive.
 #[derive(Clone, Copy)]
 pub(super) struct Memory<'a> {
     plan: &'a Plan,
+    /// The graph as the kernel sees it: the plan's, or a tile's.
+    graph: &'a Graph,
+    /// The tile's own memory, if this is a tile's view.
+    tile: *mut u8,
+    /// The tile's first sample, and how many it has.
+    first_sample: usize,
+    samples: usize,
     arena: *mut u8,
     constants: *mut u8,
     parameters: *mut u8,
@@ -34,6 +41,10 @@ impl<'a> Memory<'a> {
         let start = |floats: &mut Floats| floats.as_mut_slice().as_mut_ptr().cast::<u8>();
         Memory {
             plan,
+            graph: plan.graph(),
+            tile: std::ptr::null_mut(),
+            first_sample: 0,
+            samples: 1,
             arena: start(arena),
             constants: start(constants),
             parameters: start(&mut state.parameters),
@@ -42,11 +53,37 @@ impl<'a> Memory<'a> {
         }
     }
 
+    /// The same memory as one tile of a chain sees it: of values that belong to samples, the tile's samples; of values that
+    /// only the chain reads, `own`, the thread's memory for them.
+    pub fn of_tile(&self, chain: &'a Chain, tile: usize, own: &mut [f32]) -> Self {
+        assert!(4 * own.len() >= chain.bytes);
+        Memory {
+            graph: &chain.graph,
+            tile: own.as_mut_ptr().cast(),
+            first_sample: tile * chain.samples,
+            samples: chain.samples,
+            ..*self
+        }
+    }
+
+    /// Bytes before the tile's first sample.
+    fn shift(&self, value: Value) -> usize {
+        let (whole, seen) = (self.plan.type_of(value).bytes(), self.type_of(value).bytes());
+        // Values that do not belong to samples look the same to every tile.
+        if whole == seen { 0 } else { self.first_sample * (seen / self.samples) }
+    }
+
+    fn type_of(&self, value: Value) -> &'a Type {
+        self.graph.type_of(value)
+    }
+
     fn place(&self, value: Value) -> *mut u8 {
-        // SAFETY: the plan's locations lie inside the buffers that `new` was given, whose sizes were checked.
+        // SAFETY: the plan's locations lie inside the buffers that `new` and `of_tile` were given, whose sizes were
+        // checked, and a tile's samples lie inside the whole value.
         unsafe {
             match self.plan.location(value) {
-                Location::Arena(byte) => self.arena.add(byte),
+                Location::Tile(byte) => self.tile.add(byte),
+                Location::Arena(byte) => self.arena.add(byte + self.shift(value)),
                 Location::Constants(float) => self.constants.add(4 * float),
                 Location::Parameters(float) => self.parameters.add(4 * float),
                 Location::Gradients(float) => self.gradients.add(4 * float),
@@ -56,10 +93,10 @@ impl<'a> Memory<'a> {
 
     /// A value to read.
     pub fn read(&self, value: Value) -> FloatSlice<'a> {
-        let (start, len) = (self.place(value), self.plan.type_of(value).shape.elements());
+        let (start, len) = (self.place(value), self.type_of(value).shape.elements());
         // SAFETY: the value's memory, which nobody writes while it is read.
         unsafe {
-            match self.plan.type_of(value).dtype {
+            match self.type_of(value).dtype {
                 DType::Bf16 => FloatSlice::Bf16(std::slice::from_raw_parts(start.cast::<bf16>(), len)),
                 _ => FloatSlice::F32(std::slice::from_raw_parts(start.cast::<f32>(), len)),
             }
@@ -84,7 +121,7 @@ impl<'a> Memory<'a> {
 
     /// A value to read as plain units of its storage size.
     pub fn read_raw<T: bytemuck::Pod>(&self, value: Value) -> &'a [T] {
-        let value_type = self.plan.type_of(value);
+        let value_type = self.type_of(value);
         assert_eq!(value_type.dtype.bytes(), size_of::<T>());
         // SAFETY: as in `read`; T is plain data of the stored size.
         unsafe { std::slice::from_raw_parts(self.place(value).cast::<T>(), value_type.shape.elements()) }
@@ -92,11 +129,11 @@ impl<'a> Memory<'a> {
 
     /// A value to write.
     pub fn write(&self, value: Value) -> FloatShared<'a> {
-        let len = self.plan.type_of(value).shape.elements();
+        let len = self.type_of(value).shape.elements();
         let start = self.place(value);
         // SAFETY: the value's memory; kernels give disjoint parts to their tiles.
         unsafe {
-            match self.plan.type_of(value).dtype {
+            match self.type_of(value).dtype {
                 DType::Bf16 => FloatShared::Bf16(Shared::from_raw(start.cast(), len)),
                 _ => FloatShared::F32(Shared::from_raw(start.cast(), len)),
             }
@@ -105,11 +142,18 @@ impl<'a> Memory<'a> {
 
     /// A value of f32 (or i32) to write.
     pub fn write_raw<T: bytemuck::Pod>(&self, value: Value) -> Shared<'a, T> {
-        let value_type = self.plan.type_of(value);
+        let value_type = self.type_of(value);
         assert_eq!(value_type.dtype.bytes(), size_of::<T>());
         let start = self.place(value);
         // SAFETY: as in `write`; T is plain data of the stored size.
         unsafe { Shared::from_raw(start.cast(), value_type.shape.elements()) }
+    }
+
+    /// A node's workspace, to read.
+    pub fn read_workspace(&self, node: usize) -> &'a [f32] {
+        let workspace = self.workspace(node);
+        // SAFETY: whoever reads it so promises that nobody writes it meanwhile.
+        unsafe { std::slice::from_raw_parts(workspace.as_ptr(), workspace.len()) }
     }
 
     /// A node's workspace.

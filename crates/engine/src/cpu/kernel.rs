@@ -19,6 +19,8 @@ pub(super) struct Kernel<'a> {
     pub node: &'a Node,
     pub memory: Memory<'a>,
     pub run: Run,
+    /// The tile's first sample, in a chain; B of matrix products is packed already then.
+    pub tile: Option<usize>,
     /// The first position in an input of whole numbers that was out of range.
     pub fault: &'a AtomicUsize,
 }
@@ -27,6 +29,11 @@ pub(super) struct Kernel<'a> {
 pub(super) const NO_FAULT: usize = usize::MAX;
 
 impl<'a> Kernel<'a> {
+    /// The first sample that this kernel works on.
+    pub fn first_sample(&self) -> usize {
+        self.tile.unwrap_or(0)
+    }
+
     /// An input to read.
     pub fn input(&self, index: usize) -> FloatSlice<'a> {
         self.memory.read(self.node.inputs[index])
@@ -86,8 +93,11 @@ pub(super) fn tile_rows(tile: usize, rows_per_tile: usize, rows: usize) -> std::
     tile * rows_per_tile..((tile + 1) * rows_per_tile).min(rows)
 }
 
-/// Runs the node.
-pub(super) fn run(kernel: &Kernel, team: &mut Team, updates: &mut updates::Buffers) -> Result<()> {
+/// Runs the node. Only nodes outside of chains can change the `buffers` of training.
+pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Buffers>) -> Result<()> {
+    if let Some(buffers) = buffers {
+        updates::run(kernel, team, buffers);
+    }
     match &kernel.node.op {
         Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Reshape(_) => {}
         Op::Linear(_) | Op::LinearInputGradient(_) | Op::MatMul(_) => products::multiply(kernel, team),
@@ -116,10 +126,8 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, updates: &mut updates::Buffe
         Op::SoftmaxGradient(_) => losses::softmax_gradient(kernel, team),
         Op::CrossEntropy(op) => losses::cross_entropy(kernel, team, op),
         Op::CrossEntropyGradient(op) => losses::cross_entropy_gradient(kernel, team, op),
-        Op::GradientNorm(_) => updates::gradient_norm(kernel, team, updates),
-        Op::AdamW(op) => updates::adamw(kernel, team, updates, op),
-        Op::Sgd(op) => updates::sgd(kernel, team, updates, op),
-        Op::Ema(_) => updates::ema(kernel, team, updates),
+        // Done above.
+        Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Ema(_) => {}
     }
     match kernel.fault.load(Ordering::Relaxed) {
         NO_FAULT => Ok(()),

@@ -32,7 +32,7 @@ use crate::buffer::Floats;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
-use crate::plan::{Location, Plan, Target};
+use crate::plan::{Chain, Location, Plan, Target};
 use crate::reference::Run;
 use crate::state::State;
 use crate::types::DType;
@@ -93,10 +93,35 @@ impl Plan {
     }
 }
 
+/// Takes each tile through all kernels of a chain, after B of all its products was packed.
+fn run_chain(chain: &Chain, first: Kernel, team: &mut Team) {
+    let seen = |memory, index, tile| Kernel {
+        graph: &chain.graph,
+        index,
+        node: &chain.graph.nodes()[index],
+        memory,
+        tile: Some(tile),
+        ..first
+    };
+    for index in chain.first..=chain.last {
+        // Weights are no tile's, so the memory of all will do.
+        products::pack(&seen(first.memory, index, 0), team);
+    }
+    team.run(chain.tiles, &|tile, scratch| {
+        let (own, rest) = scratch.split_at_mut(chain.bytes / 4);
+        let memory = first.memory.of_tile(chain, tile, own);
+        let mut alone = Team::alone(rest);
+        for index in chain.first..=chain.last {
+            // Kernels of chains read no whole numbers that could be out of range.
+            let _ = kernel::run(&seen(memory, index, tile * chain.samples), &mut alone, None);
+        }
+    });
+}
+
 /// A plan with its memory and threads.
 pub struct Executor {
     plan: Plan,
-    team: Team,
+    team: Team<'static>,
     arena: Floats,
     constants: Floats,
     pieces: Vec<updates::Piece>,
@@ -137,16 +162,25 @@ impl Executor {
         // SAFETY: both views of the state live for this call only. Kernels read parameters and gradients through the
         // first; only update kernels use the second, and those read nothing through the first but single numbers
         // from the arena.
-        let (memory, mut buffers) = unsafe {
+        let (memory, buffers) = unsafe {
             (
                 Memory::new(&self.plan, &mut self.arena, &mut self.constants, &mut *state),
                 updates::Buffers::new(&mut *state, &self.pieces),
             )
         };
         let graph = self.plan.graph();
-        for (index, node) in graph.nodes().iter().enumerate() {
-            let kernel = Kernel { graph, index, node, memory, run, fault: &fault };
-            kernel::run(&kernel, &mut self.team, &mut buffers)?;
+        let mut chains = self.plan.chains().iter().peekable();
+        let mut index = 0;
+        while index < graph.nodes().len() {
+            let kernel = Kernel { graph, index, node: &graph.nodes()[index], memory, run, tile: None, fault: &fault };
+            match chains.next_if(|chain| chain.first == index) {
+                Some(chain) => {
+                    run_chain(chain, kernel, &mut self.team);
+                    index = chain.last;
+                }
+                None => kernel::run(&kernel, &mut self.team, Some(&buffers))?,
+            }
+            index += 1;
         }
         Ok(())
     }
@@ -211,7 +245,7 @@ impl Executor {
                 Ok((&self.constants.as_slice()[start..start + floats], value_type.dtype, floats))
             }
             // Parameters and their gradients are read from the state.
-            Location::Parameters(_) | Location::Gradients(_) => Err(unknown()),
+            Location::Parameters(_) | Location::Gradients(_) | Location::Tile(_) => Err(unknown()),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::gemm::{self, Operand, Product};
 use super::kernel::Kernel;
+use super::memory::{FloatShared, FloatSlice, Shared};
 use super::reductions;
 use super::steps::Steps;
 use super::team::Team;
@@ -85,38 +86,52 @@ pub(super) fn weight_gradient(kernel: &Kernel, team: &mut Team) {
     }
 }
 
-/// Any product, with its steps.
-pub(super) fn multiply(kernel: &Kernel, team: &mut Team) {
-    let output = kernel.output(0);
-    let layout = Layout::of(kernel.graph, kernel.node).expect("a product");
-    let operand = |index: usize, [row_stride, column_stride]: [usize; 2]| Operand {
-        values: kernel.input(index),
+/// A node's product of given operands into an output.
+fn product_of<'a>(layout: &Layout, a: FloatSlice<'a>, b: FloatSlice<'a>, output: FloatShared<'a>) -> Product<'a> {
+    let operand = |values: FloatSlice<'a>, [row_stride, column_stride]: [usize; 2]| Operand {
+        values,
         offset: 0,
         row_stride,
         column_stride,
     };
     let shape = layout.shape;
-    let product = Product {
+    Product {
         rows: shape.rows,
         columns: shape.columns,
         depth: shape.depth,
-        a: operand(0, layout.a),
-        b: operand(1, layout.b),
+        a: operand(a, layout.a),
+        b: operand(b, layout.b),
         precision: layout.precision,
         output,
         batch: shape.batch,
         a_batch_stride: shape.rows * shape.depth,
         b_batch_stride: if shape.batch == 1 { 0 } else { shape.depth * shape.columns },
-    };
-    let workspace = kernel.workspace();
-    let packed = gemm::workspace_floats(&shape, layout.precision);
-    // SAFETY: this kernel alone has its workspace.
-    let workspace = unsafe { workspace.range(0..packed) };
-    let steps = Steps::new(kernel);
-    if steps.is_empty() {
-        return gemm::multiply(team, &product, workspace, None);
     }
-    let finish =
+}
+
+/// Packs B for all tiles of a chain, if the node is a product.
+pub(super) fn pack(kernel: &Kernel, team: &mut Team) {
+    let Some(layout) = Layout::of(kernel.graph, kernel.node) else { return };
+    let nothing = FloatShared::F32(Shared::new(&mut []));
+    let product = product_of(&layout, FloatSlice::F32(&[]), kernel.input(1), nothing);
+    let workspace = kernel.workspace();
+    // SAFETY: no tile runs yet, and this node alone has its workspace.
+    gemm::pack(team, &product, unsafe { workspace.range(0..workspace.len()) });
+}
+
+/// Any product, with its steps.
+pub(super) fn multiply(kernel: &Kernel, team: &mut Team) {
+    let layout = Layout::of(kernel.graph, kernel.node).expect("a product");
+    let product = product_of(&layout, kernel.input(0), kernel.input(1), kernel.output(0));
+    let steps = Steps::new(kernel);
+    let apply =
         |row: usize, column: usize, values: &mut [f32], spare: &mut [f32]| steps.apply(row, column, values, spare);
-    gemm::multiply(team, &product, workspace, Some(&finish));
+    let finish: Option<&gemm::Finish> = if steps.is_empty() { None } else { Some(&apply) };
+    if kernel.tile.is_some() {
+        return gemm::multiply_packed(team, &product, kernel.memory.read_workspace(kernel.index), finish);
+    }
+    let packed = gemm::workspace_floats(&layout.shape, layout.precision);
+    // SAFETY: this kernel alone has its workspace.
+    let workspace = unsafe { kernel.workspace().range(0..packed) };
+    gemm::multiply(team, &product, workspace, finish);
 }

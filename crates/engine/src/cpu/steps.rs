@@ -16,6 +16,8 @@ pub(super) struct Steps<'k, 'a> {
     kernel: &'k Kernel<'a>,
     columns: usize,
     rows_per_sample: usize,
+    /// Rows of the whole value before this kernel's first: random numbers are numbered through all samples.
+    first_row: usize,
     masks: [Option<Mask>; READY_MASKS],
 }
 
@@ -30,7 +32,9 @@ impl<'k, 'a> Steps<'k, 'a> {
                 *mask = Some(mask_of(kernel, drop));
             }
         }
-        Steps { kernel, columns: shape.columns(), rows_per_sample: shape.rows() / samples.min(shape.rows()), masks }
+        let rows_per_sample = shape.rows() / samples.min(shape.rows());
+        let first_row = kernel.first_sample() * rows_per_sample;
+        Steps { kernel, columns: shape.columns(), rows_per_sample, first_row, masks }
     }
 
     /// Whether there is nothing to do.
@@ -59,11 +63,12 @@ impl<'k, 'a> Steps<'k, 'a> {
                     }
                 }
                 Step::Dropout(ref drop) => {
-                    rows::mask_factors(&self.mask(index, drop), row as u64, first_column, spare);
+                    let row = (self.first_row + row) as u64;
+                    rows::mask_factors(&self.mask(index, drop), row, first_column, spare);
                     rows::multiply(values, spare);
                 }
                 Step::StochasticDepth(ref drop) => {
-                    let sample = (row / self.rows_per_sample) as u64;
+                    let sample = ((self.first_row + row) / self.rows_per_sample) as u64;
                     rows::scale(values, self.mask(index, drop).factor(sample, 0));
                 }
                 Step::Round => convert::round(values),

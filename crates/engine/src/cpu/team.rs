@@ -57,14 +57,35 @@ impl Job {
     }
 }
 
-/// A team of threads, the calling one among them.
-pub struct Team {
-    job: Arc<Job>,
-    workers: Vec<JoinHandle<()>>,
-    scratch: Floats,
+/// A thread's scratch memory.
+enum Scratch<'a> {
+    Own(Floats),
+    Lent(&'a mut [f32]),
 }
 
-impl Team {
+impl Scratch<'_> {
+    fn as_mut_slice(&mut self) -> &mut [f32] {
+        match self {
+            Scratch::Own(floats) => floats.as_mut_slice(),
+            Scratch::Lent(floats) => floats,
+        }
+    }
+}
+
+/// A team of threads, the calling one among them.
+pub struct Team<'a> {
+    /// `None` in a team of one.
+    job: Option<Arc<Job>>,
+    workers: Vec<JoinHandle<()>>,
+    scratch: Scratch<'a>,
+}
+
+impl<'a> Team<'a> {
+    /// The calling thread alone, with scratch memory that it already has: for kernels inside a tile.
+    pub fn alone(scratch: &'a mut [f32]) -> Self {
+        Team { job: None, workers: Vec::new(), scratch: Scratch::Lent(scratch) }
+    }
+
     /// A team of `threads` threads (at least one: the caller), each with `scratch_floats` of scratch memory.
     pub fn new(threads: usize, scratch_floats: usize) -> std::io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -81,9 +102,10 @@ impl Team {
             sleep: Mutex::new(()),
             wake: Condvar::new(),
         });
-        let mut team = Team { job, workers: Vec::new(), scratch: Floats::zeroed(scratch_floats) };
+        let scratch = Scratch::Own(Floats::zeroed(scratch_floats));
+        let mut team = Team { job: Some(Arc::clone(&job)), workers: Vec::new(), scratch };
         for index in 1..threads.max(1) {
-            let job = Arc::clone(&team.job);
+            let job = Arc::clone(&job);
             let worker = std::thread::Builder::new()
                 .name(format!("vitreous-{index}"))
                 .spawn(move || worker_loop(&job, Floats::zeroed(scratch_floats)))?;
@@ -104,13 +126,15 @@ impl Team {
     /// # Panics
     /// Panics if `work` panicked for some tile.
     pub fn run(&mut self, tiles: usize, work: &Work) {
-        if tiles == 1 || self.workers.is_empty() {
-            for tile in 0..tiles {
-                work(tile, self.scratch.as_mut_slice());
+        let job = match &self.job {
+            Some(job) if tiles != 1 && !self.workers.is_empty() => &**job,
+            _ => {
+                for tile in 0..tiles {
+                    work(tile, self.scratch.as_mut_slice());
+                }
+                return;
             }
-            return;
-        }
-        let job = &*self.job;
+        };
         let number = job.number.load(Ordering::Relaxed).wrapping_add(1);
         let fat: &Work = work;
         // The reference is fat, so workers get a pointer to it; it outlives the wait at the end of this call.
@@ -134,10 +158,11 @@ impl Team {
     }
 }
 
-impl Drop for Team {
+impl Drop for Team<'_> {
     fn drop(&mut self) {
-        self.job.stop.store(true, Ordering::Relaxed);
-        self.job.publish(self.job.number.load(Ordering::Relaxed).wrapping_add(1));
+        let Some(job) = &self.job else { return };
+        job.stop.store(true, Ordering::Relaxed);
+        job.publish(job.number.load(Ordering::Relaxed).wrapping_add(1));
         for worker in self.workers.drain(..) {
             // A worker's panic was already reported by `run`.
             let _ = worker.join();

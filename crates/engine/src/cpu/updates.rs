@@ -5,7 +5,7 @@ use super::memory::Shared;
 use super::rows::{self, AdamwStep, SgdStep};
 use super::team::Team;
 use crate::graph::Parameter;
-use crate::ops::{AdamW, Group, Sgd};
+use crate::ops::{AdamW, Group, Op, Sgd};
 use crate::state::State;
 
 /// Floats of a flat buffer that one tile works on.
@@ -62,13 +62,24 @@ impl<'a> Buffers<'a> {
     }
 }
 
+/// Runs the node if it is one of these.
+pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
+    match &kernel.node.op {
+        Op::GradientNorm(_) => gradient_norm(kernel, team, buffers),
+        Op::AdamW(op) => adamw(kernel, team, buffers, op),
+        Op::Sgd(op) => sgd(kernel, team, buffers, op),
+        Op::Ema(_) => ema(kernel, team, buffers),
+        _ => {}
+    }
+}
+
 /// Floats of workspace for the gradient norm: an f64 a tile.
 pub(super) fn norm_workspace(table: &[Parameter]) -> usize {
     2 * pieces(table).len()
 }
 
 /// The global gradient norm.
-pub(super) fn gradient_norm(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
+fn gradient_norm(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
     let workspace = kernel.workspace();
     let gradients = buffers.gradients;
     // Each partial sum is an f64 in two floats of the workspace, which starts at a cache line.
@@ -100,7 +111,7 @@ fn group_of(groups: &[Option<Group>], piece: &Piece) -> Group {
 }
 
 /// AdamW on every trained parameter.
-pub(super) fn adamw(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &AdamW) {
+fn adamw(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &AdamW) {
     let rate = f64::from(kernel.input_f32(0)[0]);
     let gradient_factor = clip_factor(kernel, op.clip);
     let t = kernel.run.step as f64 + 1.0;
@@ -132,7 +143,7 @@ pub(super) fn adamw(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Ad
 }
 
 /// SGD on every trained parameter.
-pub(super) fn sgd(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Sgd) {
+fn sgd(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Sgd) {
     let rate = f64::from(kernel.input_f32(0)[0]);
     let gradient_factor = clip_factor(kernel, op.clip);
     team.run(buffers.pieces.len(), &|tile, _| {
@@ -160,7 +171,7 @@ pub(super) fn sgd(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Sgd)
 }
 
 /// The average of all parameters, trained or not.
-pub(super) fn ema(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
+fn ema(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
     let decay = f64::from(kernel.input_f32(0)[0]);
     let floats = buffers.ema.len();
     team.run(floats.div_ceil(TILE), &|tile, _| {

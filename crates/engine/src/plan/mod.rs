@@ -6,6 +6,7 @@
 mod fuse;
 mod place;
 mod print;
+mod tile;
 
 use std::collections::HashMap;
 
@@ -14,6 +15,7 @@ use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
 use crate::types::Type;
 use place::Temporary;
+pub use tile::Chain;
 
 /// Where a value lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub enum Location {
     Gradients(usize),
     /// In the constants, at this float.
     Constants(usize),
+    /// In the memory that each thread has for tiles of a chain, at this byte.
+    Tile(usize),
 }
 
 /// What an executor says of its kernels' needs, so that the plan's memory is the whole truth.
@@ -43,6 +47,7 @@ pub struct Plan {
     locations: Vec<Vec<Location>>,
     workspaces: Vec<usize>,
     workspace_bytes: Vec<usize>,
+    chains: Vec<Chain>,
     map: HashMap<Value, Value>,
     outputs: Vec<Value>,
     arena_bytes: usize,
@@ -61,24 +66,45 @@ impl Plan {
             }
         }
         let fuse::Fused { graph, outputs, map } = fuse::fuse(graph, outputs);
+        let chains = tile::chains(&graph);
+        let nodes = graph.nodes();
+        // What a node needs follows from the sizes that its kernel sees.
+        let seen = |index: usize| chain_of(&chains, index).map_or(&graph, |chain| &chain.graph);
+        let workspace_bytes = (0..nodes.len()).map(|i| target.workspace_bytes(seen(i), &seen(i).nodes()[i])).collect();
         let mut plan = Plan {
-            locations: graph.nodes().iter().map(|node| vec![Location::Arena(0); node.outputs.len()]).collect(),
-            workspaces: vec![0; graph.nodes().len()],
-            workspace_bytes: graph.nodes().iter().map(|node| target.workspace_bytes(&graph, node)).collect(),
-            scratch_bytes: graph.nodes().iter().map(|node| target.scratch_bytes(&graph, node)).max().unwrap_or(0),
+            locations: nodes.iter().map(|node| vec![Location::Arena(0); node.outputs.len()]).collect(),
+            workspaces: vec![0; nodes.len()],
+            workspace_bytes,
+            scratch_bytes: 0,
             graph,
+            chains,
             map,
             outputs,
             arena_bytes: 0,
             lower_bound: 0,
         };
         plan.locate();
+        plan.scratch_bytes = plan.most_scratch(target);
         Ok(plan)
+    }
+
+    /// The most that a thread needs: a kernel's scratch, behind the chain's own memory if it is in one.
+    fn most_scratch(&self, target: &dyn Target) -> usize {
+        let needed = |index: usize| match chain_of(&self.chains, index) {
+            Some(chain) => chain.bytes + target.scratch_bytes(&chain.graph, &chain.graph.nodes()[index]),
+            None => target.scratch_bytes(&self.graph, &self.graph.nodes()[index]),
+        };
+        (0..self.graph.nodes().len()).map(needed).max().unwrap_or(0)
     }
 
     /// The fused graph.
     pub fn graph(&self) -> &Graph {
         &self.graph
+    }
+
+    /// The chains, in running order.
+    pub fn chains(&self) -> &[Chain] {
+        &self.chains
     }
 
     /// Where a value of the original graph is now; `None` if it is never computed.
@@ -138,19 +164,28 @@ impl Plan {
         let gradients = self.gradient_places();
         let mut temporaries = Vec::new();
         let mut owners = Vec::new();
+        let mut in_chains: Vec<(Vec<Temporary>, Vec<Value>)> = vec![Default::default(); self.chains.len()];
         for (index, node) in self.graph.nodes().iter().enumerate() {
+            let chain = self.chains.iter().position(|chain| (chain.first..=chain.last).contains(&index));
             for (output, value_type) in node.outputs.iter().enumerate() {
                 let value = Value::new(index, output);
+                let last = last[index][output];
                 let location = match &node.op {
                     Op::Parameter(op) => Location::Parameters(self.graph.parameters()[op.index].offset),
                     Op::Constant(op) => Location::Constants(constants[op.index]),
                     Op::Reshape(_) => continue,
-                    _ => match gradients.get(&value) {
-                        Some(&offset) => Location::Gradients(offset),
-                        None => {
+                    _ => match (gradients.get(&value), chain) {
+                        (Some(&offset), _) => Location::Gradients(offset),
+                        (None, Some(chain)) if last <= self.chains[chain].last && !node.op.is_leaf() => {
+                            let bytes = self.chains[chain].graph.type_of(value).bytes();
+                            in_chains[chain].0.push(Temporary { bytes, first: index, last });
+                            in_chains[chain].1.push(value);
+                            continue;
+                        }
+                        _ => {
                             // Inputs are written before the run and may be kept for the next one.
                             let first = if matches!(node.op, Op::Input(_)) { 0 } else { index };
-                            temporaries.push(Temporary { bytes: value_type.bytes(), first, last: last[index][output] });
+                            temporaries.push(self.alive(value_type.bytes(), first, last));
                             owners.push(Ok(value));
                             continue;
                         }
@@ -159,7 +194,7 @@ impl Plan {
                 self.locations[index][output] = location;
             }
             if self.workspace_bytes[index] > 0 {
-                temporaries.push(Temporary { bytes: self.workspace_bytes[index], first: index, last: index });
+                temporaries.push(self.alive(self.workspace_bytes[index], index, index));
                 owners.push(Err(index));
             }
         }
@@ -170,6 +205,13 @@ impl Plan {
                 Err(node) => self.workspaces[node] = offset,
             }
         }
+        for (chain, (temporaries, values)) in in_chains.into_iter().enumerate() {
+            let placement = place::place(&temporaries);
+            for (value, &offset) in values.iter().zip(&placement.offsets) {
+                self.locations[value.node()][value.output()] = Location::Tile(offset);
+            }
+            self.chains[chain].bytes = placement.arena_bytes;
+        }
         for index in 0..self.graph.nodes().len() {
             if let Op::Reshape(_) = self.graph.nodes()[index].op {
                 self.locations[index][0] = self.location(self.graph.root_of(Value::new(index, 0)));
@@ -179,10 +221,19 @@ impl Plan {
         self.lower_bound = place::lower_bound(&temporaries);
     }
 
+    /// Something in the arena from one node to another. The nodes of a chain run at the same time, tile by tile, so what
+    /// one of them touches is alive through all of it.
+    fn alive(&self, bytes: usize, first: usize, last: usize) -> Temporary {
+        let first = chain_of(&self.chains, first).map_or(first, |chain| chain.first);
+        let last = chain_of(&self.chains, last).map_or(last, |chain| chain.last);
+        Temporary { bytes, first, last }
+    }
+
     /// The last node that reads each value, itself or through a reshape; its own node where nobody does.
     fn last_readers(&self) -> Vec<Vec<usize>> {
         let nodes = self.graph.nodes();
-        let end = nodes.len().saturating_sub(1);
+        // Behind all nodes: what is kept for the caller, nobody may overwrite.
+        let end = nodes.len();
         let mut last: Vec<Vec<usize>> = (0..).zip(nodes).map(|(index, node)| vec![index; node.outputs.len()]).collect();
         for (index, node) in nodes.iter().enumerate() {
             for &input in &node.inputs {
@@ -228,6 +279,11 @@ impl Plan {
     pub(crate) fn type_of(&self, value: Value) -> &Type {
         self.graph.type_of(value)
     }
+}
+
+/// The chain that a node is in.
+fn chain_of(chains: &[Chain], node: usize) -> Option<&Chain> {
+    chains.iter().find(|chain| (chain.first..=chain.last).contains(&node))
 }
 
 fn constant_floats(values: &[f32]) -> usize {

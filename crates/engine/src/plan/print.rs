@@ -37,6 +37,14 @@ impl fmt::Display for Plan {
             if node.op.is_leaf() {
                 continue;
             }
+            if let Some(chain) = self.chains.iter().find(|chain| chain.first == index) {
+                let (count, bytes) = (chain.last - chain.first + 1, human_bytes(chain.bytes));
+                writeln!(
+                    f,
+                    "a chain of {count} nodes, in {} tiles of {} samples, {bytes} a thread:",
+                    chain.tiles, chain.samples
+                )?;
+            }
             kernels += 1;
             let inputs: Vec<String> = node.inputs.iter().map(|&input| self.describe(input)).collect();
             let outputs: Vec<String> =
@@ -49,6 +57,9 @@ impl fmt::Display for Plan {
                 write!(f, ", workspace {}", human_bytes(self.workspace_bytes[index]))?;
             }
             writeln!(f, ", {}", human_flops(self.graph.node_flops(index)))?;
+            if self.chains.iter().any(|chain| chain.last == index) {
+                writeln!(f, "end of the chain")?;
+            }
         }
         writeln!(f, "{kernels} kernels, {}", human_flops(self.flops()))?;
         writeln!(f, "arena {} bytes (values alive at once: {} bytes)", self.arena_bytes, self.lower_bound)?;
@@ -71,6 +82,7 @@ impl Plan {
         let place = match self.location(value) {
             Location::Arena(offset) => format!("@{offset}"),
             Location::Gradients(_) => "@gradients".to_string(),
+            Location::Tile(offset) => format!("@tile {offset}"),
             _ => String::new(),
         };
         let number = if value.output() == 0 { String::new() } else { format!("#{}", value.output()) };

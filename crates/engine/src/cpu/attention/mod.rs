@@ -81,6 +81,8 @@ pub struct Attention<'a> {
     pub bias: Option<Bias<'a>>,
     /// Dropout on the weights: row `sample * heads + head`, column `key * queries + query`.
     pub dropout: Option<random::Mask>,
+    /// What the first sample here is counted as in the rows of `dropout`.
+    pub first_sample: usize,
 }
 
 impl Heads<'_> {

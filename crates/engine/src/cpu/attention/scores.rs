@@ -187,7 +187,7 @@ impl Attention<'_> {
     /// head's are made in one go.
     pub fn dropout_factors(&self, block: &QueryBlock, keys: Range<usize>, factors: &mut [f32]) {
         let Some(mask) = self.dropout else { return };
-        let pair = (block.sample * self.heads + block.head) as u64;
+        let pair = ((self.first_sample + block.sample) * self.heads + block.head) as u64;
         let lanes = block.lanes();
         if lanes == self.queries {
             return mask_factors(&mask, pair, keys.start * lanes, &mut factors[..keys.len() * lanes]);

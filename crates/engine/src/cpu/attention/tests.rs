@@ -205,6 +205,7 @@ impl Case {
             key_mask: self.mask.then_some(&inputs.mask[..]),
             bias: self.bias.map(|_| Bias { values: bias.read(), batch: bias_batch, heads: bias_heads }),
             dropout: self.dropout_mask(),
+            first_sample: 0,
         };
         let mut team = Team::new(threads, scratch_floats(&attention)).unwrap();
         let stores = [&inputs.q, &inputs.k, &inputs.v].map(|values| values.as_slice());

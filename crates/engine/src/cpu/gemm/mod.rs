@@ -275,6 +275,44 @@ impl Product<'_> {
     }
 }
 
+/// A product whose operands were checked, and how it is computed.
+struct Checked<'a> {
+    product: Product<'a>,
+    shape: Shape,
+    kind: Kind,
+    route: Route,
+    /// Floats of each thread's scratch that are not left to [`Finish`].
+    claimed: usize,
+}
+
+impl<'a> Checked<'a> {
+    /// `None` if there is nothing to compute.
+    fn new(product: &Product<'a>, workspace: usize) -> Option<Self> {
+        let mut shape = product.shape();
+        let kind = Kind::best(product.precision);
+        product.a.check(shape.rows, shape.depth, shape.batch, product.a_batch_stride);
+        product.b.check(shape.depth, shape.columns, shape.batch, product.b_batch_stride);
+        let outputs = shape.batch.checked_mul(shape.rows).and_then(|rows| rows.checked_mul(shape.columns));
+        assert!(outputs.is_some_and(|outputs| outputs <= product.output.len()), "the output is too short");
+        assert!(workspace >= workspace_floats(&shape, product.precision), "the workspace is too short");
+        if outputs == Some(0) {
+            return None;
+        }
+        let claimed = scratch_floats(&shape, product.precision);
+        let route = shape.route(kind);
+        let mut product = *product;
+        if shape.shared_b && shape.batch > 1 && product.a_batch_stride == shape.rows * product.a.row_stride {
+            shape = shape.folded();
+            (product.rows, product.batch) = (shape.rows, 1);
+        }
+        Some(Checked { product, shape, kind, route, claimed })
+    }
+
+    fn packed_batches(&self) -> usize {
+        if self.shape.shared_b { 1 } else { self.shape.batch }
+    }
+}
+
 /// Computes a product.
 ///
 /// `finish`, if there is one, sees every element of the output once.
@@ -283,68 +321,90 @@ impl Product<'_> {
 /// Panics if an operand or the output is too short for the shape, or the workspace or the threads' scratch for
 /// [`workspace_floats`] and [`scratch_floats`].
 pub fn multiply(team: &mut Team, product: &Product, workspace: &mut [f32], finish: Option<&Finish>) {
-    let mut shape = product.shape();
-    let kind = Kind::best(product.precision);
-    product.a.check(shape.rows, shape.depth, shape.batch, product.a_batch_stride);
+    pack(team, product, workspace);
+    multiply_packed(team, product, workspace, finish);
+}
+
+/// Packs B into the workspace, where the product needs that. A and the output are not looked at. What is packed depends on
+/// B alone: products of other rows with the same B can use it too, as long as they have more than a few.
+///
+/// # Panics
+/// Panics if B or the workspace is too short.
+pub fn pack(team: &mut Team, product: &Product, workspace: &mut [f32]) {
+    let (shape, kind) = (product.shape(), Kind::best(product.precision));
     product.b.check(shape.depth, shape.columns, shape.batch, product.b_batch_stride);
-    let outputs = shape.batch.checked_mul(shape.rows).and_then(|rows| rows.checked_mul(shape.columns));
-    assert!(outputs.is_some_and(|outputs| outputs <= product.output.len()), "the output is too short");
-    assert!(workspace.len() >= workspace_floats(&shape, product.precision), "the workspace is too short");
-    if outputs == Some(0) {
+    if shape.route(kind) != Route::Tiles {
         return;
-    }
-    let claimed = scratch_floats(&shape, product.precision);
-    let route = shape.route(kind);
-    let mut product = *product;
-    if shape.shared_b && shape.batch > 1 && product.a_batch_stride == shape.rows * product.a.row_stride {
-        shape = shape.folded();
-        (product.rows, product.batch) = (shape.rows, 1);
-    }
-    let product = &product;
-    if route == Route::FewRows {
-        return few::multiply(team, product, claimed, finish);
     }
     let layout = &Layout::new(&shape, kind);
-    let tiles = layout.tiles();
-    if route == Route::WholeProducts {
-        let work = (shape.rows * shape.columns * shape.depth).max(1);
-        let together = LEAST_TILE_WORK.div_ceil(work).min(shape.batch.div_ceil(LEAST_TILES));
-        let parts = shape.batch.div_ceil(together);
-        team.run(parts, &|index, scratch| {
-            let (packed, scratch) = scratch.split_at_mut(layout.packed_units().next_multiple_of(16));
-            let claimed = claimed - packed.len();
-            let packed = Shared::new(packed);
-            for batch in part(shape.batch, parts, index) {
-                for block in 0..layout.blocks {
-                    for panel in 0..layout.panels {
-                        // SAFETY: the kind is this machine's best; `packed` holds all panels.
-                        unsafe { tile::pack_panel(kind, product, layout, batch, block, panel, packed) };
-                    }
-                }
-                for tile in 0..tiles {
-                    // SAFETY: as above; operands and output were checked, and no other thread has this product.
-                    unsafe { tile::compute(kind, product, layout, batch, tile, packed, scratch, claimed, finish) };
-                }
-            }
-        });
-        return;
-    }
-    let packed_batches = if shape.shared_b { 1 } else { shape.batch };
     let packed_units = layout.packed_units();
-    let workspace = Shared::new(&mut workspace[..packed_batches * packed_units]);
-    // SAFETY: the index is below the number of packed products, so its part lies inside.
-    let packed = |batch: usize| unsafe { Shared::from_raw(workspace.as_ptr().add(batch * packed_units), packed_units) };
+    let batches = if shape.shared_b { 1 } else { shape.batch };
+    let workspace = Shared::new(&mut workspace[..batches * packed_units]);
     let per_batch = layout.blocks * layout.panels;
-    team.run(packed_batches * per_batch, &|index, _| {
+    team.run(batches * per_batch, &|index, _| {
         let (batch, index) = (index / per_batch, index % per_batch);
         let (block, panel) = (index / layout.panels, index % layout.panels);
-        // SAFETY: the kind is this machine's best; each index writes its own panel of the workspace.
-        unsafe { tile::pack_panel(kind, product, layout, batch, block, panel, packed(batch)) };
+        // SAFETY: the kind is this machine's best; the batch's part lies inside the workspace, and each index writes its
+        // own panel of it.
+        unsafe {
+            let packed = Shared::from_raw(workspace.as_ptr().add(batch * packed_units), packed_units);
+            tile::pack_panel(kind, product, layout, batch, block, panel, packed);
+        }
     });
+}
+
+/// Computes a product whose B was packed by [`pack`].
+///
+/// # Panics
+/// As [`multiply`].
+pub fn multiply_packed(team: &mut Team, product: &Product, workspace: &[f32], finish: Option<&Finish>) {
+    let Some(checked) = Checked::new(product, workspace.len()) else { return };
+    match checked.route {
+        Route::FewRows => few::multiply(team, &checked.product, checked.claimed, finish),
+        Route::WholeProducts => multiply_whole(team, &checked, finish),
+        Route::Tiles => multiply_tiles(team, &checked, workspace, finish),
+    }
+}
+
+fn multiply_tiles(team: &mut Team, checked: &Checked, workspace: &[f32], finish: Option<&Finish>) {
+    let Checked { product, shape, kind, claimed, .. } = checked;
+    let layout = &Layout::new(shape, *kind);
+    let (tiles, packed_units) = (layout.tiles(), layout.packed_units());
+    let workspace = &workspace[..checked.packed_batches() * packed_units];
     team.run(shape.batch * tiles, &|index, scratch| {
         let (batch, tile) = (index / tiles, index % tiles);
-        let packed = packed(if shape.shared_b { 0 } else { batch });
-        // SAFETY: as above; operands and output were checked, and each index writes its own part of the output.
-        unsafe { tile::compute(kind, product, layout, batch, tile, packed, scratch, claimed, finish) };
+        let part = if shape.shared_b { 0 } else { batch };
+        let packed = &workspace[part * packed_units..(part + 1) * packed_units];
+        // SAFETY: packed B is only read here; operands and output were checked, and each index writes its own part of the
+        // output.
+        unsafe {
+            let packed = Shared::from_raw(packed.as_ptr().cast_mut(), packed_units);
+            tile::compute(*kind, product, layout, batch, tile, packed, scratch, *claimed, finish);
+        }
+    });
+}
+
+fn multiply_whole(team: &mut Team, checked: &Checked, finish: Option<&Finish>) {
+    let Checked { product, shape, kind, claimed, .. } = checked;
+    let layout = &Layout::new(shape, *kind);
+    let work = (shape.rows * shape.columns * shape.depth).max(1);
+    let together = LEAST_TILE_WORK.div_ceil(work).min(shape.batch.div_ceil(LEAST_TILES));
+    let parts = shape.batch.div_ceil(together);
+    team.run(parts, &|index, scratch| {
+        let (packed, scratch) = scratch.split_at_mut(layout.packed_units().next_multiple_of(16));
+        let claimed = claimed - packed.len();
+        let packed = Shared::new(packed);
+        for batch in part(shape.batch, parts, index) {
+            for block in 0..layout.blocks {
+                for panel in 0..layout.panels {
+                    // SAFETY: the kind is this machine's best; `packed` holds all panels.
+                    unsafe { tile::pack_panel(*kind, product, layout, batch, block, panel, packed) };
+                }
+            }
+            for tile in 0..layout.tiles() {
+                // SAFETY: as above; operands and output were checked, and no other thread has this product.
+                unsafe { tile::compute(*kind, product, layout, batch, tile, packed, scratch, claimed, finish) };
+            }
+        }
     });
 }
