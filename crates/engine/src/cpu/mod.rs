@@ -283,8 +283,8 @@ impl Executor {
         Err(Error::Data { what: "result", name: format!("{value:?}"), expected, got: "a slice of f32".to_string() })
     }
 
-    /// Fills the arena but for the inputs with NaN, and every workspace and scratch with it: for tests that want to see what
-    /// a kernel forgot to write.
+    /// Fills the arena but for the inputs, and the threads' scratch, with NaN: for tests that want to see what a kernel forgot
+    /// to write.
     #[doc(hidden)]
     pub fn poison(&mut self) {
         let inputs: Vec<(usize, usize)> = self
@@ -296,6 +296,8 @@ impl Executor {
                 _ => None,
             })
             .collect();
+        // More tiles than threads, so that each thread gets some.
+        self.team.run(16 * self.team.threads(), &|_, scratch| scratch.fill(f32::NAN));
         for (index, float) in self.arena.as_mut_slice().iter_mut().enumerate() {
             if !inputs.iter().any(|&(start, count)| (start..start + count).contains(&index)) {
                 *float = f32::NAN;
