@@ -16,7 +16,7 @@ use vitreous_engine::{
 };
 
 const BATCH: usize = 128;
-const STEPS: u64 = 240;
+const STEPS: u64 = 200;
 const IMAGE: usize = 32;
 const PATCH: usize = 8;
 const TOKENS: usize = (IMAGE / PATCH) * (IMAGE / PATCH);
@@ -191,7 +191,7 @@ fn make_batch(step: u64, images: &mut [f32], labels: &mut [i32]) {
         for (pixel, value) in image.iter_mut().enumerate() {
             let (x, y) = ((pixel % IMAGE) as f32, (pixel / IMAGE % IMAGE) as f32);
             let channel = 0.3 + 0.7 * uniform(colour.rotate_left(11 * (pixel / IMAGE / IMAGE) as u32));
-            let noise = uniform(stream.four(1 + pixel as u64)[0]) - 0.5;
+            let noise = 4.0 * (uniform(stream.four(1 + pixel as u64)[0]) - 0.5);
             *value = channel * (frequency * (x * angle.cos() + y * angle.sin()) + phase).sin() + noise;
         }
     }
