@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     );
 
     let mut executor = Executor::new(plan, threads)?;
-    let mut state = State::new(&graph);
+    let mut state = State::new(&graph)?;
     initialise(&graph, &mut state)?;
 
     let mut labels = vec![0; BATCH];

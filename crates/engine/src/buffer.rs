@@ -1,10 +1,11 @@
 //! Aligned buffers of f32: the arena of a plan, and the flat buffers of a model.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::MmapMut;
+
+use crate::error::{Error, Result};
 
 /// Bytes that every buffer starts at a multiple of: a cache line, and the widest vector.
 const ALIGNMENT: usize = 64;
@@ -12,13 +13,6 @@ const ALIGNMENT: usize = 64;
 /// From this many bytes on a buffer is mapped by itself, in huge pages where the system has them: kernels that only pass
 /// over memory are up to a third faster for it, and pages that are never touched take no memory.
 const MAPPED_FROM: usize = 1 << 20;
-
-/// Mapped buffers start at different places in their pages, so many bytes apart: a kernel that walks several buffers in
-/// step would otherwise meet itself in the same cache sets and memory banks all the time.
-const STAGGER: usize = 17 * ALIGNMENT;
-/// After so many buffers the places repeat.
-const STAGGERED: usize = 7;
-static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// A fixed-size buffer of f32, zeroed, aligned to a cache line.
 pub struct Floats {
@@ -34,37 +28,31 @@ unsafe impl Send for Floats {}
 unsafe impl Sync for Floats {}
 
 impl Floats {
-    /// A buffer of `len` zeros.
-    pub fn zeroed(len: usize) -> Self {
+    /// A buffer of `len` zeros, or an error if the machine refuses the memory.
+    pub fn zeroed(len: usize) -> Result<Self> {
         if len == 0 {
-            return Floats { start: NonNull::dangling(), len, mapping: None };
+            return Ok(Floats { start: NonNull::dangling(), len, mapping: None });
         }
-        let layout = Self::layout(len);
+        let refused = || {
+            let bytes = 4.0 * len as f64 / f64::from(1 << 20);
+            Error::Machine(format!("the machine refused {bytes:.0} MiB of memory; take a smaller batch or model"))
+        };
+        let layout = Self::layout(len).ok_or_else(refused)?;
         if layout.size() >= MAPPED_FROM {
-            return Self::mapped(len, layout);
+            let mut mapping = MmapMut::map_anon(layout.size()).map_err(|_| refused())?;
+            // Advice only: where it is not taken, small pages do.
+            #[cfg(target_os = "linux")]
+            let _ = mapping.advise(memmap2::Advice::HugePage);
+            let start = NonNull::new(mapping.as_mut_ptr().cast()).ok_or_else(refused)?;
+            return Ok(Floats { start, len, mapping: Some(mapping) });
         }
         // SAFETY: the layout has a size above zero.
-        let start = unsafe { alloc_zeroed(layout) }.cast::<f32>();
-        match NonNull::new(start) {
-            Some(start) => Floats { start, len, mapping: None },
-            None => handle_alloc_error(layout),
-        }
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<f32>()).ok_or_else(refused)?;
+        Ok(Floats { start, len, mapping: None })
     }
 
-    fn mapped(len: usize, layout: Layout) -> Self {
-        let lead = MAPPED.fetch_add(1, Ordering::Relaxed) % STAGGERED * STAGGER;
-        let Ok(mut mapping) = MmapMut::map_anon(layout.size() + lead) else { handle_alloc_error(layout) };
-        // Advice only: where it is not taken, small pages do.
-        #[cfg(target_os = "linux")]
-        let _ = mapping.advise(memmap2::Advice::HugePage);
-        let start = NonNull::new(mapping[lead..].as_mut_ptr().cast()).expect("a mapping is never at address 0");
-        Floats { start, len, mapping: Some(mapping) }
-    }
-
-    fn layout(len: usize) -> Layout {
-        Layout::array::<f32>(len)
-            .and_then(|layout| layout.align_to(ALIGNMENT))
-            .expect("a buffer's size was checked when its plan was made")
+    fn layout(len: usize) -> Option<Layout> {
+        Layout::array::<f32>(len).and_then(|layout| layout.align_to(ALIGNMENT)).ok()
     }
 
     /// Number of values.
@@ -92,9 +80,9 @@ impl Floats {
 
 impl Drop for Floats {
     fn drop(&mut self) {
-        if self.len > 0 && self.mapping.is_none() {
+        if let (true, None, Some(layout)) = (self.len > 0, &self.mapping, Self::layout(self.len)) {
             // SAFETY: allocated in `zeroed` with this layout.
-            unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) }
+            unsafe { dealloc(self.start.as_ptr().cast(), layout) }
         }
     }
 }
@@ -112,12 +100,14 @@ mod tests {
     #[test]
     fn buffers_of_every_size_are_zeroed_aligned_and_writable() {
         for len in [0, 1, 17, MAPPED_FROM / 4 - 1, MAPPED_FROM / 4, 3 * MAPPED_FROM / 4 + 5] {
-            let mut floats = Floats::zeroed(len);
+            let mut floats = Floats::zeroed(len).unwrap();
             assert_eq!(floats.len(), len);
             assert!(len == 0 || floats.as_slice().as_ptr().addr().is_multiple_of(ALIGNMENT));
             assert!(floats.as_slice().iter().all(|&x| x == 0.0));
             floats.as_mut_slice().fill(1.5);
             assert_eq!(floats.as_slice().iter().sum::<f32>(), 1.5 * len as f32);
         }
+        assert!(Floats::zeroed(1 << 46).is_err());
+        assert!(Floats::zeroed(usize::MAX).is_err());
     }
 }

@@ -33,6 +33,8 @@ pub struct Backward<'g> {
 impl Graph {
     /// The gradients of `loss`, a single number, with respect to each of `wanted`.
     pub fn gradients(&mut self, loss: Value, wanted: &[Value], options: GradientOptions) -> Result<Vec<Value>> {
+        self.check_own(&[loss])?;
+        self.check_own(wanted)?;
         if self.type_of(loss).shape.elements() != 1 {
             let node = &self.nodes[loss.node()];
             let reason = format!("the loss must be a single number, it is {}", self.type_of(loss));
@@ -51,6 +53,17 @@ impl Graph {
         wanted: &[Value],
         options: GradientOptions,
     ) -> Result<Vec<Value>> {
+        self.check_own(&[value, seed])?;
+        self.check_own(wanted)?;
+        if self.shape_of(value) != self.shape_of(seed) {
+            let reason = format!(
+                "the seed must be of the value's shape, {}, it is {}",
+                self.shape_of(value),
+                self.shape_of(seed)
+            );
+            let node = &self.nodes[value.node()];
+            return Err(Error::NoGradient { op: node.op.name(), path: node.path.clone(), reason });
+        }
         let needed = self.dependents(wanted);
         let last = value.node();
         let mut pass = Backward {
@@ -107,6 +120,15 @@ impl Graph {
             value = self.nodes[value.node()].inputs[0];
         }
         value
+    }
+
+    fn check_own(&self, values: &[Value]) -> Result<()> {
+        let own = |value: &Value| self.nodes.get(value.node()).is_some_and(|node| value.output() < node.outputs.len());
+        if values.iter().all(own) {
+            return Ok(());
+        }
+        let reason = "a value that was passed is not of this graph".to_string();
+        Err(Error::NoGradient { op: "gradient", path: self.path_of("gradient"), reason })
     }
 
     fn dependents(&self, wanted: &[Value]) -> Vec<bool> {

@@ -182,6 +182,11 @@ impl Graph {
         &self.nodes[value.node()].outputs[value.output()]
     }
 
+    /// A value's storage format; `None` if it is not of this graph.
+    pub(crate) fn dtype_of(&self, value: Value) -> Option<DType> {
+        self.nodes.get(value.node())?.outputs.get(value.output()).map(|output| output.dtype)
+    }
+
     /// A value's shape.
     ///
     /// # Panics

@@ -22,24 +22,19 @@ pub struct State {
 }
 
 impl State {
-    /// Zeros for all that running the graph needs.
-    pub fn new(graph: &Graph) -> Self {
-        let gradients = graph.gradient_floats();
-        let has = |wanted: fn(&Op) -> bool| graph.nodes().iter().any(|node| wanted(&node.op));
-        let adam = has(|op| matches!(op, Op::AdamW(_)));
-        let first = adam || has(|op| matches!(op, Op::Sgd(_)));
-        let ema = has(|op| matches!(op, Op::Ema(_)));
-        let sized = |wanted: bool, floats: usize| Floats::zeroed(if wanted { floats } else { 0 });
+    /// Zeros for all that running the graph needs. An error if the machine refuses the memory.
+    pub fn new(graph: &Graph) -> Result<Self> {
+        let [gradients, first, second, ema] = State::buffers_needed(graph);
         let by_name = graph.parameters().iter().enumerate().map(|(index, p)| (p.name.clone(), index)).collect();
-        State {
+        Ok(State {
             table: graph.parameters().to_vec(),
             by_name,
-            parameters: Floats::zeroed(graph.parameter_floats()),
-            gradients: Floats::zeroed(gradients),
-            first: sized(first, gradients),
-            second: sized(adam, gradients),
-            ema: sized(ema, graph.parameter_floats()),
-        }
+            parameters: Floats::zeroed(graph.parameter_floats())?,
+            gradients: Floats::zeroed(gradients)?,
+            first: Floats::zeroed(first)?,
+            second: Floats::zeroed(second)?,
+            ema: Floats::zeroed(ema)?,
+        })
     }
 
     /// The table of names, shapes and places.
@@ -99,6 +94,11 @@ impl State {
         self.gradients.as_slice()
     }
 
+    /// All gradients as one flat slice, to set.
+    pub fn gradients_mut(&mut self) -> &mut [f32] {
+        self.gradients.as_mut_slice()
+    }
+
     /// Adam's first moment or SGD's velocity, and Adam's second moment, as flat slices (empty where there is none).
     pub fn moments(&self) -> (&[f32], &[f32]) {
         (self.first.as_slice(), self.second.as_slice())
@@ -121,7 +121,11 @@ impl State {
 
     /// Whether a graph's parameters and training step find their places here.
     pub(crate) fn fits(&self, graph: &Graph) -> Result<()> {
-        let same = |a: &Parameter, b: &Parameter| a.name == b.name && a.shape == b.shape && a.offset == b.offset;
+        // A graph that trains must train what this state's graph trained; one that does not may share the parameters.
+        let same = |a: &Parameter, b: &Parameter| {
+            let gradient = a.gradient_offset.is_none() || a.gradient_offset == b.gradient_offset;
+            a.name == b.name && a.shape == b.shape && a.offset == b.offset && gradient
+        };
         let parameters = graph.parameters();
         let equal = parameters.len() == self.table.len() && parameters.iter().zip(&self.table).all(|(a, b)| same(a, b));
         let needed = State::buffers_needed(graph);
@@ -139,11 +143,11 @@ impl State {
 
     fn buffers_needed(graph: &Graph) -> [usize; 4] {
         let floats = graph.gradient_floats();
-        let mut needed = [0; 4];
+        let mut needed = [floats, 0, 0, 0];
         for node in graph.nodes() {
             match node.op {
-                Op::AdamW(_) => needed[..3].fill(floats),
-                Op::Sgd(_) => needed[..2].fill(floats),
+                Op::AdamW(_) => needed[1..3].fill(floats),
+                Op::Sgd(_) => needed[1] = floats,
                 Op::Ema(_) => needed[3] = graph.parameter_floats(),
                 _ => {}
             }

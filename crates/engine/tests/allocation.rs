@@ -51,7 +51,7 @@ fn running_allocates_nothing_and_takes_what_the_plan_said() {
         let training = training(16, 2, 32, precision, &options(Optimizer::adamw()));
         let values = values(&training.graph);
         let plan = Plan::for_cpu(&training.graph, &[training.loss]).unwrap();
-        let mut state = State::new(&training.graph);
+        let mut state = State::new(&training.graph).unwrap();
         for threads in [1, 2] {
             let plan = plan.clone();
             let predicted = plan.peak_bytes(threads);

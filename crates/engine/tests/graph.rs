@@ -246,6 +246,28 @@ fn every_rule_is_checked() {
                 g.cross_entropy(x, t, CrossEntropyOptions::default())
             }),
         ),
+        (
+            "the bias must be [out]",
+            Box::new(|g| {
+                let (x, w, b) = (input(g, &[2, 3])?, input(g, &[4, 3])?, input(g, &[2, 4])?);
+                g.linear(x, w, Some(b))
+            }),
+        ),
+        (
+            "2 vectors [n] of f32",
+            Box::new(|g| {
+                let (x, v) = (input(g, &[2, 3])?, input(g, &[3])?);
+                let v = g.cast(v, DType::Bf16)?;
+                g.layer_norm(x, v, v, 1e-6)
+            }),
+        ),
+        (
+            "too large for any machine",
+            Box::new(|g| {
+                let x = input(g, &[1, 1, 4])?;
+                g.unpatchify(x, [2, 2], [1, usize::MAX, 2, 2])
+            }),
+        ),
         ("every axis must be at least 1", Box::new(|g| input(g, &[2, 0]))),
         ("too large for any machine", Box::new(|g| input(g, &[usize::MAX, 3]))),
         ("too large for any machine", Box::new(|g| g.parameter("p", [1 << 40, 1 << 40]))),
@@ -303,8 +325,19 @@ fn a_gradient_that_does_not_exist_is_an_error() {
     assert!(message(&mut g, loss, table).contains("targets have no gradient"));
     assert!(message(&mut g, loss, unused).contains("`unused`: the loss does not depend on it"));
     assert!(message(&mut g, x, table).contains("must be a single number, it is f32[3, 4]"));
-    let numbers_gradient = message(&mut g, loss, numbers);
-    assert!(numbers_gradient.contains("whole numbers have no gradient") || numbers_gradient.contains("targets"));
+    let classes = g.input("classes", [3], DType::I32).unwrap();
+    let hard = g.cross_entropy(x, classes, CrossEntropyOptions::default()).unwrap();
+    assert!(message(&mut g, hard, numbers).contains("whole numbers have no gradient"));
+    assert!(message(&mut g, hard, classes).contains("targets have no gradient"));
+    let stranger = {
+        let mut other = g.clone();
+        other.scale(x, 2.0).unwrap()
+    };
+    assert!(message(&mut g, stranger, table).contains("not of this graph"));
+    assert!(message(&mut g, hard, stranger).contains("not of this graph"));
+    let seed = g.constant("wrong_seed", [4], vec![1.0; 4]).unwrap();
+    let error = g.gradients_from(x, seed, &[table], GradientOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("the seed must be of the value's shape"), "{error}");
 
     // The weights that are there to be looked at have none either.
     let mut g = graph();
@@ -345,7 +378,7 @@ fn data_of_the_wrong_kind_is_refused() {
     let rows = g.embedding(table, numbers).unwrap();
     let doubled = g.scale(rows, 2.0).unwrap();
     let mut executor = Executor::new(Plan::for_cpu(&g, &[doubled]).unwrap(), 2).unwrap();
-    let mut state = State::new(&g);
+    let mut state = State::new(&g).unwrap();
     assert!(executor.input("numbers").unwrap_err().to_string().contains("holds i32[3]"));
     assert!(executor.input_i32("number").unwrap_err().to_string().contains("there are: numbers"));
     assert!(executor.output(rows).is_err(), "not asked for when planning");
@@ -363,7 +396,7 @@ fn data_of_the_wrong_kind_is_refused() {
     // A state of another graph.
     let mut other = graph();
     other.parameter("else", [7]).unwrap();
-    assert!(executor.run(&mut State::new(&other), Run::default()).is_err());
+    assert!(executor.run(&mut State::new(&other).unwrap(), Run::default()).is_err());
     assert!(state.parameter("tabel").unwrap_err().to_string().contains("there are: table"));
 }
 
@@ -407,4 +440,20 @@ fn building_allocates_no_tensors() {
             .unwrap();
     }
     assert_eq!(g.parameters().iter().map(|p| p.shape.elements()).sum::<usize>(), 96 * 2 * 49152 * 12288);
+}
+
+/// Memory that no machine has is an error, not an abort.
+#[test]
+fn too_much_memory_is_refused() {
+    let mut g = graph();
+    let x = g.input("x", [1 << 44], F32).unwrap();
+    let y = g.gelu(x).unwrap();
+    let refused = Executor::new(Plan::for_cpu(&g, &[y]).unwrap(), 1).err().unwrap().to_string();
+    assert!(refused.contains("refused") && refused.contains("smaller batch"), "{refused}");
+    let mut g = graph();
+    let values: Vec<Value> = (0..9).map(|i| g.input(&format!("x{i}"), [1 << 59], F32).unwrap()).collect();
+    assert!(matches!(Plan::for_cpu(&g, &values), Err(Error::Machine(_))));
+    let mut g = graph();
+    g.parameter("p", [1 << 46]).unwrap();
+    assert!(State::new(&g).is_err());
 }

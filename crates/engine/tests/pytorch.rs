@@ -319,7 +319,7 @@ fn compare_steps(name: &str, optimizer: Optimizer, weights: Group, biases: Group
 
     let plan = Plan::for_cpu(&graph, &[loss, step_values.gradient_norm]).expect("a plan");
     let mut executor = Executor::new(plan, 2).expect("an executor");
-    let mut state = State::new(&graph);
+    let mut state = State::new(&graph).unwrap();
     let mut reference = Reference::new(&graph);
     for (parameter, reference) in graph.parameters().iter().zip(&mut reference.parameters) {
         let start = fixture.get("parameter", &parameter.name);

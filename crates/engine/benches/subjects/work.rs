@@ -25,7 +25,7 @@ impl Work {
     /// Plans the graph, on that many threads, and fills its inputs and parameters.
     pub fn new(graph: &Graph, results: Vec<Value>, threads: usize) -> Result<Self> {
         let mut executor = Executor::new(Plan::for_cpu(graph, &results)?, threads)?;
-        let mut state = State::new(graph);
+        let mut state = State::new(graph)?;
         for parameter in graph.parameters() {
             let value = data::parameter(&parameter.name, parameter.shape.axes());
             for (position, number) in state.parameter_mut(&parameter.name)?.iter_mut().enumerate() {

@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 use half::bf16;
 
 use super::memory::{FloatShared, FloatSlice, Shared};
+use super::updates::Buffers;
 use crate::buffer::Floats;
 use crate::graph::{Graph, Value};
 use crate::plan::{Chain, Location, Plan};
-use crate::state::State;
 use crate::types::{DType, Type};
 
 /// All memory of one run. Kernels get parts of it; the plan guarantees that a value's part is used for nothing else
@@ -37,7 +37,7 @@ unsafe impl Sync for Memory<'_> {}
 
 impl<'a> Memory<'a> {
     /// Binds a plan to its buffers.
-    pub fn new(plan: &'a Plan, arena: &'a mut Floats, constants: &'a mut Floats, state: &'a mut State) -> Self {
+    pub fn new(plan: &'a Plan, arena: &'a mut Floats, constants: &'a mut Floats, state: &Buffers<'a>) -> Self {
         let start = |floats: &mut Floats| floats.as_mut_slice().as_mut_ptr().cast::<u8>();
         Memory {
             plan,
@@ -47,8 +47,8 @@ impl<'a> Memory<'a> {
             samples: 1,
             arena: start(arena),
             constants: start(constants),
-            parameters: start(&mut state.parameters),
-            gradients: start(&mut state.gradients),
+            parameters: state.parameters.as_ptr().cast(),
+            gradients: state.gradients.as_ptr().cast(),
             owner: PhantomData,
         }
     }

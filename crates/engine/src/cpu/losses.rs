@@ -8,7 +8,7 @@ use crate::ops::{CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Target
 /// What marks a row that does not count in the list of losses.
 const IGNORED: f32 = f32::NEG_INFINITY;
 
-/// Floats of scratch a thread: two rows.
+/// Floats of scratch a thread: three rows.
 pub(super) fn scratch_floats(columns: usize) -> usize {
     3 * columns.next_multiple_of(16)
 }

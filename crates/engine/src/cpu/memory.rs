@@ -121,14 +121,16 @@ impl FloatShared<'_> {
     /// Writes `from` at `start`, rounding if need be.
     ///
     /// # Safety
-    /// No other reference into that part may be alive, but for `from` itself if it is that very part.
+    /// No other reference into that part may be alive. `from` may be that very part: then nothing is written.
     #[inline]
     pub unsafe fn write(&self, start: usize, from: &[f32]) {
         match self {
             FloatShared::F32(values) => {
-                assert!(start + from.len() <= values.len());
-                // SAFETY: inside by the check; `copy` allows `from` to be the place itself.
-                unsafe { std::ptr::copy(from.as_ptr(), values.as_ptr().add(start), from.len()) }
+                let place = values.as_ptr().wrapping_add(start);
+                if place.cast_const() != from.as_ptr() {
+                    // SAFETY: the caller's promise.
+                    unsafe { values.range(start..start + from.len()) }.copy_from_slice(from);
+                }
             }
             FloatShared::Bf16(values) => {
                 // SAFETY: the caller's promise.

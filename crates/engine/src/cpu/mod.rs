@@ -35,7 +35,7 @@ use crate::ops::Op;
 use crate::plan::{Chain, Location, Plan, Target};
 use crate::reference::Run;
 use crate::state::State;
-use crate::types::DType;
+use crate::types::{DType, Shape};
 use bind::Memory;
 use kernel::{Kernel, NO_FAULT};
 use team::Team;
@@ -59,6 +59,10 @@ impl Target for CpuTarget {
             _ => 0,
         };
         4 * floats
+    }
+
+    fn rounds_operands(&self, op: &Op, first: &Shape, second: &Shape) -> bool {
+        products::rounds_operands(op, first, second)
     }
 
     fn scratch_bytes(&self, graph: &Graph, node: &Node) -> usize {
@@ -131,12 +135,11 @@ impl Executor {
     /// Takes the memory and threads for a plan. `threads` counts the calling thread and is at least 1.
     pub fn new(plan: Plan, threads: usize) -> Result<Self> {
         let values = plan.constants();
-        let mut constants = Floats::zeroed(values.len());
+        let mut constants = Floats::zeroed(values.len())?;
         constants.as_mut_slice().copy_from_slice(&values);
-        let team = Team::new(threads, plan.scratch_bytes() / 4)
-            .map_err(|error| Error::Machine(format!("cannot start {threads} threads: {error}; ask for fewer")))?;
+        let team = Team::new(threads, plan.scratch_bytes() / 4)?;
         let pieces = updates::pieces(plan.graph().parameters());
-        Ok(Executor { team, arena: Floats::zeroed(plan.arena_bytes() / 4), constants, pieces, plan })
+        Ok(Executor { team, arena: Floats::zeroed(plan.arena_bytes() / 4)?, constants, pieces, plan })
     }
 
     /// The plan.
@@ -158,16 +161,10 @@ impl Executor {
     pub fn run(&mut self, state: &mut State, run: Run) -> Result<()> {
         state.fits(self.plan.graph())?;
         let fault = AtomicUsize::new(NO_FAULT);
-        let state: *mut State = state;
-        // SAFETY: both views of the state live for this call only. Kernels read parameters and gradients through the
-        // first; only update kernels use the second, and those read nothing through the first but single numbers
-        // from the arena.
-        let (memory, buffers) = unsafe {
-            (
-                Memory::new(&self.plan, &mut self.arena, &mut self.constants, &mut *state),
-                updates::Buffers::new(&mut *state, &self.pieces),
-            )
-        };
+        // Kernels read parameters and gradients through the memory, updates change them through the buffers: the same
+        // pointers, never in one kernel.
+        let buffers = updates::Buffers::new(state, &self.pieces);
+        let memory = Memory::new(&self.plan, &mut self.arena, &mut self.constants, &buffers);
         let graph = self.plan.graph();
         let mut chains = self.plan.chains().iter().peekable();
         let mut index = 0;
@@ -244,8 +241,12 @@ impl Executor {
             Location::Constants(start) => {
                 Ok((&self.constants.as_slice()[start..start + floats], value_type.dtype, floats))
             }
-            // Parameters and their gradients are read from the state.
-            Location::Parameters(_) | Location::Gradients(_) | Location::Tile(_) => Err(unknown()),
+            Location::Parameters(_) | Location::Gradients(_) | Location::Tile(_) => Err(Error::Data {
+                what: "result",
+                name: self.plan.graph().nodes()[value.node()].path.clone(),
+                expected: "a parameter or its gradient, which the state has".to_string(),
+                got: "a result".to_string(),
+            }),
         }
     }
 

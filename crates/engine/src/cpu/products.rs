@@ -9,6 +9,7 @@ use super::team::Team;
 use crate::graph::{Graph, Node};
 use crate::ops::Op;
 use crate::precision::Precision;
+use crate::types::Shape;
 
 /// A product's sizes and how its operands are stored.
 struct Layout {
@@ -21,11 +22,14 @@ struct Layout {
 
 impl Layout {
     fn of(graph: &Graph, node: &Node) -> Option<Layout> {
-        let first = &graph.type_of(*node.inputs.first()?).shape;
-        let second = &graph.type_of(*node.inputs.get(1)?).shape;
+        let shape = |index: usize| node.inputs.get(index).map(|&input| graph.shape_of(input));
+        Layout::of_shapes(&node.op, shape(0)?, shape(1)?)
+    }
+
+    fn of_shapes(op: &Op, first: &Shape, second: &Shape) -> Option<Layout> {
         let (rows, columns) = (first.rows(), first.columns());
         let one = |rows, columns, depth| gemm::Shape { rows, columns, depth, batch: 1, shared_b: true };
-        Some(match &node.op {
+        Some(match op {
             Op::Linear(op) => {
                 let (out, depth) = (second.rows(), second.columns());
                 Layout { shape: one(rows, out, depth), precision: op.precision, a: [depth, 1], b: [1, depth] }
@@ -48,6 +52,12 @@ impl Layout {
             _ => return None,
         })
     }
+}
+
+/// Whether a product rounds its operands to bf16.
+pub(super) fn rounds_operands(op: &Op, first: &Shape, second: &Shape) -> bool {
+    let layout = Layout::of_shapes(op, first, second);
+    layout.is_some_and(|layout| gemm::rounds_operands(&layout.shape, layout.precision))
 }
 
 /// Floats of workspace: packed B, and behind it the partial sums of a bias gradient.

@@ -169,7 +169,7 @@ pub(super) fn max_tokens_gradient(kernel: &Kernel, team: &mut Team, tokens: usiz
     });
 }
 
-/// Partial sums of a row kernel's parameter gradients: tiles of rows, and where each tile's sums lie.
+/// The tiles of a kernel that also sums over its rows: few enough to add their partial sums quickly.
 pub(super) struct RowTiles {
     /// Rows a tile.
     pub per_tile: usize,

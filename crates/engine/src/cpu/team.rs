@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::buffer::Floats;
+use crate::error::{Error, Result};
 
 /// What a kernel hands over: called once a tile, with the thread's scratch memory.
 type Work<'a> = dyn Fn(usize, &mut [f32]) + Sync + 'a;
@@ -87,7 +88,7 @@ impl<'a> Team<'a> {
     }
 
     /// A team of `threads` threads (at least one: the caller), each with `scratch_floats` of scratch memory.
-    pub fn new(threads: usize, scratch_floats: usize) -> std::io::Result<Self> {
+    pub fn new(threads: usize, scratch_floats: usize) -> Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let job = Arc::new(Job {
             work: AtomicPtr::new(std::ptr::null_mut()),
@@ -102,13 +103,15 @@ impl<'a> Team<'a> {
             sleep: Mutex::new(()),
             wake: Condvar::new(),
         });
-        let scratch = Scratch::Own(Floats::zeroed(scratch_floats));
+        let scratch = Scratch::Own(Floats::zeroed(scratch_floats)?);
         let mut team = Team { job: Some(Arc::clone(&job)), workers: Vec::new(), scratch };
         for index in 1..threads.max(1) {
             let job = Arc::clone(&job);
+            let scratch = Floats::zeroed(scratch_floats)?;
             let worker = std::thread::Builder::new()
                 .name(format!("vitreous-{index}"))
-                .spawn(move || worker_loop(&job, Floats::zeroed(scratch_floats)))?;
+                .spawn(move || worker_loop(&job, scratch))
+                .map_err(|error| Error::Machine(format!("cannot start {threads} threads: {error}; ask for fewer")))?;
             team.workers.push(worker);
         }
         // Threads take their memory before the first job, so that running allocates nothing.
@@ -151,10 +154,11 @@ impl<'a> Team<'a> {
         while !look(job.patience, || job.finished.load(Ordering::Acquire) == self.workers.len()) {
             std::thread::yield_now();
         }
+        let theirs = job.panicked.swap(false, Ordering::Relaxed);
         if let Err(panic) = mine {
             std::panic::resume_unwind(panic);
         }
-        assert!(!job.panicked.swap(false, Ordering::Relaxed), "a kernel panicked on another thread");
+        assert!(!theirs, "a kernel panicked on another thread");
     }
 }
 

@@ -13,8 +13,8 @@ const TILE: usize = 131_072;
 
 /// The flat buffers that updates change, and the tiles over the trained parameters.
 pub(super) struct Buffers<'a> {
-    parameters: Shared<'a, f32>,
-    gradients: Shared<'a, f32>,
+    pub parameters: Shared<'a, f32>,
+    pub gradients: Shared<'a, f32>,
     first: Shared<'a, f32>,
     second: Shared<'a, f32>,
     ema: Shared<'a, f32>,
@@ -46,11 +46,7 @@ pub(super) fn pieces(table: &[Parameter]) -> Vec<Piece> {
 
 impl<'a> Buffers<'a> {
     /// The buffers of a state.
-    ///
-    /// # Safety
-    /// While these are used, kernels may read parameters and gradients through other views, but not in the same kernel that
-    /// changes them.
-    pub unsafe fn new(state: &'a mut State, pieces: &'a [Piece]) -> Self {
+    pub fn new(state: &'a mut State, pieces: &'a [Piece]) -> Self {
         Buffers {
             parameters: Shared::new(state.parameters.as_mut_slice()),
             gradients: Shared::new(state.gradients.as_mut_slice()),

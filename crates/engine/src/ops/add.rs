@@ -38,7 +38,7 @@ impl Graph {
 
     /// A commutative step of two values, the larger first.
     pub(super) fn binary(&mut self, step: Step, a: Value, b: Value) -> Result<Value> {
-        let known = |value: Value| self.nodes().get(value.node()).is_some();
+        let known = |value: Value| self.dtype_of(value).is_some();
         // A value of another graph is left for the rule check to refuse.
         let (large, small, dtype) = if known(a) && known(b) {
             let swap = self.shape_of(a).rank() < self.shape_of(b).rank();
@@ -52,7 +52,7 @@ impl Graph {
 
     /// A step on one value, stored in the value's own format.
     pub(crate) fn unary(&mut self, step: Step, x: Value) -> Result<Value> {
-        let dtype = self.nodes().get(x.node()).map_or(DType::F32, |node| node.outputs[x.output()].dtype);
+        let dtype = self.dtype_of(x).unwrap_or(DType::F32);
         self.add_op(Op::Pointwise(Pointwise { dtype }), &[x], vec![step])
     }
 }

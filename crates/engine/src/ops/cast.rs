@@ -14,7 +14,7 @@ use crate::types::DType;
 impl Graph {
     /// `x` stored as `dtype` (f32 or bf16), rounded to nearest even.
     pub fn cast(&mut self, x: Value, dtype: DType) -> Result<Value> {
-        if self.nodes().get(x.node()).is_some_and(|node| node.outputs[x.output()].dtype == dtype) {
+        if self.dtype_of(x) == Some(dtype) {
             return Ok(x);
         }
         let steps = if dtype == DType::Bf16 { vec![Step::Round] } else { Vec::new() };

@@ -111,8 +111,7 @@ impl Rules for CrossEntropyGradient {
 impl Graph {
     /// Mean cross-entropy of `logits [.., classes]` against hard targets (i32 `[..]`) or soft ones (`[.., classes]`).
     pub fn cross_entropy(&mut self, logits: Value, targets: Value, options: CrossEntropyOptions) -> Result<Value> {
-        let hard =
-            self.nodes().get(targets.node()).is_some_and(|node| node.outputs[targets.output()].dtype == DType::I32);
+        let hard = self.dtype_of(targets) == Some(DType::I32);
         let kind = if hard { Targets::Hard } else { Targets::Soft };
         self.push(CrossEntropy { targets: kind, options }, &[logits, targets])
     }

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::gradient::Backward;
 use crate::graph::{Graph, Value};
 use crate::ops::{Broken, Rules, expect_float};
-use crate::types::{Shape, Type};
+use crate::types::{DType, Shape, Type};
 
 /// LayerNorm. Inputs: x, then γ and β if affine. Results: y, mean, 1/√(var + ε).
 #[derive(Clone, Debug, PartialEq)]
@@ -29,11 +29,11 @@ pub struct LayerNormGradient {
 }
 
 pub(super) fn check_norm(inputs: &[Type], vectors: usize, eps: f32) -> Result<Shape, Broken> {
-    let rule = || format!("takes x [.., n] and {vectors} vectors [n]");
+    let rule = || format!("takes x [.., n] and {vectors} vectors [n] of f32");
     let (x, rest) = inputs.split_first().ok_or_else(rule)?;
     expect_float(x)?;
     let vector = Shape::from([x.shape.columns()]);
-    if x.shape.rank() == 0 || rest.len() != vectors || rest.iter().any(|v| v.shape != vector || !v.dtype.is_float()) {
+    if x.shape.rank() == 0 || rest.len() != vectors || rest.iter().any(|v| v.shape != vector || v.dtype != DType::F32) {
         return Err(rule());
     }
     if !(eps.is_finite() && eps >= 0.0) {

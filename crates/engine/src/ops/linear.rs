@@ -9,7 +9,7 @@
 //! With bf16 precision x, W and dy are rounded to bf16, products are accumulated in f32, y and dx are stored as bf16, and
 //! dW is f32.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gradient::Backward;
 use crate::graph::{Graph, Value};
 use crate::ops::{Broken, Rules, expect_float, expect_inputs};
@@ -137,12 +137,31 @@ impl Graph {
     /// `x Wᵀ + b`: `x [.., in]`, `weight [out, in]`, `bias [out]`.
     pub fn linear(&mut self, x: Value, weight: Value, bias: Option<Value>) -> Result<Value> {
         let precision = self.precision();
+        if let Some(bias) = bias {
+            self.check_bias(x, weight, bias)?;
+        }
         let dtype = product_dtype(precision);
         let output = if bias.is_some() { DType::F32 } else { dtype };
         let y = self.push(Linear { precision, output }, &[x, weight])?;
         match bias {
             Some(bias) => self.add_bias(y, bias, dtype),
             None => Ok(y),
+        }
+    }
+
+    /// A bias must be `[out]`: a single number or a table would pass as an add.
+    fn check_bias(&self, x: Value, weight: Value, bias: Value) -> Result<()> {
+        let of = |value: Value| self.nodes().get(value.node()).and_then(|node| node.outputs.get(value.output()));
+        match (of(x), of(weight), of(bias)) {
+            (Some(x), Some(weight), Some(bias))
+                if Some(&bias.shape.columns()) != weight.shape.axes().first() || bias.shape.rank() != 1 =>
+            {
+                let inputs = vec![x.clone(), weight.clone(), bias.clone()];
+                let rule = "the bias must be [out], as many as the weight [out, in] has rows".to_string();
+                Err(Error::Rule { op: "linear", path: self.next_path("linear"), inputs, rule })
+            }
+            // Values of another graph are refused by the product and the add.
+            _ => Ok(()),
         }
     }
 }

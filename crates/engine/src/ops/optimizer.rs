@@ -169,13 +169,18 @@ impl Graph {
             return Err(Error::NoGradient { op: "training_step", path: self.path_of("loss"), reason });
         }
         check_groups(&groups, &names)?;
+        self.check_settings(options)?;
+        let learning_rate = self.detached("", |graph| graph.input("learning_rate", Shape::scalar(), DType::F32))?;
+        let ema_decay = match options.ema {
+            true => Some(self.detached("", |graph| graph.input("ema_decay", Shape::scalar(), DType::F32))?),
+            false => None,
+        };
         let wanted = trained.iter().map(|&index| self.find(&names[index])).collect::<Result<Vec<_>>>()?;
         let gradients = self.parameter_gradients(loss, &wanted, options.gradient)?;
         self.place_gradients(&trained);
 
         let gradient_norm = self.detached("step", |graph| graph.push(GradientNorm, &gradients))?;
         self.name("gradient_norm", gradient_norm)?;
-        let learning_rate = self.detached("", |graph| graph.input("learning_rate", Shape::scalar(), DType::F32))?;
         let clip = options.clip;
         let mut inputs = vec![learning_rate];
         // The norm costs a pass over all gradients: it is taken where it is used or asked for.
@@ -185,14 +190,33 @@ impl Graph {
             Optimizer::AdamW { beta1, beta2, eps } => graph.push(AdamW { beta1, beta2, eps, clip, groups }, &inputs),
             Optimizer::Sgd { momentum, nesterov } => graph.push(Sgd { momentum, nesterov, clip, groups }, &inputs),
         })?;
-        let mut ema_decay = None;
-        if options.ema {
-            let decay = self.detached("", |graph| graph.input("ema_decay", Shape::scalar(), DType::F32))?;
+        if let Some(decay) = ema_decay {
             inputs = [vec![decay], gradients].concat();
             self.detached("step", |graph| graph.push(Ema, &inputs))?;
-            ema_decay = Some(decay);
         }
         Ok(StepValues { learning_rate, ema_decay, gradient_norm })
+    }
+
+    fn check_settings(&self, options: &StepOptions) -> Result<()> {
+        let share = |value: f64| (0.0..1.0).contains(&value);
+        let rule = match options.optimizer {
+            Optimizer::AdamW { beta1, beta2, .. } if !share(beta1) || !share(beta2) => {
+                format!("beta1 {beta1} and beta2 {beta2} must be at least 0 and under 1")
+            }
+            Optimizer::AdamW { eps, .. } if !(eps.is_finite() && eps > 0.0) => {
+                format!("eps must be above 0, it is {eps}")
+            }
+            Optimizer::Sgd { momentum, .. } if !share(momentum) => {
+                format!("momentum must be at least 0 and under 1, it is {momentum}")
+            }
+            _ => match options.clip {
+                Some(limit) if !(limit.is_finite() && limit > 0.0) => {
+                    format!("the limit of the gradient norm must be above 0, it is {limit}")
+                }
+                _ => return Ok(()),
+            },
+        };
+        Err(Error::Rule { op: "training_step", path: self.path_of("step"), inputs: Vec::new(), rule })
     }
 
     /// Lays the gradients of the trained parameters out in their flat buffer.

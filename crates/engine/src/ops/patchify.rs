@@ -11,7 +11,7 @@
 
 use crate::error::Result;
 use crate::gradient::Backward;
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Value, check_sizes};
 use crate::ops::{Broken, Rules, expect_float, expect_inputs};
 use crate::types::{Shape, Type};
 
@@ -64,6 +64,7 @@ impl Rules for Unpatchify {
     fn infer(&self, inputs: &[Type]) -> Result<Vec<Type>, Broken> {
         let [x] = expect_inputs(inputs)?;
         expect_float(x)?;
+        check_sizes(&[Type::f32(self.images.clone())])?;
         if patches_shape(&self.images, self.patch).as_ref() != Some(&x.shape) {
             return Err(format!("the patches must be those of images {}", self.images));
         }

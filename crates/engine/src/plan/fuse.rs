@@ -6,13 +6,13 @@
 //! - A bias gradient (a sum of rows) joins the weight gradient that reads the same rows.
 //! - A bf16 value that becomes the middle of a fused node is rounded there, so that fusing changes no bit and may
 //!   differ between a block and its recomputation.
-//! - With bf16 products, f32 values that only products read are stored as bf16: the products would round them anyway.
+//! - f32 values that only products read which round them to bf16 are stored as bf16 in the first place.
 
 use std::collections::{HashMap, HashSet};
 
+use super::Target;
 use crate::graph::{Graph, Node, Value};
 use crate::ops::{LinearWeightGradient, Op, Step};
-use crate::precision::Precision;
 use crate::types::DType;
 
 /// A fused graph, and where the original values went.
@@ -23,7 +23,7 @@ pub(super) struct Fused {
 }
 
 /// Removes what `outputs` and effects do not need, and fuses the rest.
-pub(super) fn fuse(graph: &Graph, outputs: &[Value]) -> Fused {
+pub(super) fn fuse(graph: &Graph, outputs: &[Value], target: &dyn Target) -> Fused {
     let mut fuser = Fuser::new(graph, outputs);
     let count = graph.nodes.len();
     for node in 0..count {
@@ -41,7 +41,7 @@ pub(super) fn fuse(graph: &Graph, outputs: &[Value]) -> Fused {
             fuser.join_weight_gradient(node);
         }
     }
-    fuser.narrow();
+    fuser.narrow(target);
     fuser.finish(graph)
 }
 
@@ -57,6 +57,8 @@ struct Fuser {
     readers: HashMap<Value, Vec<usize>>,
     /// Results that were asked for, and gradients of parameters.
     kept: HashSet<Value>,
+    /// Places in the running order at which parameters change.
+    effects: Vec<usize>,
     outputs: Vec<Value>,
     gradients: Vec<Option<Value>>,
 }
@@ -99,7 +101,9 @@ impl Fuser {
             graph.parameter_gradients.iter().map(|g| g.filter(|g| alive[g.node()])).collect();
         let kept = outputs.iter().chain(gradients.iter().flatten()).copied().collect();
         let order = (0..nodes.len()).collect();
-        Fuser { nodes, alive, order, moved: HashMap::new(), readers, kept, outputs: outputs.to_vec(), gradients }
+        let effects = (0..nodes.len()).filter(|&node| nodes[node].op.has_effect()).collect();
+        let moved = HashMap::new();
+        Fuser { nodes, alive, order, moved, readers, kept, effects, outputs: outputs.to_vec(), gradients }
     }
 
     /// Notes that a value is now a result of another node.
@@ -143,6 +147,11 @@ impl Fuser {
         })
     }
 
+    /// Whether something between two nodes changes parameters: what reads them must stay on its side.
+    fn crosses_effect(&self, earlier: usize, later: usize) -> bool {
+        self.effects.iter().any(|&effect| (self.order[earlier]..self.order[later]).contains(&effect))
+    }
+
     /// The producer that an elementwise node can join, and by which of its inputs.
     fn producer_of(&self, node: usize) -> Option<(usize, usize)> {
         let commutes = matches!(self.nodes[node].steps[..], [Step::Add { .. } | Step::Multiply { .. }]);
@@ -156,9 +165,11 @@ impl Fuser {
         candidates.into_iter().find_map(|index| {
             let value = self.input(node, index);
             let fits = value.output() == 0 && takes_steps(&self.nodes[value.node()].op);
-            // The same value twice (x + x) cannot be both the running value and an input.
-            let once = (0..self.nodes[node].inputs.len()).filter(|&i| self.input(node, i) == value).count() == 1;
-            (fits && once).then_some((value.node(), index))
+            // A step cannot read a result of the node it becomes part of: neither the running value itself (x + x) nor
+            // what the node stores on its way.
+            let others = (0..self.nodes[node].inputs.len()).filter(|&other| other != index);
+            let apart = others.into_iter().all(|other| self.input(node, other).node() != value.node());
+            (fits && apart).then_some((value.node(), index))
         })
     }
 
@@ -166,6 +177,9 @@ impl Fuser {
         let Some((producer, by)) = self.producer_of(node) else { return };
         let others: Vec<Value> =
             (0..self.nodes[node].inputs.len()).filter(|&i| i != by).map(|i| self.input(node, i)).collect();
+        if self.crosses_effect(producer, node) {
+            return;
+        }
         let order = if self.can_wait(producer, node) {
             self.order[node]
         } else if others.iter().all(|other| self.order[other.node()] < self.order[producer]) {
@@ -212,6 +226,8 @@ impl Fuser {
         let value = self.input(norm, 0);
         let before = value.node();
         let fits = value.output() == 0
+            && (1..self.nodes[norm].inputs.len()).all(|index| self.input(norm, index).node() != before)
+            && !self.crosses_effect(before, norm)
             && matches!(self.nodes[before].op, Op::Pointwise(_))
             && !self.nodes[before].steps.is_empty()
             && self.can_wait(before, norm);
@@ -269,7 +285,7 @@ impl Fuser {
         });
         let Some(product) = weight_gradient else { return };
         let (earlier, later) = if self.order[sum] < self.order[product] { (sum, product) } else { (product, sum) };
-        if !self.can_wait(earlier, later) {
+        if !self.can_wait(earlier, later) || self.crosses_effect(earlier, later) {
             return;
         }
         let mut joined = self.nodes[product].clone();
@@ -298,7 +314,7 @@ impl Fuser {
     }
 
     /// Stores as bf16 what only bf16 products read.
-    fn narrow(&mut self) {
+    fn narrow(&mut self, target: &dyn Target) {
         for node in 0..self.nodes.len() {
             let computes = matches!(self.nodes[node].op, Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Pointwise(_));
             let value = Value::new(node, 0);
@@ -306,25 +322,30 @@ impl Fuser {
                 continue;
             }
             let read = self.readers(value, usize::MAX).next().is_some();
-            let only_products = read && self.readers(value, usize::MAX).all(|reader| self.rounds(reader, value));
+            let only_products =
+                read && self.readers(value, usize::MAX).all(|reader| self.rounds(reader, value, target));
             if only_products && self.nodes[node].outputs[0].dtype == DType::F32 {
                 self.nodes[node].outputs[0].dtype = DType::Bf16;
             }
         }
     }
 
-    /// Whether a node reads the value as an operand of a bf16 product and not otherwise.
-    fn rounds(&self, reader: usize, value: Value) -> bool {
-        let operands = match &self.nodes[reader].op {
-            Op::Linear(op) if op.precision == Precision::Bf16 => 2,
-            Op::LinearInputGradient(op) if op.precision == Precision::Bf16 => 2,
-            Op::LinearWeightGradient(op) if op.precision == Precision::Bf16 && !op.bias => 2,
-            Op::MatMul(op) if op.precision == Precision::Bf16 => 2,
-            // With the bias gradient, dy is also summed, unrounded.
-            Op::LinearWeightGradient(op) if op.precision == Precision::Bf16 => return self.input(reader, 0) != value,
-            _ => return false,
+    /// Whether a node reads the value as an operand of a product that rounds it, and not otherwise.
+    fn rounds(&self, reader: usize, value: Value, target: &dyn Target) -> bool {
+        let node = &self.nodes[reader];
+        let products =
+            matches!(node.op, Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_));
+        // With the bias gradient, dy is also summed, unrounded.
+        let summed = matches!(node.op, Op::LinearWeightGradient(LinearWeightGradient { bias: true, .. }));
+        let elsewhere = (2..node.inputs.len()).any(|index| self.input(reader, index) == value);
+        if !products || elsewhere || summed && self.input(reader, 0) == value {
+            return false;
+        }
+        let shape = |index: usize| {
+            let input = self.input(reader, index);
+            &self.nodes[input.node()].outputs[input.output()].shape
         };
-        (operands..self.nodes[reader].inputs.len()).all(|index| self.input(reader, index) != value)
+        target.rounds_operands(&node.op, shape(0), shape(1))
     }
 
     fn finish(self, original: &Graph) -> Fused {

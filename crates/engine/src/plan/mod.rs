@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
-use crate::types::Type;
+use crate::types::{Shape, Type};
 use place::Temporary;
 pub use tile::Chain;
 
@@ -36,6 +36,8 @@ pub enum Location {
 pub trait Target {
     /// Bytes that a node's kernel needs while it runs, shared by all threads.
     fn workspace_bytes(&self, graph: &Graph, node: &Node) -> usize;
+    /// Whether a product rounds both operands, of these shapes, to bf16.
+    fn rounds_operands(&self, op: &Op, first: &Shape, second: &Shape) -> bool;
     /// Bytes that a node's kernel needs a thread.
     fn scratch_bytes(&self, graph: &Graph, node: &Node) -> usize;
 }
@@ -65,7 +67,7 @@ impl Plan {
                 return Err(Error::Unknown { what: "value of this graph", name, known: Vec::new() });
             }
         }
-        let fuse::Fused { graph, outputs, map } = fuse::fuse(graph, outputs);
+        let fuse::Fused { graph, outputs, map } = fuse::fuse(graph, outputs, target);
         let chains = tile::chains(&graph);
         let nodes = graph.nodes();
         // What a node needs follows from the sizes that its kernel sees.
@@ -83,7 +85,9 @@ impl Plan {
             arena_bytes: 0,
             lower_bound: 0,
         };
-        plan.locate();
+        plan.locate().ok_or_else(|| {
+            Error::Machine("the plan's values are too large for any machine; take a smaller batch or model".to_string())
+        })?;
         plan.scratch_bytes = plan.most_scratch(target);
         Ok(plan)
     }
@@ -157,8 +161,8 @@ impl Plan {
         self.graph.flops()
     }
 
-    /// Gives every value its location.
-    fn locate(&mut self) {
+    /// Gives every value its location; `None` if they do not fit any memory.
+    fn locate(&mut self) -> Option<()> {
         let last = self.last_readers();
         let constants = self.constant_offsets();
         let gradients = self.gradient_places();
@@ -198,7 +202,7 @@ impl Plan {
                 owners.push(Err(index));
             }
         }
-        let placement = place::place(&temporaries);
+        let placement = place::place(&temporaries)?;
         for (owner, &offset) in owners.iter().zip(&placement.offsets) {
             match *owner {
                 Ok(value) => self.locations[value.node()][value.output()] = Location::Arena(offset),
@@ -206,7 +210,7 @@ impl Plan {
             }
         }
         for (chain, (temporaries, values)) in in_chains.into_iter().enumerate() {
-            let placement = place::place(&temporaries);
+            let placement = place::place(&temporaries)?;
             for (value, &offset) in values.iter().zip(&placement.offsets) {
                 self.locations[value.node()][value.output()] = Location::Tile(offset);
             }
@@ -219,6 +223,7 @@ impl Plan {
         }
         self.arena_bytes = placement.arena_bytes;
         self.lower_bound = place::lower_bound(&temporaries);
+        Some(())
     }
 
     /// Something in the arena from one node to another. The nodes of a chain run at the same time, tile by tile, so what

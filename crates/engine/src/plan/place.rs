@@ -20,8 +20,10 @@ pub(super) struct Placement {
     pub arena_bytes: usize,
 }
 
-/// Largest first, each at the lowest place that is free during its life.
-pub(super) fn place(temporaries: &[Temporary]) -> Placement {
+/// Largest first, each at the lowest place that is free during its life. `None` if that is past any address.
+pub(super) fn place(temporaries: &[Temporary]) -> Option<Placement> {
+    let sizes = temporaries.iter().map(|temporary| temporary.bytes.checked_next_multiple_of(ALIGNMENT));
+    sizes.into_iter().try_fold(0usize, |sum, size| sum.checked_add(size?)).filter(|&sum| sum <= isize::MAX as usize)?;
     let mut by_size: Vec<usize> = (0..temporaries.len()).collect();
     by_size.sort_by_key(|&index| (std::cmp::Reverse(temporaries[index].bytes), temporaries[index].first));
     let mut offsets = vec![0; temporaries.len()];
@@ -46,7 +48,7 @@ pub(super) fn place(temporaries: &[Temporary]) -> Placement {
         let at = placed.partition_point(|&other| offsets[other] <= offset);
         placed.insert(at, index);
     }
-    Placement { offsets, arena_bytes }
+    Some(Placement { offsets, arena_bytes })
 }
 
 /// The most bytes alive at any one time: no placement can do with less.
@@ -81,7 +83,7 @@ mod tests {
         ) {
             let temporaries: Vec<Temporary> =
                 raw.iter().map(|&(bytes, first, life)| Temporary { bytes, first, last: first + life }).collect();
-            let placement = place(&temporaries);
+            let placement = place(&temporaries).unwrap();
             for (i, a) in temporaries.iter().enumerate() {
                 prop_assert!(placement.offsets[i] + a.bytes <= placement.arena_bytes);
                 prop_assert_eq!(placement.offsets[i] % ALIGNMENT, 0);

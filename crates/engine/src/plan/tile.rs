@@ -2,6 +2,9 @@
 //! thread takes its samples through all kernels of the chain before the next tile. What only the chain itself
 //! reads then never exists for the whole batch: it lives in the thread's own memory, small enough to stay in its cache.
 //!
+//! Only ops of forward passes form chains. In a backward pass the weight gradients, which sum over all samples, stand between
+//! them, and moving those apart would keep more activations' gradients alive than it saves.
+//!
 //! Which nodes form a chain and how large its tiles are follows from the graph alone, so results do not depend on the number
 //! of threads; and as no kernel of a chain mixes samples, tiles change no bit.
 
@@ -140,21 +143,16 @@ impl Finder<'_> {
             return false;
         }
         let rank = self.shape(node, 0).rank();
-        let all_carry = |mut inputs: std::ops::Range<usize>| inputs.all(|input| self.carries(node, input));
         let op_is_local = match &node.op {
-            Op::Linear(_) | Op::LinearInputGradient(_) => rank >= 2 && !self.carries(node, 1),
+            Op::Linear(_) => rank >= 2 && !self.carries(node, 1),
             Op::LayerNorm(op) => rank >= 2 && (!op.affine || !self.carries(node, 1) && !self.carries(node, 2)),
             Op::RmsNorm(_) => rank >= 2 && !self.carries(node, 1),
             Op::Attention(op) => self.is_local_attention(node, op),
-            Op::AttentionGradient(op) => {
-                let results = op.of.input_count();
-                !op.bias_gradient && self.is_local_attention(node, &op.of) && all_carry(results..results + 3)
-            }
             Op::MeanTokens(_) | Op::MaxTokens(_) => rank >= 3,
-            Op::Pointwise(_) | Op::Softmax(_) | Op::MeanTokensGradient(_) => rank >= 2,
+            Op::Pointwise(_) | Op::Softmax(_) => rank >= 2,
             Op::Patchify(_) | Op::Reshape(_) => true,
             Op::Slice(op) => op.axis > 0,
-            Op::Concat(op) => op.axis > 0 && all_carry(0..node.inputs.len()),
+            Op::Concat(op) => op.axis > 0 && (0..node.inputs.len()).all(|input| self.carries(node, input)),
             Op::Transpose(op) => op.order.first() == Some(&0),
             _ => false,
         };
@@ -176,7 +174,7 @@ impl Finder<'_> {
 }
 
 fn is_product(op: &Op) -> bool {
-    matches!(op, Op::Linear(_) | Op::LinearInputGradient(_))
+    matches!(op, Op::Linear(_))
 }
 
 /// Rows of a node's result that belong to one sample.

@@ -120,6 +120,11 @@ impl Kind {
         }
     }
 
+    /// Whether operands are rounded to bf16.
+    pub fn rounds(self) -> bool {
+        self == Kind::Avx512Pairs
+    }
+
     pub fn sizes(self) -> Sizes {
         fn of<K: Kernel>() -> Sizes {
             const { assert!(K::ROWS <= MOST_ROWS && K::RowPacker::COUNT == K::ROWS) };
@@ -143,9 +148,9 @@ macro_rules! kernel_fn {
     ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident(kind $(, $arg:ident: $ty:ty)* $(,)?) = $body:ident;) => {
         $(#[$meta])*
         $vis unsafe fn $name(kind: $crate::cpu::gemm::micro::Kind $(, $arg: $ty)*) {
-            use $crate::cpu::gemm::micro::{BaselineF32, Kind};
+            use $crate::cpu::gemm::micro::BaselineF32;
             #[cfg(target_arch = "x86_64")]
-            use $crate::cpu::gemm::micro::{Avx2F32, Avx512F32, Avx512Pairs};
+            use $crate::cpu::gemm::micro::{Avx2F32, Avx512F32, Avx512Pairs, Kind};
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
             unsafe fn avx512_pairs($($arg: $ty),*) {

@@ -218,6 +218,13 @@ impl Shape {
     }
 }
 
+/// Whether a product of this shape rounds its operands: products of a few rows, and machines without bf16 dot products, have
+/// no use for that and compute in f32.
+pub fn rounds_operands(shape: &Shape, precision: Precision) -> bool {
+    let kind = Kind::best(precision);
+    kind.rounds() && shape.route(kind) != Route::FewRows
+}
+
 /// Floats of the workspace that a product needs: for packed B.
 pub fn workspace_floats(shape: &Shape, precision: Precision) -> usize {
     let kind = Kind::best(precision);

@@ -163,7 +163,7 @@ impl Inputs {
         let needed = workspace_floats(&shape, case.precision);
         const SPARE: usize = 5;
         let mut team = Team::new(threads, scratch + SPARE).unwrap();
-        let mut workspace = Floats::zeroed(needed + 32);
+        let mut workspace = Floats::zeroed(needed + 32).unwrap();
         let workspace = workspace.as_mut_slice();
         workspace[..needed].fill(f32::NAN);
         workspace[needed..].fill(GUARD);
