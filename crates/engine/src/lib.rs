@@ -23,6 +23,6 @@ pub use ops::{
 };
 pub use plan::Plan;
 pub use precision::Precision;
-pub use reference::Run;
+pub use random::Run;
 pub use state::State;
 pub use types::{DType, Shape, Type};

@@ -34,6 +34,15 @@ fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
+/// What a run is given besides its inputs: everything random follows from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// The seed of the whole training.
+    pub seed: u64,
+    /// The number of the step, from 0.
+    pub step: u64,
+}
+
 /// The random numbers of one place in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {

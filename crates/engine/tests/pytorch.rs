@@ -8,7 +8,8 @@ mod fixtures;
 use common::{reference_for, run_cpu};
 use fixtures::Fixture;
 use vitreous_engine::cpu::Executor;
-use vitreous_engine::reference::{Reference, Run};
+use vitreous_engine::random::Run;
+use vitreous_engine::reference::Reference;
 use vitreous_engine::{
     AttentionInputs, AttentionOptions, CrossEntropyOptions, DType, GradientOptions, Graph, Group, Mode, Optimizer,
     Padding, Plan, Precision, Result, State, StepOptions, Value,

@@ -9,7 +9,7 @@ use super::{attend, losses, moves, norms, products, reductions, steps, tables, u
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
-use crate::reference::Run;
+use crate::random::Run;
 use crate::types::Type;
 
 /// One node with its memory and threads.

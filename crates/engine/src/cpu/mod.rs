@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
 use crate::plan::{Chain, Location, Plan, Target};
-use crate::reference::Run;
+use crate::random::Run;
 use crate::state::State;
 use crate::types::{DType, Shape};
 use bind::Memory;

@@ -1,8 +1,9 @@
 //! Attention and its gradient in naive f64.
 
-use super::{Run, Tensor, mask_of, softmax};
+use super::{Tensor, mask_of, softmax};
 use crate::ops::attention::{PaddingKind, Sizes};
 use crate::ops::{Attention, AttentionGradient};
+use crate::random::Run;
 use crate::types::Shape;
 
 /// q, k and v by (sample, token, head, i), wherever they are stored.

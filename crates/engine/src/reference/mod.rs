@@ -8,17 +8,8 @@ use std::collections::HashMap;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::*;
-use crate::random::{Mask, Stream};
+use crate::random::{Mask, Run, Stream};
 use crate::types::Shape;
-
-/// What a run is given besides its inputs: everything random follows from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Run {
-    /// The seed of the whole training.
-    pub seed: u64,
-    /// The number of the step, from 0.
-    pub step: u64,
-}
 
 /// A value with its shape.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,8 +7,9 @@ pub mod encoder;
 use std::collections::HashMap;
 
 use vitreous_engine::cpu::Executor;
+use vitreous_engine::random::Run;
 use vitreous_engine::random::{Stream, place_of};
-use vitreous_engine::reference::{Reference, Run};
+use vitreous_engine::reference::Reference;
 use vitreous_engine::{DType, GradientOptions, Graph, Mode, Plan, Precision, Result, State, Value};
 
 /// Builds the graph under test and returns the value that is checked.

@@ -175,31 +175,9 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
             }
             let row = group * K::ROWS;
             let rows = K::ROWS.min(end_row - row);
+            let index = (group - groups.start) % chunk_groups;
             // SAFETY: as above; a group in place is inside A, and so are `rows` rows.
-            let rows_of_a = unsafe {
-                match reading {
-                    Reading::InPlace => {
-                        let start = a.start.wrapping_add(row * a.stride + units.start * K::VALUES * a.depth_stride);
-                        RowUnits {
-                            start: start.cast(),
-                            row_bytes: a.stride * size_of::<T>(),
-                            unit_bytes: a.depth_stride * K::VALUES * size_of::<T>(),
-                        }
-                    }
-                    Reading::Converted => {
-                        for i in 0..rows {
-                            let to = row_units.add(i * units.len());
-                            a.pack_line::<K::RowPacker>(row + i, units.start, units.len(), to);
-                        }
-                        RowUnits { start: row_units.cast(), row_bytes: units.len() * 4, unit_bytes: 4 }
-                    }
-                    Reading::Panels => {
-                        let index = (group - groups.start) % chunk_groups;
-                        let start = row_units.add(index * K::ROWS * units.len());
-                        RowUnits { start: start.cast(), row_bytes: 4, unit_bytes: K::ROWS * 4 }
-                    }
-                }
-            };
+            let rows_of_a = unsafe { group_rows::<K, T>(a, reading, row..row + rows, &units, row_units, index) };
             // SAFETY: the tile's own part of the output, or its scratch.
             let (to, stride) = unsafe {
                 match product.output {
@@ -228,20 +206,77 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
                 }
             }
             if last {
-                for i in 0..rows {
-                    // SAFETY: the row's piece in the target, which no one else refers to.
-                    let values = unsafe { std::slice::from_raw_parts_mut(to.add(i * stride), columns.len()) };
-                    let row = output_row + row + i;
-                    if let Some(finish) = finish {
-                        finish(row, columns.start, values, spare);
-                    }
-                    if let FloatShared::Bf16(_) = product.output {
-                        // SAFETY: the tile's own part of the output.
-                        unsafe { product.output.write(row * layout.columns + columns.start, values) };
-                    }
-                }
+                let place = Place { row: output_row + row, rows, columns: columns.clone(), to, stride };
+                // SAFETY: the rows' pieces in the target, which no one else refers to, and the tile's own part of the output.
+                unsafe { finish_rows(place, product, layout, spare, finish) };
             }
             group += 1;
+        }
+    }
+}
+
+/// How the register tile finds a group's rows of A, after converting them if they need that.
+///
+/// # Safety
+/// `rows` and `units` must lie inside A. `row_units` must have room for the group's rows, and, if rows are read from packed
+/// panels, hold them.
+#[inline(always)]
+unsafe fn group_rows<K: Kernel, T: Stored>(
+    a: &Lines<T>,
+    reading: Reading,
+    rows: Range<usize>,
+    units: &Range<usize>,
+    row_units: *mut u32,
+    index: usize,
+) -> RowUnits {
+    match reading {
+        Reading::InPlace => {
+            let start = a.start.wrapping_add(rows.start * a.stride + units.start * K::VALUES * a.depth_stride);
+            RowUnits {
+                start: start.cast(),
+                row_bytes: a.stride * size_of::<T>(),
+                unit_bytes: a.depth_stride * K::VALUES * size_of::<T>(),
+            }
+        }
+        Reading::Converted => {
+            for (i, row) in rows.enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { a.pack_line::<K::RowPacker>(row, units.start, units.len(), row_units.add(i * units.len())) };
+            }
+            RowUnits { start: row_units.cast(), row_bytes: units.len() * 4, unit_bytes: 4 }
+        }
+        Reading::Panels => {
+            let start = row_units.wrapping_add(index * K::ROWS * units.len());
+            RowUnits { start: start.cast(), row_bytes: 4, unit_bytes: K::ROWS * 4 }
+        }
+    }
+}
+
+/// Where the complete sums of some rows lie.
+struct Place {
+    row: usize,
+    rows: usize,
+    columns: Range<usize>,
+    to: *mut f32,
+    stride: usize,
+}
+
+/// Runs `finish` on complete rows and stores them in the output's format.
+///
+/// # Safety
+/// The place must be valid for its rows and columns and nobody else's, and so must that part of the output.
+#[inline(always)]
+unsafe fn finish_rows(place: Place, product: &Product, layout: &Layout, spare: &mut [f32], finish: Option<&Finish>) {
+    for i in 0..place.rows {
+        let row = place.row + i;
+        // SAFETY: the caller's promise.
+        let values = unsafe { std::slice::from_raw_parts_mut(place.to.add(i * place.stride), place.columns.len()) };
+        if let Some(finish) = finish {
+            finish(row, place.columns.start, values, spare);
+        }
+        if let FloatShared::Bf16(_) = product.output {
+            // SAFETY: the caller's promise.
+            unsafe { product.output.write(row * layout.columns + place.columns.start, values) };
         }
     }
 }
