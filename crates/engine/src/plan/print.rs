@@ -38,10 +38,11 @@ impl fmt::Display for Plan {
                 continue;
             }
             if let Some(chain) = self.chains.iter().find(|chain| chain.first == index) {
-                let (count, bytes) = (chain.last - chain.first + 1, human_bytes(chain.bytes));
+                let nodes = &self.graph.nodes()[chain.first..=chain.last];
+                let (count, bytes) = (nodes.iter().filter(|node| !node.op.is_leaf()).count(), human_bytes(chain.bytes));
                 writeln!(
                     f,
-                    "a chain of {count} nodes, in {} tiles of {} samples, {bytes} a thread:",
+                    "a chain of {count} kernels, in {} tiles of {} samples, {bytes} a thread:",
                     chain.tiles, chain.samples
                 )?;
             }

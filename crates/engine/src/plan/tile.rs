@@ -13,12 +13,13 @@ use crate::ops::attention::Attention;
 use crate::ops::{Op, Step};
 use crate::types::{Shape, Type};
 
-/// Rows of activations that a tile has at most.
+/// Rows of activations that a tile has at most, and bytes of any one value in it: it is to stay in a core's cache.
 const MOST_ROWS: usize = 256;
+const MOST_BYTES: usize = 512 << 10;
 /// Rows that a matrix product must have in a tile to be worth it.
 const LEAST_PRODUCT_ROWS: usize = 16;
 /// Tiles that a chain must have, so that threads can share it.
-const LEAST_TILES: usize = 8;
+const LEAST_TILES: usize = 16;
 
 /// A run of nodes that is executed tile by tile.
 #[derive(Clone, Debug)]
@@ -63,7 +64,8 @@ impl Finder<'_> {
             self.carries.push(matches!(node.op, Op::Input(_)) && node.outputs[0].shape.rank() > 0);
             return;
         }
-        let local = self.is_local(node);
+        let owns_gradient = self.graph.parameter_gradients.iter().flatten().any(|gradient| gradient.node() == index);
+        let local = !owns_gradient && self.is_local(node);
         self.carries.push(local);
         let samples = node.outputs.first().and_then(|output| output.shape.axes().first()).copied().unwrap_or(0);
         match &mut self.open {
@@ -80,8 +82,10 @@ impl Finder<'_> {
     fn close(&mut self) {
         let Some((first, last, samples)) = self.open.take() else { return };
         let nodes = &self.graph.nodes()[first..=last];
-        let rows = nodes.iter().filter(|node| !node.op.is_leaf()).map(|node| rows_per_sample(node, samples)).max();
-        let fits = |tile: usize| samples.is_multiple_of(tile) && tile * rows.unwrap_or(1) <= MOST_ROWS;
+        let computed = || nodes.iter().filter(|node| !node.op.is_leaf());
+        let rows = computed().map(|node| rows_per_sample(node, samples)).max().unwrap_or(1);
+        let bytes = computed().flat_map(|node| &node.outputs).map(|output| output.bytes() / samples).max().unwrap_or(1);
+        let fits = |tile: usize| samples.is_multiple_of(tile) && tile * rows <= MOST_ROWS && tile * bytes <= MOST_BYTES;
         let Some(tile) = (1..=samples / LEAST_TILES).rev().find(|&tile| fits(tile)) else { return };
         // A product of too few rows ends the chain before it.
         let thin = |node: &Node| is_product(&node.op) && tile * rows_per_sample(node, samples) < LEAST_PRODUCT_ROWS;
@@ -92,7 +96,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Every tile reads all weights again. That must cost less than the activations that need not go through memory.
+    /// Every tile reads all weights again, in order, from a cache that all cores share: a quarter of the price of
+    /// activations that need not go through memory.
     fn is_worth_it(&self, first: usize, last: usize, tiles: usize) -> bool {
         let (mut weights, mut activations) = (0, 0);
         for node in self.graph.nodes()[first..=last].iter().filter(|node| !node.op.is_leaf()) {
@@ -101,7 +106,7 @@ impl Finder<'_> {
                 weights += self.graph.type_of(node.inputs[1]).bytes();
             }
         }
-        weights * tiles <= activations
+        weights * tiles <= 4 * activations
     }
 
     /// The graph with `to` samples instead of `from` in all values that belong to samples and that the chain touches.
@@ -135,6 +140,10 @@ impl Finder<'_> {
 
     /// Whether a node computes each sample of its results from the same sample of its inputs.
     fn is_local(&self, node: &Node) -> bool {
+        if let Op::Broadcast(op) = &node.op {
+            // A class token: the same for every sample.
+            return !self.carries(node, 0) && self.shape(node, 0).rank() < op.shape.rank();
+        }
         let Some(samples) = node.inputs.first().and_then(|_| self.shape(node, 0).axes().first().copied()) else {
             return false;
         };
