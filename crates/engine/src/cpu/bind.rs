@@ -68,6 +68,9 @@ impl<'a> Memory<'a> {
 
     /// Bytes before the tile's first sample.
     fn shift(&self, value: Value) -> usize {
+        if self.first_sample == 0 {
+            return 0;
+        }
         let (whole, seen) = (self.plan.type_of(value).bytes(), self.type_of(value).bytes());
         // Values that do not belong to samples look the same to every tile.
         if whole == seen { 0 } else { self.first_sample * (seen / self.samples) }

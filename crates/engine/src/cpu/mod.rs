@@ -225,11 +225,18 @@ impl Executor {
         }
     }
 
+    /// What a value of the original graph is called.
+    fn name_of(&self, value: Value) -> String {
+        let path = |value: Value| self.plan.graph().nodes()[value.node()].path.clone();
+        self.plan.value(value).map_or_else(|| "a value that this plan leaves out".to_string(), path)
+    }
+
     /// The memory of a value that the plan was asked for, after a run.
     fn result(&self, value: Value) -> Result<(&[f32], DType, usize)> {
-        let unknown = || {
-            let known = Vec::new();
-            Error::Unknown { what: "result of this plan (ask for it when planning)", name: format!("{value:?}"), known }
+        let unknown = || Error::Unknown {
+            what: "result of this plan (ask for it when planning)",
+            name: self.name_of(value),
+            known: self.plan.output_paths(),
         };
         let value = self.plan.output(value).ok_or_else(unknown)?;
         let value_type = self.plan.type_of(value);
@@ -268,7 +275,7 @@ impl Executor {
             (DType::F32, 1) => Ok(floats[0]),
             _ => Err(Error::Data {
                 what: "result",
-                name: format!("{value:?}"),
+                name: self.name_of(value),
                 expected: format!("{count} numbers of {dtype}"),
                 got: "a single f32".to_string(),
             }),
@@ -282,7 +289,7 @@ impl Executor {
             return Ok(floats);
         }
         let expected = format!("{count} numbers of {dtype}");
-        Err(Error::Data { what: "result", name: format!("{value:?}"), expected, got: "a slice of f32".to_string() })
+        Err(Error::Data { what: "result", name: self.name_of(value), expected, got: "a slice of f32".to_string() })
     }
 
     /// Fills the arena but for the inputs, and the threads' scratch, with NaN: for tests that want to see what a kernel forgot

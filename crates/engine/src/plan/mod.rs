@@ -121,6 +121,11 @@ impl Plan {
         self.value(original).filter(|value| self.outputs.contains(value))
     }
 
+    /// The paths of all that the plan was asked for.
+    pub(crate) fn output_paths(&self) -> Vec<String> {
+        self.outputs.iter().map(|output| self.graph.nodes()[output.node()].path.clone()).collect()
+    }
+
     /// Where a value of the fused graph lives.
     pub fn location(&self, value: Value) -> Location {
         self.locations[value.node()][value.output()]
