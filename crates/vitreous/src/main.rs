@@ -1,0 +1,3 @@
+//! The `vitreous` command.
+
+fn main() {}
