@@ -47,8 +47,8 @@ proptest! {
     }
 
     #[test]
-    fn linear_with_everything_fused(rows in tokens(), inner in width(), out in wide(), samples in 1usize..4, kind in 0usize..4) {
-        let activation = [Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Silu][kind];
+    fn linear_with_everything_fused(rows in tokens(), inner in width(), out in wide(), samples in 1usize..4, kind in 0usize..5) {
+        let activation = [Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Silu, Activation::Tanh][kind];
         check(&|g: &mut Graph| {
             let x = g.input("x", [samples, rows, inner], F32)?;
             let w = g.parameter("weight", [out, inner])?;
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn elementwise(rows in tokens(), columns in width(), leading in 1usize..3, which in 0usize..9) {
+    fn elementwise(rows in tokens(), columns in width(), leading in 1usize..3, which in 0usize..10) {
         check(&|g: &mut Graph| {
             let x = g.input("x", [leading, rows, columns], F32)?;
             match which {
@@ -86,6 +86,7 @@ proptest! {
                 5 => g.gelu(x),
                 6 => g.gelu_tanh(x),
                 7 => g.silu(x),
+                8 => g.tanh(x),
                 _ => g.relu(x),
             }
         }, &no_numbers, quick());

@@ -1,9 +1,9 @@
-//! Activations: GELU (exact and tanh), ReLU, SiLU.
+//! Activations: GELU (exact and tanh), ReLU, SiLU, tanh.
 //!
 //! | | |
 //! |---|---|
 //! | shapes | y is of x's shape |
-//! | FLOPs | by convention 8 for the GELUs, 1 for ReLU, 4 for SiLU, an element |
+//! | FLOPs | by convention 8 for the GELUs, 1 for ReLU, 4 for SiLU and tanh, an element |
 //! | gradients | `dx = dy · f'(x)`; ReLU's derivative at 0 is 0 |
 
 use crate::error::Result;
@@ -22,6 +22,8 @@ pub enum Activation {
     Relu,
     /// `x / (1 + e^-x)`.
     Silu,
+    /// `tanh x`.
+    Tanh,
 }
 
 impl Activation {
@@ -31,6 +33,7 @@ impl Activation {
             Activation::GeluTanh => "gelu_tanh",
             Activation::Relu => "relu",
             Activation::Silu => "silu",
+            Activation::Tanh => "tanh",
         }
     }
 
@@ -40,6 +43,7 @@ impl Activation {
             Activation::GeluTanh => "gelu_tanh_gradient",
             Activation::Relu => "relu_gradient",
             Activation::Silu => "silu_gradient",
+            Activation::Tanh => "tanh_gradient",
         }
     }
 
@@ -47,7 +51,7 @@ impl Activation {
         match self {
             Activation::Gelu | Activation::GeluTanh => 8,
             Activation::Relu => 1,
-            Activation::Silu => 4,
+            Activation::Silu | Activation::Tanh => 4,
         }
     }
 }
@@ -88,5 +92,10 @@ impl Graph {
     /// `x / (1 + e^-x)`.
     pub fn silu(&mut self, x: Value) -> Result<Value> {
         self.activation(x, Activation::Silu)
+    }
+
+    /// `tanh x`.
+    pub fn tanh(&mut self, x: Value) -> Result<Value> {
+        self.activation(x, Activation::Tanh)
     }
 }

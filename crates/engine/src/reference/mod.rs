@@ -272,6 +272,7 @@ pub(crate) fn activation(kind: Activation, x: f64) -> f64 {
         Activation::GeluTanh => 0.5 * x * (1.0 + gelu_inner(x).tanh()),
         Activation::Relu => x.max(0.0),
         Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Tanh => x.tanh(),
     }
 }
 
@@ -295,6 +296,7 @@ fn activation_gradient(kind: Activation, x: f64) -> f64 {
             let sigmoid = 1.0 / (1.0 + (-x).exp());
             sigmoid * (1.0 + x * (1.0 - sigmoid))
         }
+        Activation::Tanh => 1.0 - x.tanh().powi(2),
     }
 }
 

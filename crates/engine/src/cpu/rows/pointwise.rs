@@ -12,6 +12,7 @@ pub fn activation(kind: Activation, values: &mut [f32]) {
         Activation::GeluTanh => gelu_tanh(values),
         Activation::Relu => relu(values),
         Activation::Silu => silu(values),
+        Activation::Tanh => tanh(values),
     }
 }
 
@@ -22,6 +23,7 @@ pub fn activation_gradient(kind: Activation, gradient: &mut [f32], input: &[f32]
         Activation::GeluTanh => gelu_tanh_gradient(gradient, input),
         Activation::Relu => relu_gradient(gradient, input),
         Activation::Silu => silu_gradient(gradient, input),
+        Activation::Tanh => tanh_gradient(gradient, input),
     }
 }
 
@@ -61,6 +63,7 @@ activation_functions! {
 }
 activation_functions! { relu, relu_body = relu_of; relu_gradient, relu_gradient_body = relu_slope; }
 activation_functions! { silu, silu_body = silu_of; silu_gradient, silu_gradient_body = silu_slope; }
+activation_functions! { tanh, tanh_body = tanh_of; tanh_gradient, tanh_gradient_body = tanh_slope; }
 
 /// `√(2/π)` twice: `(1 + tanh y) / 2` is `sigmoid(2 y)`.
 const TWICE_ROOT_2_OVER_PI: f32 = 1.595_769_2;
@@ -123,6 +126,32 @@ unsafe fn silu_slope<V: Lanes>(x: V) -> V {
         let falling = math::exp(V::splat(0.0).sub(x));
         let sigmoid = one.div(one.add(falling));
         x.mul(falling.mul(sigmoid)).mul_add(sigmoid, sigmoid)
+    }
+}
+
+/// `1 - 2 / (1 + e^2x)`; near 0, where that would cancel, the series `x - x³/3 + 2x⁵/15 - 17x⁷/315 + 62x⁹/2835`.
+#[inline(always)]
+unsafe fn tanh_of<V: Lanes>(x: V) -> V {
+    // SAFETY: arithmetic only; the instruction set is the caller's promise. NaN is not less than 0.3, and e^NaN is NaN.
+    unsafe {
+        let (one, square) = (V::splat(1.0), x.mul(x));
+        let series = square.mul_add(V::splat(62.0 / 2835.0), V::splat(-17.0 / 315.0));
+        let series = square.mul_add(square.mul_add(series, V::splat(2.0 / 15.0)), V::splat(-1.0 / 3.0));
+        let series = square.mul_add(series, one).mul(x);
+        let far = one.sub(V::splat(2.0).div(one.add(math::exp(x.add(x)))));
+        square.select_less(V::splat(0.09), series, far)
+    }
+}
+
+/// `1 - tanh² x` as `4 e / (1 + e)²` with `e = e^-2|x|`, which loses no digits for large x.
+#[inline(always)]
+unsafe fn tanh_slope<V: Lanes>(x: V) -> V {
+    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    unsafe {
+        let zero = V::splat(0.0);
+        let falling = math::exp(zero.sub(x.add(x)).min(x.add(x)));
+        let root = V::splat(1.0).add(falling);
+        V::splat(4.0).mul(falling).div(root.mul(root))
     }
 }
 
@@ -193,7 +222,8 @@ mod tests {
     use super::super::testing::*;
     use super::*;
 
-    const KINDS: [Activation; 4] = [Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Silu];
+    const KINDS: [Activation; 5] =
+        [Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Silu, Activation::Tanh];
 
     fn naive(kind: Activation, x: f64) -> f64 {
         match kind {
@@ -211,6 +241,7 @@ mod tests {
             }
             Activation::Relu => x.max(0.0),
             Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::Tanh => x.tanh(),
         }
     }
 
@@ -236,7 +267,13 @@ mod tests {
 
     #[test]
     fn extreme_inputs_give_the_limits() {
-        for kind in KINDS {
+        let mut values = EXTREMES;
+        tanh(&mut values);
+        assert!(values[..4] == [1.0, -1.0, 1.0, -1.0] && values[4].is_nan() && values[5] == 0.0, "{values:?}");
+        let mut gradient = [1.0; 8];
+        tanh_gradient(&mut gradient, &EXTREMES);
+        assert!(gradient[..4].iter().all(|slope| slope.abs() < 1e-20) && gradient[4].is_nan(), "{gradient:?}");
+        for kind in [Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Silu] {
             let mut values = EXTREMES;
             activation(kind, &mut values);
             assert!(values[0] == 1e30 && values[1].abs() < 1e-20 && values[2] == f32::INFINITY, "{kind:?} {values:?}");

@@ -1,0 +1,48 @@
+//! Fixed tables of positions. A row is a position, a column a dimension.
+
+use crate::config::Size;
+
+/// `PE(pos, 2i) = sin(pos / 10000^(2i/d))`, `PE(pos, 2i+1) = cos(pos / 10000^(2i/d))`.
+pub fn sinusoidal(count: usize, dim: usize) -> Vec<f32> {
+    let mut table = Vec::with_capacity(count * dim);
+    for position in 0..count {
+        for column in 0..dim {
+            let angle = position as f64 * 10000f64.powf(-((column / 2 * 2) as f64) / dim as f64);
+            table.push(if column % 2 == 0 { angle.sin() } else { angle.cos() } as f32);
+        }
+    }
+    table
+}
+
+/// The table of MAE for a grid of patches, row by row: the first half of the dimensions tells the column, the second the
+/// row, each as all sines, then all cosines, of `place / 10000^(i / (d/4))`.
+pub fn sin_cos_2d(grid: Size, dim: usize) -> Vec<f32> {
+    let quarter = dim / 4;
+    let mut table = Vec::with_capacity(grid.height * grid.width * dim);
+    for row in 0..grid.height {
+        for column in 0..grid.width {
+            for place in [column, row] {
+                let angle = |i: usize| place as f64 * 10000f64.powf(-(i as f64) / quarter as f64);
+                table.extend((0..quarter).map(|i| angle(i).sin() as f32));
+                table.extend((0..quarter).map(|i| angle(i).cos() as f32));
+            }
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sinusoidal_rows_have_the_values_of_the_paper() {
+        let table = sinusoidal(50, 128);
+        assert_eq!(table.len(), 50 * 128);
+        assert!(table[..128].iter().enumerate().all(|(column, &x)| x == (column % 2) as f32));
+        assert!((table[128] - 0.8415).abs() < 5e-5 && (table[129] - 0.5403).abs() < 5e-5);
+        // PE(7, 6) and PE(7, 7): both of 7 / 10000^(6/128).
+        let angle = 7.0 / 10000f64.powf(6.0 / 128.0);
+        assert_eq!(table[7 * 128 + 6..7 * 128 + 8], [angle.sin() as f32, angle.cos() as f32]);
+    }
+}
