@@ -5,13 +5,13 @@
 mod commands;
 mod failure;
 mod format;
+mod images;
+mod runner;
 mod source;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-use failure::Failure;
 
 /// Transformers you can see through.
 #[derive(Parser)]

@@ -2,22 +2,73 @@
 
 use std::path::Path;
 
-use anyhow::anyhow;
-use vitreous_models::{Size, VitConfig, preset, presets};
+use anyhow::{Context, anyhow};
+use vitreous_data::{Channels, Preprocess};
+use vitreous_models::{Model, OpenOptions, Preprocessing, Size, VitConfig, preset, presets};
 
 use crate::failure::Failure;
 
 /// The configuration of a model on disk or of a preset, at another image size if one is given.
 pub fn configuration(model: &str, image: Option<Size>) -> Result<VitConfig, Failure> {
-    let mut config = match preset(model) {
-        Some(config) if !Path::new(model).exists() => config,
-        _ => return Err(unknown(model)),
-    };
+    if Path::new(model).exists() {
+        return Ok(open_at(Path::new(model), image)?.config);
+    }
+    let mut config = preset(model).ok_or_else(|| unknown(model))?;
     if let Some(image) = image {
         config.image = image;
     }
     config.check().map_err(Failure::input)?;
     Ok(config)
+}
+
+/// A model on disk with how its images are prepared, at a size that both agree on: the one that is given, or else the one that
+/// images are brought to. (DINOv2 was trained at 518 and is used at 224: positions are resized.)
+pub fn open(path: &Path, image: Option<Size>) -> Result<(Model, Preprocess), Failure> {
+    if !path.exists() {
+        let name = path.to_string_lossy();
+        return Err(match preset(&name) {
+            Some(_) => Failure::input(anyhow!("`{name}` is a preset, which has no weights; give a model directory")),
+            None => Failure::input(anyhow!("{name}: no such file or directory")),
+        });
+    }
+    let model = open_at(path, image)?;
+    let preprocess = preprocessing(&model)?;
+    let size = |size: Size| [size.height, size.width];
+    match (image, preprocess.output_size()) {
+        (None, Some([height, width])) if [height, width] != size(model.config.image) => {
+            Ok((open_at(path, Some(Size { height, width }))?, preprocess))
+        }
+        (None, Some(_)) => Ok((model, preprocess)),
+        _ => {
+            let preprocess = preprocess.with_image_size(size(model.config.image));
+            Ok((model, preprocess))
+        }
+    }
+}
+
+fn open_at(path: &Path, image: Option<Size>) -> Result<Model, Failure> {
+    Model::open(path, &OpenOptions { image, ..OpenOptions::default() }).map_err(Failure::input)
+}
+
+/// How a model's images are prepared: as it says itself, or as is usual.
+fn preprocessing(model: &Model) -> Result<Preprocess, Failure> {
+    let count = model.config.channels;
+    let channels = Channels::from_count(count)
+        .ok_or_else(|| anyhow!("this model takes {count} channels; images have one or three"))
+        .map_err(Failure::input)?;
+    let read = match &model.preprocessing {
+        Some(Preprocessing::HuggingFace(json)) => {
+            Preprocess::from_hugging_face(json).context("preprocessor_config.json")
+        }
+        Some(Preprocessing::Timm(json)) => Preprocess::from_timm(json).context("config.json"),
+        None => Ok(Preprocess::default_for([model.config.image.height, model.config.image.width], channels)),
+    };
+    let preprocess = read.map_err(Failure::Input)?;
+    if preprocess.channels != channels {
+        let wanted = preprocess.channels.count();
+        return Err(Failure::input(anyhow!("the model takes {count} channels, but its preprocessing gives {wanted}")));
+    }
+    Ok(preprocess)
 }
 
 /// Neither a path nor a preset.
