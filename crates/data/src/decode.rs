@@ -15,7 +15,7 @@ use std::path::Path;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use crate::error::ImageError;
-use crate::jpeg;
+use crate::{gif, jpeg};
 
 /// What a pixel is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ pub struct Image {
 }
 
 /// The most pixels that an image may declare: 256 mebipixels, three quarters of a gibibyte in colour.
-const MOST_PIXELS: u64 = 1 << 28;
+pub(crate) const MOST_PIXELS: u64 = 1 << 28;
 /// The longest that a side may be.
 const LONGEST_SIDE: u64 = 1 << 20;
 /// The most bytes that a file may have. An uncompressed image of [`MOST_PIXELS`] has fewer.
@@ -125,9 +125,8 @@ pub fn decode(bytes: &[u8], channels: Channels) -> Result<Image, ImageError> {
     }
     let image = match image::guess_format(bytes).ok() {
         Some(ImageFormat::Jpeg) => jpeg::decode(bytes)?,
-        Some(format @ (ImageFormat::Png | ImageFormat::WebP | ImageFormat::Gif | ImageFormat::Bmp)) => {
-            decode_other(bytes, format)?
-        }
+        Some(ImageFormat::Gif) => gif::decode(bytes)?,
+        Some(format @ (ImageFormat::Png | ImageFormat::WebP | ImageFormat::Bmp)) => decode_other(bytes, format)?,
         other => return Err(ImageError::NotAnImage { looks_like: other.and_then(other_kind) }),
     };
     let (width, height) = (image.width() as usize, image.height() as usize);
@@ -163,7 +162,6 @@ fn decode_other(bytes: &[u8], format: ImageFormat) -> Result<DynamicImage, Image
     let name = match format {
         ImageFormat::Png => "PNG",
         ImageFormat::WebP => "WebP",
-        ImageFormat::Gif => "GIF",
         _ => "BMP",
     };
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);

@@ -79,9 +79,7 @@ fn defaults(family: &str) -> Option<(Defaults, Habit)> {
             let size = Resize::ShorterSide(384);
             (Defaults { size, to_square: false, ..square }, Habit::ConvNext)
         }
-        "EfficientNet" => {
-            (Defaults { size: Resize::Exact([346; 2]), crop: [289; 2], ..square }, Habit::EfficientNet)
-        }
+        "EfficientNet" => (Defaults { size: Resize::Exact([346; 2]), crop: [289; 2], ..square }, Habit::EfficientNet),
         _ => return None,
     })
 }
@@ -178,6 +176,8 @@ impl Preprocess {
         let torchvision = self.crop.as_ref().is_some_and(|crop| crop.placement == Placement::Torchvision);
         let written = Written {
             image_processor_type: format!("{name}ImageProcessor"),
+            // Some processors make colour of grey if nothing is said, and some leave colour to chance.
+            do_convert_rgb: self.channels == Channels::Rgb,
             do_resize: size.is_some(),
             size,
             resample: code(self.interpolation),
@@ -200,6 +200,7 @@ impl Preprocess {
 #[derive(Serialize)]
 struct Written<'a> {
     image_processor_type: String,
+    do_convert_rgb: bool,
     do_resize: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<Map<String, Value>>,
@@ -274,15 +275,11 @@ fn placement(settings: &Settings) -> Result<Placement, ConfigError> {
 }
 
 /// The resize and the crop.
-fn sizes(
-    settings: &Settings,
-    defaults: &Defaults,
-    habit: Habit,
-) -> Result<(Resize, Option<[usize; 2]>), ConfigError> {
+fn sizes(settings: &Settings, defaults: &Defaults, habit: Habit) -> Result<(Resize, Option<[usize; 2]>), ConfigError> {
     let to_square = settings.flag("default_to_square", defaults.to_square)?;
     let size = settings.get("size").map_or(Ok(defaults.size), |value| size("size", value, to_square))?;
     let crop = if settings.flag("do_center_crop", defaults.do_center_crop)? {
-        match settings.get("crop_size").map_or(Ok(Resize::Exact(defaults.crop)), |value| size_of_crop(value))? {
+        match settings.get("crop_size").map_or(Ok(Resize::Exact(defaults.crop)), size_of_crop)? {
             Resize::Exact(size) => Some(size),
             _ => return Err(ConfigError::Unsupported("`crop_size` must have a height and a width".to_string())),
         }
@@ -308,7 +305,9 @@ fn sizes(
             })
         }
         (Habit::ConvNext, Resize::ShorterSide(side)) => Ok((Resize::Exact([side, side]), crop)),
-        (Habit::ConvNext, _) => Err(ConfigError::Unsupported("ConvNeXT's `size` must be of a `shortest_edge`".to_string())),
+        (Habit::ConvNext, _) => {
+            Err(ConfigError::Unsupported("ConvNeXT's `size` must be of a `shortest_edge`".to_string()))
+        }
         (_, size) => Ok((size, crop)),
     }
 }

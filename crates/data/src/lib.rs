@@ -22,6 +22,7 @@
 mod decode;
 mod error;
 mod geometry;
+mod gif;
 mod hugging_face;
 mod jpeg;
 mod preprocess;

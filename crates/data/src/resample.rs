@@ -165,12 +165,7 @@ pub(crate) struct ResampleScratch {
 const MOST_BYTES: usize = 1 << 30;
 
 /// Resizes `image` to `height` x `width`, as Pillow's `Image.resize` does.
-pub fn resize(
-    image: &Image,
-    height: usize,
-    width: usize,
-    interpolation: Interpolation,
-) -> Result<Image, ImageError> {
+pub fn resize(image: &Image, height: usize, width: usize, interpolation: Interpolation) -> Result<Image, ImageError> {
     let channels = image.channels();
     if height == 0 || width == 0 {
         return Err(ImageError::Shape { width, height, channels: channels.count(), bytes: 0 });
@@ -224,7 +219,7 @@ pub(crate) fn resize_part(
 }
 
 /// Whether the pass along the columns comes first. The results differ, because bytes are rounded in between. This is
-/// Pillow 13's choice, found by comparing its results with those of both orders; until Pillow 12 rows came first always.
+/// Pillow 13's choice, found by comparing its results with those of both orders; older versions took the rows first.
 fn columns_first([height, width]: [usize; 2], size: [usize; 2]) -> bool {
     let lost = |from: usize, to: usize| from as i128 - to as i128;
     size[0] < height && lost(height, size[0]) > 2 * lost(width, size[1])

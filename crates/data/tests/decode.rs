@@ -174,12 +174,9 @@ fn an_absurd_size_is_refused_before_memory_is_taken() {
 
 #[test]
 fn a_size_of_zero_is_an_error() {
-    for (kind, file) in [
-        ("PNG", png_header(0, 7)),
-        ("BMP", bmp_header(7, 0)),
-        ("GIF", gif_header(0, 7)),
-        ("JPEG", jpeg_header(0, 7)),
-    ] {
+    for (kind, file) in
+        [("PNG", png_header(0, 7)), ("BMP", bmp_header(7, 0)), ("GIF", gif_header(0, 7)), ("JPEG", jpeg_header(0, 7))]
+    {
         let error = decode(&file, Channels::Rgb).unwrap_err();
         assert!(matches!(error, ImageError::Damaged { .. } | ImageError::Unsupported { .. }), "{kind}: {error}");
     }

@@ -64,7 +64,9 @@ fn numbers_are_written_as_people_write_them() {
     let config = br#"{"image_processor_type": "BitImageProcessor", "image_mean": [0.485, 0.456, 0.406]}"#;
     let json = Preprocess::from_hugging_face(config).unwrap().to_hugging_face().unwrap();
     let short = json.split_whitespace().collect::<String>();
-    for part in ["\"image_mean\":[0.485,0.456,0.406]", "\"shortest_edge\":224", "\"rescale_factor\":0.00392156862745098"] {
+    for part in
+        ["\"image_mean\":[0.485,0.456,0.406]", "\"shortest_edge\":224", "\"rescale_factor\":0.00392156862745098"]
+    {
         assert!(short.contains(part), "{part} in {json}");
     }
 }
@@ -84,7 +86,8 @@ fn defaults_are_those_of_the_processor() {
     let bit = read("BitImageProcessor");
     assert_eq!((bit.resize, bit.output_size()), (Resize::ShorterSide(224), Some([224, 224])));
     assert_eq!(bit.mean, [0.48145466, 0.4578275, 0.40821073]);
-    let nested = br#"{"image_processor": {"image_processor_type": "SiglipImageProcessor", "size": null, "do_resize": null}}"#;
+    let nested =
+        br#"{"image_processor": {"image_processor_type": "SiglipImageProcessor", "size": null, "do_resize": null}}"#;
     let siglip = Preprocess::from_hugging_face(nested).unwrap();
     assert_eq!((siglip.resize, siglip.interpolation), (Resize::Exact([224, 224]), Interpolation::Bicubic));
     let wrapped = br#"{"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": {"crop_pct": 1.0}}"#;
@@ -147,7 +150,11 @@ fn another_image_size_keeps_the_ratio() {
     assert_eq!((deit.resize, deit.output_size()), (Resize::Exact([128, 512]), Some([112, 448])));
     let vit = Preprocess::from_hugging_face(b"{}").unwrap().with_image_size([32, 48]);
     assert_eq!((vit.resize, vit.crop), (Resize::Exact([32, 48]), None));
-    for open in [r#"{"do_resize": false}"#, r#"{"size": {"shortest_edge": 224}}"#, r#"{"size": {"max_height": 9, "max_width": 8}}"#] {
+    for open in [
+        r#"{"do_resize": false}"#,
+        r#"{"size": {"shortest_edge": 224}}"#,
+        r#"{"size": {"max_height": 9, "max_width": 8}}"#,
+    ] {
         let fixed = Preprocess::from_hugging_face(open.as_bytes()).unwrap();
         assert_eq!(fixed.output_size(), None);
         assert_eq!(fixed.with_image_size([20, 30]).output_size(), Some([20, 30]), "{open}");
