@@ -167,9 +167,6 @@ const MOST_BYTES: usize = 1 << 30;
 /// Resizes `image` to `height` x `width`, as Pillow's `Image.resize` does.
 pub fn resize(image: &Image, height: usize, width: usize, interpolation: Interpolation) -> Result<Image, ImageError> {
     let channels = image.channels();
-    if height == 0 || width == 0 {
-        return Err(ImageError::Shape { width, height, channels: channels.count(), bytes: 0 });
-    }
     let mut scratch = ResampleScratch::default();
     let (rows, columns) = (Span::whole(height), Span::whole(width));
     resize_part(image, [height, width], interpolation, rows, columns, &mut scratch)?;
