@@ -57,7 +57,7 @@ pub struct Image {
 /// The most pixels that an image may declare: 256 mebipixels, three quarters of a gibibyte in colour.
 pub(crate) const MOST_PIXELS: u64 = 1 << 28;
 /// The longest that a side may be.
-const LONGEST_SIDE: u64 = 1 << 20;
+pub(crate) const LONGEST_SIDE: u64 = 1 << 20;
 /// The most bytes that a file may have. An uncompressed image of [`MOST_PIXELS`] has fewer.
 const MOST_FILE_BYTES: u64 = 1 << 31;
 

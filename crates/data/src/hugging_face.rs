@@ -125,6 +125,7 @@ impl Preprocess {
                     return Err(ConfigError::Unsupported("`include_top` without `do_normalize`".to_string()));
                 }
                 std.iter_mut().for_each(|std| *std *= *std);
+                usable(&std)?;
             }
         }
         let rescale_factor = settings.number("rescale_factor")?.unwrap_or(1.0 / 255.0);
@@ -239,11 +240,16 @@ fn normalisation(settings: &Settings, defaults: &Defaults) -> Result<(Channels, 
     }
     let mean = mean.unwrap_or(Numbers::Each(defaults.mean.to_vec())).for_channels("image_mean", count)?;
     let std = std.unwrap_or(Numbers::Each(defaults.std.to_vec())).for_channels("image_std", count)?;
-    // Nor may the square vanish or overflow: one processor divides twice.
-    if std.iter().any(|std| std * std == 0.0 || !(std * std).is_finite()) {
-        return Err(wrong("image_std", "other than zero", &Value::from(std)));
-    }
+    usable(&std)?;
     Ok((channels, mean, std))
+}
+
+/// What is divided by must not be zero, nor infinite, as a square can be.
+fn usable(std: &[f32]) -> Result<(), ConfigError> {
+    if std.iter().all(|std| *std != 0.0 && std.is_finite()) {
+        return Ok(());
+    }
+    Err(wrong("image_std", "other than zero and not too large", &Value::from(std.to_vec())))
 }
 
 /// Pillow's numbers for its filters.

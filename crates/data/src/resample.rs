@@ -7,7 +7,7 @@
 //!
 //! Only the part of the output that is asked for (a centre crop's) is computed.
 
-use crate::decode::{Channels, Image};
+use crate::decode::{Channels, Image, LONGEST_SIDE};
 use crate::error::ImageError;
 
 /// How a resized pixel follows from those around it. Names and meaning are Pillow's.
@@ -224,13 +224,14 @@ fn columns_first([height, width]: [usize; 2], size: [usize; 2]) -> bool {
 
 fn bounded(height: usize, width: usize, channels: usize) -> Result<(), ImageError> {
     let bytes = height.checked_mul(width).and_then(|pixels| pixels.checked_mul(channels));
+    let longest = height.max(width) as u64;
     match bytes {
-        Some(bytes) if bytes <= MOST_BYTES => Ok(()),
+        Some(bytes) if bytes <= MOST_BYTES && longest <= LONGEST_SIDE => Ok(()),
         _ => Err(ImageError::TooLarge {
             what: "a step of its resizing",
             width: width as u64,
             height: height as u64,
-            limit: format!("{} MiB are allowed", MOST_BYTES >> 20),
+            limit: format!("{} MiB and {LONGEST_SIDE} a side are allowed", MOST_BYTES >> 20),
         }),
     }
 }

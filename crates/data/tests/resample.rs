@@ -3,7 +3,7 @@
 mod common;
 
 use common::{bytes, cases, fixture, integer, text};
-use vitreous_data::{Channels, Image, Interpolation, open, resize};
+use vitreous_data::{Channels, Image, ImageError, Interpolation, open, resize};
 
 fn filter(name: &str) -> Interpolation {
     match name {
@@ -38,11 +38,23 @@ fn every_filter_equals_pillow() {
 }
 
 #[test]
-fn a_size_of_zero_or_beyond_memory_is_refused() {
+fn a_size_of_zero_is_refused() {
     let image = Image::new(2, 2, Channels::Grey, vec![0; 4]).unwrap();
-    for (height, width) in [(0, 5), (5, 0), (1 << 40, 1 << 40), (1 << 16, 1 << 16), (usize::MAX, 1)] {
-        for interpolation in [Interpolation::Nearest, Interpolation::Bicubic] {
-            assert!(resize(&image, height, width, interpolation).is_err(), "{height} x {width}");
+    for interpolation in [Interpolation::Nearest, Interpolation::Bicubic] {
+        for (height, width) in [(0, 5), (5, 0)] {
+            let error = resize(&image, height, width, interpolation).unwrap_err();
+            assert!(matches!(error, ImageError::Shape { .. }), "{height} x {width}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_size_beyond_memory_is_refused_before_memory_is_taken() {
+    let image = Image::new(2, 2, Channels::Grey, vec![0; 4]).unwrap();
+    for interpolation in [Interpolation::Nearest, Interpolation::Bicubic] {
+        for (height, width) in [(1 << 40, 1 << 40), (1 << 16, 1 << 16), (usize::MAX, 1), (1 << 21, 1)] {
+            let error = resize(&image, height, width, interpolation).unwrap_err();
+            assert!(error.to_string().contains("a step of its resizing"), "{height} x {width}: {error}");
         }
     }
 }
