@@ -81,6 +81,16 @@ struct Contents {
 }
 
 impl Contents {
+    /// Notes a tensor. What is not read is refused to who asks for it; what is wrong makes the whole file wrong.
+    fn note(&mut self, name: String, tensor: Parsed<Tensor>) -> Parsed<()> {
+        match tensor {
+            Ok(tensor) => self.tensors.push((name, tensor)),
+            Err(fault) if fault.is_damage() => return Err(fault.in_tensor(&name)),
+            Err(fault) => self.refuse(name, fault),
+        }
+        Ok(())
+    }
+
     /// Notes that something is there that is no tensor. An error only for who asks for it.
     fn refuse(&mut self, name: String, fault: Fault) {
         let fault = fault.in_tensor(&name);

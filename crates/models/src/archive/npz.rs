@@ -36,14 +36,9 @@ pub(super) fn read(file: &[u8], entries: Vec<Entry>) -> Parsed<Contents> {
             Cow::Borrowed(&data[..data.len().min(PREAMBLE + LONGEST_HEADER)])
         };
         let header = Header::parse(&start).map_err(|fault| fault.in_tensor(&name))?;
-        match header.element() {
-            Ok((element, big_endian)) => {
-                let tensor =
-                    tensor(header, element, big_endian, entry.content).map_err(|fault| fault.in_tensor(&name))?;
-                contents.tensors.push((name, tensor));
-            }
-            Err(fault) => contents.refuse(name, fault),
-        }
+        let element = header.element();
+        let tensor = element.and_then(|(element, big_endian)| tensor(header, element, big_endian, entry.content));
+        contents.note(name, tensor)?;
     }
     Ok(contents)
 }
@@ -280,7 +275,7 @@ mod tests {
     fn headers_of_any_order_spacing_and_age_are_read() {
         let found = header("{\"shape\" :( 3L,4 , ) ,'fortran_order':True,'descr':'>f8'}  \n").unwrap();
         assert_eq!((found.kind.as_str(), found.fortran_order, found.shape), (">f8", true, vec![3, 4]));
-        assert_eq!(header("{'descr': '<f4', 'fortran_order': False, 'shape': (), }").unwrap().shape, []);
+        assert_eq!(header("{'descr': '<f4', 'fortran_order': False, 'shape': (), }").unwrap().shape, [0usize; 0]);
     }
 
     #[test]

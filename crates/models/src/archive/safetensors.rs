@@ -51,10 +51,7 @@ pub(super) fn read(file: &[u8]) -> Parsed<Contents> {
     let mut contents = Contents { metadata, ..Contents::default() };
     for name in names {
         let Some(info) = checked.info(&name) else { continue };
-        match tensor(info, 8 + header.len()) {
-            Ok(tensor) => contents.tensors.push((name, tensor)),
-            Err(fault) => contents.refuse(name, fault),
-        }
+        contents.note(name, tensor(info, 8 + header.len()))?;
     }
     Ok(contents)
 }

@@ -397,7 +397,7 @@ impl<'a> Machine<'a> {
 
 /// Keys and values that alternate.
 fn pairs(values: Vec<Value>) -> Parsed<Vec<(Value, Value)>> {
-    if values.len() % 2 != 0 {
+    if !values.len().is_multiple_of(2) {
         return Err(malformed("has a key without a value"));
     }
     Ok(values.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())

@@ -119,22 +119,19 @@ impl Walk<'_, '_> {
             }
             return self.items(&call.items, depth);
         }
-        match self.tensor(value, 0) {
-            Ok(tensor) => {
-                let name = self.name();
-                self.name_bytes += name.len();
-                if self.contents.tensors.len() == MOST_NAMES || self.name_bytes > MOST_NAME_BYTES {
-                    return Err(Fault::unsupported("the pickle names more tensors than a checkpoint has", CONVERT));
-                }
-                self.contents.tensors.push((name, tensor));
-                Ok(())
-            }
-            Err(fault) if fault.is_damage() => Err(fault.in_tensor(&self.name())),
-            Err(fault) => {
+        let tensor = match self.tensor(value, 0) {
+            Err(fault) if !fault.is_damage() => {
                 self.refuse(fault);
-                Ok(())
+                return Ok(());
             }
+            tensor => tensor,
+        };
+        let name = self.name();
+        self.name_bytes += name.len();
+        if self.contents.tensors.len() == MOST_NAMES || self.name_bytes > MOST_NAME_BYTES {
+            return Err(Fault::unsupported("the pickle names more tensors than a checkpoint has", CONVERT));
         }
+        self.contents.note(name, tensor)
     }
 
     fn name(&self) -> String {
