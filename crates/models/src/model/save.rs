@@ -259,6 +259,7 @@ fn encoded(numbers: &[f32], element: ElementType) -> Vec<u8> {
             halves.iter().flat_map(|half| half.to_le_bytes()).collect()
         }
         ElementType::Bf16 => numbers.iter().flat_map(|&number| bf16::from_f32(number).to_le_bytes()).collect(),
+        _ if cfg!(target_endian = "little") => bytemuck::cast_slice(numbers).to_vec(),
         _ => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
     }
 }
