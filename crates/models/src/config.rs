@@ -297,10 +297,14 @@ impl VitConfig {
         }
     }
 
+    /// Width of what pooling gives.
+    pub fn pooled(&self) -> usize {
+        if self.pooling == Pooling::ClassAndMean { self.dim.saturating_mul(2) } else { self.dim }
+    }
+
     /// Width of what the head sees.
     pub fn features(&self) -> usize {
-        let pooled = if self.pooling == Pooling::ClassAndMean { self.dim.saturating_mul(2) } else { self.dim };
-        self.pre_logits.unwrap_or(pooled)
+        self.pre_logits.unwrap_or(self.pooled())
     }
 
     /// Stochastic depth of a layer: rises linearly with depth.

@@ -1,11 +1,15 @@
 //! Vitreous' models: architectures as functions that build graphs, their presets, and the checkpoints that people already have.
 
+pub mod archive;
+pub mod checkpoint;
 pub mod config;
+pub mod model;
 pub mod positions;
 pub mod presets;
 pub mod stages;
 pub mod vit;
 
 pub use config::{ConfigError, Size, VitConfig};
+pub use model::{Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Written};
 pub use presets::preset;
 pub use vit::{Vit, vit};

@@ -1,0 +1,289 @@
+//! One tensor of an archive: its element type, shape and place, and its numbers as f32.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::path::Path;
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use super::error::{ArchiveError, Fault, Parsed, Result};
+use super::zip;
+
+/// What a tensor's elements are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum ElementType {
+    F64,
+    F32,
+    F16,
+    Bf16,
+    I64,
+    I32,
+    I16,
+    I8,
+    U8,
+    Bool,
+}
+
+impl ElementType {
+    /// The name that people use.
+    pub fn name(self) -> &'static str {
+        match self {
+            ElementType::F64 => "f64",
+            ElementType::F32 => "f32",
+            ElementType::F16 => "f16",
+            ElementType::Bf16 => "bf16",
+            ElementType::I64 => "i64",
+            ElementType::I32 => "i32",
+            ElementType::I16 => "i16",
+            ElementType::I8 => "i8",
+            ElementType::U8 => "u8",
+            ElementType::Bool => "bool",
+        }
+    }
+
+    /// Bytes of one element.
+    pub fn bytes(self) -> usize {
+        match self {
+            ElementType::F64 | ElementType::I64 => 8,
+            ElementType::F32 | ElementType::I32 => 4,
+            ElementType::F16 | ElementType::Bf16 | ElementType::I16 => 2,
+            ElementType::I8 | ElementType::U8 | ElementType::Bool => 1,
+        }
+    }
+}
+
+/// More dimensions than any weight has; PyTorch's and NumPy's own limit is 64.
+pub(super) const MOST_DIMENSIONS: usize = 64;
+
+/// How many elements a shape has, and their bytes. An error if the product does not fit.
+pub(super) fn size_of(shape: &[usize], element: ElementType) -> Parsed<(usize, usize)> {
+    if shape.len() > MOST_DIMENSIONS {
+        return Err(Fault::damaged(format!("{} dimensions are claimed", shape.len())));
+    }
+    // A zero hides an overflow of the other factors, so that they are multiplied without it.
+    let others = shape.iter().filter(|size| **size != 0).try_fold(1usize, |product, size| product.checked_mul(*size));
+    let elements = others.map(|product| if shape.contains(&0) { 0 } else { product });
+    let bytes = others.and_then(|product| product.checked_mul(element.bytes()));
+    match (elements, bytes) {
+        (Some(elements), Some(_)) => Ok((elements, elements * element.bytes())),
+        _ => Err(Fault::damaged(format!("the shape {shape:?} of {} is larger than any memory", element.name()))),
+    }
+}
+
+/// Where a tensor lies and how to read it. All of it was checked against the file when the archive was opened.
+#[derive(Debug)]
+pub(super) struct Tensor {
+    pub(super) element: ElementType,
+    pub(super) shape: Vec<usize>,
+    /// In elements; `None` when the last dimension is the fastest and there are no gaps.
+    pub(super) strides: Option<Vec<usize>>,
+    pub(super) big_endian: bool,
+    pub(super) place: Place,
+}
+
+/// The bytes from a tensor's first element to the end of its last.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    /// As they are, in this range of the file.
+    Stored(Range<usize>),
+    /// In this range of what a deflated entry inflates to.
+    Deflated(zip::Content, Range<usize>),
+}
+
+impl Place {
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Place::Stored(range) | Place::Deflated(_, range) => range.len(),
+        }
+    }
+
+    /// A part of it. `None` if it does not hold this part.
+    pub(super) fn part(&self, part: Range<usize>) -> Option<Place> {
+        if part.start > part.end || part.end > self.bytes() {
+            return None;
+        }
+        let moved = |range: &Range<usize>| range.start + part.start..range.start + part.end;
+        Some(match self {
+            Place::Stored(range) => Place::Stored(moved(range)),
+            Place::Deflated(content, range) => Place::Deflated(content.clone(), moved(range)),
+        })
+    }
+}
+
+/// A tensor of an archive. Nothing is read until its numbers are asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorView<'a> {
+    /// What its elements are in the file.
+    pub element: ElementType,
+    /// Its shape; empty for a single number.
+    pub shape: &'a [usize],
+    name: &'a str,
+    file: &'a Path,
+    bytes: &'a [u8],
+    tensor: &'a Tensor,
+}
+
+impl<'a> TensorView<'a> {
+    pub(super) fn new(name: &'a str, tensor: &'a Tensor, file: &'a Path, bytes: &'a [u8]) -> Self {
+        TensorView { element: tensor.element, shape: &tensor.shape, name, file, bytes, tensor }
+    }
+
+    /// Its name in the archive.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// How many elements it has.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The numbers as f32 in C order: borrowed from the mapped file if they lie there so (little-endian f32, aligned, without
+    /// gaps); otherwise a converted copy. Integers and f64 are rounded to the nearest f32, and a bool is 0 or 1.
+    pub fn to_f32(&self) -> Result<Cow<'a, [f32]>> {
+        let content = self.content()?;
+        if let Cow::Borrowed(bytes) = content
+            && self.element == ElementType::F32
+            && self.is_native()
+            && let Ok(numbers) = bytemuck::try_cast_slice(bytes)
+        {
+            return Ok(Cow::Borrowed(numbers));
+        }
+        let mut numbers = self.room(self.elements())?;
+        numbers.resize(self.elements(), 0.0);
+        self.convert(&content, &mut numbers);
+        Ok(Cow::Owned(numbers))
+    }
+
+    /// Fills a slice of the tensor's length with its numbers, as [`to_f32`](Self::to_f32) gives them.
+    pub fn read_into(&self, numbers: &mut [f32]) -> Result<()> {
+        if numbers.len() != self.elements() {
+            let (file, tensor) = (self.file.to_path_buf(), self.name.to_string());
+            return Err(ArchiveError::Length { file, tensor, elements: self.elements(), got: numbers.len() });
+        }
+        self.convert(&self.content()?, numbers);
+        Ok(())
+    }
+
+    /// The elements as they are, little-endian and in C order: what a writer takes to copy a tensor without rounding.
+    /// Borrowed if they lie in the file so.
+    pub fn to_bytes(&self) -> Result<Cow<'a, [u8]>> {
+        let content = self.content()?;
+        if self.tensor.strides.is_none() && !self.tensor.big_endian {
+            return Ok(content);
+        }
+        let width = self.element.bytes();
+        let mut bytes = self.room(self.elements() * width)?;
+        self.rows(|first, count, stride| {
+            for index in 0..count {
+                let at = (first + index * stride) * width;
+                bytes.extend_from_slice(&content[at..at + width]);
+            }
+        });
+        if self.tensor.big_endian {
+            bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+        }
+        Ok(Cow::Owned(bytes))
+    }
+
+    /// Whether this machine would have laid the elements out as the file does.
+    fn is_native(&self) -> bool {
+        self.tensor.strides.is_none() && self.tensor.big_endian == cfg!(target_endian = "big")
+    }
+
+    /// The bytes from the first element to the last, inflated if need be.
+    fn content(&self) -> Result<Cow<'a, [u8]>> {
+        match &self.tensor.place {
+            Place::Stored(range) => Ok(Cow::Borrowed(&self.bytes[range.clone()])),
+            Place::Deflated(content, range) => {
+                let mut inflated =
+                    content.inflate(self.bytes).map_err(|fault| fault.in_tensor(self.name).in_file(self.file))?;
+                inflated.truncate(range.end);
+                inflated.drain(..range.start);
+                Ok(Cow::Owned(inflated))
+            }
+        }
+    }
+
+    fn room<T>(&self, count: usize) -> Result<Vec<T>> {
+        let mut room = Vec::new();
+        room.try_reserve_exact(count).map_err(|_| {
+            let what = format!("the machine has no memory for its {count} elements");
+            Fault::unsupported(what, "free some").in_tensor(self.name).in_file(self.file)
+        })?;
+        Ok(room)
+    }
+
+    /// Calls `row(first, count, stride)`, in elements, for runs that make up the tensor in C order.
+    fn rows(&self, mut row: impl FnMut(usize, usize, usize)) {
+        if self.elements() == 0 {
+            return;
+        }
+        let (Some(strides), Some((&count, outer))) = (&self.tensor.strides, self.shape.split_last()) else {
+            return row(0, self.elements(), 1);
+        };
+        let mut index = vec![0; outer.len()];
+        let mut first = 0;
+        loop {
+            row(first, count, strides[outer.len()]);
+            let mut dimension = outer.len();
+            loop {
+                if dimension == 0 {
+                    return;
+                }
+                dimension -= 1;
+                index[dimension] += 1;
+                first += strides[dimension];
+                if index[dimension] < outer[dimension] {
+                    break;
+                }
+                first -= index[dimension] * strides[dimension];
+                index[dimension] = 0;
+            }
+        }
+    }
+
+    fn convert(&self, content: &[u8], numbers: &mut [f32]) {
+        let big = self.tensor.big_endian;
+        match self.element {
+            ElementType::F16 if self.is_native() && bytemuck::try_cast_slice::<u8, f16>(content).is_ok() => {
+                bytemuck::cast_slice::<u8, f16>(content).convert_to_f32_slice(numbers);
+            }
+            ElementType::F64 => self.each(content, numbers, |raw| number(raw, big, f64::from_le_bytes) as f32),
+            ElementType::F32 => self.each(content, numbers, |raw| number(raw, big, f32::from_le_bytes)),
+            ElementType::F16 => self.each(content, numbers, |raw| number(raw, big, f16::from_le_bytes).to_f32()),
+            ElementType::Bf16 => self.each(content, numbers, |raw| number(raw, big, bf16::from_le_bytes).to_f32()),
+            ElementType::I64 => self.each(content, numbers, |raw| number(raw, big, i64::from_le_bytes) as f32),
+            ElementType::I32 => self.each(content, numbers, |raw| number(raw, big, i32::from_le_bytes) as f32),
+            ElementType::I16 => self.each(content, numbers, |raw| number(raw, big, i16::from_le_bytes).into()),
+            ElementType::I8 => self.each(content, numbers, |[byte]: [u8; 1]| f32::from(byte as i8)),
+            ElementType::U8 => self.each(content, numbers, |[byte]: [u8; 1]| f32::from(byte)),
+            ElementType::Bool => self.each(content, numbers, |[byte]: [u8; 1]| f32::from(u8::from(byte != 0))),
+        }
+    }
+
+    fn each<const WIDTH: usize>(&self, content: &[u8], numbers: &mut [f32], convert: impl Fn([u8; WIDTH]) -> f32) {
+        let (elements, _) = content.as_chunks::<WIDTH>();
+        let mut done = 0;
+        self.rows(|first, count, stride| {
+            let row = &mut numbers[done..done + count];
+            if stride == 1 {
+                row.iter_mut().zip(&elements[first..first + count]).for_each(|(to, from)| *to = convert(*from));
+            } else {
+                row.iter_mut().enumerate().for_each(|(index, to)| *to = convert(elements[first + index * stride]));
+            }
+            done += count;
+        });
+    }
+}
+
+/// A number of either byte order.
+#[inline(always)]
+fn number<const WIDTH: usize, T>(mut raw: [u8; WIDTH], big_endian: bool, from_le: impl Fn([u8; WIDTH]) -> T) -> T {
+    if big_endian {
+        raw.reverse();
+    }
+    from_le(raw)
+}

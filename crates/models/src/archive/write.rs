@@ -1,0 +1,220 @@
+//! Writing. A file is written aside, synced, and only then renamed to its name: whatever fails, what was there stays as it was.
+//! Tensors are asked for one by one, so that only one is in memory at a time.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Map, Value, json};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use super::error::{ArchiveError, Result, shortened};
+use super::tensor::{ElementType, TensorView, size_of};
+use super::{npz, safetensors};
+
+/// How elements are aligned in the files: vector instructions like it, and mapped f32 must be at four at least.
+const ALIGNMENT: usize = 64;
+
+/// A tensor to be written, and how to come by its elements when its turn comes.
+pub struct TensorToWrite<'a> {
+    name: String,
+    shape: Vec<usize>,
+    element: ElementType,
+    data: Box<dyn FnOnce() -> Result<Cow<'a, [u8]>> + 'a>,
+}
+
+impl<'a> TensorToWrite<'a> {
+    /// A tensor whose little-endian elements in C order `data` will give. It is called when the tensor is written, and its result
+    /// dropped before the next tensor's turn.
+    pub fn new(
+        name: impl Into<String>,
+        shape: &[usize],
+        element: ElementType,
+        data: impl FnOnce() -> Result<Cow<'a, [u8]>> + 'a,
+    ) -> Self {
+        TensorToWrite { name: name.into(), shape: shape.to_vec(), element, data: Box::new(data) }
+    }
+
+    /// A tensor of f32 that are in memory anyway.
+    pub fn f32(name: impl Into<String>, shape: &[usize], numbers: &'a [f32]) -> Self {
+        TensorToWrite::new(name, shape, ElementType::F32, move || Ok(little_endian(numbers)))
+    }
+
+    /// A tensor of another archive, under a name, without conversion.
+    pub fn copy(name: impl Into<String>, view: TensorView<'a>) -> Self {
+        TensorToWrite::new(name, view.shape, view.element, move || view.to_bytes())
+    }
+
+    /// How many bytes its elements will have.
+    fn bytes(&self, file: &Path) -> Result<usize> {
+        match size_of(&self.shape, self.element) {
+            Ok((_, bytes)) => Ok(bytes),
+            Err(_) => Err(self.unwritable(file, format!("no memory holds the shape {:?}", self.shape))),
+        }
+    }
+
+    /// Its elements, if there are as many as its shape says.
+    fn take(self, file: &Path) -> Result<Cow<'a, [u8]>> {
+        let expected = self.bytes(file)?;
+        let (name, shape) = (self.name, self.shape);
+        let data = (self.data)()?;
+        if data.len() != expected {
+            let what = format!("its shape {shape:?} takes {expected} bytes, but {} were passed", data.len());
+            return Err(ArchiveError::Unwritable { file: file.to_path_buf(), tensor: name, what });
+        }
+        Ok(data)
+    }
+
+    fn unwritable(&self, file: &Path, what: String) -> ArchiveError {
+        ArchiveError::Unwritable { file: file.to_path_buf(), tensor: shortened(&self.name), what }
+    }
+}
+
+fn little_endian(numbers: &[f32]) -> Cow<'_, [u8]> {
+    match cfg!(target_endian = "little") {
+        true => Cow::Borrowed(bytemuck::cast_slice(numbers)),
+        false => Cow::Owned(numbers.iter().flat_map(|number| number.to_le_bytes()).collect()),
+    }
+}
+
+/// Writes a safetensors file. Tensors keep their order, but wider elements go first, which aligns them all.
+pub fn write_safetensors<'a>(
+    path: &Path,
+    tensors: impl IntoIterator<Item = TensorToWrite<'a>>,
+    metadata: &BTreeMap<String, String>,
+) -> Result<()> {
+    let mut tensors: Vec<TensorToWrite> = tensors.into_iter().collect();
+    refuse_duplicates(path, &tensors)?;
+    tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.element.bytes()));
+    let header = safetensors_header(path, &tensors, metadata)?;
+    replace(path, |file| {
+        let failed = |source| ArchiveError::Io { file: path.to_path_buf(), doing: "write", source };
+        let mut writer = BufWriter::new(file);
+        writer.write_all(&(header.len() as u64).to_le_bytes()).map_err(failed)?;
+        writer.write_all(header.as_bytes()).map_err(failed)?;
+        for tensor in tensors {
+            writer.write_all(&tensor.take(path)?).map_err(failed)?;
+        }
+        writer.flush().map_err(failed)
+    })
+}
+
+fn safetensors_header(path: &Path, tensors: &[TensorToWrite], metadata: &BTreeMap<String, String>) -> Result<String> {
+    let mut fields = Map::with_capacity(tensors.len() + 1);
+    if !metadata.is_empty() {
+        fields.insert(safetensors::METADATA.to_string(), json!(metadata));
+    }
+    let mut start = 0usize;
+    for tensor in tensors {
+        if tensor.name == safetensors::METADATA {
+            return Err(tensor.unwritable(path, "safetensors keeps this name for itself: rename it".to_string()));
+        }
+        let end = start.checked_add(tensor.bytes(path)?);
+        let end = end.ok_or_else(|| tensor.unwritable(path, "no file is as large".to_string()))?;
+        let element = safetensors::element_name(tensor.element);
+        let field = json!({ "dtype": element, "shape": tensor.shape, "data_offsets": [start, end] });
+        fields.insert(tensor.name.clone(), field);
+        start = end;
+    }
+    let mut header = Value::Object(fields).to_string();
+    let unaligned = (8 + header.len()) % ALIGNMENT;
+    // The format allows blanks behind the header for this.
+    header.extend(std::iter::repeat_n(' ', (ALIGNMENT - unaligned) % ALIGNMENT));
+    Ok(header)
+}
+
+/// Writes an `.npz` that `numpy.load` reads: arrays are stored as they are, so that they can be mapped.
+/// NumPy has no bf16: such a tensor is written as JAX does, as `V2`.
+pub fn write_npz<'a>(path: &Path, tensors: impl IntoIterator<Item = TensorToWrite<'a>>) -> Result<()> {
+    let tensors: Vec<TensorToWrite> = tensors.into_iter().collect();
+    refuse_duplicates(path, &tensors)?;
+    replace(path, |file| {
+        let failed = |source| ArchiveError::Io { file: path.to_path_buf(), doing: "write", source };
+        let mut writer = ZipWriter::new(BufWriter::new(file));
+        for tensor in tensors {
+            let header = npy_header(&tensor);
+            let bytes = tensor.bytes(path)?;
+            let large = bytes.saturating_add(header.len()) >= u32::MAX as usize;
+            let options = SimpleFileOptions::default()
+                .compression_method(CompressionMethod::Stored)
+                .with_alignment(ALIGNMENT as u16)
+                .large_file(large);
+            let entry = format!("{}{}", tensor.name, npz::SUFFIX);
+            writer.start_file(entry, options).map_err(|error| failed(error.into()))?;
+            writer.write_all(&header).map_err(failed)?;
+            writer.write_all(&tensor.take(path)?).map_err(failed)?;
+        }
+        writer.finish().map_err(|error| failed(error.into()))?.flush().map_err(failed)
+    })
+}
+
+/// Magic, version 1.0, the header's length, the header, and blanks up to a line feed that end on the alignment.
+fn npy_header(tensor: &TensorToWrite) -> Vec<u8> {
+    const PREAMBLE: usize = 10;
+    let sizes: Vec<String> = tensor.shape.iter().map(usize::to_string).collect();
+    let comma = if sizes.len() == 1 { "," } else { "" };
+    let kind = npz::element_name(tensor.element);
+    let shape = format!("({}{comma})", sizes.join(", "));
+    let mut header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}");
+    let unaligned = (PREAMBLE + header.len() + 1) % ALIGNMENT;
+    header.extend(std::iter::repeat_n(' ', (ALIGNMENT - unaligned) % ALIGNMENT));
+    header.push('\n');
+    let mut bytes = npz::MAGIC.to_vec();
+    bytes.extend([1, 0]);
+    // No shape of 64 sizes comes near to 65536 letters.
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes
+}
+
+fn refuse_duplicates(path: &Path, tensors: &[TensorToWrite]) -> Result<()> {
+    let mut names = HashSet::with_capacity(tensors.len());
+    match tensors.iter().find(|tensor| !names.insert(tensor.name.as_str())) {
+        Some(twice) => Err(twice.unwritable(path, "two tensors have this name: rename one".to_string())),
+        None => Ok(()),
+    }
+}
+
+/// Writes a file aside and puts it in the place of whatever has its name.
+fn replace(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+    let failed = |doing| move |source| ArchiveError::Io { file: path.to_path_buf(), doing, source };
+    let (mut aside, aside_path) = create_aside(path).map_err(failed("create a file beside it"))?;
+    let written = write(&mut aside)
+        .and_then(|()| aside.sync_all().map_err(failed("write")))
+        .and_then(|()| fs::rename(&aside_path, path).map_err(failed("put the finished file in its place")));
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_file(&aside_path);
+        return written;
+    }
+    sync_directory(path).map_err(failed("sync the directory"))
+}
+
+/// A new file in the same directory: only there is renaming a single step.
+fn create_aside(path: &Path) -> io::Result<(File, PathBuf)> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
+    loop {
+        let mut aside = std::ffi::OsString::from(".");
+        aside.push(name);
+        aside.push(format!(".{}-{}.partial", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
+        let aside = path.with_file_name(aside);
+        match OpenOptions::new().write(true).read(true).create_new(true).open(&aside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other.map(|file| (file, aside)),
+        }
+    }
+}
+
+/// The new name is safe against a loss of power only when the directory is.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}

@@ -1,0 +1,174 @@
+//! Values of a config.json by key: typed, bounded, and an error that names the key.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::config::Size;
+
+/// What is wrong with a key, or with the whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The key, if it is one key's fault.
+    pub key: Option<String>,
+    /// What is wrong, and what would be right.
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.key {
+            Some(key) => write!(f, "`{key}`: {}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl Fault {
+    /// A fault of one key.
+    pub fn of(key: impl Into<String>, what: impl Into<String>) -> Fault {
+        Fault { key: Some(key.into()), what: what.into() }
+    }
+
+    /// A fault of the whole.
+    pub fn whole(what: impl Into<String>) -> Fault {
+        Fault { key: None, what: what.into() }
+    }
+}
+
+/// Larger sizes are no model's, and would overflow what is computed from them.
+const LARGEST_SIZE: u64 = 1 << 32;
+
+/// An object, and the path to it.
+#[derive(Clone, Copy)]
+pub struct Object<'a> {
+    map: &'a Map<String, Value>,
+    path: &'static str,
+}
+
+impl<'a> Object<'a> {
+    /// The object at the top.
+    pub fn new(map: &'a Map<String, Value>) -> Object<'a> {
+        Object { map, path: "" }
+    }
+
+    /// The value of a key; null is as good as absent.
+    pub fn get(&self, key: &str) -> Option<&'a Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The first of these keys that is there.
+    pub fn has_any<'k>(&self, keys: &[&'k str]) -> Option<&'k str> {
+        keys.iter().copied().find(|key| self.get(key).is_some())
+    }
+
+    /// An object inside this one.
+    pub fn object(&self, key: &'static str) -> Result<Option<Object<'a>>, Fault> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(Object { map, path: key })),
+            Some(other) => Err(self.wrong(key, "an object", other)),
+        }
+    }
+
+    /// A whole number.
+    pub fn size(&self, key: &str) -> Result<Option<usize>, Fault> {
+        self.get(key).map(|value| self.as_size(key, value)).transpose()
+    }
+
+    /// Height and width: a number for both, or a list of the two.
+    pub fn sides(&self, key: &str) -> Result<Option<Size>, Fault> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Array(sides)) => match sides.as_slice() {
+                [both] => Ok(Some(Size::square(self.as_size(key, both)?))),
+                [height, width] => {
+                    Ok(Some(Size { height: self.as_size(key, height)?, width: self.as_size(key, width)? }))
+                }
+                _ => Err(self.fault(key, "a list must be height and width".to_string())),
+            },
+            Some(value) => Ok(Some(Size::square(self.as_size(key, value)?))),
+        }
+    }
+
+    /// A number.
+    pub fn number(&self, key: &str) -> Result<Option<f64>, Fault> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(value) => match value.as_f64() {
+                Some(number) if number.is_finite() => Ok(Some(number)),
+                _ => Err(self.wrong(key, "a number", value)),
+            },
+        }
+    }
+
+    /// True or false.
+    pub fn flag(&self, key: &str) -> Result<Option<bool>, Fault> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(other) => Err(self.wrong(key, "true or false", other)),
+        }
+    }
+
+    /// A string.
+    pub fn text(&self, key: &str) -> Result<Option<&'a str>, Fault> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(self.wrong(key, "a string", other)),
+        }
+    }
+
+    /// Names of classes in order: a list, or an object of numbers to names.
+    pub fn labels(&self, key: &str) -> Result<Option<Vec<String>>, Fault> {
+        let name = |value: &Value| match value {
+            Value::String(name) => Ok(name.clone()),
+            // Some were written by tools that take digits for numbers.
+            Value::Number(number) => Ok(number.to_string()),
+            other => Err(self.wrong(key, "names of classes", other)),
+        };
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Array(names)) => Ok(Some(names.iter().map(name).collect::<Result<_, _>>()?)),
+            Some(Value::Object(map)) => {
+                let mut labels: Vec<Option<String>> = vec![None; map.len()];
+                for (number, value) in map {
+                    let slot = number.parse::<usize>().ok().and_then(|index| labels.get_mut(index));
+                    let slot = slot.ok_or_else(|| {
+                        let what = format!("{number:?} is not one of its {} classes, 0 and up", map.len());
+                        self.fault(key, what)
+                    })?;
+                    *slot = Some(name(value)?);
+                }
+                let all: Option<Vec<String>> = labels.into_iter().collect();
+                Ok(Some(all.ok_or_else(|| self.fault(key, "a class is there twice, another not at all".to_string()))?))
+            }
+            Some(other) => Err(self.wrong(key, "an object of numbers to names", other)),
+        }
+    }
+
+    /// A fault of a key of this object.
+    pub fn fault(&self, key: &str, what: String) -> Fault {
+        Fault::of(if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }, what)
+    }
+
+    fn as_size(&self, key: &str, value: &Value) -> Result<usize, Fault> {
+        // Python writes 16.0 where a number was computed.
+        let whole = value.as_f64().filter(|x| x.fract() == 0.0 && *x >= 0.0 && *x <= LARGEST_SIZE as f64);
+        let number = value.as_u64().or(whole.map(|x| x as u64));
+        match number {
+            Some(number) if number <= LARGEST_SIZE => Ok(number as usize),
+            _ => Err(self.wrong(key, &format!("a whole number up to {LARGEST_SIZE}"), value)),
+        }
+    }
+
+    fn wrong(&self, key: &str, expected: &str, got: &Value) -> Fault {
+        let mut got = got.to_string();
+        if let Some((end, _)) = got.char_indices().nth(60) {
+            got.truncate(end);
+            got.push_str("...");
+        }
+        self.fault(key, format!("should be {expected}, not {got}"))
+    }
+}

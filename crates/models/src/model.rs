@@ -1,0 +1,327 @@
+//! Whole models: opened from a directory or a file of any dialect, and saved in one.
+
+mod error;
+mod locate;
+mod save;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use vitreous_engine::State;
+
+use crate::archive::{Archive, ArchiveError, ElementType};
+use crate::checkpoint::resize::resize;
+use crate::checkpoint::table::{Entry, Inventory, Layout, atoms_of, problems};
+use crate::checkpoint::torch::{OWN, Torch};
+use crate::checkpoint::{Description, Dialect};
+use crate::config::{Pooling, Positions, Size, VitConfig};
+
+pub use error::ModelError;
+pub use save::{SaveOptions, Written};
+
+use locate::Located;
+
+/// How to open a model.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Another height and width of images than the checkpoint's: learned positions are resized as the checkpoint's library does.
+    pub image: Option<Size>,
+    /// A new head of so many classes in place of the checkpoint's; it has no values yet. 0 for no head.
+    pub replace_head: Option<usize>,
+    /// The number of heads of attention, for files that do not tell it (bare timm and DINOv2 checkpoints: it is otherwise
+    /// taken from the usual width of a head).
+    pub heads: Option<usize>,
+}
+
+/// How a checkpoint says that images are to be prepared; to be read by who prepares them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Preprocessing {
+    /// The bytes of a `preprocessor_config.json`.
+    HuggingFace(Vec<u8>),
+    /// The bytes of a timm `config.json`, which has `pretrained_cfg` in it.
+    Timm(Vec<u8>),
+}
+
+/// A model: what it is, and where its values lie.
+#[derive(Debug)]
+pub struct Model {
+    /// What it is, with the options that it was opened with.
+    pub config: VitConfig,
+    /// Names of its classes in order; empty where they have none.
+    pub labels: Vec<String>,
+    /// How its images are to be prepared, if the checkpoint says.
+    pub preprocessing: Option<Preprocessing>,
+    /// The directory or file that it was opened from.
+    pub path: Option<PathBuf>,
+    shapes: HashMap<String, Vec<usize>>,
+    source: Option<Source>,
+}
+
+/// A checkpoint that was checked against its table.
+#[derive(Debug)]
+struct Source {
+    archive: Archive,
+    dialect: Dialect,
+    /// The model as the file has it.
+    config: VitConfig,
+    entries: Vec<Entry>,
+    /// Atoms to entry and place in it.
+    places: HashMap<String, (usize, usize)>,
+    head_replaced: bool,
+}
+
+impl Model {
+    /// A model that has no values yet.
+    pub fn new(config: VitConfig, labels: Vec<String>) -> Result<Model, ModelError> {
+        config.check()?;
+        let (classes, names) = (config.classes, labels.len());
+        if names != 0 && names != classes {
+            return Err(ModelError::Labels { classes, names });
+        }
+        let shapes = shapes_of(&config);
+        Ok(Model { config, labels, preprocessing: None, path: None, shapes, source: None })
+    }
+
+    /// Opens a model directory, or a file of weights alone. No tensor is read: the file is mapped, and its names and shapes
+    /// are compared with what the model needs.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Model, ModelError> {
+        let Located { weights, config_file, config_bytes, preprocessor } = locate::locate(path)?;
+        let archive = Archive::open(&weights)?;
+        let inventory: Inventory =
+            archive.tensors().map(|tensor| (tensor.name().to_string(), tensor.shape.to_vec())).collect();
+        let dialect = Dialect::find(&inventory).ok_or_else(|| ModelError::unknown_dialect(&weights, &inventory))?;
+        let in_config = |fault| ModelError::Config { file: config_file.clone().unwrap_or(weights.clone()), fault };
+        let description = config_bytes.as_deref().map(Description::parse).transpose().map_err(in_config)?;
+        let preprocessing = preprocessor.map(Preprocessing::HuggingFace).or_else(|| match &description {
+            Some(Description::Timm(_)) => config_bytes.map(Preprocessing::Timm),
+            _ => None,
+        });
+
+        let (dialect, file_config, mut labels) =
+            settle(dialect, description, &inventory, options).map_err(in_config)?;
+        if file_config.depth > inventory.len() {
+            let what = format!("{} layers are spoken of, but there are {} tensors", file_config.depth, inventory.len());
+            return Err(ModelError::Refused { file: weights, what });
+        }
+        file_config.check()?;
+        let entries = dialect.tensors(&file_config);
+        let found = problems(&entries, &inventory, |name| dialect.concerns(name));
+        if !found.is_empty() {
+            return Err(ModelError::Tensors { file: weights, problems: found });
+        }
+
+        let config = with_options(&dialect, &file_config, options);
+        config.check()?;
+        if options.replace_head.is_some() {
+            labels.clear();
+        }
+        let mut places = HashMap::new();
+        for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| inventory.contains_key(&entry.name)) {
+            for (part, atom) in entry.atoms.iter().enumerate() {
+                places.insert(atom.clone(), (index, part));
+            }
+        }
+        let head_replaced = options.replace_head.is_some();
+        let shapes = shapes_of(&config);
+        let source = Source { archive, dialect, config: file_config, entries, places, head_replaced };
+        Ok(Model { config, labels, preprocessing, path: Some(path.to_path_buf()), shapes, source: Some(source) })
+    }
+
+    /// Whether a parameter is of a head that was replaced, and so has no values yet.
+    pub fn is_new(&self, parameter: &str) -> bool {
+        self.source.as_ref().is_none_or(|source| source.replaces(parameter))
+    }
+
+    /// A parameter's values by our name, borrowed from the mapped file where they lie there as they are needed.
+    pub fn parameter(&self, name: &str) -> Result<Cow<'_, [f32]>, ModelError> {
+        let (source, shape) = self.find(name)?;
+        let atoms = atoms_of(name);
+        if let Some(whole) = source.whole(&self.config, &atoms)? {
+            return Ok(whole);
+        }
+        let mut values = vec![0.0; shape.iter().product()];
+        source.fill(&self.config, &atoms, &mut values)?;
+        Ok(Cow::Owned(values))
+    }
+
+    /// Puts all values into the state of this model's graph. A head that was replaced is left as it is.
+    pub fn load(&self, state: &mut State) -> Result<(), ModelError> {
+        let names: Vec<String> = state.table().iter().map(|parameter| parameter.name.clone()).collect();
+        let missing = self.shapes.keys().find(|name| !names.contains(name));
+        if let (Some(missing), true) = (missing, names.len() < self.shapes.len()) {
+            return Err(ModelError::parameter(missing, "is not in the state: it was made for another model"));
+        }
+        for name in names {
+            if self.source.as_ref().is_some_and(|source| source.replaces(&name)) && self.shapes.contains_key(&name) {
+                continue;
+            }
+            let (source, shape) = self.find(&name)?;
+            let target = state.parameter_mut(&name)?;
+            if target.len() != shape.iter().product::<usize>() {
+                let what = format!("has {} numbers in the state, but is {shape:?} in this model", target.len());
+                return Err(ModelError::parameter(&name, what));
+            }
+            source.fill(&self.config, &atoms_of(&name), target)?;
+        }
+        Ok(())
+    }
+
+    /// The names and shapes of all parameters.
+    pub fn parameters(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.shapes.iter().map(|(name, shape)| (name.as_str(), shape.as_slice()))
+    }
+
+    /// The dialect of the checkpoint that it was opened from.
+    pub fn dialect(&self) -> Option<&Dialect> {
+        self.source.as_ref().map(|source| &source.dialect)
+    }
+
+    fn find(&self, name: &str) -> Result<(&Source, &[usize]), ModelError> {
+        let shape = self.shapes.get(name).ok_or_else(|| ModelError::parameter(name, "is not of this model"))?;
+        match &self.source {
+            Some(source) if !source.replaces(name) => Ok((source, shape)),
+            Some(_) => Err(ModelError::parameter(name, "is of the head that was replaced: it has no values yet")),
+            None => Err(ModelError::parameter(name, "has no values: this model was not opened from a checkpoint")),
+        }
+    }
+}
+
+impl Source {
+    fn replaces(&self, parameter: &str) -> bool {
+        self.head_replaced && (parameter.starts_with("head.") || parameter.starts_with("distillation_head."))
+    }
+
+    /// An atom's numbers as they lie in the file, with their layout. `None` if the file does not have it.
+    fn atom(&self, atom: &str) -> Result<Option<(Cow<'_, [f32]>, Layout)>, ArchiveError> {
+        let Some(&(index, part)) = self.places.get(atom) else { return Ok(None) };
+        let entry = &self.entries[index];
+        let all = self.archive.tensor(&entry.name)?.to_f32()?;
+        let size = all.len() / entry.atoms.len();
+        let range = part * size..(part + 1) * size;
+        let numbers = match all {
+            all if entry.atoms.len() == 1 => all,
+            Cow::Borrowed(all) => Cow::Borrowed(&all[range]),
+            Cow::Owned(all) => Cow::Owned(all[range].to_vec()),
+        };
+        Ok(Some((numbers, entry.layout)))
+    }
+
+    /// The type of an atom's numbers in the file.
+    fn element(&self, atom: &str) -> Option<ElementType> {
+        let (index, _) = self.places.get(atom)?;
+        self.archive.get(&self.entries[*index].name).map(|tensor| tensor.element)
+    }
+
+    /// Whether positions are to be those of another grid than the file's.
+    fn resizes(&self, config: &VitConfig, atoms: &[String]) -> bool {
+        atoms[0] == "positions" && config.positions == Positions::Learned && config.grid() != self.config.grid()
+    }
+
+    /// Atoms that lie in the file as they are needed.
+    fn whole(&self, config: &VitConfig, atoms: &[String]) -> Result<Option<Cow<'_, [f32]>>, ArchiveError> {
+        if self.resizes(config, atoms) {
+            return Ok(None);
+        }
+        let Some(&(index, part)) = self.places.get(&atoms[0]) else { return Ok(None) };
+        let entry = &self.entries[index];
+        if entry.layout != Layout::Same || entry.atoms.get(part..part + atoms.len()) != Some(atoms) {
+            return Ok(None);
+        }
+        let all = self.archive.tensor(&entry.name)?.to_f32()?;
+        let size = all.len() / entry.atoms.len();
+        let range = part * size..(part + atoms.len()) * size;
+        Ok(match all {
+            all if atoms.len() == entry.atoms.len() => Some(all),
+            Cow::Borrowed(all) => Some(Cow::Borrowed(&all[range])),
+            Cow::Owned(_) => None,
+        })
+    }
+
+    /// Puts atoms one after another, in our layout.
+    fn fill(&self, config: &VitConfig, atoms: &[String], values: &mut [f32]) -> Result<(), ArchiveError> {
+        if self.resizes(config, atoms) {
+            let table = self.archive.tensor(&self.entries[self.places[&atoms[0]].0].name)?.to_f32()?;
+            let prefix = self.config.positioned_prefix();
+            let (from, to) = (self.config.grid(), config.grid());
+            values.copy_from_slice(&resize(&table, config.dim, prefix, from, to, self.dialect.filter()));
+            return Ok(());
+        }
+        let size = values.len() / atoms.len();
+        for (atom, values) in atoms.iter().zip(values.chunks_exact_mut(size)) {
+            if let Some((theirs, layout)) = self.atom(atom)? {
+                layout.read(&theirs, values);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What configuration and tensors say together: the dialect, the model as the file has it, and the names of classes.
+fn settle(
+    dialect: Dialect,
+    description: Option<Description>,
+    inventory: &Inventory,
+    options: &OpenOptions,
+) -> Result<(Dialect, VitConfig, Vec<String>), crate::checkpoint::json::Fault> {
+    let head_is_used = options.replace_head.is_none();
+    let (mut config, labels, dialect) = match (description, dialect) {
+        (Some(Description::HuggingFace(described)), Dialect::HuggingFace(_, torch)) => {
+            // The configuration knows the family better than the tensors: theirs may have nothing special.
+            let kind = described.kind;
+            let names = kind.names();
+            let torch = Torch { names, ..torch }.as_in(inventory);
+            let settled = described.settle(&torch, inventory, head_is_used)?;
+            (settled.config, settled.labels, Dialect::HuggingFace(kind, torch))
+        }
+        (Some(Description::Timm(described)), Dialect::Timm(torch)) => {
+            let config = described.settle(&torch, inventory, head_is_used)?;
+            (config, described.labels, Dialect::Timm(torch))
+        }
+        (Some(Description::Own(config, labels)), Dialect::Own(torch)) => (*config, labels, Dialect::Own(torch)),
+        (Some(description), dialect) => {
+            // Tensors of one library beside the configuration of another: only shapes are to be trusted.
+            let config = dialect.infer(inventory, options.heads)?;
+            let labels = match description {
+                Description::HuggingFace(described) => described.labels,
+                Description::Timm(described) => described.labels,
+                Description::Own(_, labels) => labels,
+            };
+            (config, labels, dialect)
+        }
+        (None, dialect) => (dialect.infer(inventory, options.heads)?, Vec::new(), dialect),
+    };
+    if let Some(heads) = options.heads {
+        config.heads = heads;
+    }
+    Ok((dialect, config, labels))
+}
+
+/// The model that was asked for.
+fn with_options(dialect: &Dialect, file: &VitConfig, options: &OpenOptions) -> VitConfig {
+    let mut config = file.clone();
+    if let Some(image) = options.image {
+        config.image = image;
+    }
+    if let Some(classes) = options.replace_head {
+        config.classes = classes;
+        config.distillation_head = file.distillation_head && classes > 0;
+        if classes > 0 {
+            // The layer before the head belongs to the task that it was trained for (section 3.1 of the paper).
+            config.pre_logits = None;
+        }
+        if let Dialect::HuggingFace(kind, _) = dialect
+            && matches!(kind, crate::checkpoint::hugging_face::Kind::Dinov2 | crate::checkpoint::hugging_face::Kind::Dinov2WithRegisters)
+        {
+            config.pooling = if classes > 0 { Pooling::ClassAndMean } else { Pooling::Class };
+        }
+    }
+    config
+}
+
+/// Names and shapes of a model's parameters.
+fn shapes_of(config: &VitConfig) -> HashMap<String, Vec<usize>> {
+    let entries = Torch::plain(OWN).tensors(config);
+    let needed = entries.into_iter().filter(|entry| entry.presence == crate::checkpoint::table::Presence::Needed);
+    needed.map(|entry| (entry.name, entry.shape)).collect()
+}

@@ -1,0 +1,76 @@
+//! Where the files of a model are.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::ModelError;
+
+/// The files of a model.
+pub(super) struct Located {
+    pub(super) weights: PathBuf,
+    pub(super) config_file: Option<PathBuf>,
+    pub(super) config_bytes: Option<Vec<u8>>,
+    pub(super) preprocessor: Option<Vec<u8>>,
+}
+
+/// Files of weights by preference.
+const WEIGHTS: [&str; 4] =
+    ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+
+/// A configuration with the names of a hundred thousand classes is a few megabytes.
+const LARGEST_JSON: u64 = 64 << 20;
+
+pub(super) fn locate(path: &Path) -> Result<Located, ModelError> {
+    let kind = fs::metadata(path).map_err(failed(path, "open"))?;
+    if !kind.is_dir() {
+        return Ok(Located { weights: path.to_path_buf(), config_file: None, config_bytes: None, preprocessor: None });
+    }
+    let weights = match WEIGHTS.iter().map(|name| path.join(name)).find(|file| file.is_file()) {
+        Some(weights) => weights,
+        None => only_npz(path)?,
+    };
+    let config_file = path.join("config.json");
+    let config_bytes = read_if_there(&config_file)?;
+    let preprocessor = read_if_there(&path.join("preprocessor_config.json"))?;
+    Ok(Located { weights, config_file: config_bytes.is_some().then_some(config_file), config_bytes, preprocessor })
+}
+
+fn only_npz(path: &Path) -> Result<PathBuf, ModelError> {
+    let entries = fs::read_dir(path).map_err(failed(path, "list"))?;
+    let is_npz = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "npz");
+    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_npz).collect();
+    found.sort();
+    match (found.pop(), found.len()) {
+        (Some(file), 0) => Ok(file),
+        (Some(_), others) => {
+            let what = format!("there are {} .npz files: name the one to open", others + 1);
+            Err(ModelError::Refused { file: path.to_path_buf(), what })
+        }
+        (None, _) => {
+            let what = format!("no weights are here; looked for {}, *.npz", WEIGHTS.join(", "));
+            Err(ModelError::Refused { file: path.to_path_buf(), what })
+        }
+    }
+}
+
+fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, ModelError> {
+    match fs::metadata(file) {
+        Ok(kind) if kind.is_file() => {}
+        _ => return Ok(None),
+    }
+    let mut bytes = Vec::new();
+    let open = File::open(file).map_err(failed(file, "open"))?;
+    open.take(LARGEST_JSON + 1).read_to_end(&mut bytes).map_err(failed(file, "read"))?;
+    if bytes.len() as u64 > LARGEST_JSON {
+        let what = format!("it has more than {} MiB, which no configuration has", LARGEST_JSON >> 20);
+        return Err(ModelError::Refused { file: file.to_path_buf(), what });
+    }
+    Ok(Some(bytes))
+}
+
+/// Names the file that the system refused.
+pub(super) fn failed(file: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> ModelError {
+    let file = file.to_path_buf();
+    move |source| ModelError::Io { file, doing, source }
+}

@@ -1,0 +1,303 @@
+//! Saving: in the layout of Hugging Face where one of its classes says exactly this model, in our own otherwise, or as an
+//! `.npz` with Google's names.
+//!
+//! Files are written aside in the target directory, and take their names when all of them are complete, the configuration
+//! last: whatever fails before, a model that was there is as it was.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use serde_json::{Map, Value, json};
+use vitreous_engine::State;
+
+use crate::archive::{ArchiveError, ElementType, TensorToWrite, write_npz, write_safetensors};
+use crate::checkpoint::flax::{self, Flax};
+use crate::checkpoint::hugging_face::{self, Kind};
+use crate::checkpoint::table::{Entry, Presence, atoms_of};
+use crate::checkpoint::torch::{OWN, Torch};
+use crate::checkpoint::{OWN_MODEL_TYPE, hugging_face_kind};
+
+use super::locate::failed;
+use super::{Model, ModelError, Preprocessing};
+
+/// How to save a model.
+#[derive(Clone, Copy, Default)]
+pub struct SaveOptions<'a> {
+    /// Values in place of those that the model was opened with: those that were trained.
+    pub state: Option<&'a State>,
+    /// Writes f32 where the checkpoint has f16 or bf16, whose tensors otherwise keep their type.
+    pub widen: bool,
+    /// The bytes of a `preprocessor_config.json` to write beside the model, in place of the one it was opened with.
+    pub preprocessor: Option<&'a [u8]>,
+}
+
+/// What a model was saved as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// A directory that `transformers` opens.
+    HuggingFace(Kind),
+    /// A directory in our own dialect, and why none of Hugging Face's could say it.
+    Own(String),
+    /// An `.npz` of Google's names. It holds no names of classes and no preprocessing.
+    Google,
+}
+
+impl Model {
+    /// Saves the model: to a directory, or to an `.npz` if the target is called so.
+    pub fn save(&self, target: &Path, options: &SaveOptions) -> Result<Written, ModelError> {
+        self.config.check()?;
+        let values = Values { model: self, state: options.state, widen: options.widen };
+        values.check()?;
+        if target.extension().is_some_and(|extension| extension == "npz") {
+            return self.save_npz(target, &values);
+        }
+        if target.is_file() {
+            return Err(ModelError::unwritable(target, "it is a file; name a directory, or a .npz"));
+        }
+        self.save_directory(target, &values, options)
+    }
+
+    fn save_npz(&self, target: &Path, values: &Values) -> Result<Written, ModelError> {
+        if let Some(what) = flax::lacks(&self.config) {
+            return Err(ModelError::unwritable(target, what));
+        }
+        self.refuse_source(target, target)?;
+        let entries = Flax::default().tensors(&self.config);
+        // NumPy has no bf16, and readers of these files expect f32.
+        let tensors = entries.into_iter().map(|entry| values.tensor(entry, ElementType::F32));
+        write_npz(target, tensors)?;
+        Ok(Written::Google)
+    }
+
+    fn save_directory(&self, target: &Path, values: &Values, options: &SaveOptions) -> Result<Written, ModelError> {
+        const WEIGHTS: &str = "model.safetensors";
+        let kind = hugging_face_kind(&self.config);
+        let entries = match &kind {
+            Ok(kind) => kind.dialect(&self.config).tensors(&self.config),
+            Err(_) => Torch::plain(OWN).tensors(&self.config),
+        };
+        let zeros = matches!(kind, Ok(Kind::Dinov2 | Kind::Dinov2WithRegisters));
+        let entries: Vec<Entry> = entries.into_iter().filter(|entry| values.has(entry) || spare(entry, zeros)).collect();
+        let elements: Vec<ElementType> = entries.iter().map(|entry| values.element(entry)).collect();
+        let config = match &kind {
+            Ok(kind) => hugging_face::write(*kind, &self.config, &self.labels, common_name(&elements)),
+            Err(_) => own_config(self),
+        };
+        let preprocessor = options.preprocessor.or(match &self.preprocessing {
+            Some(Preprocessing::HuggingFace(bytes)) => Some(bytes),
+            _ => None,
+        });
+        if preprocessor.is_none() && target.join("preprocessor_config.json").exists() {
+            let what = "it has the preprocessor_config.json of another model, and this model has none to replace it by: remove it, or name another directory";
+            return Err(ModelError::unwritable(target, what));
+        }
+        self.refuse_source(target, &target.join(WEIGHTS))?;
+
+        fs::create_dir_all(target).map_err(failed(target, "create"))?;
+        let mut aside = Aside { directory: target, files: Vec::new() };
+        let tensors = entries.into_iter().zip(elements).map(|(entry, element)| values.tensor(entry, element));
+        let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
+        write_safetensors(&aside.name(WEIGHTS), tensors, &metadata)?;
+        if let Some(bytes) = preprocessor {
+            aside.write("preprocessor_config.json", bytes)?;
+        }
+        let mut text = serde_json::to_vec_pretty(&Value::Object(config)).map_err(|error| {
+            ModelError::unwritable(target, format!("the configuration cannot be written as JSON: {error}"))
+        })?;
+        text.push(b'\n');
+        aside.write("config.json", &text)?;
+        aside.finish()?;
+        Ok(match kind {
+            Ok(kind) => Written::HuggingFace(kind),
+            Err(reason) => Written::Own(reason),
+        })
+    }
+
+    /// Refuses to write over the checkpoint whose values are still to be read.
+    fn refuse_source(&self, target: &Path, weights: &Path) -> Result<(), ModelError> {
+        let Some(source) = &self.source else { return Ok(()) };
+        let real = |path: &Path| fs::canonicalize(path).ok();
+        let opened = self.path.as_deref().and_then(real);
+        let read = real(source.archive.file());
+        let same = |path: &Path| real(path).is_some_and(|path| Some(&path) == opened.as_ref() || Some(&path) == read.as_ref());
+        if same(target) || same(weights) {
+            return Err(ModelError::unwritable(target, "it is the checkpoint that the values come from: name another"));
+        }
+        Ok(())
+    }
+}
+
+/// The mask token, which DINOv2's classes have and start at zero, for models that come from where there is none.
+fn spare(entry: &Entry, zeros: bool) -> bool {
+    zeros && entry.atoms[0] == "mask_token"
+}
+
+fn own_config(model: &Model) -> Map<String, Value> {
+    let mut map = Map::new();
+    map.insert("architectures".to_string(), json!(["VitreousVit"]));
+    map.insert("model_type".to_string(), json!(OWN_MODEL_TYPE));
+    map.insert("vit".to_string(), json!(model.config));
+    hugging_face::put_labels(&mut map, &model.labels, 0);
+    map
+}
+
+/// PyTorch's name of the type that all tensors have.
+fn common_name(elements: &[ElementType]) -> &'static str {
+    match elements.first() {
+        Some(first) if elements.iter().any(|element| element != first) => "float32",
+        Some(ElementType::F16) => "float16",
+        Some(ElementType::Bf16) => "bfloat16",
+        _ => "float32",
+    }
+}
+
+/// Where the values to write come from.
+#[derive(Clone, Copy)]
+struct Values<'a> {
+    model: &'a Model,
+    state: Option<&'a State>,
+    widen: bool,
+}
+
+impl<'a> Values<'a> {
+    /// Everything that could be wrong with values, before anything is written.
+    fn check(&self) -> Result<(), ModelError> {
+        for (name, shape) in self.model.parameters() {
+            match self.state {
+                None => {
+                    self.model.find(name)?;
+                }
+                Some(state) if state.parameter(name)?.len() != shape.iter().product::<usize>() => {
+                    return Err(ModelError::parameter(name, "is of another size in the state: it was made for another model"));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there are values for a tensor. What is needed was checked to be there.
+    fn has(&self, entry: &Entry) -> bool {
+        let kept = |atom: &String| self.model.source.as_ref().is_some_and(|source| source.places.contains_key(atom));
+        entry.presence == Presence::Needed || entry.atoms.iter().all(kept)
+    }
+
+    /// The type to write a tensor in: that of its atoms in the checkpoint, if it is half precision.
+    fn element(&self, entry: &Entry) -> ElementType {
+        let source = self.model.source.as_ref().filter(|_| self.state.is_none() && !self.widen);
+        let Some(source) = source.filter(|source| !source.resizes(&self.model.config, &entry.atoms)) else {
+            return ElementType::F32;
+        };
+        let first = source.element(&entry.atoms[0]);
+        match first {
+            Some(half @ (ElementType::F16 | ElementType::Bf16))
+                if entry.atoms.iter().all(|atom| source.element(atom) == first) =>
+            {
+                half
+            }
+            _ => ElementType::F32,
+        }
+    }
+
+    fn tensor(self, entry: Entry, element: ElementType) -> TensorToWrite<'a> {
+        let (name, shape) = (entry.name.clone(), entry.shape.clone());
+        TensorToWrite::new(name, &shape, element, move || {
+            let mut theirs = vec![0f32; entry.shape.iter().product()];
+            let size = theirs.len() / entry.atoms.len();
+            for (atom, theirs) in entry.atoms.iter().zip(theirs.chunks_exact_mut(size.max(1))) {
+                if let Some(ours) = self.atom(atom, theirs.len())? {
+                    entry.layout.write(&ours, theirs);
+                }
+            }
+            Ok(Cow::Owned(encoded(&theirs, element)))
+        })
+    }
+
+    /// An atom's values in our layout; `None` for one that starts at zero.
+    fn atom(&self, atom: &str, size: usize) -> Result<Option<Cow<'a, [f32]>>, ArchiveError> {
+        if let Some(values) = self.state.and_then(|state| trained(state, atom)) {
+            return Ok(Some(Cow::Borrowed(values)));
+        }
+        let Some(source) = self.model.source.as_ref().filter(|source| source.places.contains_key(atom)) else {
+            return Ok(None);
+        };
+        let atoms = [atom.to_string()];
+        if let Some(whole) = source.whole(&self.model.config, &atoms)? {
+            return Ok(Some(whole));
+        }
+        let mut values = vec![0.0; size];
+        source.fill(&self.model.config, &atoms, &mut values)?;
+        Ok(Some(Cow::Owned(values)))
+    }
+}
+
+/// An atom in a state, whose projections may be fused.
+fn trained<'a>(state: &'a State, atom: &str) -> Option<&'a [f32]> {
+    if let Ok(values) = state.parameter(atom) {
+        return Some(values);
+    }
+    let (block, part) = atom.split_once(".attention.")?;
+    let (_, kind) = part.rsplit_once('.')?;
+    let fused = format!("{block}.attention.qkv.{kind}");
+    let place = atoms_of(&fused).iter().position(|known| known == atom)?;
+    let values = state.parameter(&fused).ok()?;
+    let size = values.len() / 3;
+    Some(&values[place * size..(place + 1) * size])
+}
+
+/// Numbers as little-endian bytes. What was widened from half precision narrows to the very same bits.
+fn encoded(numbers: &[f32], element: ElementType) -> Vec<u8> {
+    match element {
+        ElementType::F16 => {
+            let mut halves = vec![f16::ZERO; numbers.len()];
+            halves.convert_from_f32_slice(numbers);
+            halves.iter().flat_map(|half| half.to_le_bytes()).collect()
+        }
+        ElementType::Bf16 => numbers.iter().flat_map(|&number| bf16::from_f32(number).to_le_bytes()).collect(),
+        _ if cfg!(target_endian = "little") => bytemuck::cast_slice(numbers).to_vec(),
+        _ => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
+    }
+}
+
+/// Files under names that nobody looks for, until all are complete.
+struct Aside<'a> {
+    directory: &'a Path,
+    files: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Aside<'_> {
+    fn name(&mut self, name: &str) -> PathBuf {
+        let aside = self.directory.join(format!(".{name}.{}.partial", std::process::id()));
+        self.files.push((aside.clone(), self.directory.join(name)));
+        aside
+    }
+
+    fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), ModelError> {
+        let path = self.name(name);
+        let mut file = File::create(&path).map_err(failed(&path, "create"))?;
+        file.write_all(bytes).map_err(failed(&path, "write"))?;
+        file.sync_all().map_err(failed(&path, "write"))
+    }
+
+    /// Gives the files their names, in the order in which they were written.
+    fn finish(mut self) -> Result<(), ModelError> {
+        for (aside, name) in std::mem::take(&mut self.files) {
+            fs::rename(&aside, &name).map_err(failed(&name, "rename"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        for (aside, _) in &self.files {
+            // What failed was told already; a file that was never made cannot be removed.
+            let _ = fs::remove_file(aside);
+        }
+    }
+}
