@@ -160,7 +160,11 @@ mod tests {
                 item * item
             };
             let results: Vec<u64> = OrderedMap::new(0..200, threads, ahead, || slow).collect();
-            assert_eq!(results, (0..200).map(|item| item * item).collect::<Vec<u64>>(), "{threads} threads, {ahead} ahead");
+            assert_eq!(
+                results,
+                (0..200).map(|item| item * item).collect::<Vec<u64>>(),
+                "{threads} threads, {ahead} ahead"
+            );
         }
         assert_eq!(OrderedMap::new(0..0, 2, 2, || |item: i32| item).next(), None);
     }

@@ -24,6 +24,22 @@ pub fn configuration(model: &str, image: Option<Size>) -> Result<VitConfig, Fail
 /// A model on disk with how its images are prepared, at a size that both agree on: the one that is given, or else the one that
 /// images are brought to. (DINOv2 was trained at 518 and is used at 224: positions are resized.)
 pub fn open(path: &Path, image: Option<Size>) -> Result<(Model, Preprocess), Failure> {
+    let model = open_at(path, image)?;
+    let preprocess = preprocessing(&model)?;
+    match (image, preprocess.output_size()) {
+        (None, Some([height, width])) if [height, width] != [model.config.image.height, model.config.image.width] => {
+            Ok((open_at(path, Some(Size { height, width }))?, preprocess))
+        }
+        (None, Some(_)) => Ok((model, preprocess)),
+        _ => {
+            let preprocess = preprocessing_at_model_size(&model)?;
+            Ok((model, preprocess))
+        }
+    }
+}
+
+/// A model on disk.
+pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Model, Failure> {
     if !path.exists() {
         let name = path.to_string_lossy();
         return Err(match preset(&name) {
@@ -31,23 +47,16 @@ pub fn open(path: &Path, image: Option<Size>) -> Result<(Model, Preprocess), Fai
             None => Failure::input(anyhow!("{name}: no such file or directory")),
         });
     }
-    let model = open_at(path, image)?;
-    let preprocess = preprocessing(&model)?;
-    let size = |size: Size| [size.height, size.width];
-    match (image, preprocess.output_size()) {
-        (None, Some([height, width])) if [height, width] != size(model.config.image) => {
-            Ok((open_at(path, Some(Size { height, width }))?, preprocess))
-        }
-        (None, Some(_)) => Ok((model, preprocess)),
-        _ => {
-            let preprocess = preprocess.with_image_size(size(model.config.image));
-            Ok((model, preprocess))
-        }
-    }
+    Model::open(path, options).map_err(Failure::input)
 }
 
 fn open_at(path: &Path, image: Option<Size>) -> Result<Model, Failure> {
-    Model::open(path, &OpenOptions { image, ..OpenOptions::default() }).map_err(Failure::input)
+    open_with(path, &OpenOptions { image, ..OpenOptions::default() })
+}
+
+/// How a model's images are prepared, at the size at which it was opened.
+pub fn preprocessing_at_model_size(model: &Model) -> Result<Preprocess, Failure> {
+    Ok(preprocessing(model)?.with_image_size([model.config.image.height, model.config.image.width]))
 }
 
 /// How a model's images are prepared: as it says itself, or as is usual.

@@ -135,13 +135,8 @@ pub const HUGGING_FACE_VIT: Names = Names {
 };
 
 /// Hugging Face's `dinov2` and `dinov2_with_registers`, likewise.
-pub const HUGGING_FACE_DINOV2: Names = Names {
-    norm1: "norm1",
-    norm2: "norm2",
-    mlp: ["mlp.fc1", "mlp.fc2"],
-    spare_pre_logits: false,
-    ..HUGGING_FACE_VIT
-};
+pub const HUGGING_FACE_DINOV2: Names =
+    Names { norm1: "norm1", norm2: "norm2", mlp: ["mlp.fc1", "mlp.fc2"], spare_pre_logits: false, ..HUGGING_FACE_VIT };
 
 /// A dialect in a file: its names, and what stands before them.
 #[derive(Clone, Debug, PartialEq)]

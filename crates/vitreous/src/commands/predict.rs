@@ -74,7 +74,9 @@ impl Predict {
         let (model, preprocess) = source::open(&self.model, self.image)?;
         if model.config.classes == 0 && !self.features {
             let path = self.model.display();
-            return Err(Failure::input(anyhow!("{path}: this model has no head, so it knows no classes; ask for --features")));
+            return Err(Failure::input(anyhow!(
+                "{path}: this model has no head, so it knows no classes; ask for --features"
+            )));
         }
         let threads = self.threads.unwrap_or_else(source::threads);
         let answer = if self.features { Answer::Features } else { Answer::Logits };
@@ -97,7 +99,8 @@ impl Predict {
         };
         let floats = runner.input_floats();
         let channels = model.config.channels;
-        let prepared = OrderedMap::new(images, threads, 2 * batch, move || worker(preprocess.clone(), channels, floats));
+        let prepared =
+            OrderedMap::new(images, threads, 2 * batch, move || worker(preprocess.clone(), channels, floats));
         let tally = self.answer_all(prepared, batch, &mut runner, &model)?;
         let seconds = start.elapsed().as_secs_f64();
         let computing = runner.computing.as_secs_f64();
@@ -252,7 +255,8 @@ fn prepare(
     floats: usize,
     scratch: &mut Scratch,
 ) -> Result<Vec<f32>, String> {
-    let channels = Channels::from_count(channels).ok_or("images have one or three channels, this model wants others")?;
+    let channels =
+        Channels::from_count(channels).ok_or("images have one or three channels, this model wants others")?;
     let image = vitreous_data::open(path, channels).map_err(|error| error.to_string())?;
     let mut pixels = vec![0.0; floats];
     preprocess.apply(&image, scratch, &mut pixels).map_err(|error| error.to_string())?;
