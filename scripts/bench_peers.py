@@ -2,9 +2,16 @@
 
 import functools
 import math
+import os
+import tempfile
 
 import torch
 import torch.nn.functional as F
+
+try:
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
 
 # As in the engine's benchmark.
 PARAMETER_STRIDE = 97
@@ -45,7 +52,7 @@ def parameter(name: str, *shape: int) -> torch.Tensor:
     centre, width = 0.0, 0.1
     if len(shape) == 2:
         width = 1.0 / math.sqrt(shape[1])
-    elif name.endswith("gamma"):
+    elif name.endswith("weight"):
         centre = 1.0
     return centre + width * spread(name, *shape)
 
@@ -111,7 +118,7 @@ def attention(batch, heads, tokens, head_dim, precision):
 
 
 def layer_norm(rows, columns, precision):
-    leaves = [spread("x", rows, columns), parameter("gamma", columns), parameter("beta", columns)]
+    leaves = [spread("x", rows, columns), parameter("weight", columns), parameter("bias", columns)]
     return Differentiated(lambda x, gamma, beta: F.layer_norm(x, (columns,), gamma, beta), leaves, LIMITS[precision])
 
 
@@ -150,7 +157,7 @@ def adamw_of(parameters, fused=True):
 
 
 class Vit(torch.nn.Module):
-    """The vision transformers of the engine's benchmark; parameters have the same names and order."""
+    """The Vision Transformer of crates/models; parameters have the same names and order."""
 
     def __init__(self, image, patch, dim, layers, heads, hidden, classes, norm_first, eps, dropout):
         super().__init__()
@@ -159,24 +166,24 @@ class Vit(torch.nn.Module):
         # Our order is the order in which the graph asks for parameters; the samples are compared in it.
         self.ordered = {}
         places = (image // patch) ** 2
-        self.add_linear("embedding", 3 * patch * patch, dim)
+        self.add_linear("patch_embedding", 3 * patch * patch, dim)
         if norm_first:
-            self.add("class_token", dim)
             self.add("positions", places + 1, dim)
+            self.add("class_token", 1, dim)
         else:
             self.register_buffer("sinusoid", sinusoidal_positions(places, dim))
         for layer in range(layers):
-            for part, linears in (
-                ("attention", [("qkv", dim, 3 * dim), ("output", dim, dim)]),
-                ("mlp", [("first", dim, hidden), ("second", hidden, dim)]),
+            for norm, linears in (
+                ("norm1", [("attention.qkv", dim, 3 * dim), ("attention.output", dim, dim)]),
+                ("norm2", [("mlp.fc1", dim, hidden), ("mlp.fc2", hidden, dim)]),
             ):
-                scope = f"blocks.{layer}.{part}"
+                scope = f"blocks.{layer}"
                 if norm_first:
-                    self.add_norm(f"{scope}.norm", dim)
+                    self.add_norm(f"{scope}.{norm}", dim)
                 for name, inputs, outputs in linears:
                     self.add_linear(f"{scope}.{name}", inputs, outputs)
                 if not norm_first:
-                    self.add_norm(f"{scope}.norm", dim)
+                    self.add_norm(f"{scope}.{norm}", dim)
         if norm_first:
             self.add_norm("norm", dim)
         self.add_linear("head", dim, classes)
@@ -191,14 +198,14 @@ class Vit(torch.nn.Module):
         self.add(f"{name}.bias", outputs)
 
     def add_norm(self, name, dim):
-        self.add(f"{name}.gamma", dim)
-        self.add(f"{name}.beta", dim)
+        self.add(f"{name}.weight", dim)
+        self.add(f"{name}.bias", dim)
 
     def linear(self, name, x):
         return F.linear(x, self.ordered[f"{name}.weight"], self.ordered[f"{name}.bias"])
 
     def norm(self, name, x):
-        return F.layer_norm(x, x.shape[-1:], self.ordered[f"{name}.gamma"], self.ordered[f"{name}.beta"], self.eps)
+        return F.layer_norm(x, x.shape[-1:], self.ordered[f"{name}.weight"], self.ordered[f"{name}.bias"], self.eps)
 
     def drop(self, x):
         return F.dropout(x, self.dropout_rate) if self.dropout_rate and self.training else x
@@ -209,25 +216,25 @@ class Vit(torch.nn.Module):
         return self.drop(self.linear(f"{scope}.output", y))
 
     def mlp(self, scope, x):
-        y = self.drop(F.gelu(self.linear(f"{scope}.first", x)))
-        return self.drop(self.linear(f"{scope}.second", y))
+        y = self.drop(F.gelu(self.linear(f"{scope}.fc1", x)))
+        return self.drop(self.linear(f"{scope}.fc2", y))
 
     def forward(self, images):
         n, channels, height, width = images.shape
         p = self.patch
         x = images.reshape(n, channels, height // p, p, width // p, p).permute(0, 2, 4, 1, 3, 5)
-        x = self.linear("embedding", x.reshape(n, -1, channels * p * p))
+        x = self.linear("patch_embedding", x.reshape(n, -1, channels * p * p))
         if self.norm_first:
-            x = torch.cat([self.ordered["class_token"].to(x.dtype).expand(n, 1, -1), x], 1) + self.ordered["positions"]
+            x = torch.cat([self.ordered["class_token"].to(x.dtype).expand(n, -1, -1), x], 1) + self.ordered["positions"]
         else:
-            x = x + self.sinusoid
+            x = self.drop(x + self.sinusoid)
         for layer in range(self.layers):
-            for part in (self.attention, self.mlp):
-                scope = f"blocks.{layer}.{part.__name__}"
+            for part, norm in ((self.attention, "norm1"), (self.mlp, "norm2")):
+                scope, norm = f"blocks.{layer}.{part.__name__}", f"blocks.{layer}.{norm}"
                 if self.norm_first:
-                    x = x + part(scope, self.norm(f"{scope}.norm", x))
+                    x = x + part(scope, self.norm(norm, x))
                 else:
-                    x = self.norm(f"{scope}.norm", x + part(scope, x))
+                    x = self.norm(norm, x + part(scope, x))
         pooled = self.norm("norm", x)[:, 0] if self.norm_first else x.mean(1)
         return self.linear("head", pooled)
 
@@ -286,13 +293,36 @@ class Inference:
         return [self.logits]
 
 
+class OnnxRuntime:
+    """The same model, exported, in ONNX Runtime with as many threads as PyTorch has."""
+
+    def __init__(self, sizes, batch):
+        model = Vit(**sizes, dropout=0.0).eval()
+        images = spread("images", batch, 3, sizes["image"], sizes["image"])
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.onnx")
+            torch.onnx.export(model, (images,), path, input_names=["images"], opset_version=20, dynamo=False)
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = torch.get_num_threads()
+            self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.inputs = {"images": images.numpy()}
+        self.limit = LIMITS["f32"]
+
+    def run(self):
+        self.logits = self.session.run(None, self.inputs)[0]
+
+    def results(self, _ours):
+        return [torch.from_numpy(self.logits)]
+
+
 def single(op, *arguments):
     return lambda: {"": op(*arguments)}
 
 
 def inference(sizes, batch, precision):
     if precision == "f32":
-        return lambda: {"": Inference(sizes, batch)}
+        runtime = {"ONNX Runtime": OnnxRuntime} if onnxruntime else {}
+        return lambda: {"": Inference(sizes, batch), **{name: peer(sizes, batch) for name, peer in runtime.items()}}
     return lambda: {
         "autocast": Inference(sizes, batch, autocast=True),
         "all of it bf16": Inference(sizes, batch, dtype=torch.bfloat16),

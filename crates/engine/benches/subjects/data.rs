@@ -37,7 +37,7 @@ pub fn parameter(name: &str, axes: &[usize]) -> impl Fn(usize) -> f32 {
     let value = spread(name);
     let (centre, width) = match axes {
         [_, columns] => (0.0, 1.0 / (*columns as f32).sqrt()),
-        _ if name.ends_with("gamma") => (1.0, 0.1),
+        _ if name.ends_with("weight") => (1.0, 0.1),
         _ => (0.0, 0.1),
     };
     move |position| centre + width * value(position)

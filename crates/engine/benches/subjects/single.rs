@@ -38,8 +38,8 @@ pub fn attention(
 pub fn layer_norm([rows, columns]: [usize; 2], precision: Precision, threads: usize) -> Result<Subject> {
     forward_and_backward(precision, threads, |graph| {
         let x = graph.input("x", [rows, columns], DType::F32)?;
-        let gamma = graph.parameter("gamma", [columns])?;
-        let beta = graph.parameter("beta", [columns])?;
+        let gamma = graph.parameter("weight", [columns])?;
+        let beta = graph.parameter("bias", [columns])?;
         graph.layer_norm(x, gamma, beta, 1e-5)
     })
 }
