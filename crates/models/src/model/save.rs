@@ -286,8 +286,13 @@ impl Aside<'_> {
 
     /// Gives the files their names, in the order in which they were written.
     fn finish(mut self) -> Result<(), ModelError> {
-        for (aside, name) in std::mem::take(&mut self.files) {
-            fs::rename(&aside, &name).map_err(failed(&name, "rename"))?;
+        // A name that cannot be taken is found out before the first is.
+        if let Some((_, name)) = self.files.iter().find(|(_, name)| name.is_dir()) {
+            return Err(ModelError::unwritable(name, "it is a directory: remove it, or name another target"));
+        }
+        while let Some((aside, name)) = self.files.first() {
+            fs::rename(aside, name).map_err(failed(name, "rename"))?;
+            self.files.remove(0);
         }
         Ok(())
     }
