@@ -12,17 +12,26 @@ use super::zip;
 
 /// What a tensor's elements are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum ElementType {
+    /// Double precision.
     F64,
+    /// Single precision, what models compute in.
     F32,
+    /// IEEE half precision.
     F16,
+    /// The upper half of an f32.
     Bf16,
+    /// Signed, 64 bits.
     I64,
+    /// Signed, 32 bits.
     I32,
+    /// Signed, 16 bits.
     I16,
+    /// Signed, 8 bits.
     I8,
+    /// Unsigned, 8 bits.
     U8,
+    /// A byte that is zero or not.
     Bool,
 }
 

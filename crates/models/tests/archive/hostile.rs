@@ -227,10 +227,14 @@ fn arrays_that_disagree_with_their_entry_are_refused() {
 
 /// A checkpoint of this pickle, with a storage `0` of 16 bytes.
 fn checkpoint(pickle: &[u8]) -> Result<Archive> {
+    zip_of(&[("a/data.pkl", pickle), ("a/data/0", &[0; 16])])
+}
+
+fn zip_of(entries: &[(&str, &[u8])]) -> Result<Archive> {
     let mut writer = ZipWriter::new(std::io::Cursor::new(Vec::new()));
     let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
-    for (name, content) in [("a/data.pkl", pickle), ("a/data/0", &[0; 16])] {
-        writer.start_file(name, stored).unwrap();
+    for (name, content) in entries {
+        writer.start_file(*name, stored).unwrap();
         writer.write_all(content).unwrap();
     }
     Archive::from_bytes(writer.finish().unwrap().into_inner())
@@ -262,6 +266,21 @@ fn tensors_that_reach_beyond_their_storage_are_refused() {
     assert_says(checkpoint(&pickled_tensor(&larger, b"K\x00K\x02\x85K\x01\x85")), &["`w`", "5 elements, but has 4"]);
     let missing = STORAGE.iter().map(|byte| if *byte == b'0' { b'1' } else { *byte }).collect::<Vec<u8>>();
     assert_says(checkpoint(&pickled_tensor(&missing, b"K\x00K\x02\x85K\x01\x85")), &["`w`", "storage `1`"]);
+}
+
+#[test]
+fn storages_of_big_endian_machines_are_read() {
+    let pickle = pickled_tensor(STORAGE, b"K\x00K\x04\x85K\x01\x85");
+    let storage: Vec<u8> = [0.0f32, 1.0, 2.0, 3.0].iter().flat_map(|number| number.to_be_bytes()).collect();
+    let archive = zip_of(&[("a/data.pkl", &pickle), ("a/byteorder", b"big"), ("a/data/0", &storage)]).unwrap();
+    super::assert_holds(&archive, "w", &[4], &[0.0, 1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn zip_files_of_anything_else_are_refused() {
+    let pickle = pickled_tensor(STORAGE, b"K\x00K\x04\x85K\x01\x85");
+    assert_says(zip_of(&[("a/data.pkl", &pickle), ("b/data.pkl", &pickle)]), &["more than one checkpoint"]);
+    assert_says(zip_of(&[("readme.txt", b"hello")]), &["neither", "unpack"]);
 }
 
 #[test]
@@ -326,4 +345,8 @@ fn old_streams_that_claim_too_much_are_refused() {
         assert_says(Archive::from_bytes(file), &["storage `1`", "beyond"]);
     }
     assert_says(Archive::from_bytes(b"\x80\x02K\x01.".to_vec()), &["not a checkpoint"]);
+    let version = good.windows(3).position(|three| three == [b'M', 0xe9, 0x03]).unwrap();
+    let mut newer = good;
+    newer[version + 1] += 1;
+    assert_says(Archive::from_bytes(newer), &["version"]);
 }

@@ -148,6 +148,16 @@ fn aligned_f32_is_borrowed_from_the_file() {
 }
 
 #[test]
+fn threads_can_share_an_archive() {
+    let archive = open("views.pth");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| assert_holds(&archive, "matrix", &[4, 6], &counting(24)));
+        }
+    });
+}
+
+#[test]
 fn filling_a_slice_of_another_length_is_refused() {
     let archive = open("every_type.safetensors");
     assert_says(archive.tensor("f32").unwrap().read_into(&mut [0.0; 5]), &["`f32`", "6 elements", "5"]);

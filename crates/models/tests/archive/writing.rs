@@ -41,7 +41,8 @@ fn every_bit_of_f32_survives_and_is_borrowed_back() {
     let path = directory.path().join("numbers");
     let numbers = [0.0, -0.0, f32::NAN, f32::INFINITY, f32::MIN_POSITIVE / 2.0, f32::MAX];
     for write in WRITERS {
-        let tensors = (0..3).map(|index| TensorToWrite::f32(format!("n{index}"), &[2, 3], &numbers));
+        // Names of every length modulo the alignment of an f32.
+        let tensors = (1..6).map(|length| TensorToWrite::f32("n".repeat(length), &[2, 3], &numbers));
         write(&path, tensors.collect()).unwrap();
         let archive = Archive::open(&path).unwrap();
         for view in archive.tensors() {
@@ -49,6 +50,18 @@ fn every_bit_of_f32_survives_and_is_borrowed_back() {
             assert!(matches!(read, std::borrow::Cow::Borrowed(_)));
             assert_eq!(read.iter().map(|n| n.to_bits()).collect::<Vec<_>>(), numbers.map(f32::to_bits));
         }
+    }
+}
+
+#[test]
+fn narrow_elements_do_not_push_wide_ones_out_of_alignment() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mixed");
+    for write in WRITERS {
+        let byte = TensorToWrite::new("byte", &[1], ElementType::U8, || Ok(vec![1].into()));
+        write(&path, vec![byte, TensorToWrite::f32("wide", &[2], &[1.0, 2.0])]).unwrap();
+        let archive = Archive::open(&path).unwrap();
+        assert!(matches!(archive.tensor("wide").unwrap().to_f32().unwrap(), std::borrow::Cow::Borrowed([1.0, 2.0])));
     }
 }
 
