@@ -321,6 +321,7 @@ def peers():
         found[f"small_vit_inference/{precision}"] = inference(SMALL, 128, precision)
         found[f"vit_b16_training/{precision}"] = training(BASE, 4, 0.0, precision)
         found[f"vit_b16_inference/{precision}"] = inference(BASE, 4, precision)
+        found[f"vit_b16_single_inference/{precision}"] = inference(BASE, 1, precision)
     return found
 
 

@@ -195,6 +195,14 @@ impl Graph {
         &self.type_of(value).shape
     }
 
+    /// The path of the node that computes a value.
+    ///
+    /// # Panics
+    /// Panics if the value is of another graph.
+    pub fn path(&self, value: Value) -> &str {
+        &self.nodes[value.node()].path
+    }
+
     /// The value of that path: an op's first result, an input, a parameter, or a name given by [`Graph::name`].
     pub fn find(&self, path: &str) -> Result<Value> {
         self.names.get(path).copied().ok_or_else(|| {
@@ -313,7 +321,8 @@ impl Graph {
         (0..self.nodes.len()).map(|node| self.node_flops(node)).sum()
     }
 
-    pub(crate) fn node_flops(&self, index: usize) -> u64 {
+    /// Floating-point operations of running one node, given by its place among [`Graph::nodes`].
+    pub fn node_flops(&self, index: usize) -> u64 {
         let node = &self.nodes[index];
         let inputs: Vec<&Type> = node.inputs.iter().map(|&input| self.type_of(input)).collect();
         let steps: u64 = node.steps.iter().map(Step::flops_per_element).sum();

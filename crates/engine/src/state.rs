@@ -42,6 +42,11 @@ impl State {
         &self.table
     }
 
+    /// The bytes that [`State::new`] would take, without taking them.
+    pub fn bytes_needed(graph: &Graph) -> usize {
+        4 * (graph.parameter_floats() + State::buffers_needed(graph).iter().sum::<usize>())
+    }
+
     /// Bytes of all buffers.
     pub fn bytes(&self) -> usize {
         let buffers = [&self.parameters, &self.gradients, &self.first, &self.second, &self.ema];

@@ -6,6 +6,7 @@ pub mod config;
 pub mod model;
 pub mod positions;
 pub mod presets;
+pub mod stages;
 pub mod vit;
 
 pub use config::{ConfigError, Size, VitConfig};

@@ -311,7 +311,11 @@ fn with_options(dialect: &Dialect, file: &VitConfig, options: &OpenOptions) -> V
             config.pre_logits = None;
         }
         if let Dialect::HuggingFace(kind, _) = dialect
-            && matches!(kind, crate::checkpoint::hugging_face::Kind::Dinov2 | crate::checkpoint::hugging_face::Kind::Dinov2WithRegisters)
+            && matches!(
+                kind,
+                crate::checkpoint::hugging_face::Kind::Dinov2
+                    | crate::checkpoint::hugging_face::Kind::Dinov2WithRegisters
+            )
         {
             config.pooling = if classes > 0 { Pooling::ClassAndMean } else { Pooling::Class };
         }

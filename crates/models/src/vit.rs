@@ -56,8 +56,10 @@ pub fn vit(g: &mut Graph, config: &VitConfig, batch: usize) -> Result<Vit> {
     }
     let distilled = g.scope("distillation_pooling", |g| token(g, x, 1))?;
     let distilled = linear(g, "distillation_head", distilled, config.classes, true)?;
-    let both = g.add(logits, distilled)?;
-    let mean = g.scale(both, 0.5)?;
+    let mean = g.scope("distillation_head", |g| {
+        let both = g.add(logits, distilled)?;
+        g.scale(both, 0.5)
+    })?;
     Ok(Vit { tokens: x, features, logits: Some(mean), heads: Some([logits, distilled]) })
 }
 
@@ -65,14 +67,17 @@ pub fn vit(g: &mut Graph, config: &VitConfig, batch: usize) -> Result<Vit> {
 /// front of them, positions added.
 fn embed(g: &mut Graph, config: &VitConfig, images: Value) -> Result<Value> {
     let batch = g.shape_of(images).axes()[0];
-    let patches = g.patchify(images, [config.patch.height, config.patch.width])?;
+    let patch = [config.patch.height, config.patch.width];
+    let patches = g.scope("patch_embedding", |g| g.patchify(images, patch))?;
     let mut x = linear(g, "patch_embedding", patches, config.dim, true)?;
 
     let positioned = config.positioned_prefix();
     let positions = position_table(g, config)?;
     if let Some(positions) = positions {
-        let rows = rows(g, positions, positioned, positioned + config.patches())?;
-        x = g.add(x, rows)?;
+        x = g.scope("position_embedding", |g| {
+            let rows = rows(g, positions, positioned, positioned + config.patches())?;
+            g.add(x, rows)
+        })?;
     }
 
     let parts = [
@@ -85,18 +90,22 @@ fn embed(g: &mut Graph, config: &VitConfig, images: Value) -> Result<Value> {
     for (name, count) in parts.into_iter().filter(|(_, count)| *count > 0) {
         let mut token = g.parameter(name, [count, config.dim])?;
         if let Some(positions) = positions.filter(|_| first + count <= positioned) {
-            let rows = rows(g, positions, first, first + count)?;
-            token = g.add(token, rows)?;
+            token = g.scope("position_embedding", |g| {
+                let rows = rows(g, positions, first, first + count)?;
+                g.add(token, rows)
+            })?;
         }
         prefix.push(token);
         first += count;
     }
     if !prefix.is_empty() {
-        let tokens = if prefix.len() == 1 { prefix[0] } else { g.concat(&prefix, 0)? };
-        let tokens = g.broadcast(tokens, [batch, config.prefix_tokens(), config.dim])?;
-        x = g.concat(&[tokens, x], 1)?;
+        x = g.scope("prefix_tokens", |g| {
+            let tokens = if prefix.len() == 1 { prefix[0] } else { g.concat(&prefix, 0)? };
+            let tokens = g.broadcast(tokens, [batch, config.prefix_tokens(), config.dim])?;
+            g.concat(&[tokens, x], 1)
+        })?;
     }
-    g.dropout(x, config.dropout)
+    g.scope("position_embedding", |g| g.dropout(x, config.dropout))
 }
 
 /// A row for each token that has a position, those in front of the patches first.
@@ -212,7 +221,7 @@ fn finish_features(g: &mut Graph, config: &VitConfig, pooled: Value) -> Result<V
     }
     if let Some(width) = config.pre_logits {
         features = linear(g, "pre_logits", features, width, true)?;
-        features = g.tanh(features)?;
+        features = g.scope("pre_logits", |g| g.tanh(features))?;
     }
     Ok(features)
 }

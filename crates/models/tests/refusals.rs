@@ -115,14 +115,19 @@ fn what_timm_says_is_held_against_the_shapes() {
     assert_says(&error, &["`num_classes`", "4", "3"]);
     let error = refusal("timm_token", |_, config| config["architecture"] = "vit_base_patch16_rpn_224".into());
     assert_says(&error, &["`architecture`"]);
-    let pre_norm = |tensors: &mut Tensors| drop(tensors.insert("norm_pre.weight".to_string(), (vec![16], vec![0.0; 16])));
+    let pre_norm =
+        |tensors: &mut Tensors| drop(tensors.insert("norm_pre.weight".to_string(), (vec![16], vec![0.0; 16])));
     assert_says(&refusal("timm_token", |tensors, _| pre_norm(tensors)), &["`norm_pre.weight`"]);
 }
 
 #[test]
 fn a_head_is_found_by_the_tensors_where_the_configuration_does_not_say() {
     for (name, classes) in [("hf_vit", 3), ("hf_deit_teacher", 3), ("hf_dinov2", 0), ("hf_vit_pooler", 0)] {
-        let model = opened(name, |_, config| drop(config.as_object_mut().unwrap().remove("architectures")), &OpenOptions::default());
+        let model = opened(
+            name,
+            |_, config| drop(config.as_object_mut().unwrap().remove("architectures")),
+            &OpenOptions::default(),
+        );
         assert_eq!(model.expect(name).config, open(name).config, "{name}");
         assert_eq!(open(name).config.classes, classes);
     }
@@ -210,7 +215,8 @@ fn absent_keys_have_the_defaults_of_the_library() {
     assert_eq!((registers.patch, registers.registers, registers.norm_eps), (Size::square(16), 4, 1e-6));
     assert_eq!(registers.image, Size { height: 224, width: 448 });
     // The giant: 1536 wide, and two thirds of four times that.
-    let giant = config(r#"{"model_type": "dinov2", "hidden_size": 1536, "use_swiglu_ffn": true, "num_attention_heads": 24}"#);
+    let giant =
+        config(r#"{"model_type": "dinov2", "hidden_size": 1536, "use_swiglu_ffn": true, "num_attention_heads": 24}"#);
     assert_eq!((giant.mlp_dim, giant.layer_scale), (4096, Some(1.0)));
     let head = config(r#"{"model_type": "vit", "architectures": ["ViTForImageClassification"]}"#);
     assert_eq!(head.classes, 2);

@@ -39,7 +39,10 @@ fn bits(model: &Model) -> BTreeMap<String, Vec<u32>> {
 fn contents(path: &Path) -> BTreeMap<String, (ElementType, Vec<usize>, Vec<u8>)> {
     let archive = Archive::open(path).expect("opens");
     let content = |tensor: vitreous_models::archive::TensorView| {
-        (tensor.name().to_string(), (tensor.element, tensor.shape.to_vec(), tensor.to_bytes().expect("bytes").into_owned()))
+        (
+            tensor.name().to_string(),
+            (tensor.element, tensor.shape.to_vec(), tensor.to_bytes().expect("bytes").into_owned()),
+        )
     };
     archive.tensors().map(content).collect()
 }
@@ -100,7 +103,10 @@ fn hugging_face_to_npz_and_back_is_the_same_file() {
         assert_eq!(bits(&middle), bits(&model), "{name}");
         let back = directory.path().join("back");
         assert_eq!(save(&middle, &back), Written::HuggingFace(Kind::Vit));
-        assert!(contents(&back.join("model.safetensors")) == contents(&fixture(name).join("model.safetensors")), "{name}");
+        assert!(
+            contents(&back.join("model.safetensors")) == contents(&fixture(name).join("model.safetensors")),
+            "{name}"
+        );
     }
 }
 
@@ -208,14 +214,25 @@ fn trained_values_are_what_is_saved() {
         let again = reopen(target.path());
         assert_eq!((&again.config.image, again.config.classes), (&model.config.image, 5), "{name}");
         for (parameter, _) in model.parameters() {
-            assert_eq!(again.parameter(parameter).expect("known"), state.parameter(parameter).expect("known"), "{parameter}");
+            assert_eq!(
+                again.parameter(parameter).expect("known"),
+                state.parameter(parameter).expect("known"),
+                "{parameter}"
+            );
         }
     }
 }
 
 #[test]
 fn a_model_from_nothing_is_saved_from_its_state() {
-    let config = VitConfig { image: Size::square(8), patch: Size::square(4), dim: 8, depth: 1, heads: 2, ..VitConfig::default() };
+    let config = VitConfig {
+        image: Size::square(8),
+        patch: Size::square(4),
+        dim: 8,
+        depth: 1,
+        heads: 2,
+        ..VitConfig::default()
+    };
     let config = VitConfig { mlp_dim: 8, classes: 2, pooling: Pooling::Mean, ..config };
     let labels = vec!["cat".to_string(), "dog".to_string()];
     let model = Model::new(config.clone(), labels.clone()).expect("builds");
@@ -251,7 +268,8 @@ fn the_source_is_never_written_over_and_a_failure_leaves_what_was_there() {
     let blocked = directory.path().join("blocked");
     fs::create_dir_all(blocked.join("config.json")).expect("a directory");
     assert!(open("hf_vit").save(&blocked, &SaveOptions::default()).is_err());
-    let left: Vec<_> = fs::read_dir(&blocked).expect("a directory").map(|entry| entry.expect("one").file_name()).collect();
+    let left: Vec<_> =
+        fs::read_dir(&blocked).expect("a directory").map(|entry| entry.expect("one").file_name()).collect();
     assert_eq!(left, ["config.json"]);
     assert!(contents(&copy.join("model.safetensors")) == before);
 

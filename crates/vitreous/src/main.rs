@@ -1,3 +1,42 @@
-//! The `vitreous` command.
+//! The `vitreous` command. Data goes to stdout, talk to stderr.
+//!
+//! Exit codes: 0 done, 1 the work failed, 2 wrong usage or bad input.
 
-fn main() {}
+mod commands;
+mod failure;
+mod format;
+mod images;
+mod runner;
+mod source;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Transformers you can see through.
+#[derive(Parser)]
+#[command(name = "vitreous", version, about, max_term_width = 100)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Predict(commands::predict::Predict),
+    Summary(commands::summary::Summary),
+    Convert(commands::convert::Convert),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Predict(predict) => predict.run(),
+        Command::Summary(summary) => summary.run(),
+        Command::Convert(convert) => convert.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -79,6 +79,7 @@ pub fn all() -> Vec<Entry> {
         models("small_vit_inference", models::small_vit_inference),
         models("vit_b16_training", models::vit_b16_training),
         models("vit_b16_inference", models::vit_b16_inference),
+        models("vit_b16_single_inference", models::vit_b16_single_inference),
     ]
     .into_iter()
     .flatten()

@@ -80,6 +80,10 @@ pub fn vit_b16_inference(precision: Precision, threads: usize) -> Result<Subject
     BASE.inference(precision, threads)
 }
 
+pub fn vit_b16_single_inference(precision: Precision, threads: usize) -> Result<Subject> {
+    Vit { batch: 1, ..BASE }.inference(precision, threads)
+}
+
 /// A linear layer with its parameters, in a scope of its own.
 fn linear(graph: &mut Graph, name: &str, x: Value, outputs: usize) -> Result<Value> {
     let inputs = graph.shape_of(x).columns();
@@ -113,7 +117,7 @@ impl Vit {
     fn inference(self, precision: Precision, threads: usize) -> Result<Subject> {
         let mut graph = Graph::new(Mode::Inference, precision);
         let logits = self.logits(&mut graph)?;
-        Ok(Work::new(&graph, vec![logits], threads)?.into())
+        Ok(Work::inference(&graph, vec![logits], threads)?.into())
     }
 
     fn norm(&self, graph: &mut Graph, name: &str, x: Value) -> Result<Value> {

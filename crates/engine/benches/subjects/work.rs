@@ -1,11 +1,13 @@
 //! A graph made ready to be run again and again.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use half::bf16;
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{
-    DType, GradientOptions, Graph, Group, Mode, Optimizer, Plan, Precision, Result, Run, State, StepOptions, Value,
+    DType, GradientOptions, Graph, Group, Mode, Optimizer, Parameter, Plan, Precision, Result, Run, State, StepOptions,
+    Value,
 };
 
 use super::data;
@@ -24,7 +26,19 @@ pub struct Work {
 impl Work {
     /// Plans the graph, on that many threads, and fills its inputs and parameters.
     pub fn new(graph: &Graph, results: Vec<Value>, threads: usize) -> Result<Self> {
-        let mut executor = Executor::new(Plan::for_cpu(graph, &results)?, threads)?;
+        let executor = Executor::new(Plan::for_cpu(graph, &results)?, threads)?;
+        Work::filled(executor, Work::parameters(graph)?, results)
+    }
+
+    /// The same with weights that do not change.
+    pub fn inference(graph: &Graph, results: Vec<Value>, threads: usize) -> Result<Self> {
+        let state = Work::parameters(graph)?;
+        let plan = Plan::for_cpu_with_fixed_weights(graph, &results)?;
+        let lend = |parameter: &Parameter| state.parameter(&parameter.name).map(Cow::Borrowed);
+        Work::filled(Executor::with_weights(plan, threads, lend)?, state, results)
+    }
+
+    fn parameters(graph: &Graph) -> Result<State> {
         let mut state = State::new(graph)?;
         for parameter in graph.parameters() {
             let value = data::parameter(&parameter.name, parameter.shape.axes());
@@ -32,6 +46,10 @@ impl Work {
                 *number = value(position);
             }
         }
+        Ok(state)
+    }
+
+    fn filled(mut executor: Executor, state: State, results: Vec<Value>) -> Result<Self> {
         // Inputs that nothing reads are not in the plan.
         let planned = executor.plan().graph();
         let inputs: Vec<(String, DType)> =
@@ -58,7 +76,12 @@ impl Work {
 
     /// Runs the plan once; a training step goes on from where the last one ended.
     pub fn run(&mut self) {
-        self.executor.run(&mut self.state, Run { seed: 1, step: self.step }).expect("a run");
+        let run = Run { seed: 1, step: self.step };
+        if self.executor.plan().weight_bytes() > 0 {
+            self.executor.infer().expect("a run");
+        } else {
+            self.executor.run(&mut self.state, run).expect("a run");
+        }
         self.step += 1;
     }
 

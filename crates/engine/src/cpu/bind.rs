@@ -27,6 +27,7 @@ pub(super) struct Memory<'a> {
     constants: *mut u8,
     parameters: *mut u8,
     gradients: *mut u8,
+    weights: *mut u8,
     owner: PhantomData<&'a mut [f32]>,
 }
 
@@ -37,8 +38,10 @@ unsafe impl Sync for Memory<'_> {}
 
 impl<'a> Memory<'a> {
     /// Binds a plan to its buffers.
-    pub fn new(plan: &'a Plan, arena: &'a mut Floats, constants: &'a mut Floats, state: &Buffers<'a>) -> Self {
+    pub fn new(plan: &'a Plan, [arena, constants, weights]: [&'a mut Floats; 3], state: Option<&Buffers<'a>>) -> Self {
         let start = |floats: &mut Floats| floats.as_mut_slice().as_mut_ptr().cast::<u8>();
+        // A plan that keeps its weights has nothing in a state's buffers.
+        let nowhere = std::ptr::null_mut();
         Memory {
             plan,
             graph: plan.graph(),
@@ -47,8 +50,9 @@ impl<'a> Memory<'a> {
             samples: 1,
             arena: start(arena),
             constants: start(constants),
-            parameters: state.parameters.as_ptr().cast(),
-            gradients: state.gradients.as_ptr().cast(),
+            parameters: state.map_or(nowhere, |state| state.parameters.as_ptr().cast()),
+            gradients: state.map_or(nowhere, |state| state.gradients.as_ptr().cast()),
+            weights: start(weights),
             owner: PhantomData,
         }
     }
@@ -90,6 +94,8 @@ impl<'a> Memory<'a> {
                 Location::Constants(float) => self.constants.add(4 * float),
                 Location::Parameters(float) => self.parameters.add(4 * float),
                 Location::Gradients(float) => self.gradients.add(4 * float),
+                Location::FixedWeights(float) => self.weights.add(4 * float),
+                Location::PackedOnly => unreachable!("read by products, packed"),
             }
         }
     }
@@ -150,6 +156,13 @@ impl<'a> Memory<'a> {
         let start = self.place(value);
         // SAFETY: as in `write`; T is plain data of the stored size.
         unsafe { Shared::from_raw(start.cast(), value_type.shape.elements()) }
+    }
+
+    /// A node's weight that was packed when the weights were taken in.
+    pub fn packed_weight(&self, node: usize) -> Option<&'a [f32]> {
+        let range = self.plan.fixed_weights()?.packed[node].clone()?;
+        // SAFETY: the plan's places lie inside the buffer of weights, whose size is the plan's, and runs only read it.
+        Some(unsafe { std::slice::from_raw_parts(self.weights.cast::<f32>().add(range.start), range.len()) })
     }
 
     /// A node's workspace, to read.

@@ -23,6 +23,7 @@ mod steps;
 mod tables;
 mod team;
 mod updates;
+mod weights;
 
 use std::sync::atomic::AtomicUsize;
 
@@ -41,10 +42,23 @@ use kernel::{Kernel, NO_FAULT};
 use team::Team;
 
 /// The needs of the CPU's kernels.
-struct CpuTarget;
+struct CpuTarget {
+    keeps_weights: bool,
+}
 
 impl Target for CpuTarget {
+    fn keeps_weights(&self) -> bool {
+        self.keeps_weights
+    }
+
+    fn packed_weight_floats(&self, graph: &Graph, node: &Node) -> Option<usize> {
+        if self.keeps_weights { products::packed_weight_floats(graph, node) } else { None }
+    }
+
     fn workspace_bytes(&self, graph: &Graph, node: &Node) -> usize {
+        if self.packed_weight_floats(graph, node).is_some() {
+            return 0;
+        }
         let floats = match &node.op {
             Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => {
                 products::workspace_floats(graph, node)
@@ -91,9 +105,15 @@ impl Target for CpuTarget {
 }
 
 impl Plan {
-    /// Plans for the CPU: see [`Plan::new`].
+    /// Plans for the CPU: see [`Plan::new`]. The parameters are a [`State`]'s and may change from run to run.
     pub fn for_cpu(graph: &Graph, outputs: &[Value]) -> Result<Plan> {
-        Plan::new(graph, outputs, &CpuTarget)
+        Plan::new(graph, outputs, &CpuTarget { keeps_weights: false })
+    }
+
+    /// Plans for the CPU and weights that do not change: [`Executor::with_weights`] takes them in once, as its kernels want
+    /// them, and runs need no state.
+    pub fn for_cpu_with_fixed_weights(graph: &Graph, outputs: &[Value]) -> Result<Plan> {
+        Plan::new(graph, outputs, &CpuTarget { keeps_weights: true })
     }
 }
 
@@ -129,18 +149,30 @@ pub struct Executor {
     team: Team<'static>,
     arena: Floats,
     constants: Floats,
+    /// The weights, if they do not change.
+    weights: Floats,
     pieces: Vec<updates::Piece>,
 }
 
 impl Executor {
-    /// Takes the memory and threads for a plan. `threads` counts the calling thread and is at least 1.
+    /// Takes the memory and threads for a plan whose parameters a [`State`] has. `threads` counts the calling thread and is at
+    /// least 1.
     pub fn new(plan: Plan, threads: usize) -> Result<Self> {
+        if plan.fixed_weights().is_some() {
+            let message = "this plan has fixed weights: give them to `Executor::with_weights`".to_string();
+            return Err(Error::Machine(message));
+        }
+        Executor::without_weights(plan, threads)
+    }
+
+    fn without_weights(plan: Plan, threads: usize) -> Result<Self> {
         let values = plan.constants();
         let mut constants = Floats::zeroed(values.len())?;
         constants.as_mut_slice().copy_from_slice(&values);
         let team = Team::new(threads, plan.scratch_bytes() / 4)?;
         let pieces = updates::pieces(plan.graph().parameters());
-        Ok(Executor { team, arena: Floats::zeroed(plan.arena_bytes() / 4)?, constants, pieces, plan })
+        let arena = Floats::zeroed(plan.arena_bytes() / 4)?;
+        Ok(Executor { team, arena, constants, weights: Floats::zeroed(plan.weight_bytes() / 4)?, pieces, plan })
     }
 
     /// The plan.
@@ -155,17 +187,36 @@ impl Executor {
 
     /// The bytes that were taken for running: what [`Plan::peak_bytes`] said.
     pub fn memory_bytes(&self) -> usize {
-        4 * (self.arena.len() + self.constants.len()) + self.threads() * self.plan.scratch_bytes()
+        4 * (self.arena.len() + self.constants.len() + self.weights.len()) + self.threads() * self.plan.scratch_bytes()
     }
 
     /// Runs the plan once. What training changes is in `state`, made by [`State::new`] of the same graph.
     pub fn run(&mut self, state: &mut State, run: Run) -> Result<()> {
         state.fits(self.plan.graph())?;
+        if self.plan.fixed_weights().is_some() {
+            let message = "this executor has its weights: run it with `Executor::infer`, without a state".to_string();
+            return Err(Error::Machine(message));
+        }
+        let pieces = std::mem::take(&mut self.pieces);
+        let result = self.run_nodes(Some(&updates::Buffers::new(state, &pieces)), run);
+        self.pieces = pieces;
+        result
+    }
+
+    /// Runs the plan once with the weights that [`Executor::with_weights`] was given.
+    pub fn infer(&mut self) -> Result<()> {
+        if self.plan.fixed_weights().is_none() {
+            let message = "this executor has no weights of its own: run it with a state".to_string();
+            return Err(Error::Machine(message));
+        }
+        self.run_nodes(None, Run { seed: 0, step: 0 })
+    }
+
+    fn run_nodes(&mut self, buffers: Option<&updates::Buffers>, run: Run) -> Result<()> {
         let fault = AtomicUsize::new(NO_FAULT);
         // Kernels read parameters and gradients through the memory, updates change them through the buffers: the same
         // pointers, never in one kernel.
-        let buffers = updates::Buffers::new(state, &self.pieces);
-        let memory = Memory::new(&self.plan, &mut self.arena, &mut self.constants, &buffers);
+        let memory = Memory::new(&self.plan, [&mut self.arena, &mut self.constants, &mut self.weights], buffers);
         let graph = self.plan.graph();
         let mut chains = self.plan.chains().iter().peekable();
         let mut index = 0;
@@ -176,7 +227,7 @@ impl Executor {
                     run_chain(chain, kernel, &mut self.team);
                     index = chain.last;
                 }
-                None => kernel::run(&kernel, &mut self.team, Some(&buffers))?,
+                None => kernel::run(&kernel, &mut self.team, buffers)?,
             }
             index += 1;
         }
@@ -249,7 +300,7 @@ impl Executor {
             Location::Constants(start) => {
                 Ok((&self.constants.as_slice()[start..start + floats], value_type.dtype, floats))
             }
-            Location::Parameters(_) | Location::Gradients(_) | Location::Tile(_) => Err(Error::Data {
+            _ => Err(Error::Data {
                 what: "result",
                 name: self.plan.graph().nodes()[value.node()].path.clone(),
                 expected: "a parameter or its gradient, which the state has".to_string(),

@@ -119,24 +119,50 @@ fn product_of<'a>(layout: &Layout, a: FloatSlice<'a>, b: FloatSlice<'a>, output:
     }
 }
 
-/// Packs B for all tiles of a chain, if the node is a product.
+/// Packs B for all tiles of a chain, if the node is a product and B was not packed before.
 pub(super) fn pack(kernel: &Kernel, team: &mut Team) {
     let Some(layout) = Layout::of(kernel.graph, kernel.node) else { return };
-    let nothing = FloatShared::F32(Shared::new(&mut []));
-    let product = product_of(&layout, FloatSlice::F32(&[]), kernel.input(1), nothing);
+    if kernel.memory.packed_weight(kernel.index).is_some() {
+        return;
+    }
     let workspace = kernel.workspace();
     // SAFETY: no tile runs yet, and this node alone has its workspace.
-    gemm::pack(team, &product, unsafe { workspace.range(0..workspace.len()) });
+    pack_into(team, &layout, kernel.input(1), unsafe { workspace.range(0..workspace.len()) });
+}
+
+fn pack_into(team: &mut Team, layout: &Layout, b: FloatSlice, packed: &mut [f32]) {
+    let nothing = FloatShared::F32(Shared::new(&mut []));
+    gemm::pack(team, &product_of(layout, FloatSlice::F32(&[]), b, nothing), packed);
+}
+
+/// Floats of a linear layer's packed weight, if it is a parameter and the product wants it packed.
+pub(super) fn packed_weight_floats(graph: &Graph, node: &Node) -> Option<usize> {
+    let weight = graph.root_of(*node.inputs.get(1)?);
+    let linear = matches!((&node.op, &graph.nodes()[weight.node()].op), (Op::Linear(_), Op::Parameter(_)));
+    let layout = Layout::of(graph, node).filter(|_| linear)?;
+    Some(gemm::workspace_floats(&layout.shape, layout.precision)).filter(|&floats| floats > 0)
+}
+
+/// Packs a linear layer's weight once for all runs.
+pub(super) fn pack_weight(team: &mut Team, graph: &Graph, node: &Node, weight: &[f32], packed: &mut [f32]) {
+    if let Some(layout) = Layout::of(graph, node) {
+        pack_into(team, &layout, FloatSlice::F32(weight), packed);
+    }
 }
 
 /// Any product, with its steps.
 pub(super) fn multiply(kernel: &Kernel, team: &mut Team) {
     let layout = Layout::of(kernel.graph, kernel.node).expect("a product");
-    let product = product_of(&layout, kernel.input(0), kernel.input(1), kernel.output(0));
+    let packed_weight = kernel.memory.packed_weight(kernel.index);
+    let b = if packed_weight.is_some() { FloatSlice::F32(&[]) } else { kernel.input(1) };
+    let product = product_of(&layout, kernel.input(0), b, kernel.output(0));
     let steps = Steps::new(kernel);
     let apply =
         |row: usize, column: usize, values: &mut [f32], spare: &mut [f32]| steps.apply(row, column, values, spare);
     let finish: Option<&gemm::Finish> = if steps.is_empty() { None } else { Some(&apply) };
+    if let Some(packed) = packed_weight {
+        return gemm::multiply_packed(team, &product, packed, finish);
+    }
     if kernel.tile.is_some() {
         return gemm::multiply_packed(team, &product, kernel.memory.read_workspace(kernel.index), finish);
     }

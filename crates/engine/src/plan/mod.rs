@@ -7,6 +7,7 @@ mod fuse;
 mod place;
 mod print;
 mod tile;
+mod weights;
 
 use std::collections::HashMap;
 
@@ -16,6 +17,7 @@ use crate::ops::Op;
 use crate::types::{Shape, Type};
 use place::Temporary;
 pub use tile::Chain;
+use weights::FixedWeights;
 
 /// Where a value lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,10 @@ pub enum Location {
     Constants(usize),
     /// In the memory that each thread has for tiles of a chain, at this byte.
     Tile(usize),
+    /// In the executor's buffer of weights that do not change, at this float.
+    FixedWeights(usize),
+    /// Nowhere as it is: only products read it, packed.
+    PackedOnly,
 }
 
 /// What an executor says of its kernels' needs, so that the plan's memory is the whole truth.
@@ -38,6 +44,14 @@ pub trait Target {
     fn workspace_bytes(&self, graph: &Graph, node: &Node) -> usize;
     /// Whether a product rounds both operands, of these shapes, to bf16.
     fn rounds_operands(&self, op: &Op, first: &Shape, second: &Shape) -> bool;
+    /// Whether the weights will not change between runs, so that the executor keeps them itself.
+    fn keeps_weights(&self) -> bool {
+        false
+    }
+    /// Floats that a product's weight takes when packed, if weights are kept and the kernel wants this one packed.
+    fn packed_weight_floats(&self, _graph: &Graph, _node: &Node) -> Option<usize> {
+        None
+    }
     /// Bytes that a node's kernel needs a thread.
     fn scratch_bytes(&self, graph: &Graph, node: &Node) -> usize;
 }
@@ -50,6 +64,7 @@ pub struct Plan {
     workspaces: Vec<usize>,
     workspace_bytes: Vec<usize>,
     chains: Vec<Chain>,
+    fixed_weights: Option<FixedWeights>,
     map: HashMap<Value, Value>,
     outputs: Vec<Value>,
     arena_bytes: usize,
@@ -67,27 +82,39 @@ impl Plan {
                 return Err(Error::Unknown { what: "value of this graph", name, known: Vec::new() });
             }
         }
+        if target.keeps_weights() && graph.parameter_gradients.iter().any(Option::is_some) {
+            let reason = "weights that do not change have no gradient; plan with a state".to_string();
+            return Err(Error::NoGradient { op: "plan", path: "fixed weights".to_string(), reason });
+        }
         let fuse::Fused { graph, outputs, map } = fuse::fuse(graph, outputs, target);
         let chains = tile::chains(&graph);
         let nodes = graph.nodes();
         // What a node needs follows from the sizes that its kernel sees.
-        let seen = |index: usize| chain_of(&chains, index).map_or(&graph, |chain| &chain.graph);
-        let workspace_bytes = (0..nodes.len()).map(|i| target.workspace_bytes(seen(i), &seen(i).nodes()[i])).collect();
+        let workspace_bytes = |index: usize| {
+            let seen = seen(&graph, &chains, index);
+            target.workspace_bytes(seen, &seen.nodes()[index])
+        };
+        let too_large = || {
+            Error::Machine("the plan's values are too large for any machine; take a smaller batch or model".to_string())
+        };
+        let fixed_weights = match target.keeps_weights() {
+            true => Some(FixedWeights::new(&graph, &chains, target).ok_or_else(too_large)?),
+            false => None,
+        };
         let mut plan = Plan {
             locations: nodes.iter().map(|node| vec![Location::Arena(0); node.outputs.len()]).collect(),
             workspaces: vec![0; nodes.len()],
-            workspace_bytes,
+            workspace_bytes: (0..nodes.len()).map(workspace_bytes).collect(),
             scratch_bytes: 0,
             graph,
             chains,
+            fixed_weights,
             map,
             outputs,
             arena_bytes: 0,
             lower_bound: 0,
         };
-        plan.locate().ok_or_else(|| {
-            Error::Machine("the plan's values are too large for any machine; take a smaller batch or model".to_string())
-        })?;
+        plan.locate().ok_or_else(too_large)?;
         plan.scratch_bytes = plan.most_scratch(target);
         Ok(plan)
     }
@@ -156,9 +183,19 @@ impl Plan {
         self.graph.constants.iter().map(|values| constant_floats(values) * 4).sum()
     }
 
-    /// The most memory that running takes, besides the parameters and what belongs to them.
+    /// Where the weights lie that the executor keeps; `None` if a state has them.
+    pub(crate) fn fixed_weights(&self) -> Option<&FixedWeights> {
+        self.fixed_weights.as_ref()
+    }
+
+    /// Bytes of the weights that the executor keeps; 0 if a state has them.
+    pub fn weight_bytes(&self) -> usize {
+        self.fixed_weights.as_ref().map_or(0, |weights| 4 * weights.floats)
+    }
+
+    /// The most memory that running takes, besides a state's parameters and what belongs to them.
     pub fn peak_bytes(&self, threads: usize) -> usize {
-        self.arena_bytes + self.constant_bytes() + threads * self.scratch_bytes
+        self.arena_bytes + self.constant_bytes() + self.weight_bytes() + threads * self.scratch_bytes
     }
 
     /// Floating-point operations of one run.
@@ -180,7 +217,10 @@ impl Plan {
                 let value = Value::new(index, output);
                 let last = last[index][output];
                 let location = match &node.op {
-                    Op::Parameter(op) => Location::Parameters(self.graph.parameters()[op.index].offset),
+                    Op::Parameter(op) => match &self.fixed_weights {
+                        None => Location::Parameters(self.graph.parameters()[op.index].offset),
+                        Some(weights) => weights.plain[op.index].map_or(Location::PackedOnly, Location::FixedWeights),
+                    },
                     Op::Constant(op) => Location::Constants(constants[op.index]),
                     Op::Reshape(_) => continue,
                     _ => match (gradients.get(&value), chain) {
@@ -289,6 +329,11 @@ impl Plan {
     pub(crate) fn type_of(&self, value: Value) -> &Type {
         self.graph.type_of(value)
     }
+}
+
+/// The graph as a node's kernel sees it: the whole one, or that of its chain's tiles.
+fn seen<'g>(graph: &'g Graph, chains: &'g [Chain], node: usize) -> &'g Graph {
+    chain_of(chains, node).map_or(graph, |chain| &chain.graph)
 }
 
 /// The chain that a node is in.

@@ -83,6 +83,7 @@ impl Plan {
         let place = match self.location(value) {
             Location::Arena(offset) => format!("@{offset}"),
             Location::Gradients(_) => "@gradients".to_string(),
+            Location::FixedWeights(_) | Location::PackedOnly => "@weights".to_string(),
             Location::Tile(offset) => format!("@tile {offset}"),
             _ => String::new(),
         };

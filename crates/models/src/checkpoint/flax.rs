@@ -47,7 +47,10 @@ impl Flax {
             inventory.get(&name).map(Vec::as_slice).ok_or_else(|| Fault::of(name, "is missing"))
         };
         let wrong = |name: &str, form: &str| {
-            Fault::of(format!("{}{name}", self.prefix), format!("should be {form}, not {:?}", shape(name).unwrap_or_default()))
+            Fault::of(
+                format!("{}{name}", self.prefix),
+                format!("should be {form}, not {:?}", shape(name).unwrap_or_default()),
+            )
         };
         let &[height, width, channels, dim] = shape("embedding/kernel")? else {
             return Err(wrong("embedding/kernel", "[height, width, channels, dim]"));

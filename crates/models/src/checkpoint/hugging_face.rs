@@ -111,7 +111,9 @@ pub fn read(kind: Kind, object: &Object) -> Result<Described, Fault> {
     let labels = object.labels("id2label")?;
     let classes = match (object.size("num_labels")?, &labels) {
         (Some(count), Some(labels)) if count != labels.len() => {
-            return Err(object.fault("num_labels", format!("is {count}, but `id2label` names {} classes", labels.len())));
+            return Err(
+                object.fault("num_labels", format!("is {count}, but `id2label` names {} classes", labels.len()))
+            );
         }
         (count, labels) => count.or(labels.as_ref().map(Vec::len)),
     };
@@ -188,7 +190,8 @@ fn activation(object: &Object) -> Result<Activation, Fault> {
         "relu" => Activation::Relu,
         "silu" | "swish" => Activation::Silu,
         other => {
-            let what = format!("{other:?} is not known here: gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, silu are");
+            let what =
+                format!("{other:?} is not known here: gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, silu are");
             return Err(object.fault("hidden_act", what));
         }
     })
@@ -237,7 +240,8 @@ impl Described {
         };
         let classes = match (self.classes, found) {
             (Some(said), Some((name, rows))) if said != rows && head_is_used => {
-                let what = format!("{said} classes are spoken of (`id2label` or `num_labels`), but `{name}` has {rows}");
+                let what =
+                    format!("{said} classes are spoken of (`id2label` or `num_labels`), but `{name}` has {rows}");
                 return Err(Fault::whole(what));
             }
             (_, Some((_, rows))) => rows,

@@ -43,7 +43,9 @@ pub fn infer(dialect: &Torch, inventory: &Inventory, hints: Hints) -> Result<Vit
     let (feed_forward, mlp_dim) = feed_forward(dialect, inventory)?;
     let registers = match shape(&dialect.name(names.registers)) {
         Some(&[1, count, _]) | Some(&[count, _]) => count,
-        Some(got) => return Err(Fault::of(dialect.name(names.registers), format!("should be [1, count, dim], not {got:?}"))),
+        Some(got) => {
+            return Err(Fault::of(dialect.name(names.registers), format!("should be [1, count, dim], not {got:?}")));
+        }
         None => 0,
     };
     let qkv = match names.qkv {
@@ -83,14 +85,17 @@ pub fn infer(dialect: &Torch, inventory: &Inventory, hints: Hints) -> Result<Vit
 
 fn depth(dialect: &Torch, inventory: &Inventory) -> Result<usize, Fault> {
     let start = dialect.name(dialect.names.block);
-    let numbers = inventory.keys().filter_map(|name| name.strip_prefix(&start)?.split_once('.')?.0.parse::<usize>().ok());
+    let numbers =
+        inventory.keys().filter_map(|name| name.strip_prefix(&start)?.split_once('.')?.0.parse::<usize>().ok());
     let depth = numbers.max().map_or(0, |last| last.saturating_add(1));
     match depth {
         0 => Err(Fault::whole(format!("there are no layers: no tensor's name begins with `{start}0.`"))),
         // A layer is more than one tensor, so that this bounds what the table of a hostile file can take.
-        depth if depth > inventory.len() => {
-            Err(Fault::whole(format!("layers are numbered up to {}, but there are only {} tensors", depth - 1, inventory.len())))
-        }
+        depth if depth > inventory.len() => Err(Fault::whole(format!(
+            "layers are numbered up to {}, but there are only {} tensors",
+            depth - 1,
+            inventory.len()
+        ))),
         depth => Ok(depth),
     }
 }
@@ -161,7 +166,9 @@ fn place(dialect: &Torch, inventory: &Inventory, hints: Hints, config: &mut VitC
         }
     }
     let prefix = config.prefix_tokens();
-    let what = format!("{rows} positions are no square grid, with or without its {prefix} other tokens: the image's sides are not in the file, and a config.json must say them");
+    let what = format!(
+        "{rows} positions are no square grid, with or without its {prefix} other tokens: the image's sides are not in the file, and a config.json must say them"
+    );
     Err(Fault::of(name, what))
 }
 

@@ -46,7 +46,17 @@ pub enum Dialect {
 /// What training tools put before the names of a model's tensors. Where a file has several models, the one with the earlier
 /// word is taken: the teacher rather than the student, the model rather than its average.
 const WRAPPERS: [&str; 12] = [
-    "model", "state_dict", "module", "net", "network", "teacher", "backbone", "encoder", "model_ema", "state_dict_ema", "ema",
+    "model",
+    "state_dict",
+    "module",
+    "net",
+    "network",
+    "teacher",
+    "backbone",
+    "encoder",
+    "model_ema",
+    "state_dict_ema",
+    "ema",
     "student",
 ];
 
@@ -75,7 +85,9 @@ impl Dialect {
         };
         if let Some(mut found) = torch(torch::HUGGING_FACE_VIT) {
             let family = Kind::ALL.iter().map(|kind| format!("{}.", kind.model_type()));
-            if let Some(family) = family.into_iter().filter(|family| found.wrapper.ends_with(family)).max_by_key(String::len) {
+            if let Some(family) =
+                family.into_iter().filter(|family| found.wrapper.ends_with(family)).max_by_key(String::len)
+            {
                 found.wrapper.truncate(found.wrapper.len() - family.len());
                 found.backbone = family;
             }
@@ -103,7 +115,9 @@ impl Dialect {
     /// Whether a tensor that is not in the table is any of the model's business: what lies beside a wrapped model is not.
     pub fn concerns(&self, name: &str) -> bool {
         match self {
-            Dialect::HuggingFace(_, torch) | Dialect::Timm(torch) | Dialect::Own(torch) => name.starts_with(&torch.wrapper),
+            Dialect::HuggingFace(_, torch) | Dialect::Timm(torch) | Dialect::Own(torch) => {
+                name.starts_with(&torch.wrapper)
+            }
             Dialect::Google(flax) => flax.concerns(name),
         }
     }
@@ -141,7 +155,8 @@ impl Dialect {
 /// The family of a file of Hugging Face's names, by what it has that others have not.
 fn family_of(dialect: &Torch, inventory: &Inventory) -> Kind {
     let has = |name: &str| inventory.contains_key(&dialect.name(name));
-    let layer_scale = ["encoder.layer.", "layers."].iter().any(|block| has(&format!("{block}0.{}", dialect.names.scale1)));
+    let layer_scale =
+        ["encoder.layer.", "layers."].iter().any(|block| has(&format!("{block}0.{}", dialect.names.scale1)));
     match (has(dialect.names.registers), layer_scale, has(dialect.names.distillation)) {
         (true, ..) => Kind::Dinov2WithRegisters,
         (false, true, _) => Kind::Dinov2,
@@ -174,7 +189,8 @@ impl Description {
         };
         match object.text("model_type")? {
             Some(OWN_MODEL_TYPE) => {
-                let vit = object.get("vit").ok_or_else(|| Fault::of("vit", "is missing: it holds the configuration"))?;
+                let vit =
+                    object.get("vit").ok_or_else(|| Fault::of("vit", "is missing: it holds the configuration"))?;
                 let config =
                     serde_json::from_value(vit.clone()).map_err(|error| Fault::of("vit", error.to_string()))?;
                 Ok(Description::Own(Box::new(config), object.labels("id2label")?.unwrap_or_default()))

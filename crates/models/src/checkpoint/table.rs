@@ -97,7 +97,10 @@ impl Layout {
                 for output in 0..outputs {
                     for input in 0..inputs {
                         for pixel in 0..pixels {
-                            pair((output * inputs + input) * pixels + pixel, (pixel * inputs + input) * outputs + output);
+                            pair(
+                                (output * inputs + input) * pixels + pixel,
+                                (pixel * inputs + input) * outputs + output,
+                            );
                         }
                     }
                 }

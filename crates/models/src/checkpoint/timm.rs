@@ -28,8 +28,15 @@ pub struct Described {
 }
 
 /// Arguments that change what is computed in ways that are not known here, unless they are false or 0.
-const REFUSED: [&str; 7] =
-    ["pre_norm", "qk_norm", "scale_attn_norm", "scale_mlp_norm", "pool_include_prefix", "dynamic_img_pad", "embed_norm_layer"];
+const REFUSED: [&str; 7] = [
+    "pre_norm",
+    "qk_norm",
+    "scale_attn_norm",
+    "scale_mlp_norm",
+    "pool_include_prefix",
+    "dynamic_img_pad",
+    "embed_norm_layer",
+];
 
 /// Reads a configuration.
 pub fn read(object: &Object) -> Result<Described, Fault> {
@@ -160,7 +167,9 @@ impl Described {
                 "num_classes" if head_is_used => config.classes,
                 "class_token" => usize::from(config.class_token),
                 "qkv_bias" => usize::from(config.qkv_bias),
-                "no_embed_class" if positions && config.prefix_tokens() > 0 => usize::from(config.positioned_prefix() == 0),
+                "no_embed_class" if positions && config.prefix_tokens() > 0 => {
+                    usize::from(config.positioned_prefix() == 0)
+                }
                 _ => said,
             };
             if found != said {

@@ -82,7 +82,8 @@ impl Model {
             Err(_) => Torch::plain(OWN).tensors(&self.config),
         };
         let zeros = matches!(kind, Ok(Kind::Dinov2 | Kind::Dinov2WithRegisters));
-        let entries: Vec<Entry> = entries.into_iter().filter(|entry| values.has(entry) || spare(entry, zeros)).collect();
+        let entries: Vec<Entry> =
+            entries.into_iter().filter(|entry| values.has(entry) || spare(entry, zeros)).collect();
         let elements: Vec<ElementType> = entries.iter().map(|entry| values.element(entry)).collect();
         let config = match &kind {
             Ok(kind) => hugging_face::write(*kind, &self.config, &self.labels, common_name(&elements)),
@@ -124,7 +125,8 @@ impl Model {
         let real = |path: &Path| fs::canonicalize(path).ok();
         let opened = self.path.as_deref().and_then(real);
         let read = real(source.archive.file());
-        let same = |path: &Path| real(path).is_some_and(|path| Some(&path) == opened.as_ref() || Some(&path) == read.as_ref());
+        let same =
+            |path: &Path| real(path).is_some_and(|path| Some(&path) == opened.as_ref() || Some(&path) == read.as_ref());
         if same(target) || same(weights) {
             return Err(ModelError::unwritable(target, "it is the checkpoint that the values come from: name another"));
         }
@@ -173,7 +175,10 @@ impl<'a> Values<'a> {
                     self.model.find(name)?;
                 }
                 Some(state) if state.parameter(name)?.len() != shape.iter().product::<usize>() => {
-                    return Err(ModelError::parameter(name, "is of another size in the state: it was made for another model"));
+                    return Err(ModelError::parameter(
+                        name,
+                        "is of another size in the state: it was made for another model",
+                    ));
                 }
                 Some(_) => {}
             }

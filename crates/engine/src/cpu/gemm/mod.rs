@@ -298,7 +298,11 @@ impl<'a> Checked<'a> {
         let mut shape = product.shape();
         let kind = Kind::best(product.precision);
         product.a.check(shape.rows, shape.depth, shape.batch, product.a_batch_stride);
-        product.b.check(shape.depth, shape.columns, shape.batch, product.b_batch_stride);
+        let route = shape.route(kind);
+        // Packed B was checked when it was packed, and may be all that is left of it.
+        if route != Route::Tiles {
+            product.b.check(shape.depth, shape.columns, shape.batch, product.b_batch_stride);
+        }
         let outputs = shape.batch.checked_mul(shape.rows).and_then(|rows| rows.checked_mul(shape.columns));
         assert!(outputs.is_some_and(|outputs| outputs <= product.output.len()), "the output is too short");
         assert!(workspace >= workspace_floats(&shape, product.precision), "the workspace is too short");
@@ -306,7 +310,6 @@ impl<'a> Checked<'a> {
             return None;
         }
         let claimed = scratch_floats(&shape, product.precision);
-        let route = shape.route(kind);
         let mut product = *product;
         if shape.shared_b && shape.batch > 1 && product.a_batch_stride == shape.rows * product.a.row_stride {
             shape = shape.folded();

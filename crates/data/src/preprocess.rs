@@ -1,0 +1,174 @@
+//! What is done with an image before a model sees it: resize, crop, rescale, normalise.
+
+use crate::decode::{Channels, Image};
+use crate::error::ImageError;
+use crate::geometry::{Crop, Placement, Resize};
+use crate::resample::{Interpolation, ResampleScratch, Span, resize_part};
+
+/// How an image is prepared for a model.
+///
+/// The image is resized and cropped as bytes; a byte `v` of channel `c` then becomes
+/// `(v * rescale_factor + rescale_offset - mean[c]) / std[c]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preprocess {
+    /// To what size the image is brought first.
+    pub resize: Resize,
+    /// By which filter.
+    pub interpolation: Interpolation,
+    /// The middle part that is kept; all if there is none.
+    pub crop: Option<Crop>,
+    /// What a byte is multiplied by, 1/255 as a rule.
+    pub rescale_factor: f64,
+    /// What is added after that, 0 as a rule.
+    pub rescale_offset: f32,
+    /// What is subtracted from each channel.
+    pub mean: Vec<f32>,
+    /// What each channel is divided by.
+    pub std: Vec<f32>,
+    /// What the model takes.
+    pub channels: Channels,
+}
+
+/// Memory that [`Preprocess::apply`] uses again from image to image.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    resample: ResampleScratch,
+}
+
+/// A byte's value after rescaling and normalisation.
+type Table = [f32; 256];
+
+impl Preprocess {
+    /// For a model that comes without a configuration: what `timm` does for its Vision Transformers.
+    ///
+    /// The image is resized (bicubic) so that the model's input covers 0.9 of the shorter side, the middle is cut out, and
+    /// bytes are brought to -1..1 (mean and standard deviation 0.5). The ratio of the sides is kept because training
+    /// crops keep it, too. Where the input is not square, `timm` resizes by a bilinear filter, and so does this.
+    pub fn default_for(image_size: [usize; 2], channels: Channels) -> Preprocess {
+        let half = vec![0.5; channels.count()];
+        crate::timm::center(image_size, 0.9, Interpolation::Bicubic, half.clone(), half, channels)
+    }
+
+    /// The same for a model that runs at another image size: resize and crop grow or shrink by the same ratio.
+    ///
+    /// Afterwards [`output_size`](Self::output_size) is `size`, also where the configuration left the size open.
+    #[must_use]
+    pub fn with_image_size(mut self, size: [usize; 2]) -> Preprocess {
+        let size = size.map(|side| side.max(1));
+        let old = self.crop.as_ref().map_or_else(|| self.resize.basis(), |crop| Some(crop.size));
+        let Some(old) = old else {
+            // Nothing is resized or cropped: there is no ratio to keep.
+            self.resize = Resize::Exact(size);
+            return self;
+        };
+        let by = |target: usize, length: usize, basis: usize| {
+            let scaled = length as f64 * target as f64 / basis as f64;
+            (scaled.round() as usize).max(1)
+        };
+        let same_shape = size[0] * old[1] == size[1] * old[0];
+        self.resize = match self.resize {
+            // One number cannot say how to cover an input whose sides changed by different ratios.
+            Resize::ShorterSide(side) if !same_shape => {
+                let covered = |axis: usize| by(size[axis], side, old[0].min(old[1]));
+                Resize::Cover([covered(0), covered(1)])
+            }
+            resize => resize.scaled(|[height, width]| [by(size[0], height, old[0]), by(size[1], width, old[1])]),
+        };
+        match &mut self.crop {
+            Some(crop) => crop.size = size,
+            None if matches!(self.resize, Resize::Exact(_)) => {}
+            None => {
+                let fill = vec![0; self.channels.count()];
+                self.crop = Some(Crop { size, placement: Placement::HuggingFace, fill });
+            }
+        }
+        self
+    }
+
+    /// Height and width of what comes out, if they are the same for all images.
+    pub fn output_size(&self) -> Option<[usize; 2]> {
+        match (&self.crop, self.resize) {
+            (Some(crop), _) => Some(crop.size),
+            (None, Resize::Exact(size)) => Some(size),
+            (None, _) => None,
+        }
+    }
+
+    /// Height and width of what comes out for this image.
+    pub fn output_size_for(&self, image: &Image) -> [usize; 2] {
+        self.output_size().unwrap_or_else(|| self.resize.size_for([image.height(), image.width()]))
+    }
+
+    /// Prepares an image: channels first, `out` holds `channels * height * width` numbers.
+    pub fn apply(&self, image: &Image, scratch: &mut Scratch, out: &mut [f32]) -> Result<(), ImageError> {
+        let count = self.channels.count();
+        if image.channels() != self.channels || self.mean.len() != count || self.std.len() != count {
+            return Err(ImageError::Channels { expected: self.mean.len(), got: image.channels().count() });
+        }
+        let [height, width] = self.output_size_for(image);
+        let expected = height.saturating_mul(width).saturating_mul(count);
+        if out.len() != expected {
+            return Err(ImageError::Output { expected, got: out.len() });
+        }
+        let resized = self.resize.size_for([image.height(), image.width()]);
+        let start = |axis: usize, wanted: usize| match &self.crop {
+            Some(crop) => crop.placement.start(resized[axis], wanted),
+            None => 0,
+        };
+        let rows = Part::of(resized[0], start(0, height), height);
+        let columns = Part::of(resized[1], start(1, width), width);
+        let scratch = &mut scratch.resample;
+        resize_part(image, resized, self.interpolation, rows.source, columns.source, scratch)?;
+        for channel in 0..count {
+            let table = self.table(channel);
+            let fill = self.crop.as_ref().and_then(|crop| crop.fill.get(channel)).copied().unwrap_or(0);
+            let plane = &mut out[channel * height * width..][..height * width];
+            if rows.source.length < height || columns.source.length < width {
+                plane.fill(table[usize::from(fill)]);
+            }
+            let lines = scratch.resized.chunks_exact((columns.source.length * count).max(1));
+            let places = plane.chunks_exact_mut(width).skip(rows.before);
+            for (line, place) in lines.zip(places) {
+                let bytes = line[channel..].iter().step_by(count);
+                for (number, &byte) in place[columns.before..].iter_mut().zip(bytes) {
+                    *number = table[usize::from(byte)];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rounds where `transformers` does: to f32 after the factor, and after each step of the normalisation.
+    fn table(&self, channel: usize) -> Table {
+        let (mean, std) = (self.mean[channel], self.std[channel]);
+        std::array::from_fn(|byte| {
+            let rescaled = (byte as f64 * self.rescale_factor) as f32 + self.rescale_offset;
+            (rescaled - mean) / std
+        })
+    }
+}
+
+/// Which part of a resized line is used, and how much filling comes before it.
+struct Part {
+    source: Span,
+    before: usize,
+}
+
+impl Part {
+    fn of(length: usize, start: isize, wanted: usize) -> Part {
+        let before = start.min(0).unsigned_abs().min(wanted);
+        let start = start.max(0).unsigned_abs().min(length);
+        Part { source: Span { start, length: (length - start).min(wanted - before) }, before }
+    }
+}
+
+impl Resize {
+    /// The size that this resize aims at.
+    fn basis(self) -> Option<[usize; 2]> {
+        match self {
+            Resize::None => None,
+            Resize::Exact(size) | Resize::Within(size) | Resize::Cover(size) | Resize::Fit(size) => Some(size),
+            Resize::ShorterSide(side) | Resize::ShorterSideWithin { shorter: side, .. } => Some([side, side]),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Decoding beside Pillow's `convert("RGB")` and `convert("L")`, and everything that must be refused.
+
+mod common;
+
+use std::path::Path;
+
+use common::{bytes, cases, fixture, integer, largest_difference, text};
+use vitreous_data::{Channels, Image, ImageError, decode, open};
+
+/// Levels by which a file may differ from Pillow's reading; all others are equal. These are the largest differences seen:
+/// JPEG decoders are free in how they round the cosine transform and interpolate colour, and five bits a channel are
+/// brought to eight by rounding or by cutting.
+fn allowed(file: &str, channels: Channels) -> u8 {
+    match channels {
+        Channels::Rgb if file.ends_with(".jpg") => 3,
+        Channels::Grey if file.ends_with(".jpg") => 1,
+        _ if file.starts_with("bits_5") => 1,
+        _ => 0,
+    }
+}
+
+#[test]
+fn every_kind_of_file_gives_pillows_pixels() {
+    let mut wrong = Vec::new();
+    for case in cases("decode.json", 50) {
+        let file = text(&case, "file");
+        let (width, height) = (integer(&case["width"]), integer(&case["height"]));
+        let expected = bytes(&format!("decode/{file}.expected"));
+        let (rgb, grey) = expected.split_at(width * height * 3);
+        for (channels, theirs) in [(Channels::Rgb, rgb), (Channels::Grey, grey)] {
+            match decode(&bytes(&format!("decode/{file}")), channels) {
+                Ok(ours) if (ours.width(), ours.height()) != (width, height) => {
+                    wrong.push(format!("{file}: {} x {}", ours.width(), ours.height()));
+                }
+                Ok(ours) => {
+                    let largest = largest_difference(ours.pixels(), theirs);
+                    if largest > allowed(file, channels) {
+                        wrong.push(format!("{file} in {channels:?}: {largest} levels"));
+                    }
+                }
+                Err(error) => wrong.push(format!("{file}: {error}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Where a file may be cut without losing a pixel: at least this many bytes must be gone before it is an error.
+fn harmless_end(file: &str) -> usize {
+    match file {
+        // The empty chunk that ends a PNG, and the checksums before it.
+        _ if file.ends_with(".png") => 20,
+        // The byte that ends a GIF, and the empty block before it.
+        _ if file.ends_with(".gif") => 4,
+        // Bytes that fill up a row or a chunk.
+        _ if file.ends_with(".bmp") || file.ends_with(".webp") => 4,
+        "trailing_bytes.jpg" => 4,
+        _ => 0,
+    }
+}
+
+#[test]
+fn what_was_cut_off_is_an_error() {
+    let mut wrong = Vec::new();
+    for case in cases("decode.json", 50) {
+        let file = text(&case, "file");
+        let whole = bytes(&format!("decode/{file}"));
+        // Of an animation only the first frame is read.
+        if file.starts_with("animated") {
+            continue;
+        }
+        let mut read = Vec::new();
+        for length in 0..whole.len() - harmless_end(file) {
+            if decode(&whole[..length], Channels::Rgb).is_ok() {
+                read.push(length);
+            }
+        }
+        if !read.is_empty() {
+            wrong.push(format!("{file} of {} bytes: read when cut to {read:?}", whole.len()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Flips bytes all over every fixture: whatever comes of it, it is an image or an error.
+#[test]
+fn damaged_bytes_never_panic() {
+    let mut state = 88172645463325252_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as usize
+    };
+    for case in cases("decode.json", 50) {
+        let whole = bytes(&format!("decode/{}", text(&case, "file")));
+        for _ in 0..150 {
+            let mut damaged = whole.clone();
+            for _ in 0..1 + random() % 8 {
+                let position = random() % damaged.len();
+                damaged[position] = random() as u8;
+            }
+            let _ = decode(&damaged, Channels::Rgb);
+        }
+    }
+}
+
+fn png_header(width: u32, height: u32) -> Vec<u8> {
+    let mut file = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+    file.extend(width.to_be_bytes());
+    file.extend(height.to_be_bytes());
+    file.extend([8, 2, 0, 0, 0]);
+    let checksum = crc32(&file[12..]);
+    file.extend(checksum.to_be_bytes());
+    let data = [b"IDAT".as_slice(), &[0x78, 0x9C, 0x63, 0, 0, 0, 1, 0, 1]].concat();
+    file.extend((data.len() as u32 - 4).to_be_bytes());
+    file.extend(&data);
+    file.extend(crc32(&data).to_be_bytes());
+    file
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0_u32, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg()))
+    })
+}
+
+fn bmp_header(width: i32, height: i32) -> Vec<u8> {
+    let mut file = b"BM\x36\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0".to_vec();
+    file.extend(width.to_le_bytes());
+    file.extend(height.to_le_bytes());
+    file.extend([1, 0, 24, 0]);
+    file.extend([0; 24]);
+    file
+}
+
+fn gif_header(width: u16, height: u16) -> Vec<u8> {
+    let mut file = b"GIF89a".to_vec();
+    file.extend(width.to_le_bytes());
+    file.extend(height.to_le_bytes());
+    file.extend([0x80, 0, 0, 0, 0, 0, 255, 255, 255]);
+    file.push(0x2C);
+    file.extend([0; 4]);
+    file.extend(width.to_le_bytes());
+    file.extend(height.to_le_bytes());
+    file.extend([0, 2, 2, 0x4C, 0x01, 0, 0x3B]);
+    file
+}
+
+fn jpeg_header(width: u16, height: u16) -> Vec<u8> {
+    let whole = bytes("decode/444.jpg");
+    let frame = whole.windows(2).position(|pair| pair == [0xFF, 0xC0]).unwrap();
+    let mut file = whole;
+    file[frame + 5..frame + 7].copy_from_slice(&height.to_be_bytes());
+    file[frame + 7..frame + 9].copy_from_slice(&width.to_be_bytes());
+    file
+}
+
+#[test]
+fn an_absurd_size_is_refused_before_memory_is_taken() {
+    for (kind, file) in [
+        ("PNG", png_header(60_000, 60_000)),
+        ("PNG, long", png_header(1 << 30, 1)),
+        ("BMP", bmp_header(60_000, 60_000)),
+        ("BMP, top down", bmp_header(60_000, -60_000)),
+        ("GIF", gif_header(60_000, 60_000)),
+        ("JPEG", jpeg_header(60_000, 60_000)),
+    ] {
+        let error = decode(&file, Channels::Rgb).unwrap_err();
+        assert!(matches!(error, ImageError::TooLarge { .. }), "{kind}: {error}");
+        assert!(error.to_string().contains("pixels"), "{kind}: {error}");
+    }
+}
+
+#[test]
+fn a_size_of_zero_is_an_error() {
+    for (kind, file) in
+        [("PNG", png_header(0, 7)), ("BMP", bmp_header(7, 0)), ("GIF", gif_header(0, 7)), ("JPEG", jpeg_header(0, 7))]
+    {
+        let error = decode(&file, Channels::Rgb).unwrap_err();
+        assert!(matches!(error, ImageError::Damaged { .. } | ImageError::Unsupported { .. }), "{kind}: {error}");
+    }
+    assert!(matches!(Image::new(0, 0, Channels::Rgb, vec![]), Err(ImageError::Shape { .. })));
+    assert!(matches!(Image::new(2, 2, Channels::Rgb, vec![0; 11]), Err(ImageError::Shape { .. })));
+}
+
+#[test]
+fn what_is_no_image_is_said_to_be_none() {
+    assert!(matches!(decode(b"", Channels::Rgb), Err(ImageError::Empty)));
+    for text in ["hello, world", "<svg></svg>", "\0\0\0\0"] {
+        let error = decode(text.as_bytes(), Channels::Rgb).unwrap_err();
+        assert!(matches!(error, ImageError::NotAnImage { looks_like: None }), "{error}");
+    }
+    let error = decode(b"II*\0\x08\0\0\0\0\0\0\0\0\0\0\0", Channels::Rgb).unwrap_err();
+    assert!(error.to_string().contains("TIFF"), "{error}");
+}
+
+#[test]
+fn names_do_not_matter_and_folders_are_no_images() {
+    let folder = tempfile::tempdir().unwrap();
+    let misnamed = folder.path().join("image.jpg");
+    std::fs::write(&misnamed, bytes("decode/rgb.png")).unwrap();
+    let image = open(&misnamed, Channels::Rgb).unwrap();
+    assert_eq!(image, open(&fixture("decode/rgb.png"), Channels::Rgb).unwrap());
+    for path in [folder.path(), Path::new("/no/such/file"), &folder.path().join("absent")] {
+        assert!(matches!(open(path, Channels::Rgb), Err(ImageError::Io(_))), "{}", path.display());
+    }
+}

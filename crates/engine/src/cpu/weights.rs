@@ -1,0 +1,63 @@
+//! Taking weights in: once, as the kernels want them.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::{Executor, products};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Parameter};
+use crate::ops::Op;
+use crate::plan::Plan;
+
+impl Executor {
+    /// Takes the memory and threads for a plan with fixed weights, and the weights: `values` gives those of each parameter
+    /// that is used, and may lend them from where they are (a mapped file), for they are not needed afterwards.
+    pub fn with_weights<'w, E: From<Error>>(
+        plan: Plan,
+        threads: usize,
+        mut values: impl FnMut(&Parameter) -> Result<Cow<'w, [f32]>, E>,
+    ) -> Result<Self, E> {
+        let mut executor = Executor::without_weights(plan, threads)?;
+        let Executor { plan, team, weights, .. } = &mut executor;
+        let Some(places) = plan.fixed_weights() else {
+            let message = "plan with `Plan::for_cpu_with_fixed_weights` to give an executor its weights".to_string();
+            return Err(Error::Machine(message).into());
+        };
+        let graph = plan.graph();
+        let packed = packed_forms(graph, &places.packed);
+        for (parameter, (plain, packed)) in graph.parameters().iter().zip(places.plain.iter().zip(packed)) {
+            if plain.is_none() && packed.is_empty() {
+                continue;
+            }
+            let values = values(parameter)?;
+            if values.len() != parameter.shape.elements() {
+                let (name, expected) = (parameter.name.clone(), format!("{} values", parameter.shape.elements()));
+                let got = format!("{} values", values.len());
+                return Err(Error::Data { what: "parameter", name, expected, got }.into());
+            }
+            if let Some(start) = *plain {
+                weights.as_mut_slice()[start..start + values.len()].copy_from_slice(&values);
+            }
+            for (node, range) in packed {
+                let to = &mut weights.as_mut_slice()[range];
+                products::pack_weight(team, graph, &graph.nodes()[node], &values, to);
+            }
+        }
+        Ok(executor)
+    }
+}
+
+/// For each parameter the places of its packed forms, each with a node that reads it.
+fn packed_forms(graph: &Graph, places: &[Option<Range<usize>>]) -> Vec<Vec<(usize, Range<usize>)>> {
+    let mut forms: Vec<Vec<(usize, Range<usize>)>> = vec![Vec::new(); graph.parameters().len()];
+    for (node, place) in places.iter().enumerate() {
+        let Some(place) = place else { continue };
+        if let Op::Parameter(parameter) = &graph.nodes()[graph.root_of(graph.nodes()[node].inputs[1]).node()].op {
+            let forms = &mut forms[parameter.index];
+            if forms.iter().all(|(_, known)| known != place) {
+                forms.push((node, place.clone()));
+            }
+        }
+    }
+    forms
+}

@@ -1,0 +1,100 @@
+//! Weights that an executor takes in once give the same bits as those that a state has.
+
+mod common;
+
+use std::borrow::Cow;
+
+use common::encoder::{encoder, options, training, values};
+use vitreous_engine::cpu::Executor;
+use vitreous_engine::{DType, Error, Graph, Mode, Optimizer, Parameter, Plan, Precision, Result, Run, State, Value};
+
+fn check(graph: &Graph, output: Value) {
+    let values = values(graph);
+    let mut state = State::new(graph).unwrap();
+    let mut with_state = Executor::new(Plan::for_cpu(graph, &[output]).unwrap(), 2).unwrap();
+    common::fill(&mut with_state, &mut state, graph, &values);
+    with_state.run(&mut state, Run { seed: 0, step: 0 }).unwrap();
+    let expected = with_state.output(output).unwrap();
+    assert!(expected.iter().any(|&x| x != 0.0));
+
+    let plan = Plan::for_cpu_with_fixed_weights(graph, &[output]).unwrap();
+    let predicted = plan.peak_bytes(2);
+    let lend = |parameter: &Parameter| -> Result<Cow<[f32]>> { Ok(Cow::Borrowed(state.parameter(&parameter.name)?)) };
+    let mut executor = Executor::with_weights(plan, 2, lend).unwrap();
+    assert_eq!(executor.memory_bytes(), predicted);
+    let inputs: Vec<String> = executor.plan().graph().inputs().map(|(name, _)| name.to_string()).collect();
+    for name in inputs {
+        let value = graph.find(&name).unwrap();
+        if graph.type_of(value).dtype == DType::I32 {
+            executor.input_i32(&name).unwrap().copy_from_slice(with_state.input_i32(&name).unwrap());
+        } else {
+            executor.input(&name).unwrap().copy_from_slice(with_state.input(&name).unwrap());
+        }
+    }
+    for _ in 0..2 {
+        executor.poison();
+        executor.infer().unwrap();
+        assert_eq!(executor.output(output).unwrap(), expected);
+    }
+}
+
+#[test]
+fn an_encoder_computes_the_same_bits_with_weights_taken_in_once() {
+    for precision in [Precision::F32, Precision::Bf16] {
+        // One sample: the head reads its weight as it is. Sixty-four: chains.
+        for batch in [1, 5, 64] {
+            let mut g = Graph::new(Mode::Inference, precision);
+            encoder(&mut g, batch, 2, 32).unwrap();
+            let logits = g.find("logits").unwrap();
+            check(&g, logits);
+        }
+    }
+}
+
+/// A table that is read row by row, and, packed, by two products.
+fn shared_matrix(g: &mut Graph) -> Result<Value> {
+    let table = g.parameter("table", [40, 24])?;
+    let places = g.input("places", [12], DType::I32)?;
+    let x = g.embedding(table, places)?;
+    let hidden = g.linear(x, table, None)?;
+    let back = g.slice(hidden, 1, 0, 24)?;
+    g.linear(back, table, None)
+}
+
+#[test]
+fn a_matrix_of_many_readers_is_kept_in_every_form_they_want_and_in_each_once() {
+    let mut g = Graph::for_inference();
+    let output = shared_matrix(&mut g).unwrap();
+    check(&g, output);
+    let plan = Plan::for_cpu_with_fixed_weights(&g, &[output]).unwrap();
+    assert!(plan.weight_bytes() < 3 * 40 * 32 * 4, "packed for each product: {} bytes", plan.weight_bytes());
+}
+
+#[test]
+fn states_and_weights_are_not_mixed_up() {
+    let mut g = Graph::for_inference();
+    let output = shared_matrix(&mut g).unwrap();
+    let mut state = State::new(&g).unwrap();
+    let zeros =
+        |parameter: &Parameter| -> Result<Cow<'static, [f32]>> { Ok(vec![0.0; parameter.shape.elements()].into()) };
+    let fixed = || Plan::for_cpu_with_fixed_weights(&g, &[output]).unwrap();
+    let changing = || Plan::for_cpu(&g, &[output]).unwrap();
+
+    let mut executor = Executor::with_weights(fixed(), 1, zeros).unwrap();
+    let error = executor.run(&mut state, Run { seed: 0, step: 0 }).unwrap_err().to_string();
+    assert!(error.contains("infer"), "{error}");
+    let error = Executor::new(changing(), 1).unwrap().infer().unwrap_err().to_string();
+    assert!(error.contains("no weights of its own"), "{error}");
+    let error = Executor::new(fixed(), 1).err().unwrap().to_string();
+    assert!(error.contains("with_weights"), "{error}");
+    let error = Executor::with_weights(changing(), 1, zeros).err().unwrap().to_string();
+    assert!(error.contains("for_cpu_with_fixed_weights"), "{error}");
+
+    let short = |_: &Parameter| -> Result<Cow<'static, [f32]>> { Ok(vec![0.0; 3].into()) };
+    let error = Executor::with_weights(fixed(), 1, short).err().unwrap().to_string();
+    assert_eq!(error, "parameter `table` holds 960 values, but 3 values was asked for or passed");
+
+    let training = training(4, 1, 16, Precision::F32, &options(Optimizer::adamw()));
+    let error = Plan::for_cpu_with_fixed_weights(&training.graph, &[training.loss]).unwrap_err();
+    assert!(matches!(error, Error::NoGradient { .. }), "{error}");
+}

@@ -1,0 +1,104 @@
+//! The stages of a model, read off its graph: what each computes, holds and costs. Nothing is run and no memory taken.
+
+use std::collections::HashMap;
+
+use vitreous_engine::{Graph, Plan, Shape};
+
+/// A part of a model that a reader would name: `patch_embedding`, `blocks.3.attention`, `head`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// Its path.
+    pub name: String,
+    /// The shape of what leaves it.
+    pub shape: Shape,
+    /// Its trained numbers.
+    pub parameters: usize,
+    /// Floating-point operations of the forward pass.
+    pub flops: u64,
+    /// Bytes of the values that its kernels write, after fusing.
+    pub activation_bytes: usize,
+}
+
+/// The stages in the order in which they are first met. A parameter belongs to the stage that first reads it.
+pub fn stages(graph: &Graph, plan: &Plan) -> Vec<Stage> {
+    let mut stages: Vec<Stage> = Vec::new();
+    let mut by_name: HashMap<String, usize> = HashMap::new();
+    let mut counted = vec![false; graph.parameters().len()];
+    let by_parameter: HashMap<&str, usize> =
+        graph.parameters().iter().enumerate().map(|(index, parameter)| (parameter.name.as_str(), index)).collect();
+    for (index, node) in graph.nodes().iter().enumerate().filter(|(_, node)| !node.op.is_leaf()) {
+        let name = stage_of(&node.path);
+        let stage = *by_name.entry(name.to_string()).or_insert_with(|| {
+            let (name, shape) = (name.to_string(), Shape::scalar());
+            stages.push(Stage { name, shape, parameters: 0, flops: 0, activation_bytes: 0 });
+            stages.len() - 1
+        });
+        let stage = &mut stages[stage];
+        stage.flops += graph.node_flops(index);
+        if let Some(output) = node.outputs.first() {
+            stage.shape = output.shape.clone();
+        }
+        for &input in &node.inputs {
+            let Some(&parameter) = by_parameter.get(graph.path(input)) else { continue };
+            if !std::mem::replace(&mut counted[parameter], true) {
+                stage.parameters += graph.parameters()[parameter].shape.elements();
+            }
+        }
+    }
+    for node in plan.graph().nodes().iter().filter(|node| !node.op.is_leaf()) {
+        if let Some(&stage) = by_name.get(stage_of(&node.path)) {
+            stages[stage].activation_bytes += node.outputs.iter().map(|output| output.bytes()).sum::<usize>();
+        }
+    }
+    stages
+}
+
+/// The stage of a node's path: its scope, cut behind the first name that follows a number.
+fn stage_of(path: &str) -> &str {
+    let Some((scope, _)) = path.rsplit_once('.') else { return path };
+    let mut end = 0;
+    let mut after_number = false;
+    for part in scope.split('.') {
+        let numbered = part.bytes().all(|byte| byte.is_ascii_digit());
+        end += part.len() + usize::from(end > 0);
+        if after_number && !numbered {
+            break;
+        }
+        after_number = numbered;
+    }
+    &scope[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presets::preset;
+    use crate::vit::vit;
+
+    #[test]
+    fn a_path_is_cut_to_what_a_reader_would_name() {
+        assert_eq!(stage_of("blocks.3.attention.qkv.linear"), "blocks.3.attention");
+        assert_eq!(stage_of("blocks.3.attention.attention"), "blocks.3.attention");
+        assert_eq!(stage_of("blocks.3.add"), "blocks.3");
+        assert_eq!(stage_of("head.linear"), "head");
+        assert_eq!(stage_of("patchify"), "patchify");
+    }
+
+    #[test]
+    fn stages_of_the_small_model_have_the_counts_of_its_description() {
+        let mut g = Graph::for_inference();
+        let model = vit(&mut g, &preset("vit_cifar").expect("known"), 1).expect("builds");
+        let plan = Plan::for_cpu_with_fixed_weights(&g, &[model.logits.expect("a head")]).expect("plans");
+        let stages = stages(&g, &plan);
+        let parameters = |name: &str| stages.iter().find(|stage| stage.name == name).expect(name).parameters;
+        assert_eq!(parameters("patch_embedding"), 24_704);
+        for layer in 0..6 {
+            let of = |part: &str| parameters(&format!("blocks.{layer}.{part}"));
+            assert_eq!((of("attention"), of("mlp"), of("norm1") + of("norm2")), (66_048, 131_712, 512));
+        }
+        assert_eq!(parameters("head"), 1_290);
+        assert_eq!(stages.iter().map(|stage| stage.parameters).sum::<usize>(), 1_215_626);
+        assert_eq!(stages.iter().map(|stage| stage.flops).sum::<u64>(), g.flops());
+        assert_eq!(stages.last().map(|stage| stage.shape.axes()), Some(&[1, 10][..]));
+    }
+}

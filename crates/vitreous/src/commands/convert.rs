@@ -1,0 +1,67 @@
+//! `vitreous convert`: a checkpoint of any dialect to a model directory or an `.npz`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use vitreous_models::{Model, OpenOptions, Preprocessing, SaveOptions, Size, Written};
+
+use super::{parse_count, parse_size};
+use crate::failure::Failure;
+use crate::source;
+
+/// Convert a checkpoint: to a model directory, which `transformers` opens too, or to an .npz with Google's names
+#[derive(Args)]
+pub struct Convert {
+    /// A model directory or a checkpoint file: Hugging Face, timm or Google's .npz; safetensors, .bin, .pth
+    from: PathBuf,
+    /// A directory, or a file that ends in .npz
+    to: PathBuf,
+    /// Another image size: positions are resized as the checkpoint's library does
+    #[arg(long, value_name = "HxW", value_parser = parse_size)]
+    image: Option<Size>,
+    /// The number of heads, for files that do not tell it
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    heads: Option<usize>,
+    /// Leave the head out
+    #[arg(long)]
+    no_head: bool,
+    /// Write f32 where the checkpoint has f16 or bf16
+    #[arg(long)]
+    widen: bool,
+}
+
+impl Convert {
+    pub fn run(self) -> Result<(), Failure> {
+        let replace_head = self.no_head.then_some(0);
+        let options = OpenOptions { image: self.image, replace_head, heads: self.heads };
+        let model = source::open_with(&self.from, &options)?;
+        // Files of Hugging Face stay as they are; what timm says is written in Hugging Face's words.
+        let preprocessor = match (&model.preprocessing, self.image) {
+            (Some(Preprocessing::HuggingFace(_)), None) => None,
+            _ => Some(source::preprocessing_at_model_size(&model)?.to_hugging_face().map_err(Failure::input)?),
+        };
+        let options = SaveOptions {
+            widen: self.widen,
+            preprocessor: preprocessor.as_deref().map(str::as_bytes),
+            ..SaveOptions::default()
+        };
+        let written = model.save(&self.to, &options).map_err(Failure::work)?;
+        self.report(&model, &written);
+        Ok(())
+    }
+
+    fn report(&self, model: &Model, written: &Written) {
+        let to = self.to.display();
+        let parameters: usize = model.parameters().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+        let parameters = crate::format::thousands(parameters as u128);
+        match written {
+            Written::HuggingFace(kind) => {
+                eprintln!("{to}: {parameters} parameters in Hugging Face's layout ({})", kind.model_type());
+            }
+            Written::Own(reason) => {
+                eprintln!("{to}: {parameters} parameters in Vitreous' own layout, because {reason}");
+            }
+            Written::Google => eprintln!("{to}: {parameters} parameters as .npz (no class names, no preprocessing)"),
+        }
+    }
+}

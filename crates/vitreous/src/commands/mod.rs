@@ -1,0 +1,22 @@
+//! One file a command: its arguments, its work, its output.
+
+pub mod convert;
+pub mod predict;
+pub mod summary;
+
+use vitreous_models::Size;
+
+/// Reads `224` or `224x288` (height x width).
+fn parse_size(text: &str) -> Result<Size, String> {
+    let side = |text: &str| text.trim().parse::<usize>().ok().filter(|&side| side > 0);
+    let size = match text.split_once(['x', 'X']) {
+        Some((height, width)) => side(height).zip(side(width)).map(|(height, width)| Size { height, width }),
+        None => side(text).map(Size::square),
+    };
+    size.ok_or_else(|| format!("`{text}` is no size; write HEIGHTxWIDTH, as in 224x288, or one number for a square"))
+}
+
+/// Reads a number that is at least 1.
+fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| format!("`{text}` is not a whole number of at least 1"))
+}

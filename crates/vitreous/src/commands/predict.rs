@@ -1,0 +1,264 @@
+//! `vitreous predict`: what a model says of images. Images are decoded and prepared by threads of their own while the model runs.
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, anyhow};
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use vitreous_data::ordered::OrderedMap;
+use vitreous_data::{Channels, Preprocess, Scratch};
+use vitreous_engine::Precision;
+use vitreous_models::{Model, Size};
+
+use super::{parse_count, parse_size};
+use crate::failure::Failure;
+use crate::images::{Found, Images};
+use crate::runner::{Answer, Runner};
+use crate::source;
+
+/// Run a model on images: classes with their scores, or features
+#[derive(Args)]
+pub struct Predict {
+    /// A model directory or a checkpoint file
+    model: PathBuf,
+    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<String>,
+    /// How many classes to show of each image
+    #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count)]
+    top: usize,
+    /// Print one JSON object a line: path, top, logits; or path, error
+    #[arg(long)]
+    json: bool,
+    /// Give the pooled embedding, which the head would see, instead of classes
+    #[arg(long)]
+    features: bool,
+    /// Numbers to compute with
+    #[arg(long, value_enum, default_value = "f32")]
+    precision: PrecisionName,
+    /// Images at a time; by default as many as keep the machine busy
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    batch: Option<usize>,
+    /// The size at which the model sees images, if not its own: positions are resized
+    #[arg(long, value_name = "HxW", value_parser = parse_size)]
+    image: Option<Size>,
+    /// Threads to compute with; by default one a core
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    threads: Option<usize>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum PrecisionName {
+    F32,
+    Bf16,
+}
+
+/// An image made ready for the model, or why it could not be.
+struct Prepared {
+    path: PathBuf,
+    pixels: Result<Vec<f32>, String>,
+}
+
+/// Counts for the last line.
+#[derive(Default)]
+struct Tally {
+    answered: usize,
+    failed: usize,
+}
+
+impl Predict {
+    pub fn run(self) -> Result<(), Failure> {
+        let start = Instant::now();
+        let (model, preprocess) = source::open(&self.model, self.image)?;
+        if model.config.classes == 0 && !self.features {
+            let path = self.model.display();
+            return Err(Failure::input(anyhow!(
+                "{path}: this model has no head, so it knows no classes; ask for --features"
+            )));
+        }
+        let threads = self.threads.unwrap_or_else(source::threads);
+        let answer = if self.features { Answer::Features } else { Answer::Logits };
+        let precision = match self.precision {
+            PrecisionName::F32 => Precision::F32,
+            PrecisionName::Bf16 => Precision::Bf16,
+        };
+        let mut runner = Runner::new(&model, answer, precision, threads);
+        let mut batch = match self.batch {
+            Some(batch) => batch,
+            None => runner.usual_batch().map_err(Failure::input)?,
+        };
+        let images = Images::new(self.paths.clone());
+        let images: Box<dyn Iterator<Item = Found> + Send> = if images.are_known() {
+            let all: Vec<Found> = images.collect();
+            batch = batch.min(all.len()).max(1);
+            Box::new(all.into_iter())
+        } else {
+            Box::new(images)
+        };
+        let floats = runner.input_floats();
+        let channels = model.config.channels;
+        let prepared =
+            OrderedMap::new(images, threads, 2 * batch, move || worker(preprocess.clone(), channels, floats));
+        let tally = self.answer_all(prepared, batch, &mut runner, &model)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let computing = runner.computing.as_secs_f64();
+        eprintln!(
+            "{} images in {seconds:.2} s: {:.1} images/s; the model took {computing:.2} s, {:.1} images/s",
+            tally.answered,
+            tally.answered as f64 / seconds,
+            tally.answered as f64 / computing.max(1e-9),
+        );
+        if tally.failed > 0 {
+            eprintln!("{} could not be read", tally.failed);
+            return Err(Failure::Reported);
+        }
+        Ok(())
+    }
+
+    fn answer_all(
+        &self,
+        prepared: impl Iterator<Item = Prepared>,
+        batch: usize,
+        runner: &mut Runner,
+        model: &Model,
+    ) -> Result<Tally, Failure> {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut tally = Tally::default();
+        // In the order of the arguments: failures wait for their turn, too.
+        let mut waiting: Vec<Prepared> = Vec::new();
+        let mut good = 0;
+        for image in prepared {
+            good += usize::from(image.pixels.is_ok());
+            waiting.push(image);
+            if good == batch {
+                self.answer_batch(std::mem::take(&mut waiting), runner, model, &mut tally, &mut out)?;
+                good = 0;
+            }
+        }
+        self.answer_batch(waiting, runner, model, &mut tally, &mut out)?;
+        out.flush()?;
+        Ok(tally)
+    }
+
+    fn answer_batch(
+        &self,
+        waiting: Vec<Prepared>,
+        runner: &mut Runner,
+        model: &Model,
+        tally: &mut Tally,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
+        let mut images = Vec::new();
+        let mut failures = Vec::new();
+        let mut paths = Vec::new();
+        for prepared in waiting {
+            paths.push(prepared.path);
+            match prepared.pixels {
+                Ok(pixels) => {
+                    images.push(pixels);
+                    failures.push(None);
+                }
+                Err(error) => failures.push(Some(error)),
+            }
+        }
+        let floats = runner.output_floats();
+        let answers = if images.is_empty() { &[] } else { runner.run(&images).map_err(Failure::work)? };
+        let mut answers = answers.chunks_exact(floats.max(1));
+        for (path, failure) in paths.iter().zip(failures) {
+            match (failure, answers.len()) {
+                (Some(error), _) => {
+                    tally.failed += 1;
+                    self.write_failure(path, &error, out)?;
+                }
+                (None, _) => {
+                    tally.answered += 1;
+                    let answer = answers.next().context("an answer for each image").map_err(Failure::work)?;
+                    self.write_answer(path, answer, model, out)?;
+                }
+            }
+        }
+        // Whoever reads along sees each batch when it is done.
+        Ok(out.flush()?)
+    }
+
+    fn write_failure(&self, path: &Path, error: &str, out: &mut impl Write) -> Result<(), Failure> {
+        if self.json {
+            writeln!(out, "{}", json!({"path": path.to_string_lossy(), "error": error}))?;
+        } else {
+            // In the place where its answer would stand.
+            out.flush()?;
+            eprintln!("error: {}: {error}", path.display());
+        }
+        Ok(())
+    }
+
+    fn write_answer(&self, path: &Path, answer: &[f32], model: &Model, out: &mut impl Write) -> Result<(), Failure> {
+        let path = path.to_string_lossy();
+        if self.features {
+            return Ok(match self.json {
+                true => writeln!(out, "{}", json!({"path": path, "features": answer}))?,
+                false => {
+                    let numbers: Vec<String> = answer.iter().map(f32::to_string).collect();
+                    writeln!(out, "{path}\t{}", numbers.join(" "))?;
+                }
+            });
+        }
+        let scores = softmax(answer);
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+        order.truncate(self.top);
+        if self.json {
+            let class = |&index: &usize| json!({"index": index, "label": label(model, index), "score": scores[index]});
+            let top: Vec<_> = order.iter().map(class).collect();
+            writeln!(out, "{}", json!({"path": path, "top": top, "logits": answer}))?;
+            return Ok(());
+        }
+        writeln!(out, "{path}")?;
+        for index in order {
+            writeln!(out, "  {:5.1} %  {}", 100.0 * scores[index], label(model, index))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a class is called; its number where the model has no names.
+fn label(model: &Model, index: usize) -> String {
+    model.labels.get(index).cloned().unwrap_or_else(|| format!("class {index}"))
+}
+
+/// Shares of the whole, computed with the largest taken off first, so that nothing overflows.
+fn softmax(logits: &[f32]) -> Vec<f64> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let powers: Vec<f64> = logits.iter().map(|&logit| f64::from(logit - largest).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.into_iter().map(|power| power / sum).collect()
+}
+
+/// What each decoding thread does with an image.
+fn worker(preprocess: Preprocess, channels: usize, floats: usize) -> impl FnMut(Found) -> Prepared + Send + 'static {
+    let mut scratch = Scratch::default();
+    move |found| match found {
+        Ok(path) => {
+            let pixels = prepare(&path, &preprocess, channels, floats, &mut scratch);
+            Prepared { path, pixels }
+        }
+        Err(missing) => Prepared { path: missing.path, pixels: Err(missing.error) },
+    }
+}
+
+fn prepare(
+    path: &Path,
+    preprocess: &Preprocess,
+    channels: usize,
+    floats: usize,
+    scratch: &mut Scratch,
+) -> Result<Vec<f32>, String> {
+    let channels =
+        Channels::from_count(channels).ok_or("images have one or three channels, this model wants others")?;
+    let image = vitreous_data::open(path, channels).map_err(|error| error.to_string())?;
+    let mut pixels = vec![0.0; floats];
+    preprocess.apply(&image, scratch, &mut pixels).map_err(|error| error.to_string())?;
+    Ok(pixels)
+}

@@ -1,0 +1,241 @@
+//! `vitreous summary`: every stage with its shape, parameters and cost. Everything is read off the graph; nothing is allocated.
+
+use std::io::Write;
+
+use clap::Args;
+use serde_json::json;
+use vitreous_engine::{
+    CrossEntropyOptions, DType, GradientOptions, Graph, Group, Mode, Optimizer, Plan, Precision, State, StepOptions,
+};
+use vitreous_models::stages::{Stage, stages};
+use vitreous_models::{Size, VitConfig, vit};
+
+use super::{parse_count, parse_size};
+use crate::failure::Failure;
+use crate::format;
+use crate::source;
+
+/// Show every stage of a model: shape, parameters, FLOPs, memory. It allocates nothing
+#[derive(Args)]
+pub struct Summary {
+    /// A model directory, a checkpoint file, or a preset such as vit_base_patch16_224
+    model: String,
+    /// The size of the images, if not the model's own: HEIGHTxWIDTH, or one number
+    #[arg(long, value_name = "HxW", value_parser = parse_size)]
+    image: Option<Size>,
+    /// Images at a time
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_count)]
+    batch: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What running a model takes, in bytes.
+struct Memory {
+    weights: usize,
+    inference: usize,
+    training_state: usize,
+    training: usize,
+    training_recomputed: usize,
+}
+
+impl Summary {
+    pub fn run(self) -> Result<(), Failure> {
+        let config = source::configuration(&self.model, self.image)?;
+        let mut graph = Graph::for_inference();
+        let model = vit(&mut graph, &config, self.batch).map_err(Failure::input)?;
+        let output = model.logits.unwrap_or(model.features);
+        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[output]).map_err(Failure::input)?;
+        let stages = stages(&graph, &plan);
+        let memory = Memory::of(&config, self.batch, &plan)?;
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            let value = self.json_of(&config, &stages, &memory);
+            writeln!(out, "{value}")?;
+        } else {
+            for line in self.lines(&config, &stages, &memory) {
+                writeln!(out, "{line}")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn json_of(&self, config: &VitConfig, stages: &[Stage], memory: &Memory) -> serde_json::Value {
+        let stage = |stage: &Stage| {
+            json!({
+                "name": stage.name,
+                "shape": stage.shape.axes(),
+                "parameters": stage.parameters,
+                "flops": stage.flops,
+                "activation_bytes": stage.activation_bytes,
+            })
+        };
+        json!({
+            "model": self.model,
+            "batch": self.batch,
+            "image": [config.image.height, config.image.width],
+            "total_parameters": stages.iter().map(|stage| stage.parameters).sum::<usize>(),
+            "forward_flops": stages.iter().map(|stage| stage.flops).sum::<u64>(),
+            "memory_bytes": {
+                "weights": memory.weights,
+                "inference": memory.inference,
+                "training_state": memory.training_state,
+                "training": memory.training,
+                "training_with_recomputation": memory.training_recomputed,
+            },
+            "stages": stages.iter().map(stage).collect::<Vec<_>>(),
+        })
+    }
+
+    fn lines(&self, config: &VitConfig, stages: &[Stage], memory: &Memory) -> Vec<String> {
+        let image = [self.batch, config.channels, config.image.height, config.image.width];
+        let mut rows = vec![
+            ["stage", "shape", "parameters", "FLOPs", "activations"].map(str::to_string).to_vec(),
+            vec!["images".to_string(), shape_text(&image)],
+        ];
+        rows.extend(stage_rows(stages));
+        let parameters: usize = stages.iter().map(|stage| stage.parameters).sum();
+        let flops: u64 = stages.iter().map(|stage| stage.flops).sum();
+        let activations: usize = stages.iter().map(|stage| stage.activation_bytes).sum();
+        rows.push(row("total", String::new(), parameters, flops, activations));
+        let mut lines = format::table(&rows);
+        let rule = "-".repeat(lines.iter().map(|line| line.chars().count()).max().unwrap_or(0));
+        lines.insert(lines.len() - 1, rule.clone());
+        lines.insert(1, rule);
+        lines.push(String::new());
+        lines.extend(a_layer(config, stages));
+        lines.push(format!(
+            "Inference, batch {}: {} ({} of weights)",
+            self.batch,
+            format::bytes(memory.inference),
+            format::bytes(memory.weights)
+        ));
+        lines.push(format!(
+            "Training with AdamW, batch {}: {} ({} of parameters, gradients and moments), {} with recomputation",
+            self.batch,
+            format::bytes(memory.training),
+            format::bytes(memory.training_state),
+            format::bytes(memory.training_recomputed)
+        ));
+        lines
+    }
+}
+
+impl Memory {
+    fn of(config: &VitConfig, batch: usize, inference: &Plan) -> Result<Memory, Failure> {
+        let state = training_plan(config, batch, false)?;
+        let recomputed = training_plan(config, batch, true)?;
+        let threads = source::threads();
+        Ok(Memory {
+            weights: inference.weight_bytes(),
+            inference: inference.peak_bytes(threads),
+            training_state: state.1,
+            training: state.0.peak_bytes(threads) + state.1,
+            training_recomputed: recomputed.0.peak_bytes(threads) + recomputed.1,
+        })
+    }
+}
+
+/// The plan of a training step and the bytes of what it changes. A model without a head is given a loss on its features.
+fn training_plan(config: &VitConfig, batch: usize, recompute: bool) -> Result<(Plan, usize), Failure> {
+    let build = || {
+        let mut graph = Graph::new(Mode::Training, Precision::F32);
+        let model = vit(&mut graph, config, batch)?;
+        let labels = graph.input("labels", [batch], DType::I32)?;
+        let logits = model.logits.unwrap_or(model.features);
+        let loss = graph.cross_entropy(logits, labels, CrossEntropyOptions::default())?;
+        let gradient = GradientOptions { recompute, ..GradientOptions::default() };
+        graph.training_step(
+            loss,
+            &StepOptions {
+                optimizer: Optimizer::adamw(),
+                group: &|_| Some(Group { decay: 0.0, rate_factor: 1.0 }),
+                clip: Some(1.0),
+                ema: false,
+                gradient,
+            },
+        )?;
+        Ok((Plan::for_cpu(&graph, &[loss])?, State::bytes_needed(&graph)))
+    };
+    build().map_err(|error: vitreous_engine::Error| Failure::input(error))
+}
+
+fn shape_text(axes: &[usize]) -> String {
+    axes.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ")
+}
+
+fn row(name: &str, shape: String, parameters: usize, flops: u64, activations: usize) -> Vec<String> {
+    let parameters = if parameters == 0 { "-".to_string() } else { format::thousands(parameters as u128) };
+    let flops = if flops == 0 { "-".to_string() } else { format::thousands(flops) };
+    let activations = if activations == 0 { "-".to_string() } else { format::bytes(activations) };
+    vec![name.to_string(), shape, parameters, flops, activations]
+}
+
+/// `blocks.3` of `blocks.3.attention`.
+fn block_of(name: &str) -> Option<&str> {
+    let (_, rest) = name.split_once('.')?;
+    let number = rest.split('.').next()?;
+    number.parse::<usize>().ok()?;
+    Some(&name[..name.len() - rest.len() + number.len()])
+}
+
+/// A row a stage. Blocks have a row of sums; the stages inside are shown for the first one, and for others that differ from it.
+fn stage_rows(stages: &[Stage]) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut shown: Option<Vec<(String, Stage)>> = None;
+    for group in stages.chunk_by(|a, b| block_of(&a.name).is_some() && block_of(&a.name) == block_of(&b.name)) {
+        let Some(block) = block_of(&group[0].name) else {
+            rows.extend(group.iter().map(|stage| stage_row(&stage.name, stage)));
+            continue;
+        };
+        let shape = group.last().map_or_else(String::new, |stage| shape_text(stage.shape.axes()));
+        let (parameters, flops) = (group.iter().map(|s| s.parameters).sum(), group.iter().map(|s| s.flops).sum());
+        rows.push(row(block, shape, parameters, flops, group.iter().map(|s| s.activation_bytes).sum()));
+        let inside: Vec<(String, Stage)> = group.iter().map(|stage| nameless(block, stage)).collect();
+        if shown.as_ref() != Some(&inside) {
+            rows.extend(inside.iter().map(|(name, stage)| stage_row(&format!("  {name}"), stage)));
+            shown = Some(inside);
+        }
+    }
+    rows
+}
+
+/// A stage by its name inside its block, so that blocks can be compared.
+fn nameless(block: &str, stage: &Stage) -> (String, Stage) {
+    let name = stage.name[block.len()..].trim_start_matches('.');
+    let name = if name.is_empty() { "residual" } else { name };
+    (name.to_string(), Stage { name: String::new(), ..stage.clone() })
+}
+
+fn stage_row(name: &str, stage: &Stage) -> Vec<String> {
+    row(name, shape_text(stage.shape.axes()), stage.parameters, stage.flops, stage.activation_bytes)
+}
+
+/// What one layer has and costs, the costs by the terms that papers compare.
+fn a_layer(config: &VitConfig, stages: &[Stage]) -> Vec<String> {
+    let of = |part: &str| {
+        let inside = stages.iter().filter(|stage| block_of(&stage.name) == Some("blocks.0"));
+        inside.filter(|stage| stage.name.contains(part)).map(|stage| stage.parameters).sum::<usize>()
+    };
+    let layer: usize =
+        stages.iter().filter(|stage| block_of(&stage.name) == Some("blocks.0")).map(|stage| stage.parameters).sum();
+    let text = |number: usize| format::thousands(number as u128);
+    let (tokens, dim) = (config.tokens() as u128, config.dim as u128);
+    vec![
+        format!(
+            "A layer: attention {} + feed-forward {} + norms {} = {} parameters; {} layers: {}",
+            text(of(".attention")),
+            text(of(".mlp")),
+            text(of(".norm")),
+            text(layer),
+            config.depth,
+            text(layer.saturating_mul(config.depth))
+        ),
+        format!(
+            "Cost of a layer an image, by its leading terms: attention L\u{b2}D = {}, feed-forward L\u{b7}D\u{b7}D_ff = {}",
+            format::thousands(tokens.saturating_mul(tokens).saturating_mul(dim)),
+            format::thousands(tokens.saturating_mul(dim).saturating_mul(config.mlp_dim as u128))
+        ),
+    ]
+}

@@ -1,0 +1,68 @@
+//! Numbers for people.
+
+/// `1,215,626`.
+pub fn thousands(number: impl Into<u128>) -> String {
+    let digits = number.into().to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1.5 MiB`.
+pub fn bytes(bytes: usize) -> String {
+    scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
+}
+
+/// `35.2 GFLOP`.
+pub fn flops(flops: u64) -> String {
+    scaled(flops as f64, 1000.0, &["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"])
+}
+
+fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    while value >= step && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    if unit == 0 { format!("{value} {}", units[0]) } else { format!("{value:.1} {}", units[unit]) }
+}
+
+/// Rows as columns of text: the first to the left, the others to the right.
+pub fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().enumerate().map(|(column, cell)| match column {
+            0 => format!("{cell:<0$}", widths[0]),
+            _ => format!("  {cell:>0$}", widths[column]),
+        });
+        cells.collect::<String>().trim_end().to_string()
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!(["0", "999", "1,000", "1,215,626"], [0u32, 999, 1000, 1_215_626].map(thousands)[..]);
+        assert_eq!((bytes(1023).as_str(), bytes(1536).as_str()), ("1023 B", "1.5 KiB"));
+        assert_eq!((flops(12).as_str(), flops(35_150_000_000).as_str()), ("12 FLOP", "35.1 GFLOP"));
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [vec!["a".to_string(), "1,000".to_string()], vec!["long".to_string(), "2".to_string()]];
+        assert_eq!(table(&rows), ["a     1,000", "long      2"]);
+    }
+}

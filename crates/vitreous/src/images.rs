@@ -1,0 +1,147 @@
+//! Which images a command was asked for: files, folders, patterns, or a list on standard input.
+
+use std::collections::VecDeque;
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+
+/// Endings of files that are taken from folders. A file that is named is tried whatever its ending.
+const ENDINGS: [&str; 8] = ["jpg", "jpeg", "jfif", "png", "webp", "gif", "bmp", "dib"];
+
+/// An image to look at, or why there is none.
+pub type Found = Result<PathBuf, NotFound>;
+
+/// Something that was asked for and is not there.
+#[derive(Debug)]
+pub struct NotFound {
+    /// What was asked for.
+    pub path: PathBuf,
+    /// Why it is not there.
+    pub error: String,
+}
+
+/// The images that some arguments name, found as they are asked for. `-` stands for a list on standard input, a path a line.
+pub struct Images {
+    arguments: VecDeque<String>,
+    /// Found, but not given yet.
+    ready: VecDeque<Found>,
+    reads_list: bool,
+}
+
+impl Images {
+    pub fn new(arguments: Vec<String>) -> Images {
+        Images { arguments: arguments.into(), ready: VecDeque::new(), reads_list: false }
+    }
+
+    /// Whether all images can be known now, without waiting for standard input.
+    pub fn are_known(&self) -> bool {
+        !self.reads_list && self.arguments.iter().all(|argument| argument != "-")
+    }
+
+    fn next_of_list(&mut self) -> Option<String> {
+        let mut line = String::new();
+        match std::io::stdin().lock().read_line(&mut line) {
+            Ok(0) => None,
+            Ok(_) => Some(line.trim_end_matches(['\n', '\r']).to_string()),
+            Err(error) => {
+                let error = format!("the list on standard input cannot be read: {error}");
+                self.ready.push_back(Err(NotFound { path: PathBuf::from("-"), error }));
+                None
+            }
+        }
+    }
+
+    fn find(&mut self, argument: &str) {
+        let path = Path::new(argument);
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => self.find_in_folder(path),
+            Ok(_) => self.ready.push_back(Ok(path.to_path_buf())),
+            Err(_) if argument.contains(['*', '?', '[']) => self.find_by_pattern(argument),
+            Err(error) => self.miss(path, error.to_string()),
+        }
+    }
+
+    fn find_in_folder(&mut self, folder: &Path) {
+        let before = self.ready.len();
+        walk(folder, &mut self.ready);
+        if self.ready.len() == before {
+            self.miss(folder, format!("no image in this folder (looked for {})", ENDINGS.join(", ")));
+        }
+    }
+
+    fn find_by_pattern(&mut self, pattern: &str) {
+        let matches = match glob::glob(pattern) {
+            Ok(matches) => matches,
+            Err(error) => return self.miss(Path::new(pattern), format!("no such file, and no pattern: {error}")),
+        };
+        let before = self.ready.len();
+        for found in matches {
+            match found {
+                Ok(path) if path.is_dir() => {}
+                Ok(path) => self.ready.push_back(Ok(path)),
+                Err(error) => {
+                    let path = error.path().to_path_buf();
+                    self.ready.push_back(Err(NotFound { path, error: error.error().to_string() }));
+                }
+            }
+        }
+        if self.ready.len() == before {
+            self.miss(Path::new(pattern), "no file is called like this pattern".to_string());
+        }
+    }
+
+    fn miss(&mut self, path: &Path, error: String) {
+        self.ready.push_back(Err(NotFound { path: path.to_path_buf(), error }));
+    }
+}
+
+impl Iterator for Images {
+    type Item = Found;
+
+    fn next(&mut self) -> Option<Found> {
+        loop {
+            if let Some(found) = self.ready.pop_front() {
+                return Some(found);
+            }
+            if self.reads_list {
+                match self.next_of_list() {
+                    Some(line) if line.is_empty() => {}
+                    Some(line) => self.find(&line),
+                    None => self.reads_list = false,
+                }
+                continue;
+            }
+            let argument = self.arguments.pop_front()?;
+            if argument == "-" {
+                self.reads_list = true;
+            } else {
+                self.find(&argument);
+            }
+        }
+    }
+}
+
+/// All images of a folder and of the folders in it, by name. Links to folders are not followed, so there is no going round.
+fn walk(folder: &Path, found: &mut VecDeque<Found>) {
+    let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+    let mut entries = match entries {
+        Ok(entries) => entries,
+        Err(error) => {
+            let error = format!("this folder cannot be read: {error}");
+            return found.push_back(Err(NotFound { path: folder.to_path_buf(), error }));
+        }
+    };
+    entries.sort_by_key(|entry| entry.file_name());
+    for entry in entries {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => walk(&path, found),
+            _ if has_image_ending(&path) => found.push_back(Ok(path)),
+            _ => {}
+        }
+    }
+}
+
+fn has_image_ending(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    ending.is_some_and(|ending| ENDINGS.iter().any(|known| known.eq_ignore_ascii_case(ending)))
+}

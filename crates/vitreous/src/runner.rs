@@ -1,0 +1,97 @@
+//! Runs a model on batches of images.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use vitreous_engine::cpu::Executor;
+use vitreous_engine::{Graph, Mode, Parameter, Plan, Precision, Value};
+use vitreous_models::{Model, vit};
+
+/// The work that a batch should have, so that splitting it among threads costs little.
+const BATCH_FLOPS: u64 = 140_000_000_000;
+const LARGEST_BATCH: usize = 128;
+
+/// What is asked of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A number a class.
+    Logits,
+    /// The vector that the head sees.
+    Features,
+}
+
+/// A model made ready for batches of one size at a time: weights are kept once, not for each size.
+pub struct Runner<'m> {
+    model: &'m Model,
+    answer: Answer,
+    precision: Precision,
+    threads: usize,
+    ready: Option<Ready>,
+    /// Time spent computing.
+    pub computing: Duration,
+}
+
+struct Ready {
+    batch: usize,
+    executor: Executor,
+    output: Value,
+}
+
+impl<'m> Runner<'m> {
+    pub fn new(model: &'m Model, answer: Answer, precision: Precision, threads: usize) -> Runner<'m> {
+        Runner { model, answer, precision, threads, ready: None, computing: Duration::ZERO }
+    }
+
+    /// Numbers of one prepared image.
+    pub fn input_floats(&self) -> usize {
+        let config = &self.model.config;
+        config.channels * config.image.height * config.image.width
+    }
+
+    /// Numbers of one answer.
+    pub fn output_floats(&self) -> usize {
+        match self.answer {
+            Answer::Logits => self.model.config.classes,
+            Answer::Features => self.model.config.features(),
+        }
+    }
+
+    /// A batch large enough to be worth the threads' while.
+    pub fn usual_batch(&self) -> anyhow::Result<usize> {
+        let mut graph = Graph::for_inference();
+        vit(&mut graph, &self.model.config, 1)?;
+        let images = BATCH_FLOPS / graph.flops().max(1);
+        Ok((images as usize).clamp(1, LARGEST_BATCH))
+    }
+
+    /// The answers for some images, one behind the other.
+    pub fn run(&mut self, images: &[Vec<f32>]) -> anyhow::Result<&[f32]> {
+        if self.ready.as_ref().is_none_or(|ready| ready.batch != images.len()) {
+            // The old one's weights go before the new one's come.
+            self.ready = None;
+            self.ready = Some(self.prepare(images.len())?);
+        }
+        let ready = self.ready.as_mut().context("just prepared")?;
+        let start = Instant::now();
+        let input = ready.executor.input("images")?;
+        for (to, image) in input.chunks_exact_mut(input.len() / images.len()).zip(images) {
+            to.copy_from_slice(image);
+        }
+        ready.executor.infer()?;
+        self.computing += start.elapsed();
+        Ok(ready.executor.output_slice(ready.output)?)
+    }
+
+    fn prepare(&self, batch: usize) -> anyhow::Result<Ready> {
+        let mut graph = Graph::new(Mode::Inference, self.precision);
+        let built = vit(&mut graph, &self.model.config, batch)?;
+        let output = match self.answer {
+            Answer::Logits => built.logits.context("this model has no head")?,
+            Answer::Features => built.features,
+        };
+        let output = graph.cast(output, vitreous_engine::DType::F32)?;
+        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[output])?;
+        let lend = |parameter: &Parameter| self.model.parameter(&parameter.name).map_err(anyhow::Error::new);
+        Ok(Ready { batch, executor: Executor::with_weights(plan, self.threads, lend)?, output })
+    }
+}

@@ -1,0 +1,113 @@
+//! What a MODEL argument names: a directory, a checkpoint file, or a preset.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use vitreous_data::{Channels, Preprocess};
+use vitreous_models::{Model, OpenOptions, Preprocessing, Size, VitConfig, preset, presets};
+
+use crate::failure::Failure;
+
+/// The configuration of a model on disk or of a preset, at another image size if one is given.
+pub fn configuration(model: &str, image: Option<Size>) -> Result<VitConfig, Failure> {
+    if Path::new(model).exists() {
+        return Ok(open_at(Path::new(model), image)?.config);
+    }
+    let mut config = preset(model).ok_or_else(|| unknown(model))?;
+    if let Some(image) = image {
+        config.image = image;
+    }
+    config.check().map_err(Failure::input)?;
+    Ok(config)
+}
+
+/// A model on disk with how its images are prepared, at a size that both agree on: the one that is given, or else the one that
+/// images are brought to. (DINOv2 was trained at 518 and is used at 224: positions are resized.)
+pub fn open(path: &Path, image: Option<Size>) -> Result<(Model, Preprocess), Failure> {
+    let model = open_at(path, image)?;
+    let preprocess = preprocessing(&model)?;
+    match (image, preprocess.output_size()) {
+        (None, Some([height, width])) if [height, width] != [model.config.image.height, model.config.image.width] => {
+            Ok((open_at(path, Some(Size { height, width }))?, preprocess))
+        }
+        (None, Some(_)) => Ok((model, preprocess)),
+        _ => {
+            let preprocess = preprocessing_at_model_size(&model)?;
+            Ok((model, preprocess))
+        }
+    }
+}
+
+/// A model on disk.
+pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Model, Failure> {
+    if !path.exists() {
+        let name = path.to_string_lossy();
+        return Err(match preset(&name) {
+            Some(_) => Failure::input(anyhow!("`{name}` is a preset, which has no weights; give a model directory")),
+            None => Failure::input(anyhow!("{name}: no such file or directory")),
+        });
+    }
+    Model::open(path, options).map_err(Failure::input)
+}
+
+fn open_at(path: &Path, image: Option<Size>) -> Result<Model, Failure> {
+    open_with(path, &OpenOptions { image, ..OpenOptions::default() })
+}
+
+/// How a model's images are prepared, at the size at which it was opened.
+pub fn preprocessing_at_model_size(model: &Model) -> Result<Preprocess, Failure> {
+    Ok(preprocessing(model)?.with_image_size([model.config.image.height, model.config.image.width]))
+}
+
+/// How a model's images are prepared: as it says itself, or as is usual.
+fn preprocessing(model: &Model) -> Result<Preprocess, Failure> {
+    let count = model.config.channels;
+    let channels = Channels::from_count(count)
+        .ok_or_else(|| anyhow!("this model takes {count} channels; images have one or three"))
+        .map_err(Failure::input)?;
+    let read = match &model.preprocessing {
+        Some(Preprocessing::HuggingFace(json)) => {
+            Preprocess::from_hugging_face(json).context("preprocessor_config.json")
+        }
+        Some(Preprocessing::Timm(json)) => Preprocess::from_timm(json).context("config.json"),
+        None => Ok(Preprocess::default_for([model.config.image.height, model.config.image.width], channels)),
+    };
+    let preprocess = read.map_err(Failure::Input)?;
+    if preprocess.channels != channels {
+        let wanted = preprocess.channels.count();
+        return Err(Failure::input(anyhow!("the model takes {count} channels, but its preprocessing gives {wanted}")));
+    }
+    Ok(preprocess)
+}
+
+/// Neither a path nor a preset.
+fn unknown(model: &str) -> Failure {
+    let names = presets::names();
+    let close = names.iter().min_by_key(|name| distance(name, model)).filter(|name| distance(name, model) <= 4);
+    let hint = match close {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("presets are, for example, {}", names[..4].join(", ")),
+    };
+    Failure::input(anyhow!("`{model}` is neither a file or directory nor a preset; {hint}"))
+}
+
+/// How many letters must be changed, left out or put in to get from one word to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, letter) in a.chars().enumerate() {
+        let mut corner = i;
+        row[0] = i + 1;
+        for (j, other) in b.iter().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (above + 1).min(row[j] + 1).min(corner + usize::from(letter != *other));
+            corner = above;
+        }
+    }
+    row[b.len()]
+}
+
+/// As many threads as the machine has cores.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
