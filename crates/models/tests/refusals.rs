@@ -111,10 +111,13 @@ fn what_timm_says_is_held_against_the_shapes() {
     assert_says(&argument("global_pool", "map".into()), &["`model_args.global_pool`", "\"map\""]);
     assert_says(&argument("act_layer", "quick_gelu".into()), &["`model_args.act_layer`"]);
     assert_says(&argument("reg_tokens", 4.into()), &["`reg_tokens`"]);
+    assert_says(&argument("img_size", 32.into()), &["`img_size`", "32x32", "16x16"]);
     let error = refusal("timm_token", |_, config| config["num_classes"] = 4.into());
     assert_says(&error, &["`num_classes`", "4", "3"]);
     let error = refusal("timm_token", |_, config| config["architecture"] = "vit_base_patch16_rpn_224".into());
     assert_says(&error, &["`architecture`"]);
+    let error = refusal("timm_token", |_, config| *config = serde_json::json!({"model_type": "vit"}));
+    assert_says(&error, &["Hugging Face's", "timm's names"]);
     let pre_norm =
         |tensors: &mut Tensors| drop(tensors.insert("norm_pre.weight".to_string(), (vec![16], vec![0.0; 16])));
     assert_says(&refusal("timm_token", |tensors, _| pre_norm(tensors)), &["`norm_pre.weight`"]);

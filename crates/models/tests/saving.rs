@@ -181,23 +181,50 @@ fn what_an_npz_cannot_say_is_named() {
 
 #[test]
 fn separate_and_fused_projections_hold_the_same_values() {
+    for name in ["hf_vit", "timm_token", "npz/plain.npz", "own_post_norm", "npz/big_vision_stacked.npz"] {
+        let [fused, separate] = [Qkv::Fused, Qkv::Separate]
+            .map(|qkv| open_with(name, &OpenOptions { qkv: Some(qkv), ..OpenOptions::default() }));
+        assert_eq!(bits(&fused), bits(&separate), "{name}");
+        for model in [fused, separate] {
+            let target = tempfile::tempdir().expect("a directory");
+            save(&model, target.path());
+            assert_eq!(bits(&reopen(target.path())), bits(&model), "{name}");
+        }
+    }
+}
+
+#[test]
+fn numbers_that_lie_as_they_are_needed_are_borrowed() {
+    let separate = open_with("hf_vit", &OpenOptions { qkv: Some(Qkv::Separate), ..OpenOptions::default() });
+    for (model, name) in [
+        (&separate, "blocks.0.attention.key.weight"),
+        (&open("hf_vit"), "positions"),
+        (&open("timm_token"), "blocks.1.attention.qkv.weight"),
+        (
+            &open_with("timm_token", &OpenOptions { qkv: Some(Qkv::Separate), ..OpenOptions::default() }),
+            "blocks.1.attention.value.bias",
+        ),
+    ] {
+        assert!(matches!(model.parameter(name).expect("known"), std::borrow::Cow::Borrowed(_)), "{name}");
+    }
+}
+
+#[test]
+fn a_configuration_that_was_changed_is_not_saved_with_values_that_do_not_fit() {
     let target = tempfile::tempdir().expect("a directory");
-    let fused = open("timm_avg");
-    save(&fused, target.path());
-    let config = fs::read_to_string(target.path().join("config.json")).expect("a file");
-    assert!(config.contains("\"qkv\": \"fused\""));
-    let separate = open("own_post_norm");
-    assert_eq!(separate.config.qkv, Qkv::Separate);
-    let weights = separate.parameter("blocks.0.attention.key.weight").expect("known");
-    assert!(matches!(weights, std::borrow::Cow::Borrowed(_)), "f32 that lie as they are needed are borrowed");
-    let fused = fused.parameter("blocks.0.attention.qkv.weight").expect("known").into_owned();
-    let apart = open("timm_avg");
-    assert_eq!(apart.parameter("blocks.0.attention.qkv.weight").expect("known").into_owned(), fused);
+    let mut model = open("hf_vit");
+    model.config.depth = 3;
+    assert!(
+        model.save(target.path(), &SaveOptions::default()).expect_err("refused").to_string().contains("was changed")
+    );
+    let mut model = open("hf_vit");
+    model.labels.pop();
+    assert!(model.save(target.path(), &SaveOptions::default()).is_err());
 }
 
 #[test]
 fn trained_values_are_what_is_saved() {
-    let options = OpenOptions { replace_head: Some(5), image: Some(Size::square(24)), heads: None };
+    let options = OpenOptions { replace_head: Some(5), image: Some(Size::square(24)), ..OpenOptions::default() };
     for name in ["hf_vit", "hf_dinov2", "timm_token", "npz/pre_logits.npz", "own_post_norm"] {
         let model = open_with(name, &options);
         let mut g = Graph::for_inference();

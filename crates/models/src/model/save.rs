@@ -51,6 +51,14 @@ impl Model {
     /// Saves the model: to a directory, or to an `.npz` if the target is called so.
     pub fn save(&self, target: &Path, options: &SaveOptions) -> Result<Written, ModelError> {
         self.config.check()?;
+        if super::shapes_of(&self.config) != self.shapes {
+            let what = "its configuration was changed after it was opened: the values no longer fit. Open it with options instead";
+            return Err(ModelError::unwritable(target, what));
+        }
+        let (classes, names) = (self.config.classes, self.labels.len());
+        if classes > 0 && names > 0 && names != classes {
+            return Err(ModelError::Labels { classes, names });
+        }
         let values = Values { model: self, state: options.state, widen: options.widen };
         values.check()?;
         if target.extension().is_some_and(|extension| extension == "npz") {
