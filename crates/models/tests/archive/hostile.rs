@@ -323,6 +323,21 @@ fn pickles_that_double_themselves_are_refused() {
     assert_says(checkpoint(b"\x80\x02]q\x00(h\x00h\x00e."), &["nests deeper"]);
 }
 
+/// If every use of a long text cost its length, this would take hours.
+#[test]
+fn long_texts_that_are_used_often_cost_nothing() {
+    let (length, uses) = (1 << 22, 1 << 18);
+    let long = "x".repeat(length);
+    let mut keys = [b"\x80\x02X", &(length as u32).to_le_bytes()[..], long.as_bytes(), b"q\x00}q\x01("].concat();
+    keys.extend(b"h\x00h\x01".repeat(uses));
+    keys.extend(b"u.");
+    assert!(checkpoint(&keys).unwrap().is_empty());
+    let mut calls = [b"\x80\x02(c", long.as_bytes(), b"\nf\n)Rq\x00"].concat();
+    calls.extend(b"h\x00".repeat(uses));
+    calls.extend(b"t.");
+    assert_says(checkpoint(&calls).unwrap().tensor("5"), &["`5`", "xxx"]);
+}
+
 #[test]
 fn names_that_meet_are_refused() {
     let tensor = &pickled_tensor(STORAGE, b"K\x00K\x02\x85K\x01\x85")[9..];

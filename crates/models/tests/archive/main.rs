@@ -7,7 +7,7 @@ mod writing;
 
 use std::path::PathBuf;
 
-use vitreous_models::archive::{Archive, Result};
+use vitreous_models::archive::{Archive, Result, TensorView};
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/archive").join(name)
@@ -43,11 +43,12 @@ const SINGLE_FILES: [&str; 18] = [
     "versions.npz",
 ];
 
+/// A tensor's name, shape and numbers.
+type Read = (String, Vec<usize>, Vec<f32>);
+
 /// Everything an archive holds, or the first error.
-fn read_all(archive: &Archive) -> Result<Vec<(String, Vec<usize>, Vec<f32>)>> {
-    let read = |view: vitreous_models::archive::TensorView| {
-        Ok((view.name().to_string(), view.shape.to_vec(), view.to_f32()?.into_owned()))
-    };
+fn read_all(archive: &Archive) -> Result<Vec<Read>> {
+    let read = |view: TensorView| Ok((view.name().to_string(), view.shape.to_vec(), view.to_f32()?.into_owned()));
     archive.tensors().map(read).collect()
 }
 

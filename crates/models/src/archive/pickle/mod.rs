@@ -15,6 +15,9 @@ pub(super) use machine::parse;
 /// Real ones, with all of a training run's state, have a few megabytes.
 pub(super) const LARGEST: usize = 1 << 26;
 
+/// Longer text is no name. It is not looked at: one long text may be used millions of times.
+const LONGEST_NAME: u32 = 1024;
+
 /// A value of a pickle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value {
@@ -96,10 +99,10 @@ impl<'a> Pickle<'a> {
         &self.bytes[span.start as usize..span.start as usize + span.length as usize]
     }
 
-    /// A string. `None` if the value is something else, or not UTF-8.
+    /// A string. `None` if the value is something else, not UTF-8, or too long for a name.
     pub(super) fn text(&self, value: Value) -> Option<&'a str> {
         match value {
-            Value::Text(span) => str::from_utf8(self.raw(span)).ok(),
+            Value::Text(span) if span.length <= LONGEST_NAME => str::from_utf8(self.raw(span)).ok(),
             _ => None,
         }
     }
@@ -116,7 +119,8 @@ impl<'a> Pickle<'a> {
     pub(super) fn global(&self, value: Value) -> Option<String> {
         match self.object(value)? {
             Object::Global { module, name } => {
-                let text = |span: &Span| String::from_utf8_lossy(self.raw(*span)).into_owned();
+                let start = |span: &Span| Span { length: span.length.min(LONGEST_NAME), ..*span };
+                let text = |span: &Span| String::from_utf8_lossy(self.raw(start(span)));
                 Some(format!("{}.{}", text(module), text(name)))
             }
             _ => None,
