@@ -147,6 +147,29 @@ fn a_head_is_found_by_the_tensors_where_the_configuration_does_not_say() {
 }
 
 #[test]
+fn what_training_tools_put_around_a_model_is_taken_off() {
+    let plain = open("timm_token");
+    for wrapper in ["timm_model.", "module.", "state_dict.model._orig_mod.", "teacher.backbone."] {
+        let wrap = |tensors: &mut Tensors, config: &mut serde_json::Value| {
+            *tensors = std::mem::take(tensors)
+                .into_iter()
+                .map(|(name, tensor)| (format!("{wrapper}{name}"), tensor))
+                .collect();
+            tensors.insert("optimizer.state".to_string(), (vec![1], vec![0.0]));
+            tensors.insert("student.backbone.patch_embed.proj.weight".to_string(), (vec![1], vec![0.0]));
+            config["model_type"] = "timm_wrapper".into();
+        };
+        let model = opened("timm_token", wrap, &OpenOptions::default()).expect(wrapper);
+        assert_eq!(model.config, plain.config, "{wrapper}");
+    }
+    let unknown = |tensors: &mut Tensors, _: &mut serde_json::Value| {
+        *tensors =
+            std::mem::take(tensors).into_iter().map(|(name, tensor)| (format!("decoder.{name}"), tensor)).collect();
+    };
+    assert_says(&refusal("timm_token", unknown), &["decoder.blocks"]);
+}
+
+#[test]
 fn a_replaced_head_has_no_values_and_everything_else_has() {
     for name in ["hf_vit", "hf_vit_pooler", "hf_deit_teacher", "hf_dinov2", "timm_avg", "npz/pre_logits.npz"] {
         let model = open_with(name, &OpenOptions { replace_head: Some(7), ..OpenOptions::default() });

@@ -61,7 +61,7 @@ impl Flax {
         // Stacked tensors have the layers in front of their own axes.
         let layer_shape = |part: String| -> Result<&[usize], Fault> {
             let name = self.layer_name(0, &part);
-            Ok(&shape(&name)?[usize::from(self.stacked)..])
+            Ok(shape(&name)?.get(usize::from(self.stacked)..).unwrap_or_default())
         };
         let query = format!("{}/query/kernel", self.attention());
         let &[_, file_heads, _] = layer_shape(query.clone())? else {

@@ -45,10 +45,12 @@ pub enum Dialect {
 
 /// What training tools put before the names of a model's tensors. Where a file has several models, the one with the earlier
 /// word is taken: the teacher rather than the student, the model rather than its average.
-const WRAPPERS: [&str; 13] = [
+const WRAPPERS: [&str; 14] = [
     "model",
     "state_dict",
     "module",
+    "_orig_mod",
+    "timm_model",
     "net",
     "network",
     "teacher",
@@ -58,7 +60,6 @@ const WRAPPERS: [&str; 13] = [
     "state_dict_ema",
     "ema",
     "student",
-    "timm_model",
 ];
 
 /// What stands before a name of the model, by the most telling tensor.

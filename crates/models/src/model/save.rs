@@ -307,6 +307,8 @@ impl Aside<'_> {
             fs::rename(aside, name).map_err(failed(name, "rename"))?;
             self.files.remove(0);
         }
+        // The names are safe when the directory is; not every system can sync one, and the files themselves are whole anyway.
+        let _ = File::open(self.directory).and_then(|directory| directory.sync_all());
         Ok(())
     }
 }
