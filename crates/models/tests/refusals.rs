@@ -9,7 +9,8 @@ use std::path::Path;
 use common::{fixture, open, open_with, run};
 use vitreous_engine::{Graph, State};
 use vitreous_models::archive::{Archive, TensorToWrite, write_safetensors};
-use vitreous_models::checkpoint::Description;
+use vitreous_models::checkpoint::table::{Inventory, problems};
+use vitreous_models::checkpoint::{Description, Dialect};
 use vitreous_models::config::Pooling;
 use vitreous_models::{Model, OpenOptions, Size, vit};
 
@@ -246,4 +247,57 @@ fn absent_keys_have_the_defaults_of_the_library() {
     assert_eq!((giant.mlp_dim, giant.layer_scale), (4096, Some(1.0)));
     let head = config(r#"{"model_type": "vit", "architectures": ["ViTForImageClassification"]}"#);
     assert_eq!(head.classes, 2);
+}
+
+/// Files are made by strangers: whatever shape any tensor claims, and whichever is missing, there is a table or an error.
+#[test]
+fn no_shape_and_no_absence_breaks_the_telling_of_what_a_file_holds() {
+    let files = [
+        "hf_vit/model.safetensors",
+        "hf_deit_teacher/model.safetensors",
+        "hf_dinov2_swiglu/model.safetensors",
+        "hf_dinov2_swiglu_new_names/model.safetensors",
+        "hf_registers/model.safetensors",
+        "timm_registers/model.safetensors",
+        "timm_swiglu/model.safetensors",
+        "npz/pre_logits.npz",
+        "npz/big_vision_stacked.npz",
+    ];
+    const HUGE: usize = usize::MAX;
+    let shapes: [&[usize]; 9] = [
+        &[],
+        &[0],
+        &[1],
+        &[HUGE],
+        &[0, 0, 0, 0],
+        &[HUGE, HUGE],
+        &[1, HUGE, HUGE],
+        &[HUGE, 3, 1, HUGE],
+        &[1, 1 << 39, 1 << 39, 1 << 39],
+    ];
+    let examine = |inventory: &Inventory| -> bool {
+        let Some(dialect) = Dialect::find(inventory) else { return false };
+        let config = dialect.infer(inventory, None).ok().filter(|config| config.check().is_ok());
+        config.is_some_and(|config| {
+            problems(&dialect.tensors(&config), inventory, |name| dialect.concerns(name)).is_empty()
+        })
+    };
+    for file in files {
+        let archive = Archive::open(&fixture(file)).expect("opens");
+        let whole: Inventory =
+            archive.tensors().map(|tensor| (tensor.name().to_string(), tensor.shape.to_vec())).collect();
+        // One head of 16, where the files have two: nothing but Google's tells.
+        assert!(examine(&whole), "{file}");
+        for name in whole.keys() {
+            let mut changed = whole.clone();
+            for shape in shapes {
+                changed.insert(name.clone(), shape.to_vec());
+                examine(&changed);
+            }
+            changed.remove(name);
+            let kept = name.contains("mask_token") || name.contains("state/");
+            let optional = ["head", "classifier", "pre_logits", "ls", "lambda1", "bias", "pos", "regist", "reg_"];
+            assert!(kept == examine(&changed) || optional.iter().any(|part| name.contains(part)), "{file}: {name}");
+        }
+    }
 }
