@@ -13,14 +13,14 @@ pub fn thousands(number: impl Into<u128>) -> String {
     text
 }
 
+/// `1 image`, `2 images`.
+pub fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{} {}", thousands(number as u128), if number == 1 { one } else { many })
+}
+
 /// `1.5 MiB`.
 pub fn bytes(bytes: usize) -> String {
     scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
-}
-
-/// `35.2 GFLOP`.
-pub fn flops(flops: u64) -> String {
-    scaled(flops as f64, 1000.0, &["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"])
 }
 
 fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
@@ -57,7 +57,6 @@ mod tests {
     fn numbers_are_written_for_people() {
         assert_eq!(["0", "999", "1,000", "1,215,626"], [0u32, 999, 1000, 1_215_626].map(thousands)[..]);
         assert_eq!((bytes(1023).as_str(), bytes(1536).as_str()), ("1023 B", "1.5 KiB"));
-        assert_eq!((flops(12).as_str(), flops(35_150_000_000).as_str()), ("12 FLOP", "35.1 GFLOP"));
     }
 
     #[test]

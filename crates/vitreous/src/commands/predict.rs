@@ -14,6 +14,7 @@ use vitreous_models::{Model, Size};
 
 use super::{parse_count, parse_size};
 use crate::failure::Failure;
+use crate::format;
 use crate::images::{Found, Images};
 use crate::runner::{Answer, Runner};
 use crate::source;
@@ -105,13 +106,13 @@ impl Predict {
         let seconds = start.elapsed().as_secs_f64();
         let computing = runner.computing.as_secs_f64();
         eprintln!(
-            "{} images in {seconds:.2} s: {:.1} images/s; the model took {computing:.2} s, {:.1} images/s",
-            tally.answered,
+            "{} in {seconds:.2} s: {:.1} images/s; the model took {computing:.2} s, {:.1} images/s",
+            format::count(tally.answered, "image", "images"),
             tally.answered as f64 / seconds,
             tally.answered as f64 / computing.max(1e-9),
         );
         if tally.failed > 0 {
-            eprintln!("{} could not be read", tally.failed);
+            eprintln!("{} could not be read", format::count(tally.failed, "image", "images"));
             return Err(Failure::Reported);
         }
         Ok(())

@@ -1,0 +1,69 @@
+//! Runs the command as a user would.
+#![allow(dead_code)] // each test binary uses its part
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// What a run left behind.
+pub struct Outcome {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// Each line of the output as JSON.
+    pub fn json_lines(&self) -> Vec<Value> {
+        let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
+        self.stdout.lines().map(parse).collect()
+    }
+
+    /// Panics unless the run succeeded.
+    pub fn succeeded(self) -> Outcome {
+        assert_eq!(self.code, 0, "{}", self.stderr);
+        self
+    }
+
+    /// Panics unless the run failed with this code and said all of this, and nothing of panics.
+    pub fn failed(self, code: i32, says: &[&str]) -> Outcome {
+        assert_eq!(self.code, code, "{}{}", self.stdout, self.stderr);
+        for text in says {
+            assert!(self.stderr.contains(text), "`{text}` is not in: {}", self.stderr);
+        }
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        self
+    }
+}
+
+/// Runs `vitreous` with these arguments.
+pub fn vitreous(arguments: &[&str]) -> Outcome {
+    vitreous_with_input(arguments, "")
+}
+
+/// Runs `vitreous` with these arguments and this standard input.
+pub fn vitreous_with_input(arguments: &[&str], input: &str) -> Outcome {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
+        .args(arguments)
+        .current_dir(fixtures())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("vitreous starts");
+    // It may end before it has read everything.
+    let _ = child.stdin.take().expect("an input").write_all(input.as_bytes());
+    let output = child.wait_with_output().expect("vitreous ends");
+    Outcome {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).expect("text"),
+        stderr: String::from_utf8(output.stderr).expect("text"),
+    }
+}
+
+/// The folder of this package's fixtures, in which runs take place.
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}

@@ -1,0 +1,63 @@
+//! `vitreous convert`: what is written is read again with the same numbers.
+
+mod common;
+
+use std::fs;
+
+use common::{fixtures, vitreous};
+
+fn logits(model: &str) -> Vec<String> {
+    let lines = vitreous(&["predict", model, "pictures", "--json"]).succeeded().json_lines();
+    lines.iter().map(|line| line["logits"].to_string()).collect()
+}
+
+#[test]
+fn there_and_back_the_same_bits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_string();
+    let told = vitreous(&["convert", "tiny_vit", &path("copy")]).succeeded().stderr;
+    assert!(told.contains("Hugging Face's layout (vit)"), "{told}");
+    vitreous(&["convert", &path("copy"), &path("model.npz")]).succeeded();
+    vitreous(&["convert", &path("model.npz"), &path("again")]).succeeded();
+    let weights = |folder: &str| fs::read(format!("{folder}/model.safetensors")).expect("weights");
+    assert_eq!(weights(&path("copy")), weights(&path("again")));
+    assert_eq!(logits("tiny_vit"), logits(&path("copy")));
+    // Labels and preprocessing came along where the layout has a place for them.
+    let config = fs::read_to_string(path("copy/config.json")).expect("a configuration");
+    assert!(config.contains("tüte, bag"), "{config}");
+    assert!(fs::exists(path("copy/preprocessor_config.json")).expect("known"));
+}
+
+#[test]
+fn nothing_that_was_saved_is_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_string();
+    vitreous(&["convert", "tiny_vit", &path("model")]).succeeded();
+    // The source itself is not overwritten.
+    let before = fs::read(path("model/model.safetensors")).expect("weights");
+    vitreous(&["convert", &path("model"), &path("model")]).failed(1, &["model"]);
+    assert_eq!(fs::read(path("model/model.safetensors")).expect("weights"), before);
+    // A target that cannot be written leaves nothing behind.
+    fs::write(path("file"), b"precious").expect("written");
+    vitreous(&["convert", "tiny_vit", &path("file")]).failed(1, &["it is a file"]);
+    assert_eq!(fs::read(path("file")).expect("the file"), b"precious");
+    vitreous(&["convert", "tiny_vit", &path("file/inside")]).failed(1, &["file/inside"]);
+}
+
+#[test]
+fn a_broken_checkpoint_is_refused_with_what_is_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_string();
+    fs::create_dir(path("broken")).expect("a folder");
+    for file in ["config.json", "preprocessor_config.json"] {
+        fs::copy(fixtures().join("tiny_vit").join(file), path(&format!("broken/{file}"))).expect("copied");
+    }
+    vitreous(&["convert", &path("broken"), &path("out")]).failed(2, &["model.safetensors"]);
+    let whole = fs::read(fixtures().join("tiny_vit/model.safetensors")).expect("weights");
+    fs::write(path("broken/model.safetensors"), &whole[..whole.len() - 100]).expect("written");
+    vitreous(&["convert", &path("broken"), &path("out")]).failed(2, &["model.safetensors"]);
+    fs::write(path("broken/model.safetensors"), &whole).expect("written");
+    fs::write(path("broken/config.json"), b"{\"model_type\": \"bert\"}").expect("written");
+    vitreous(&["convert", &path("broken"), &path("out")]).failed(2, &["bert"]);
+    assert!(!fs::exists(path("out")).expect("known"));
+}

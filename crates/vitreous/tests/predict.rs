@@ -1,0 +1,163 @@
+//! `vitreous predict` against `transformers` (fixtures by make_predictions.py), and with everything a user can get wrong.
+
+mod common;
+
+use std::fs;
+
+use common::{fixtures, vitreous, vitreous_with_input};
+use serde_json::Value;
+
+fn expected() -> Value {
+    serde_json::from_slice(&fs::read(fixtures().join("predictions.json")).expect("a fixture")).expect("JSON")
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().expect("a list").iter().map(|number| number.as_f64().expect("a number")).collect()
+}
+
+fn assert_close(ours: &[f64], theirs: &[f64], limit: f64) {
+    assert_eq!(ours.len(), theirs.len());
+    let largest = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(largest <= limit, "{largest:e}: {ours:?} and {theirs:?}");
+}
+
+/// All lines of a run over the folder of pictures, against what `transformers` said.
+fn compare(arguments: &[&str], limit: f64) {
+    let expected = expected();
+    let mut all = vec!["predict", "tiny_vit", "pictures", "--json"];
+    all.extend(arguments);
+    let lines = vitreous(&all).succeeded().json_lines();
+    let paths: Vec<&str> = lines.iter().map(|line| line["path"].as_str().expect("a path")).collect();
+    assert_eq!(paths, ["pictures/deeper/grey.BMP", "pictures/noise.png", "pictures/smooth.png"]);
+    for (line, path) in lines.iter().zip(paths) {
+        let theirs = &expected[path.strip_prefix("pictures/").expect("the folder")];
+        if arguments.contains(&"--features") {
+            assert_close(&numbers(&line["features"]), &numbers(&theirs["features"]), limit);
+            continue;
+        }
+        assert_close(&numbers(&line["logits"]), &numbers(&theirs["logits"]), limit);
+        let scores = numbers(&theirs["scores"]);
+        let top = line["top"].as_array().expect("a list");
+        assert_eq!(top.len(), 5);
+        for pair in top.windows(2) {
+            assert!(pair[0]["score"].as_f64() >= pair[1]["score"].as_f64());
+        }
+        for class in top {
+            let index = class["index"].as_u64().expect("an index") as usize;
+            assert_close(&[class["score"].as_f64().expect("a score")], &[scores[index]], limit);
+        }
+    }
+}
+
+#[test]
+fn logits_scores_and_features_are_those_of_transformers() {
+    compare(&[], 1e-4);
+    compare(&["--features"], 1e-4);
+    for batch in ["1", "2", "64"] {
+        compare(&["--batch", batch, "--threads", "3"], 1e-4);
+    }
+}
+
+#[test]
+fn bf16_is_near() {
+    compare(&["--precision", "bf16"], 0.15);
+}
+
+#[test]
+fn labels_are_the_models_own() {
+    let line =
+        &vitreous(&["predict", "tiny_vit", "pictures/noise.png", "--json", "--top", "99"]).succeeded().json_lines()[0];
+    let mut labels: Vec<&str> =
+        line["top"].as_array().expect("a list").iter().map(|class| class["label"].as_str().expect("a label")).collect();
+    labels.sort_unstable();
+    assert_eq!(labels, ["a \"quoted\" thing", "cat", "dog", "fifth", "seventh", "sixth", "tüte, bag"]);
+    let text = vitreous(&["predict", "tiny_vit", "pictures/noise.png", "--top", "2"]).succeeded();
+    assert_eq!(text.stdout.lines().count(), 3, "{}", text.stdout);
+    assert!(text.stderr.starts_with("1 image in "), "{}", text.stderr);
+}
+
+#[test]
+fn files_folders_patterns_and_lists_name_images() {
+    let one = |arguments: &[&str], input: &str| -> Vec<String> {
+        let mut all = vec!["predict", "tiny_vit", "--json"];
+        all.extend(arguments);
+        let lines = vitreous_with_input(&all, input).succeeded().json_lines();
+        lines.iter().map(|line| line["path"].as_str().expect("a path").to_string()).collect()
+    };
+    assert_eq!(one(&["pictures/*.png"], ""), ["pictures/noise.png", "pictures/smooth.png"]);
+    assert_eq!(one(&["pictures/**/grey*"], ""), ["pictures/deeper/grey.BMP"]);
+    assert_eq!(
+        one(&["-"], "pictures/smooth.png\n\npictures/deeper\r\n"),
+        ["pictures/smooth.png", "pictures/deeper/grey.BMP"]
+    );
+    assert_eq!(
+        one(&["pictures/noise.png", "-", "pictures/noise.png"], "pictures/smooth.png"),
+        ["pictures/noise.png", "pictures/smooth.png", "pictures/noise.png"]
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_the_others_go_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_string();
+    fs::write(path("empty.png"), b"").expect("written");
+    fs::write(path("text.jpg"), b"this is no image").expect("written");
+    let whole = fs::read(fixtures().join("pictures/noise.png")).expect("a fixture");
+    fs::write(path("cut.png"), &whole[..whole.len() / 2]).expect("written");
+    let good = "pictures/noise.png";
+    let arguments = ["predict", "tiny_vit", &path(""), good, "missing.png", "none*.png", "--json"];
+    let outcome = vitreous(&arguments);
+    assert_eq!(outcome.code, 1);
+    let lines = outcome.json_lines();
+    assert_eq!(lines.len(), 6);
+    for (line, name) in lines.iter().zip(["cut.png", "empty.png", "text.jpg", good, "missing.png", "none*.png"]) {
+        assert!(line["path"].as_str().expect("a path").ends_with(name), "{line}");
+        assert_eq!(line["error"].is_string(), name != good, "{line}");
+        assert_eq!(line["logits"].is_array(), name == good, "{line}");
+    }
+    let text = vitreous(&arguments[..6]).failed(1, &["cut.png: ", "empty.png: ", "missing.png: "]);
+    assert!(text.stdout.starts_with(good), "{}", text.stdout);
+}
+
+#[test]
+fn wrong_usage_says_what_to_do() {
+    vitreous(&["predict", "no_such_model", "pictures"]).failed(2, &["no_such_model", "no such file or directory"]);
+    vitreous(&["predict", "vit_base_patch16_224", "pictures"]).failed(2, &["is a preset, which has no weights"]);
+    vitreous(&["predict", "pictures", "pictures"]).failed(2, &["pictures"]);
+    vitreous(&["predict", "tiny_vit"]).failed(2, &["PATH"]);
+    vitreous(&["predict", "tiny_vit", "pictures", "--batch", "0"]).failed(2, &["at least 1"]);
+    vitreous(&["predict", "tiny_vit", "pictures", "--image", "30x32"]).failed(2, &["30x32", "8x8 patches"]);
+    vitreous(&["predict", "tiny_vit", "pictures", "--precision", "f64"]).failed(2, &["f32", "bf16"]);
+}
+
+#[test]
+fn another_size_resizes_positions() {
+    let outcome = vitreous(&["predict", "tiny_vit", "pictures", "--image", "64x40", "--json"]).succeeded();
+    assert_eq!(outcome.json_lines().len(), 3);
+}
+
+#[test]
+fn a_model_without_a_head_gives_features_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bare = folder.path().join("bare");
+    let bare = bare.to_str().expect("text");
+    vitreous(&["convert", "tiny_vit", bare, "--no-head"]).succeeded();
+    vitreous(&["predict", bare, "pictures"]).failed(2, &["no head", "--features"]);
+    let ours = vitreous(&["predict", bare, "pictures/noise.png", "--features", "--json"]).succeeded().json_lines();
+    assert_close(&numbers(&ours[0]["features"]), &numbers(&expected()["noise.png"]["features"]), 1e-4);
+}
+
+#[test]
+fn whoever_stops_reading_is_not_complained_to() {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
+        .args(["predict", "tiny_vit", "pictures", "pictures", "pictures", "--json", "--batch", "1"])
+        .current_dir(fixtures())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("vitreous starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("vitreous ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,62 @@
+//! `vitreous summary`.
+
+mod common;
+
+use common::vitreous;
+
+#[test]
+fn the_small_model_has_the_numbers_of_its_description() {
+    let text = vitreous(&["summary", "vit_cifar"]).succeeded().stdout;
+    let row = |name: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_else(|| panic!("{name}"));
+        line.split_whitespace().map(str::to_string).collect::<Vec<_>>()
+    };
+    assert!(row("patch_embedding").contains(&"24,704".to_string()));
+    assert!(row("blocks.0").contains(&"198,272".to_string()));
+    assert!(row("attention").contains(&"66,048".to_string()));
+    assert!(row("mlp").contains(&"131,712".to_string()));
+    assert!(row("head").contains(&"1,290".to_string()));
+    assert!(row("total").contains(&"1,215,626".to_string()));
+    assert!(text.contains("norms 512 = 198,272 parameters; 6 layers: 1,189,632"), "{text}");
+    assert!(text.contains("= 32,768") && text.contains("= 1,048,576"), "{text}");
+}
+
+#[test]
+fn json_has_every_stage_and_the_sums() {
+    let summary = &vitreous(&["summary", "vit_base_patch16_224", "--json", "--batch", "2"]).succeeded().json_lines()[0];
+    assert_eq!(summary["total_parameters"], 86_567_656);
+    let stages = summary["stages"].as_array().expect("a list");
+    let sum = |key: &str| stages.iter().map(|stage| stage[key].as_u64().expect(key)).sum::<u64>();
+    assert_eq!(sum("parameters"), 86_567_656);
+    assert_eq!(sum("flops"), summary["forward_flops"].as_u64().expect("a number"));
+    // Two images of 17.6 G multiplications and additions each.
+    assert!((70.0..71.0).contains(&(sum("flops") as f64 / 1e9)), "{}", sum("flops"));
+    let stage = |name: &str| stages.iter().find(|stage| stage["name"] == name).expect(name);
+    assert_eq!(stage("blocks.11.attention")["shape"], serde_json::json!([2, 197, 768]));
+    assert_eq!(stage("head")["shape"], serde_json::json!([2, 1000]));
+}
+
+#[test]
+fn the_largest_model_takes_no_memory_to_describe() {
+    let summary = &vitreous(&["summary", "vit_22b_patch14_224", "--json"]).succeeded().json_lines()[0];
+    assert!(summary["total_parameters"].as_u64().expect("a number") > 21_000_000_000);
+}
+
+#[test]
+fn a_model_on_disk_is_described_too() {
+    let summary = &vitreous(&["summary", "tiny_vit", "--json", "--image", "64x32"]).succeeded().json_lines()[0];
+    assert_eq!(summary["image"], serde_json::json!([64, 32]));
+    let stages = summary["stages"].as_array().expect("a list");
+    assert_eq!(stages.last().expect("a stage")["shape"], serde_json::json!([1, 7]));
+}
+
+#[test]
+fn wrong_usage_says_what_to_do() {
+    vitreous(&["summary", "vit_bse_patch16_224"]).failed(2, &["did you mean `vit_base_patch16_224`?"]);
+    vitreous(&["summary", "nonsense"]).failed(2, &["neither a file or directory nor a preset", "vit_cifar"]);
+    vitreous(&["summary", "vit_base_patch16_224", "--image", "100"]).failed(2, &["100x100", "16x16 patches"]);
+    vitreous(&["summary", "vit_cifar", "--batch", "18446744073709551615"]).failed(2, &["too large"]);
+    vitreous(&["summary", "vit_cifar", "--image", "axb"]).failed(2, &["HEIGHTxWIDTH"]);
+    vitreous(&[]).failed(2, &["Usage"]);
+    vitreous(&["explode"]).failed(2, &["explode"]);
+}
