@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use vitreous_engine::State;
 
 use crate::archive::{Archive, ArchiveError, ElementType};
+use crate::checkpoint::json::Fault;
 use crate::checkpoint::resize::resize;
-use crate::checkpoint::table::{Entry, Inventory, Layout, atoms_of, problems};
+use crate::checkpoint::table::{Entry, Inventory, Layout, Presence, atoms_of, problems};
 use crate::checkpoint::torch::{OWN, Torch};
 use crate::checkpoint::{Description, Dialect};
-use crate::config::{Pooling, Positions, Size, VitConfig};
+use crate::config::{Pooling, Positions, Qkv, Size, VitConfig};
 
 pub use error::ModelError;
 pub use save::{SaveOptions, Written};
@@ -32,6 +33,8 @@ pub struct OpenOptions {
     /// The number of heads of attention, for files that do not tell it (bare timm and DINOv2 checkpoints: it is otherwise
     /// taken from the usual width of a head).
     pub heads: Option<usize>,
+    /// Whether query, key and value are to be one parameter or three; one otherwise, but for models that say.
+    pub qkv: Option<Qkv>,
 }
 
 /// How a checkpoint says that images are to be prepared; to be read by who prepares them.
@@ -100,7 +103,8 @@ impl Model {
 
         let (dialect, file_config, mut labels) =
             settle(dialect, description, &inventory, options).map_err(in_config)?;
-        if file_config.depth > inventory.len() {
+        let stacked = matches!(&dialect, Dialect::Google(flax) if flax.stacked);
+        if file_config.depth > inventory.len() && !stacked {
             let what = format!("{} layers are spoken of, but there are {} tensors", file_config.depth, inventory.len());
             return Err(ModelError::Refused { file: weights, what });
         }
@@ -192,19 +196,17 @@ impl Source {
         self.head_replaced && (parameter.starts_with("head.") || parameter.starts_with("distillation_head."))
     }
 
-    /// An atom's numbers as they lie in the file, with their layout. `None` if the file does not have it.
-    fn atom(&self, atom: &str) -> Result<Option<(Cow<'_, [f32]>, Layout)>, ArchiveError> {
-        let Some(&(index, part)) = self.places.get(atom) else { return Ok(None) };
+    /// Puts an atom's numbers into a slice, in our layout.
+    fn read(&self, atom: &str, ours: &mut [f32]) -> Result<(), ArchiveError> {
+        let Some(&(index, part)) = self.places.get(atom) else {
+            // Not to be reached after the check of the table: an error, and not a value left as it was.
+            return self.archive.tensor(atom).map(|_| ());
+        };
         let entry = &self.entries[index];
         let all = self.archive.tensor(&entry.name)?.to_f32()?;
         let size = all.len() / entry.atoms.len();
-        let range = part * size..(part + 1) * size;
-        let numbers = match all {
-            all if entry.atoms.len() == 1 => all,
-            Cow::Borrowed(all) => Cow::Borrowed(&all[range]),
-            Cow::Owned(all) => Cow::Owned(all[range].to_vec()),
-        };
-        Ok(Some((numbers, entry.layout)))
+        entry.layout.read(&all[part * size..(part + 1) * size], ours);
+        Ok(())
     }
 
     /// The type of an atom's numbers in the file.
@@ -249,9 +251,7 @@ impl Source {
         }
         let size = values.len() / atoms.len();
         for (atom, values) in atoms.iter().zip(values.chunks_exact_mut(size)) {
-            if let Some((theirs, layout)) = self.atom(atom)? {
-                layout.read(&theirs, values);
-            }
+            self.read(atom, values)?;
         }
         Ok(())
     }
@@ -263,7 +263,7 @@ fn settle(
     description: Option<Description>,
     inventory: &Inventory,
     options: &OpenOptions,
-) -> Result<(Dialect, VitConfig, Vec<String>), crate::checkpoint::json::Fault> {
+) -> Result<(Dialect, VitConfig, Vec<String>), Fault> {
     let head_is_used = options.replace_head.is_none();
     let (mut config, labels, dialect) = match (description, dialect) {
         (Some(Description::HuggingFace(described)), Dialect::HuggingFace(_, torch)) => {
@@ -279,15 +279,16 @@ fn settle(
             (config, described.labels, Dialect::Timm(torch))
         }
         (Some(Description::Own(config, labels)), Dialect::Own(torch)) => (*config, labels, Dialect::Own(torch)),
-        (Some(description), dialect) => {
-            // Tensors of one library beside the configuration of another: only shapes are to be trusted.
+        // These files have no configuration, but some directories name their classes beside them.
+        (Some(description), dialect @ Dialect::Google(_)) => {
             let config = dialect.infer(inventory, options.heads)?;
-            let labels = match description {
-                Description::HuggingFace(described) => described.labels,
-                Description::Timm(described) => described.labels,
-                Description::Own(_, labels) => labels,
-            };
+            let mut labels = description.labels().to_vec();
+            labels.truncate(if labels.len() == config.classes { config.classes } else { 0 });
             (config, labels, dialect)
+        }
+        (Some(description), dialect) => {
+            let what = format!("it is {}, but the tensors beside it have {}", description.whose(), dialect.whose());
+            return Err(Fault::whole(what));
         }
         (None, dialect) => (dialect.infer(inventory, options.heads)?, Vec::new(), dialect),
     };
@@ -300,9 +301,8 @@ fn settle(
 /// The model that was asked for.
 fn with_options(dialect: &Dialect, file: &VitConfig, options: &OpenOptions) -> VitConfig {
     let mut config = file.clone();
-    if let Some(image) = options.image {
-        config.image = image;
-    }
+    config.image = options.image.unwrap_or(config.image);
+    config.qkv = options.qkv.unwrap_or(config.qkv);
     if let Some(classes) = options.replace_head {
         config.classes = classes;
         config.distillation_head = file.distillation_head && classes > 0;
@@ -311,11 +311,7 @@ fn with_options(dialect: &Dialect, file: &VitConfig, options: &OpenOptions) -> V
             config.pre_logits = None;
         }
         if let Dialect::HuggingFace(kind, _) = dialect
-            && matches!(
-                kind,
-                crate::checkpoint::hugging_face::Kind::Dinov2
-                    | crate::checkpoint::hugging_face::Kind::Dinov2WithRegisters
-            )
+            && kind.is_dinov2()
         {
             config.pooling = if classes > 0 { Pooling::ClassAndMean } else { Pooling::Class };
         }
@@ -326,6 +322,6 @@ fn with_options(dialect: &Dialect, file: &VitConfig, options: &OpenOptions) -> V
 /// Names and shapes of a model's parameters.
 fn shapes_of(config: &VitConfig) -> HashMap<String, Vec<usize>> {
     let entries = Torch::plain(OWN).tensors(config);
-    let needed = entries.into_iter().filter(|entry| entry.presence == crate::checkpoint::table::Presence::Needed);
+    let needed = entries.into_iter().filter(|entry| entry.presence == Presence::Needed);
     needed.map(|entry| (entry.name, entry.shape)).collect()
 }

@@ -10,7 +10,7 @@ use vitreous_engine::{CrossEntropyOptions, DType, GradientOptions, Graph, Mode, 
 use vitreous_models::archive::Archive;
 use vitreous_models::checkpoint::resize::{Filter, resize};
 use vitreous_models::config::{Activation, FeedForward, FinalNorm, Pooling, PositionScope};
-use vitreous_models::{Model, OpenOptions, Size, positions, vit};
+use vitreous_models::{Model, OpenOptions, Size, VitConfig, positions, vit};
 
 /// Opens a fixture and compares it with the expectation beside it.
 fn compare(name: &str) -> Model {
@@ -26,9 +26,7 @@ fn hugging_face_vit_in_old_and_new_names() {
     let model = compare("hf_vit");
     assert_eq!((model.config.classes, model.labels.as_slice()), (3, &FRUIT.map(String::from)[..]));
     assert_eq!(model.config.norm_eps, 1e-12);
-    for name in ["hf_vit_new_names", "hf_vit_old_names"] {
-        compare_with(&open(name), &fixture("hf_vit/expected.safetensors"));
-    }
+    compare_with(&open("hf_vit_new_names"), &fixture("hf_vit/expected.safetensors"));
 }
 
 #[test]
@@ -104,6 +102,13 @@ fn timm_without_a_configuration() {
     assert!(!model.config.class_token && model.config.final_norm == FinalNorm::Pooled);
     assert_eq!(compare("timm_swiglu").config.feed_forward, FeedForward::SwiGlu);
     let options = OpenOptions { heads: Some(2), ..OpenOptions::default() };
+    for name in ["timm_token", "timm_avg", "timm_registers", "timm_no_embed_class", "timm_distilled"] {
+        let model = open_with(&format!("{name}/model.safetensors"), &options);
+        compare_with(&model, &fixture(name).join("expected.safetensors"));
+        let described = open(name).config;
+        // Where LayerScale starts is in no tensor.
+        assert_eq!(model.config, VitConfig { layer_scale: model.config.layer_scale, ..described }, "{name}");
+    }
     let training = open_with("timm_token/training.pth", &options);
     compare_with(&training, &fixture("timm_token/expected.safetensors"));
 }

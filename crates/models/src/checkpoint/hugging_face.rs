@@ -47,7 +47,8 @@ impl Kind {
         }
     }
 
-    fn is_dinov2(self) -> bool {
+    /// Whether it is one of the DINOv2s.
+    pub fn is_dinov2(self) -> bool {
         matches!(self, Kind::Dinov2 | Kind::Dinov2WithRegisters)
     }
 

@@ -45,10 +45,12 @@ pub enum Dialect {
 
 /// What training tools put before the names of a model's tensors. Where a file has several models, the one with the earlier
 /// word is taken: the teacher rather than the student, the model rather than its average.
-const WRAPPERS: [&str; 12] = [
+const WRAPPERS: [&str; 14] = [
     "model",
     "state_dict",
     "module",
+    "_orig_mod",
+    "timm_model",
     "net",
     "network",
     "teacher",
@@ -119,6 +121,16 @@ impl Dialect {
                 name.starts_with(&torch.wrapper)
             }
             Dialect::Google(flax) => flax.concerns(name),
+        }
+    }
+
+    /// Whose it is, for messages.
+    pub fn whose(&self) -> &'static str {
+        match self {
+            Dialect::HuggingFace(..) => "Hugging Face's names",
+            Dialect::Timm(_) => "timm's names",
+            Dialect::Google(_) => "Google's names",
+            Dialect::Own(_) => "our names",
         }
     }
 
@@ -195,12 +207,32 @@ impl Description {
                     serde_json::from_value(vit.clone()).map_err(|error| Fault::of("vit", error.to_string()))?;
                 Ok(Description::Own(Box::new(config), object.labels("id2label")?.unwrap_or_default()))
             }
+            // timm's models in a class of Hugging Face's.
+            Some("timm_wrapper") => Ok(Description::Timm(timm::read(&object)?)),
             Some(name) => match Kind::ALL.into_iter().find(|kind| kind.model_type() == name) {
                 Some(kind) => Ok(Description::HuggingFace(hugging_face::read(kind, &object)?)),
                 None => Err(Fault::of("model_type", format!("{name:?} is not known; {}", known()))),
             },
             None if object.get("architecture").is_some() => Ok(Description::Timm(timm::read(&object)?)),
             None => Err(Fault::whole(format!("it has neither `model_type` nor `architecture`; {}", known()))),
+        }
+    }
+
+    /// Names of the classes in order, where there are some.
+    pub fn labels(&self) -> &[String] {
+        match self {
+            Description::HuggingFace(described) => &described.labels,
+            Description::Timm(described) => &described.labels,
+            Description::Own(_, labels) => labels,
+        }
+    }
+
+    /// Whose it is, for messages.
+    pub fn whose(&self) -> &'static str {
+        match self {
+            Description::HuggingFace(_) => "a configuration of Hugging Face's",
+            Description::Timm(_) => "a configuration of timm's",
+            Description::Own(..) => "a configuration of ours",
         }
     }
 

@@ -17,6 +17,8 @@ pub struct Described {
     architecture: String,
     heads: Option<usize>,
     image: Option<Size>,
+    /// Whether that is an argument of the model, and not only what it was trained with.
+    image_is_argument: bool,
     pooling: Option<Pooling>,
     activation: Option<Activation>,
     layer_scale: Option<f64>,
@@ -99,7 +101,9 @@ impl Described {
             }
         }
         self.heads = arguments.size("num_heads")?;
-        self.image = arguments.sides("img_size")?.or(self.image);
+        let image = arguments.sides("img_size")?;
+        self.image_is_argument = image.is_some();
+        self.image = image.or(self.image);
         self.pooling = pooling(arguments)?.or(self.pooling);
         self.layer_scale = arguments.number("init_values")?;
         self.dropout = arguments.number("proj_drop_rate")?.unwrap_or(0.0);
@@ -175,6 +179,9 @@ impl Described {
             if found != said {
                 return Err(Fault::of(key, format!("is {said} here, but by the shapes of the tensors it is {found}")));
             }
+        }
+        if let Some(image) = self.image.filter(|image| self.image_is_argument && *image != config.image) {
+            return Err(Fault::of("img_size", format!("is {image}, but there are positions for {}", config.image)));
         }
         let (labels, classes) = (self.labels.len(), config.classes);
         if head_is_used && labels > 0 && labels != classes {

@@ -33,7 +33,10 @@ pub struct Names {
     pub class: &'static str,
     pub distillation: &'static str,
     pub registers: &'static str,
-    pub mask: Option<&'static str>,
+    /// The token of masked patches, which no result depends on.
+    pub mask: &'static str,
+    /// How many axes that has.
+    pub mask_axes: usize,
     pub positions: &'static str,
     pub block: &'static str,
     pub norm1: &'static str,
@@ -62,7 +65,8 @@ pub const OWN: Names = Names {
     class: "class_token",
     distillation: "distillation_token",
     registers: "register_tokens",
-    mask: Some("mask_token"),
+    mask: "mask_token",
+    mask_axes: 2,
     positions: "positions",
     block: "blocks.",
     norm1: "norm1",
@@ -88,7 +92,8 @@ pub const TIMM: Names = Names {
     class: "cls_token",
     distillation: "dist_token",
     registers: "reg_token",
-    mask: Some("mask_token"),
+    mask: "mask_token",
+    mask_axes: 2,
     positions: "pos_embed",
     block: "blocks.",
     norm1: "norm1",
@@ -114,7 +119,8 @@ pub const HUGGING_FACE_VIT: Names = Names {
     class: "embeddings.cls_token",
     distillation: "embeddings.distillation_token",
     registers: "embeddings.register_tokens",
-    mask: Some("embeddings.mask_token"),
+    mask: "embeddings.mask_token",
+    mask_axes: 3,
     positions: "embeddings.position_embeddings",
     block: "encoder.layer.",
     norm1: "layernorm_before",
@@ -135,8 +141,14 @@ pub const HUGGING_FACE_VIT: Names = Names {
 };
 
 /// Hugging Face's `dinov2` and `dinov2_with_registers`, likewise.
-pub const HUGGING_FACE_DINOV2: Names =
-    Names { norm1: "norm1", norm2: "norm2", mlp: ["mlp.fc1", "mlp.fc2"], spare_pre_logits: false, ..HUGGING_FACE_VIT };
+pub const HUGGING_FACE_DINOV2: Names = Names {
+    mask_axes: 2,
+    norm1: "norm1",
+    norm2: "norm2",
+    mlp: ["mlp.fc1", "mlp.fc2"],
+    spare_pre_logits: false,
+    ..HUGGING_FACE_VIT
+};
 
 /// A dialect in a file: its names, and what stands before them.
 #[derive(Clone, Debug, PartialEq)]
@@ -280,10 +292,9 @@ impl Table<'_> {
         if config.positions == Positions::Learned {
             self.tokens(names.positions, "positions", config.positioned_prefix().saturating_add(config.patches()));
         }
-        if let Some(mask) = names.mask {
-            self.tokens(mask, "mask_token", 1);
-            self.keep_last(1);
-        }
+        let mask_shape = [1, 1, dim];
+        self.add(self.dialect.name(names.mask), &mask_shape[3 - names.mask_axes..], vec!["mask_token".to_string()]);
+        self.keep_last(1);
     }
 
     fn layer(&mut self, layer: usize) {

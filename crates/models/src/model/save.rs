@@ -51,6 +51,14 @@ impl Model {
     /// Saves the model: to a directory, or to an `.npz` if the target is called so.
     pub fn save(&self, target: &Path, options: &SaveOptions) -> Result<Written, ModelError> {
         self.config.check()?;
+        if super::shapes_of(&self.config) != self.shapes {
+            let what = "its configuration was changed after it was opened: the values no longer fit. Open it with options instead";
+            return Err(ModelError::unwritable(target, what));
+        }
+        let (classes, names) = (self.config.classes, self.labels.len());
+        if classes > 0 && names > 0 && names != classes {
+            return Err(ModelError::Labels { classes, names });
+        }
         let values = Values { model: self, state: options.state, widen: options.widen };
         values.check()?;
         if target.extension().is_some_and(|extension| extension == "npz") {
@@ -291,9 +299,16 @@ impl Aside<'_> {
 
     /// Gives the files their names, in the order in which they were written.
     fn finish(mut self) -> Result<(), ModelError> {
-        for (aside, name) in std::mem::take(&mut self.files) {
-            fs::rename(&aside, &name).map_err(failed(&name, "rename"))?;
+        // A name that cannot be taken is found out before the first is.
+        if let Some((_, name)) = self.files.iter().find(|(_, name)| name.is_dir()) {
+            return Err(ModelError::unwritable(name, "it is a directory: remove it, or name another target"));
         }
+        while let Some((aside, name)) = self.files.first() {
+            fs::rename(aside, name).map_err(failed(name, "rename"))?;
+            self.files.remove(0);
+        }
+        // The names are safe when the directory is; not every system can sync one, and the files themselves are whole anyway.
+        let _ = File::open(self.directory).and_then(|directory| directory.sync_all());
         Ok(())
     }
 }

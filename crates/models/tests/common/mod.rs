@@ -11,7 +11,7 @@ use vitreous_models::archive::Archive;
 use vitreous_models::{Model, OpenOptions, Size, vit};
 
 /// The limit of the difference to the peers, in results whose size is about one.
-pub const LIMIT: f32 = 1e-4;
+pub const LIMIT: f32 = 2e-5;
 
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)

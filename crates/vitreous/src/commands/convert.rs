@@ -33,7 +33,7 @@ pub struct Convert {
 impl Convert {
     pub fn run(self) -> Result<(), Failure> {
         let replace_head = self.no_head.then_some(0);
-        let options = OpenOptions { image: self.image, replace_head, heads: self.heads };
+        let options = OpenOptions { image: self.image, replace_head, heads: self.heads, ..OpenOptions::default() };
         let model = source::open_with(&self.from, &options)?;
         // Files of Hugging Face stay as they are; what timm says is written in Hugging Face's words.
         let preprocessor = match (&model.preprocessing, self.image) {
