@@ -2,6 +2,7 @@
 //! are taken in, and not in each run; what other kernels read is kept as it is.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use super::place::ALIGNMENT;
@@ -35,11 +36,11 @@ impl FixedWeights {
                 let Op::Parameter(parameter) = &nodes[graph.root_of(*value).node()].op else { continue };
                 match (input, wanted) {
                     (1, Some(floats)) => {
-                        let key = (parameter.index, floats);
-                        if !packed.contains_key(&key) {
-                            packed.insert(key, places.take(floats)?);
-                        }
-                        places.packed[index] = packed.get(&key).cloned();
+                        let place = match packed.entry((parameter.index, floats)) {
+                            Entry::Occupied(shared) => shared.get().clone(),
+                            Entry::Vacant(new) => new.insert(places.take(floats)?).clone(),
+                        };
+                        places.packed[index] = Some(place);
                     }
                     _ if places.plain[parameter.index].is_none() => {
                         places.plain[parameter.index] = Some(places.take(parameter.shape.elements())?.start);

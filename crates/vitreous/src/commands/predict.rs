@@ -198,13 +198,13 @@ impl Predict {
     fn write_answer(&self, path: &Path, answer: &[f32], model: &Model, out: &mut impl Write) -> Result<(), Failure> {
         let path = path.to_string_lossy();
         if self.features {
-            return Ok(match self.json {
-                true => writeln!(out, "{}", json!({"path": path, "features": answer}))?,
-                false => {
-                    let numbers: Vec<String> = answer.iter().map(f32::to_string).collect();
-                    writeln!(out, "{path}\t{}", numbers.join(" "))?;
-                }
-            });
+            if self.json {
+                writeln!(out, "{}", json!({"path": path, "features": answer}))?;
+            } else {
+                let numbers: Vec<String> = answer.iter().map(f32::to_string).collect();
+                writeln!(out, "{path}\t{}", numbers.join(" "))?;
+            }
+            return Ok(());
         }
         let scores = softmax(answer);
         let mut order: Vec<usize> = (0..scores.len()).collect();

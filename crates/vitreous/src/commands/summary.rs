@@ -145,7 +145,7 @@ fn training_plan(config: &VitConfig, batch: usize, recompute: bool) -> Result<(P
         let labels = graph.input("labels", [batch], DType::I32)?;
         let logits = model.logits.unwrap_or(model.features);
         let loss = graph.cross_entropy(logits, labels, CrossEntropyOptions::default())?;
-        let gradient = GradientOptions { recompute, ..GradientOptions::default() };
+        let gradient = GradientOptions { recompute };
         graph.training_step(
             loss,
             &StepOptions {
