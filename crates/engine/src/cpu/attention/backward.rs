@@ -225,7 +225,7 @@ impl Backward<'_> {
         let (lanes, dim, start) = (block.lanes(), attention.head_dim, keys.start);
         let shape = BlockShape { keys: keys.len(), lanes };
         let (scores, d_scores) = (&mut *place.scores, &mut *place.d_scores);
-        attention.scores(block, keys.clone(), pair.k, place.q_transposed, scores, &mut place.spare);
+        attention.scores(block, keys.clone(), pair.k.as_they_are(), place.q_transposed, scores, &mut place.spare);
         let size = Size { rows: keys.len(), columns: lanes, depth: dim };
         let right = Rows { values: place.d_out_transposed, stride: lanes };
         let left = pair.v.starting_at(start).as_they_are();

@@ -7,9 +7,13 @@
 //! Blocks of scores are held with one row a key and one lane a query (see [`softmax`]). That makes padding of keys
 //! free (rows are left out), and only the queries and the bias have to be transposed.
 //!
+//! Where queries, keys and values are stored as bf16 and the machine multiplies pairs of them, the forward pass does:
+//! see [`pairs`].
+//!
 //! What a tile is depends on shapes alone, so results are the same bits for any number of threads.
 
 mod backward;
+mod pairs;
 mod rows;
 mod scores;
 mod small_product;
@@ -30,13 +34,14 @@ pub use weights::weights;
 
 use rows::{PADDING, Region, padded, scale_rows, store_rows, take, transpose_rows};
 use scores::{QUERY_BLOCK, QueryBlock, Spare, query_blocks, query_range};
-use small_product::{Factor, Rows, Size, Target, product};
+use small_product::{Factor, Rows, Size, Strided, Target, Unit, product};
 use softmax::{BlockShape, Running, finish, multiply, online_step};
 
 /// Up to so many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
 const WHOLE_KEYS: usize = 512;
 /// Beyond, so many keys are taken at once.
 const KEY_BLOCK: usize = 256;
+const _: () = assert!(KEY_BLOCK.is_multiple_of(2), "a block of keys starts with a whole pair");
 /// A tile should do at least so many multiplications: some microseconds, against the cost of handing it over.
 const TILE_MULTIPLICATIONS: usize = 1 << 17;
 /// With fewer (sample, head) pairs than this, each block of queries is a tile of its own.
@@ -198,7 +203,8 @@ pub fn forward(
     if attention.pairs() * attention.queries == 0 {
         return;
     }
-    let pass = Forward { attention, q, k, v, out, log_sums };
+    let unit = pairs::unit_of(attention, [&q, &k, &v]);
+    let pass = Forward { attention, unit, q, k, v, out, log_sums };
     let (pairs, blocks) = (attention.pairs(), query_blocks(attention.queries));
     if pairs < ENOUGH_PAIRS && blocks > 1 {
         team.run(pairs * blocks, &|tile, scratch| {
@@ -217,6 +223,8 @@ pub fn forward(
 
 struct Forward<'a> {
     attention: &'a Attention<'a>,
+    /// What the products are made of.
+    unit: Unit,
     q: Heads<'a>,
     k: Heads<'a>,
     v: Heads<'a>,
@@ -229,6 +237,7 @@ struct Workplace<'s> {
     queries: &'s mut [f32],
     query_copy: &'s mut [f32],
     scores: &'s mut [f32],
+    /// Dropout's factors, and then the weights as pairs.
     factors: &'s mut [f32],
     out: &'s mut [f32],
     running: Running<'s>,
@@ -257,18 +266,29 @@ impl Forward<'_> {
             },
             spare: Spare::new(&mut scratch),
         };
-        let k = attention.key_rows(&self.k, sample, head, false, k_copy);
-        let v = attention.key_rows(&self.v, sample, head, true, v_copy);
+        let (k, v) = match self.unit {
+            Unit::Single => (
+                attention.key_rows(&self.k, sample, head, false, k_copy).as_they_are(),
+                attention.key_rows(&self.v, sample, head, true, v_copy),
+            ),
+            Unit::Pair => {
+                (attention.key_pairs(&self.k, sample, head), attention.value_pairs(&self.v, sample, head, v_copy))
+            }
+        };
         for block in blocks {
             self.block(&block, k, v, &mut place);
         }
     }
 
-    fn block(&self, block: &QueryBlock, k: Rows, v: Rows, place: &mut Workplace) {
+    fn block(&self, block: &QueryBlock, k: Strided, v: Rows, place: &mut Workplace) {
         let attention = self.attention;
-        let lanes = block.lanes();
-        let q = attention.query_rows(&self.q, block, false, place.query_copy);
-        transpose_rows(q, block.count, attention.head_dim, place.queries, lanes);
+        match self.unit {
+            Unit::Single => {
+                let q = attention.query_rows(&self.q, block, false, place.query_copy);
+                transpose_rows(q, block.count, attention.head_dim, place.queries, block.lanes());
+            }
+            Unit::Pair => attention.query_pairs(&self.q, block, place.queries),
+        }
         place.running.maxima.fill(f32::NEG_INFINITY);
         place.running.sums.fill(0.0);
         let queries = block.first..block.first + block.count;
@@ -282,14 +302,14 @@ impl Forward<'_> {
     }
 
     /// A block of queries that meets all its keys at once.
-    fn whole(&self, block: &QueryBlock, seen: usize, k: Rows, v: Rows, region: Region, place: &mut Workplace) {
+    fn whole(&self, block: &QueryBlock, seen: usize, k: Strided, v: Rows, region: Region, place: &mut Workplace) {
         let (attention, width) = (self.attention, padded(self.attention.head_dim));
         self.weights(block, 0..seen, k, place);
         self.finish(block, place);
         let direct = self.out.direct(region);
         let target = direct.unwrap_or(Target::scratch(place.out, width));
-        let size = Size { rows: block.count, columns: attention.head_dim, depth: seen };
-        let left = Rows { values: place.scores, stride: block.lanes() }.transposed();
+        let size = Size { rows: block.count, columns: attention.head_dim, depth: self.unit.count(seen) };
+        let left = self.left_weights(block, seen, place.scores, place.factors);
         product(size, Factor::Rows(place.running.sums), left, v, target, false);
         if direct.is_none() {
             store_rows(Rows { values: place.out, stride: width }, None, &self.out.values, region);
@@ -297,20 +317,21 @@ impl Forward<'_> {
     }
 
     /// A block of queries that meets its keys block by block.
-    fn online(&self, block: &QueryBlock, seen: usize, k: Rows, v: Rows, region: Region, place: &mut Workplace) {
+    fn online(&self, block: &QueryBlock, seen: usize, k: Strided, v: Rows, region: Region, place: &mut Workplace) {
         let (attention, width) = (self.attention, padded(self.attention.head_dim));
         if seen == 0 {
             place.out.fill(0.0);
         }
         for start in (0..seen).step_by(attention.key_block().max(1)) {
             let keys = start..(start + attention.key_block()).min(seen);
-            let size = Size { rows: block.count, columns: attention.head_dim, depth: keys.len() };
-            self.weights(block, keys, k, place);
+            let size = Size { rows: block.count, columns: attention.head_dim, depth: self.unit.count(keys.len()) };
+            self.weights(block, keys.clone(), k, place);
             if start > 0 {
                 scale_rows(place.out, width, &place.running.rescale[..block.count]);
             }
-            let left = Rows { values: place.scores, stride: block.lanes() }.transposed();
-            product(size, Factor::All(1.0), left, v.starting_at(start), Target::scratch(place.out, width), start > 0);
+            let left = self.left_weights(block, keys.len(), place.scores, place.factors);
+            let right = v.starting_at(start / self.unit.values());
+            product(size, Factor::All(1.0), left, right, Target::scratch(place.out, width), start > 0);
         }
         self.finish(block, place);
         let rows = Rows { values: place.out, stride: width };
@@ -318,7 +339,7 @@ impl Forward<'_> {
     }
 
     /// The weights of some keys in `place.scores`, with dropout, but for the division by the sums.
-    fn weights(&self, block: &QueryBlock, keys: Range<usize>, k: Rows, place: &mut Workplace) {
+    fn weights(&self, block: &QueryBlock, keys: Range<usize>, k: Strided, place: &mut Workplace) {
         let attention = self.attention;
         let shape = BlockShape { keys: keys.len(), lanes: block.lanes() };
         attention.scores(block, keys.clone(), k, place.queries, place.scores, &mut place.spare);
@@ -326,6 +347,24 @@ impl Forward<'_> {
         if attention.dropout.is_some() {
             attention.dropout_factors(block, keys, place.factors);
             multiply(&mut place.scores[..shape.floats()], &place.factors[..shape.floats()]);
+        }
+    }
+
+    /// The weights of so many keys as the left operand of their product with the values.
+    fn left_weights<'s>(
+        &self,
+        block: &QueryBlock,
+        keys: usize,
+        weights: &'s [f32],
+        pairs: &'s mut [f32],
+    ) -> Strided<'s> {
+        let stride = block.lanes();
+        match self.unit {
+            Unit::Single => Rows { values: weights, stride }.transposed(),
+            Unit::Pair => {
+                pairs::pack_weights(BlockShape { keys, lanes: stride }, weights, pairs);
+                Rows { values: pairs, stride }.transposed_pairs()
+            }
         }
     }
 

@@ -37,7 +37,7 @@ pub struct Region {
 
 impl Region {
     /// From the first to after the last value.
-    fn range(self) -> Range<usize> {
+    pub fn range(self) -> Range<usize> {
         if self.rows == 0 {
             return 0..0;
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::memory::FloatSlice;
 use super::super::rows::{add_scaled, mask_factors};
 use super::rows::{Region, copy_rows, padded, rows_of, take, transpose_rows};
-use super::small_product::{Factor, Rows, Size, Target, product};
+use super::small_product::{Factor, Rows, Size, Strided, Target, product};
 use super::{Attention, Heads};
 
 /// At most so many queries are worked on at once: four vectors of sixteen lanes.
@@ -61,7 +61,7 @@ impl<'s> Spare<'s> {
 
 impl Attention<'_> {
     /// The number of keys of a sample that count, but for holes in its mask.
-    fn visible_keys(&self, sample: usize) -> usize {
+    pub fn visible_keys(&self, sample: usize) -> usize {
         let mut count = self.keys;
         if let Some(lengths) = self.key_lengths {
             count = (lengths[sample].max(0) as usize).min(count);
@@ -72,7 +72,7 @@ impl Attention<'_> {
         count
     }
 
-    fn is_hole(&self, sample: usize, key: usize) -> bool {
+    pub fn is_hole(&self, sample: usize, key: usize) -> bool {
         self.key_mask.is_some_and(|mask| mask[sample * self.keys + key] == 0)
     }
 
@@ -123,19 +123,21 @@ impl Attention<'_> {
     }
 
     /// The scores of a block of queries with some keys, in units of log 2, minus infinity where they are masked.
-    /// `keys` is what of the head's keys is wanted, `key_rows` are all of them, `queries` the queries' transpose.
+    /// `keys` is what of the head's keys is wanted, `key_rows` are all of them, `queries` the queries' transpose in the
+    /// same units.
     pub fn scores(
         &self,
         block: &QueryBlock,
         keys: Range<usize>,
-        key_rows: Rows,
+        key_rows: Strided,
         queries: &[f32],
         scores: &mut [f32],
         spare: &mut Spare,
     ) {
         let lanes = block.lanes();
-        let size = Size { rows: keys.len(), columns: lanes, depth: self.head_dim };
-        let left = key_rows.starting_at(keys.start).as_they_are();
+        let depth = key_rows.unit().count(self.head_dim);
+        let size = Size { rows: keys.len(), columns: lanes, depth };
+        let left = key_rows.starting_at(keys.start);
         let right = Rows { values: queries, stride: lanes };
         product(
             size,

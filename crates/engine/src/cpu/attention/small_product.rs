@@ -4,12 +4,58 @@
 //! step, and packing would cost as much as it saves. The right operand's rows are contiguous and padded to whole
 //! vectors, so lanes run over columns; the left operand is read one value at a time, so that its transpose is only
 //! another pair of strides.
+//!
+//! Operands are made of 32-bit [`Unit`]s along the depth. Pairs of bf16 values are moved about as the f32 values that
+//! have the same bits.
 
+use half::bf16;
+
+use super::super::gemm::micro::{Kernel, Kind, kernel_fn};
 use super::super::memory::Shared;
-use super::super::simd::{Lanes, simd_fn};
+use super::super::simd::Lanes;
+use crate::precision::Precision;
 
 /// Right operands are walked in pieces of so many rows: 64 columns of them stay in the L1 cache.
 const DEPTH_BLOCK: usize = 128;
+
+/// What 32 bits of an operand are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// One f32.
+    Single,
+    /// Two bf16 values that are neighbours in depth.
+    Pair,
+}
+
+impl Unit {
+    /// The number of values in one unit.
+    pub const fn values(self) -> usize {
+        match self {
+            Unit::Single => 1,
+            Unit::Pair => 2,
+        }
+    }
+
+    /// The number of units that hold `depth` values; a missing second half of the last pair is zero.
+    pub const fn count(self, depth: usize) -> usize {
+        depth.div_ceil(self.values())
+    }
+
+    /// Whether this machine multiplies pairs.
+    pub fn has_pairs() -> bool {
+        Kind::best(Precision::Bf16).rounds()
+    }
+
+    /// The kernel that multiplies such units.
+    ///
+    /// # Panics
+    /// Panics if the machine has none: see [`Unit::has_pairs`].
+    pub fn kind(self) -> Kind {
+        let kind = Kind::best(if self == Unit::Pair { Precision::Bf16 } else { Precision::F32 });
+        assert_eq!(kind.sizes().values, self.values(), "this machine multiplies no pairs");
+        kind
+    }
+}
 
 /// A matrix whose rows are contiguous: row `i` starts at `i * stride`.
 #[derive(Clone, Copy)]
@@ -26,21 +72,52 @@ impl<'a> Rows<'a> {
 
     /// These rows as a left operand.
     pub fn as_they_are(self) -> Strided<'a> {
-        Strided { values: self.values, row_stride: self.stride, column_stride: 1 }
+        self.strided(self.stride, 1, Unit::Single)
     }
 
     /// Their transpose as a left operand.
     pub fn transposed(self) -> Strided<'a> {
-        Strided { values: self.values, row_stride: 1, column_stride: self.stride }
+        self.strided(1, self.stride, Unit::Single)
+    }
+
+    /// The transpose of rows of pairs as a left operand.
+    pub fn transposed_pairs(self) -> Strided<'a> {
+        self.strided(1, self.stride, Unit::Pair)
+    }
+
+    fn strided(self, row_stride: usize, column_stride: usize, unit: Unit) -> Strided<'a> {
+        Strided {
+            bytes: bytemuck::cast_slice(self.values),
+            row_bytes: 4 * row_stride,
+            column_bytes: 4 * column_stride,
+            unit,
+        }
     }
 }
 
-/// A matrix read value by value: (i, j) is `values[i * row_stride + j * column_stride]`.
+/// A matrix read unit by unit: (i, j) is the four bytes from `i * row_bytes + j * column_bytes` on, at any alignment.
 #[derive(Clone, Copy)]
 pub struct Strided<'a> {
-    values: &'a [f32],
-    row_stride: usize,
-    column_stride: usize,
+    bytes: &'a [u8],
+    row_bytes: usize,
+    column_bytes: usize,
+    unit: Unit,
+}
+
+impl<'a> Strided<'a> {
+    /// Rows of a bf16 tensor, `stride` apart, taken as pairs of neighbours.
+    pub fn pairs_of_rows(values: &'a [bf16], stride: usize) -> Self {
+        Strided { bytes: bytemuck::cast_slice(values), row_bytes: 2 * stride, column_bytes: 4, unit: Unit::Pair }
+    }
+
+    /// The rows from `first` on.
+    pub fn starting_at(self, first: usize) -> Self {
+        Strided { bytes: &self.bytes[(first * self.row_bytes).min(self.bytes.len())..], ..self }
+    }
+
+    pub fn unit(self) -> Unit {
+        self.unit
+    }
 }
 
 /// Where a product goes: row `i` starts at `start + i * stride`. It may lie between other tiles' columns.
@@ -72,7 +149,7 @@ pub enum Factor<'a> {
     Rows(&'a [f32]),
 }
 
-/// `rows x depth` times `depth x columns`.
+/// `rows x depth` times `depth x columns`; the depth is in units.
 #[derive(Clone, Copy)]
 pub struct Size {
     pub rows: usize,
@@ -80,18 +157,23 @@ pub struct Size {
     pub depth: usize,
 }
 
-simd_fn! {
-    /// `c = factor * a * b`, or `c += factor * a * b`. Rows of `b` and `c` are read and written up to the next whole
-    /// vector after `columns`: there must be room, and in `c` no other tile may use it.
-    pub fn product(size: Size, factor: Factor, a: Strided, b: Rows, c: Target, add: bool) = product_body;
+/// `c = factor * a * b`, or `c += factor * a * b`; `b` is made of the same units as `a`. Rows of `b` and `c` are read
+/// and written up to the next whole vector after `columns`: there must be room, and in `c` no other tile may use it.
+pub fn product(size: Size, factor: Factor, a: Strided, b: Rows, c: Target, add: bool) {
+    // SAFETY: the machine has the kernel, which `Kind::best` named; the body checks that all lies inside the slices.
+    unsafe { product_by(a.unit.kind(), size, factor, a, b, c, add) }
+}
+
+kernel_fn! {
+    unsafe fn product_by(kind, size: Size, factor: Factor, a: Strided, b: Rows, c: Target, add: bool) = product_body;
 }
 
 /// The places a tile works on, all inside their slices.
 #[derive(Clone, Copy)]
 struct Operands {
-    a: *const f32,
-    a_row: usize,
-    a_column: usize,
+    a: *const u8,
+    a_row_bytes: usize,
+    a_column_bytes: usize,
     b: *const f32,
     b_stride: usize,
     c: *mut f32,
@@ -103,15 +185,16 @@ struct Operands {
 }
 
 #[inline(always)]
-unsafe fn product_body<V: Lanes>(size: Size, factor: Factor, a: Strided, b: Rows, c: Target, add: bool) {
+unsafe fn product_body<K: Kernel>(size: Size, factor: Factor, a: Strided, b: Rows, c: Target, add: bool) {
     let Size { rows, columns, depth } = size;
     if rows == 0 || columns == 0 {
         return;
     }
-    let width = columns.div_ceil(V::COUNT) * V::COUNT;
+    let lanes = K::Vector::COUNT;
+    let width = columns.next_multiple_of(lanes);
     assert!(c.start + (rows - 1) * c.stride + width <= c.values.len());
     if depth > 0 {
-        assert!((rows - 1) * a.row_stride + (depth - 1) * a.column_stride < a.values.len());
+        assert!((rows - 1) * a.row_bytes + (depth - 1) * a.column_bytes + 4 <= a.bytes.len());
         assert!((depth - 1) * b.stride + width <= b.values.len());
     }
     let (factors, factor_step) = match &factor {
@@ -124,9 +207,9 @@ unsafe fn product_body<V: Lanes>(size: Size, factor: Factor, a: Strided, b: Rows
         // SAFETY: the checks above: every value read and every vector loaded or stored lies inside its slice.
         unsafe {
             let operands = Operands {
-                a: a.values.as_ptr().add(if piece > 0 { first * a.column_stride } else { 0 }),
-                a_row: a.row_stride,
-                a_column: a.column_stride,
+                a: a.bytes.as_ptr().add(if piece > 0 { first * a.column_bytes } else { 0 }),
+                a_row_bytes: a.row_bytes,
+                a_column_bytes: a.column_bytes,
                 b: b.values.as_ptr().add(if piece > 0 { first * b.stride } else { 0 }),
                 b_stride: b.stride,
                 c: c.values.as_ptr().add(c.start),
@@ -135,7 +218,7 @@ unsafe fn product_body<V: Lanes>(size: Size, factor: Factor, a: Strided, b: Rows
                 factor_step,
                 add: add || first > 0,
             };
-            panels::<V>(rows, width / V::COUNT, piece, operands);
+            panels::<K>(rows, width / lanes, piece, operands);
         }
         first += piece;
         if first >= depth {
@@ -146,27 +229,28 @@ unsafe fn product_body<V: Lanes>(size: Size, factor: Factor, a: Strided, b: Rows
 
 /// Cuts the columns into panels as wide as the register file likes: with 32 registers, 24 sums and a row of `b`.
 #[inline(always)]
-unsafe fn panels<V: Lanes>(rows: usize, vectors: usize, depth: usize, operands: Operands) {
+unsafe fn panels<K: Kernel>(rows: usize, vectors: usize, depth: usize, operands: Operands) {
+    let lanes = K::Vector::COUNT;
     let mut done = 0;
     while done < vectors {
         let left = vectors - done;
         // SAFETY: `done` whole vectors further in, `left` are left.
         unsafe {
             let mut panel = operands;
-            panel.b = panel.b.add(done * V::COUNT);
-            panel.c = panel.c.add(done * V::COUNT);
-            if V::COUNT == 16 {
+            panel.b = panel.b.add(done * lanes);
+            panel.c = panel.c.add(done * lanes);
+            if lanes == 16 {
                 match left {
-                    1 => row_tiles::<V, 8, 4, 1>(rows, depth, panel),
-                    2 => row_tiles::<V, 8, 4, 2>(rows, depth, panel),
-                    4 => row_tiles::<V, 6, 3, 4>(rows, depth, panel),
-                    _ => row_tiles::<V, 8, 4, 3>(rows, depth, panel),
+                    1 => row_tiles::<K, 8, 4, 1>(rows, depth, panel),
+                    2 => row_tiles::<K, 8, 4, 2>(rows, depth, panel),
+                    4 => row_tiles::<K, 6, 3, 4>(rows, depth, panel),
+                    _ => row_tiles::<K, 8, 4, 3>(rows, depth, panel),
                 }
                 done += if left == 4 { 4 } else { left.min(3) };
             } else {
                 match left {
-                    1 => row_tiles::<V, 6, 3, 1>(rows, depth, panel),
-                    _ => row_tiles::<V, 6, 3, 2>(rows, depth, panel),
+                    1 => row_tiles::<K, 6, 3, 1>(rows, depth, panel),
+                    _ => row_tiles::<K, 6, 3, 2>(rows, depth, panel),
                 }
                 done += left.min(2);
             }
@@ -175,7 +259,7 @@ unsafe fn panels<V: Lanes>(rows: usize, vectors: usize, depth: usize, operands: 
 }
 
 #[inline(always)]
-unsafe fn row_tiles<V: Lanes, const R: usize, const HALF: usize, const C: usize>(
+unsafe fn row_tiles<K: Kernel, const R: usize, const HALF: usize, const C: usize>(
     rows: usize,
     depth: usize,
     panel: Operands,
@@ -186,15 +270,15 @@ unsafe fn row_tiles<V: Lanes, const R: usize, const HALF: usize, const C: usize>
         // SAFETY: `done < rows`, so the first row of each operand lies inside.
         unsafe {
             let mut tile = panel;
-            tile.a = tile.a.add(done * panel.a_row);
+            tile.a = tile.a.add(done * panel.a_row_bytes);
             tile.c = tile.c.add(done * panel.c_stride);
             tile.factors = tile.factors.add(done * panel.factor_step);
             // The last few rows: a tile with fewer rows wastes less.
             if left <= HALF {
-                row_tile::<V, HALF, C>(left, depth, tile);
+                row_tile::<K, HALF, C>(left, depth, tile);
                 done += left;
             } else {
-                row_tile::<V, R, C>(left.min(R), depth, tile);
+                row_tile::<K, R, C>(left.min(R), depth, tile);
                 done += R;
             }
         }
@@ -203,37 +287,38 @@ unsafe fn row_tiles<V: Lanes, const R: usize, const HALF: usize, const C: usize>
 
 /// `R` rows times `C` vectors, of which the first `valid` rows exist; the others repeat the last one.
 #[inline(always)]
-unsafe fn row_tile<V: Lanes, const R: usize, const C: usize>(valid: usize, depth: usize, tile: Operands) {
+unsafe fn row_tile<K: Kernel, const R: usize, const C: usize>(valid: usize, depth: usize, tile: Operands) {
     // SAFETY: the caller vouches for `valid` rows, `depth` columns of `a` and rows of `b`, and `C` vectors.
     unsafe {
         let mut a_rows = [tile.a; R];
         for r in 1..R {
-            a_rows[r] = tile.a.add(r.min(valid - 1) * tile.a_row);
+            a_rows[r] = tile.a.add(r.min(valid - 1) * tile.a_row_bytes);
         }
-        let mut sums = [[V::splat(0.0); C]; R];
+        let lanes = K::Vector::COUNT;
+        let mut sums = [[K::Vector::splat(0.0); C]; R];
         let mut b_row = tile.b;
         let mut offset = 0;
         for _ in 0..depth {
-            let mut b = [V::splat(0.0); C];
+            let mut b = [K::Vector::splat(0.0); C];
             for j in 0..C {
-                b[j] = V::load(b_row.add(j * V::COUNT));
+                b[j] = K::Vector::load(b_row.add(j * lanes));
             }
             for r in 0..R {
-                let a = V::splat(*a_rows[r].add(offset));
+                let a = K::Vector::splat(a_rows[r].add(offset).cast::<f32>().read_unaligned());
                 for j in 0..C {
-                    sums[r][j] = a.mul_add(b[j], sums[r][j]);
+                    sums[r][j] = K::multiply_add(a, b[j], sums[r][j]);
                 }
             }
-            offset += tile.a_column;
+            offset += tile.a_column_bytes;
             b_row = b_row.wrapping_add(tile.b_stride);
         }
         for r in 0..R {
             if r < valid {
-                let factor = V::splat(*tile.factors.add(r * tile.factor_step));
+                let factor = K::Vector::splat(*tile.factors.add(r * tile.factor_step));
                 let to = tile.c.add(r * tile.c_stride);
                 for j in 0..C {
-                    let place = to.add(j * V::COUNT);
-                    let before = if tile.add { V::load(place) } else { V::splat(0.0) };
+                    let place = to.add(j * lanes);
+                    let before = if tile.add { K::Vector::load(place) } else { K::Vector::splat(0.0) };
                     sums[r][j].mul_add(factor, before).store(place);
                 }
             }
@@ -245,9 +330,68 @@ unsafe fn row_tile<V: Lanes, const R: usize, const C: usize>(valid: usize, depth
 mod tests {
     use super::*;
 
+    /// Whole numbers: their products and sums are exact in both kinds of units.
+    fn pattern(i: usize) -> f32 {
+        ((i * 7919) % 31) as f32 - 15.0
+    }
+
+    fn pair(first: f32, second: f32) -> f32 {
+        let bits = |value: f32| u32::from(bf16::from_f32(value).to_bits());
+        f32::from_bits(bits(first) | bits(second) << 16)
+    }
+
+    #[test]
+    fn products_of_pairs_agree_with_loops() {
+        if !Unit::has_pairs() {
+            return;
+        }
+        for rows in [1, 2, 5, 6, 7, 9, 17, 33] {
+            for columns in [1usize, 16, 31, 48, 64, 80, 113] {
+                for units in [0, 1, 2, 19, 200] {
+                    let (depth, stride) = (2 * units, columns.next_multiple_of(16));
+                    let a = |i: usize, d: usize| pattern(i * depth + d);
+                    let b = |d: usize, j: usize| pattern(d * stride + j + 5);
+                    // Rows that start at odd values, as those of a head may.
+                    let a_stride = depth + 3;
+                    let mut a_rows = vec![bf16::NAN; 1 + rows * a_stride];
+                    let mut a_transposed = vec![f32::NAN; units * rows];
+                    for i in 0..rows {
+                        for d in 0..depth {
+                            a_rows[1 + i * a_stride + d] = bf16::from_f32(a(i, d));
+                            a_transposed[d / 2 * rows + i] = pair(a(i, d & !1), a(i, d | 1));
+                        }
+                    }
+                    let b_pairs: Vec<f32> = (0..units * stride)
+                        .map(|at| (at / stride, at % stride))
+                        .map(|(u, j)| pair(b(2 * u, j), b(2 * u + 1, j)))
+                        .collect();
+                    let factors: Vec<f32> = (0..rows).map(|i| i as f32).collect();
+                    let lefts = [
+                        Strided::pairs_of_rows(&a_rows[1..], a_stride),
+                        Rows { values: &a_transposed, stride: rows }.transposed_pairs(),
+                    ];
+                    for left in lefts {
+                        let right = Rows { values: &b_pairs, stride };
+                        let size = Size { rows, columns, depth: units };
+                        let mut c = vec![2.0; rows * stride];
+                        product(size, Factor::All(0.5), left, right, Target::scratch(&mut c, stride), true);
+                        let mut scaled = vec![f32::NAN; rows * stride];
+                        product(size, Factor::Rows(&factors), left, right, Target::scratch(&mut scaled, stride), false);
+                        for i in 0..rows {
+                            for j in 0..columns {
+                                let sum: f32 = (0..depth).map(|d| a(i, d) * b(d, j)).sum();
+                                assert_eq!(c[i * stride + j], 2.0 + 0.5 * sum, "{rows} {columns} {units} at {i} {j}");
+                                assert_eq!(scaled[i * stride + j], i as f32 * sum);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn products_of_every_edge_agree_with_loops() {
-        let pattern = |i: usize| ((i * 7919) % 31) as f32 - 15.0;
         for rows in [1, 2, 3, 5, 6, 7, 8, 9, 17, 33] {
             for columns in [1usize, 4, 5, 16, 31, 48, 64, 65, 80, 113] {
                 for depth in [0, 1, 2, 19, 200] {
@@ -255,7 +399,7 @@ mod tests {
                     let a: Vec<f32> = (0..rows * depth).map(pattern).collect();
                     let b: Vec<f32> = (0..depth * stride).map(|i| pattern(i + 5)).collect();
                     for (row_stride, column_stride) in [(depth, 1), (1, rows)] {
-                        let left = Strided { values: &a, row_stride, column_stride };
+                        let left = Rows { values: &a, stride: 0 }.strided(row_stride, column_stride, Unit::Single);
                         let mut c = vec![2.0; rows * stride];
                         let size = Size { rows, columns, depth };
                         let right = Rows { values: &b, stride };

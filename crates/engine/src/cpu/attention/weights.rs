@@ -52,7 +52,7 @@ fn block_weights(
     let log_sums = take(&mut scratch, QUERY_BLOCK);
     let mut spare = Spare::new(&mut scratch);
 
-    let k = attention.key_rows(k, block.sample, block.head, false, k_copy);
+    let k = attention.key_rows(k, block.sample, block.head, false, k_copy).as_they_are();
     let q: Rows = attention.query_rows(q, block, false, query_copy);
     transpose_rows(q, block.count, attention.head_dim, queries, lanes);
     running.maxima.fill(f32::NEG_INFINITY);

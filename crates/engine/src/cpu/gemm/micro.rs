@@ -184,7 +184,7 @@ macro_rules! kernel_fn {
         }
     };
 }
-pub(super) use kernel_fn;
+pub(in crate::cpu) use kernel_fn;
 
 /// Rows of A for one register tile: unit u of row r starts `r * row_bytes + u * unit_bytes` behind the start, at
 /// any alignment.

@@ -9,8 +9,8 @@
 //! hot are half of what a training step's time is about.
 
 mod few;
-mod micro;
-mod pack;
+pub(super) mod micro;
+pub(super) mod pack;
 #[cfg(test)]
 mod tests;
 mod tile;

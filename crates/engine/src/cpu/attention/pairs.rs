@@ -1,0 +1,125 @@
+//! Operands made of bf16 pairs, for the forward pass.
+//!
+//! A unit of two bf16 values that are neighbours in depth is multiplied and summed in f32 by one instruction, at twice
+//! the speed of single f32 values. For the scores `K Q^T` the depth is the head's dimension: a key's pairs are the
+//! words of the tensor, and nothing is copied; queries are transposed pair by pair. For the output `P^T V` the depth
+//! are the keys: rows of values are interleaved two by two, once a (sample, head), and so are rows of weights, which are
+//! rounded to bf16. The softmax's sums are those of the unrounded weights.
+
+use super::super::gemm::micro::{Kernel, kernel_fn};
+use super::super::gemm::pack::{Lines, Stored};
+use super::super::memory::FloatSlice;
+use super::rows::padded;
+use super::scores::QueryBlock;
+use super::small_product::{Rows, Strided, Unit};
+use super::softmax::BlockShape;
+use super::{Attention, Heads};
+
+/// The unit of a forward pass: pairs where all operands are bf16, a key's pairs are whole, and the machine has them.
+pub fn unit_of(attention: &Attention, operands: [&Heads; 3]) -> Unit {
+    let narrow = operands.iter().all(|operand| matches!(operand.values, FloatSlice::Bf16(_)));
+    if narrow && attention.head_dim.is_multiple_of(2) && Unit::has_pairs() { Unit::Pair } else { Unit::Single }
+}
+
+/// Where values that are to be paired lie: value `d` of a line is at `start + line * stride + d * depth_stride`.
+#[derive(Clone, Copy)]
+struct Places {
+    start: usize,
+    lines: usize,
+    stride: usize,
+    depth: usize,
+    depth_stride: usize,
+}
+
+/// Pairs neighbours in depth, and writes a row for each pair of depths and a unit for each line, rounded to bf16 if they
+/// are not bf16. Rows are `padded(lines)` long and filled up with zeros, as is an odd depth.
+fn pack(from: FloatSlice, places: Places, to: &mut [f32]) {
+    // SAFETY: the machine has the kernel, which `Kind::best` named; the body checks its arguments.
+    unsafe { pack_by(Unit::Pair.kind(), from, places, to) }
+}
+
+kernel_fn! {
+    unsafe fn pack_by(kind, from: FloatSlice, places: Places, to: &mut [f32]) = pack_body;
+}
+
+#[inline(always)]
+unsafe fn pack_body<K: Kernel>(from: FloatSlice, places: Places, to: &mut [f32]) {
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe {
+        match from {
+            FloatSlice::F32(values) => pack_values::<K, f32>(values, places, to),
+            FloatSlice::Bf16(values) => pack_values::<K, half::bf16>(values, places, to),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn pack_values<K: Kernel, T: Stored>(from: &[T], places: Places, to: &mut [f32]) {
+    let Places { start, lines, stride, depth, depth_stride } = places;
+    if lines == 0 || depth == 0 {
+        return;
+    }
+    let (width, units) = (padded(lines), depth.div_ceil(K::VALUES));
+    assert!(start + (lines - 1) * stride + (depth - 1) * depth_stride < from.len() && units * width <= to.len());
+    // SAFETY: every value of the lines lies inside `from`, every unit inside `to`, by the check above.
+    unsafe {
+        let lines_of = Lines { start: from.as_ptr().add(start), stride, depth_stride, depth };
+        lines_of.pack_panel::<K::ColumnPacker>(0, lines, width, 0, units, to.as_mut_ptr().cast());
+    }
+}
+
+/// Pairs the rows of a block of weights.
+pub fn pack_weights(shape: BlockShape, weights: &[f32], to: &mut [f32]) {
+    let BlockShape { keys, lanes } = shape;
+    pack(FloatSlice::F32(weights), Places { start: 0, lines: lanes, stride: 1, depth: keys, depth_stride: lanes }, to);
+}
+
+impl Attention<'_> {
+    /// One head's keys, as they lie in the tensor.
+    pub fn key_pairs<'a>(&self, from: &Heads<'a>, sample: usize, head: usize) -> Strided<'a> {
+        let region = from.region(sample, head, 0..self.keys, self.keys, self.head_dim);
+        match from.values {
+            FloatSlice::Bf16(values) => Strided::pairs_of_rows(&values[region.range()], region.stride),
+            FloatSlice::F32(_) => unreachable!("pairs are of bf16 values"),
+        }
+    }
+
+    /// One head's values, two keys' rows interleaved. Rows of keys that do not count are zero, also the second half of
+    /// an odd number's last pair, as in [`Attention::key_rows`]: a weight of zero times anything else might not be.
+    pub fn value_pairs<'b>(&self, from: &Heads, sample: usize, head: usize, buffer: &'b mut [f32]) -> Rows<'b> {
+        let visible = self.visible_keys(sample);
+        let region = from.region(sample, head, 0..visible, self.keys, self.head_dim);
+        let places = Places {
+            start: region.start,
+            lines: region.columns,
+            stride: 1,
+            depth: visible,
+            depth_stride: region.stride,
+        };
+        pack(from.values, places, buffer);
+        let stride = padded(self.head_dim);
+        for key in 0..visible {
+            if self.is_hole(sample, key) {
+                let other_half = if key % 2 == 0 { 0xffff_0000 } else { 0x0000_ffff };
+                for unit in &mut buffer[key / 2 * stride..][..stride] {
+                    *unit = f32::from_bits(unit.to_bits() & other_half);
+                }
+            }
+        }
+        Rows { values: buffer, stride }
+    }
+
+    /// One block of queries, transposed: a row for each pair of a head's dimensions, a unit for each query.
+    pub fn query_pairs(&self, from: &Heads, block: &QueryBlock, to: &mut [f32]) {
+        let queries = block.first..block.first + block.count;
+        let region = from.region(block.sample, block.head, queries, self.queries, self.head_dim);
+        let places = Places {
+            start: region.start,
+            lines: region.rows,
+            stride: region.stride,
+            depth: region.columns,
+            depth_stride: 1,
+        };
+        pack(from.values, places, to);
+    }
+}
