@@ -7,6 +7,7 @@ mod fuse;
 mod place;
 mod print;
 mod tile;
+mod trim;
 mod weights;
 
 use std::collections::HashMap;
@@ -86,7 +87,16 @@ impl Plan {
             let reason = "weights that do not change have no gradient; plan with a state".to_string();
             return Err(Error::NoGradient { op: "plan", path: "fixed weights".to_string(), reason });
         }
-        let fuse::Fused { graph, outputs, map } = fuse::fuse(graph, outputs, target);
+        let fuse::Fused { graph, outputs, map } = match trim::trim(graph, outputs) {
+            None => fuse::fuse(graph, outputs, target),
+            Some(trimmed) => {
+                let outputs: Vec<Value> = outputs.iter().map(|output| trimmed.map[output]).collect();
+                let mut fused = fuse::fuse(&trimmed.graph, &outputs, target);
+                let found = |(old, kept): (Value, Value)| Some((old, *fused.map.get(&kept)?));
+                fused.map = trimmed.map.into_iter().filter_map(found).collect();
+                fused
+            }
+        };
         let chains = tile::chains(&graph);
         let nodes = graph.nodes();
         // What a node needs follows from the sizes that its kernel sees.

@@ -1,0 +1,146 @@
+//! Rows that nobody reads are not computed, and nothing else changes.
+
+mod common;
+
+use common::{leaf_values, reference_for};
+use vitreous_engine::cpu::Executor;
+use vitreous_engine::{
+    AttentionInputs, AttentionOptions, DType, Graph, Mode, Padding, Plan, Precision, Result, Run, State, Value,
+};
+
+const BATCH: usize = 3;
+const TOKENS: usize = 11;
+const DIM: usize = 32;
+
+fn dense(g: &mut Graph, name: &str, x: Value, to: usize) -> Result<Value> {
+    let from = g.shape_of(x).columns();
+    g.scope(name, |g| {
+        let (weight, bias) = (g.parameter("weight", [to, from])?, g.parameter("bias", [to])?);
+        g.linear(x, weight, Some(bias))
+    })
+}
+
+fn norm(g: &mut Graph, name: &str, x: Value) -> Result<Value> {
+    g.scope(name, |g| {
+        let (gamma, beta) = (g.parameter("weight", [DIM])?, g.parameter("bias", [DIM])?);
+        g.layer_norm(x, gamma, beta, 1e-6)
+    })
+}
+
+/// What varies between the layers that are tried.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kind {
+    separate: bool,
+    padded: bool,
+    causal: bool,
+    biased: bool,
+    dropout: f32,
+}
+
+/// A layer with all that a token can meet; gives all tokens.
+fn layer(g: &mut Graph, kind: Kind) -> Result<Value> {
+    let x = g.input("x", [BATCH, TOKENS, DIM], DType::F32)?;
+    let positions = g.parameter("positions", [TOKENS, DIM])?;
+    let x = g.add(x, positions)?;
+    let y = norm(g, "norm1", x)?;
+    let inputs = if kind.separate {
+        AttentionInputs::Separate { q: dense(g, "q", y, DIM)?, k: dense(g, "k", y, DIM)?, v: dense(g, "v", y, DIM)? }
+    } else {
+        AttentionInputs::Packed(dense(g, "qkv", y, 3 * DIM)?)
+    };
+    let padding = if kind.padded { Padding::Lengths(g.input("lengths", [BATCH], DType::I32)?) } else { Padding::None };
+    let bias = if kind.biased { Some(g.parameter("bias", [1, 4, TOKENS, TOKENS])?) } else { None };
+    let options = AttentionOptions {
+        heads: 4,
+        padding,
+        bias,
+        causal: kind.causal,
+        dropout: kind.dropout,
+        ..AttentionOptions::default()
+    };
+    let y = g.attention(inputs, &options)?;
+    let y = dense(g, "output", y, DIM)?;
+    let x = g.add(x, y)?;
+    let y = norm(g, "norm2", x)?;
+    let y = dense(g, "fc1", y, 4 * DIM)?;
+    let y = g.gelu(y)?;
+    let y = dense(g, "fc2", y, DIM)?;
+    let scale = g.parameter("layer_scale", [DIM])?;
+    let y = g.multiply(y, scale)?;
+    let y = g.add(y, positions)?;
+    let x = g.add(x, y)?;
+    norm(g, "norm", x)
+}
+
+/// The share of the graph's work that is left for some results, which are compared with the reference.
+fn share(graph: &Graph, outputs: &[Value], limit: f64) -> f64 {
+    let values = leaf_values(graph, &|_, position| [5, 11, 1][position % 3]);
+    let plan = Plan::for_cpu(graph, outputs).expect("plans");
+    let share = plan.flops() as f64 / graph.flops() as f64;
+    let mut executor = Executor::new(plan, 2).expect("starts");
+    let mut state = State::new(graph).expect("memory");
+    common::fill(&mut executor, &mut state, graph, &values);
+    executor.poison();
+    executor.run(&mut state, Run { seed: 3, step: 1 }).expect("runs");
+    let truth = reference_for(graph, &values).run(graph, Run { seed: 3, step: 1 }).expect("runs");
+    for &output in outputs {
+        let (ours, theirs) = (executor.output(output).expect("a result"), &truth.get(output).data);
+        let size = theirs.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let difference = ours.iter().zip(theirs).map(|(a, b)| (f64::from(*a) - b).powi(2)).sum::<f64>().sqrt();
+        assert!(difference <= limit * size, "{difference:e} of {size:e}");
+    }
+    share
+}
+
+fn token(g: &mut Graph, x: Value, first: usize, end: usize) -> Value {
+    g.slice(x, 1, first, end).expect("a slice")
+}
+
+#[test]
+fn only_the_tokens_that_are_read_are_computed() {
+    for precision in [Precision::F32, Precision::Bf16] {
+        // Ten products in a row, each of rounded numbers.
+        let limit = if precision == Precision::F32 { 1e-5 } else { 4e-2 };
+        for (separate, padded) in [(false, false), (true, false), (false, true), (true, true)] {
+            for (first, end) in [(0, 1), (3, 5), (TOKENS - 1, TOKENS)] {
+                let mut g = Graph::new(Mode::Inference, precision);
+                let x = layer(&mut g, Kind { separate, padded, ..Kind::default() }).expect("builds");
+                let some = token(&mut g, x, first, end);
+                let logits = dense(&mut g, "head", some, 5).expect("builds");
+                let share = share(&g, &[logits], limit);
+                // Projections of keys and values are needed whole: two of twelve parts, and queries where they are packed with them.
+                assert!(share < 0.5, "{share}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_tokens_are_computed_where_somebody_reads_them() {
+    let mut g = Graph::for_inference();
+    let x = layer(&mut g, Kind::default()).expect("builds");
+    let class = token(&mut g, x, 0, 1);
+    assert!(share(&g, &[class, x], 1e-5) > 0.999);
+    let nearly_all = token(&mut g, x, 1, TOKENS);
+    assert!(share(&g, &[nearly_all], 1e-5) > 0.999);
+    let mean = g.mean_tokens(x).expect("builds");
+    assert!(share(&g, &[class, mean], 1e-5) > 0.99);
+    // Different tokens for different readers.
+    let last = token(&mut g, x, TOKENS - 1, TOKENS);
+    assert!(share(&g, &[class, last], 1e-5) > 0.99);
+}
+
+#[test]
+fn what_depends_on_its_place_keeps_it() {
+    for kind in [
+        Kind { causal: true, ..Kind::default() },
+        Kind { biased: true, ..Kind::default() },
+        Kind { dropout: 0.3, ..Kind::default() },
+    ] {
+        let mut g = Graph::new(Mode::Training, Precision::F32);
+        let x = layer(&mut g, kind).expect("builds");
+        let dropped = g.dropout(x, kind.dropout).expect("builds");
+        let class = token(&mut g, dropped, 2, 3);
+        share(&g, &[class], 1e-5);
+    }
+}
