@@ -17,6 +17,10 @@ pub(super) enum Fault {
 ///
 /// Beyond the marker there are zeros without end, so that nothing has to be checked bit by bit: whoever has read a block asks
 /// [`Bits::check`] whether they were touched.
+///
+/// Functions that are not inlined take and return it by value: a reader whose address is known to others is not kept in
+/// registers.
+#[derive(Clone, Copy)]
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
     /// The first byte that is not yet in the buffer.
@@ -53,12 +57,12 @@ impl<'a> Bits<'a> {
                 return;
             }
         }
-        self.fill_by_bytes();
+        *self = self.filled_by_bytes();
     }
 
     #[cold]
     #[inline(never)]
-    fn fill_by_bytes(&mut self) {
+    fn filled_by_bytes(mut self) -> Bits<'a> {
         while self.count <= 56 {
             let byte = self.next_byte().unwrap_or_else(|| {
                 self.padding += 8;
@@ -67,6 +71,7 @@ impl<'a> Bits<'a> {
             self.buffer |= u64::from(byte) << (56 - self.count);
             self.count += 8;
         }
+        self
     }
 
     fn next_byte(&mut self) -> Option<u8> {
@@ -128,13 +133,12 @@ impl<'a> Bits<'a> {
     }
 
     /// Drops what is left before the next marker, which must be the restart of this number, 0 to 7.
-    pub(super) fn restart(&mut self, number: u8) -> Result<(), Fault> {
+    pub(super) fn restarted(self, number: u8) -> Result<Bits<'a>, Fault> {
         let (marker, after) = next_marker(self.bytes, self.at).ok_or(Fault::Ended)?;
         if marker != 0xD0 + number {
             return Err(Fault::NoRestart);
         }
-        *self = Bits::new(self.bytes, after);
-        Ok(())
+        Ok(Bits::new(self.bytes, after))
     }
 
     /// A place that is not after the next marker.
@@ -226,8 +230,8 @@ mod tests {
         let file = [1, 2, 3, 0xFF, 0xFF, 0xD3, 0x80, 0xFF, 0xD9];
         let mut bits = Bits::new(&file, 0);
         assert!(!bits.take_bit());
-        assert_eq!(bits.restart(2), Err(Fault::NoRestart));
-        assert_eq!(bits.restart(3), Ok(()));
+        assert_eq!(bits.restarted(2).err(), Some(Fault::NoRestart));
+        bits = bits.restarted(3).unwrap();
         assert!(bits.take_bit());
         assert_eq!(bits.check(), Ok(()));
     }

@@ -63,21 +63,23 @@ fn from_inks(inverted: [u8; 3], inverted_black: u8) -> [u8; 3] {
 
 fn from_ycc(luma: &[u8], blue: &[u8], red: &[u8], out: &mut [u8]) {
     let pixels = out.len() / 3;
-    let (luma, blue, red) = (&luma[..pixels], &blue[..pixels], &red[..pixels]);
-    let (luma, last_luma) = luma.as_chunks::<CHUNK>();
-    let (blue, last_blue) = blue.as_chunks::<CHUNK>();
-    let (red, last_red) = red.as_chunks::<CHUNK>();
-    let (out, last_out) = out.split_at_mut(3 * CHUNK * luma.len());
-    let (out, _) = out.as_chunks_mut::<{ 3 * CHUNK }>();
+    let (luma, last_luma) = luma[..pixels].as_chunks::<CHUNK>();
+    let (blue, last_blue) = blue[..pixels].as_chunks::<CHUNK>();
+    let (red, last_red) = red[..pixels].as_chunks::<CHUNK>();
+    let (out, last_out) = out.as_chunks_mut::<{ 3 * CHUNK }>();
     for (((luma, blue), red), out) in luma.iter().zip(blue).zip(red).zip(out) {
-        *out = interleaved(chunk_from_ycc(luma, blue, red));
+        chunk_from_ycc(luma, blue, red, out);
     }
     if !last_out.is_empty() {
         let padded = |row: &[u8]| std::array::from_fn(|index| row.get(index).copied().unwrap_or(0));
-        let pixels = interleaved(chunk_from_ycc(&padded(last_luma), &padded(last_blue), &padded(last_red)));
+        let mut pixels = [0; 3 * CHUNK];
+        chunk_from_ycc(&padded(last_luma), &padded(last_blue), &padded(last_red), &mut pixels);
         last_out.copy_from_slice(&pixels[..last_out.len()]);
     }
 }
+
+type Samples = [u8; CHUNK];
+type Pixels = [u8; 3 * CHUNK];
 
 /// ```text
 /// red   = y + 1.402 r
@@ -86,40 +88,106 @@ fn from_ycc(luma: &[u8], blue: &[u8], red: &[u8], out: &mut [u8]) {
 /// ```
 /// Each product has 16 fractional bits and is rounded. To stay within 16 bits, whole parts of the factors are added apart.
 #[inline(always)]
-fn chunk_from_ycc(luma: &[u8; CHUNK], blue: &[u8; CHUNK], red: &[u8; CHUNK]) -> [[u8; CHUNK]; 3] {
-    let mut out = [[0; CHUNK]; 3];
-    for index in 0..CHUNK {
-        let y = i16::from(luma[index]);
-        let (b, r) = (i16::from(blue[index]) - 128, i16::from(red[index]) - 128);
-        let green = (-22554 * i32::from(b) + 18734 * i32::from(r) + (1 << 15)) >> 16;
-        let pixel = [y + r + rounded(r, 26345), y - r + green as i16, y + 2 * b + rounded(b, -14942)];
-        for channel in 0..3 {
-            out[channel][index] = pixel[channel].clamp(0, 255) as u8;
+fn chunk_from_ycc(luma: &Samples, blue: &Samples, red: &Samples, out: &mut Pixels) {
+    #[cfg(target_arch = "x86_64")]
+    #[allow(unsafe_code)]
+    // SAFETY: the instructions that the function is compiled with are part of every x86-64.
+    unsafe {
+        sse2::chunk_from_ycc(luma, blue, red, out);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    portable::chunk_from_ycc(luma, blue, red, out);
+}
+
+/// Factors with 16 fractional bits, less their whole part.
+const RED: i16 = 26345; // 1.402 - 1
+const GREEN: [i16; 2] = [-22554, 18734]; // -0.344136, and 1 - 0.714136
+const BLUE: i16 = -14942; // 1.772 - 2
+
+#[cfg(any(test, not(target_arch = "x86_64")))]
+mod portable {
+    use super::*;
+
+    pub(super) fn chunk_from_ycc(luma: &Samples, blue: &Samples, red: &Samples, out: &mut Pixels) {
+        let rounded = |product: i32| (product + (1 << 15)) >> 16;
+        for (index, pixel) in out.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+            let y = i32::from(luma[index]);
+            let (b, r) = (i32::from(blue[index]) - 128, i32::from(red[index]) - 128);
+            let colours = [
+                y + r + rounded(r * i32::from(RED)),
+                y - r + rounded(b * i32::from(GREEN[0]) + r * i32::from(GREEN[1])),
+                y + 2 * b + rounded(b * i32::from(BLUE)),
+            ];
+            *pixel = colours.map(|value| value.clamp(0, 255) as u8);
         }
     }
-    out
 }
 
-/// `value * factor / 2^16`, rounded: the half of a product's upper 16 bits, which there is an instruction for.
-#[inline(always)]
-fn rounded(value: i16, factor: i16) -> i16 {
-    (((i32::from(2 * value) * i32::from(factor)) >> 16) as i16 + 1) >> 1
-}
+/// The same in vectors of eight 16-bit numbers.
+#[cfg(target_arch = "x86_64")]
+mod sse2 {
+    use std::arch::x86_64::*;
 
-/// Pixels of three bytes each. Eight bytes are written for two pixels of which the next pixels overwrite two: a store of eight bytes
-/// takes no longer than one of a single byte.
-#[inline(always)]
-fn interleaved([red, green, blue]: [[u8; CHUNK]; 3]) -> [u8; 3 * CHUNK] {
-    let mut quads = [0_u32; CHUNK];
-    for index in 0..CHUNK {
-        quads[index] = u32::from(red[index]) | u32::from(green[index]) << 8 | u32::from(blue[index]) << 16;
+    use bytemuck::must_cast;
+
+    use super::*;
+
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    pub(super) fn chunk_from_ycc(luma: &Samples, blue: &Samples, red: &Samples, out: &mut Pixels) {
+        let zero = _mm_setzero_si128();
+        let [luma, blue, red] = [*luma, *blue, *red].map(|samples| {
+            let samples = must_cast(samples);
+            [_mm_unpacklo_epi8(samples, zero), _mm_unpackhi_epi8(samples, zero)]
+        });
+        let [low, high] = [0, 1].map(|half| colours(luma[half], blue[half], red[half]));
+        let [red, green, blue] = [0, 1, 2].map(|channel| _mm_packus_epi16(low[channel], high[channel]));
+        // Four bytes a pixel, of which the last is zero.
+        let low = [_mm_unpacklo_epi8(red, green), _mm_unpacklo_epi8(blue, zero)];
+        let high = [_mm_unpackhi_epi8(red, green), _mm_unpackhi_epi8(blue, zero)];
+        let quads = [
+            _mm_unpacklo_epi16(low[0], low[1]),
+            _mm_unpackhi_epi16(low[0], low[1]),
+            _mm_unpacklo_epi16(high[0], high[1]),
+            _mm_unpackhi_epi16(high[0], high[1]),
+        ];
+        // Two pixels in the lower six of eight bytes.
+        let first = _mm_set1_epi64x(0xFF_FFFF);
+        let pairs: [u64; 8] = must_cast(quads.map(|quad| {
+            _mm_or_si128(_mm_and_si128(quad, first), _mm_andnot_si128(first, _mm_srli_epi64::<8>(quad)))
+        }));
+        // Eight bytes are stored as fast as six; the next pair covers the two that are too many.
+        for pair in 0..7 {
+            out[6 * pair..6 * pair + 8].copy_from_slice(&pairs[pair].to_le_bytes());
+        }
+        out[40..].copy_from_slice(&(pairs[6] >> 32 | pairs[7] << 16).to_le_bytes());
     }
-    let mut out = [0; 3 * CHUNK];
-    for index in 0..CHUNK - 1 {
-        out[3 * index..3 * index + 4].copy_from_slice(&quads[index].to_le_bytes());
+
+    /// Red, green and blue, not yet clamped.
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    fn colours(luma: __m128i, blue: __m128i, red: __m128i) -> [__m128i; 3] {
+        let level = _mm_set1_epi16(128);
+        let (blue, red) = (_mm_sub_epi16(blue, level), _mm_sub_epi16(red, level));
+        let (two_blue, two_red) = (_mm_add_epi16(blue, blue), _mm_add_epi16(red, red));
+        let factors = _mm_set1_epi32(must_cast(GREEN));
+        let half = _mm_set1_epi32(1 << 15);
+        let [low, high] = [_mm_unpacklo_epi16(blue, red), _mm_unpackhi_epi16(blue, red)]
+            .map(|pairs| _mm_srai_epi32::<16>(_mm_add_epi32(_mm_madd_epi16(pairs, factors), half)));
+        [
+            _mm_add_epi16(_mm_add_epi16(luma, red), rounded(two_red, RED)),
+            _mm_add_epi16(_mm_sub_epi16(luma, red), _mm_packs_epi32(low, high)),
+            _mm_add_epi16(_mm_add_epi16(luma, two_blue), rounded(two_blue, BLUE)),
+        ]
     }
-    out[3 * CHUNK - 3..].copy_from_slice(&quads[CHUNK - 1].to_le_bytes()[..3]);
-    out
+
+    /// Half the product, with 16 fractional bits rounded away: from its upper 16 bits.
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    fn rounded(doubled: __m128i, factor: i16) -> __m128i {
+        let upper = _mm_mulhi_epi16(doubled, _mm_set1_epi16(factor));
+        _mm_srai_epi16::<1>(_mm_add_epi16(upper, _mm_set1_epi16(1)))
+    }
 }
 
 #[cfg(test)]
@@ -150,6 +218,12 @@ mod tests {
             convert(Colour::Ycc, &[&luma, blue, red], &mut out);
             for (index, pixel) in out.chunks_exact(3).enumerate() {
                 assert_eq!(pixel, libjpeg([luma[index], blue[index], red[index]]));
+            }
+            let chunk = |row: &[u8], at: usize| *row[at..].first_chunk::<CHUNK>().unwrap();
+            for at in (0..luma.len() - CHUNK).step_by(CHUNK) {
+                let mut pixels = [0; 3 * CHUNK];
+                portable::chunk_from_ycc(&chunk(&luma, at), &chunk(blue, at), &chunk(red, at), &mut pixels);
+                assert_eq!(pixels, out[3 * at..][..3 * CHUNK]);
             }
         }
         let colours: std::collections::HashSet<_> = rows[1].iter().zip(&rows[2]).collect();

@@ -70,6 +70,10 @@ impl Frame {
     }
 
     fn place_blocks(&mut self) -> Result<(), ImageError> {
+        // The blocks of a single component are not interleaved with others: its factors mean nothing.
+        if let [component] = self.components.as_mut_slice() {
+            (component.across, component.down) = (1, 1);
+        }
         for component in &self.components {
             self.most_across = self.most_across.max(component.across);
             self.most_down = self.most_down.max(component.down);

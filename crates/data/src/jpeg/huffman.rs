@@ -97,7 +97,9 @@ impl Table {
         bits.refill();
         let entry = self.fast[bits.peek(LOOK) as usize];
         if entry.length == 0 {
-            return self.long(bits);
+            let (symbol, length) = self.long(bits.peek(16)).ok_or(Fault::NoSuchCode)?;
+            bits.skip(length);
+            return Ok(symbol);
         }
         let number = if entry.value == 0 { 0 } else { entry.symbol & 15 };
         bits.skip(u32::from(entry.length - number));
@@ -113,29 +115,23 @@ impl Table {
             bits.skip(u32::from(entry.length));
             return Ok(Coded { symbol: entry.symbol, value: entry.value.into() });
         }
-        let symbol = if entry.length == 0 {
-            self.long(bits)?
-        } else {
-            bits.skip(u32::from(entry.length));
-            entry.symbol
+        let (symbol, length) = match u32::from(entry.length) {
+            0 => self.long(bits.peek(16)).ok_or(Fault::NoSuchCode)?,
+            length => (entry.symbol, length),
         };
+        bits.skip(length);
         let size = u32::from(symbol & 15);
         let value = if size == 0 { 0 } else { bits.take_signed(size) };
         Ok(Coded { symbol, value })
     }
 
+    /// The symbol of a code that is not looked up, and its length, from the next 16 bits.
     #[cold]
     #[inline(never)]
-    fn long(&self, bits: &mut Bits) -> Result<u8, Fault> {
-        let next = bits.peek(16);
-        for length in LOOK + 1..=16 {
-            if next < self.end[length as usize] {
-                bits.skip(length);
-                let place = (next >> (16 - length)) as i32 + self.offset[length as usize];
-                return self.symbols.get(place as usize).copied().ok_or(Fault::NoSuchCode);
-            }
-        }
-        Err(Fault::NoSuchCode)
+    fn long(&self, next: u32) -> Option<(u8, u32)> {
+        let length = (LOOK + 1..=16).find(|&length| next < self.end[length as usize])?;
+        let place = (next >> (16 - length)) as i32 + self.offset[length as usize];
+        Some((*self.symbols.get(place as usize)?, length))
     }
 }
 

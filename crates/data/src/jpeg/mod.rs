@@ -142,7 +142,7 @@ impl<'a> Decoder<'a> {
         let scan = Scan::new(segment, &image.frame)?;
         image.count(&scan)?;
         if image.scans == 1 {
-            image.begin(self.jfif, self.adobe_transform);
+            image.begin(&scan, self.jfif, self.adobe_transform);
             if !image.frame.progressive {
                 self.tables.add_standard();
             }
@@ -206,15 +206,19 @@ impl Picture {
         Ok(())
     }
 
-    /// Takes the memory.
-    fn begin(&mut self, jfif: bool, adobe_transform: Option<u8>) {
+    /// Takes the memory when the first scan begins.
+    fn begin(&mut self, scan: &Scan, jfif: bool, adobe_transform: Option<u8>) {
+        let Frame { progressive, units_down, .. } = self.frame;
+        // Where all components come together, pixels are written as soon as there are samples, and the next rows of units take
+        // their place. Two are kept, as pixels are interpolated with samples of the unit above.
+        let together = progressive || scan.parts.len() == self.frame.components.len();
+        let units_kept = if together { units_down.min(2) } else { units_down };
         for component in &self.frame.components {
-            let blocks = component.blocks();
-            let stride = 8 * component.blocks_across;
+            let (rows, stride) = (8 * component.down * units_kept, 8 * component.blocks_across);
             let (width, height) = (component.width, component.height);
-            self.planes.push(Plane { samples: vec![0; 64 * blocks], stride, width, height });
-            if self.frame.progressive {
-                self.blocks.push(vec![[0; 64]; blocks]);
+            self.planes.push(Plane { samples: vec![0; rows * stride], rows, stride, width, height });
+            if progressive {
+                self.blocks.push(vec![[0; 64]; component.blocks()]);
             }
         }
         self.output = Some(Output::new(&self.frame, self.frame.colour(jfif, adobe_transform)));

@@ -104,23 +104,28 @@ impl Band<'_> {
         blocks: &mut Blocks,
     ) -> Result<(), Fault> {
         let (across, down) = component.own_blocks();
+        let mut own_bits = *bits;
         for row in 0..down {
             for block in &mut blocks[row * component.blocks_across..][..across] {
-                if restarts.passed(bits)? {
+                if restarts.passed(&mut own_bits)? {
                     self.blocks_to_skip = 0;
                 }
                 if refines {
-                    self.refine(bits, block)?;
+                    self.refine(&mut own_bits, block)?;
                 } else {
-                    self.begin(bits, block)?;
+                    self.begin(&mut own_bits, block)?;
                 }
-                bits.check()?;
+                own_bits.check()?;
             }
         }
+        *bits = own_bits;
         Ok(())
     }
 
+    // The reader of bits is kept in registers if all that takes part is inlined.
+
     /// A symbol without a number that is no run of 16 zeros: this block, and perhaps others, end here.
+    #[inline(always)]
     fn end_of_blocks(&mut self, bits: &mut Bits, exponent: u8) {
         let exponent = u32::from(exponent);
         bits.refill();
@@ -131,6 +136,7 @@ impl Band<'_> {
     }
 
     /// The upper bits of a block's coefficients.
+    #[inline(always)]
     fn begin(&mut self, bits: &mut Bits, block: &mut [i16; 64]) -> Result<(), Fault> {
         if self.blocks_to_skip > 0 {
             self.blocks_to_skip -= 1;
@@ -158,6 +164,7 @@ impl Band<'_> {
     }
 
     /// One bit more of each coefficient that is not zero, and new ones of this bit between them.
+    #[inline(always)]
     fn refine(&mut self, bits: &mut Bits, block: &mut [i16; 64]) -> Result<(), Fault> {
         let one = 1_i16 << self.bit;
         let mut place = self.first;
@@ -178,13 +185,17 @@ impl Band<'_> {
             place += 1;
         }
         if self.blocks_to_skip > 0 {
-            self.pass_zeros(bits, block, place, u8::MAX);
+            // Most blocks are passed here, and most of them have nothing to refine, which is faster seen at once.
+            if place > self.first || block[1..].iter().any(|&coefficient| coefficient != 0) {
+                self.pass_zeros(bits, block, place, u8::MAX);
+            }
             self.blocks_to_skip -= 1;
         }
         Ok(())
     }
 
     /// Refines coefficients up to the zero after so many zeros, and gives its place; or the place after the last.
+    #[inline(always)]
     fn pass_zeros(&self, bits: &mut Bits, block: &mut [i16; 64], mut place: usize, mut zeros: u8) -> usize {
         while place <= self.last {
             let coefficient = &mut block[usize::from(ZIGZAG[place])];
@@ -207,7 +218,7 @@ impl Band<'_> {
 pub(super) fn finish(component: &Component, blocks: &Blocks, quantisation: &[i16; 64], row: usize, plane: &mut Plane) {
     let blocks = &blocks[row * component.blocks_across..][..component.blocks_across];
     for (column, block) in blocks.iter().enumerate() {
-        let out = &mut plane.samples[8 * row * plane.stride + 8 * column..];
-        write(out, plane.stride, &inverse(block, quantisation));
+        let stride = plane.stride;
+        write(plane.block(row, column), stride, &inverse(block, quantisation));
     }
 }

@@ -119,7 +119,7 @@ impl Restarts {
         }
         let due = self.left == 0;
         if due {
-            bits.restart(self.number)?;
+            *bits = bits.restarted(self.number)?;
             self.number = (self.number + 1) % 8;
             self.left = self.interval;
         }

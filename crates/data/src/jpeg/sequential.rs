@@ -69,22 +69,23 @@ fn read_row(
     row: usize,
     units: usize,
 ) -> Result<(), Fault> {
+    let mut own_bits = *bits;
     for unit in 0..units {
-        if restarts.passed(bits)? {
+        if restarts.passed(&mut own_bits)? {
             lanes.iter_mut().for_each(|lane| lane.before = 0);
         }
         for lane in &mut *lanes {
             let plane = &mut planes[lane.component];
             for block in 0..lane.across * lane.down {
                 let (down, across) = (block / lane.across, block % lane.across);
-                let top = 8 * (row * lane.down + down);
-                let left = 8 * (unit * lane.across + across);
-                let out = &mut plane.samples[top * plane.stride + left..];
-                read_block(bits, lane, out, plane.stride)?;
+                let stride = plane.stride;
+                let out = plane.block(row * lane.down + down, unit * lane.across + across);
+                read_block(&mut own_bits, lane, out, stride)?;
             }
         }
-        bits.check()?;
+        own_bits.check()?;
     }
+    *bits = own_bits;
     Ok(())
 }
 

@@ -4,9 +4,11 @@
 //! the image's edges the nearest one alone. Rounding alternates so that it has no direction. Other ratios repeat samples, and
 //! so do components of fewer than three columns where their width is halved.
 
-/// The samples of a component, at its own resolution.
+/// The samples of a component, at its own resolution: all, or the last few rows that were decoded.
 pub(super) struct Plane {
     pub(super) samples: Vec<u8>,
+    /// Rows that there is room for. Row `n` is kept in place `n % rows`.
+    pub(super) rows: usize,
     /// Samples from one row to the next: whole blocks.
     pub(super) stride: usize,
     /// Samples of a row that belong to the image.
@@ -17,7 +19,13 @@ pub(super) struct Plane {
 
 impl Plane {
     fn row(&self, row: usize) -> &[u8] {
-        &self.samples[row * self.stride..][..self.width]
+        &self.samples[row % self.rows * self.stride..][..self.width]
+    }
+
+    /// The samples from a block's first one on, given by its row and column among all blocks.
+    #[inline(always)]
+    pub(super) fn block(&mut self, row: usize, column: usize) -> &mut [u8] {
+        &mut self.samples[8 * row % self.rows * self.stride + 8 * column..]
     }
 }
 
@@ -114,7 +122,7 @@ mod tests {
     fn plane(width: usize, height: usize, samples: &[u8]) -> Plane {
         // One column more than belongs to the image, which must not be seen.
         let samples = samples.chunks(width).flat_map(|row| row.iter().copied().chain([255])).collect();
-        Plane { samples, stride: width + 1, width, height }
+        Plane { samples, rows: height, stride: width + 1, width, height }
     }
 
     #[test]
