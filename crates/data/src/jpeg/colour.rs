@@ -153,9 +153,10 @@ mod sse2 {
         ];
         // Two pixels in the lower six of eight bytes.
         let first = _mm_set1_epi64x(0xFF_FFFF);
-        let pairs: [u64; 8] = must_cast(quads.map(|quad| {
-            _mm_or_si128(_mm_and_si128(quad, first), _mm_andnot_si128(first, _mm_srli_epi64::<8>(quad)))
-        }));
+        let pairs: [u64; 8] =
+            must_cast(quads.map(|quad| {
+                _mm_or_si128(_mm_and_si128(quad, first), _mm_andnot_si128(first, _mm_srli_epi64::<8>(quad)))
+            }));
         // Eight bytes are stored as fast as six; the next pair covers the two that are too many.
         for pair in 0..7 {
             out[6 * pair..6 * pair + 8].copy_from_slice(&pairs[pair].to_le_bytes());

@@ -82,7 +82,7 @@ impl Frame {
         self.units_down = self.height.div_ceil(8 * self.most_down);
         for component in &mut self.components {
             let Component { across, down, .. } = *component;
-            if self.most_across % across != 0 || self.most_down % down != 0 {
+            if !self.most_across.is_multiple_of(across) || !self.most_down.is_multiple_of(down) {
                 let most = format!("{} x {}", self.most_across, self.most_down);
                 return Err(unsupported(format!("a component's resolution is {across} x {down} of {most}")));
             }

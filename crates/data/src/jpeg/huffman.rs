@@ -51,8 +51,12 @@ impl Table {
         if class == Class::Dc && symbols.iter().any(|&symbol| symbol > 15) {
             return Err("a Huffman table has numbers of more than 15 bits");
         }
-        let mut table =
-            Table { fast: Box::new([Entry::default(); 1 << LOOK]), end: [0; 17], offset: [0; 17], symbols: symbols.to_vec() };
+        let mut table = Table {
+            fast: Box::new([Entry::default(); 1 << LOOK]),
+            end: [0; 17],
+            offset: [0; 17],
+            symbols: symbols.to_vec(),
+        };
         let (mut code, mut first) = (0_u32, 0);
         for length in 1..=16_u32 {
             let count = u32::from(counts[length as usize - 1]);
@@ -236,7 +240,9 @@ mod tests {
 
     #[test]
     fn bits_that_are_no_code_are_an_error() {
-        for counts in [[0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 0x7D], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]] {
+        for counts in
+            [[0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 0x7D], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]]
+        {
             let symbols = &AC_LUMA[..counts.iter().map(|&count| usize::from(count)).sum()];
             let table = Table::new(Class::Ac, &counts, symbols).unwrap();
             let ones = [0xFF, 0, 0xFF, 0, 0xFF, 0];

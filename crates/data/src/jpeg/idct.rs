@@ -52,9 +52,8 @@ mod portable {
     pub(super) fn inverse(coefficients: &[i16; 64], quantisation: &[i16; 64]) -> [[u8; 8]; 8] {
         let mut between = [[0; 8]; 8];
         for column in 0..8 {
-            let values = std::array::from_fn(|row| {
-                coefficients[8 * row + column].wrapping_mul(quantisation[8 * row + column])
-            });
+            let values =
+                std::array::from_fn(|row| coefficients[8 * row + column].wrapping_mul(quantisation[8 * row + column]));
             let values = pass::<FIRST_SHIFT>(values);
             for row in 0..8 {
                 between[row][column] = values[row];
@@ -105,14 +104,12 @@ mod sse2 {
     pub(super) fn inverse(coefficients: &[i16; 64], quantisation: &[i16; 64]) -> [[u8; 8]; 8] {
         let coefficients: &[[i16; 8]; 8] = must_cast_ref(coefficients);
         let quantisation: &[[i16; 8]; 8] = must_cast_ref(quantisation);
-        let rows = std::array::from_fn(|row| {
-            _mm_mullo_epi16(must_cast(coefficients[row]), must_cast(quantisation[row]))
-        });
+        let rows =
+            std::array::from_fn(|row| _mm_mullo_epi16(must_cast(coefficients[row]), must_cast(quantisation[row])));
         let rows = pass::<SECOND_SHIFT>(pass::<FIRST_SHIFT>(rows));
         let level = _mm_set1_epi8(-128);
-        let bytes: [__m128i; 4] = std::array::from_fn(|pair| {
-            _mm_xor_si128(_mm_packs_epi16(rows[2 * pair], rows[2 * pair + 1]), level)
-        });
+        let bytes: [__m128i; 4] =
+            std::array::from_fn(|pair| _mm_xor_si128(_mm_packs_epi16(rows[2 * pair], rows[2 * pair + 1]), level));
         must_cast(bytes)
     }
 

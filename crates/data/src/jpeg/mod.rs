@@ -113,7 +113,9 @@ impl<'a> Decoder<'a> {
                 0xDA => self.scan(segment)?,
                 0xE0 if segment.starts_with(b"JFIF\0") && segment.len() >= 14 => self.jfif = true,
                 0xE1 if self.exif.is_none() => self.exif = segment.strip_prefix(b"Exif\0\0"),
-                0xEE if segment.starts_with(b"Adobe") && segment.len() >= 12 => self.adobe_transform = Some(segment[11]),
+                0xEE if segment.starts_with(b"Adobe") && segment.len() >= 12 => {
+                    self.adobe_transform = Some(segment[11])
+                }
                 0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => return Err(unsupported(process(marker))),
                 // Comments, applications' own data, and definitions that matter to other processes only.
                 0xE0..=0xEF | 0xFE | 0xCC | 0xDC => {}
@@ -229,7 +231,7 @@ impl Picture {
         for part in &scan.parts {
             let table = tables.quantisation[self.frame.components[part.component].quantisation];
             let latched = &mut self.quantisation[part.component];
-            // First coefficients come first: a component that has none so far is not begun.
+            // What is defined later is for other components, though it may be in the same place.
             *latched = Some(latched.or(table).ok_or_else(missing_quantisation)?);
         }
         if self.frame.progressive {
@@ -237,7 +239,7 @@ impl Picture {
         }
         self.complete = scan.parts.len() == self.frame.components.len();
         let output = self.output.as_mut().filter(|_| self.complete);
-        sequential::read(file, at, &self.frame, scan, tables, &mut self.planes, output)
+        sequential::read(file, at, &self.frame, scan, tables, &self.quantisation, &mut self.planes, output)
     }
 
     fn finish(mut self) -> Result<DynamicImage, ImageError> {

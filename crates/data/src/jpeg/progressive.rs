@@ -26,18 +26,14 @@ pub(super) fn read(
     let mut bits = Bits::new(file, at);
     if scan.first == 0 {
         let refines = scan.earlier_bit > 0;
-        let huffman = (0..scan.parts.len()).map(|part| if refines { Ok(None) } else { scan.dc(part, tables).map(Some) });
+        let huffman =
+            (0..scan.parts.len()).map(|part| if refines { Ok(None) } else { scan.dc(part, tables).map(Some) });
         let huffman = huffman.collect::<Result<Vec<_>, _>>()?;
         read_means(&mut bits, frame, scan, &huffman, tables.restart_interval, blocks).map_err(damaged_data)?;
     } else {
         let component = scan.parts[0].component;
-        let band = Band {
-            huffman: scan.ac(0, tables)?,
-            first: scan.first,
-            last: scan.last,
-            bit: scan.bit,
-            blocks_to_skip: 0,
-        };
+        let band =
+            Band { huffman: scan.ac(0, tables)?, first: scan.first, last: scan.last, bit: scan.bit, blocks_to_skip: 0 };
         let refines = scan.earlier_bit > 0;
         let restarts = Restarts::new(tables.restart_interval);
         band.read(&mut bits, restarts, &frame.components[component], refines, &mut blocks[component])
@@ -179,7 +175,7 @@ impl Band<'_> {
                 break;
             }
             place = self.pass_zeros(bits, block, place, zeros);
-            if new != 0 && place < 80 {
+            if new != 0 {
                 block[usize::from(ZIGZAG[place])] = new;
             }
             place += 1;

@@ -54,7 +54,9 @@ impl Scan {
         if scan.parts.is_empty() || scan.parts.len() > 1 && scan.parts.iter().map(blocks).sum::<usize>() > MOST_BLOCKS {
             return Err(damaged("a scan has no component, or too many blocks in a unit"));
         }
-        if frame.progressive { scan.check_progression()? }
+        if frame.progressive {
+            scan.check_progression()?
+        }
         Ok(scan)
     }
 

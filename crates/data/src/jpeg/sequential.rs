@@ -32,18 +32,18 @@ pub(super) fn read(
     frame: &Frame,
     scan: &Scan,
     tables: &Tables,
+    quantisation: &[Option<[i16; 64]>; 4],
     planes: &mut [Plane],
     mut output: Option<&mut Output>,
 ) -> Result<usize, ImageError> {
     let mut lanes = Vec::new();
     for (index, part) in scan.parts.iter().enumerate() {
-        let quantisation = tables.quantisation[frame.components[part.component].quantisation].as_ref();
         let (across, down) = scan.unit_of(index, frame);
         lanes.push(Lane {
             component: part.component,
             dc: scan.dc(index, tables)?,
             ac: scan.ac(index, tables)?,
-            quantisation: quantisation.ok_or_else(missing_quantisation)?,
+            quantisation: quantisation[part.component].as_ref().ok_or_else(missing_quantisation)?,
             across,
             down,
             before: 0,

@@ -68,7 +68,8 @@ impl Tables {
                 1 => (Class::Ac, &mut self.ac),
                 _ => return Err(damaged("a Huffman table is of no known class")),
             };
-            let table = tables.get_mut(usize::from(place & 15)).ok_or_else(|| damaged("there is a fifth Huffman table"))?;
+            let table =
+                tables.get_mut(usize::from(place & 15)).ok_or_else(|| damaged("there is a fifth Huffman table"))?;
             *table = Some(Table::new(class, counts, symbols).map_err(damaged)?);
             segment = rest;
         }
