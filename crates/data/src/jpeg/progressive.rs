@@ -24,8 +24,8 @@ pub(super) fn read(
     blocks: &mut [Blocks],
 ) -> Result<usize, ImageError> {
     let mut bits = Bits::new(file, at);
+    let refines = scan.earlier_bit > 0;
     if scan.first == 0 {
-        let refines = scan.earlier_bit > 0;
         let huffman =
             (0..scan.parts.len()).map(|part| if refines { Ok(None) } else { scan.dc(part, tables).map(Some) });
         let huffman = huffman.collect::<Result<Vec<_>, _>>()?;
@@ -34,7 +34,6 @@ pub(super) fn read(
         let component = scan.parts[0].component;
         let band =
             Band { huffman: scan.ac(0, tables)?, first: scan.first, last: scan.last, bit: scan.bit, blocks_to_skip: 0 };
-        let refines = scan.earlier_bit > 0;
         let restarts = Restarts::new(tables.restart_interval);
         band.read(&mut bits, restarts, &frame.components[component], refines, &mut blocks[component])
             .map_err(damaged_data)?;
