@@ -181,7 +181,7 @@ impl Band<'_> {
         }
         if self.blocks_to_skip > 0 {
             // Most blocks are passed here, and most of them have nothing to refine, which is faster seen at once.
-            if place > self.first || block[1..].iter().any(|&coefficient| coefficient != 0) {
+            if block[1..].iter().any(|&coefficient| coefficient != 0) {
                 self.pass_zeros(bits, block, place, u8::MAX);
             }
             self.blocks_to_skip -= 1;
