@@ -7,9 +7,8 @@
 //! - 16 bits become 8 by keeping the upper 8. (Pillow does so for colour; grey of 16 bits it clips at 255, which makes
 //!   nearly every such image white. Nobody trains on that.)
 //! - Grey from colour is ITU-R 601, `(19595 R + 38470 G + 7471 B + 2^15) / 2^16`.
-//! - JPEG decoders are free in how they round. Beside Pillow's libjpeg-turbo single pixels differ by up to 3 levels, rarely
-//!   5; where colour is stored at half the resolution it is interpolated with another rounding, which shifts means by up
-//!   to 0.4 of a level. Files without loss, and lossy WebP, give equal pixels.
+//! - JPEG decoders are free in how they round. Ours rounds as libjpeg-turbo does, which Pillow and `torchvision` use: pixels are
+//!   equal. Only progressive files that end properly but lack the last bits of slow waves differ, as libjpeg smooths them.
 //! - The orientation that a camera noted in EXIF is applied, as `transformers`' `load_image` does.
 
 use std::io::{Cursor, Read};

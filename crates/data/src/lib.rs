@@ -17,7 +17,7 @@
 //! assert!((tensor[0] - (128.0 / 255.0 - 0.5) / 0.5).abs() < 1e-6);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod decode;
 mod error;
