@@ -35,10 +35,22 @@ impl Failure {
             Failure::Input(error) => (error, 2),
             Failure::Work(error) => (error, 1),
         };
-        // `{:#}` gives the whole chain of causes in one line.
-        eprintln!("error: {error:#}");
+        say!("error: {}", chain(&error));
         ExitCode::from(code)
     }
+}
+
+/// An error and its causes in one line. Many errors tell their cause themselves: it is not told twice.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// An error of writing results.
@@ -48,5 +60,17 @@ impl From<io::Error> for Failure {
             io::ErrorKind::BrokenPipe => Failure::OutputClosed,
             _ => Failure::Work(anyhow::Error::new(error).context("writing the results")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_told_once() {
+        let full = || anyhow::anyhow!("disk full");
+        assert_eq!(chain(&full().context("writing")), "writing: disk full");
+        assert_eq!(chain(&full().context("cannot write: disk full")), "cannot write: disk full");
     }
 }

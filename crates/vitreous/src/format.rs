@@ -32,6 +32,15 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     if unit == 0 { format!("{value} {}", units[0]) } else { format!("{value:.1} {}", units[unit]) }
 }
 
+/// A name as one line of text: what would break the line or command the terminal is written as in Rust (`\n`, `\u{1b}`).
+pub fn one_line(name: &str) -> String {
+    let shown = |letter: char| match letter.is_control() {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    };
+    name.chars().map(shown).collect()
+}
+
 /// Rows as columns of text: the first to the left, the others to the right.
 pub fn table(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -57,6 +66,11 @@ mod tests {
     fn numbers_are_written_for_people() {
         assert_eq!(["0", "999", "1,000", "1,215,626"], [0u32, 999, 1000, 1_215_626].map(thousands)[..]);
         assert_eq!((bytes(1023).as_str(), bytes(1536).as_str()), ("1023 B", "1.5 KiB"));
+    }
+
+    #[test]
+    fn names_cannot_command_the_terminal() {
+        assert_eq!(one_line("t\u{fc}te \u{1b}[31m\n\t"), "t\u{fc}te \\u{1b}[31m\\n\\t");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Which images a command was asked for: files, folders, patterns, or a list on standard input.
 
 use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
@@ -21,14 +22,14 @@ pub struct NotFound {
 
 /// The images that some arguments name, found as they are asked for. `-` stands for a list on standard input, a path a line.
 pub struct Images {
-    arguments: VecDeque<String>,
+    arguments: VecDeque<OsString>,
     /// Found, but not given yet.
     ready: VecDeque<Found>,
     reads_list: bool,
 }
 
 impl Images {
-    pub fn new(arguments: Vec<String>) -> Images {
+    pub fn new(arguments: Vec<OsString>) -> Images {
         Images { arguments: arguments.into(), ready: VecDeque::new(), reads_list: false }
     }
 
@@ -37,11 +38,15 @@ impl Images {
         !self.reads_list && self.arguments.iter().all(|argument| argument != "-")
     }
 
-    fn next_of_list(&mut self) -> Option<String> {
-        let mut line = String::new();
-        match std::io::stdin().lock().read_line(&mut line) {
+    /// The next line, whatever bytes are in it: names of files need not be UTF-8.
+    fn next_of_list(&mut self) -> Option<OsString> {
+        let mut line = Vec::new();
+        match std::io::stdin().lock().read_until(b'\n', &mut line) {
             Ok(0) => None,
-            Ok(_) => Some(line.trim_end_matches(['\n', '\r']).to_string()),
+            Ok(_) => {
+                while line.pop_if(|byte| matches!(byte, b'\n' | b'\r')).is_some() {}
+                Some(name_of(line))
+            }
             Err(error) => {
                 let error = format!("the list on standard input cannot be read: {error}");
                 self.ready.push_back(Err(NotFound { path: PathBuf::from("-"), error }));
@@ -50,13 +55,16 @@ impl Images {
         }
     }
 
-    fn find(&mut self, argument: &str) {
+    fn find(&mut self, argument: &OsStr) {
         let path = Path::new(argument);
+        let pattern = argument.to_str().filter(|text| text.contains(['*', '?', '[']));
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => self.find_in_folder(path),
             Ok(_) => self.ready.push_back(Ok(path.to_path_buf())),
-            Err(_) if argument.contains(['*', '?', '[']) => self.find_by_pattern(argument),
-            Err(error) => self.miss(path, error.to_string()),
+            Err(error) => match pattern {
+                Some(pattern) => self.find_by_pattern(pattern),
+                None => self.miss(path, error.to_string()),
+            },
         }
     }
 
@@ -104,7 +112,7 @@ impl Iterator for Images {
             }
             if self.reads_list {
                 match self.next_of_list() {
-                    Some(line) if line.is_empty() => {}
+                    Some(line) if line.as_encoded_bytes().trim_ascii().is_empty() => {}
                     Some(line) => self.find(&line),
                     None => self.reads_list = false,
                 }
@@ -120,7 +128,18 @@ impl Iterator for Images {
     }
 }
 
-/// All images of a folder and of the folders in it, by name. Links to folders are not followed, so there is no going round.
+#[cfg(unix)]
+fn name_of(bytes: Vec<u8>) -> OsString {
+    std::os::unix::ffi::OsStringExt::from_vec(bytes)
+}
+
+#[cfg(not(unix))]
+fn name_of(bytes: Vec<u8>) -> OsString {
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}
+
+/// All images of a folder and of the folders in it, by name. Links to folders are not followed, so there is no going round;
+/// pipes and devices are left alone, since nobody may ever write to them.
 fn walk(folder: &Path, found: &mut VecDeque<Found>) {
     let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
     let mut entries = match entries {
@@ -135,10 +154,15 @@ fn walk(folder: &Path, found: &mut VecDeque<Found>) {
         let path = entry.path();
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => walk(&path, found),
-            _ if has_image_ending(&path) => found.push_back(Ok(path)),
+            _ if has_image_ending(&path) && may_be_file(&path) => found.push_back(Ok(path)),
             _ => {}
         }
     }
+}
+
+/// Whether this is a file, or a link to one. A link to nothing is one: whoever reads it will say so.
+fn may_be_file(path: &Path) -> bool {
+    std::fs::metadata(path).map_or(true, |metadata| metadata.is_file())
 }
 
 fn has_image_ending(path: &Path) -> bool {

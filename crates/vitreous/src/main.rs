@@ -2,6 +2,9 @@
 //!
 //! Exit codes: 0 done, 1 the work failed, 2 wrong usage or bad input.
 
+#[macro_use]
+mod say;
+
 mod commands;
 mod failure;
 mod format;
@@ -13,9 +16,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Transformers you can see through.
+/// Transformers you can see through: run, look at and convert Vision Transformers
 #[derive(Parser)]
-#[command(name = "vitreous", version, about, max_term_width = 100)]
+#[command(name = "vitreous", version, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 done, 1 the work failed (or a part of it), 2 wrong usage or bad input")]
 #[command(arg_required_else_help = true, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]

@@ -44,10 +44,24 @@ pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Model, Failure> {
         let name = path.to_string_lossy();
         return Err(match preset(&name) {
             Some(_) => Failure::input(anyhow!("`{name}` is a preset, which has no weights; give a model directory")),
-            None => Failure::input(anyhow!("{name}: no such file or directory")),
+            None => Failure::input(anyhow!("{name}: no such file or directory{}", download_hint(&name))),
         });
     }
-    Model::open(path, options).map_err(Failure::input)
+    Model::open(directory_of(path).unwrap_or(path), options).map_err(Failure::input)
+}
+
+/// The model directory whose weights this file is. Without its `config.json` the same file would silently be another model:
+/// other heads, no names of classes, other preprocessing.
+fn directory_of(file: &Path) -> Option<&Path> {
+    const WEIGHTS: [&str; 4] =
+        ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+    let name = file.file_name().filter(|_| file.is_file())?;
+    let directory = match file.parent()? {
+        here if here.as_os_str().is_empty() => Path::new("."),
+        directory => directory,
+    };
+    let preferred = WEIGHTS.iter().find(|weights| directory.join(weights).is_file())?;
+    (name == *preferred && directory.join("config.json").is_file()).then_some(directory)
 }
 
 fn open_at(path: &Path, image: Option<Size>) -> Result<Model, Failure> {
@@ -85,10 +99,27 @@ fn unknown(model: &str) -> Failure {
     let names = presets::names();
     let close = names.iter().min_by_key(|name| distance(name, model)).filter(|name| distance(name, model) <= 4);
     let hint = match close {
+        _ if is_hub_name(model) => {
+            return Failure::input(anyhow!("{model}: no such file or directory{}", download_hint(model)));
+        }
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("presets are, for example, {}", names[..4].join(", ")),
     };
     Failure::input(anyhow!("`{model}` is neither a file or directory nor a preset; {hint}"))
+}
+
+/// Whether this looks like a model of Hugging Face's hub: `owner/name`.
+fn is_hub_name(model: &str) -> bool {
+    let part = |text: &str| text.starts_with(char::is_alphanumeric) && !text.contains(['/', '\\', ' ']);
+    model.split_once('/').is_some_and(|(owner, name)| part(owner) && part(name) && !Path::new(owner).exists())
+}
+
+/// How to get a model of the hub, for who names one.
+fn download_hint(model: &str) -> String {
+    match is_hub_name(model) {
+        true => format!("; nothing is downloaded. hint: `hf download {model} --local-dir DIR`, then give DIR"),
+        false => String::new(),
+    }
 }
 
 /// How many letters must be changed, left out or put in to get from one word to the other.

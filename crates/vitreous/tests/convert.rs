@@ -61,3 +61,15 @@ fn a_broken_checkpoint_is_refused_with_what_is_wrong() {
     vitreous(&["convert", &path("broken"), &path("out")]).failed(2, &["bert"]);
     assert!(!fs::exists(path("out")).expect("known"));
 }
+
+#[test]
+fn a_directory_is_not_called_like_a_file_of_weights() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_string();
+    for name in ["model.safetensors", "model.PTH", "model.bin"] {
+        vitreous(&["convert", "tiny_vit", &path(name)]).failed(2, &["written as a directory", "hint: "]);
+        assert!(!fs::exists(path(name)).expect("known"));
+    }
+    vitreous(&["convert", "tiny_vit", &path("MODEL.NPZ")]).succeeded();
+    assert!(fs::metadata(path("MODEL.NPZ")).expect("written").is_file());
+}

@@ -161,3 +161,104 @@ fn whoever_stops_reading_is_not_complained_to() {
     let output = child.wait_with_output().expect("vitreous ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn weights_of_a_directory_are_that_model() {
+    let of = |model: &str| vitreous(&["predict", model, "pictures", "--json"]).succeeded().stdout;
+    assert_eq!(of("tiny_vit/model.safetensors"), of("tiny_vit"));
+}
+
+#[test]
+fn more_threads_than_a_system_starts_are_refused() {
+    vitreous(&["predict", "tiny_vit", "pictures", "--threads", "100000"]).failed(2, &["at most 1024 threads"]);
+}
+
+#[test]
+fn options_forgive_capitals_and_explain_negative_numbers() {
+    vitreous(&["predict", "tiny_vit", "pictures/noise.png", "--precision", "F32"]).succeeded();
+    vitreous(&["predict", "tiny_vit", "pictures", "--top", "-1"]).failed(2, &["`-1` is not a whole number"]);
+    vitreous(&["predict", "tiny_vit", "pictures", "--image", "-8"]).failed(2, &["`-8` is no size"]);
+}
+
+#[test]
+fn a_model_of_the_hub_is_not_downloaded_but_explained() {
+    for command in ["predict", "summary"] {
+        let arguments = [command, "google/vit-base-patch16-224", "pictures"];
+        let count = if command == "predict" { 3 } else { 2 };
+        vitreous(&arguments[..count]).failed(2, &["hf download google/vit-base-patch16-224"]);
+    }
+}
+
+#[test]
+fn blank_lines_of_a_list_are_no_images() {
+    let lines = vitreous_with_input(&["predict", "tiny_vit", "-", "--json"], "  \r\n\npictures/noise.png\r\n");
+    assert_eq!(lines.succeeded().json_lines().len(), 1);
+}
+
+#[cfg(unix)]
+mod on_unix {
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::io::Write;
+    use std::os::unix::ffi::OsStrExt;
+    use std::process::{Command, Stdio};
+
+    use super::common::{fixtures, vitreous};
+
+    fn command(arguments: &[&OsStr]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vitreous"));
+        command.args(["predict", "tiny_vit"]).args(arguments).current_dir(fixtures());
+        command
+    }
+
+    #[test]
+    fn a_pipe_in_a_folder_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let made = Command::new("mkfifo").arg(folder.path().join("pipe.png")).status().expect("mkfifo runs");
+        assert!(made.success());
+        let text = folder.path().to_str().expect("text");
+        vitreous(&["predict", "tiny_vit", text]).failed(1, &["no image in this folder"]);
+    }
+
+    #[test]
+    fn names_need_not_be_utf8() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(OsStr::from_bytes(b"caf\xe9.png"));
+        if fs::copy(fixtures().join("pictures/noise.png"), &path).is_err() {
+            return; // this file system knows only UTF-8
+        }
+        let named = command(&[path.as_os_str()]).output().expect("vitreous runs");
+        assert_eq!(named.status.code(), Some(0), "{}", String::from_utf8_lossy(&named.stderr));
+        let mut child = command(&[OsStr::new("-")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("vitreous starts");
+        let list = [path.as_os_str().as_bytes(), b"\npictures/smooth.png\n"].concat();
+        child.stdin.take().expect("an input").write_all(&list).expect("written");
+        let listed = child.wait_with_output().expect("vitreous ends");
+        assert_eq!(listed.status.code(), Some(0), "{}", String::from_utf8_lossy(&listed.stderr));
+        assert!(String::from_utf8_lossy(&listed.stdout).contains("smooth.png"));
+    }
+
+    #[test]
+    fn names_cannot_command_the_terminal() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::copy(fixtures().join("pictures/noise.png"), folder.path().join("\u{1b}[2J\n.png")).expect("copied");
+        let text = vitreous(&["predict", "tiny_vit", folder.path().to_str().expect("text"), "--top", "1"]).succeeded();
+        assert!(text.stdout.contains("\\u{1b}[2J\\n.png"), "{:?}", text.stdout);
+        assert_eq!(text.stdout.lines().count(), 2, "{:?}", text.stdout);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn talk_that_nobody_can_hear_ends_no_work() {
+        let full = || Stdio::from(fs::OpenOptions::new().write(true).open("/dev/full").expect("the full device"));
+        let picture = OsStr::new("pictures/noise.png");
+        let good = command(&[picture]).stdout(Stdio::null()).stderr(full()).status().expect("vitreous runs");
+        assert_eq!(good.code(), Some(0));
+        let missing = command(&[OsStr::new("missing.png")]).stderr(full()).status().expect("vitreous runs");
+        assert_eq!(missing.code(), Some(1));
+    }
+}

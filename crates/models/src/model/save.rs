@@ -61,7 +61,7 @@ impl Model {
         }
         let values = Values { model: self, state: options.state, widen: options.widen };
         values.check()?;
-        if target.extension().is_some_and(|extension| extension == "npz") {
+        if target.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npz")) {
             return self.save_npz(target, &values);
         }
         if target.is_file() {

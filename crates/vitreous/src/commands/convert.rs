@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::Args;
 use vitreous_models::{Model, OpenOptions, Preprocessing, SaveOptions, Size, Written};
 
@@ -32,6 +33,7 @@ pub struct Convert {
 
 impl Convert {
     pub fn run(self) -> Result<(), Failure> {
+        self.check_target()?;
         let replace_head = self.no_head.then_some(0);
         let options = OpenOptions { image: self.image, replace_head, heads: self.heads, ..OpenOptions::default() };
         let model = source::open_with(&self.from, &options)?;
@@ -50,18 +52,33 @@ impl Convert {
         Ok(())
     }
 
+    /// Refuses a target that is called like a file of weights: it would become a directory of that name.
+    fn check_target(&self) -> Result<(), Failure> {
+        let ending = self.to.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+        let of_weights =
+            matches!(ending.as_deref(), Some("safetensors" | "bin" | "pth" | "pt" | "ckpt" | "h5" | "onnx"));
+        if !of_weights || self.to.exists() {
+            return Ok(());
+        }
+        let (to, directory) = (self.to.display(), self.to.with_extension(""));
+        let directory = directory.display();
+        Err(Failure::input(anyhow!(
+            "{to}: models are written as a directory (or as .npz); hint: `{directory}` would hold {directory}/model.safetensors"
+        )))
+    }
+
     fn report(&self, model: &Model, written: &Written) {
         let to = self.to.display();
         let parameters: usize = model.parameters().map(|(_, shape)| shape.iter().product::<usize>()).sum();
         let parameters = crate::format::thousands(parameters as u128);
         match written {
             Written::HuggingFace(kind) => {
-                eprintln!("{to}: {parameters} parameters in Hugging Face's layout ({})", kind.model_type());
+                say!("{to}: {parameters} parameters in Hugging Face's layout ({})", kind.model_type());
             }
             Written::Own(reason) => {
-                eprintln!("{to}: {parameters} parameters in Vitreous' own layout, because {reason}");
+                say!("{to}: {parameters} parameters in Vitreous' own layout, because {reason}");
             }
-            Written::Google => eprintln!("{to}: {parameters} parameters as .npz (no class names, no preprocessing)"),
+            Written::Google => say!("{to}: {parameters} parameters as .npz (no class names, no preprocessing)"),
         }
     }
 }

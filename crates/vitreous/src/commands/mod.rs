@@ -16,6 +16,17 @@ fn parse_size(text: &str) -> Result<Size, String> {
     size.ok_or_else(|| format!("`{text}` is no size; write HEIGHTxWIDTH, as in 224x288, or one number for a square"))
 }
 
+/// Far more than any machine has cores, and few enough that every system starts them.
+const MOST_THREADS: usize = 1024;
+
+/// Reads a number of threads.
+fn parse_threads(text: &str) -> Result<usize, String> {
+    match parse_count(text)? {
+        count if count <= MOST_THREADS => Ok(count),
+        _ => Err(format!("at most {MOST_THREADS} threads are started; the default is one a core")),
+    }
+}
+
 /// Reads a number that is at least 1.
 fn parse_count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&count| count > 0).ok_or_else(|| format!("`{text}` is not a whole number of at least 1"))

@@ -1,5 +1,6 @@
 //! `vitreous predict`: what a model says of images. Images are decoded and prepared by threads of their own while the model runs.
 
+use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -12,7 +13,7 @@ use vitreous_data::{Channels, Preprocess, Scratch};
 use vitreous_engine::Precision;
 use vitreous_models::{Model, Size};
 
-use super::{parse_count, parse_size};
+use super::{parse_count, parse_size, parse_threads};
 use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
@@ -26,9 +27,9 @@ pub struct Predict {
     model: PathBuf,
     /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input
     #[arg(required = true, value_name = "PATH")]
-    paths: Vec<String>,
+    paths: Vec<OsString>,
     /// How many classes to show of each image
-    #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count)]
+    #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count, allow_negative_numbers = true)]
     top: usize,
     /// Print one JSON object a line: path, top, logits; or path, error
     #[arg(long)]
@@ -37,16 +38,16 @@ pub struct Predict {
     #[arg(long)]
     features: bool,
     /// Numbers to compute with
-    #[arg(long, value_enum, default_value = "f32")]
+    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
     precision: PrecisionName,
     /// Images at a time; by default as many as keep the machine busy
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     batch: Option<usize>,
     /// The size at which the model sees images, if not its own: positions are resized
-    #[arg(long, value_name = "HxW", value_parser = parse_size)]
+    #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
     image: Option<Size>,
     /// Threads to compute with; by default one a core
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
 }
 
@@ -105,14 +106,14 @@ impl Predict {
         let tally = self.answer_all(prepared, batch, &mut runner, &model)?;
         let seconds = start.elapsed().as_secs_f64();
         let computing = runner.computing.as_secs_f64();
-        eprintln!(
+        say!(
             "{} in {seconds:.2} s: {:.1} images/s; the model took {computing:.2} s, {:.1} images/s",
             format::count(tally.answered, "image", "images"),
             tally.answered as f64 / seconds,
             tally.answered as f64 / computing.max(1e-9),
         );
         if tally.failed > 0 {
-            eprintln!("{} could not be read", format::count(tally.failed, "image", "images"));
+            say!("{} could not be read", format::count(tally.failed, "image", "images"));
             return Err(Failure::Reported);
         }
         Ok(())
@@ -190,7 +191,7 @@ impl Predict {
         } else {
             // In the place where its answer would stand.
             out.flush()?;
-            eprintln!("error: {}: {error}", path.display());
+            say!("error: {}: {error}", format::one_line(&path.to_string_lossy()));
         }
         Ok(())
     }
@@ -202,7 +203,7 @@ impl Predict {
                 writeln!(out, "{}", json!({"path": path, "features": answer}))?;
             } else {
                 let numbers: Vec<String> = answer.iter().map(f32::to_string).collect();
-                writeln!(out, "{path}\t{}", numbers.join(" "))?;
+                writeln!(out, "{}\t{}", format::one_line(&path), numbers.join(" "))?;
             }
             return Ok(());
         }
@@ -216,9 +217,9 @@ impl Predict {
             writeln!(out, "{}", json!({"path": path, "top": top, "logits": answer}))?;
             return Ok(());
         }
-        writeln!(out, "{path}")?;
+        writeln!(out, "{}", format::one_line(&path))?;
         for index in order {
-            writeln!(out, "  {:5.1} %  {}", 100.0 * scores[index], label(model, index))?;
+            writeln!(out, "  {:5.1} %  {}", 100.0 * scores[index], format::one_line(&label(model, index)))?;
         }
         Ok(())
     }
