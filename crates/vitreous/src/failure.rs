@@ -35,10 +35,22 @@ impl Failure {
             Failure::Input(error) => (error, 2),
             Failure::Work(error) => (error, 1),
         };
-        // `{:#}` gives the whole chain of causes in one line.
-        eprintln!("error: {error:#}");
+        eprintln!("error: {}", in_one_line(&error));
         ExitCode::from(code)
     }
+}
+
+/// The whole chain of causes, less those that the error before already tells.
+fn in_one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.ends_with(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
 }
 
 /// An error of writing results.

@@ -20,3 +20,12 @@ fn parse_size(text: &str) -> Result<Size, String> {
 fn parse_count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&count| count > 0).ok_or_else(|| format!("`{text}` is not a whole number of at least 1"))
 }
+
+/// More threads than any machine has cores; so many more that the system refuses one would end the process.
+const MOST_THREADS: usize = 1024;
+
+/// Reads a number of threads.
+fn parse_threads(text: &str) -> Result<usize, String> {
+    let threads = parse_count(text)?;
+    if threads <= MOST_THREADS { Ok(threads) } else { Err(format!("at most {MOST_THREADS} threads can be asked for")) }
+}

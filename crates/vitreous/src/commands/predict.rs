@@ -12,7 +12,7 @@ use vitreous_data::{Channels, Preprocess, Scratch};
 use vitreous_engine::Precision;
 use vitreous_models::{Model, Size};
 
-use super::{parse_count, parse_size};
+use super::{parse_count, parse_size, parse_threads};
 use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
@@ -46,7 +46,7 @@ pub struct Predict {
     #[arg(long, value_name = "HxW", value_parser = parse_size)]
     image: Option<Size>,
     /// Threads to compute with; by default one a core
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
     threads: Option<usize>,
 }
 
@@ -100,8 +100,9 @@ impl Predict {
         };
         let floats = runner.input_floats();
         let channels = model.config.channels;
-        let prepared =
-            OrderedMap::new(images, threads, 2 * batch, move || worker(preprocess.clone(), channels, floats));
+        let prepared = OrderedMap::new(images, threads, batch.saturating_mul(2), move || {
+            worker(preprocess.clone(), channels, floats)
+        });
         let tally = self.answer_all(prepared, batch, &mut runner, &model)?;
         let seconds = start.elapsed().as_secs_f64();
         let computing = runner.computing.as_secs_f64();
