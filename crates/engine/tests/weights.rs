@@ -71,6 +71,17 @@ fn a_matrix_of_many_readers_is_kept_in_every_form_they_want_and_in_each_once() {
 }
 
 #[test]
+fn a_matrix_that_is_read_in_two_shapes_of_one_size_is_packed_for_each() {
+    let mut g = Graph::for_inference();
+    let matrix = g.parameter("matrix", [32, 64]).unwrap();
+    let turned = g.reshape(matrix, [64, 32]).unwrap();
+    let x = g.input("x", [12, 64], DType::F32).unwrap();
+    let hidden = g.linear(x, matrix, None).unwrap();
+    let output = g.linear(hidden, turned, None).unwrap();
+    check(&g, output);
+}
+
+#[test]
 fn states_and_weights_are_not_mixed_up() {
     let mut g = Graph::for_inference();
     let output = shared_matrix(&mut g).unwrap();

@@ -101,6 +101,20 @@ fn keys_are_named() {
     assert_says(&error, &["`pooler_act`", "only tanh"]);
 }
 
+/// By their widths these would have 12, 18 and 24 heads; timm 1.0.30 builds all with 16.
+#[test]
+fn heads_that_only_timms_architecture_tells_are_known() {
+    for name in ["vit_base_patch16_gap_224", "vit_giantopt_patch16_siglip_gap_256"] {
+        let change = |_: &mut Tensors, config: &mut serde_json::Value| {
+            config["architecture"] = name.into();
+            config["model_args"].as_object_mut().expect("arguments").remove("num_heads");
+        };
+        let model = opened("timm_token", change, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(model.config.heads, 16, "{name}");
+    }
+    assert_eq!(vitreous_models::checkpoint::infer::usual_heads(1152), 16, "vit_so400m");
+}
+
 #[test]
 fn what_timm_says_is_held_against_the_shapes() {
     let argument = |key: &'static str, value: serde_json::Value| {

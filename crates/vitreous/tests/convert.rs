@@ -42,6 +42,9 @@ fn nothing_that_was_saved_is_lost() {
     vitreous(&["convert", "tiny_vit", &path("file")]).failed(1, &["it is a file"]);
     assert_eq!(fs::read(path("file")).expect("the file"), b"precious");
     vitreous(&["convert", "tiny_vit", &path("file/inside")]).failed(1, &["file/inside"]);
+    // The system's reason is told once.
+    let told = vitreous(&["convert", "tiny_vit", &path("nowhere/model.npz")]).failed(1, &["nowhere/model.npz"]).stderr;
+    assert_eq!(told.matches("os error").count(), 1, "{told}");
 }
 
 #[test]

@@ -126,6 +126,7 @@ fn wrong_usage_says_what_to_do() {
     vitreous(&["predict", "pictures", "pictures"]).failed(2, &["pictures"]);
     vitreous(&["predict", "tiny_vit"]).failed(2, &["PATH"]);
     vitreous(&["predict", "tiny_vit", "pictures", "--batch", "0"]).failed(2, &["at least 1"]);
+    vitreous(&["predict", "tiny_vit", "pictures", "--threads", "100000"]).failed(2, &["at most 1024 threads"]);
     vitreous(&["predict", "tiny_vit", "pictures", "--image", "30x32"]).failed(2, &["30x32", "8x8 patches"]);
     vitreous(&["predict", "tiny_vit", "pictures", "--precision", "f64"]).failed(2, &["f32", "bf16"]);
 }

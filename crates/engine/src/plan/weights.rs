@@ -9,6 +9,7 @@ use super::place::ALIGNMENT;
 use super::{Chain, Target, seen};
 use crate::graph::Graph;
 use crate::ops::Op;
+use crate::types::Shape;
 
 /// Where each weight lies in the buffer that an executor keeps for them, in floats.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +28,8 @@ impl FixedWeights {
         let nodes = graph.nodes();
         let mut places =
             FixedWeights { plain: vec![None; graph.parameters().len()], packed: vec![None; nodes.len()], floats: 0 };
-        // Products that share a matrix share its packed form.
-        let mut packed: HashMap<(usize, usize), Range<usize>> = HashMap::new();
+        // Products that share a matrix share its packed form, unless one of them sees it in another shape.
+        let mut packed: HashMap<(usize, &Shape, usize), Range<usize>> = HashMap::new();
         for (index, node) in nodes.iter().enumerate() {
             let seen = seen(graph, chains, index);
             let wanted = target.packed_weight_floats(seen, &seen.nodes()[index]);
@@ -36,7 +37,7 @@ impl FixedWeights {
                 let Op::Parameter(parameter) = &nodes[graph.root_of(*value).node()].op else { continue };
                 match (input, wanted) {
                     (1, Some(floats)) => {
-                        let place = match packed.entry((parameter.index, floats)) {
+                        let place = match packed.entry((parameter.index, graph.shape_of(*value), floats)) {
                             Entry::Occupied(shared) => shared.get().clone(),
                             Entry::Vacant(new) => new.insert(places.take(floats)?).clone(),
                         };

@@ -23,7 +23,7 @@ pub struct Hints {
 /// The usual number of heads for a width: those of the published sizes, and otherwise heads of 64.
 pub fn usual_heads(dim: usize) -> usize {
     match dim {
-        1280 | 1408 | 1664 => 16,
+        1152 | 1280 | 1408 | 1664 => 16,
         _ => (dim / 64).max(1),
     }
 }

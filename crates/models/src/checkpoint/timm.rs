@@ -49,6 +49,7 @@ pub fn read(object: &Object) -> Result<Described, Fault> {
     let mut described = Described {
         labels: object.labels("label_names")?.unwrap_or_default(),
         activation: activation_of(&architecture),
+        heads: heads_of(&architecture),
         architecture,
         ..Described::default()
     };
@@ -92,6 +93,12 @@ fn activation_of(architecture: &str) -> Option<Activation> {
     found.then_some(Activation::GeluTanh)
 }
 
+/// The architectures of timm whose number of heads is not the usual one of their width although nothing in the file says so.
+fn heads_of(architecture: &str) -> Option<usize> {
+    let unusual = ["vit_base_patch16_gap_", "vit_giantopt_"];
+    unusual.iter().any(|name| architecture.starts_with(name)).then_some(16)
+}
+
 impl Described {
     fn take_arguments(&mut self, arguments: &Object) -> Result<(), Fault> {
         for key in REFUSED {
@@ -100,7 +107,7 @@ impl Described {
                 return Err(arguments.fault(key, "is not known here".to_string()));
             }
         }
-        self.heads = arguments.size("num_heads")?;
+        self.heads = arguments.size("num_heads")?.or(self.heads);
         let image = arguments.sides("img_size")?;
         self.image_is_argument = image.is_some();
         self.image = image.or(self.image);

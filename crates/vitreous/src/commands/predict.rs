@@ -101,8 +101,9 @@ impl Predict {
         };
         let floats = runner.input_floats();
         let channels = model.config.channels;
-        let prepared =
-            OrderedMap::new(images, threads, 2 * batch, move || worker(preprocess.clone(), channels, floats));
+        let prepared = OrderedMap::new(images, threads, batch.saturating_mul(2), move || {
+            worker(preprocess.clone(), channels, floats)
+        });
         let tally = self.answer_all(prepared, batch, &mut runner, &model)?;
         let seconds = start.elapsed().as_secs_f64();
         let computing = runner.computing.as_secs_f64();
