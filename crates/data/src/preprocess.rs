@@ -85,6 +85,26 @@ impl Preprocess {
         self
     }
 
+    /// The same for a model that takes other channels, where a configuration was left as it was for colour: grey is
+    /// normalised by the mean of the colours' numbers, colour by the grey's.
+    #[must_use]
+    pub fn with_channels(mut self, channels: Channels) -> Preprocess {
+        if self.channels == channels {
+            return self;
+        }
+        let spread = |values: &[f32]| {
+            let mean = values.iter().sum::<f32>() / values.len().max(1) as f32;
+            vec![mean; channels.count()]
+        };
+        (self.mean, self.std) = (spread(&self.mean), spread(&self.std));
+        if let Some(crop) = &mut self.crop {
+            let fill: Vec<f32> = crop.fill.iter().map(|&value| f32::from(value)).collect();
+            crop.fill = spread(&fill).into_iter().map(|value| value.round() as u8).collect();
+        }
+        self.channels = channels;
+        self
+    }
+
     /// Height and width of what comes out, if they are the same for all images.
     pub fn output_size(&self) -> Option<[usize; 2]> {
         match (&self.crop, self.resize) {

@@ -201,3 +201,15 @@ fn an_extreme_image_takes_no_extreme_memory() {
         assert!(out.iter().all(|value: &f32| (value - expected).abs() < 1e-5));
     }
 }
+
+#[test]
+fn a_grey_model_may_come_with_a_configuration_for_colour() {
+    let config = br#"{"image_processor_type": "ViTImageProcessor", "size": 4, "image_mean": [0.1, 0.2, 0.6], "image_std": [0.5, 0.25, 0.75]}"#;
+    let grey = Preprocess::from_hugging_face(config).expect("reads").with_channels(Channels::Grey);
+    let image = Image::new(4, 4, Channels::Grey, vec![51; 16]).expect("an image");
+    let mut out = vec![0.0; 16];
+    grey.apply(&image, &mut Scratch::default(), &mut out).expect("prepares");
+    // (51 / 255 - 0.3) / 0.5
+    assert!(out.iter().all(|value| (value + 0.2).abs() < 1e-6), "{out:?}");
+    assert_eq!(grey.clone().with_channels(Channels::Grey), grey);
+}

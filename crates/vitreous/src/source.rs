@@ -86,12 +86,7 @@ fn preprocessing(model: &Model) -> Result<Preprocess, Failure> {
         Some(Preprocessing::Timm(json)) => Preprocess::from_timm(json).context("config.json"),
         None => Ok(Preprocess::default_for([model.config.image.height, model.config.image.width], channels)),
     };
-    let preprocess = read.map_err(Failure::Input)?;
-    if preprocess.channels != channels {
-        let wanted = preprocess.channels.count();
-        return Err(Failure::input(anyhow!("the model takes {count} channels, but its preprocessing gives {wanted}")));
-    }
-    Ok(preprocess)
+    Ok(read.map_err(Failure::Input)?.with_channels(channels))
 }
 
 /// Neither a path nor a preset.
