@@ -214,7 +214,11 @@ fn what_is_not_a_model_is_refused_with_what_was_looked_for() {
     let refused = |path: &Path| Model::open(path, &OpenOptions::default()).expect_err("refused").to_string();
     assert_says(&refused(directory.path()), &["model.safetensors", "pytorch_model.bin", "*.npz"]);
     assert_says(&refused(&directory.path().join("absent")), &["absent", "cannot open"]);
-    assert_says(&refused(&fixture("npz")), &["4 .npz files"]);
+    assert_says(&refused(&fixture("npz")), &["files of weights, name the one to open: ", "big_vision.npz"]);
+    // A single file of weights is the model, whatever it is called.
+    let single = tempfile::tempdir().expect("a directory");
+    fs::copy(fixture("facebook_dinov2_registers/dinov2.pth"), single.path().join("any name.pth")).expect("copied");
+    Model::open(single.path(), &OpenOptions::default()).expect("opens");
     let other = directory.path().join("other.safetensors");
     write_safetensors(&other, [TensorToWrite::f32("fc.weight", &[1], &[1.0])], &BTreeMap::new()).expect("written");
     assert_says(&refused(&other), &["other.safetensors", "`fc.weight`", "timm"]);

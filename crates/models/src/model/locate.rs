@@ -18,6 +18,9 @@ pub(super) struct Located {
 const WEIGHTS: [&str; 4] =
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
+/// Endings of files of weights.
+const ENDINGS: [&str; 5] = ["safetensors", "npz", "pth", "pt", "bin"];
+
 /// A configuration with the names of a hundred thousand classes is a few megabytes.
 const LARGEST_JSON: u64 = 64 << 20;
 
@@ -28,7 +31,7 @@ pub(super) fn locate(path: &Path) -> Result<Located, ModelError> {
     }
     let weights = match WEIGHTS.iter().map(|name| path.join(name)).find(|file| file.is_file()) {
         Some(weights) => weights,
-        None => only_npz(path)?,
+        None => only_file(path)?,
     };
     let config_file = path.join("config.json");
     let config_bytes = read_if_there(&config_file)?;
@@ -36,22 +39,24 @@ pub(super) fn locate(path: &Path) -> Result<Located, ModelError> {
     Ok(Located { weights, config_file: config_bytes.is_some().then_some(config_file), config_bytes, preprocessor })
 }
 
-fn only_npz(path: &Path) -> Result<PathBuf, ModelError> {
+/// The one file of weights in a directory where none has a usual name.
+fn only_file(path: &Path) -> Result<PathBuf, ModelError> {
     let entries = fs::read_dir(path).map_err(failed(path, "list"))?;
-    let is_npz = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "npz");
-    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_npz).collect();
+    let is_weights = |file: &PathBuf| {
+        let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        file.is_file() && ENDINGS.contains(&ending)
+    };
+    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_weights).collect();
     found.sort();
-    match (found.pop(), found.len()) {
-        (Some(file), 0) => Ok(file),
-        (Some(_), others) => {
-            let what = format!("there are {} .npz files: name the one to open", others + 1);
-            Err(ModelError::Refused { file: path.to_path_buf(), what })
+    let what = match found.len() {
+        1 => return Ok(found.swap_remove(0)),
+        0 => format!("no weights are here; looked for {}, *.{}", WEIGHTS.join(", "), ENDINGS.join(", *.")),
+        _ => {
+            let names: Vec<_> = found.iter().filter_map(|file| file.file_name()?.to_str()).take(8).collect();
+            format!("there are {} files of weights, name the one to open: {}", found.len(), names.join(", "))
         }
-        (None, _) => {
-            let what = format!("no weights are here; looked for {}, *.npz", WEIGHTS.join(", "));
-            Err(ModelError::Refused { file: path.to_path_buf(), what })
-        }
-    }
+    };
+    Err(ModelError::Refused { file: path.to_path_buf(), what })
 }
 
 fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, ModelError> {
