@@ -56,8 +56,9 @@ pub struct Image {
     pixels: Vec<u8>,
 }
 
-/// The most pixels that an image may declare: 256 mebipixels, three quarters of a gibibyte in colour.
-pub(crate) const MOST_PIXELS: u64 = 1 << 28;
+/// The most pixels that an image may have: where Pillow refuses what it calls a decompression bomb. A file of a few
+/// hundred bytes can claim any size, and hold it, too.
+pub(crate) const MOST_PIXELS: u64 = 178_956_970;
 /// The longest that a side may be.
 pub(crate) const LONGEST_SIDE: u64 = 1 << 20;
 /// The most bytes that a file may have. An uncompressed image of [`MOST_PIXELS`] has fewer.
@@ -185,8 +186,9 @@ fn limits() -> Limits {
     // Sides are checked by us, to say how long they are.
     limits.max_image_width = None;
     limits.max_image_height = None;
-    // Eight bytes a pixel (16 bits, four channels), and as much again for the decoder's own use.
-    limits.max_alloc = Some(2 * 8 * MOST_PIXELS);
+    // Eight bytes a pixel (16 bits, four channels), as much again for the decoder's own use, and room for a header that claims
+    // more, so that it is us who say so.
+    limits.max_alloc = Some(4 << 30);
     limits
 }
 
