@@ -12,7 +12,7 @@ use vitreous_models::archive::{Archive, TensorToWrite, write_safetensors};
 use vitreous_models::checkpoint::table::{Inventory, problems};
 use vitreous_models::checkpoint::{Description, Dialect};
 use vitreous_models::config::Pooling;
-use vitreous_models::{Model, OpenOptions, Size, vit};
+use vitreous_models::{Model, OpenOptions, SaveOptions, Size, vit};
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
@@ -99,6 +99,43 @@ fn keys_are_named() {
     }
     let error = refusal("hf_vit_pooler", |_, config| config["pooler_act"] = "gelu".into());
     assert_says(&error, &["`pooler_act`", "only tanh"]);
+}
+
+#[test]
+fn rates_of_stochastic_depth_are_read() {
+    let rate = |name: &str, put: fn(&mut serde_json::Value)| {
+        let model = opened(name, |_, config| put(config), &OpenOptions::default());
+        model.unwrap_or_else(|error| panic!("{error}")).config.stochastic_depth
+    };
+    assert_eq!(rate("hf_dinov2", |config| config["drop_path_rate"] = 0.25.into()), 0.25);
+    assert_eq!(rate("hf_registers", |config| config["drop_path_rate"] = 0.125.into()), 0.125);
+    assert_eq!(rate("timm_token", |config| config["model_args"]["drop_path_rate"] = 0.375.into()), 0.375);
+}
+
+/// As text, "10" comes before "9".
+#[test]
+fn classes_are_in_the_order_of_their_numbers() {
+    let names: Vec<String> = (0..13).map(|class| format!("class number {class}")).collect();
+    let numbered: serde_json::Map<String, serde_json::Value> =
+        names.iter().enumerate().map(|(class, name)| (class.to_string(), name.as_str().into())).collect();
+    let text = serde_json::json!({"model_type": "vit", "id2label": numbered}).to_string();
+    assert_eq!(Description::parse(text.as_bytes()).expect("parses").labels(), names);
+}
+
+#[test]
+fn an_npz_is_not_written_where_it_cannot_hold_the_epsilon() {
+    let target = tempfile::tempdir().expect("a directory");
+    let npz = target.path().join("model.npz");
+    let with = |eps: f64| {
+        let model = opened("hf_vit", |_, config| config["layer_norm_eps"] = eps.into(), &OpenOptions::default());
+        model.expect("opens").save(&npz, &SaveOptions::default())
+    };
+    for eps in [1e-5, 1e-3] {
+        assert_says(&with(eps).expect_err("refused").to_string(), &["model.npz", "epsilon"]);
+        assert!(!npz.exists());
+    }
+    // What these files are read with.
+    with(1e-6).expect("saves");
 }
 
 /// By their widths these would have 12, 18 and 24 heads; timm 1.0.30 builds all with 16.
