@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{fixtures, vitreous};
+use common::{bare, fixtures, vitreous};
 
 fn logits(model: &str) -> Vec<String> {
     let lines = vitreous(&["predict", model, "pictures", "--json"]).succeeded().json_lines();
@@ -75,4 +75,23 @@ fn a_directory_is_not_called_like_a_file_of_weights() {
     }
     vitreous(&["convert", "tiny_vit", &path("MODEL.NPZ")]).succeeded();
     assert!(fs::metadata(path("MODEL.NPZ")).expect("written").is_file());
+}
+
+#[test]
+fn the_number_of_heads_can_be_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_string();
+    bare("timm_token/model.safetensors", &folder.path().join("bare.safetensors"));
+    let heads = |to: &str, arguments: &[&str]| {
+        let (from, to) = (path("bare.safetensors"), path(to));
+        vitreous(&[&["convert", from.as_str(), to.as_str()], arguments].concat()).succeeded();
+        let text = fs::read(format!("{to}/config.json")).expect("a configuration");
+        let config: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        config["num_attention_heads"].as_u64()
+    };
+    // 16 wide: one head of up to 64.
+    assert_eq!(heads("guessed", &[]), Some(1));
+    assert_eq!(heads("said", &["--heads", "4"]), Some(4));
+    let three = ["convert", &path("bare.safetensors"), &path("refused"), "--heads", "3"];
+    vitreous(&three).failed(2, &["3 heads do not divide a dim of 16"]);
 }

@@ -4,11 +4,15 @@ mod common;
 
 use std::fs;
 
-use common::{fixtures, vitreous, vitreous_with_input};
+use common::{changed_copy, fixtures, vitreous, vitreous_with_input};
 use serde_json::Value;
 
 fn expected() -> Value {
-    serde_json::from_slice(&fs::read(fixtures().join("predictions.json")).expect("a fixture")).expect("JSON")
+    expected_in("predictions.json")
+}
+
+fn expected_in(file: &str) -> Value {
+    serde_json::from_slice(&fs::read(fixtures().join(file)).expect("a fixture")).expect("JSON")
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
@@ -129,6 +133,41 @@ fn wrong_usage_says_what_to_do() {
     vitreous(&["predict", "tiny_vit", "pictures", "--threads", "100000"]).failed(2, &["at most 1024 threads"]);
     vitreous(&["predict", "tiny_vit", "pictures", "--image", "30x32"]).failed(2, &["30x32", "8x8 patches"]);
     vitreous(&["predict", "tiny_vit", "pictures", "--precision", "f64"]).failed(2, &["f32", "bf16"]);
+}
+
+/// The logits of a model for all pictures, against `transformers` at 48x48 with `interpolate_pos_encoding`.
+fn compare_at_48(model: &str, arguments: &[&str]) {
+    let expected = expected_in("predictions_at_48.json");
+    let mut all = vec!["predict", model, "pictures", "--json"];
+    all.extend(arguments);
+    let lines = vitreous(&all).succeeded().json_lines();
+    assert_eq!(lines.len(), 3);
+    for line in lines {
+        let path = line["path"].as_str().expect("a path").strip_prefix("pictures/").expect("the folder").to_string();
+        assert_close(&numbers(&line["logits"]), &numbers(&expected[&path]["logits"]), 1e-4);
+    }
+}
+
+#[test]
+fn a_model_runs_at_the_size_that_its_preprocessor_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let larger = folder.path().join("larger");
+    changed_copy("tiny_vit", &larger, "preprocessor_config.json", |preprocessor| {
+        preprocessor["size"] = serde_json::json!({"height": 48, "width": 48});
+    });
+    compare_at_48(larger.to_str().expect("text"), &[]);
+    compare_at_48("tiny_vit", &["--image", "48"]);
+}
+
+#[test]
+fn a_model_that_was_converted_to_another_size_has_a_preprocessor_of_that_size() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let larger = folder.path().join("larger").to_str().expect("text").to_string();
+    vitreous(&["convert", "tiny_vit", &larger, "--image", "48"]).succeeded();
+    let text = fs::read(format!("{larger}/preprocessor_config.json")).expect("a preprocessor");
+    let preprocessor: Value = serde_json::from_slice(&text).expect("JSON");
+    assert_eq!(preprocessor["size"], serde_json::json!({"height": 48, "width": 48}));
+    compare_at_48(&larger, &[]);
 }
 
 #[test]

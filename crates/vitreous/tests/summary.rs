@@ -60,3 +60,32 @@ fn wrong_usage_says_what_to_do() {
     vitreous(&[]).failed(2, &["Usage"]);
     vitreous(&["explode"]).failed(2, &["explode"]);
 }
+
+#[test]
+fn a_larger_batch_takes_more_of_everything_but_weights() {
+    let of = |batch: &str| {
+        let run = vitreous(&["summary", "vit_cifar", "--json", "--batch", batch]).succeeded();
+        run.json_lines().remove(0)
+    };
+    let (one, eight) = (of("1"), of("8"));
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    assert_eq!(number(&eight["forward_flops"]), 8 * number(&one["forward_flops"]));
+    let activations = |summary: &serde_json::Value| {
+        let stages = summary["stages"].as_array().expect("a list");
+        stages.iter().map(|stage| number(&stage["activation_bytes"])).sum::<u64>()
+    };
+    assert_eq!(activations(&eight), 8 * activations(&one));
+    assert_eq!(eight["total_parameters"], one["total_parameters"]);
+    let memory = |key: &str| (number(&one["memory_bytes"][key]), number(&eight["memory_bytes"][key]));
+    for key in ["weights", "training_state"] {
+        let (one, eight) = memory(key);
+        assert_eq!(one, eight, "{key}");
+    }
+    for key in ["training", "training_with_recomputation"] {
+        // What is beside the state: the images alone are 12 KiB each, and each layer keeps several 8 KiB.
+        let ((one, eight), (state, _)) = (memory(key), memory("training_state"));
+        assert!(eight - state > 4 * (one - state), "{key}: {one} and {eight}, {state} of them state");
+    }
+    let (one, eight) = memory("inference");
+    assert!(eight > one + 7 * 3 * 32 * 32 * 4, "inference: {one} and {eight}");
+}

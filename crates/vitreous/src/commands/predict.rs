@@ -209,9 +209,7 @@ impl Predict {
             return Ok(());
         }
         let scores = softmax(answer);
-        let mut order: Vec<usize> = (0..scores.len()).collect();
-        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
-        order.truncate(self.top);
+        let order = best(&scores, self.top);
         if self.json {
             let class = |&index: &usize| json!({"index": index, "label": label(model, index), "score": scores[index]});
             let top: Vec<_> = order.iter().map(class).collect();
@@ -239,6 +237,14 @@ fn softmax(logits: &[f32]) -> Vec<f64> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
+/// The places of the largest scores, the largest first; of equal ones, the class with the smaller number.
+fn best(scores: &[f64], count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+    order.truncate(count);
+    order
+}
+
 /// What each decoding thread does with an image.
 fn worker(preprocess: Preprocess, channels: usize, floats: usize) -> impl FnMut(Found) -> Prepared + Send + 'static {
     let mut scratch = Scratch::default();
@@ -264,4 +270,22 @@ fn prepare(
     let mut pixels = vec![0.0; floats];
     preprocess.apply(&image, scratch, &mut pixels).map_err(|error| error.to_string())?;
     Ok(pixels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_of_huge_logits_are_numbers() {
+        assert_eq!(softmax(&[1000.0, 0.0]), [1.0, 0.0]);
+        assert_eq!(softmax(&[-1000.0, -1000.0]), [0.5, 0.5]);
+        assert_eq!(softmax(&[f32::MAX, f32::MAX, f32::MIN]), [0.5, 0.5, 0.0]);
+    }
+
+    #[test]
+    fn equal_scores_are_in_the_order_of_classes() {
+        assert_eq!(best(&[0.1, 0.4, 0.1, 0.4], 9), [1, 3, 0, 2]);
+        assert_eq!(best(&[0.25; 40], 3), [0, 1, 2]);
+    }
 }
