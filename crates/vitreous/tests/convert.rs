@@ -89,7 +89,22 @@ fn the_number_of_heads_can_be_said() {
         let config: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         config["num_attention_heads"].as_u64()
     };
-    // 16 wide: one head of up to 64.
+    // 16 wide: one head of up to 64. Every command says that this is a guess, until it is told.
+    let note = "note: the file does not tell the number of heads; 1 is taken from its width; --heads says otherwise";
+    let file = path("bare.safetensors");
+    let other = path("other");
+    let commands: [&[&str]; 3] =
+        [&["convert", &file, &other], &["summary", &file], &["predict", &file, "pictures/noise.png"]];
+    for command in commands {
+        let guessed = vitreous(command).succeeded().stderr;
+        assert_eq!(guessed.lines().filter(|line| *line == note).count(), 1, "{guessed}");
+        let said = vitreous(&[command, &["--heads", "4"]].concat()).succeeded().stderr;
+        assert!(!said.contains("note:"), "{said}");
+    }
+    let answer = |heads: &str| vitreous(&["predict", &file, "pictures", "--json", "--heads", heads]).succeeded().stdout;
+    assert_ne!(answer("1"), answer("2"));
+    // A configuration that tells is believed.
+    assert!(!vitreous(&["summary", "tiny_vit"]).succeeded().stderr.contains("note:"));
     assert_eq!(heads("guessed", &[]), Some(1));
     assert_eq!(heads("said", &["--heads", "4"]), Some(4));
     let three = ["convert", &path("bare.safetensors"), &path("refused"), "--heads", "3"];

@@ -37,6 +37,7 @@ impl Convert {
         let replace_head = self.no_head.then_some(0);
         let options = OpenOptions { image: self.image, replace_head, heads: self.heads, ..OpenOptions::default() };
         let model = source::open_with(&self.from, &options)?;
+        source::tell_guesses(&model);
         // Files of Hugging Face stay as they are; what timm says is written in Hugging Face's words.
         let preprocessor = match (&model.preprocessing, self.image) {
             (Some(Preprocessing::HuggingFace(_)), None) => None,

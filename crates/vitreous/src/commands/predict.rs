@@ -46,6 +46,9 @@ pub struct Predict {
     /// The size at which the model sees images, if not its own: positions are resized
     #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
     image: Option<Size>,
+    /// The number of heads, for files that do not tell it
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    heads: Option<usize>,
     /// Threads to compute with; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -73,7 +76,7 @@ struct Tally {
 impl Predict {
     pub fn run(self) -> Result<(), Failure> {
         let start = Instant::now();
-        let (model, preprocess) = source::open(&self.model, self.image)?;
+        let (model, preprocess) = source::open(&self.model, self.image, self.heads)?;
         if model.config.classes == 0 && !self.features {
             let path = self.model.display();
             return Err(Failure::input(anyhow!(
