@@ -76,16 +76,14 @@ fn a_larger_batch_takes_more_of_everything_but_weights() {
     };
     assert_eq!(activations(&eight), 8 * activations(&one));
     assert_eq!(eight["total_parameters"], one["total_parameters"]);
-    let memory = |key: &str| (number(&one["memory_bytes"][key]), number(&eight["memory_bytes"][key]));
-    for key in ["weights", "training_state"] {
-        let (one, eight) = memory(key);
-        assert_eq!(one, eight, "{key}");
-    }
-    for key in ["training", "training_with_recomputation"] {
-        // What is beside the state: the images alone are 12 KiB each, and each layer keeps several 8 KiB.
-        let ((one, eight), (state, _)) = (memory(key), memory("training_state"));
-        assert!(eight - state > 4 * (one - state), "{key}: {one} and {eight}, {state} of them state");
-    }
-    let (one, eight) = memory("inference");
-    assert!(eight > one + 7 * 3 * 32 * 32 * 4, "inference: {one} and {eight}");
+    let more = |key: &str| number(&eight["memory_bytes"][key]) - number(&one["memory_bytes"][key]);
+    assert_eq!(more("training_state"), 0);
+    // How weights are packed may depend on the batch, but their number does not.
+    assert!(more("weights") * 100 < number(&one["memory_bytes"]["weights"]));
+    // Seven more images of 3 x 32 x 32 numbers; in training each of 6 layers keeps its input of 16 tokens, and without
+    // recomputation also query, key, value and what is inside the feed-forward part.
+    let (image, input, inside) = (4 * 3 * 32 * 32, 4 * 16 * 128, 4 * 16 * (3 * 128 + 512));
+    assert!(more("inference") >= 7 * image);
+    assert!(more("training_with_recomputation") >= 7 * (image + 6 * input));
+    assert!(more("training") >= 7 * (image + 6 * (input + inside)));
 }
