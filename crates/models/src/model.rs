@@ -294,7 +294,7 @@ fn settle(
         (Some(Description::Own(config, labels)), Dialect::Own(torch)) => (*config, labels, Dialect::Own(torch)),
         // These files have no configuration, but some directories name their classes beside them.
         (Some(description), dialect @ Dialect::Google(_)) => {
-            let config = dialect.infer(inventory, options.heads)?;
+            let config = dialect.infer(inventory, options.heads, options.image)?;
             let mut labels = description.labels().to_vec();
             labels.truncate(if labels.len() == config.classes { config.classes } else { 0 });
             (config, labels, dialect)
@@ -306,7 +306,7 @@ fn settle(
         (None, dialect) => {
             // Google's tensors have an axis of heads.
             guessed_heads = !matches!(dialect, Dialect::Google(_));
-            (dialect.infer(inventory, options.heads)?, Vec::new(), dialect)
+            (dialect.infer(inventory, options.heads, options.image)?, Vec::new(), dialect)
         }
     };
     if let Some(heads) = options.heads {

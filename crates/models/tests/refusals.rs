@@ -11,7 +11,7 @@ use vitreous_engine::{Graph, State};
 use vitreous_models::archive::{Archive, TensorToWrite, write_safetensors};
 use vitreous_models::checkpoint::table::{Inventory, problems};
 use vitreous_models::checkpoint::{Description, Dialect};
-use vitreous_models::config::Pooling;
+use vitreous_models::config::{Pooling, PositionScope};
 use vitreous_models::{Model, OpenOptions, SaveOptions, Size, vit};
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
@@ -136,6 +136,51 @@ fn an_npz_is_not_written_where_it_cannot_hold_the_epsilon() {
     }
     // What these files are read with.
     with(1e-6).expect("saves");
+}
+
+/// A bare file of timm's whose table has so many positions.
+fn bare_with_positions(rows: usize, registers: usize, image: Option<Size>) -> Result<Model, String> {
+    let archive = Archive::open(&fixture("timm_token/model.safetensors")).expect("opens");
+    let mut tensors: Tensors = archive
+        .tensors()
+        .map(|tensor| (tensor.name().to_string(), (tensor.shape.to_vec(), tensor.to_f32().expect("f32").into_owned())))
+        .collect();
+    tensors.insert("pos_embed".to_string(), (vec![1, rows, 16], vec![0.0; rows * 16]));
+    if registers > 0 {
+        tensors.insert("reg_token".to_string(), (vec![1, registers, 16], vec![0.0; registers * 16]));
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("bare.safetensors");
+    let written = tensors.iter().map(|(name, (shape, numbers))| TensorToWrite::f32(name, shape, numbers));
+    write_safetensors(&file, written, &BTreeMap::new()).expect("written");
+    Model::open(&file, &OpenOptions { image, ..OpenOptions::default() }).map_err(|error| error.to_string())
+}
+
+/// Patches are 4x4. What a number of positions is the grid of, beside a class token and perhaps registers.
+#[test]
+fn positions_of_bare_files_are_read_one_way_or_not_at_all() {
+    let read = |rows, registers, image: Option<(usize, usize)>| {
+        let image = image.map(|(height, width)| Size { height, width });
+        bare_with_positions(rows, registers, image).map(|model| (model.config.image, model.config.position_scope))
+    };
+    let square = |side| Size::square(side);
+    // One reading is square: all tokens, class and patches, or patches alone (DeiT III, DINOv2 with registers).
+    assert_eq!(read(17, 0, None), Ok((square(16), PositionScope::All)));
+    assert_eq!(read(19, 2, None), Ok((square(16), PositionScope::All)));
+    assert_eq!(read(17, 2, None), Ok((square(16), PositionScope::Class)));
+    assert_eq!(read(16, 2, None), Ok((square(16), PositionScope::Patches)));
+    assert_eq!(read(16, 0, None), Ok((square(16), PositionScope::Patches)));
+    // 5 x 3 patches and a class token are as many: an image of that grid says so.
+    assert_eq!(read(16, 0, Some((20, 12))), Ok((Size { height: 20, width: 12 }, PositionScope::All)));
+    // No reading is square, or two are: 2 x 2 with five tokens in front, or 3 x 3.
+    for (rows, registers) in [(13, 0), (9, 4)] {
+        let error = read(rows, registers, None).expect_err("refused");
+        assert_says(&error, &["pos_embed", &format!("{rows} positions"), "--image HxW"]);
+    }
+    assert_eq!(read(13, 0, Some((12, 16))), Ok((Size { height: 12, width: 16 }, PositionScope::All)));
+    assert_eq!(read(9, 4, Some((8, 8))), Ok((square(8), PositionScope::All)));
+    assert_eq!(read(9, 4, Some((12, 12))), Ok((square(12), PositionScope::Patches)));
+    assert_says(&read(13, 0, Some((16, 16))).expect_err("refused"), &["13 positions", "16x16"]);
 }
 
 /// By their widths these would have 12, 18 and 24 heads; timm 1.0.30 builds all with 16.
@@ -328,7 +373,7 @@ fn no_shape_and_no_absence_breaks_the_telling_of_what_a_file_holds() {
     ];
     let examine = |inventory: &Inventory| -> bool {
         let Some(dialect) = Dialect::find(inventory) else { return false };
-        let config = dialect.infer(inventory, None).ok().filter(|config| config.check().is_ok());
+        let config = dialect.infer(inventory, None, None).ok().filter(|config| config.check().is_ok());
         config.is_some_and(|config| {
             problems(&dialect.tensors(&config), inventory, |name| dialect.concerns(name)).is_empty()
         })
