@@ -77,6 +77,23 @@ fn a_directory_is_not_called_like_a_file_of_weights() {
     assert!(fs::metadata(path("MODEL.NPZ")).expect("written").is_file());
 }
 
+/// timm's crop is torchvision's, which no preprocessor of `transformers` has.
+#[test]
+fn a_crop_that_transformers_places_otherwise_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_string();
+    let timm = "../../../models/tests/fixtures/timm_token";
+    let told = vitreous(&["convert", timm, &path("timm")]).succeeded().stderr;
+    assert!(told.contains("note: ") && told.contains("crop_placement"), "{told}");
+    let written = fs::read_to_string(path("timm/preprocessor_config.json")).expect("a preprocessor");
+    assert!(written.contains("crop_placement"), "{written}");
+    // Neither where nothing is cropped, nor where no preprocessor is written.
+    for to in [vec!["convert", "tiny_vit", &path("copy"), "--image", "48"], vec!["convert", timm, &path("timm.npz")]] {
+        let told = vitreous(&to).succeeded().stderr;
+        assert!(!told.contains("note: "), "{told}");
+    }
+}
+
 #[test]
 fn the_number_of_heads_can_be_said() {
     let folder = tempfile::tempdir().expect("a folder");
