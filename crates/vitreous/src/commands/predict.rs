@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use vitreous_data::ordered::OrderedMap;
+use vitreous_data::ordered::{NotYet, OrderedMap};
 use vitreous_data::{Channels, Preprocess, Scratch};
 use vitreous_engine::Precision;
 use vitreous_models::{Model, Size};
@@ -60,6 +60,9 @@ enum PrecisionName {
     Bf16,
 }
 
+/// How long images that are ready wait for others of their batch, where these are still to be named on standard input.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// An image made ready for the model, or why it could not be.
 struct Prepared {
     path: PathBuf,
@@ -95,6 +98,7 @@ impl Predict {
             None => runner.usual_batch().map_err(Failure::input)?,
         };
         let images = Images::new(self.paths.clone());
+        let patience = (!images.are_known()).then_some(PATIENCE);
         let images: Box<dyn Iterator<Item = Found> + Send> = if images.are_known() {
             let all: Vec<Found> = images.collect();
             batch = batch.min(all.len()).max(1);
@@ -107,7 +111,7 @@ impl Predict {
         let prepared = OrderedMap::new(images, threads, batch.saturating_mul(2), move || {
             worker(preprocess.clone(), channels, floats)
         });
-        let tally = self.answer_all(prepared, batch, &mut runner, &model)?;
+        let tally = self.answer_all(prepared, batch, patience, &mut runner, &model)?;
         let seconds = start.elapsed().as_secs_f64();
         let computing = runner.computing.as_secs_f64();
         say!(
@@ -125,8 +129,9 @@ impl Predict {
 
     fn answer_all(
         &self,
-        prepared: impl Iterator<Item = Prepared>,
+        mut prepared: OrderedMap<Prepared>,
         batch: usize,
+        patience: Option<Duration>,
         runner: &mut Runner,
         model: &Model,
     ) -> Result<Tally, Failure> {
@@ -135,9 +140,19 @@ impl Predict {
         // In the order of the arguments: failures wait for their turn, too.
         let mut waiting: Vec<Prepared> = Vec::new();
         let mut good = 0;
-        for image in prepared {
-            good += usize::from(image.pixels.is_ok());
-            waiting.push(image);
+        loop {
+            let next = match patience.filter(|_| !waiting.is_empty()) {
+                Some(patience) => prepared.next_within(patience),
+                None => Ok(prepared.next()),
+            };
+            match next {
+                Ok(Some(image)) => {
+                    good += usize::from(image.pixels.is_ok());
+                    waiting.push(image);
+                }
+                Ok(None) => break,
+                Err(NotYet) => good = batch,
+            }
             if good == batch {
                 self.answer_batch(std::mem::take(&mut waiting), runner, model, &mut tally, &mut out)?;
                 good = 0;
