@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The results of a function over items, computed by several threads ahead of whoever takes them, and given in the items'
 /// order. Dropping it stops the threads after the item that each is at.
@@ -27,6 +28,10 @@ struct State<R> {
     panicked: bool,
 }
 
+/// No result came in time; one may still come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotYet;
+
 /// The items, each with its place.
 struct Items<I> {
     iterator: I,
@@ -41,6 +46,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<R> Shared<R> {
     fn wait<'a>(&self, state: MutexGuard<'a, State<R>>) -> MutexGuard<'a, State<R>> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_until<'a>(&self, state: MutexGuard<'a, State<R>>, end: Instant) -> MutexGuard<'a, State<R>> {
+        let left = end.saturating_duration_since(Instant::now());
+        self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Changes the state and wakes whoever waits for that.
@@ -114,6 +124,37 @@ impl<R> Drop for PanicWatch<'_, R> {
     }
 }
 
+impl<R> OrderedMap<R> {
+    /// Waits for the next result, but no longer than this.
+    ///
+    /// # Panics
+    /// Panics if one of the threads did.
+    pub fn next_within(&mut self, patience: Duration) -> Result<Option<R>, NotYet> {
+        self.next_until(Some(Instant::now() + patience))
+    }
+
+    fn next_until(&mut self, end: Option<Instant>) -> Result<Option<R>, NotYet> {
+        let mut state = lock(&self.shared.state);
+        loop {
+            let next = state.next;
+            if let Some(result) = state.done.remove(&next) {
+                state.next += 1;
+                self.shared.changed.notify_all();
+                return Ok(Some(result));
+            }
+            if state.total.is_some_and(|total| next >= total) {
+                return Ok(None);
+            }
+            assert!(!state.panicked, "a thread that prepares data panicked");
+            state = match end {
+                Some(end) if Instant::now() >= end => return Err(NotYet),
+                Some(end) => self.shared.wait_until(state, end),
+                None => self.shared.wait(state),
+            };
+        }
+    }
+}
+
 impl<R> Iterator for OrderedMap<R> {
     type Item = R;
 
@@ -122,20 +163,8 @@ impl<R> Iterator for OrderedMap<R> {
     /// # Panics
     /// Panics if one of the threads did.
     fn next(&mut self) -> Option<R> {
-        let mut state = lock(&self.shared.state);
-        loop {
-            let next = state.next;
-            if let Some(result) = state.done.remove(&next) {
-                state.next += 1;
-                self.shared.changed.notify_all();
-                return Some(result);
-            }
-            if state.total.is_some_and(|total| next >= total) {
-                return None;
-            }
-            assert!(!state.panicked, "a thread that prepares data panicked");
-            state = self.shared.wait(state);
-        }
+        // Without an end there is no being late.
+        self.next_until(None).unwrap_or(None)
     }
 }
 
@@ -148,6 +177,7 @@ impl<R> Drop for OrderedMap<R> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
     use std::time::Duration;
 
     use super::*;
@@ -184,6 +214,19 @@ mod tests {
         std::thread::sleep(Duration::from_millis(50));
         // Those that wait, the one that was taken, and one that each thread had begun.
         assert!(computed.load(Ordering::SeqCst) <= 4 + 1 + 2);
+    }
+
+    #[test]
+    fn patience_ends_where_no_item_comes() {
+        let (send, items) = mpsc::channel::<usize>();
+        let mut map = OrderedMap::new(items.into_iter(), 2, 4, || |item: usize| item + 1);
+        assert_eq!(map.next_within(Duration::from_millis(1)), Err(NotYet));
+        send.send(6).expect("a reader");
+        assert_eq!(map.next_within(Duration::from_secs(60)), Ok(Some(7)));
+        assert_eq!(map.next_within(Duration::ZERO), Err(NotYet));
+        drop(send);
+        assert_eq!(map.next_within(Duration::from_secs(60)), Ok(None));
+        assert_eq!(map.next(), None);
     }
 
     #[test]

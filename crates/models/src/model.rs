@@ -57,6 +57,8 @@ pub struct Model {
     pub preprocessing: Option<Preprocessing>,
     /// The directory or file that it was opened from.
     pub path: Option<PathBuf>,
+    /// Whether nothing in the checkpoint tells the number of heads, so that the usual one of its width was taken.
+    pub guessed_heads: bool,
     shapes: HashMap<String, Vec<usize>>,
     source: Option<Source>,
 }
@@ -83,7 +85,7 @@ impl Model {
             return Err(ModelError::Labels { classes, names });
         }
         let shapes = shapes_of(&config);
-        Ok(Model { config, labels, preprocessing: None, path: None, shapes, source: None })
+        Ok(Model { config, labels, preprocessing: None, path: None, guessed_heads: false, shapes, source: None })
     }
 
     /// Opens a model directory, or a file of weights alone. No tensor is read: the file is mapped, and its names and shapes
@@ -101,7 +103,7 @@ impl Model {
             _ => None,
         });
 
-        let (dialect, file_config, mut labels) =
+        let Settled { dialect, config: file_config, mut labels, guessed_heads } =
             settle(dialect, description, &inventory, options).map_err(in_config)?;
         let stacked = matches!(&dialect, Dialect::Google(flax) if flax.stacked);
         if file_config.depth > inventory.len() && !stacked {
@@ -129,7 +131,8 @@ impl Model {
         let head_replaced = options.replace_head.is_some();
         let shapes = shapes_of(&config);
         let source = Source { archive, dialect, config: file_config, entries, places, head_replaced };
-        Ok(Model { config, labels, preprocessing, path: Some(path.to_path_buf()), shapes, source: Some(source) })
+        let path = Some(path.to_path_buf());
+        Ok(Model { config, labels, preprocessing, path, guessed_heads, shapes, source: Some(source) })
     }
 
     /// Whether a parameter is of a head that was replaced, and so has no values yet.
@@ -257,14 +260,23 @@ impl Source {
     }
 }
 
-/// What configuration and tensors say together: the dialect, the model as the file has it, and the names of classes.
+/// What configuration and tensors say together.
+struct Settled {
+    dialect: Dialect,
+    /// The model as the file has it.
+    config: VitConfig,
+    labels: Vec<String>,
+    guessed_heads: bool,
+}
+
 fn settle(
     dialect: Dialect,
     description: Option<Description>,
     inventory: &Inventory,
     options: &OpenOptions,
-) -> Result<(Dialect, VitConfig, Vec<String>), Fault> {
+) -> Result<Settled, Fault> {
     let head_is_used = options.replace_head.is_none();
+    let mut guessed_heads = false;
     let (mut config, labels, dialect) = match (description, dialect) {
         (Some(Description::HuggingFace(described)), Dialect::HuggingFace(_, torch)) => {
             // The configuration knows the family better than the tensors: theirs may have nothing special.
@@ -276,12 +288,13 @@ fn settle(
         }
         (Some(Description::Timm(described)), Dialect::Timm(torch)) => {
             let config = described.settle(&torch, inventory, head_is_used)?;
+            guessed_heads = !described.tells_heads(&config);
             (config, described.labels, Dialect::Timm(torch))
         }
         (Some(Description::Own(config, labels)), Dialect::Own(torch)) => (*config, labels, Dialect::Own(torch)),
         // These files have no configuration, but some directories name their classes beside them.
         (Some(description), dialect @ Dialect::Google(_)) => {
-            let config = dialect.infer(inventory, options.heads)?;
+            let config = dialect.infer(inventory, options.heads, options.image)?;
             let mut labels = description.labels().to_vec();
             labels.truncate(if labels.len() == config.classes { config.classes } else { 0 });
             (config, labels, dialect)
@@ -290,12 +303,17 @@ fn settle(
             let what = format!("it is {}, but the tensors beside it have {}", description.whose(), dialect.whose());
             return Err(Fault::whole(what));
         }
-        (None, dialect) => (dialect.infer(inventory, options.heads)?, Vec::new(), dialect),
+        (None, dialect) => {
+            // Google's tensors have an axis of heads.
+            guessed_heads = !matches!(dialect, Dialect::Google(_));
+            (dialect.infer(inventory, options.heads, options.image)?, Vec::new(), dialect)
+        }
     };
     if let Some(heads) = options.heads {
         config.heads = heads;
+        guessed_heads = false;
     }
-    Ok((dialect, config, labels))
+    Ok(Settled { dialect, config, labels, guessed_heads })
 }
 
 /// The model that was asked for.

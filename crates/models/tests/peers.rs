@@ -3,13 +3,15 @@
 
 mod common;
 
-use common::{compare_resized, compare_with, fixture, largest_difference, open, open_with, tensor};
+use std::fs;
+
+use common::{LIMIT, compare_resized, compare_with, fixture, largest_difference, open, open_with, run, tensor};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::random::Run;
 use vitreous_engine::{CrossEntropyOptions, DType, GradientOptions, Graph, Mode, Plan, Precision, State};
 use vitreous_models::archive::Archive;
 use vitreous_models::checkpoint::resize::{Filter, resize};
-use vitreous_models::config::{Activation, FeedForward, FinalNorm, Pooling, PositionScope};
+use vitreous_models::config::{Activation, FeedForward, FinalNorm, Pooling, PositionScope, Positions};
 use vitreous_models::{Model, OpenOptions, Size, VitConfig, positions, vit};
 
 /// Opens a fixture and compares it with the expectation beside it.
@@ -77,6 +79,9 @@ fn hugging_face_positions_at_other_sizes() {
     compare_resized("hf_vit", "hf_vit/resized.safetensors", 24, 20);
     compare_resized("hf_dinov2", "hf_dinov2/resized.safetensors", 12, 20);
     compare_resized("hf_registers", "hf_registers/resized.safetensors", 12, 28);
+    // Two rows in front of the patches, with one head and with two.
+    compare_resized("hf_deit", "hf_deit/resized.safetensors", 24, 20);
+    compare_resized("hf_deit_teacher", "hf_deit_teacher/resized.safetensors", 24, 20);
 }
 
 #[test]
@@ -134,6 +139,39 @@ fn google_npz() {
         compare_with(&model, &fixture(&format!("npz/{name}.expected.safetensors")));
     }
     compare_resized("npz/plain.npz", "npz/plain.resized.safetensors", 24, 32);
+}
+
+/// The same weights with every activation that a configuration can name, put where the library reads it.
+fn compare_activations(name: &str, put: impl Fn(&mut serde_json::Value, &str)) -> usize {
+    let archive = Archive::open(&fixture(name).join("activations.safetensors")).expect("opens");
+    let (shape, images) = tensor(&archive, "images");
+    let text = fs::read(fixture(name).join("config.json")).expect("a file");
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::copy(fixture(name).join("model.safetensors"), directory.path().join("model.safetensors")).expect("copied");
+    let activations: Vec<&str> = archive.names().filter(|name| *name != "images").collect();
+    for activation in &activations {
+        let mut config: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        put(&mut config, activation);
+        fs::write(directory.path().join("config.json"), config.to_string()).expect("written");
+        let model = Model::open(directory.path(), &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        let (_, expected) = tensor(&archive, activation);
+        let difference = largest_difference(run(&model, &shape, &images).get("logits"), &expected);
+        assert!(difference < LIMIT, "{name}: {activation} differs by {difference:e}");
+    }
+    activations.len()
+}
+
+#[test]
+fn activations_are_those_of_the_names_in_the_configuration() {
+    let hugging_face = compare_activations("hf_vit", |config, name| config["hidden_act"] = name.into());
+    let timm = compare_activations("timm_token", |config, name| config["model_args"]["act_layer"] = name.into());
+    assert_eq!((hugging_face, timm), (10, 5));
+}
+
+#[test]
+fn fixed_2d_positions_for_patches_behind_a_class_token() {
+    let model = compare("own_sin_cos_2d");
+    assert_eq!((model.config.positions, model.config.position_scope), (Positions::SinCos2d, PositionScope::Patches));
 }
 
 #[test]

@@ -11,8 +11,8 @@ use vitreous_engine::{Graph, State};
 use vitreous_models::archive::{Archive, TensorToWrite, write_safetensors};
 use vitreous_models::checkpoint::table::{Inventory, problems};
 use vitreous_models::checkpoint::{Description, Dialect};
-use vitreous_models::config::Pooling;
-use vitreous_models::{Model, OpenOptions, Size, vit};
+use vitreous_models::config::{Pooling, PositionScope};
+use vitreous_models::{Model, OpenOptions, SaveOptions, Size, vit};
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
@@ -99,6 +99,88 @@ fn keys_are_named() {
     }
     let error = refusal("hf_vit_pooler", |_, config| config["pooler_act"] = "gelu".into());
     assert_says(&error, &["`pooler_act`", "only tanh"]);
+}
+
+#[test]
+fn rates_of_stochastic_depth_are_read() {
+    let rate = |name: &str, put: fn(&mut serde_json::Value)| {
+        let model = opened(name, |_, config| put(config), &OpenOptions::default());
+        model.unwrap_or_else(|error| panic!("{error}")).config.stochastic_depth
+    };
+    assert_eq!(rate("hf_dinov2", |config| config["drop_path_rate"] = 0.25.into()), 0.25);
+    assert_eq!(rate("hf_registers", |config| config["drop_path_rate"] = 0.125.into()), 0.125);
+    assert_eq!(rate("timm_token", |config| config["model_args"]["drop_path_rate"] = 0.375.into()), 0.375);
+}
+
+/// As text, "10" comes before "9".
+#[test]
+fn classes_are_in_the_order_of_their_numbers() {
+    let names: Vec<String> = (0..13).map(|class| format!("class number {class}")).collect();
+    let numbered: serde_json::Map<String, serde_json::Value> =
+        names.iter().enumerate().map(|(class, name)| (class.to_string(), name.as_str().into())).collect();
+    let text = serde_json::json!({"model_type": "vit", "id2label": numbered}).to_string();
+    assert_eq!(Description::parse(text.as_bytes()).expect("parses").labels(), names);
+}
+
+#[test]
+fn an_npz_is_not_written_where_it_cannot_hold_the_epsilon() {
+    let target = tempfile::tempdir().expect("a directory");
+    let npz = target.path().join("model.npz");
+    let with = |eps: f64| {
+        let model = opened("hf_vit", |_, config| config["layer_norm_eps"] = eps.into(), &OpenOptions::default());
+        model.expect("opens").save(&npz, &SaveOptions::default())
+    };
+    for eps in [1e-5, 1e-3] {
+        assert_says(&with(eps).expect_err("refused").to_string(), &["model.npz", "epsilon"]);
+        assert!(!npz.exists());
+    }
+    // What these files are read with.
+    with(1e-6).expect("saves");
+}
+
+/// A bare file of timm's whose table has so many positions.
+fn bare_with_positions(rows: usize, registers: usize, image: Option<Size>) -> Result<Model, String> {
+    let archive = Archive::open(&fixture("timm_token/model.safetensors")).expect("opens");
+    let mut tensors: Tensors = archive
+        .tensors()
+        .map(|tensor| (tensor.name().to_string(), (tensor.shape.to_vec(), tensor.to_f32().expect("f32").into_owned())))
+        .collect();
+    tensors.insert("pos_embed".to_string(), (vec![1, rows, 16], vec![0.0; rows * 16]));
+    if registers > 0 {
+        tensors.insert("reg_token".to_string(), (vec![1, registers, 16], vec![0.0; registers * 16]));
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("bare.safetensors");
+    let written = tensors.iter().map(|(name, (shape, numbers))| TensorToWrite::f32(name, shape, numbers));
+    write_safetensors(&file, written, &BTreeMap::new()).expect("written");
+    Model::open(&file, &OpenOptions { image, ..OpenOptions::default() }).map_err(|error| error.to_string())
+}
+
+/// Patches are 4x4. What a number of positions is the grid of, beside a class token and perhaps registers.
+#[test]
+fn positions_of_bare_files_are_read_one_way_or_not_at_all() {
+    let read = |rows, registers, image: Option<(usize, usize)>| {
+        let image = image.map(|(height, width)| Size { height, width });
+        bare_with_positions(rows, registers, image).map(|model| (model.config.image, model.config.position_scope))
+    };
+    let square = |side| Size::square(side);
+    // One reading is square: all tokens, class and patches, or patches alone (DeiT III, DINOv2 with registers).
+    assert_eq!(read(17, 0, None), Ok((square(16), PositionScope::All)));
+    assert_eq!(read(19, 2, None), Ok((square(16), PositionScope::All)));
+    assert_eq!(read(17, 2, None), Ok((square(16), PositionScope::Class)));
+    assert_eq!(read(16, 2, None), Ok((square(16), PositionScope::Patches)));
+    assert_eq!(read(16, 0, None), Ok((square(16), PositionScope::Patches)));
+    // 5 x 3 patches and a class token are as many: an image of that grid says so.
+    assert_eq!(read(16, 0, Some((20, 12))), Ok((Size { height: 20, width: 12 }, PositionScope::All)));
+    // No reading is square, or two are: 2 x 2 with five tokens in front, or 3 x 3.
+    for (rows, registers) in [(13, 0), (9, 4)] {
+        let error = read(rows, registers, None).expect_err("refused");
+        assert_says(&error, &["pos_embed", &format!("{rows} positions"), "--image HxW"]);
+    }
+    assert_eq!(read(13, 0, Some((12, 16))), Ok((Size { height: 12, width: 16 }, PositionScope::All)));
+    assert_eq!(read(9, 4, Some((8, 8))), Ok((square(8), PositionScope::All)));
+    assert_eq!(read(9, 4, Some((12, 12))), Ok((square(12), PositionScope::Patches)));
+    assert_says(&read(13, 0, Some((16, 16))).expect_err("refused"), &["13 positions", "16x16"]);
 }
 
 /// By their widths these would have 12, 18 and 24 heads; timm 1.0.30 builds all with 16.
@@ -295,7 +377,7 @@ fn no_shape_and_no_absence_breaks_the_telling_of_what_a_file_holds() {
     ];
     let examine = |inventory: &Inventory| -> bool {
         let Some(dialect) = Dialect::find(inventory) else { return false };
-        let config = dialect.infer(inventory, None).ok().filter(|config| config.check().is_ok());
+        let config = dialect.infer(inventory, None, None).ok().filter(|config| config.check().is_ok());
         config.is_some_and(|config| {
             problems(&dialect.tensors(&config), inventory, |name| dialect.concerns(name)).is_empty()
         })

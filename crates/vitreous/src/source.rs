@@ -8,27 +8,32 @@ use vitreous_models::{Model, OpenOptions, Preprocessing, Size, VitConfig, preset
 
 use crate::failure::Failure;
 
-/// The configuration of a model on disk or of a preset, at another image size if one is given.
-pub fn configuration(model: &str, image: Option<Size>) -> Result<VitConfig, Failure> {
+/// The configuration of a model on disk or of a preset, at another image size or with other heads if they are given.
+pub fn configuration(model: &str, image: Option<Size>, heads: Option<usize>) -> Result<VitConfig, Failure> {
     if Path::new(model).exists() {
-        return Ok(open_at(Path::new(model), image)?.config);
+        let model = open_with(Path::new(model), &OpenOptions { image, heads, ..OpenOptions::default() })?;
+        tell_guesses(&model);
+        return Ok(model.config);
     }
     let mut config = preset(model).ok_or_else(|| unknown(model))?;
     if let Some(image) = image {
         config.image = image;
     }
+    config.heads = heads.unwrap_or(config.heads);
     config.check().map_err(Failure::input)?;
     Ok(config)
 }
 
 /// A model on disk with how its images are prepared, at a size that both agree on: the one that is given, or else the one that
 /// images are brought to. (DINOv2 was trained at 518 and is used at 224: positions are resized.)
-pub fn open(path: &Path, image: Option<Size>) -> Result<(Model, Preprocess), Failure> {
-    let model = open_at(path, image)?;
+pub fn open(path: &Path, image: Option<Size>, heads: Option<usize>) -> Result<(Model, Preprocess), Failure> {
+    let open_at = |image| open_with(path, &OpenOptions { image, heads, ..OpenOptions::default() });
+    let model = open_at(image)?;
+    tell_guesses(&model);
     let preprocess = preprocessing(&model)?;
     match (image, preprocess.output_size()) {
         (None, Some([height, width])) if [height, width] != [model.config.image.height, model.config.image.width] => {
-            Ok((open_at(path, Some(Size { height, width }))?, preprocess))
+            Ok((open_at(Some(Size { height, width }))?, preprocess))
         }
         (None, Some(_)) => Ok((model, preprocess)),
         _ => {
@@ -64,8 +69,14 @@ fn directory_of(file: &Path) -> Option<&Path> {
     (name == *preferred && directory.join("config.json").is_file()).then_some(directory)
 }
 
-fn open_at(path: &Path, image: Option<Size>) -> Result<Model, Failure> {
-    open_with(path, &OpenOptions { image, ..OpenOptions::default() })
+/// Says what had to be guessed of a model: other numbers would give other results, and no error.
+pub fn tell_guesses(model: &Model) {
+    if model.guessed_heads {
+        let heads = model.config.heads;
+        say!(
+            "note: the file does not tell the number of heads; {heads} is taken from its width; --heads says otherwise"
+        );
+    }
 }
 
 /// How a model's images are prepared, at the size at which it was opened.

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{fixtures, vitreous};
+use common::{bare, fixtures, vitreous};
 
 fn logits(model: &str) -> Vec<String> {
     let lines = vitreous(&["predict", model, "pictures", "--json"]).succeeded().json_lines();
@@ -75,4 +75,55 @@ fn a_directory_is_not_called_like_a_file_of_weights() {
     }
     vitreous(&["convert", "tiny_vit", &path("MODEL.NPZ")]).succeeded();
     assert!(fs::metadata(path("MODEL.NPZ")).expect("written").is_file());
+}
+
+/// timm's crop is torchvision's, which no preprocessor of `transformers` has.
+#[test]
+fn a_crop_that_transformers_places_otherwise_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_string();
+    let timm = "../../../models/tests/fixtures/timm_token";
+    let told = vitreous(&["convert", timm, &path("timm")]).succeeded().stderr;
+    assert!(told.contains("note: ") && told.contains("crop_placement"), "{told}");
+    let written = fs::read_to_string(path("timm/preprocessor_config.json")).expect("a preprocessor");
+    assert!(written.contains("crop_placement"), "{written}");
+    // Neither where nothing is cropped, nor where no preprocessor is written.
+    for to in [vec!["convert", "tiny_vit", &path("copy"), "--image", "48"], vec!["convert", timm, &path("timm.npz")]] {
+        let told = vitreous(&to).succeeded().stderr;
+        assert!(!told.contains("note: "), "{told}");
+    }
+}
+
+#[test]
+fn the_number_of_heads_can_be_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_string();
+    bare("timm_token/model.safetensors", &folder.path().join("bare.safetensors"));
+    let heads = |to: &str, arguments: &[&str]| {
+        let (from, to) = (path("bare.safetensors"), path(to));
+        vitreous(&[&["convert", from.as_str(), to.as_str()], arguments].concat()).succeeded();
+        let text = fs::read(format!("{to}/config.json")).expect("a configuration");
+        let config: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        config["num_attention_heads"].as_u64()
+    };
+    // 16 wide: one head of up to 64. Every command says that this is a guess, until it is told.
+    let note = "note: the file does not tell the number of heads; 1 is taken from its width; --heads says otherwise";
+    let file = path("bare.safetensors");
+    let other = path("other");
+    let commands: [&[&str]; 3] =
+        [&["convert", &file, &other], &["summary", &file], &["predict", &file, "pictures/noise.png"]];
+    for command in commands {
+        let guessed = vitreous(command).succeeded().stderr;
+        assert_eq!(guessed.lines().filter(|line| *line == note).count(), 1, "{guessed}");
+        let said = vitreous(&[command, &["--heads", "4"]].concat()).succeeded().stderr;
+        assert!(!said.contains("number of heads"), "{said}");
+    }
+    let answer = |heads: &str| vitreous(&["predict", &file, "pictures", "--json", "--heads", heads]).succeeded().stdout;
+    assert_ne!(answer("1"), answer("2"));
+    // A configuration that tells is believed.
+    assert!(!vitreous(&["summary", "tiny_vit"]).succeeded().stderr.contains("note:"));
+    assert_eq!(heads("guessed", &[]), Some(1));
+    assert_eq!(heads("said", &["--heads", "4"]), Some(4));
+    let three = ["convert", &path("bare.safetensors"), &path("refused"), "--heads", "3"];
+    vitreous(&three).failed(2, &["3 heads do not divide a dim of 16"]);
 }

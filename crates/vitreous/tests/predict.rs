@@ -4,11 +4,15 @@ mod common;
 
 use std::fs;
 
-use common::{fixtures, vitreous, vitreous_with_input};
+use common::{changed_copy, fixtures, vitreous, vitreous_with_input};
 use serde_json::Value;
 
 fn expected() -> Value {
-    serde_json::from_slice(&fs::read(fixtures().join("predictions.json")).expect("a fixture")).expect("JSON")
+    expected_in("predictions.json")
+}
+
+fn expected_in(file: &str) -> Value {
+    serde_json::from_slice(&fs::read(fixtures().join(file)).expect("a fixture")).expect("JSON")
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
@@ -131,6 +135,41 @@ fn wrong_usage_says_what_to_do() {
     vitreous(&["predict", "tiny_vit", "pictures", "--precision", "f64"]).failed(2, &["f32", "bf16"]);
 }
 
+/// The logits of a model for all pictures, against `transformers` at 48x48 with `interpolate_pos_encoding`.
+fn compare_at_48(model: &str, arguments: &[&str]) {
+    let expected = expected_in("predictions_at_48.json");
+    let mut all = vec!["predict", model, "pictures", "--json"];
+    all.extend(arguments);
+    let lines = vitreous(&all).succeeded().json_lines();
+    assert_eq!(lines.len(), 3);
+    for line in lines {
+        let path = line["path"].as_str().expect("a path").strip_prefix("pictures/").expect("the folder").to_string();
+        assert_close(&numbers(&line["logits"]), &numbers(&expected[&path]["logits"]), 1e-4);
+    }
+}
+
+#[test]
+fn a_model_runs_at_the_size_that_its_preprocessor_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let larger = folder.path().join("larger");
+    changed_copy("tiny_vit", &larger, "preprocessor_config.json", |preprocessor| {
+        preprocessor["size"] = serde_json::json!({"height": 48, "width": 48});
+    });
+    compare_at_48(larger.to_str().expect("text"), &[]);
+    compare_at_48("tiny_vit", &["--image", "48"]);
+}
+
+#[test]
+fn a_model_that_was_converted_to_another_size_has_a_preprocessor_of_that_size() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let larger = folder.path().join("larger").to_str().expect("text").to_string();
+    vitreous(&["convert", "tiny_vit", &larger, "--image", "48"]).succeeded();
+    let text = fs::read(format!("{larger}/preprocessor_config.json")).expect("a preprocessor");
+    let preprocessor: Value = serde_json::from_slice(&text).expect("JSON");
+    assert_eq!(preprocessor["size"], serde_json::json!({"height": 48, "width": 48}));
+    compare_at_48(&larger, &[]);
+}
+
 #[test]
 fn another_size_resizes_positions() {
     let outcome = vitreous(&["predict", "tiny_vit", "pictures", "--image", "64x40", "--json"]).succeeded();
@@ -188,6 +227,37 @@ fn a_model_of_the_hub_is_not_downloaded_but_explained() {
         let count = if command == "predict" { 3 } else { 2 };
         vitreous(&arguments[..count]).failed(2, &["hf download google/vit-base-patch16-224"]);
     }
+}
+
+/// Whoever names an image and waits for its answer before naming the next gets it.
+#[test]
+fn answers_do_not_wait_for_a_whole_batch_of_a_slow_list() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
+        .args(["predict", "tiny_vit", "-", "--json", "--batch", "64"])
+        .current_dir(fixtures())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("vitreous starts");
+    let mut list = child.stdin.take().expect("an input");
+    let (send, answers) = std::sync::mpsc::channel();
+    let output = BufReader::new(child.stdout.take().expect("an output"));
+    std::thread::spawn(move || output.lines().try_for_each(|line| send.send(line.expect("text"))));
+    for name in ["noise.png", "missing.png", "smooth.png"] {
+        writeln!(list, "pictures/{name}").expect("written");
+        // Far longer than it takes: without an answer this would be for ever.
+        let answer = answers.recv_timeout(std::time::Duration::from_secs(120));
+        if answer.is_err() {
+            child.kill().expect("killed");
+        }
+        let answer: Value = serde_json::from_str(&answer.expect("an answer")).expect("JSON");
+        assert_eq!(answer["path"], format!("pictures/{name}"));
+    }
+    drop(list);
+    assert_eq!(child.wait().expect("vitreous ends").code(), Some(1));
 }
 
 #[test]

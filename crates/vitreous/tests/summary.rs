@@ -60,3 +60,30 @@ fn wrong_usage_says_what_to_do() {
     vitreous(&[]).failed(2, &["Usage"]);
     vitreous(&["explode"]).failed(2, &["explode"]);
 }
+
+#[test]
+fn a_larger_batch_takes_more_of_everything_but_weights() {
+    let of = |batch: &str| {
+        let run = vitreous(&["summary", "vit_cifar", "--json", "--batch", batch]).succeeded();
+        run.json_lines().remove(0)
+    };
+    let (one, eight) = (of("1"), of("8"));
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    assert_eq!(number(&eight["forward_flops"]), 8 * number(&one["forward_flops"]));
+    let activations = |summary: &serde_json::Value| {
+        let stages = summary["stages"].as_array().expect("a list");
+        stages.iter().map(|stage| number(&stage["activation_bytes"])).sum::<u64>()
+    };
+    assert_eq!(activations(&eight), 8 * activations(&one));
+    assert_eq!(eight["total_parameters"], one["total_parameters"]);
+    let more = |key: &str| number(&eight["memory_bytes"][key]) - number(&one["memory_bytes"][key]);
+    assert_eq!(more("training_state"), 0);
+    // How weights are packed may depend on the batch, but their number does not.
+    assert!(more("weights") * 100 < number(&one["memory_bytes"]["weights"]));
+    // Seven more images of 3 x 32 x 32 numbers; in training each of 6 layers keeps its input of 16 tokens, and without
+    // recomputation also query, key, value and what is inside the feed-forward part.
+    let (image, input, inside) = (4 * 3 * 32 * 32, 4 * 16 * 128, 4 * 16 * (3 * 128 + 512));
+    assert!(more("inference") >= 7 * image);
+    assert!(more("training_with_recomputation") >= 7 * (image + 6 * input));
+    assert!(more("training") >= 7 * (image + 6 * (input + inside)));
+}

@@ -29,6 +29,7 @@
 //! # }
 //! ```
 
+mod aside;
 mod error;
 mod json;
 mod npz;
@@ -44,8 +45,10 @@ mod zip;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+pub(crate) use aside::create_aside;
 pub use error::{ArchiveError, Result};
 pub use tensor::{ElementType, TensorView};
+pub(crate) use write::write_safetensors_into;
 pub use write::{TensorToWrite, write_npz, write_safetensors};
 
 use error::{Fault, Parsed};

@@ -3,15 +3,15 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
+use super::aside::{create_aside, directory_of};
 use super::error::{ArchiveError, Result, shortened};
 use super::tensor::{ElementType, TensorView, size_of};
 use super::{npz, safetensors};
@@ -87,20 +87,28 @@ pub fn write_safetensors<'a>(
     tensors: impl IntoIterator<Item = TensorToWrite<'a>>,
     metadata: &BTreeMap<String, String>,
 ) -> Result<()> {
+    replace(path, |file| write_safetensors_into(file, path, tensors, metadata))
+}
+
+/// Writes the content of a safetensors file into a file that will be called `path`.
+pub(crate) fn write_safetensors_into<'a>(
+    file: &mut File,
+    path: &Path,
+    tensors: impl IntoIterator<Item = TensorToWrite<'a>>,
+    metadata: &BTreeMap<String, String>,
+) -> Result<()> {
     let mut tensors: Vec<TensorToWrite> = tensors.into_iter().collect();
     refuse_duplicates(path, &tensors)?;
     tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.element.bytes()));
     let header = safetensors_header(path, &tensors, metadata)?;
-    replace(path, |file| {
-        let failed = |source| ArchiveError::Io { file: path.to_path_buf(), doing: "write", source };
-        let mut writer = BufWriter::new(file);
-        writer.write_all(&(header.len() as u64).to_le_bytes()).map_err(failed)?;
-        writer.write_all(header.as_bytes()).map_err(failed)?;
-        for tensor in tensors {
-            writer.write_all(&tensor.take(path)?).map_err(failed)?;
-        }
-        writer.flush().map_err(failed)
-    })
+    let failed = |source| ArchiveError::Io { file: path.to_path_buf(), doing: "write", source };
+    let mut writer = BufWriter::new(file);
+    writer.write_all(&(header.len() as u64).to_le_bytes()).map_err(failed)?;
+    writer.write_all(header.as_bytes()).map_err(failed)?;
+    for tensor in tensors {
+        writer.write_all(&tensor.take(path)?).map_err(failed)?;
+    }
+    writer.flush().map_err(failed)
 }
 
 fn safetensors_header(path: &Path, tensors: &[TensorToWrite], metadata: &BTreeMap<String, String>) -> Result<String> {
@@ -194,27 +202,10 @@ fn replace(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<(
     sync_directory(path).map_err(failed("sync the directory"))
 }
 
-/// A new file in the same directory: only there is renaming a single step.
-fn create_aside(path: &Path) -> io::Result<(File, PathBuf)> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
-    loop {
-        let mut aside = std::ffi::OsString::from(".");
-        aside.push(name);
-        aside.push(format!(".{}-{}.partial", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
-        let aside = path.with_file_name(aside);
-        match OpenOptions::new().write(true).read(true).create_new(true).open(&aside) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            other => return other.map(|file| (file, aside)),
-        }
-    }
-}
-
 /// The new name is safe against a loss of power only when the directory is.
 fn sync_directory(path: &Path) -> io::Result<()> {
     if !cfg!(unix) {
         return Ok(());
     }
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory)?.sync_all()
+    File::open(directory_of(path))?.sync_all()
 }

@@ -186,8 +186,8 @@ fn dinov2_width(dim: usize, ratio: f64, swiglu: bool) -> usize {
 fn activation(object: &Object) -> Result<Activation, Fault> {
     Ok(match object.text("hidden_act")?.unwrap_or("gelu") {
         "gelu" | "gelu_python" => Activation::Gelu,
-        // All three are the same formula, written in three ways.
-        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" | "gelu_python_tanh" => Activation::GeluTanh,
+        // All are the same formula, written in several ways.
+        "gelu_new" | "gelu_fast" | "gelu_accurate" | "gelu_pytorch_tanh" | "gelu_python_tanh" => Activation::GeluTanh,
         "relu" => Activation::Relu,
         "silu" | "swish" => Activation::Silu,
         other => {

@@ -1,7 +1,8 @@
 //! A configuration from nothing but the shapes of tensors, for files that come without one.
 //!
 //! Shapes tell nearly everything. They do not tell the number of heads, which is taken from the usual width of one; the
-//! epsilon of norms; the activation; or whether the image was square, which it is taken to be.
+//! epsilon of norms; the activation; or whether the image was square, which it is taken to be unless one
+//! is named whose grid fits.
 
 use crate::config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, Qkv, Size, VitConfig};
 
@@ -148,26 +149,40 @@ fn place(dialect: &Torch, inventory: &Inventory, hints: Hints, config: &mut VitC
             config.positions = Positions::None;
             return Ok(());
         }
-        None => return Err(Fault::of(name, "is missing, and nothing else tells the size of images")),
+        None => {
+            return Err(Fault::of(name, "is missing, and nothing else tells the size of images: --image HxW can"));
+        }
     };
     let scopes = [PositionScope::All, PositionScope::Class, PositionScope::Patches];
-    let candidates = scopes.into_iter().filter(|scope| hints.scope.is_none_or(|hint| hint == *scope));
-    for scope in candidates {
+    let mut readings: Vec<(PositionScope, usize)> = Vec::new();
+    for scope in scopes.into_iter().filter(|scope| hints.scope.is_none_or(|hint| hint == *scope)) {
         config.position_scope = scope;
-        let Some(patches) = rows.checked_sub(config.positioned_prefix()).filter(|patches| *patches > 0) else {
-            continue;
-        };
-        if known.is_some() && config.patches() == patches {
-            return Ok(());
-        }
-        if let Some(image) = square(patches, config.patch) {
-            config.image = image;
-            return Ok(());
+        let patches = rows.checked_sub(config.positioned_prefix()).filter(|patches| *patches > 0);
+        // Where there are no registers, two scopes are one.
+        if let Some(patches) = patches.filter(|patches| readings.iter().all(|(_, known)| known != patches)) {
+            readings.push((scope, patches));
         }
     }
+    if let Some((scope, _)) = readings.iter().find(|(_, patches)| known.is_some() && config.patches() == *patches) {
+        config.position_scope = *scope;
+        return Ok(());
+    }
+    let squares: Vec<_> = readings.iter().filter_map(|&(scope, n)| Some((scope, square(n, config.patch)?))).collect();
+    if let [(scope, image)] = squares[..] {
+        (config.position_scope, config.image) = (scope, image);
+        return Ok(());
+    }
     let prefix = config.prefix_tokens();
+    let is = match (squares.as_slice(), known) {
+        ([], Some(image)) => format!("are neither a square grid nor that of {image} images"),
+        ([], None) => "are no square grid".to_string(),
+        (several, _) => {
+            let images: Vec<String> = several.iter().map(|(_, image)| image.to_string()).collect();
+            format!("are those of {} images", images.join(" or of "))
+        }
+    };
     let what = format!(
-        "{rows} positions are no square grid, with or without its {prefix} other tokens: the image's sides are not in the file, and a config.json must say them"
+        "{rows} positions {is}, with or without its {prefix} other tokens: the file does not tell the image's sides; a config.json or --image HxW must say them"
     );
     Err(Fault::of(name, what))
 }

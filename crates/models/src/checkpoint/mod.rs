@@ -15,7 +15,7 @@ pub mod torch;
 
 use serde_json::Value;
 
-use crate::config::{PositionScope, VitConfig};
+use crate::config::{PositionScope, Size, VitConfig};
 
 use flax::Flax;
 use hugging_face::Kind;
@@ -144,18 +144,21 @@ impl Dialect {
         }
     }
 
-    /// The configuration of a file that comes without one.
-    pub fn infer(&self, inventory: &Inventory, heads: Option<usize>) -> Result<VitConfig, Fault> {
+    /// The configuration of a file that comes without one. An image whose grid the positions fit tells what grid they are of.
+    pub fn infer(&self, inventory: &Inventory, heads: Option<usize>, image: Option<Size>) -> Result<VitConfig, Fault> {
         match self {
             Dialect::HuggingFace(kind, torch) => {
-                let scope = (*kind == Kind::Dinov2WithRegisters).then_some(PositionScope::Class);
-                let mut config = infer(torch, inventory, Hints { heads, scope, image: None })?;
+                let scope = Some(match kind {
+                    Kind::Dinov2WithRegisters => PositionScope::Class,
+                    Kind::Vit | Kind::Deit | Kind::Dinov2 => PositionScope::All,
+                });
+                let mut config = infer(torch, inventory, Hints { heads, scope, image })?;
                 if matches!(kind, Kind::Vit | Kind::Deit) {
                     config.norm_eps = 1e-12;
                 }
                 Ok(config)
             }
-            Dialect::Timm(torch) => infer(torch, inventory, Hints { heads, ..Hints::default() }),
+            Dialect::Timm(torch) => infer(torch, inventory, Hints { heads, image, scope: None }),
             Dialect::Google(flax) => flax.infer(inventory, heads),
             Dialect::Own(_) => {
                 Err(Fault::whole("tensors have our own names, which need the config.json that was written beside them"))

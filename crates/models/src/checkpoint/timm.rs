@@ -167,6 +167,11 @@ impl Described {
         Ok(config)
     }
 
+    /// Whether the number of heads follows from what is written, or from the architecture's name.
+    pub fn tells_heads(&self, config: &VitConfig) -> bool {
+        self.heads.is_some() || preset(&self.architecture).is_some_and(|named| named.dim == config.dim)
+    }
+
     fn check(&self, config: &VitConfig, head_is_used: bool) -> Result<(), Fault> {
         let positions = config.positions == Positions::Learned;
         for &(key, said) in &self.sizes {

@@ -15,7 +15,7 @@ use half::{bf16, f16};
 use serde_json::{Map, Value, json};
 use vitreous_engine::State;
 
-use crate::archive::{ArchiveError, ElementType, TensorToWrite, write_npz, write_safetensors};
+use crate::archive::{ArchiveError, ElementType, TensorToWrite, create_aside, write_npz, write_safetensors_into};
 use crate::checkpoint::flax::{self, Flax};
 use crate::checkpoint::hugging_face::{self, Kind};
 use crate::checkpoint::table::{Entry, Presence, atoms_of};
@@ -107,19 +107,18 @@ impl Model {
         }
         self.refuse_source(target, &target.join(WEIGHTS))?;
 
-        fs::create_dir_all(target).map_err(failed(target, "create"))?;
-        let mut aside = Aside { directory: target, files: Vec::new() };
+        let mut aside = Aside::new(target)?;
         let tensors = entries.into_iter().zip(elements).map(|(entry, element)| values.tensor(entry, element));
         let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
-        write_safetensors(&aside.name(WEIGHTS), tensors, &metadata)?;
+        aside.write(WEIGHTS, |file, path| Ok(write_safetensors_into(file, path, tensors, &metadata)?))?;
         if let Some(bytes) = preprocessor {
-            aside.write("preprocessor_config.json", bytes)?;
+            aside.write("preprocessor_config.json", all_of(bytes))?;
         }
         let mut text = serde_json::to_vec_pretty(&Value::Object(config)).map_err(|error| {
             ModelError::unwritable(target, format!("the configuration cannot be written as JSON: {error}"))
         })?;
         text.push(b'\n');
-        aside.write("config.json", &text)?;
+        aside.write("config.json", all_of(&text))?;
         aside.finish()?;
         Ok(match kind {
             Ok(kind) => Written::HuggingFace(kind),
@@ -281,19 +280,28 @@ fn encoded(numbers: &[f32], element: ElementType) -> Vec<u8> {
 struct Aside<'a> {
     directory: &'a Path,
     files: Vec<(PathBuf, PathBuf)>,
+    /// Directories that were made for this, the innermost first: they go again if nothing comes into them.
+    made: Vec<PathBuf>,
 }
 
-impl Aside<'_> {
-    fn name(&mut self, name: &str) -> PathBuf {
-        let aside = self.directory.join(format!(".{name}.{}.partial", std::process::id()));
-        self.files.push((aside.clone(), self.directory.join(name)));
-        aside
+impl<'a> Aside<'a> {
+    fn new(directory: &'a Path) -> Result<Aside<'a>, ModelError> {
+        let missing = directory.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists());
+        let aside = Aside { directory, files: Vec::new(), made: missing.map(Path::to_path_buf).collect() };
+        fs::create_dir_all(directory).map_err(failed(directory, "create"))?;
+        Ok(aside)
     }
 
-    fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), ModelError> {
-        let path = self.name(name);
-        let mut file = File::create(&path).map_err(failed(&path, "create"))?;
-        file.write_all(bytes).map_err(failed(&path, "write"))?;
+    /// Writes a file that will have this name.
+    fn write(
+        &mut self,
+        name: &str,
+        content: impl FnOnce(&mut File, &Path) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let path = self.directory.join(name);
+        let (mut file, aside) = create_aside(&path).map_err(failed(&path, "create a file beside"))?;
+        self.files.push((aside, path.clone()));
+        content(&mut file, &path)?;
         file.sync_all().map_err(failed(&path, "write"))
     }
 
@@ -307,6 +315,7 @@ impl Aside<'_> {
             fs::rename(aside, name).map_err(failed(name, "rename"))?;
             self.files.remove(0);
         }
+        self.made.clear();
         // The names are safe when the directory is; not every system can sync one, and the files themselves are whole anyway.
         let _ = File::open(self.directory).and_then(|directory| directory.sync_all());
         Ok(())
@@ -319,5 +328,43 @@ impl Drop for Aside<'_> {
             // What failed was told already; a file that was never made cannot be removed.
             let _ = fs::remove_file(aside);
         }
+        for directory in &self.made {
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+/// The content of a file that is in memory anyway.
+fn all_of(bytes: &[u8]) -> impl FnOnce(&mut File, &Path) -> Result<(), ModelError> {
+    move |file, path| file.write_all(bytes).map_err(failed(path, "write"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_leaves_neither_files_nor_empty_directories() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let target = directory.path().join("new/model");
+        let mut aside = Aside::new(&target).expect("made");
+        aside.write("config.json", all_of(b"{}")).expect("written");
+        let broken = aside.write("model.safetensors", |_, path| Err(ModelError::unwritable(path, "as intended")));
+        assert!(broken.is_err() && target.exists());
+        drop(aside);
+        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 0);
+
+        let mut aside = Aside::new(&target).expect("made");
+        aside.write("config.json", all_of(b"{}")).expect("written");
+        aside.finish().expect("finished");
+        let left: Vec<_> =
+            fs::read_dir(&target).expect("a directory").map(|file| file.expect("one").file_name()).collect();
+        assert_eq!(left, ["config.json"]);
+
+        // What was there before stays, though it be empty.
+        let empty = directory.path().join("empty");
+        fs::create_dir(&empty).expect("made");
+        drop(Aside::new(&empty).expect("there"));
+        assert!(empty.exists());
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
+use vitreous_data::{Placement, Preprocess};
 use vitreous_models::{Model, OpenOptions, Preprocessing, SaveOptions, Size, Written};
 
 use super::{parse_count, parse_size};
@@ -37,11 +38,13 @@ impl Convert {
         let replace_head = self.no_head.then_some(0);
         let options = OpenOptions { image: self.image, replace_head, heads: self.heads, ..OpenOptions::default() };
         let model = source::open_with(&self.from, &options)?;
+        source::tell_guesses(&model);
         // Files of Hugging Face stay as they are; what timm says is written in Hugging Face's words.
-        let preprocessor = match (&model.preprocessing, self.image) {
+        let prepared = match (&model.preprocessing, self.image) {
             (Some(Preprocessing::HuggingFace(_)), None) => None,
-            _ => Some(source::preprocessing_at_model_size(&model)?.to_hugging_face().map_err(Failure::input)?),
+            _ => Some(source::preprocessing_at_model_size(&model)?),
         };
+        let preprocessor = prepared.as_ref().map(Preprocess::to_hugging_face).transpose().map_err(Failure::input)?;
         let options = SaveOptions {
             widen: self.widen,
             preprocessor: preprocessor.as_deref().map(str::as_bytes),
@@ -49,6 +52,12 @@ impl Convert {
         };
         let written = model.save(&self.to, &options).map_err(Failure::work)?;
         self.report(&model, &written);
+        let crop = prepared.and_then(|prepared| prepared.crop);
+        if written != Written::Google && crop.is_some_and(|crop| crop.placement == Placement::Torchvision) {
+            say!(
+                "note: where a border is odd, transformers crops a pixel beside where timm does; the key `crop_placement` tells Vitreous, but nothing tells transformers"
+            );
+        }
         Ok(())
     }
 

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use vitreous_data::ordered::OrderedMap;
+use vitreous_data::ordered::{NotYet, OrderedMap};
 use vitreous_data::{Channels, Preprocess, Scratch};
 use vitreous_engine::Precision;
 use vitreous_models::{Model, Size};
@@ -46,6 +46,9 @@ pub struct Predict {
     /// The size at which the model sees images, if not its own: positions are resized
     #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
     image: Option<Size>,
+    /// The number of heads, for files that do not tell it
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    heads: Option<usize>,
     /// Threads to compute with; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -56,6 +59,9 @@ enum PrecisionName {
     F32,
     Bf16,
 }
+
+/// How long images that are ready wait for others of their batch, where these are still to be named on standard input.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// An image made ready for the model, or why it could not be.
 struct Prepared {
@@ -73,7 +79,7 @@ struct Tally {
 impl Predict {
     pub fn run(self) -> Result<(), Failure> {
         let start = Instant::now();
-        let (model, preprocess) = source::open(&self.model, self.image)?;
+        let (model, preprocess) = source::open(&self.model, self.image, self.heads)?;
         if model.config.classes == 0 && !self.features {
             let path = self.model.display();
             return Err(Failure::input(anyhow!(
@@ -92,6 +98,7 @@ impl Predict {
             None => runner.usual_batch().map_err(Failure::input)?,
         };
         let images = Images::new(self.paths.clone());
+        let patience = (!images.are_known()).then_some(PATIENCE);
         let images: Box<dyn Iterator<Item = Found> + Send> = if images.are_known() {
             let all: Vec<Found> = images.collect();
             batch = batch.min(all.len()).max(1);
@@ -104,7 +111,7 @@ impl Predict {
         let prepared = OrderedMap::new(images, threads, batch.saturating_mul(2), move || {
             worker(preprocess.clone(), channels, floats)
         });
-        let tally = self.answer_all(prepared, batch, &mut runner, &model)?;
+        let tally = self.answer_all(prepared, batch, patience, &mut runner, &model)?;
         let seconds = start.elapsed().as_secs_f64();
         let computing = runner.computing.as_secs_f64();
         say!(
@@ -122,8 +129,9 @@ impl Predict {
 
     fn answer_all(
         &self,
-        prepared: impl Iterator<Item = Prepared>,
+        mut prepared: OrderedMap<Prepared>,
         batch: usize,
+        patience: Option<Duration>,
         runner: &mut Runner,
         model: &Model,
     ) -> Result<Tally, Failure> {
@@ -132,9 +140,19 @@ impl Predict {
         // In the order of the arguments: failures wait for their turn, too.
         let mut waiting: Vec<Prepared> = Vec::new();
         let mut good = 0;
-        for image in prepared {
-            good += usize::from(image.pixels.is_ok());
-            waiting.push(image);
+        loop {
+            let next = match patience.filter(|_| !waiting.is_empty()) {
+                Some(patience) => prepared.next_within(patience),
+                None => Ok(prepared.next()),
+            };
+            match next {
+                Ok(Some(image)) => {
+                    good += usize::from(image.pixels.is_ok());
+                    waiting.push(image);
+                }
+                Ok(None) => break,
+                Err(NotYet) => good = batch,
+            }
             if good == batch {
                 self.answer_batch(std::mem::take(&mut waiting), runner, model, &mut tally, &mut out)?;
                 good = 0;
@@ -209,9 +227,7 @@ impl Predict {
             return Ok(());
         }
         let scores = softmax(answer);
-        let mut order: Vec<usize> = (0..scores.len()).collect();
-        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
-        order.truncate(self.top);
+        let order = best(&scores, self.top);
         if self.json {
             let class = |&index: &usize| json!({"index": index, "label": label(model, index), "score": scores[index]});
             let top: Vec<_> = order.iter().map(class).collect();
@@ -239,6 +255,14 @@ fn softmax(logits: &[f32]) -> Vec<f64> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
+/// The places of the largest scores, the largest first; of equal ones, the class with the smaller number.
+fn best(scores: &[f64], count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+    order.truncate(count);
+    order
+}
+
 /// What each decoding thread does with an image.
 fn worker(preprocess: Preprocess, channels: usize, floats: usize) -> impl FnMut(Found) -> Prepared + Send + 'static {
     let mut scratch = Scratch::default();
@@ -264,4 +288,22 @@ fn prepare(
     let mut pixels = vec![0.0; floats];
     preprocess.apply(&image, scratch, &mut pixels).map_err(|error| error.to_string())?;
     Ok(pixels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_of_huge_logits_are_numbers() {
+        assert_eq!(softmax(&[1000.0, 0.0]), [1.0, 0.0]);
+        assert_eq!(softmax(&[-1000.0, -1000.0]), [0.5, 0.5]);
+        assert_eq!(softmax(&[f32::MAX, f32::MAX, f32::MIN]), [0.5, 0.5, 0.0]);
+    }
+
+    #[test]
+    fn equal_scores_are_in_the_order_of_classes() {
+        assert_eq!(best(&[0.1, 0.4, 0.1, 0.4], 9), [1, 3, 0, 2]);
+        assert_eq!(best(&[0.25; 40], 3), [0, 1, 2]);
+    }
 }

@@ -23,6 +23,9 @@ pub struct Summary {
     /// The size of the images, if not the model's own: HEIGHTxWIDTH, or one number
     #[arg(long, value_name = "HxW", value_parser = parse_size)]
     image: Option<Size>,
+    /// The number of heads, for files that do not tell it
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    heads: Option<usize>,
     /// Images at a time
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_count)]
     batch: usize,
@@ -42,7 +45,7 @@ struct Memory {
 
 impl Summary {
     pub fn run(self) -> Result<(), Failure> {
-        let config = source::configuration(&self.model, self.image)?;
+        let config = source::configuration(&self.model, self.image, self.heads)?;
         let mut graph = Graph::for_inference();
         let model = vit(&mut graph, &config, self.batch).map_err(Failure::input)?;
         let output = model.logits.unwrap_or(model.features);

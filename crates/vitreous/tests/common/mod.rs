@@ -67,3 +67,21 @@ pub fn vitreous_with_input(arguments: &[&str], input: &str) -> Outcome {
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
+
+/// A copy of a model directory in which the preprocessor or the configuration was changed.
+pub fn changed_copy(model: &str, to: &Path, file: &str, change: impl FnOnce(&mut Value)) {
+    std::fs::create_dir(to).expect("a folder");
+    for entry in std::fs::read_dir(fixtures().join(model)).expect("a fixture") {
+        let entry = entry.expect("a file");
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+    }
+    let mut value = serde_json::from_slice(&std::fs::read(to.join(file)).expect("a file")).expect("JSON");
+    change(&mut value);
+    std::fs::write(to.join(file), value.to_string()).expect("written");
+}
+
+/// A file of `vitreous-models`' fixtures, alone in a folder, so that no configuration lies beside it.
+pub fn bare(file: &str, to: &Path) {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures");
+    std::fs::copy(fixtures.join(file), to).expect("copied");
+}
