@@ -74,6 +74,10 @@ const DEPTH_BLOCK: usize = 512;
 /// Rows and columns of a large product's tile.
 const TILE_ROWS: usize = 128;
 const TILE_COLUMNS: usize = 384;
+/// Rows of a tile where there are hardly more rows than two tiles would have (a single image), but much to do: with fewer, longer
+/// tiles one thread would wait for the other's last.
+const SHORT_TILE_ROWS: usize = 48;
+const SHORT_TILE_WORK: usize = 1 << 26;
 /// Rows of A packed at once where they are neighbours in memory: whole cache lines are read.
 const PACKED_ROWS: usize = 64;
 /// A product is split into at least this many tiles, if each then has `LEAST_TILE_WORK` multiplications.
@@ -126,10 +130,11 @@ impl Layout {
         let blocks = units.div_ceil(block_units.max(1)).max(1);
         let groups = shape.rows.div_ceil(sizes.rows);
         let panels = shape.columns.div_ceil(sizes.columns);
-        let mut row_tiles = shape.rows.div_ceil(TILE_ROWS).max(1);
-        let mut column_tiles = panels.div_ceil(TILE_COLUMNS / sizes.columns).max(1);
         let batch = shape.batch.max(1);
         let work = batch * shape.rows * shape.columns * shape.depth;
+        let short = shape.rows <= 2 * TILE_ROWS && work >= SHORT_TILE_WORK;
+        let mut row_tiles = shape.rows.div_ceil(if short { SHORT_TILE_ROWS } else { TILE_ROWS }).max(1);
+        let mut column_tiles = panels.div_ceil(TILE_COLUMNS / sizes.columns).max(1);
         let least = (work / LEAST_TILE_WORK).clamp(1, LEAST_TILES);
         // Rows first: their tiles share B, which is packed, while each tile may have to pack its part of A.
         row_tiles = row_tiles.max(least.div_ceil(column_tiles * batch).min(groups.div_ceil(2)));
