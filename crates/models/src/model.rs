@@ -19,6 +19,7 @@ use crate::checkpoint::{Description, Dialect};
 use crate::config::{Pooling, Positions, Qkv, Size, VitConfig};
 
 pub use error::ModelError;
+pub use locate::USUAL_WEIGHTS;
 pub use save::{SaveOptions, Written};
 
 use locate::Located;

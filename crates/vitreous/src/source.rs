@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use vitreous_data::{Channels, Preprocess};
+use vitreous_models::model::USUAL_WEIGHTS;
 use vitreous_models::{Model, OpenOptions, Preprocessing, Size, VitConfig, preset, presets};
 
 use crate::failure::Failure;
@@ -58,14 +59,12 @@ pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Model, Failure> {
 /// The model directory whose weights this file is. Without its `config.json` the same file would silently be another model:
 /// other heads, no names of classes, other preprocessing.
 fn directory_of(file: &Path) -> Option<&Path> {
-    const WEIGHTS: [&str; 4] =
-        ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
     let name = file.file_name().filter(|_| file.is_file())?;
     let directory = match file.parent()? {
         here if here.as_os_str().is_empty() => Path::new("."),
         directory => directory,
     };
-    let preferred = WEIGHTS.iter().find(|weights| directory.join(weights).is_file())?;
+    let preferred = USUAL_WEIGHTS.iter().find(|weights| directory.join(weights).is_file())?;
     (name == *preferred && directory.join("config.json").is_file()).then_some(directory)
 }
 

@@ -14,8 +14,8 @@ pub(super) struct Located {
     pub(super) preprocessor: Option<Vec<u8>>,
 }
 
-/// Files of weights by preference.
-const WEIGHTS: [&str; 4] =
+/// The usual names of files of weights in a model directory, by preference.
+pub const USUAL_WEIGHTS: [&str; 4] =
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// Endings of files of weights.
@@ -29,7 +29,7 @@ pub(super) fn locate(path: &Path) -> Result<Located, ModelError> {
     if !kind.is_dir() {
         return Ok(Located { weights: path.to_path_buf(), config_file: None, config_bytes: None, preprocessor: None });
     }
-    let weights = match WEIGHTS.iter().map(|name| path.join(name)).find(|file| file.is_file()) {
+    let weights = match USUAL_WEIGHTS.iter().map(|name| path.join(name)).find(|file| file.is_file()) {
         Some(weights) => weights,
         None => only_file(path)?,
     };
@@ -50,7 +50,7 @@ fn only_file(path: &Path) -> Result<PathBuf, ModelError> {
     found.sort();
     let what = match found.len() {
         1 => return Ok(found.swap_remove(0)),
-        0 => format!("no weights are here; looked for {}, *.{}", WEIGHTS.join(", "), ENDINGS.join(", *.")),
+        0 => format!("no weights are here; looked for {}, *.{}", USUAL_WEIGHTS.join(", "), ENDINGS.join(", *.")),
         _ => {
             let names: Vec<_> = found.iter().filter_map(|file| file.file_name()?.to_str()).take(8).collect();
             format!("there are {} files of weights, name the one to open: {}", found.len(), names.join(", "))
