@@ -101,6 +101,17 @@ impl Image {
         self.pixels
     }
 
+    /// The same image with other channels: grey is repeated, colour becomes ITU-R 601 grey.
+    #[must_use]
+    pub fn with_channels(self, channels: Channels) -> Image {
+        let pixels = match (self.channels, channels) {
+            (Channels::Grey, Channels::Rgb) => repeat(self.pixels.into_iter()),
+            (Channels::Rgb, Channels::Grey) => grey(self.pixels.chunks_exact(3).map(|rgb| [rgb[0], rgb[1], rgb[2]])),
+            _ => return self,
+        };
+        Image { channels, pixels, ..self }
+    }
+
     pub(crate) fn row(&self, row: usize) -> &[u8] {
         let bytes = self.width * self.channels.count();
         &self.pixels[row * bytes..(row + 1) * bytes]

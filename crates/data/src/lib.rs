@@ -19,6 +19,8 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod augment;
+pub mod dataset;
 mod decode;
 mod error;
 mod geometry;
@@ -27,6 +29,7 @@ mod hugging_face;
 mod jpeg;
 pub mod ordered;
 mod preprocess;
+pub mod random;
 mod resample;
 mod settings;
 mod timm;

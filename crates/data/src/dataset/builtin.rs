@@ -1,0 +1,49 @@
+//! The data set inside the binary: a class-balanced part of Fashion-MNIST (see NOTICE).
+
+use std::io::Read;
+use std::sync::Arc;
+
+use flate2::read::GzDecoder;
+
+use super::memory::InMemory;
+use super::{Splits, idx};
+use crate::decode::Channels;
+
+const TRAIN: [&[u8]; 2] = [
+    include_bytes!("../../builtin/train-images-idx3-ubyte.gz"),
+    include_bytes!("../../builtin/train-labels-idx1-ubyte.gz"),
+];
+const TEST: [&[u8]; 2] = [
+    include_bytes!("../../builtin/t10k-images-idx3-ubyte.gz"),
+    include_bytes!("../../builtin/t10k-labels-idx1-ubyte.gz"),
+];
+
+/// The classes of Fashion-MNIST.
+pub(super) const FASHION: [&str; 10] =
+    ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"];
+
+/// 10,000 images to learn from and 2,000 to test with: 28x28, grey, ten kinds of clothing.
+pub fn builtin() -> Splits {
+    let part = |[images, labels]: [&[u8]; 2], name: &str| {
+        let unpack = |bytes: &[u8]| {
+            let mut unpacked = Vec::new();
+            GzDecoder::new(bytes).read_to_end(&mut unpacked).expect("the built-in data unpacks");
+            idx::parse(&unpacked).expect("the built-in data is sound")
+        };
+        let (images, labels) = (unpack(images), unpack(labels));
+        Arc::new(InMemory {
+            name: format!("built-in {name} image"),
+            size: [images.axes[1], images.axes[2]],
+            channels: Channels::Grey,
+            pixels: images.values.into(),
+            labels: labels.values.into_iter().map(u32::from).collect(),
+        })
+    };
+    Splits {
+        train: part(TRAIN, "training"),
+        validation: part(TEST, "test"),
+        classes: FASHION.map(str::to_string).to_vec(),
+        several_labels: false,
+        kind: "built-in (a part of Fashion-MNIST)".to_string(),
+    }
+}

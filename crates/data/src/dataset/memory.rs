@@ -1,0 +1,38 @@
+//! Images of one size that lie decoded in memory.
+
+use std::sync::Arc;
+
+use super::Dataset;
+use crate::decode::{Channels, Image};
+use crate::error::ImageError;
+
+/// Images of one size, pixels one behind the other, with one label each.
+pub(super) struct InMemory {
+    /// What the samples' names begin with.
+    pub name: String,
+    pub size: [usize; 2],
+    pub channels: Channels,
+    pub pixels: Arc<[u8]>,
+    pub labels: Vec<u32>,
+}
+
+impl Dataset for InMemory {
+    fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    fn image(&self, index: usize, channels: Channels) -> Result<Image, ImageError> {
+        let [height, width] = self.size;
+        let bytes = height * width * self.channels.count();
+        let pixels = self.pixels[index * bytes..][..bytes].to_vec();
+        Ok(Image::new(width, height, self.channels, pixels)?.with_channels(channels))
+    }
+
+    fn labels(&self, index: usize) -> &[u32] {
+        &self.labels[index..=index]
+    }
+
+    fn name(&self, index: usize) -> String {
+        format!("{} #{index}", self.name)
+    }
+}

@@ -1,0 +1,47 @@
+//! Data sets: samples that are images with labels, wherever they lie.
+
+mod builtin;
+mod idx;
+mod memory;
+
+use std::sync::Arc;
+
+use crate::decode::{Channels, Image};
+use crate::error::ImageError;
+
+pub use builtin::builtin;
+
+/// Images with labels.
+pub trait Dataset: Send + Sync {
+    /// How many samples there are.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The image of a sample, decoded, with these channels. Called by several threads at once.
+    fn image(&self, index: usize, channels: Channels) -> Result<Image, ImageError>;
+
+    /// The classes that a sample is of: one, or any number where [`Splits::several_labels`].
+    fn labels(&self, index: usize) -> &[u32];
+
+    /// What to call a sample when it is broken: its path, or file and number.
+    fn name(&self, index: usize) -> String;
+}
+
+/// What to learn from and what to test with.
+#[derive(Clone)]
+pub struct Splits {
+    /// What to learn from; may be empty where only a test part is there.
+    pub train: Arc<dyn Dataset>,
+    /// What to test with; may be empty.
+    pub validation: Arc<dyn Dataset>,
+    /// Names of the classes, in order.
+    pub classes: Vec<String>,
+    /// Whether a sample can be of several classes, or of none.
+    pub several_labels: bool,
+    /// What it was found to be, in words: "CIFAR-10 binary", "image folder".
+    pub kind: String,
+}

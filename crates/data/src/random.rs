@@ -1,0 +1,67 @@
+//! Random numbers for shuffling and augmentation: a sequence that is a pure function of (seed, epoch, place).
+//!
+//! Nothing has to be saved to resume, and neither the number of threads nor the order in which they work changes a number.
+
+use vitreous_engine::random::Stream;
+
+/// A sequence of random numbers.
+#[derive(Clone, Debug)]
+pub struct Random {
+    stream: Stream,
+    block: u64,
+    words: [u32; 4],
+    used: usize,
+}
+
+impl Random {
+    /// The sequence of one place (the index of a sample, say) in one epoch.
+    pub fn new(seed: u64, epoch: u64, place: u64) -> Random {
+        Random { stream: Stream::new(seed, epoch, place), block: 0, words: [0; 4], used: 4 }
+    }
+
+    /// 32 random bits.
+    pub fn bits(&mut self) -> u32 {
+        if self.used == self.words.len() {
+            self.words = self.stream.four(self.block);
+            (self.block, self.used) = (self.block + 1, 0);
+        }
+        self.used += 1;
+        self.words[self.used - 1]
+    }
+
+    /// At least 0 and under 1, in steps of 2^-53.
+    pub fn uniform(&mut self) -> f64 {
+        let (high, low) = (u64::from(self.bits() >> 5), u64::from(self.bits() >> 6));
+        (high * (1 << 26) + low) as f64 / (1u64 << 53) as f64
+    }
+
+    /// At least `low` and under `high`.
+    pub fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.uniform()
+    }
+
+    /// True with this probability.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.uniform() < probability
+    }
+
+    /// A whole number under `end`, which must not be 0. Off from evenly spread by less than 2^-32.
+    pub fn below(&mut self, end: usize) -> usize {
+        debug_assert!(end > 0);
+        let wide = (u64::from(self.bits()) << 32) | u64::from(self.bits());
+        ((u128::from(wide) * end as u128) >> 64) as usize
+    }
+
+    /// Normally distributed, mean 0 and standard deviation 1 (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
+    /// Brings a slice into random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for end in (2..=items.len()).rev() {
+            items.swap(end - 1, self.below(end));
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! Vitreous' training: recipes, schedules, the loop, checkpoints that resume to the bit, metrics, evaluation.
+#![deny(unsafe_code)]
