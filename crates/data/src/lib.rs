@@ -27,6 +27,7 @@ mod geometry;
 mod gif;
 mod hugging_face;
 mod jpeg;
+pub mod loader;
 pub mod ordered;
 mod preprocess;
 pub mod random;

@@ -84,6 +84,14 @@ impl State {
         }
     }
 
+    /// Exchanges parameters and average, so that the average can be tested and saved; again, to go on. Nothing if there is no
+    /// average.
+    pub fn swap_average(&mut self) {
+        if !self.ema.is_empty() {
+            std::mem::swap(&mut self.parameters, &mut self.ema);
+        }
+    }
+
     /// All parameters as one flat slice.
     pub fn parameters(&self) -> &[f32] {
         self.parameters.as_slice()

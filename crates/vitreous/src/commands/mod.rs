@@ -3,6 +3,7 @@
 pub mod convert;
 pub mod predict;
 pub mod summary;
+pub mod train;
 
 use vitreous_models::Size;
 
