@@ -7,7 +7,7 @@ use crate::recipe::Recipe;
 /// The treatment of a parameter; `None` if it does not learn.
 ///
 /// Biases, norms, scales, tokens and positions do not decay unless the recipe says so. The rate falls by `layer_decay` from
-/// layer to layer, from the head (1) down to the embedding, as in BEiT.
+/// layer to layer, from the head (1) down to the embedding, as in BEiT and timm.
 pub fn group_of(recipe: &Recipe, parameter: &Parameter) -> Option<Group> {
     let name = parameter.name.as_str();
     let settings = &recipe.finetune;
@@ -42,13 +42,14 @@ fn decays(parameter: &Parameter) -> bool {
     parameter.shape.rank() > 1 && !table
 }
 
-/// How many layers lie between a parameter and the head: 0 for head and last norm, then the blocks from the last, then the
-/// embedding.
+/// How many steps below the head a parameter is, as timm counts: 0 for the head, 1 for the last block and the last norm, then
+/// the other blocks, then the embedding.
 fn layers_below_head(name: &str, depth: usize) -> usize {
     let block = name.strip_prefix("blocks.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
     match block {
         Some(block) => depth - block.min(depth),
-        None if is_head(name) || name.starts_with("norm.") || name.starts_with("pre_logits.") => 0,
+        None if is_head(name) || name.starts_with("pre_logits.") => 0,
+        None if name.starts_with("norm.") => 1,
         None => depth + 1,
     }
 }

@@ -9,7 +9,7 @@ pub mod metrics;
 pub mod recipe;
 mod run_directory;
 pub mod schedule;
-mod step;
+pub mod step;
 mod subject;
 mod trainer;
 
