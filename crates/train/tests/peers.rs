@@ -105,8 +105,7 @@ fn start(state: &mut State) {
 }
 
 fn batch(number: usize, count: usize) -> Batch {
-    let labels: Vec<i32> =
-        hashed(&format!("labels {number}"), count).iter().map(|&x| (x * 5.0 + 5.0) as i32).collect();
+    let labels: Vec<i32> = hashed(&format!("labels {number}"), count).iter().map(|&x| (x * 5.0 + 5.0) as i32).collect();
     let mut images = hashed(&format!("images {number}"), count * 3 * 32 * 32);
     for (image, &label) in images.chunks_exact_mut(3 * 32 * 32).zip(&labels) {
         image.iter_mut().for_each(|value| *value += (label as f32 - 4.5) / 3.0);
