@@ -71,6 +71,16 @@ impl State {
         Ok(&self.gradients.as_slice()[range])
     }
 
+    /// The norm of each trained parameter's gradient, by name, as the last run left it. Where micro-batches were added up, it is the sum's.
+    pub fn gradient_norms(&self) -> impl Iterator<Item = (&str, f32)> {
+        let trained = self.table.iter().filter_map(|parameter| Some((parameter, parameter.gradient_offset?)));
+        trained.map(|(parameter, offset)| {
+            let gradient = &self.gradients.as_slice()[offset..offset + parameter.shape.elements()];
+            let squares: f64 = gradient.iter().map(|&g| f64::from(g) * f64::from(g)).sum();
+            (parameter.name.as_str(), squares.sqrt() as f32)
+        })
+    }
+
     /// A parameter's running average; all zeros until it is set or updated.
     pub fn average(&self, name: &str) -> Result<&[f32]> {
         let range = self.range(name)?;
@@ -159,7 +169,7 @@ impl State {
         let mut needed = [floats, 0, 0, 0];
         for node in graph.nodes() {
             match node.op {
-                Op::AdamW(_) => needed[1..3].fill(floats),
+                Op::AdamW(_) | Op::Lamb(_) => needed[1..3].fill(floats),
                 Op::Sgd(_) => needed[1] = floats,
                 Op::Ema(_) => needed[3] = graph.parameter_floats(),
                 _ => {}
