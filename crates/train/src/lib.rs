@@ -1,2 +1,4 @@
 //! Vitreous' training: recipes, schedules, the loop, checkpoints that resume to the bit, metrics, evaluation.
 #![deny(unsafe_code)]
+
+pub mod tensorboard;
