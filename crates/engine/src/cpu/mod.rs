@@ -10,6 +10,7 @@ mod bind;
 mod convert;
 mod gemm;
 mod kernel;
+mod limit;
 mod losses;
 mod math;
 mod memory;
@@ -40,6 +41,8 @@ use crate::types::{DType, Shape};
 use bind::Memory;
 use kernel::{Kernel, NO_FAULT};
 use team::Team;
+
+pub use limit::measured_limit;
 
 /// The needs of the CPU's kernels.
 struct CpuTarget {
