@@ -5,6 +5,7 @@ pub mod cpu;
 mod error;
 mod gradient;
 mod graph;
+pub mod machine;
 pub mod ops;
 pub mod plan;
 mod precision;

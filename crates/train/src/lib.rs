@@ -4,6 +4,7 @@
 pub mod checkpoint;
 mod error;
 mod evaluate;
+pub mod evaluation;
 pub mod groups;
 pub mod metrics;
 pub mod recipe;
@@ -11,6 +12,7 @@ mod run_directory;
 pub mod schedule;
 pub mod step;
 mod subject;
+pub mod tensorboard;
 mod trainer;
 
 pub use error::TrainError;

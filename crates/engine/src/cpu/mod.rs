@@ -10,6 +10,7 @@ mod bind;
 mod convert;
 mod gemm;
 mod kernel;
+mod limit;
 mod losses;
 mod math;
 mod memory;
@@ -43,6 +44,8 @@ use kernel::{Kernel, NO_FAULT};
 use team::Team;
 use watch::Watch;
 pub use watch::{NotFinite, NotFiniteKind};
+
+pub use limit::measured_limit;
 
 /// The needs of the CPU's kernels.
 struct CpuTarget {
