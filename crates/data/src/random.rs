@@ -58,6 +58,42 @@ impl Random {
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
+    /// Fills a slice with normally distributed numbers: two for each draw, in single precision, for many at once.
+    pub fn normals(&mut self, out: &mut [f32]) {
+        // 24 bits, at least 2^-24 and at most 1, so that the logarithm is finite.
+        let unit = |bits: u32| ((bits >> 8) + 1) as f32 / (1u32 << 24) as f32;
+        for two in out.chunks_mut(2) {
+            let radius = (-2.0 * unit(self.bits()).ln()).sqrt();
+            let (sine, cosine) = (std::f32::consts::TAU * unit(self.bits())).sin_cos();
+            two.iter_mut().zip([radius * cosine, radius * sine]).for_each(|(out, number)| *out = number);
+        }
+    }
+
+    /// Distributed as Beta(alpha, alpha), between 0 and 1; `alpha` must be positive.
+    ///
+    /// It is x / (x + y) for two independent x and y distributed as Gamma(alpha). Their logarithms are used, because small
+    /// `alpha` make numbers too small for an f64.
+    pub fn beta(&mut self, alpha: f64) -> f64 {
+        let (x, y) = (self.log_gamma_distributed(alpha), self.log_gamma_distributed(alpha));
+        1.0 / (1.0 + (y - x).exp())
+    }
+
+    /// The logarithm of a number distributed as Gamma(shape) (Marsaglia and Tsang, "A simple method for generating gamma
+    /// variables", 2000). Theirs is for shapes from 1 on: one less is made from one more, times `u^(1/shape)`.
+    fn log_gamma_distributed(&mut self, shape: f64) -> f64 {
+        let smaller = (1.0 - self.uniform()).ln() / shape;
+        let d = shape + 1.0 - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let x = self.normal();
+            let v = (1.0 + c * x).powi(3);
+            let u = 1.0 - self.uniform();
+            if v > 0.0 && u.ln() < 0.5 * x * x + d - d * v + d * v.ln() {
+                return (d * v).ln() + smaller;
+            }
+        }
+    }
+
     /// Brings a slice into random order (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (2..=items.len()).rev() {
