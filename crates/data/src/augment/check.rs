@@ -20,9 +20,11 @@ pub(super) fn scale(key: &str, [low, high]: [f64; 2]) -> Result<(), ConfigError>
     if low > 0.0 && low <= high && high <= 1.0 {
         return Ok(());
     }
-    Err(refused(key, "it must be the smallest and the largest share of the area, in this order, over 0 and up to 1", [
-        low, high,
-    ]))
+    Err(refused(
+        key,
+        "it must be the smallest and the largest share of the area, in this order, over 0 and up to 1",
+        [low, high],
+    ))
 }
 
 /// Ratios of sides, smallest first.

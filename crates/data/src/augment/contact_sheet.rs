@@ -16,7 +16,7 @@ const GAP: usize = 10;
 /// Small pictures are enlarged to about this width.
 const WIDTH: usize = 128;
 /// A line of text, with the space under it.
-const LINE: usize = font::HEIGHT + 4;
+const LINE: usize = font::HEIGHT + 3;
 /// Lines of label under each picture.
 const LABEL_LINES: usize = 2;
 /// The samples' places in random sequences begin here, so that the choice of samples has a sequence of its own.

@@ -60,9 +60,8 @@ impl Picture {
         for (((above, here), below), out) in rows.zip(self.spare.chunks_exact_mut(stride).skip(1)) {
             let inside = &mut out[channels..stride - channels];
             for (at, out) in inside.iter_mut().enumerate() {
-                let three = |row: &[u8]| {
-                    u32::from(row[at]) + u32::from(row[at + channels]) + u32::from(row[at + 2 * channels])
-                };
+                let three =
+                    |row: &[u8]| u32::from(row[at]) + u32::from(row[at + channels]) + u32::from(row[at + 2 * channels]);
                 let byte = here[at + channels];
                 let sum = three(above) + three(here) + three(below) + 4 * u32::from(byte);
                 // 13 is odd: no thirteenth lies halfway, so that rounding in integers is what Pillow's floats give.

@@ -122,7 +122,8 @@ impl Augment {
             CropKind::Center | CropKind::Resized => (0, 0),
         };
         let shown = if self.settings.crop == CropKind::Resized {
-            let part = crop::random_part([image.height(), image.width()], self.settings.scale, self.settings.ratio, random);
+            let part =
+                crop::random_part([image.height(), image.width()], self.settings.scale, self.settings.ratio, random);
             let part = View::of(image).part(part.top, part.left, [part.height, part.width]);
             let (rows, columns) = (Span::whole(self.size[0]), Span::whole(self.size[1]));
             resize_part(part, self.size, self.preprocess.interpolation, rows, columns, resample)?;

@@ -52,7 +52,9 @@ impl Picture {
 
     /// Inverts values from the threshold on.
     pub(super) fn solarize(&mut self, threshold: i64) {
-        self.map(&std::array::from_fn(|value| if (value as i64) < threshold { value as u8 } else { 255 - value as u8 }));
+        self.map(&std::array::from_fn(
+            |value| if (value as i64) < threshold { value as u8 } else { 255 - value as u8 },
+        ));
     }
 
     /// Adds to values under 128.

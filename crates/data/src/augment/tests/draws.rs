@@ -36,9 +36,8 @@ fn everything() -> AugmentSettings {
 fn equal_seeds_give_equal_numbers_and_others_differ() {
     for channels in [Channels::Rgb, Channels::Grey] {
         let (image, preprocess) = (some_image(30, 41, channels), plain([24, 20], channels));
-        let draw = |seed, epoch, sample| {
-            augmented(&everything(), &preprocess, &image, &mut Random::new(seed, epoch, sample))
-        };
+        let draw =
+            |seed, epoch, sample| augmented(&everything(), &preprocess, &image, &mut Random::new(seed, epoch, sample));
         for sample in 0..20 {
             let once = draw(1, 2, sample);
             assert_eq!(once, draw(1, 2, sample));
@@ -160,9 +159,12 @@ fn operations_are_done_as_often_as_asked() {
     let before = stretched.bytes.clone();
     stretched.auto_contrast();
     assert_eq!(stretched.bytes, before);
-    for (policy, layers, probability) in
-        [("rand-m9-inc1", 2, 0.5), ("rand-m9-n1-inc1", 1, 0.5), ("rand-m9-n3-p0.2-inc1", 3, 0.2), ("rand-n1-p1-m7-inc1", 1, 1.0)]
-    {
+    for (policy, layers, probability) in [
+        ("rand-m9-inc1", 2, 0.5),
+        ("rand-m9-n1-inc1", 1, 0.5),
+        ("rand-m9-n3-p0.2-inc1", 3, 0.2),
+        ("rand-n1-p1-m7-inc1", 1, 1.0),
+    ] {
         let one = probability * 14.0 / 15.0;
         let expected = 1.0 - (1.0f64 - one).powi(layers);
         let share = share_changed(policy);

@@ -3,6 +3,7 @@
 mod draws;
 mod peers;
 mod settings;
+mod sheet;
 
 use serde_json::Value;
 

@@ -182,7 +182,8 @@ fn sizes_of_parts_and_boxes_equal_timm() {
         let count = case["count"].as_f64().unwrap();
         let theirs = case["box"].as_array().map(|_| sizes(&case["box"]));
         // What the peer leaves to see is the same for a box without pixels and for none.
-        let ours = box_size(sizes(&case["size"]), share / count, log_ratio).filter(|[height, width]| height * width > 0);
+        let ours =
+            box_size(sizes(&case["size"]), share / count, log_ratio).filter(|[height, width]| height * width > 0);
         assert_eq!(ours, theirs, "{case}");
     }
 }
@@ -203,12 +204,10 @@ fn mixup_and_cutmix_equal_timm() {
             }
         };
         let (mut ours, mut our_targets) = (images.clone(), targets.clone());
-        mix_pairs(&mut ours, [batch, height, width], &mut our_targets, |first| {
-            match case["mode"].as_str().unwrap() {
-                "batch" => [mix(0), mix(0)],
-                "pair" => [mix(first), mix(first)],
-                _ => [mix(first), mix(batch - 1 - first)],
-            }
+        mix_pairs(&mut ours, [batch, height, width], &mut our_targets, |first| match case["mode"].as_str().unwrap() {
+            "batch" => [mix(0), mix(0)],
+            "pair" => [mix(first), mix(first)],
+            _ => [mix(first), mix(batch - 1 - first)],
         });
         for (ours, theirs) in [(&ours, expected.numbers(ours.len())), (&our_targets, expected.numbers(targets.len()))] {
             let largest = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

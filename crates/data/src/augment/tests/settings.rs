@@ -65,8 +65,16 @@ fn policies_that_cannot_be_say_what_is_known() {
 #[test]
 fn policies_of_timms_papers_are_read() {
     let preprocess = plain([32, 32], Channels::Rgb);
-    for policy in ["", "3a", "rand", "rand-m9-mstd0.5-inc1", "rand-m15-n2-mmax20", "rand-mstdinf-tweights", "rand-n3-t3aw", "rand-t3a"]
-    {
+    for policy in [
+        "",
+        "3a",
+        "rand",
+        "rand-m9-mstd0.5-inc1",
+        "rand-m15-n2-mmax20",
+        "rand-mstdinf-tweights",
+        "rand-n3-t3aw",
+        "rand-t3a",
+    ] {
         let settings = AugmentSettings { policy: policy.to_string(), ..AugmentSettings::default() };
         assert!(Augment::new(&settings, &preprocess).is_ok(), "{policy}");
     }
