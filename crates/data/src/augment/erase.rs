@@ -34,7 +34,7 @@ impl Erase {
 }
 
 /// A box that is smaller than the picture in both directions; none if ten are not.
-fn random_box(size: [usize; 2], count: usize, random: &mut Random) -> Option<Rectangle> {
+pub(super) fn random_box(size: [usize; 2], count: usize, random: &mut Random) -> Option<Rectangle> {
     for _ in 0..10 {
         let share = random.between(AREA[0], AREA[1]) / count as f64;
         let log_ratio = random.between(RATIO.ln(), (1.0 / RATIO).ln());

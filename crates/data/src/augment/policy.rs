@@ -190,7 +190,7 @@ fn unknown(part: &str) -> String {
 }
 
 /// A place drawn as its weight says; its weight is then 0.
-fn draw_without_return(weights: &mut [f64], random: &mut Random) -> usize {
+pub(super) fn draw_without_return(weights: &mut [f64], random: &mut Random) -> usize {
     let mut left = random.uniform() * weights.iter().sum::<f64>();
     let mut drawn = 0;
     for (place, &weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {

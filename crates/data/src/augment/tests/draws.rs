@@ -1,7 +1,9 @@
 //! What is random follows its law: ranges, means, numbers of operations; and nothing else is random.
 
 use super::super::crop::{random_part, random_shift};
-use super::super::policy::Policy;
+use super::super::erase::random_box;
+use super::super::jitter::colour_jitter;
+use super::super::policy::{Policy, draw_without_return};
 use super::super::{Augment, AugmentSettings, CropKind, EraseMode, MixMode, Mixer, Picture};
 use super::{picture_of, plain, some_image};
 use crate::decode::{Channels, Image};
@@ -234,6 +236,64 @@ fn colour_jitter_comes_in_all_orders_and_ranges() {
     assert!(draws.iter().all(|draw| (60.0..=140.0).contains(draw)), "{draws:?}");
     assert!((mean - 99.5).abs() < 2.0, "{mean}");
     assert!(draws.iter().any(|draw| *draw < 63.0) && draws.iter().any(|draw| *draw > 137.0));
+}
+
+#[test]
+fn colour_jitter_does_its_steps_in_every_order() {
+    let image = some_image(8, 8, Channels::Rgb);
+    let steps = [Picture::brightness, Picture::contrast, Picture::saturation];
+    let mut orders = std::collections::BTreeSet::new();
+    for sample in 0..100 {
+        let (mut ours, mut expected) = (picture_of(&image), picture_of(&image));
+        let mut random = Random::new(0, 0, sample);
+        colour_jitter(&mut ours, 0.4, &mut random.clone());
+        let mut order = [0, 1, 2];
+        random.shuffle(&mut order);
+        order.iter().for_each(|&step| steps[step](&mut expected, random.between(0.6, 1.4)));
+        assert_eq!(ours.bytes, expected.bytes);
+        orders.insert(order);
+    }
+    assert_eq!(orders.len(), 6);
+}
+
+#[test]
+fn weighted_operations_are_drawn_as_they_weigh_and_never_twice() {
+    let mut counts = [[0; 3]; 2];
+    for sample in 0..4000 {
+        let (mut weights, mut random) = ([3.0, 1.0, 1.0], Random::new(0, 0, sample));
+        let first = draw_without_return(&mut weights, &mut random);
+        let second = draw_without_return(&mut weights, &mut random);
+        assert_ne!(first, second);
+        counts[0][first] += 1;
+        counts[1][second] += 1;
+    }
+    let share = |count: i32| f64::from(count) / 4000.0;
+    assert!((share(counts[0][0]) - 0.6).abs() < 0.03, "{counts:?}");
+    // The second is the heavy one if the first was one of the others: 2/5 * 3/4.
+    assert!((share(counts[1][0]) - 0.3).abs() < 0.03, "{counts:?}");
+    assert!((share(counts[0][1]) - 0.2).abs() < 0.03, "{counts:?}");
+}
+
+#[test]
+fn policies_fill_with_the_mean_colour() {
+    let mut preprocess = plain([8, 8], Channels::Rgb);
+    preprocess.mean = vec![0.485, 0.456, 0.406];
+    // timm's `img_mean` of these.
+    assert_eq!(Augment::new(&everything(), &preprocess).unwrap().mean, [124, 116, 104]);
+}
+
+#[test]
+fn erased_boxes_have_all_forms() {
+    let ratios: Vec<f64> = (0..4000)
+        .map(|sample| random_box([400, 400], 1, &mut Random::new(0, 0, sample)).unwrap())
+        .map(|part| (part.height as f64 / part.width as f64).ln())
+        .collect();
+    // Height over width evenly between 0.3 and its inverse, in the logarithm: variance (2 ln 0.3)^2 / 12.
+    let limit = 0.3f64.ln().abs();
+    let mean = ratios.iter().sum::<f64>() / 4000.0;
+    let variance = ratios.iter().map(|ratio| ratio * ratio).sum::<f64>() / 4000.0;
+    assert!(ratios.iter().all(|ratio| ratio.abs() < limit + 0.02));
+    assert!(mean.abs() < 0.04 && (variance - limit * limit / 3.0).abs() < 0.03, "{mean} {variance}");
 }
 
 #[test]
