@@ -23,6 +23,7 @@ pub mod augment;
 pub mod dataset;
 mod decode;
 mod error;
+pub mod font;
 mod geometry;
 mod gif;
 mod hugging_face;
@@ -34,6 +35,7 @@ pub mod random;
 mod resample;
 mod settings;
 mod timm;
+mod view;
 
 pub use decode::{Channels, Image, decode, open};
 pub use error::{ConfigError, ImageError};
