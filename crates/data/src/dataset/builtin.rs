@@ -45,5 +45,6 @@ pub fn builtin() -> Splits {
         classes: FASHION.map(str::to_string).to_vec(),
         several_labels: false,
         kind: "built-in (a part of Fashion-MNIST)".to_string(),
+        notes: Vec::new(),
     }
 }
