@@ -27,6 +27,7 @@ use std::sync::Arc;
 use crate::decode::{Channels, Image};
 use crate::error::ImageError;
 
+pub(crate) use builtin::FASHION;
 pub use builtin::builtin;
 pub use error::DatasetError;
 pub use files::{IMAGE_ENDINGS, has_image_ending};
