@@ -46,7 +46,7 @@ pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
 }
 
 /// What a folder holds, by name: folders and files (or links to them). Hidden names are left out, among them the `._x.jpg` that a Mac
-/// writes beside every image; so are pipes and devices, which may never end.
+/// writes beside every image; so are pipes and devices, which may never end, and links that lead back to where they are.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub folders: Vec<PathBuf>,
@@ -58,7 +58,8 @@ pub(super) fn list(folder: &Path) -> Result<Listing, DatasetError> {
     let failed = |error| DatasetError::io(folder, error);
     let mut listing = Listing::default();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
         let hidden = path
             .file_name()
             .is_none_or(|name| name.as_encoded_bytes().starts_with(b".") || name == "__MACOSX" || name == "lost+found");
@@ -66,7 +67,12 @@ pub(super) fn list(folder: &Path) -> Result<Listing, DatasetError> {
             continue;
         }
         match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => listing.folders.push(path),
+            Ok(metadata) if metadata.is_dir() => {
+                let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+                if !is_link || !leads_back(&path, folder) {
+                    listing.folders.push(path);
+                }
+            }
             Ok(metadata) if metadata.is_file() => listing.files.push(path),
             Ok(_) => {}
             // A link to nothing, or to itself: whoever reads it will say so.
@@ -76,6 +82,14 @@ pub(super) fn list(folder: &Path) -> Result<Listing, DatasetError> {
     listing.folders.sort();
     listing.files.sort();
     Ok(listing)
+}
+
+/// Whether a link leads to the folder it is in, or to one above.
+fn leads_back(link: &Path, folder: &Path) -> bool {
+    match (link.canonicalize(), folder.canonicalize()) {
+        (Ok(target), Ok(folder)) => folder.starts_with(target),
+        _ => false,
+    }
 }
 
 /// Files that were passed over, for a note.
@@ -93,12 +107,16 @@ impl Passed {
 
     pub(super) fn note(&self) -> Option<String> {
         let endings = some_of(self.endings.iter().map(String::as_str), 6);
-        match self.count {
-            0 => None,
-            1 => Some(format!("1 file that is no image was passed over ({endings})")),
-            count => Some(format!("{count} files that are no images were passed over ({endings})")),
-        }
+        (self.count > 0).then(|| {
+            let files = counted(self.count, "file that is no image was", "files that are no images were");
+            format!("{files} passed over ({endings})")
+        })
     }
+}
+
+/// `1 file was`, `2 files were`.
+pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// The first few of some names: `a, b, c ...`.
@@ -110,12 +128,10 @@ pub(super) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> 
     names.join(", ")
 }
 
-/// All images under a folder, by name. Links to folders are followed, as `torchvision` does, but each folder is looked at once, and no
-/// link leads to the folder it is in.
+/// All images under a folder, by name. Links to folders are followed, as `torchvision` does, but each folder is looked at once.
 pub(super) fn images_under(root: &Path, passed: &mut Passed) -> Result<Vec<PathBuf>, DatasetError> {
     let canonical = |path: &Path| path.canonicalize().map_err(|error| DatasetError::io(path, error));
-    let home = canonical(root)?;
-    let mut seen = BTreeSet::from([home.clone()]);
+    let mut seen = BTreeSet::from([canonical(root)?]);
     let (mut images, mut waiting) = (Vec::new(), vec![root.to_path_buf()]);
     while let Some(folder) = waiting.pop() {
         let listing = list(&folder)?;
@@ -123,8 +139,7 @@ pub(super) fn images_under(root: &Path, passed: &mut Passed) -> Result<Vec<PathB
             if has_image_ending(&file) { images.push(file) } else { passed.add(&file) }
         }
         for inner in listing.folders.into_iter().rev() {
-            let target = canonical(&inner)?;
-            if !home.starts_with(&target) && seen.insert(target) {
+            if seen.insert(canonical(&inner)?) {
                 waiting.push(inner);
             }
         }

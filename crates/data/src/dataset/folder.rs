@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::files::{Listing, Passed, has_image_ending, images_under, list, some_of, text};
+use super::files::{Listing, Passed, counted, has_image_ending, images_under, list, some_of, text};
 use super::gather::{Found, Gathered};
 use super::samples::Place;
 use super::split::{Part, is_drawn};
@@ -97,11 +97,21 @@ impl Reader {
         let found = found.collect();
         let mut notes: Vec<String> = self.passed.note().into_iter().collect();
         if self.loose > 0 {
-            notes.push(format!("{} images that lie in no folder of a class were passed over", self.loose));
+            notes.push(format!(
+                "{} passed over",
+                counted(
+                    self.loose,
+                    "image that lies in no folder of a class was",
+                    "images that lie in no folder of a class were"
+                )
+            ));
         }
         if !self.empty.is_empty() {
             let names = some_of(self.empty.iter().map(String::as_str), 5);
-            notes.push(format!("{} folders of classes have no image: {names}", self.empty.len()));
+            notes.push(format!(
+                "{}: {names}",
+                counted(self.empty.len(), "folder of a class has no image", "folders of classes have no image")
+            ));
         }
         let classes = classes.keys().map(text).collect();
         Gathered { kind: "image folder".to_string(), found, classes, several_labels: false, notes }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::files::some_of;
+use super::files::{counted, some_of};
 use super::kept::{Kept, Room};
 use super::samples::{Place, Sample, Samples};
 use super::split::{Part, drawn_note};
@@ -48,17 +48,21 @@ impl Gathered {
             notes.extend(drawn_note(validation.len(), options.validation_share));
         }
         if unused > 0 {
-            notes.push(format!("{unused} images of a test part were left alone: there is a validation part"));
+            let images = counted(unused, "image of a test part was", "images of a test part were");
+            notes.push(format!("{images} left alone: there is a validation part"));
         }
         if train.is_empty() {
             notes.push("there is nothing to learn from, only a part to test with".to_string());
         } else {
             notes.extend(unlearnable(&train, &classes));
         }
+        if classes.len() == 1 && !several_labels {
+            notes.push("there is only one class: nothing can be told apart".to_string());
+        }
         let tested: HashSet<&Place> = validation.iter().map(|sample| &sample.place).collect();
         let both = train.iter().filter(|sample| tested.contains(&sample.place)).count();
         if both > 0 {
-            notes.push(format!("{both} images are in both parts, so that the test knows what was learnt"));
+            notes.push(format!("{} in both parts: what is learnt is tested", counted(both, "image is", "images are")));
         }
         let room = Room::new(options.keep_bytes);
         let kept = |samples| Arc::new(Kept::new(Arc::new(Samples(samples)), room.clone())) as Arc<dyn Dataset>;
@@ -75,9 +79,6 @@ fn unlearnable(train: &[Sample], classes: &[String]) -> Option<String> {
     let missing: Vec<&str> =
         classes.iter().zip(there).filter_map(|(class, there)| (!there).then_some(class.as_str())).collect();
     let names = some_of(missing.iter().copied(), 5);
-    match missing.len() {
-        0 => None,
-        1 => Some(format!("1 class has no image to learn from: {names}")),
-        count => Some(format!("{count} classes have no image to learn from: {names}")),
-    }
+    let classes = counted(missing.len(), "class has", "classes have");
+    (!missing.is_empty()).then(|| format!("{classes} no image to learn from: {names}"))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::files::{self, IMAGE_ENDINGS, Listing, ending, file_name, list, some_of};
+use super::files::{self, IMAGE_ENDINGS, Listing, counted, ending, file_name, list, some_of};
 use super::gather::{Found, Gathered};
 use super::labels::Labels;
 use super::manifest::lines::spellings;
@@ -223,16 +223,20 @@ impl LeftOut {
         let mut notes = Vec::new();
         if !self.cut.is_empty() {
             let names = some_of(self.cut.iter().map(String::as_str), 3);
-            notes.push(format!("{} archives end too early; what is whole was taken: {names}", self.cut.len()));
+            notes.push(format!(
+                "{} too early; what is whole was taken: {names}",
+                counted(self.cut.len(), "archive ends", "archives end")
+            ));
         }
-        let counted = [
-            (self.without_image, "samples have no image"),
-            (self.without_label, "samples have no label (.cls, or `label` in .json)"),
-            (self.repeated, "files name a sample's image again; the first counts"),
+        let kinds = [
+            (self.without_image, ["sample has no image", "samples have no image"]),
+            (self.without_label, ["sample has no label", "samples have no label"]),
+            (self.repeated, ["file is a second image of its sample", "files are second images of their samples"]),
         ];
-        notes.extend(counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+        let counted_notes = kinds.into_iter().filter(|(count, _)| *count > 0);
+        notes.extend(counted_notes.map(|(count, [one, many])| counted(count, one, many)));
         if let Some(first) = &self.first_wrong_label {
-            notes.push(format!("{} labels cannot be understood, as {first}", self.wrong_labels));
+            notes.push(format!("{} not understood: {first}", counted(self.wrong_labels, "label is", "labels are")));
         }
         notes
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Dataset;
+use super::files::counted;
 use crate::decode::{Channels, Image};
 use crate::error::ImageError;
 
@@ -53,7 +54,8 @@ pub(super) fn drawn_note(drawn: usize, share: f64) -> Option<String> {
     (share > 0.0).then(|| match drawn {
         0 => format!("there is no validation part, and a share of {share} drawn by names gave none"),
         drawn => {
-            format!("there is no validation part: {drawn} images were drawn for it by their names (a share of {share})")
+            let images = counted(drawn, "image was", "images were");
+            format!("there is no validation part: {images} drawn for it by name (a share of {share})")
         }
     })
 }

@@ -6,7 +6,7 @@ mod table;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::files::{self, Listing, ending};
+use super::files::{self, Listing, counted, ending};
 use super::gather::{Found, Gathered};
 use super::labels::Labels;
 use super::samples::Place;
@@ -141,12 +141,15 @@ impl Repeated {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.same > 0 {
-            notes.push(format!("{} rows name an image that was named before; each image is taken once", self.same));
+            notes.push(format!(
+                "{} an image that was named before; each is taken once",
+                counted(self.same, "row names", "rows name")
+            ));
         }
         if self.contradicting > 0 {
             notes.push(format!(
-                "{} rows name an image that was named before, with other labels; the first row counts",
-                self.contradicting
+                "{} an image that was named before, with other labels; the first row counts",
+                counted(self.contradicting, "row names", "rows name")
             ));
         }
         notes
