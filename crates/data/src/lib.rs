@@ -22,6 +22,7 @@
 pub mod augment;
 pub mod dataset;
 mod decode;
+pub mod download;
 mod error;
 pub mod font;
 mod geometry;

@@ -33,6 +33,7 @@ enum Command {
     Predict(commands::predict::Predict),
     Summary(commands::summary::Summary),
     Convert(commands::convert::Convert),
+    Data(commands::data::Data),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Predict(predict) => predict.run(),
         Command::Summary(summary) => summary.run(),
         Command::Convert(convert) => convert.run(),
+        Command::Data(data) => data.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,7 @@
 //! One file a command: its arguments, its work, its output.
 
 pub mod convert;
+pub mod data;
 pub mod predict;
 pub mod summary;
 pub mod train;
