@@ -121,10 +121,21 @@ fn describe(graph: &Graph, value: Value) -> (NotFiniteKind, String) {
         return (NotFiniteKind::Gradient, graph.parameters()[parameter].name.clone());
     }
     let path = graph.nodes()[value.node()].path.as_str();
+    let path = path.strip_prefix("again.").unwrap_or(path);
     match path.strip_prefix("gradient.") {
         // The last part is the op's that computes the gradient.
         Some(path) => (NotFiniteKind::Gradient, path.rsplit_once('.').map_or(path, |(layer, _)| layer).to_string()),
-        None => (NotFiniteKind::Activation, path.strip_prefix("again.").unwrap_or(path).to_string()),
+        None => (NotFiniteKind::Activation, layer_of(graph, value.node()).unwrap_or(path).to_string()),
+    }
+}
+
+/// The layer whose weight a node reads: what was joined with a product or norm has taken its path, but the layer says more.
+fn layer_of(graph: &Graph, node: usize) -> Option<&str> {
+    let node = &graph.nodes()[node];
+    let weight = node.inputs.get(1).filter(|_| matches!(node.op, Op::Linear(_) | Op::LayerNorm(_) | Op::RmsNorm(_)))?;
+    match &graph.nodes()[weight.node()].op {
+        Op::Parameter(parameter) => graph.parameters()[parameter.index].name.rsplit_once('.').map(|(layer, _)| layer),
+        _ => None,
     }
 }
 
