@@ -24,7 +24,7 @@ const PROGRESS: &str = "vitreous.progress";
 pub struct Progress {
     /// Updates so far.
     pub step: u64,
-    /// The best share of right answers in an evaluation so far, and after which step.
+    /// The best score of an evaluation so far, and after which step.
     pub best: Option<(f64, u64)>,
     /// Sum of the losses since the last line of metrics.
     pub loss_sum: f64,

@@ -1,101 +1,141 @@
 //! Testing while training: the model on the images that it does not learn from.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use vitreous_data::dataset::{Dataset, Splits};
+use vitreous_data::dataset::Splits;
 use vitreous_data::loader::{Broken, Loader, LoaderOptions, Preparation, TargetKind};
 use vitreous_engine::cpu::Executor;
-use vitreous_engine::{DType, Graph, Mode, Parameter, Plan, State};
-use vitreous_models::vit;
+use vitreous_engine::{DType, Graph, Mode, Parameter, Plan, Precision, State};
+use vitreous_models::{VitConfig, vit};
 
 use crate::error::TrainError;
+use crate::evaluation::{LabelScores, Scores};
 use crate::recipe::Recipe;
 use crate::subject::Subject;
 use crate::trainer::loader_threads;
 
 /// What a test gave.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
     /// The mean loss.
     pub loss: f64,
-    /// The share of images whose class came first.
-    pub top1: f64,
-    /// The share of images whose class was among the first five.
-    pub top5: f64,
+    /// How good it is.
+    pub score: Score,
+}
+
+/// How good a model is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Score {
+    /// One class an image: the shares of images whose class came first, and among the first five.
+    Right {
+        /// First.
+        top1: f64,
+        /// Among the first five.
+        top5: f64,
+    },
+    /// Several: the mean over classes of the average precision.
+    MeanAveragePrecision(f64),
+}
+
+impl Score {
+    /// The number by which the best is chosen.
+    pub fn number(self) -> f64 {
+        match self {
+            Score::Right { top1, .. } => top1,
+            Score::MeanAveragePrecision(mean) => mean,
+        }
+    }
 }
 
 /// Tests a recipe's model.
 pub struct Evaluator {
-    recipe: Recipe,
+    config: VitConfig,
+    precision: Precision,
     options: LoaderOptions,
-    dataset: Arc<dyn Dataset>,
     threads: usize,
     broken: Vec<Broken>,
 }
 
+/// Answers as they come.
+enum Tally {
+    One(Scores),
+    Several(LabelScores),
+}
+
 impl Evaluator {
-    /// A test on the validation part.
-    pub fn new(recipe: &Recipe, splits: &Splits, subject: &Subject, threads: usize) -> Evaluator {
-        let config = &subject.model.config;
+    /// A test on the validation part; for several labels an image, or for one.
+    pub fn new(recipe: &Recipe, splits: &Splits, subject: &Subject, several: bool, threads: usize) -> Evaluator {
+        let config = subject.model.config.clone();
         let options = LoaderOptions {
             dataset: splits.validation.clone(),
             preparation: Preparation::Plain(subject.preprocess.clone()),
             mixer: None,
             shape: [config.channels, config.image.height, config.image.width],
             classes: splits.classes.len(),
-            targets: TargetKind::Class,
+            targets: if several { TargetKind::Each { smoothing: 0.0 } } else { TargetKind::Class },
             batch: recipe.train.batch,
             seed: 0,
             shuffle: false,
             threads: loader_threads(recipe),
         };
-        let dataset = splits.validation.clone();
-        Evaluator { recipe: recipe.clone(), options, dataset, threads, broken: Vec::new() }
+        let precision = recipe.train.precision.into();
+        Evaluator { config, precision, options, threads, broken: Vec::new() }
     }
 
     /// Images that could not be read.
-    pub fn broken(&self) -> Vec<Broken> {
-        self.broken.clone()
+    pub fn broken(&self) -> &[Broken] {
+        &self.broken
     }
 
-    /// Tests with the state's parameters.
-    pub fn run(&mut self, state: &State, tell: &mut dyn FnMut(usize, usize)) -> Result<Evaluation, TrainError> {
-        let mut graph = Graph::new(Mode::Inference, self.recipe.train.precision.into());
-        let built = vit(&mut graph, &self.recipe.model, self.options.batch)?;
+    /// Tests with the state's parameters; `None` if there are no images.
+    pub fn run(&mut self, state: &State, tell: &mut dyn FnMut(usize, usize)) -> Result<Option<Evaluation>, TrainError> {
+        let images = self.options.dataset.len();
+        if images == 0 {
+            return Ok(None);
+        }
+        let mut graph = Graph::new(Mode::Inference, self.precision);
+        let built = vit(&mut graph, &self.config, self.options.batch)?;
         let logits = graph.cast(built.logits.expect("a model that is trained has a head"), DType::F32)?;
         let plan = Plan::for_cpu_with_fixed_weights(&graph, &[logits])?;
-        let lend = |parameter: &Parameter| -> vitreous_engine::Result<Cow<'_, [f32]>> {
-            state.parameter(&parameter.name).map(Cow::Borrowed)
-        };
+        let lend = |parameter: &Parameter| state.parameter(&parameter.name).map(Cow::Borrowed);
         let mut executor = Executor::with_weights(plan, self.threads, lend)?;
-        let (mut loss, mut top1, mut top5, mut count) = (0.0, 0u64, 0u64, 0usize);
         let classes = self.options.classes;
+        let mut tally = match self.options.targets {
+            TargetKind::Class => Tally::One(Scores::new(classes)),
+            _ => Tally::Several(LabelScores::new(classes)),
+        };
+        let mut done = 0;
         let mut loader = Loader::start(self.options.clone(), 0, 0, 1);
         while let Some(batch) = loader.next() {
             let batch = batch?;
             executor.input("images")?.copy_from_slice(&batch.images);
             executor.infer()?;
             let rows = executor.output_slice(logits)?.chunks_exact(classes);
-            for (row, &label) in rows.zip(&batch.labels).take(batch.count) {
-                let own = row[label as usize];
-                let highest = row.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
-                let sum: f64 = row.iter().map(|&logit| f64::from(logit - highest).exp()).sum();
-                loss += sum.ln() - f64::from(own - highest);
-                let before = row
-                    .iter()
-                    .enumerate()
-                    .filter(|(class, other)| **other > own || (**other == own && *class < label as usize));
-                let before = before.count();
-                top1 += u64::from(before < 1);
-                top5 += u64::from(before < 5);
-                count += 1;
+            for (index, row) in rows.take(batch.count).enumerate() {
+                match &mut tally {
+                    Tally::One(scores) => scores.add(row, batch.labels[index] as u32),
+                    Tally::Several(scores) => {
+                        let targets = batch.targets[index * classes..][..classes].iter().zip(0..);
+                        let labels: Vec<u32> = targets.filter(|(there, _)| **there > 0.5).map(|(_, c)| c).collect();
+                        scores.add(row, &labels);
+                    }
+                }
             }
+            done += batch.count;
             loader.give_back(batch);
-            tell(count, self.dataset.len());
+            tell(done, images);
         }
-        self.broken.extend(loader.broken());
-        let all = count.max(1) as f64;
-        Ok(Evaluation { loss: loss / all, top1: top1 as f64 / all, top5: top5 as f64 / all })
+        self.broken = loader.broken();
+        if done == 0 {
+            return Ok(None);
+        }
+        Ok(Some(match &tally {
+            Tally::One(scores) => {
+                Evaluation { loss: scores.loss(), score: Score::Right { top1: scores.top1(), top5: scores.top5() } }
+            }
+            Tally::Several(scores) => {
+                Evaluation { loss: scores.loss(), score: Score::MeanAveragePrecision(scores.mean_average_precision()) }
+            }
+        }))
     }
 }

@@ -1,6 +1,7 @@
 //! Which parameters learn, how fast, and which decay.
 
 use vitreous_engine::{Group, Parameter};
+use vitreous_models::adapters::is_adapter;
 
 use crate::recipe::Recipe;
 
@@ -28,11 +29,6 @@ pub fn group_of(recipe: &Recipe, parameter: &Parameter) -> Option<Group> {
 /// Whether a parameter is of what stands on top of the features.
 pub fn is_head(name: &str) -> bool {
     name.starts_with("head.") || name.starts_with("distillation_head.")
-}
-
-/// Whether a parameter is of LoRA.
-pub fn is_adapter(name: &str) -> bool {
-    name.ends_with(".lora_a") || name.ends_with(".lora_b")
 }
 
 /// Matrices decay; vectors do not, nor do tables of tokens and positions.

@@ -5,6 +5,7 @@ pub mod checkpoint;
 mod error;
 mod evaluate;
 pub mod evaluation;
+mod events;
 pub mod groups;
 pub mod metrics;
 pub mod recipe;

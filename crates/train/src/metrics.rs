@@ -1,5 +1,6 @@
 //! `metrics.jsonl`: what a run measured, one object a line.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ pub struct StepMetrics {
 }
 
 /// A line after an evaluation.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationMetrics {
     /// Updates so far.
     pub step: u64,
@@ -45,11 +46,25 @@ pub struct EvaluationMetrics {
     /// The mean loss.
     pub val_loss: f64,
     /// The share of images whose class the model finds first.
-    pub val_top1: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub val_top1: Option<f64>,
     /// The share of images whose class is among its first five.
-    pub val_top5: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub val_top5: Option<f64>,
+    /// For several labels an image: the mean over classes of the average precision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub val_map: Option<f64>,
     /// Seconds that this process has trained.
     pub seconds: f64,
+}
+
+/// The length of each parameter's gradient.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GradientMetrics {
+    /// Updates so far.
+    pub step: u64,
+    /// By parameter.
+    pub gradient_norms: BTreeMap<String, f64>,
 }
 
 /// The file.
@@ -57,6 +72,8 @@ pub struct EvaluationMetrics {
 pub struct MetricsFile {
     path: PathBuf,
     file: File,
+    /// The last evaluation that the file had when it was opened.
+    pub last_evaluation: Option<EvaluationMetrics>,
 }
 
 /// What must be known of a line to take a run up.
@@ -68,6 +85,7 @@ struct Line {
 impl MetricsFile {
     /// Goes on behind the lines up to a step; later ones are of a part of the run that was lost.
     pub fn open(path: &Path, step: u64) -> Result<MetricsFile, TrainError> {
+        let mut last_evaluation = None;
         if path.exists() {
             let text = fs::read(path).map_err(TrainError::io(path, "cannot be read"))?;
             let text = String::from_utf8_lossy(&text);
@@ -76,9 +94,11 @@ impl MetricsFile {
             if kept.len() != text.len() {
                 write_whole(path, kept.as_bytes())?;
             }
+            last_evaluation = kept.lines().rev().find_map(|line| serde_json::from_str(line).ok());
         }
         let file = OpenOptions::new().create(true).append(true).open(path);
-        Ok(MetricsFile { path: path.to_path_buf(), file: file.map_err(TrainError::io(path, "cannot be opened"))? })
+        let file = file.map_err(TrainError::io(path, "cannot be opened"))?;
+        Ok(MetricsFile { path: path.to_path_buf(), file, last_evaluation })
     }
 
     /// Adds a line.

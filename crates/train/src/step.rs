@@ -1,16 +1,17 @@
 //! One update: a batch, or several whose gradients are added, through the model and the optimiser.
 
 use vitreous_data::loader::{Batch, TargetKind};
-use vitreous_engine::cpu::Executor;
+use vitreous_engine::cpu::{Executor, NotFiniteKind};
+use vitreous_engine::machine::check_memory;
 use vitreous_engine::{
     CrossEntropyOptions, DType, GradientOptions, Graph, Mode, Optimizer, Plan, Precision, Run, State, StepOptions,
     Value,
 };
-use vitreous_models::vit;
 
 use crate::error::TrainError;
 use crate::groups::group_of;
-use crate::recipe::{OptimizerName, PrecisionChoice, Recipe};
+use crate::recipe::{OptimizerName, OptimizerSettings, PrecisionChoice, Recipe};
+use crate::subject::build;
 
 /// What an update gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -21,16 +22,20 @@ pub struct StepResult {
     pub grad_norm: f64,
     /// Images whose class the model, as it is while learning, finds first.
     pub right: u64,
+    /// How many batches' gradients the state has the sum of.
+    pub batches: usize,
 }
 
 /// The plans of an update, ready to run.
 pub struct Stepper {
-    executor: Executor,
+    /// Forward and backward pass; the update, too, unless gradients are added up.
+    pass: Executor,
+    /// The update of gradients that were added up.
+    update: Option<Executor>,
     loss: Value,
     logits: Value,
     gradient_norm: Value,
-    classes: usize,
-    hard: bool,
+    targets: TargetKind,
 }
 
 impl From<PrecisionChoice> for Precision {
@@ -43,57 +48,56 @@ impl From<PrecisionChoice> for Precision {
 }
 
 impl Stepper {
-    /// Plans the update of a recipe's model, and makes the state that it changes.
+    /// Plans the update of a recipe's model, and makes the state that it changes. What does not fit into memory is refused
+    /// before it is taken.
     pub fn new(recipe: &Recipe, targets: TargetKind, threads: usize) -> Result<(Stepper, State), TrainError> {
         let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
-        let classes = recipe.model.classes;
         let batch = recipe.train.batch;
-        let built = vit(&mut graph, &recipe.model, batch)?;
+        let built = build(&mut graph, recipe, batch)?;
         let logits = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
-        let hard = targets == TargetKind::Class;
-        let options = CrossEntropyOptions {
-            label_smoothing: if hard { recipe.loss.label_smoothing } else { 0.0 },
-            ignored_index: None,
-        };
-        let wanted = match hard {
-            true => graph.input("targets", [batch], DType::I32)?,
-            false => graph.input("targets", [batch, classes], DType::F32)?,
-        };
-        let loss = graph.cross_entropy(logits, wanted, options)?;
+        let loss = loss(&mut graph, recipe, logits, targets)?;
         let optimizer = &recipe.optimizer;
-        let [beta1, beta2] = optimizer.betas;
-        let step = graph.training_step(
-            loss,
-            &StepOptions {
-                optimizer: match optimizer.name {
-                    OptimizerName::Adamw => Optimizer::AdamW { beta1, beta2, eps: optimizer.eps },
-                    OptimizerName::Sgd => Optimizer::Sgd { momentum: optimizer.momentum, nesterov: optimizer.nesterov },
-                    OptimizerName::Lamb => unimplemented!(),
-                },
-                group: &|parameter| group_of(recipe, parameter),
-                clip: Some(optimizer.clip).filter(|&limit| limit > 0.0),
-                ema: recipe.train.ema > 0.0,
-                gradient: GradientOptions { recompute: recipe.train.recompute },
-            },
-        )?;
+        let options = StepOptions {
+            optimizer: rule(optimizer),
+            group: &|parameter| group_of(recipe, parameter),
+            clip: Some(optimizer.clip).filter(|&limit| limit > 0.0),
+            ema: recipe.train.ema > 0.0,
+            gradient: GradientOptions { recompute: recipe.train.recompute },
+        };
+        let what = format!("training with train.batch={batch}");
+        if recipe.train.accumulate == 1 {
+            let gradient_norm = graph.training_step(loss, &options)?.gradient_norm;
+            let logits = graph.cast(logits, DType::F32)?;
+            let plan = Plan::for_cpu(&graph, &[loss, logits, gradient_norm])?;
+            check_memory(&what, plan.peak_bytes(threads) + State::bytes_needed(&graph))?;
+            let state = State::new(&graph)?;
+            let pass = Executor::new(plan, threads)?;
+            return Ok((Stepper { pass, update: None, loss, logits, gradient_norm, targets }, state));
+        }
+        graph.accumulation_step(loss, &options)?;
         let logits = graph.cast(logits, DType::F32)?;
-        let plan = Plan::for_cpu(&graph, &[loss, logits, step.gradient_norm])?;
-        let state = State::new(&graph)?;
-        let executor = Executor::new(plan, threads)?;
-        Ok((Stepper { executor, loss, logits, gradient_norm: step.gradient_norm, classes, hard }, state))
+        let (update, values) = graph.update_step(&options)?;
+        let plan = Plan::for_cpu(&graph, &[loss, logits])?;
+        let update_plan = Plan::for_cpu(&update, &[values.gradient_norm])?;
+        check_memory(&what, plan.peak_bytes(threads) + State::bytes_needed(&update))?;
+        let state = State::new(&update)?;
+        let pass = Executor::new(plan, threads)?;
+        let update = Some(Executor::new(update_plan, threads)?);
+        Ok((Stepper { pass, update, loss, logits, gradient_norm: values.gradient_norm, targets }, state))
     }
 
-    /// Arithmetic of one update.
+    /// Arithmetic of one batch.
     pub fn flops(&self) -> u64 {
-        self.executor.plan().flops()
+        self.pass.plan().flops()
     }
 
     /// Bytes that running takes, besides the state.
     pub fn bytes(&self) -> usize {
-        self.executor.memory_bytes()
+        self.pass.memory_bytes() + self.update.as_ref().map_or(0, Executor::memory_bytes)
     }
 
-    /// Makes an update of some batches.
+    /// Makes an update of some batches: that of the mean of their gradients. Where the loss or the gradient is not finite, nothing
+    /// is changed, and the error says what went bad first.
     pub fn step(
         &mut self,
         state: &mut State,
@@ -102,25 +106,103 @@ impl Stepper {
         ema_decay: Option<f64>,
         run: Run,
     ) -> Result<StepResult, TrainError> {
-        let batch = &batches[0];
-        self.executor.input("images")?.copy_from_slice(&batch.images);
-        match self.hard {
-            true => self.executor.input_i32("targets")?.copy_from_slice(&batch.labels),
-            false => self.executor.input("targets")?.copy_from_slice(&batch.targets),
+        let mut result = StepResult { batches: batches.len(), ..StepResult::default() };
+        for (index, batch) in batches.iter().enumerate() {
+            self.pass.input("images")?.copy_from_slice(&batch.images);
+            match self.targets {
+                TargetKind::Class => self.pass.input_i32("targets")?.copy_from_slice(&batch.labels),
+                _ => self.pass.input("targets")?.copy_from_slice(&batch.targets),
+            }
+            match self.update {
+                None => set_rates(&mut self.pass, rate, ema_decay)?,
+                Some(_) => self.pass.input("accumulate")?[0] = if index == 0 { 0.0 } else { 1.0 },
+            }
+            let run = self.run_of(run, index);
+            self.pass.run(state, run)?;
+            let loss = f64::from(self.pass.number(self.loss)?);
+            if !loss.is_finite() {
+                return Err(self.what_went_bad(state, run, &format!("the loss is {loss}"))?);
+            }
+            result.loss += loss / batches.len() as f64;
+            let logits = self.pass.output_slice(self.logits)?;
+            let rows = logits.chunks_exact(logits.len() / batch.labels.len());
+            result.right += rows.zip(&batch.labels).filter(|(row, label)| is_first(row, **label)).count() as u64;
         }
-        self.executor.input("learning_rate")?[0] = rate as f32;
-        if let Some(decay) = ema_decay {
-            self.executor.input("ema_decay")?[0] = decay as f32;
+        let norm = match &mut self.update {
+            None => self.pass.number(self.gradient_norm)?,
+            Some(update) => {
+                set_rates(update, rate, ema_decay)?;
+                update.input("gradient_scale")?[0] = 1.0 / batches.len() as f32;
+                update.run(state, run)?;
+                update.number(self.gradient_norm)?
+            }
+        };
+        result.grad_norm = f64::from(norm);
+        if !norm.is_finite() {
+            let run = self.run_of(run, batches.len() - 1);
+            return Err(self.what_went_bad(state, run, &format!("the norm of the gradient is {norm}"))?);
         }
-        self.executor.run(state, run)?;
-        let logits = self.executor.output_slice(self.logits)?;
-        let right = logits.chunks_exact(self.classes).zip(&batch.labels).filter(|(row, label)| is_first(row, **label));
-        Ok(StepResult {
-            right: right.count() as u64,
-            loss: f64::from(self.executor.number(self.loss)?),
-            grad_norm: f64::from(self.executor.number(self.gradient_norm)?),
-        })
+        Ok(result)
     }
+
+    /// What randomness of a batch follows from. Batches of one update have their own.
+    fn run_of(&self, run: Run, index: usize) -> Run {
+        match self.update {
+            None => run,
+            Some(_) => Run { step: (run.step << 20) + index as u64, ..run },
+        }
+    }
+
+    fn what_went_bad(&mut self, state: &mut State, run: Run, what: &str) -> Result<TrainError, TrainError> {
+        let cause = match self.pass.find_non_finite(state, run)? {
+            None => "; each value is finite, only their sum is not".to_string(),
+            Some(found) => {
+                let kind = match found.kind {
+                    NotFiniteKind::Parameter => "parameter",
+                    NotFiniteKind::Input => "input",
+                    NotFiniteKind::Activation => "activation",
+                    NotFiniteKind::Gradient => "gradient of",
+                };
+                format!("; the first value that is not finite is in the {kind} `{}`: {}", found.path, found.value)
+            }
+        };
+        Ok(TrainError::NotFinite { step: 0, what: format!("{what}{cause}") })
+    }
+}
+
+fn loss(graph: &mut Graph, recipe: &Recipe, logits: Value, targets: TargetKind) -> Result<Value, TrainError> {
+    let (batch, classes) = (recipe.train.batch, recipe.model.classes);
+    let wanted = match targets {
+        TargetKind::Class => graph.input("targets", [batch], DType::I32)?,
+        _ => graph.input("targets", [batch, classes], DType::F32)?,
+    };
+    Ok(match targets {
+        TargetKind::Class => {
+            let options =
+                CrossEntropyOptions { label_smoothing: recipe.loss.label_smoothing, ..CrossEntropyOptions::default() };
+            graph.cross_entropy(logits, wanted, options)?
+        }
+        // The loader has smoothed these.
+        TargetKind::Shares { .. } => graph.cross_entropy(logits, wanted, CrossEntropyOptions::default())?,
+        TargetKind::Each { .. } => graph.binary_cross_entropy(logits, wanted, false)?,
+    })
+}
+
+fn rule(settings: &OptimizerSettings) -> Optimizer {
+    let OptimizerSettings { betas: [beta1, beta2], eps, momentum, nesterov, .. } = *settings;
+    match settings.name {
+        OptimizerName::Adamw => Optimizer::AdamW { beta1, beta2, eps },
+        OptimizerName::Sgd => Optimizer::Sgd { momentum, nesterov },
+        OptimizerName::Lamb => Optimizer::Lamb { beta1, beta2, eps, trust_clip: false },
+    }
+}
+
+fn set_rates(executor: &mut Executor, rate: f64, ema_decay: Option<f64>) -> Result<(), TrainError> {
+    executor.input("learning_rate")?[0] = rate as f32;
+    if let Some(decay) = ema_decay {
+        executor.input("ema_decay")?[0] = decay as f32;
+    }
+    Ok(())
 }
 
 /// Whether a class's number is the largest.

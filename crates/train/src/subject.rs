@@ -4,11 +4,14 @@ use std::path::Path;
 
 use vitreous_data::dataset::Splits;
 use vitreous_data::{Channels, Preprocess};
-use vitreous_engine::State;
-use vitreous_models::{Model, OpenOptions, Preprocessing, SaveOptions};
+use vitreous_engine::{Graph, State};
+use vitreous_models::adapters::{Adapters, is_adapter, merged};
+use vitreous_models::initial::{Initialisation, initialise};
+use vitreous_models::{Model, OpenOptions, Preprocessing, SaveOptions, Vit, vit, vit_with};
 
 use crate::error::TrainError;
-use crate::recipe::Recipe;
+use crate::groups::is_head;
+use crate::recipe::{InitChoice, Recipe};
 
 /// A model with how its images are prepared.
 pub struct Subject {
@@ -16,6 +19,17 @@ pub struct Subject {
     pub model: Model,
     /// How images are prepared for testing.
     pub preprocess: Preprocess,
+}
+
+/// Builds a recipe's model as it is trained: with adapters, if it has some.
+pub(crate) fn build(graph: &mut Graph, recipe: &Recipe, batch: usize) -> vitreous_engine::Result<Vit> {
+    vit_with(graph, &recipe.model, batch, adapters(recipe).as_ref())
+}
+
+fn adapters(recipe: &Recipe) -> Option<Adapters> {
+    let settings = &recipe.finetune;
+    let (rank, alpha) = (settings.lora_rank, settings.lora_alpha as f32);
+    (rank > 0).then_some(Adapters { rank, alpha, mlp: false })
 }
 
 impl Subject {
@@ -43,29 +57,43 @@ impl Subject {
             None => recipe.preprocess.preprocess(size, channels),
         };
         let preprocess = preprocess.with_channels(channels).with_image_size(size);
+        // Said now, and not when the first model is to be saved.
+        preprocess.to_hugging_face()?;
         Ok(Subject { model, preprocess })
     }
 
     /// Puts initial values into a state: those of the model that is taken up, drawn ones for what is new.
     pub fn start(&self, recipe: &Recipe, state: &mut State) -> Result<(), TrainError> {
-        let _ = recipe;
-        let table: Vec<_> = state.table().iter().map(|p| (p.name.clone(), p.shape.clone())).collect();
-        for (name, shape) in table {
-            let values = state.parameter_mut(&name)?;
-            match *shape.axes() {
-                [to, from] => {
-                    let limit = (6.0 / (from + to) as f32).sqrt();
-                    let mut random = vitreous_data::random::Random::new(1, 0, vitreous_engine::random::place_of(&name));
-                    for value in values.iter_mut() {
-                        *value = limit * (2.0 * random.uniform() as f32 - 1.0);
-                    }
-                }
-                _ if name.contains("norm") && name.ends_with("weight") => values.fill(1.0),
-                _ => values.fill(0.0),
-            }
+        let scheme = match recipe.train.init {
+            InitChoice::Xavier => Initialisation::Xavier,
+            InitChoice::TruncatedNormal => Initialisation::TruncatedNormal,
+            InitChoice::Pytorch => Initialisation::PyTorch,
+            InitChoice::Jax => Initialisation::Jax,
+        };
+        let (config, seed) = (&self.model.config, recipe.train.seed);
+        if recipe.finetune.init.is_empty() {
+            initialise(state, scheme, config, seed, &|_| true)?;
+        } else {
+            self.model.load(state)?;
+            initialise(state, Initialisation::Zeros, config, seed, &is_head)?;
+            initialise(state, scheme, config, seed, &is_adapter)?;
         }
         state.start_average();
         Ok(())
+    }
+
+    /// The parameters of an ordinary model where adapters must be folded in; `None` where the state's are that.
+    pub fn without_adapters(&self, recipe: &Recipe, state: &State) -> Result<Option<State>, TrainError> {
+        let Some(adapters) = adapters(recipe) else { return Ok(None) };
+        let mut graph = Graph::for_inference();
+        vit(&mut graph, &self.model.config, 1)?;
+        let mut plain = State::new(&graph)?;
+        let names: Vec<String> = plain.table().iter().map(|parameter| parameter.name.clone()).collect();
+        for name in names {
+            let values = merged(state, &adapters, &name)?;
+            plain.parameter_mut(&name)?.copy_from_slice(&values);
+        }
+        Ok(Some(plain))
     }
 
     /// Writes a model directory.

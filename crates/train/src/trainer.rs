@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use vitreous_data::augment::{Augment, Mixer};
 use vitreous_data::dataset::Splits;
 use vitreous_data::loader::{Batch, Broken, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_engine::cpu::measured_limit;
 use vitreous_engine::{Run, State};
 
 use crate::checkpoint::{Checkpoints, Progress};
 use crate::error::TrainError;
-use crate::evaluate::{Evaluation, Evaluator};
-use crate::metrics::{EvaluationMetrics, MetricsFile, StepMetrics};
+use crate::evaluate::{Evaluation, Evaluator, Score};
+use crate::events::Events;
+use crate::metrics::{EvaluationMetrics, GradientMetrics, MetricsFile, StepMetrics};
 use crate::recipe::{LossKind, Recipe};
 use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
@@ -30,6 +32,8 @@ pub struct Job {
     pub place: Place,
     /// Threads of the model.
     pub threads: usize,
+    /// Whether the length of each parameter's gradient is written with every line of metrics.
+    pub watch_gradients: bool,
     /// Set from outside to save and stop after the present update.
     pub stop: Arc<AtomicBool>,
 }
@@ -57,8 +61,8 @@ pub trait Observer {
     fn stepped(&mut self, step: u64, result: &StepResult, lr: f64);
     /// When a line of metrics was written.
     fn measured(&mut self, metrics: &StepMetrics);
-    /// After an evaluation.
-    fn evaluated(&mut self, metrics: &EvaluationMetrics, train: Option<&StepMetrics>);
+    /// After an evaluation, which gives nothing where there are no images to test with.
+    fn evaluated(&mut self, epoch: u64, metrics: Option<&EvaluationMetrics>, train: Option<&StepMetrics>);
     /// While an evaluation goes on.
     fn evaluating(&mut self, done: usize, all: usize);
 }
@@ -80,7 +84,7 @@ pub struct RunPlan {
     pub trained: usize,
     /// Memory of plan and state.
     pub bytes: usize,
-    /// Arithmetic of an update.
+    /// Arithmetic of a batch.
     pub flops: u64,
     /// The run directory.
     pub directory: PathBuf,
@@ -95,9 +99,9 @@ pub struct Outcome {
     pub stopped: bool,
     /// Updates so far.
     pub step: u64,
-    /// The last evaluation of this process.
+    /// The last evaluation.
     pub last: Option<EvaluationMetrics>,
-    /// The best evaluation: share of right answers, and step.
+    /// The best evaluation: share of right answers (or mean average precision), and step.
     pub best: Option<(f64, u64)>,
     /// Images that could not be read.
     pub broken: Vec<Broken>,
@@ -122,6 +126,8 @@ struct Trainer {
     steps_per_epoch: u64,
     checkpoints: Checkpoints,
     metrics: MetricsFile,
+    events: Events,
+    watch_gradients: bool,
     evaluator: Evaluator,
     learning: LoaderOptions,
     start: Instant,
@@ -140,9 +146,17 @@ struct Interval {
 
 impl Trainer {
     fn new(job: Job) -> Result<Trainer, TrainError> {
-        let Job { mut recipe, splits, place, threads, stop } = job;
+        let Job { mut recipe, splits, place, threads, watch_gradients, stop } = job;
         let subject = Subject::new(&mut recipe, &splits)?;
-        let learning = learning_options(&recipe, &splits, &subject)?;
+        let several = match recipe.loss.kind {
+            LossKind::Auto => splits.several_labels,
+            kind => kind == LossKind::BinaryCrossEntropy,
+        };
+        if splits.several_labels && !several {
+            let what = "images have several labels here: `loss.kind` must be \"binary_cross_entropy\"";
+            return Err(TrainError::Data(what.to_string()));
+        }
+        let learning = learning_options(&recipe, &splits, &subject, several)?;
         let batches = learning.batches() as u64;
         if batches == 0 {
             let what = format!(
@@ -169,7 +183,8 @@ impl Trainer {
             }
         };
         let metrics = MetricsFile::open(&directory.file("metrics.jsonl"), progress.step)?;
-        let evaluator = Evaluator::new(&recipe, &splits, &subject, threads);
+        let evaluator = Evaluator::new(&recipe, &splits, &subject, several, threads);
+        let events = Events::open(directory.path(), &recipe, progress.step)?;
         let schedule = Schedule::new(&recipe, steps_per_epoch);
         let plan = RunPlan {
             steps: schedule.steps,
@@ -184,7 +199,9 @@ impl Trainer {
         };
         let now = Instant::now();
         Ok(Trainer {
-            limit: f64::INFINITY,
+            limit: measured_limit(recipe.train.precision.into(), threads)?,
+            watch_gradients,
+            events,
             recipe,
             directory,
             stop,
@@ -212,7 +229,7 @@ impl Trainer {
         let batch = (self.progress.step % self.steps_per_epoch) as usize * accumulate;
         let mut loader = Loader::start(self.learning.clone(), epoch, batch, epochs);
         let mut saved = (self.progress.step, Instant::now());
-        let mut last = None;
+        let mut last = self.metrics.last_evaluation.take();
         self.start = Instant::now();
         self.begin_interval();
         while self.progress.step < self.schedule.steps {
@@ -230,9 +247,8 @@ impl Trainer {
                 line.iter().for_each(|line| observer.measured(line));
             }
             if epoch_ends && self.evaluation_is_due() {
-                let metrics = self.evaluate(observer)?;
-                observer.evaluated(&metrics, line.as_ref());
-                last = Some(metrics);
+                last = self.evaluate(observer)?;
+                observer.evaluated(self.progress.step / self.steps_per_epoch, last.as_ref(), line.as_ref());
                 self.begin_interval();
             }
             let stop = self.stop.load(Ordering::Relaxed);
@@ -245,12 +261,8 @@ impl Trainer {
             }
         }
         let stopped = self.progress.step < self.schedule.steps;
-        if !stopped && last.is_none() {
-            // Taken up after its last step: the evaluation may have been lost.
-            last = Some(self.evaluate(observer)?);
-        }
         let mut broken = loader.broken();
-        broken.extend(self.evaluator.broken());
+        broken.extend_from_slice(self.evaluator.broken());
         broken.sort();
         broken.dedup();
         let (step, best) = (self.progress.step, self.progress.best);
@@ -277,17 +289,28 @@ impl Trainer {
         let step = self.progress.step;
         let run = Run { seed: self.recipe.train.seed, step };
         let decay = self.ema_decay(step);
-        let result = self.stepper.step(&mut self.state, batches, rate, decay, run)?;
-        if !(result.loss.is_finite() && result.grad_norm.is_finite()) {
-            let what = format!("the loss is {} and the gradient's norm {}", result.loss, result.grad_norm);
-            return Err(TrainError::NotFinite { step: step + 1, what });
-        }
+        let result = match self.stepper.step(&mut self.state, batches, rate, decay, run) {
+            Err(TrainError::NotFinite { what, .. }) => {
+                let what = format!("{what}. {}", self.advice()?);
+                return Err(TrainError::NotFinite { step: step + 1, what });
+            }
+            other => other?,
+        };
         self.progress.step += 1;
         self.progress.loss_sum += result.loss;
         self.progress.right += result.right;
         self.progress.batches += batches.len() as u64;
         self.interval.steps += 1;
         Ok(result)
+    }
+
+    /// What to do when numbers went bad.
+    fn advice(&self) -> Result<String, TrainError> {
+        let kept = match self.checkpoints.all()?.last() {
+            Some((step, path)) => format!("The checkpoint of step {step} is kept: {}. ", path.display()),
+            None => String::new(),
+        };
+        Ok(format!("{kept}Try a lower optimizer.lr, a longer warm-up, or a smaller optimizer.clip"))
     }
 
     /// The average's decay after a step: small at first, so that it soon forgets where it started.
@@ -319,10 +342,18 @@ impl Trainer {
             grad_norm: result.grad_norm,
             images_per_second: steps * self.plan.images_per_step as f64 / seconds,
             data_wait: waited / seconds,
-            peak_share: steps * self.plan.flops as f64 / (seconds - waited) / self.limit,
+            peak_share: batches as f64 * self.plan.flops as f64 / (seconds - waited) / self.limit,
             seconds: self.start.elapsed().as_secs_f64(),
         };
         self.metrics.add(&metrics)?;
+        self.events.learned(&metrics)?;
+        if self.watch_gradients {
+            let count = result.batches as f64;
+            let norms = self.state.gradient_norms().map(|(name, norm)| (name.to_string(), f64::from(norm) / count));
+            let norms = GradientMetrics { step, gradient_norms: norms.collect() };
+            self.metrics.add(&norms)?;
+            self.events.gradients(&norms)?;
+        }
         (self.progress.loss_sum, self.progress.right, self.progress.batches) = (0.0, 0, 0);
         self.begin_interval();
         Ok(metrics)
@@ -341,38 +372,41 @@ impl Trainer {
     }
 
     /// Tests the model (its average where there is one) and saves it.
-    fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<EvaluationMetrics, TrainError> {
-        // What is tested and saved is the average, where there is one.
+    fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<Option<EvaluationMetrics>, TrainError> {
         self.state.swap_average();
-        let Evaluation { loss, top1, top5 } =
-            self.evaluator.run(&self.state, &mut |done, all| observer.evaluating(done, all))?;
+        let merged = self.subject.without_adapters(&self.recipe, &self.state)?;
+        let state = merged.as_ref().unwrap_or(&self.state);
+        let found = self.evaluator.run(state, &mut |done, all| observer.evaluating(done, all))?;
         let step = self.progress.step;
-        let metrics = EvaluationMetrics {
-            step,
-            epoch: step as f64 / self.steps_per_epoch as f64,
-            val_loss: loss,
-            val_top1: top1,
-            val_top5: top5,
-            seconds: self.start.elapsed().as_secs_f64(),
-        };
-        self.metrics.add(&metrics)?;
-        self.subject.save(&self.directory.file("model"), &self.state)?;
-        if self.progress.best.is_none_or(|(best, _)| top1 > best) {
-            self.progress.best = Some((top1, step));
-            self.subject.save(&self.directory.file("best"), &self.state)?;
+        self.subject.save(&self.directory.file("model"), state)?;
+        let score = found.map_or(f64::NEG_INFINITY, |found| found.score.number());
+        if self.progress.best.is_none_or(|(best, _)| score > best) {
+            self.progress.best = found.map(|_| (score, step));
+            self.subject.save(&self.directory.file("best"), state)?;
         }
         self.state.swap_average();
-        Ok(metrics)
+        let Some(Evaluation { loss, score }) = found else { return Ok(None) };
+        let (val_top1, val_top5, val_map) = match score {
+            Score::Right { top1, top5 } => (Some(top1), Some(top5), None),
+            Score::MeanAveragePrecision(mean) => (None, None, Some(mean)),
+        };
+        let epoch = step as f64 / self.steps_per_epoch as f64;
+        let seconds = self.start.elapsed().as_secs_f64();
+        let metrics = EvaluationMetrics { step, epoch, val_loss: loss, val_top1, val_top5, val_map, seconds };
+        self.metrics.add(&metrics)?;
+        self.events.tested(&metrics)?;
+        Ok(Some(metrics))
     }
 }
 
-fn learning_options(recipe: &Recipe, splits: &Splits, subject: &Subject) -> Result<LoaderOptions, TrainError> {
+fn learning_options(
+    recipe: &Recipe,
+    splits: &Splits,
+    subject: &Subject,
+    several: bool,
+) -> Result<LoaderOptions, TrainError> {
     let mixer = Mixer::new(&recipe.augment)?;
     let smoothing = recipe.loss.label_smoothing;
-    let several = match recipe.loss.kind {
-        LossKind::Auto => splits.several_labels,
-        kind => kind == LossKind::BinaryCrossEntropy,
-    };
     let targets = match () {
         () if several => TargetKind::Each { smoothing },
         () if mixer.is_some() => TargetKind::Shares { smoothing },

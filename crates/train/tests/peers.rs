@@ -137,3 +137,9 @@ fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {
 fn twenty_steps_of_the_small_vit_have_pytorchs_losses() {
     follow_pytorch(&fixture()["twenty_steps"], &[], 1);
 }
+
+#[test]
+fn twenty_steps_of_two_batches_each_have_pytorchs_losses() {
+    let expected = &fixture()["twenty_smoothed_steps_of_two_batches"];
+    follow_pytorch(expected, &["train.accumulate=2", "loss.label_smoothing=0.1"], 2);
+}

@@ -30,6 +30,7 @@ pub struct TrainProgress {
     rate: f64,
     speed: f64,
     drawn: Instant,
+    started: Instant,
 }
 
 impl TrainProgress {
@@ -53,6 +54,7 @@ impl TrainProgress {
             rate: 0.0,
             speed: 0.0,
             drawn: Instant::now(),
+            started: Instant::now(),
         }
     }
 
@@ -108,6 +110,7 @@ impl Observer for TrainProgress {
         if plan.first_step > 0 {
             self.line(&format!("goes on after step {} of {}", plan.first_step, plan.steps));
         }
+        self.started = Instant::now();
         self.plan = Some(plan.clone());
         self.bar.set_position(plan.first_step);
     }
@@ -142,17 +145,17 @@ impl Observer for TrainProgress {
         }
     }
 
-    fn evaluated(&mut self, metrics: &EvaluationMetrics, train: Option<&StepMetrics>) {
+    fn evaluated(&mut self, epoch: u64, metrics: Option<&EvaluationMetrics>, train: Option<&StepMetrics>) {
         let width = self.epochs.to_string().len();
-        let learned = train.map(|train| format!("loss {:.3}  ", train.loss)).unwrap_or_default();
-        let speed = format!("{} images/s", format::thousands(self.speed as u64));
-        self.line(&format!(
-            "epoch {:>width$}/{}  {learned}test loss {:.3}  test accuracy {:.2} %  {speed}  {}",
-            metrics.epoch.round() as u64,
-            self.epochs,
-            metrics.val_loss,
-            100.0 * metrics.val_top1,
-            format::duration(Duration::from_secs_f64(metrics.seconds)),
-        ));
+        let mut parts = vec![format!("epoch {epoch:>width$}/{}", self.epochs)];
+        parts.extend(train.map(|train| format!("loss {:.3}", train.loss)));
+        if let Some(metrics) = metrics {
+            parts.push(format!("test loss {:.3}", metrics.val_loss));
+            parts.extend(metrics.val_top1.map(|top1| format!("test accuracy {:.2} %", 100.0 * top1)));
+            parts.extend(metrics.val_map.map(|mean| format!("mean average precision {mean:.4}")));
+        }
+        parts.push(format!("{} images/s", format::thousands(self.speed as u64)));
+        parts.push(format::duration(self.started.elapsed()));
+        self.line(&parts.join("  "));
     }
 }

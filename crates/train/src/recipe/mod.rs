@@ -105,10 +105,12 @@ pub struct DataSettings {
     pub path: String,
     /// The share of images that is kept for testing where the data has no part for that.
     pub validation_share: f64,
+    /// Which labels, where the data has several sorts: "coarse" of CIFAR-100, a column of a table; "" for the usual ones.
+    pub labels: String,
     /// Threads that prepare images; 0 for as many as there are cores.
     pub threads: usize,
     /// The most memory, in MiB, for images that are kept decoded.
-    pub keep_mib: usize,
+    pub keep_mib: u64,
 }
 
 /// How images are prepared for testing; learning adds augmentation to it.
@@ -292,7 +294,8 @@ impl Default for TrainSettings {
 
 impl Default for DataSettings {
     fn default() -> Self {
-        DataSettings { path: "builtin".to_string(), validation_share: 0.1, threads: 0, keep_mib: 1024 }
+        let (path, labels) = ("builtin".to_string(), String::new());
+        DataSettings { path, validation_share: 0.1, labels, threads: 0, keep_mib: 1024 }
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
-use vitreous_data::dataset::{self, Splits};
+use vitreous_data::dataset::{self, OpenDataset, Splits};
 use vitreous_train::recipe::{Shipped, nearest, shipped};
 use vitreous_train::{Job, Outcome, Place, Recipe, RunDirectory, TrainError};
 
@@ -56,9 +56,18 @@ pub struct Train {
     /// Threads that compute [default: one a core]
     #[arg(long, value_parser = parse_threads)]
     threads: Option<usize>,
+    /// Write more with each line of metrics: the length of each parameter's gradient
+    #[arg(long, value_name = "WHAT", value_enum)]
+    watch: Vec<Watch>,
     /// End with the result as one line of JSON on stdout
     #[arg(long)]
     json: bool,
+}
+
+/// What can be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Watch {
+    Gradients,
 }
 
 impl Train {
@@ -80,7 +89,9 @@ impl Train {
         let threads = self.threads.unwrap_or_else(source::threads);
         let stop = stop_on_signals().map_err(Failure::work)?;
         let mut progress = TrainProgress::new(&recipe, &splits, stop.clone());
-        let outcome = vitreous_train::train(Job { recipe, splits, place, threads, stop }, &mut progress);
+        let watch_gradients = self.watch.contains(&Watch::Gradients);
+        let job = Job { recipe, splits, place, threads, watch_gradients, stop };
+        let outcome = vitreous_train::train(job, &mut progress);
         progress.finish();
         let outcome = outcome.map_err(of_training)?;
         self.tell(&outcome)
@@ -144,9 +155,10 @@ impl Train {
                 "stopped": outcome.stopped,
                 "step": outcome.step,
                 "val_loss": last.map(|last| last.val_loss),
-                "val_top1": last.map(|last| last.val_top1),
-                "val_top5": last.map(|last| last.val_top5),
-                "best_top1": outcome.best.map(|(top1, _)| top1),
+                "val_top1": last.and_then(|last| last.val_top1),
+                "val_top5": last.and_then(|last| last.val_top5),
+                "val_map": last.and_then(|last| last.val_map),
+                "best": outcome.best.map(|(score, _)| score),
                 "seconds": outcome.time.as_secs_f64(),
                 "broken_images": outcome.broken.len(),
             });
@@ -162,11 +174,15 @@ impl Train {
         let mut out = std::io::stdout().lock();
         let time = format::duration(outcome.time);
         if let Some(last) = &outcome.last {
-            write!(out, "{:.2} % of the test images are right (loss {:.3}), ", 100.0 * last.val_top1, last.val_loss)?;
+            match (last.val_top1, last.val_map) {
+                (Some(top1), _) => write!(out, "{:.2} % of the test images are right", 100.0 * top1)?,
+                (_, mean) => write!(out, "The mean average precision is {:.4}", mean.unwrap_or(f64::NAN))?,
+            }
+            write!(out, " (loss {:.3}) ", last.val_loss)?;
         }
         writeln!(out, "after {} steps in {time}", format::thousands(outcome.step))?;
-        if let Some((top1, step)) = outcome.best.filter(|(_, step)| *step != outcome.step) {
-            writeln!(out, "The best was {:.2} % after step {step}: {directory}/best", 100.0 * top1)?;
+        if let Some((score, step)) = outcome.best.filter(|(_, step)| *step != outcome.step) {
+            writeln!(out, "The best was {:.2} % after step {step}: {directory}/best", 100.0 * score)?;
         }
         writeln!(out, "\nThe model is in {directory}/model; metrics and checkpoints are beside it. Try next:")?;
         writeln!(out, "  {command} eval {directory}/model          which classes it confuses")?;
@@ -209,12 +225,22 @@ fn list() -> Result<(), Failure> {
 fn open_data(recipe: &Recipe) -> Result<Splits, Failure> {
     match recipe.data.path.as_str() {
         "builtin" => Ok(dataset::builtin()),
-        _ => Err(Failure::input(anyhow!("only builtin for now"))),
+        path => {
+            let settings = &recipe.data;
+            let options = OpenDataset {
+                validation_share: settings.validation_share,
+                labels: Some(settings.labels.clone()).filter(|labels| !labels.is_empty()),
+                keep_bytes: settings.keep_mib << 20,
+            };
+            let splits = dataset::open(Path::new(path), &options).map_err(Failure::input)?;
+            splits.notes.iter().for_each(|note| say!("note: {note}"));
+            Ok(splits)
+        }
     }
 }
 
 fn whole(path: &str) -> Result<String, Failure> {
-    let whole = std::fs::canonicalize(path).with_context(|| path.to_string()).map_err(Failure::Input)?;
+    let whole = std::path::absolute(path).with_context(|| path.to_string()).map_err(Failure::Input)?;
     whole.into_os_string().into_string().map_err(|_| Failure::input(anyhow!("{path}: the path is not UTF-8")))
 }
 

@@ -1,0 +1,68 @@
+//! The same metrics for TensorBoard.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::TrainError;
+use crate::metrics::{EvaluationMetrics, GradientMetrics, StepMetrics};
+use crate::recipe::Recipe;
+use crate::tensorboard::EventWriter;
+
+/// An event file of a run. A run that is taken up begins another, which TensorBoard reads as one.
+pub(crate) struct Events {
+    writer: EventWriter,
+}
+
+impl Events {
+    pub fn open(directory: &Path, recipe: &Recipe, step: u64) -> Result<Events, TrainError> {
+        let failed = TrainError::io(directory, "the file for TensorBoard");
+        let mut writer = EventWriter::create(directory, "vitreous").map_err(failed)?;
+        let begin = |writer: &mut EventWriter| match step {
+            0 => writer.text(0, now(), "recipe", &format!("```\n{}```", recipe.to_toml())),
+            // What a part of the run that was lost had written is taken back.
+            step => writer.start(step + 1, now()),
+        };
+        begin(&mut writer).map_err(TrainError::io(directory, "the file for TensorBoard"))?;
+        Ok(Events { writer })
+    }
+
+    pub fn learned(&mut self, metrics: &StepMetrics) -> Result<(), TrainError> {
+        let mut values = vec![
+            ("loss/train", metrics.loss as f32),
+            ("learning_rate", metrics.lr as f32),
+            ("gradient_norm", metrics.grad_norm as f32),
+            ("speed/images_per_second", metrics.images_per_second as f32),
+            ("speed/data_wait", metrics.data_wait as f32),
+            ("speed/peak_share", metrics.peak_share as f32),
+        ];
+        values.extend(metrics.top1.map(|top1| ("accuracy/train", top1 as f32)));
+        self.write(metrics.step, &values)
+    }
+
+    pub fn tested(&mut self, metrics: &EvaluationMetrics) -> Result<(), TrainError> {
+        let scores = [
+            ("accuracy/test", metrics.val_top1),
+            ("accuracy/test_top5", metrics.val_top5),
+            ("mean_average_precision/test", metrics.val_map),
+        ];
+        let mut values = vec![("loss/test", metrics.val_loss as f32)];
+        values.extend(scores.into_iter().filter_map(|(tag, score)| Some((tag, score? as f32))));
+        self.write(metrics.step, &values)
+    }
+
+    pub fn gradients(&mut self, metrics: &GradientMetrics) -> Result<(), TrainError> {
+        let tags: Vec<(String, f32)> =
+            metrics.gradient_norms.iter().map(|(name, norm)| (format!("gradients/{name}"), *norm as f32)).collect();
+        let values: Vec<(&str, f32)> = tags.iter().map(|(tag, norm)| (tag.as_str(), *norm)).collect();
+        self.write(metrics.step, &values)
+    }
+
+    fn write(&mut self, step: u64, values: &[(&str, f32)]) -> Result<(), TrainError> {
+        let written = self.writer.scalars(step, now(), values).and_then(|()| self.writer.flush());
+        written.map_err(TrainError::io(self.writer.path(), "cannot be written"))
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
