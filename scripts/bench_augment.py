@@ -43,7 +43,7 @@ def resized(side, **extra):
 
 padded = transforms.Compose([transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
                              transforms.Normalize((0.5,) * 3, (0.5,) * 3)])
-# m8 without noise: at magnitude 10, timm and Pillow 13 stop with an error.
+# Without noise on the magnitude: where it comes to 10, timm with Pillow 13 stops with an error.
 rand = "rand-m8-inc1"
 small, large = picture(32, 32), picture(375, 500)
 peers = {

@@ -41,14 +41,14 @@ fn main() {
         ..AugmentSettings::default()
     };
     let padded = AugmentSettings { crop: CropKind::Padded, flip: 0.5, ..AugmentSettings::default() };
-    let erased = AugmentSettings { erase: 0.25, ..policy("rand-m9-mstd0.5-inc1") };
+    let erased = AugmentSettings { erase: 0.25, ..policy("rand-m8-inc1") };
     let jitter = AugmentSettings { color_jitter: 0.3, ..policy("3a") };
     let cases = [
         ("32x32 padded crop, flip", [32, 32], 32, padded),
         ("32x32 resized crop, flip", [32, 32], 32, policy("")),
-        ("32x32 resized crop, RandAugment", [32, 32], 32, policy("rand-m9-mstd0.5-inc1")),
+        ("32x32 resized crop, RandAugment", [32, 32], 32, policy("rand-m8-inc1")),
         ("500x375 to 224, resized crop, flip", [375, 500], 224, policy("")),
-        ("500x375 to 224, resized crop, RandAugment", [375, 500], 224, policy("rand-m9-mstd0.5-inc1")),
+        ("500x375 to 224, resized crop, RandAugment", [375, 500], 224, policy("rand-m8-inc1")),
         ("500x375 to 224, resized crop, RandAugment, erasing", [375, 500], 224, erased),
         ("500x375 to 224, resized crop, 3-Augment, jitter", [375, 500], 224, jitter),
     ];

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let augment = Augment::new(&settings, &preprocess)?;
     let mixer = Mixer::new(&settings)?;
-    let sheet = contact_sheet(&*data.train, &data.classes, &augment, mixer.as_ref(), 3, [4, 6])?;
+    let sheet = contact_sheet(&*data.train, &data.classes, &augment, mixer.as_ref(), 8, [4, 6])?;
     let (width, height) = (sheet.width() as u32, sheet.height() as u32);
     image::save_buffer(path, sheet.pixels(), width, height, image::ColorType::Rgb8)?;
     Ok(())

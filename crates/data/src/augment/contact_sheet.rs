@@ -2,7 +2,7 @@
 
 use super::{Augment, Mixer};
 use crate::dataset::Dataset;
-use crate::decode::{Channels, Image};
+use crate::decode::{Channels, Image, check_size};
 use crate::error::ImageError;
 use crate::font;
 use crate::preprocess::Scratch;
@@ -19,8 +19,9 @@ const WIDTH: usize = 128;
 const LINE: usize = font::HEIGHT + 3;
 /// Lines of label under each picture.
 const LABEL_LINES: usize = 2;
-/// The samples' places in random sequences begin here, so that the choice of samples has a sequence of its own.
+/// Places beyond those of any sample, for the choice of samples and for mixing.
 const CHOICE: u64 = u64::MAX;
+const MIXING: u64 = u64::MAX - 1;
 
 /// Draws `rows` random samples of a data set: in the first column as they are prepared for testing, then `columns` times as
 /// they are augmented in that many epochs. Where a mixer is passed, each column is a batch. Labels stand below.
@@ -36,13 +37,14 @@ pub fn contact_sheet(
     let images = samples.iter().map(|&sample| dataset.image(sample, augment.preprocess().channels));
     let images = images.collect::<Result<Vec<_>, _>>()?;
     let size = augment.output_size();
-    let mut sheet = Sheet::new(size, samples.len(), columns + 1);
+    let mut sheet = Sheet::new(size, samples.len(), columns.saturating_add(1))?;
     let mut scratch = Scratch::default();
     let numbers = augment.preprocess().channels.count() * size[0] * size[1];
     let mut batch = vec![0.0; samples.len() * numbers];
     for column in 0..=columns {
-        let epoch = column as u64;
-        sheet.title(column, &if column == 0 { "as tested".to_string() } else { format!("epoch {epoch}") });
+        // Epochs count from 0 for the draws, and from 1 for who reads the sheet.
+        let epoch = column.saturating_sub(1) as u64;
+        sheet.title(column, &if column == 0 { "as tested".to_string() } else { format!("epoch {column}") });
         for ((image, &sample), out) in images.iter().zip(&samples).zip(batch.chunks_exact_mut(numbers)) {
             if column == 0 {
                 augment.preprocess().apply(image, &mut scratch, out)?;
@@ -53,7 +55,7 @@ pub fn contact_sheet(
         let mut targets = one_hot(dataset, &samples, classes.len());
         if let (Some(mixer), true) = (mixer, column > 0) {
             let shape = [samples.len(), augment.preprocess().channels.count(), size[0], size[1]];
-            mixer.mix(&mut batch, shape, &mut targets, &mut Random::new(seed, epoch, CHOICE));
+            mixer.mix(&mut batch, shape, &mut targets, &mut Random::new(seed, epoch, MIXING));
         }
         for (row, numbers) in batch.chunks_exact(numbers).enumerate() {
             sheet.picture(row, column, numbers, augment);
@@ -111,11 +113,12 @@ struct Sheet {
 }
 
 impl Sheet {
-    fn new(size: [usize; 2], rows: usize, columns: usize) -> Sheet {
+    fn new(size: [usize; 2], rows: usize, columns: usize) -> Result<Sheet, ImageError> {
         let scale = (WIDTH as f64 / size[1] as f64).round().max(1.0) as usize;
-        let width = GAP + columns * (size[1] * scale + GAP);
-        let height = GAP + LINE + rows * Sheet::row_height(size, scale);
-        Sheet { size, scale, width, height, pixels: BACKGROUND.repeat(width * height) }
+        let width = columns.saturating_mul(size[1] * scale + GAP).saturating_add(GAP);
+        let height = rows.saturating_mul(Sheet::row_height(size, scale)).saturating_add(GAP + LINE);
+        check_size(width as u64, height as u64)?;
+        Ok(Sheet { size, scale, width, height, pixels: BACKGROUND.repeat(width * height) })
     }
 
     fn row_height(size: [usize; 2], scale: usize) -> usize {

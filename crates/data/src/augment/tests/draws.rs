@@ -176,7 +176,6 @@ fn operations_are_done_as_often_as_asked() {
 
 #[test]
 fn the_magnitude_has_the_deviation_asked_for() {
-    // A brightness of all operations would be hard to see: two values, of which translation moves one.
     let Policy::RandAugment(policy) = Policy::parse("rand-m5-mstd0.5").unwrap() else { panic!() };
     let moments = |policy: &super::super::policy::RandAugment| {
         let draws: Vec<f64> = (0..4000).map(|sample| policy.draw_magnitude(&mut Random::new(0, 0, sample))).collect();

@@ -93,6 +93,15 @@ fn a_seed_decides_all() {
 }
 
 #[test]
+fn a_sheet_beyond_memory_is_refused() {
+    let augment = Augment::new(&AugmentSettings::default(), &plain([16, 16], Channels::Rgb)).unwrap();
+    for columns in [1 << 20, usize::MAX] {
+        let error = contact_sheet(&Flat, &[], &augment, None, 0, [4, columns]).unwrap_err();
+        assert!(matches!(error, ImageError::TooLarge { .. }), "{error}");
+    }
+}
+
+#[test]
 fn grey_data_is_drawn_too() {
     let data = builtin();
     let augment = Augment::new(&AugmentSettings::default(), &plain([28, 28], Channels::Grey)).unwrap();
