@@ -307,7 +307,7 @@ fn binary_cross_entropy() {
         check(
             &|g: &mut Graph| {
                 let logits = g.input("logits", [rows, classes], F32)?;
-                let soft = common::random_values("soft", rows * classes).iter().map(|x| x.abs().min(1.0) as f32);
+                let soft = common::random_values("soft", rows * classes).into_iter().map(|x| x.abs().min(1.0) as f32);
                 let targets = g.constant("targets", [rows, classes], soft.collect())?;
                 g.binary_cross_entropy(logits, targets, sum_classes)
             },

@@ -160,6 +160,16 @@ fn what_went_bad_is_named() {
         };
         let found = find(&huge);
         assert_eq!((found.kind, found.path.as_str()), (NotFiniteKind::Activation, "blocks.1.attention.proj"));
+
+        // Only the last sample is bad, in whichever tile it is: nine tokens of eight numbers a sample.
+        let found = find(&|executor, state| {
+            let images = executor.input("images").unwrap();
+            let start = images.len() / batch * (batch - 1);
+            images[start..].fill(1e38);
+            state.parameter_mut("embed.weight").unwrap().fill(1e3);
+        });
+        assert_eq!((found.kind, found.path.as_str()), (NotFiniteKind::Activation, "embed"));
+        assert_eq!(found.index, 72 * (batch - 1));
     }
 }
 

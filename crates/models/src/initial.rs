@@ -50,7 +50,13 @@ pub fn initial_values(
 ) -> Vec<f32> {
     let draw = draw_of(scheme, config, parameter, shape);
     let stream = Stream::new(seed, 0, place_of(parameter));
-    (0..shape.iter().product()).map(|index: usize| draw.number(&stream, index as u64)).collect()
+    let count: usize = shape.iter().product();
+    let mut values = Vec::with_capacity(count.next_multiple_of(4));
+    for block in 0..count.div_ceil(4) {
+        values.extend(draw.four(&stream, block as u64));
+    }
+    values.truncate(count);
+    values
 }
 
 /// Gives the wanted parameters of a state their initial values.
@@ -132,19 +138,24 @@ fn fan_in(config: &VitConfig, layer: &str) -> usize {
 }
 
 impl Draw {
-    fn number(self, stream: &Stream, index: u64) -> f32 {
+    /// The four numbers of a block of the stream.
+    fn four(self, stream: &Stream, block: u64) -> [f32; 4] {
         match self {
-            Draw::Constant(value) => value,
-            Draw::Uniform(bound) => {
-                let words = stream.four(index / 4);
-                (bound * (2.0 * unit(words[(index % 4) as usize]) - 1.0)) as f32
-            }
-            Draw::Normal(deviation) => (deviation * normal(stream, index)) as f32,
+            Draw::Constant(value) => [value; 4],
+            Draw::Uniform(bound) => stream.four(block).map(|word| (bound * (2.0 * unit(word) - 1.0)) as f32),
+            Draw::Normal(deviation) => four_normals(stream, block).map(|number| (deviation * number) as f32),
             Draw::Truncated(deviation) => {
-                // Each further attempt has numbers of its own, behind those of all first ones.
-                let drawn = (0..).map(|attempt: u64| normal(stream, index | attempt << 40));
-                let inside = drawn.into_iter().find(|number| number.abs() <= 2.0);
-                (deviation * inside.unwrap_or(0.0)) as f32
+                let mut numbers = four_normals(stream, block);
+                let mut attempt: u64 = 0;
+                while numbers.iter().any(|number| number.abs() > 2.0) {
+                    attempt += 1;
+                    // Each further attempt has blocks of its own, behind all first ones.
+                    let again = four_normals(stream, block | attempt << 40);
+                    for (number, again) in numbers.iter_mut().zip(again).filter(|(number, _)| number.abs() > 2.0) {
+                        *number = again;
+                    }
+                }
+                numbers.map(|number| (deviation * number) as f32)
             }
         }
     }
@@ -155,11 +166,14 @@ fn unit(word: u32) -> f64 {
     (f64::from(word) + 0.5) / 4_294_967_296.0
 }
 
-/// A standard normal number, by Box and Muller.
-fn normal(stream: &Stream, index: u64) -> f64 {
-    let words = stream.four(index / 4);
-    let pair = 2 * (index % 4 / 2) as usize;
-    let radius = (-2.0 * unit(words[pair]).ln()).sqrt();
-    let angle = std::f64::consts::TAU * unit(words[pair + 1]);
-    radius * if index % 2 == 0 { angle.cos() } else { angle.sin() }
+/// Four standard normal numbers, by Box and Muller.
+fn four_normals(stream: &Stream, block: u64) -> [f64; 4] {
+    let [a, b, c, d] = stream.four(block).map(unit);
+    let pair = |length: f64, angle: f64| {
+        let radius = (-2.0 * length.ln()).sqrt();
+        let (sine, cosine) = (std::f64::consts::TAU * angle).sin_cos();
+        [radius * cosine, radius * sine]
+    };
+    let ([first, second], [third, fourth]) = (pair(a, b), pair(c, d));
+    [first, second, third, fourth]
 }
