@@ -131,18 +131,17 @@ pub(super) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> 
 /// All images under a folder, by name. Links to folders are followed, as `torchvision` does, but each folder is looked at once.
 pub(super) fn images_under(root: &Path, passed: &mut Passed) -> Result<Vec<PathBuf>, DatasetError> {
     let canonical = |path: &Path| path.canonicalize().map_err(|error| DatasetError::io(path, error));
-    let mut seen = BTreeSet::from([canonical(root)?]);
+    let mut seen = BTreeSet::new();
     let (mut images, mut waiting) = (Vec::new(), vec![root.to_path_buf()]);
     while let Some(folder) = waiting.pop() {
+        if !seen.insert(canonical(&folder)?) {
+            continue;
+        }
         let listing = list(&folder)?;
         for file in listing.files {
             if has_image_ending(&file) { images.push(file) } else { passed.add(&file) }
         }
-        for inner in listing.folders.into_iter().rev() {
-            if seen.insert(canonical(&inner)?) {
-                waiting.push(inner);
-            }
-        }
+        waiting.extend(listing.folders.into_iter().rev());
     }
     images.sort();
     Ok(images)
