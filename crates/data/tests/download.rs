@@ -350,7 +350,7 @@ fn archives_cannot_write_elsewhere() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let content = archive_of(&[("set/a.bin", "A"), ("set/b.txt", "B")]);
-    let error = unpacked(&content[..content.len() - 12], folder.path()).0.expect_err("cut").to_string();
+    let error = unpacked(&content[..content.len() / 2], folder.path()).0.expect_err("cut").to_string();
     assert!(error.contains("cannot be unpacked"), "{error}");
 }
 
