@@ -265,6 +265,7 @@ fn refusals_end_at_once_and_failures_are_tried_again() {
     assert!(matches!(error, DownloadError::Refused { status: 404, .. }), "{error}");
     assert!(error.to_string().contains("/file.gz: the server answered 404"), "{error}");
     assert_eq!(ranges.len(), 1);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
     let (result, told, ranges) = run(vec![Turn::Status(500), Turn::Status(429), Turn::Whole], folder.path());
     result.expect("a download");
     assert_eq!(ranges.len(), 3);
