@@ -66,14 +66,14 @@ pub(super) fn list(folder: &Path) -> Result<Listing, DatasetError> {
         if hidden {
             continue;
         }
-        match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => {
-                let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-                if !is_link || !leads_back(&path, folder) {
-                    listing.folders.push(path);
-                }
-            }
-            Ok(metadata) if metadata.is_file() => listing.files.push(path),
+        let kind = entry.file_type().map_err(failed)?;
+        let is_link = kind.is_symlink();
+        // Only links have to be looked at again, which is most of the time that a million files take.
+        let kind = if is_link { std::fs::metadata(&path).map(|metadata| metadata.file_type()) } else { Ok(kind) };
+        match kind {
+            Ok(kind) if kind.is_dir() && is_link && leads_back(&path, folder) => {}
+            Ok(kind) if kind.is_dir() => listing.folders.push(path),
+            Ok(kind) if kind.is_file() => listing.files.push(path),
             Ok(_) => {}
             // A link to nothing, or to itself: whoever reads it will say so.
             Err(_) => listing.files.push(path),
