@@ -66,14 +66,14 @@ pub(super) fn list(folder: &Path) -> Result<Listing, DatasetError> {
         if hidden {
             continue;
         }
-        match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => {
-                let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-                if !is_link || !leads_back(&path, folder) {
-                    listing.folders.push(path);
-                }
-            }
-            Ok(metadata) if metadata.is_file() => listing.files.push(path),
+        let kind = entry.file_type().map_err(failed)?;
+        let is_link = kind.is_symlink();
+        // Only links have to be looked at again, which is most of the time that a million files take.
+        let kind = if is_link { std::fs::metadata(&path).map(|metadata| metadata.file_type()) } else { Ok(kind) };
+        match kind {
+            Ok(kind) if kind.is_dir() && is_link && leads_back(&path, folder) => {}
+            Ok(kind) if kind.is_dir() => listing.folders.push(path),
+            Ok(kind) if kind.is_file() => listing.files.push(path),
             Ok(_) => {}
             // A link to nothing, or to itself: whoever reads it will say so.
             Err(_) => listing.files.push(path),
@@ -131,18 +131,17 @@ pub(super) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> 
 /// All images under a folder, by name. Links to folders are followed, as `torchvision` does, but each folder is looked at once.
 pub(super) fn images_under(root: &Path, passed: &mut Passed) -> Result<Vec<PathBuf>, DatasetError> {
     let canonical = |path: &Path| path.canonicalize().map_err(|error| DatasetError::io(path, error));
-    let mut seen = BTreeSet::from([canonical(root)?]);
+    let mut seen = BTreeSet::new();
     let (mut images, mut waiting) = (Vec::new(), vec![root.to_path_buf()]);
     while let Some(folder) = waiting.pop() {
+        if !seen.insert(canonical(&folder)?) {
+            continue;
+        }
         let listing = list(&folder)?;
         for file in listing.files {
             if has_image_ending(&file) { images.push(file) } else { passed.add(&file) }
         }
-        for inner in listing.folders.into_iter().rev() {
-            if seen.insert(canonical(&inner)?) {
-                waiting.push(inner);
-            }
-        }
+        waiting.extend(listing.folders.into_iter().rev());
     }
     images.sort();
     Ok(images)

@@ -73,27 +73,21 @@ pub(super) fn open(folder: &Path, listing: &Listing, options: &OpenDataset) -> R
         }
     }
     let mut notes = Vec::new();
-    let shared = |part: InMemory| Arc::new(part) as Arc<dyn Dataset>;
-    let [train, validation] = match (train, test) {
-        (Some(train), Some(test)) => [shared(train), shared(test)],
-        (Some(train), None) => {
-            let [train, validation] = draw_numbered(shared(train), options.validation_share);
-            notes.extend(drawn_note(validation.len(), options.validation_share));
-            [train, validation]
-        }
-        (None, test) => {
-            notes.push("there is nothing to learn from, only a part to test with".to_string());
-            let none = InMemory {
-                name: String::new(),
-                size: [1, 1],
-                channels: Channels::Grey,
-                pixels: [].into(),
-                labels: vec![],
-            };
-            [shared(none), test.map(shared).unwrap_or_else(|| unreachable!("one of the two is there"))]
-        }
-    };
+    let has_test = test.is_some();
+    let [mut train, mut validation] =
+        [train, test].map(|part| Arc::new(part.unwrap_or_else(nothing)) as Arc<dyn Dataset>);
+    if !has_test {
+        [train, validation] = draw_numbered(train, options.validation_share);
+        notes.extend(drawn_note(validation.len(), options.validation_share));
+    } else if train.is_empty() {
+        notes.push("there is nothing to learn from, only a part to test with".to_string());
+    }
     Ok(Some(Splits { train, validation, classes, several_labels: false, kind, notes }))
+}
+
+/// A part that is not there.
+fn nothing() -> InMemory {
+    InMemory { name: String::new(), size: [1, 1], channels: Channels::Grey, pixels: [].into(), labels: Vec::new() }
 }
 
 impl Pair {

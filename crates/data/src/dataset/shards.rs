@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -171,16 +171,10 @@ fn index(
             }
         } else if sample.label.is_none() && (ending == "cls" || ending == "json") && bytes <= MOST_LABEL_BYTES {
             let mut content = Vec::new();
-            match (&mut entry).take(MOST_LABEL_BYTES).read_to_end(&mut content) {
-                Ok(_) => {}
-                Err(error) => return Err(failed(io::Error::new(error.kind(), error.to_string()))),
-            }
+            entry.read_to_end(&mut content).map_err(failed)?;
             match label(&content, &ending, options.labels.as_deref()) {
                 Ok(label) => sample.label = label,
-                Err(reason) => {
-                    left_out.wrong_labels += 1;
-                    left_out.first_wrong_label.get_or_insert(format!("{}: {reason}", String::from_utf8_lossy(&name)));
-                }
+                Err(reason) => left_out.add_wrong_label(&name, &reason),
             }
         }
     }
@@ -219,6 +213,11 @@ fn label(content: &[u8], ending: &str, asked: Option<&str>) -> Result<Option<(Ve
 }
 
 impl LeftOut {
+    fn add_wrong_label(&mut self, name: &[u8], reason: &str) {
+        self.wrong_labels += 1;
+        self.first_wrong_label.get_or_insert_with(|| format!("{}: {reason}", String::from_utf8_lossy(name)));
+    }
+
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if !self.cut.is_empty() {
@@ -257,7 +256,8 @@ mod tests {
 
     #[test]
     fn patterns_are_written_out() {
-        let names = |pattern: &str| expand(pattern).map(|names| names.iter().map(file_name).collect::<Vec<_>>());
+        let names =
+            |pattern: &str| expand(pattern).map(|names| names.iter().map(|name| file_name(name)).collect::<Vec<_>>());
         assert_eq!(names("a-{008..010}.tar").unwrap(), ["a-008.tar", "a-009.tar", "a-010.tar"]);
         assert_eq!(names("{9..10}{x,y}").unwrap(), ["9x", "9y", "10x", "10y"]);
         for wrong in ["a.tar", "a-{3..1}.tar", "a-{0..99999999999}.tar", "{1..2", "{a..b}", "{0..9999}{0..9999}"] {

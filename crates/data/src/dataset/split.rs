@@ -104,7 +104,7 @@ mod tests {
         let names: Vec<String> = (0..20_000).map(|index| format!("cat/image_{index:05}.jpg")).collect();
         let drawn = |share: f64| names.iter().filter(|name| is_drawn(name.as_bytes(), share)).count();
         assert_eq!((drawn(0.0), drawn(1.0)), (0, 20_000));
-        for share in [0.1, 0.25, 0.5] {
+        for share in [0.1f64, 0.25, 0.5] {
             // Five deviations of a binomial distribution.
             let slack = 5.0 * (20_000.0 * share * (1.0 - share)).sqrt();
             assert!((drawn(share) as f64 - 20_000.0 * share).abs() < slack, "{share}: {}", drawn(share));

@@ -24,10 +24,7 @@ pub enum DownloadError {
         status: u16,
     },
     /// It was tried as often as it is tried.
-    #[error(
-        "{address}: given up after {attempts} attempts that got no further; the last: {reason}; {have} bytes are kept, and the same \
-         command goes on from there"
-    )]
+    #[error("{address}: given up after {attempts} attempts that got no further; the last: {reason}{}", kept(*.have))]
     GivenUp {
         /// What was asked for.
         address: String,
@@ -93,4 +90,8 @@ impl DownloadError {
     pub(super) fn io(path: &Path, error: io::Error) -> DownloadError {
         DownloadError::Io { path: path.to_path_buf(), error }
     }
+}
+
+fn kept(have: u64) -> String {
+    if have == 0 { String::new() } else { format!("; {have} bytes are kept, and the same command goes on from there") }
 }

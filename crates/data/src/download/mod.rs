@@ -112,7 +112,13 @@ fn download_file(
     }
     let partial = with_partial(&path);
     let mut file = open_alone(&partial)?;
-    transfer::receive(remote, &mut file, &partial, options, tell)?;
+    if let Err(error) = transfer::receive(remote, &mut file, &partial, options, tell) {
+        // What has no bytes is of no use to the next attempt.
+        if file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+            let _ = fs::remove_file(&partial);
+        }
+        return Err(error);
+    }
     tell(Progress::Checking);
     file.sync_all().map_err(|error| DownloadError::io(&partial, error))?;
     let got = sum_of(&partial)?;

@@ -90,7 +90,7 @@ impl Columns {
         let path = cell(self.path).filter(|path| !path.is_empty()).ok_or("there is no path")?.to_vec();
         let text = cell(self.label).ok_or("there is no label: the row is too short")?;
         let text = String::from_utf8_lossy(text);
-        let parts = text.split(|letter| letter == '|' || letter == ';');
+        let parts = text.split(['|', ';']);
         let labels = parts.map(str::trim).filter(|label| !label.is_empty()).map(str::to_string).collect();
         let split = self.split.and_then(cell).map(|split| String::from_utf8_lossy(split).into_owned());
         Ok(Row { path, labels, is_list: self.is_list && text.contains(['|', ';']), split })

@@ -99,7 +99,11 @@ impl Report<'_> {
             row("height", &|part| sides(&part.inspection.sizes, 0)),
             row("width", &|part| sides(&part.inspection.sizes, 1)),
             row("sizes", &|part| format::thousands(part.inspection.sizes.counts.len() as u128)),
-            row("colour", &|part| if part.inspection.grey { "grey" } else { "RGB" }.to_string()),
+            row("colour", &|part| match (part.inspection.mean.len(), part.inspection.grey) {
+                (0, _) => "-".to_string(),
+                (_, true) => "grey".to_string(),
+                (_, false) => "RGB".to_string(),
+            }),
             row("mean", &|part| numbers(&part.inspection.mean)),
             row("deviation", &|part| numbers(&part.inspection.deviation)),
         ]

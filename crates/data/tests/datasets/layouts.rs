@@ -1,0 +1,226 @@
+//! The layouts that a path may have.
+
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use vitreous_data::Channels;
+use vitreous_data::dataset::{OpenDataset, open};
+
+use super::common::{bytes, fixture};
+use super::{idx, labels, names, opened, png, refused, refused_with, says, tar_of, write};
+
+#[test]
+fn one_folder_is_split_by_names_and_stays_split() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    for number in 0..200 {
+        write(&root.join(format!("{}/{number}.png", if number % 2 == 0 { "even" } else { "odd" })), png(number as u8));
+    }
+    let before = opened(root);
+    assert_eq!(before.classes, ["even", "odd"]);
+    assert_eq!(before.train.len() + before.validation.len(), 200);
+    assert!((8..=35).contains(&before.validation.len()), "{}", before.validation.len());
+    says(&before.notes.join("; "), &["there is no validation part", "a share of 0.1"]);
+    // Whatever comes, what was tested with stays so.
+    let drawn = names(before.validation.as_ref(), root);
+    for number in 0..50 {
+        write(&root.join(format!("even/more-{number}.png")), png(0));
+        write(&root.join(format!("another/{number}.png")), png(0));
+    }
+    let after = names(opened(root).validation.as_ref(), root);
+    let kept: Vec<&String> = after.iter().filter(|name| drawn.contains(name)).collect();
+    assert_eq!(kept.len(), drawn.len());
+    let none = OpenDataset { validation_share: 0.0, ..OpenDataset::default() };
+    assert!(open(root, &none).expect("a data set").validation.is_empty());
+    for share in [1.0, -0.1, f64::NAN] {
+        let wrong = OpenDataset { validation_share: share, ..OpenDataset::default() };
+        says(&refused_with(root, &wrong), &["must be at least 0 and under 1"]);
+    }
+}
+
+#[test]
+fn validation_is_called_by_many_names_and_goes_before_test() {
+    for name in ["val", "valid", "validation", "test", "Val"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        for path in ["train/a/0.png", "train/b/0.png", &format!("{name}/b/1.png")] {
+            write(&folder.path().join(path), png(1));
+        }
+        let splits = opened(folder.path());
+        assert_eq!((splits.train.len(), labels(splits.validation.as_ref())), (2, vec![vec![1]]), "{name}");
+        if name == "val" {
+            write(&folder.path().join("test/a/0.png"), png(1));
+            let splits = opened(folder.path());
+            assert_eq!(names(splits.validation.as_ref(), folder.path()), ["val/b/1.png"]);
+            says(&splits.notes.join("; "), &["1 image of a test part was left alone"]);
+        }
+    }
+}
+
+#[test]
+fn a_folder_around_the_folder_does_not_matter() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for path in ["flowers/flowers/rose/0.png", "flowers/flowers/tulip/0.png"] {
+        write(&folder.path().join(path), png(1));
+    }
+    assert_eq!(opened(folder.path()).classes, ["rose", "tulip"]);
+}
+
+#[test]
+fn several_labels_come_from_tables_and_from_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    let options = OpenDataset { validation_share: 0.0, ..OpenDataset::default() };
+    write(&root.join("x.csv"), "path,labels\na.png,dog|cat\nb.png,\nc.png, cat ; cat\n");
+    write(&root.join("x.tsv"), "file\tlabel\na.png\tdog;cat\nb.png\t\nc.png\tcat\n");
+    write(
+        &root.join("x.jsonl"),
+        "{\"image\": \"a.png\", \"label\": [\"dog\", \"cat\"]}\n\n{\"image\": \"b.png\", \"label\": []}\n{\"image\": \"c.png\", \"label\": [\"cat\"]}",
+    );
+    for name in ["x.csv", "x.tsv", "x.jsonl"] {
+        let splits = open(&root.join(name), &options).unwrap_or_else(|error| panic!("{error}"));
+        assert!(splits.several_labels);
+        assert_eq!(splits.classes, ["cat", "dog"]);
+        let mut all = labels(splits.train.as_ref());
+        all[0].sort_unstable();
+        assert_eq!(all, [vec![0, 1], vec![], vec![0]], "{name}");
+    }
+    // Where every row has one label, a row without is a mistake.
+    write(&root.join("one.csv"), "path,label\na.png,dog\nb.png,\n");
+    says(&refused(&root.join("one.csv")), &["one.csv, row 2", "there is no label"]);
+}
+
+#[test]
+fn labels_are_numbers_or_names() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    let table = root.join("set/data.csv");
+    // What a spreadsheet writes: a mark at the beginning, semicolons, and the ends of lines of DOS.
+    write(&table, "\u{feff}Path;Label;split\r\na.png;2;train\r\nb.png;0;dev\r\n");
+    let splits = opened(&root.join("set"));
+    assert_eq!(splits.classes, ["0", "1", "2"]);
+    assert_eq!((labels(splits.train.as_ref()), labels(splits.validation.as_ref())), (vec![vec![2]], vec![vec![0]]));
+    says(&splits.notes.join("; "), &["2 classes have no image to learn from: 0, 1"]);
+    write(&root.join("set/classes.txt"), "ant\nbee\ncat\n");
+    assert_eq!(opened(&table).classes, ["ant", "bee", "cat"]);
+    write(&root.join("set/classes.txt"), "ant\nbee\n");
+    says(&refused(&table), &["the label `2` is none of the 2 classes"]);
+    write(&table, "path,label,breed\na.png,cat,siam\n");
+    std::fs::remove_file(root.join("set/classes.txt")).expect("removed");
+    let breed = OpenDataset { labels: Some("breed".to_string()), validation_share: 0.0, ..OpenDataset::default() };
+    assert_eq!(open(&table, &breed).expect("a data set").classes, ["siam"]);
+}
+
+#[test]
+fn manifests_of_parts_lie_in_one_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    write(&root.join("images/a.png"), png(7));
+    write(&root.join("train.jsonl"), "{\"file_name\": \"images/a.png\", \"label\": 1}\n");
+    write(&root.join("test.jsonl"), "{\"file_name\": \"images/a.png\", \"label\": 0}\n");
+    let splits = opened(root);
+    assert_eq!((splits.train.len(), splits.validation.len()), (1, 1));
+    assert!(splits.train.image(0, Channels::Rgb).is_ok());
+    says(&splits.notes.join("; "), &["1 image is in both parts"]);
+    // A table without the columns is none: the folders count.
+    std::fs::remove_file(root.join("train.jsonl")).expect("removed");
+    std::fs::remove_file(root.join("test.jsonl")).expect("removed");
+    write(&root.join("labels.csv"), "one,two\n1,2\n");
+    assert_eq!(opened(root).classes, ["images"]);
+}
+
+#[test]
+fn shards_are_of_parts_by_their_names() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    let shard =
+        |label: &str| tar_of(&[("0.png", png(9)), ("0.cls", label.into()), ("1.png", png(8)), ("1.cls", "b".into())]);
+    for (train, validation) in [("set-train-0.tar", "set-val-0.tar"), ("train/0.tar", "validation/0.tar")] {
+        let root = root.join(train.replace('/', "-"));
+        write(&root.join(train), shard("a"));
+        write(&root.join(validation), shard("c"));
+        let splits = opened(&root);
+        assert_eq!(splits.classes, ["a", "b", "c"]);
+        assert_eq!(labels(splits.train.as_ref()), [[0], [1]]);
+        assert_eq!(labels(splits.validation.as_ref()), [[2], [1]]);
+    }
+}
+
+#[test]
+fn cifar_is_read_as_it_is_downloaded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let archive = folder.path().join("cifar-10-binary.tar.gz");
+    let name = |file: &str| format!("datasets/cifar10/cifar-10-batches-bin/{file}");
+    let files = ["data_batch_1.bin", "test_batch.bin", "batches.meta.txt"];
+    let inner = files.map(|file| format!("cifar-10-batches-bin/{file}"));
+    let content: Vec<(&str, Vec<u8>)> =
+        inner.iter().zip(files).map(|(inner, file)| (inner.as_str(), bytes(&name(file)))).collect();
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    std::io::Write::write_all(&mut packed, &tar_of(&content)).expect("packed");
+    let packed = packed.finish().expect("packed");
+    write(&archive, &packed);
+    let (splits, unpacked) = (opened(&archive), opened(&fixture("datasets/cifar10")));
+    assert_eq!((splits.train.len(), splits.validation.len()), (2, 1));
+    let pixels =
+        |splits: &vitreous_data::dataset::Splits| splits.train.image(1, Channels::Rgb).expect("an image").into_pixels();
+    assert_eq!(pixels(&splits), pixels(&unpacked));
+    write(&archive, &packed[..packed.len() / 2]);
+    says(&refused(&archive), &["cifar-10-binary.tar.gz", "no whole .tar.gz"]);
+}
+
+#[test]
+fn fashion_is_told_from_digits_by_its_labels() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    let set = |begin: [u8; 10]| {
+        let labels: Vec<u8> = begin.into_iter().chain((10..10_000).map(|index| (index % 10) as u8)).collect();
+        write(&root.join("t10k-images.idx3-ubyte"), idx(&[10_000, 1, 1], &vec![0; 10_000]));
+        write(&root.join("t10k-labels.idx1-ubyte"), idx(&[10_000], &labels));
+        opened(root)
+    };
+    let fashion = set([9, 2, 1, 1, 6, 1, 4, 6, 5, 7]);
+    assert_eq!((fashion.kind.as_str(), fashion.classes[9].as_str()), ("Fashion-MNIST (IDX)", "Ankle boot"));
+    assert!(fashion.train.is_empty());
+    let digits = set([7, 2, 1, 0, 4, 1, 4, 9, 5, 9]);
+    assert_eq!((digits.kind.as_str(), digits.classes[9].as_str()), ("MNIST (IDX)", "9"));
+    write(&root.join("classes.txt"), "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n");
+    assert_eq!(set([0; 10]).classes[9], "j");
+}
+
+#[test]
+fn a_training_part_alone_is_split() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&folder.path().join("train-images-idx3-ubyte"), idx(&[100, 1, 2], &(0..200).collect::<Vec<u8>>()));
+    write(&folder.path().join("train-labels-idx1-ubyte"), idx(&[100], &[1; 100]));
+    let splits = opened(folder.path());
+    assert_eq!(splits.train.len() + splits.validation.len(), 100);
+    assert!(!splits.validation.is_empty());
+    let first = splits.validation.image(0, Channels::Grey).expect("an image");
+    let number: usize = splits.validation.name(0).rsplit('#').next().expect("a number").parse().expect("a number");
+    assert_eq!(first.pixels(), [2 * number as u8, 2 * number as u8 + 1]);
+}
+
+#[test]
+fn what_is_no_data_set_is_described() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    says(&refused(root), &["no data set was recognised", "the folder is empty", "train-images-idx3-ubyte"]);
+    says(&refused(&root.join("nothing")), &["nothing", "cannot be read"]);
+    says(&refused(Path::new("nothing-{0..2}.tar")), &["nothing-0.tar", "cannot be read"]);
+    write(&root.join("a.png"), png(1));
+    says(&refused(root), &["found a.png", "no folders of classes"]);
+    says(&refused(&root.join("a.png")), &["it is one image"]);
+    write(&root.join("a.zip"), "PK");
+    says(&refused(&root.join("a.zip")), &["unpack it first"]);
+    write(&root.join("batches/data_batch_1"), "pickle");
+    says(&refused(&root.join("batches")), &["CIFAR's Python version"]);
+    write(&root.join("t/train-images-idx3-ubyte"), idx(&[1, 1, 1], &[1]));
+    says(
+        &refused(&root.join("t")),
+        &["train-images-idx3-ubyte is there, but train-labels-idx1-ubyte (or .gz) is missing"],
+    );
+    let coarse = OpenDataset { labels: Some("coarse".to_string()), ..OpenDataset::default() };
+    says(&refused_with(&fixture("datasets/idx"), &coarse), &["one sort of labels", "`coarse`"]);
+    let other = OpenDataset { labels: Some("other".to_string()), ..OpenDataset::default() };
+    says(&refused_with(&fixture("datasets/cifar-100-binary"), &other), &["`fine` and `coarse`"]);
+}
