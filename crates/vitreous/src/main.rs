@@ -5,12 +5,14 @@
 #[macro_use]
 mod say;
 
+mod classes;
 mod commands;
 mod failure;
 mod format;
 mod images;
 mod runner;
 mod source;
+mod step;
 
 use std::process::ExitCode;
 
@@ -31,6 +33,8 @@ enum Command {
     Predict(commands::predict::Predict),
     Summary(commands::summary::Summary),
     Convert(commands::convert::Convert),
+    Eval(commands::eval::Eval),
+    Bench(commands::bench::Bench),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +42,8 @@ fn main() -> ExitCode {
         Command::Predict(predict) => predict.run(),
         Command::Summary(summary) => summary.run(),
         Command::Convert(convert) => convert.run(),
+        Command::Eval(eval) => eval.run(),
+        Command::Bench(bench) => bench.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
