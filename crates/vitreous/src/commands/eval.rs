@@ -80,7 +80,7 @@ struct Broken {
 
 /// Answers, by how many labels a sample has.
 enum Answers {
-    One(Scores),
+    One(Box<Scores>),
     Several(LabelScores),
 }
 
@@ -117,7 +117,7 @@ impl Eval {
         }
         let start = Instant::now();
         let answers = match splits.several_labels {
-            false => Answers::One(Scores::new(classes)),
+            false => Answers::One(Box::new(Scores::new(classes))),
             true => Answers::Several(LabelScores::new(classes)),
         };
         let (answers, broken) = self.answer_all(&model, preprocess, &part, &to_model, answers)?;
