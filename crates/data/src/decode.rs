@@ -111,11 +111,6 @@ impl Image {
         };
         Image { channels, pixels, ..self }
     }
-
-    pub(crate) fn row(&self, row: usize) -> &[u8] {
-        let bytes = self.width * self.channels.count();
-        &self.pixels[row * bytes..(row + 1) * bytes]
-    }
 }
 
 /// Reads and decodes a file. See [`decode`].

@@ -22,17 +22,21 @@
 pub mod augment;
 pub mod dataset;
 mod decode;
+pub mod download;
 mod error;
+pub mod font;
 mod geometry;
 mod gif;
 mod hugging_face;
 mod jpeg;
+pub mod loader;
 pub mod ordered;
 mod preprocess;
 pub mod random;
 mod resample;
 mod settings;
 mod timm;
+mod view;
 
 pub use decode::{Channels, Image, decode, open};
 pub use error::{ConfigError, ImageError};

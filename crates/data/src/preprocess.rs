@@ -1,9 +1,11 @@
 //! What is done with an image before a model sees it: resize, crop, rescale, normalise.
 
+use crate::augment::Picture;
 use crate::decode::{Channels, Image};
 use crate::error::ImageError;
 use crate::geometry::{Crop, Placement, Resize};
 use crate::resample::{Interpolation, ResampleScratch, Span, resize_part};
+use crate::view::View;
 
 /// How an image is prepared for a model.
 ///
@@ -29,14 +31,15 @@ pub struct Preprocess {
     pub channels: Channels,
 }
 
-/// Memory that [`Preprocess::apply`] uses again from image to image.
+/// Memory that [`Preprocess::apply`] and [`Augment::apply`](crate::augment::Augment::apply) use again from image to image.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    resample: ResampleScratch,
+    pub(crate) resample: ResampleScratch,
+    pub(crate) picture: Picture,
 }
 
 /// A byte's value after rescaling and normalisation.
-type Table = [f32; 256];
+pub(crate) type Table = [f32; 256];
 
 impl Preprocess {
     /// For a model that comes without a configuration: what `timm` does for its Vision Transformers.
@@ -122,23 +125,10 @@ impl Preprocess {
     /// Prepares an image: channels first, `out` holds `channels * height * width` numbers.
     pub fn apply(&self, image: &Image, scratch: &mut Scratch, out: &mut [f32]) -> Result<(), ImageError> {
         let count = self.channels.count();
-        if image.channels() != self.channels || self.mean.len() != count || self.std.len() != count {
-            return Err(ImageError::Channels { expected: self.mean.len(), got: image.channels().count() });
-        }
-        let [height, width] = self.output_size_for(image);
-        let expected = height.saturating_mul(width).saturating_mul(count);
-        if out.len() != expected {
-            return Err(ImageError::Output { expected, got: out.len() });
-        }
-        let resized = self.resize.size_for([image.height(), image.width()]);
-        let start = |axis: usize, wanted: usize| match &self.crop {
-            Some(crop) => crop.placement.start(resized[axis], wanted),
-            None => 0,
-        };
-        let rows = Part::of(resized[0], start(0, height), height);
-        let columns = Part::of(resized[1], start(1, width), width);
+        let [height, width] = self.check(image, out.len())?;
+        let Placed { resized, rows, columns } = self.place(image);
         let scratch = &mut scratch.resample;
-        resize_part(image, resized, self.interpolation, rows.source, columns.source, scratch)?;
+        resize_part(View::of(image), resized, self.interpolation, rows.source, columns.source, scratch)?;
         for channel in 0..count {
             let table = self.table(channel);
             let fill = self.crop.as_ref().and_then(|crop| crop.fill.get(channel)).copied().unwrap_or(0);
@@ -158,8 +148,35 @@ impl Preprocess {
         Ok(())
     }
 
+    /// Height and width of what comes out, unless image or room for it are not what they should be.
+    pub(crate) fn check(&self, image: &Image, room: usize) -> Result<[usize; 2], ImageError> {
+        let count = self.channels.count();
+        if image.channels() != self.channels || self.mean.len() != count || self.std.len() != count {
+            return Err(ImageError::Channels { expected: self.mean.len(), got: image.channels().count() });
+        }
+        let [height, width] = self.output_size_for(image);
+        let expected = height.saturating_mul(width).saturating_mul(count);
+        if room != expected {
+            return Err(ImageError::Output { expected, got: room });
+        }
+        Ok([height, width])
+    }
+
+    /// To what size an image is brought, and which part of that is kept.
+    pub(crate) fn place(&self, image: &Image) -> Placed {
+        let [height, width] = self.output_size_for(image);
+        let resized = self.resize.size_for([image.height(), image.width()]);
+        let start = |axis: usize, wanted: usize| match &self.crop {
+            Some(crop) => crop.placement.start(resized[axis], wanted),
+            None => 0,
+        };
+        let rows = Part::of(resized[0], start(0, height), height);
+        let columns = Part::of(resized[1], start(1, width), width);
+        Placed { resized, rows, columns }
+    }
+
     /// Rounds where `transformers` does: to f32 after the factor, and after each step of the normalisation.
-    fn table(&self, channel: usize) -> Table {
+    pub(crate) fn table(&self, channel: usize) -> Table {
         let (mean, std) = (self.mean[channel], self.std[channel]);
         std::array::from_fn(|byte| {
             let rescaled = (byte as f64 * self.rescale_factor) as f32 + self.rescale_offset;
@@ -168,10 +185,17 @@ impl Preprocess {
     }
 }
 
+/// Where the prepared picture lies in the resized image.
+pub(crate) struct Placed {
+    pub resized: [usize; 2],
+    pub rows: Part,
+    pub columns: Part,
+}
+
 /// Which part of a resized line is used, and how much filling comes before it.
-struct Part {
-    source: Span,
-    before: usize,
+pub(crate) struct Part {
+    pub source: Span,
+    pub before: usize,
 }
 
 impl Part {

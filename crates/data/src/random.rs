@@ -58,10 +58,90 @@ impl Random {
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
+    /// Fills a slice with normally distributed numbers: two for each draw, in single precision, for many at once.
+    pub fn normals(&mut self, out: &mut [f32]) {
+        // 24 bits, at least 2^-24 and at most 1, so that the logarithm is finite.
+        let unit = |bits: u32| ((bits >> 8) + 1) as f32 / (1u32 << 24) as f32;
+        for two in out.chunks_mut(2) {
+            let radius = (-2.0 * unit(self.bits()).ln()).sqrt();
+            let (sine, cosine) = (std::f32::consts::TAU * unit(self.bits())).sin_cos();
+            two.iter_mut().zip([radius * cosine, radius * sine]).for_each(|(out, number)| *out = number);
+        }
+    }
+
+    /// Distributed as Beta(alpha, alpha), between 0 and 1; `alpha` must be positive.
+    ///
+    /// It is x / (x + y) for two independent x and y distributed as Gamma(alpha). Their logarithms are used, because small
+    /// `alpha` make numbers too small for an f64.
+    pub fn beta(&mut self, alpha: f64) -> f64 {
+        let (x, y) = (self.log_gamma_distributed(alpha), self.log_gamma_distributed(alpha));
+        1.0 / (1.0 + (y - x).exp())
+    }
+
+    /// The logarithm of a number distributed as Gamma(shape) (Marsaglia and Tsang, "A simple method for generating gamma
+    /// variables", 2000). Theirs is for shapes from 1 on: one less is made from one more, times `u^(1/shape)`.
+    fn log_gamma_distributed(&mut self, shape: f64) -> f64 {
+        let smaller = (1.0 - self.uniform()).ln() / shape;
+        let d = shape + 1.0 - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let x = self.normal();
+            let v = (1.0 + c * x).powi(3);
+            let u = 1.0 - self.uniform();
+            if v > 0.0 && u.ln() < 0.5 * x * x + d - d * v + d * v.ln() {
+                return (d * v).ln() + smaller;
+            }
+        }
+    }
+
     /// Brings a slice into random order (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (2..=items.len()).rev() {
             items.swap(end - 1, self.below(end));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mean and variance.
+    fn moments(values: &[f64]) -> (f64, f64) {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64)
+    }
+
+    #[test]
+    fn beta_has_its_moments() {
+        for alpha in [0.1, 0.2, 0.8, 1.0, 2.5, 30.0] {
+            let mut random = Random::new(5, 0, 0);
+            let draws: Vec<f64> = (0..20_000).map(|_| random.beta(alpha)).collect();
+            assert!(draws.iter().all(|draw| (0.0..=1.0).contains(draw)));
+            let (mean, variance) = moments(&draws);
+            // Beta(a, a) has mean 1/2, variance 1 / (4 (2 a + 1)), and fourth central moment 3 / (16 (2a + 1) (2a + 3)).
+            let expected = 1.0 / (4.0 * (2.0 * alpha + 1.0));
+            let fourth = draws.iter().map(|draw| (draw - 0.5).powi(4)).sum::<f64>() / draws.len() as f64;
+            let expected_fourth = 3.0 / (16.0 * (2.0 * alpha + 1.0) * (2.0 * alpha + 3.0));
+            assert!((mean - 0.5).abs() < 0.012, "alpha {alpha}: mean {mean}");
+            assert!((variance / expected - 1.0).abs() < 0.04, "alpha {alpha}: variance {variance}, not {expected}");
+            assert!((fourth / expected_fourth - 1.0).abs() < 0.07, "alpha {alpha}: {fourth}, not {expected_fourth}");
+        }
+        // So small that the draws are 0 or 1, but numbers.
+        let mut random = Random::new(5, 0, 0);
+        assert!((0..1000).all(|_| (0.0..=1.0).contains(&random.beta(1e-5))));
+    }
+
+    #[test]
+    fn many_normal_numbers_have_their_moments() {
+        let mut numbers = vec![0.0; 40_001];
+        Random::new(6, 0, 0).normals(&mut numbers);
+        let numbers: Vec<f64> = numbers.into_iter().map(f64::from).collect();
+        let (mean, variance) = moments(&numbers);
+        let fourth = numbers.iter().map(|number| number.powi(4)).sum::<f64>() / numbers.len() as f64;
+        assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.02 && (fourth - 3.0).abs() < 0.15);
+        // Neighbours, which are made from the same two draws, do not depend on each other.
+        let products: Vec<f64> = numbers.windows(2).map(|two| two[0] * two[1]).collect();
+        assert!(moments(&products).0.abs() < 0.02);
     }
 }

@@ -9,6 +9,7 @@
 
 use crate::decode::{Channels, Image, LONGEST_SIDE};
 use crate::error::ImageError;
+use crate::view::View;
 
 /// How a resized pixel follows from those around it. Names and meaning are Pillow's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -158,6 +159,7 @@ pub(crate) struct ResampleScratch {
     horizontal: Weights,
     vertical: Weights,
     between: Vec<u8>,
+    rows: Vec<usize>,
     columns: Vec<usize>,
     pub resized: Vec<u8>,
 }
@@ -170,47 +172,55 @@ pub fn resize(image: &Image, height: usize, width: usize, interpolation: Interpo
     let channels = image.channels();
     let mut scratch = ResampleScratch::default();
     let (rows, columns) = (Span::whole(height), Span::whole(width));
-    resize_part(image, [height, width], interpolation, rows, columns, &mut scratch)?;
+    resize_part(View::of(image), [height, width], interpolation, rows, columns, &mut scratch)?;
     Image::new(width, height, channels, scratch.resized)
 }
 
 /// Writes the `rows` and `columns` of `image` resized to `size` to `scratch.resized`.
 pub(crate) fn resize_part(
-    image: &Image,
+    image: View,
     size: [usize; 2],
     interpolation: Interpolation,
     rows: Span,
     columns: Span,
     scratch: &mut ResampleScratch,
 ) -> Result<(), ImageError> {
-    let count = image.channels().count();
+    let channels = image.channels;
+    let count = channels.count();
     bounded(rows.length, columns.length, count)?;
-    // Equal sizes are copied whatever the filter is; the identity of `Nearest` is such a copy.
-    let unchanged = size == [image.height(), image.width()];
-    if interpolation == Interpolation::Nearest || unchanged {
+    let [height, width] = image.size();
+    // Equal sizes are copied whatever the filter is.
+    if size == [height, width] {
+        let part = image.part(rows.start, columns.start, [rows.length, columns.length]);
+        scratch.resized.clear();
+        (0..part.height).for_each(|row| scratch.resized.extend_from_slice(part.row(row)));
+        return Ok(());
+    }
+    if interpolation == Interpolation::Nearest {
         nearest(image, size, rows, columns, scratch);
         return Ok(());
     }
-    let (height, width) = (image.height(), image.width());
     let ResampleScratch { horizontal, vertical, between, resized, .. } = scratch;
     horizontal.fill(interpolation, width, size[1], columns);
     vertical.fill(interpolation, height, size[0], rows);
-    let whole = Region { bytes: image.pixels(), row_bytes: width * count, top: 0, left: 0 };
+    let whole = Region { pixels: image, top: 0, left: 0 };
     if size[0] == height {
-        along_rows(&whole, image.channels(), rows, horizontal, resized);
+        along_rows(&whole, channels, rows, horizontal, resized);
     } else if size[1] == width {
         along_columns(&whole, count, columns, vertical, resized);
     } else if columns_first([height, width], size) {
         let used = horizontal.used();
         bounded(rows.length, used.length, count)?;
         along_columns(&whole, count, used, vertical, between);
-        let part = Region { bytes: between, row_bytes: used.length * count, top: rows.start, left: used.start };
-        along_rows(&part, image.channels(), rows, horizontal, resized);
+        let pixels = View::packed(between, [rows.length, used.length], channels);
+        let part = Region { pixels, top: rows.start, left: used.start };
+        along_rows(&part, channels, rows, horizontal, resized);
     } else {
         let used = vertical.used();
         bounded(used.length, columns.length, count)?;
-        along_rows(&whole, image.channels(), used, horizontal, between);
-        let part = Region { bytes: between, row_bytes: columns.length * count, top: used.start, left: columns.start };
+        along_rows(&whole, channels, used, horizontal, between);
+        let pixels = View::packed(between, [used.length, columns.length], channels);
+        let part = Region { pixels, top: used.start, left: columns.start };
         along_columns(&part, count, columns, vertical, resized);
     }
     Ok(())
@@ -253,16 +263,16 @@ fn nearest_positions(input: usize, output: usize, wanted: Span, positions: &mut 
     }
 }
 
-fn nearest(image: &Image, size: [usize; 2], rows: Span, columns: Span, scratch: &mut ResampleScratch) {
-    let count = image.channels().count();
-    nearest_positions(image.width(), size[1], columns, &mut scratch.columns);
-    let mut source_rows = Vec::new();
-    nearest_positions(image.height(), size[0], rows, &mut source_rows);
-    scratch.resized.clear();
-    for row in source_rows {
+fn nearest(image: View, size: [usize; 2], rows: Span, columns: Span, scratch: &mut ResampleScratch) {
+    let count = image.channels.count();
+    let ResampleScratch { rows: source_rows, columns: source_columns, resized, .. } = scratch;
+    nearest_positions(image.width, size[1], columns, source_columns);
+    nearest_positions(image.height, size[0], rows, source_rows);
+    resized.clear();
+    for &row in source_rows.iter() {
         let line = image.row(row);
-        for &column in &scratch.columns {
-            scratch.resized.extend_from_slice(&line[column * count..(column + 1) * count]);
+        for &column in source_columns.iter() {
+            resized.extend_from_slice(&line[column * count..(column + 1) * count]);
         }
     }
 }
@@ -271,17 +281,16 @@ fn to_byte(sum: i32) -> u8 {
     (sum >> FRACTION_BITS).clamp(0, 255) as u8
 }
 
-/// A part of an image: its first byte is of the pixel in row `top` and column `left`.
+/// A part of an image: its first pixel is the one in row `top` and column `left`.
 struct Region<'a> {
-    bytes: &'a [u8],
-    row_bytes: usize,
+    pixels: View<'a>,
     top: usize,
     left: usize,
 }
 
 impl Region<'_> {
     fn row(&self, row: usize) -> &[u8] {
-        &self.bytes[(row - self.top) * self.row_bytes..][..self.row_bytes]
+        self.pixels.row(row - self.top)
     }
 }
 

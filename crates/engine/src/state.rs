@@ -71,6 +71,16 @@ impl State {
         Ok(&self.gradients.as_slice()[range])
     }
 
+    /// The norm of each trained parameter's gradient, by name, as the last run left it. Where micro-batches were added up, it is the sum's.
+    pub fn gradient_norms(&self) -> impl Iterator<Item = (&str, f32)> {
+        let trained = self.table.iter().filter_map(|parameter| Some((parameter, parameter.gradient_offset?)));
+        trained.map(|(parameter, offset)| {
+            let gradient = &self.gradients.as_slice()[offset..offset + parameter.shape.elements()];
+            let squares: f64 = gradient.iter().map(|&g| f64::from(g) * f64::from(g)).sum();
+            (parameter.name.as_str(), squares.sqrt() as f32)
+        })
+    }
+
     /// A parameter's running average; all zeros until it is set or updated.
     pub fn average(&self, name: &str) -> Result<&[f32]> {
         let range = self.range(name)?;
@@ -81,6 +91,14 @@ impl State {
     pub fn start_average(&mut self) {
         if !self.ema.is_empty() {
             self.ema.as_mut_slice().copy_from_slice(self.parameters.as_slice());
+        }
+    }
+
+    /// Exchanges parameters and average, so that the average can be tested and saved; again, to go on. Nothing if there is no
+    /// average.
+    pub fn swap_average(&mut self) {
+        if !self.ema.is_empty() {
+            std::mem::swap(&mut self.parameters, &mut self.ema);
         }
     }
 
@@ -151,7 +169,7 @@ impl State {
         let mut needed = [floats, 0, 0, 0];
         for node in graph.nodes() {
             match node.op {
-                Op::AdamW(_) => needed[1..3].fill(floats),
+                Op::AdamW(_) | Op::Lamb(_) => needed[1..3].fill(floats),
                 Op::Sgd(_) => needed[1] = floats,
                 Op::Ema(_) => needed[3] = graph.parameter_floats(),
                 _ => {}

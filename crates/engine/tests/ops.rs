@@ -302,6 +302,22 @@ fn cross_entropy_soft() {
 }
 
 #[test]
+fn binary_cross_entropy() {
+    for (rows, classes, sum_classes) in [(1, 1, false), (3, 10, true), (17, 31, false), (70, 600, true)] {
+        check(
+            &|g: &mut Graph| {
+                let logits = g.input("logits", [rows, classes], F32)?;
+                let soft = common::random_values("soft", rows * classes).iter().map(|x| x.abs().min(1.0) as f32);
+                let targets = g.constant("targets", [rows, classes], soft.collect())?;
+                g.binary_cross_entropy(logits, targets, sum_classes)
+            },
+            &no_numbers,
+            quick(),
+        );
+    }
+}
+
+#[test]
 fn a_batch_in_which_no_row_counts_has_loss_zero() {
     check(
         &|g: &mut Graph| {

@@ -314,8 +314,8 @@ fn compare_steps(name: &str, optimizer: Optimizer, weights: Group, biases: Group
     fixture.expect_parameters_of(&graph);
     let group =
         |parameter: &vitreous_engine::Parameter| Some(if parameter.name.ends_with("bias") { biases } else { weights });
-    let options =
-        StepOptions { optimizer, group: &group, clip: Some(1.6), ema: true, gradient: GradientOptions::default() };
+    let gradient = GradientOptions::default();
+    let options = StepOptions { optimizer, group: &group, clip: Some(1.6), ema: true, gradient };
     let step_values = graph.training_step(loss, &options).expect("a training step");
 
     let plan = Plan::for_cpu(&graph, &[loss, step_values.gradient_norm]).expect("a plan");
@@ -378,8 +378,12 @@ fn compare_steps(name: &str, optimizer: Optimizer, weights: Group, biases: Group
 }
 
 fn small_mlp(g: &mut Graph) -> Result<Value> {
-    let features = g.input("features", [6, 5], F32)?;
-    let targets = g.input("targets", [6], I32)?;
+    small_mlp_of(g, 6)
+}
+
+fn small_mlp_of(g: &mut Graph, batch: usize) -> Result<Value> {
+    let features = g.input("features", [batch, 5], F32)?;
+    let targets = g.input("targets", [batch], I32)?;
     let h = linear(g, "0", features, 7)?;
     let h = g.gelu(h)?;
     let logits = linear(g, "2", h, 4)?;
@@ -407,4 +411,108 @@ fn sgd_with_nesterov_momentum_and_decay_equals_pytorch() {
     let weights = Group { decay: 0.05, rate_factor: 1.0 };
     let biases = Group { decay: 0.01, rate_factor: 2.0 };
     compare_steps("sgd_steps", optimizer, weights, biases);
+}
+
+#[test]
+fn lamb_with_and_without_clipped_trust_equals_timm() {
+    let weights = Group { decay: 0.1, rate_factor: 1.0 };
+    let biases = Group { decay: 0.0, rate_factor: 0.5 };
+    for (name, trust_clip) in [("lamb_steps", false), ("lamb_clipped_steps", true)] {
+        let optimizer = Optimizer::Lamb { beta1: 0.9, beta2: 0.98, eps: 1e-6, trust_clip };
+        compare_steps(name, optimizer, weights, biases);
+    }
+}
+
+/// The batches of six of the fixture's steps as several micro-batches: the same steps. The last group may be smaller.
+#[test]
+fn micro_batches_that_are_added_up_equal_pytorch_with_the_whole_batch() {
+    let fixture = Fixture::load("adamw_steps");
+    let group = |parameter: &vitreous_engine::Parameter| {
+        let bias = parameter.name.ends_with("bias");
+        Some(Group { decay: if bias { 0.0 } else { 0.1 }, rate_factor: if bias { 0.5 } else { 1.0 } })
+    };
+    let optimizer = Optimizer::AdamW { beta1: 0.9, beta2: 0.98, eps: 1e-8 };
+    let gradient = GradientOptions::default();
+    let options = StepOptions { optimizer, group: &group, clip: Some(1.6), ema: true, gradient };
+    for micro in [1, 2, 3, 6] {
+        let mut graph = Graph::for_training();
+        let loss = small_mlp_of(&mut graph, micro).expect("the model is right");
+        let (update, values) = graph.update_step(&options).expect("an update");
+        graph.accumulation_step(loss, &options).expect("the gradients");
+        let mut adder = Executor::new(Plan::for_cpu(&graph, &[loss]).unwrap(), 2).unwrap();
+        let mut updater = Executor::new(Plan::for_cpu(&update, &[values.gradient_norm]).unwrap(), 2).unwrap();
+        let mut state = State::new(&update).unwrap();
+        for parameter in graph.parameters() {
+            copy_f32(state.parameter_mut(&parameter.name).unwrap(), fixture.get("parameter", &parameter.name));
+        }
+        state.start_average();
+        // What is there before the first micro-batch does not count.
+        state.gradients_mut().fill(f32::NAN);
+        for step in 0..STEPS {
+            let features = fixture.part("input", "features", step).chunks(micro * 5);
+            let targets = fixture.part("input", "targets", step).chunks(micro);
+            let mut losses = 0.0;
+            for (number, (features, targets)) in features.zip(targets).enumerate() {
+                copy_f32(adder.input("features").unwrap(), features);
+                for (to, from) in adder.input_i32("targets").unwrap().iter_mut().zip(targets) {
+                    *to = *from as i32;
+                }
+                adder.input("accumulate").unwrap()[0] = if number == 0 { 0.0 } else { 1.0 };
+                adder.poison();
+                adder.run(&mut state, Run { seed: 0, step: (100 * step + number) as u64 }).unwrap();
+                losses += f64::from(adder.number(loss).unwrap()) * micro as f64 / 6.0;
+            }
+            copy_f32(updater.input("learning_rate").unwrap(), fixture.part("input", "rates", step));
+            updater.input("ema_decay").unwrap()[0] = 0.9;
+            updater.input("gradient_scale").unwrap()[0] = micro as f32 / 6.0;
+            updater.run(&mut state, Run { seed: 0, step: step as u64 }).unwrap();
+            let mut comparison = Comparison::new(format!("micro-batches of {micro}, step {step}"));
+            let norm = f64::from(updater.number(values.gradient_norm).unwrap());
+            comparison.compare("norm", &[norm], fixture.part("output", "norms", step), 1e-6);
+            comparison.compare("loss", &[losses], fixture.part("output", "losses", step), 1e-6);
+            for name in fixture.names("parameter") {
+                let expected = fixture.get(&format!("step{step}"), &name);
+                comparison.compare(&name, &widened(state.parameter(&name).unwrap()), expected, 1e-6);
+                let expected = fixture.get(&format!("average{step}"), &name);
+                comparison.compare(&name, &widened(state.average(&name).unwrap()), expected, 1e-6);
+            }
+            comparison.finish();
+        }
+    }
+}
+
+/// Losses that are no model's: their values and gradients, of f32 and of bf16 logits.
+#[test]
+fn binary_and_soft_cross_entropy_equal_pytorch() {
+    let fixture = Fixture::load("losses");
+    for dtype in [DType::F32, DType::Bf16] {
+        for name in fixture.names("output") {
+            let mut g = Graph::for_training();
+            let logits = g.input("logits", [5, 7], F32).unwrap();
+            let seen = if dtype == F32 { logits } else { g.cast(logits, dtype).unwrap() };
+            let loss = match name.as_str() {
+                "soft" => {
+                    let targets = g.input("soft", [5, 7], F32).unwrap();
+                    g.cross_entropy(seen, targets, CrossEntropyOptions::default()).unwrap()
+                }
+                _ => {
+                    let targets = g.input("labels", [5, 7], F32).unwrap();
+                    g.binary_cross_entropy(seen, targets, name == "binary_summed").unwrap()
+                }
+            };
+            let gradient = g.gradients(loss, &[logits], GradientOptions::default()).unwrap()[0];
+            let leaves = fixture.leaves();
+            let truth = reference_for(&g, &leaves).run(&g, common::RUN).unwrap();
+            let got = run_cpu(&g, &[loss, gradient], &leaves, 2);
+            let mut comparison = Comparison::new(format!("{name} of {dtype} logits"));
+            let (expected, slope) = (fixture.get("output", &name), fixture.get("gradient", &name));
+            comparison.compare("reference's loss", &truth.get(loss).data, expected, REFERENCE_LIMIT);
+            comparison.compare("reference's gradient", &truth.get(gradient).data, slope, REFERENCE_LIMIT);
+            comparison.compare("loss", &widened(&got[0]), expected, 1e-6);
+            // A gradient that is stored as bf16 has eight bits.
+            let limit = if dtype == F32 { 1e-6 } else { 4e-3 };
+            comparison.compare("gradient", &widened(&got[1]), slope, limit);
+            comparison.finish();
+        }
+    }
 }

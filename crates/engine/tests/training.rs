@@ -62,6 +62,13 @@ fn sgd_follows_the_reference() {
 }
 
 #[test]
+fn lamb_follows_the_reference() {
+    let lamb = Optimizer::Lamb { beta1: 0.9, beta2: 0.999, eps: 1e-3, trust_clip: false };
+    follows_reference(lamb, &group, 3);
+    follows_reference(lamb, &group_without_embedding, 32);
+}
+
+#[test]
 fn untrained_parameters_stay() {
     let options = StepOptions { group: &group_without_embedding, ..options(Optimizer::adamw()) };
     let Training { graph, loss, .. } = training(2, 1, 8, Precision::F32, &options);
@@ -98,11 +105,13 @@ fn run_steps(training: &Training, threads: usize, steps: u64) -> (Vec<u32>, f32,
 #[test]
 fn the_number_of_threads_changes_no_bit() {
     for precision in [Precision::F32, Precision::Bf16] {
-        let training = training(32, 2, 32, precision, &options(Optimizer::adamw()));
-        let (one, loss, _) = run_steps(&training, 1, 3);
-        assert!(loss.is_finite());
-        for threads in [2, 4] {
-            assert!(run_steps(&training, threads, 3).0 == one, "{precision:?}, {threads} threads");
+        for optimizer in [Optimizer::adamw(), Optimizer::lamb()] {
+            let training = training(32, 2, 32, precision, &options(optimizer));
+            let (one, loss, _) = run_steps(&training, 1, 3);
+            assert!(loss.is_finite());
+            for threads in [2, 4] {
+                assert!(run_steps(&training, threads, 3).0 == one, "{precision:?}, {threads} threads");
+            }
         }
     }
 }
@@ -263,9 +272,11 @@ fn plain(optimizer: Optimizer) -> StepOptions<'static> {
 /// A parameter that takes several tiles of the update.
 #[test]
 fn large_parameters_are_updated_whole() {
-    for optimizer in
-        [Optimizer::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-3 }, Optimizer::Sgd { momentum: 0.9, nesterov: true }]
-    {
+    for optimizer in [
+        Optimizer::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-3 },
+        Optimizer::Sgd { momentum: 0.9, nesterov: true },
+        Optimizer::Lamb { beta1: 0.9, beta2: 0.99, eps: 1e-3, trust_clip: false },
+    ] {
         let mut g = Graph::for_training();
         let x = g.input("x", [4, 1000], DType::F32).unwrap();
         let weight = g.parameter("weight", [300, 1000]).unwrap();

@@ -1,15 +1,19 @@
 //! Vitreous' models: architectures as functions that build graphs, their presets, and the checkpoints that people already have.
 
+pub mod adapters;
 pub mod archive;
 pub mod checkpoint;
 pub mod config;
+pub mod initial;
 pub mod model;
 pub mod positions;
 pub mod presets;
 pub mod stages;
 pub mod vit;
 
+pub use adapters::{Adapters, merge_adapters};
 pub use config::{ConfigError, Size, VitConfig};
+pub use initial::{Initialisation, initialise};
 pub use model::{Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Written};
 pub use presets::preset;
-pub use vit::{Vit, vit};
+pub use vit::{Vit, vit, vit_with};

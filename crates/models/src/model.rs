@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use vitreous_engine::State;
 
+use crate::adapters::is_adapter;
 use crate::archive::{Archive, ArchiveError, ElementType};
 use crate::checkpoint::json::Fault;
 use crate::checkpoint::resize::resize;
@@ -153,7 +154,7 @@ impl Model {
         Ok(Cow::Owned(values))
     }
 
-    /// Puts all values into the state of this model's graph. A head that was replaced is left as it is.
+    /// Puts all values into the state of this model's graph. A head that was replaced, and adapters, are left as they are.
     pub fn load(&self, state: &mut State) -> Result<(), ModelError> {
         let names: Vec<String> = state.table().iter().map(|parameter| parameter.name.clone()).collect();
         let missing = self.shapes.keys().find(|name| !names.contains(name));
@@ -161,7 +162,8 @@ impl Model {
             return Err(ModelError::parameter(missing, "is not in the state: it was made for another model"));
         }
         for name in names {
-            if self.source.as_ref().is_some_and(|source| source.replaces(&name)) && self.shapes.contains_key(&name) {
+            let replaced = self.source.as_ref().is_some_and(|source| source.replaces(&name));
+            if replaced && self.shapes.contains_key(&name) || is_adapter(&name) {
                 continue;
             }
             let (source, shape) = self.find(&name)?;

@@ -10,6 +10,7 @@
 use vitreous_engine as engine;
 use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Result, Value};
 
+use crate::adapters::{Adapters, adapt};
 use crate::config::{Activation, FeedForward, FinalNorm, NormOrder, Pooling, Positions, Qkv, VitConfig};
 use crate::positions;
 
@@ -28,18 +29,21 @@ pub struct Vit {
 
 /// Builds the model, with an input `images` of `[batch, channels, height, width]`.
 pub fn vit(g: &mut Graph, config: &VitConfig, batch: usize) -> Result<Vit> {
-    config.check().map_err(|refusal| engine::Error::Rule {
-        op: "vit",
-        path: "config".to_string(),
-        inputs: Vec::new(),
-        rule: refusal.0,
-    })?;
+    vit_with(g, config, batch, None)
+}
+
+/// As [`vit`], with low-rank adapters beside the encoder's matrices.
+pub fn vit_with(g: &mut Graph, config: &VitConfig, batch: usize, adapters: Option<&Adapters>) -> Result<Vit> {
+    let refused =
+        |path: &str, rule| engine::Error::Rule { op: "vit", path: path.to_string(), inputs: Vec::new(), rule };
+    config.check().map_err(|refusal| refused("config", refusal.0))?;
+    adapters.map_or(Ok(()), Adapters::check).map_err(|rule| refused("adapters", rule))?;
     let shape = [batch, config.channels, config.image.height, config.image.width];
     let images = g.input("images", shape, DType::F32)?;
 
     let mut x = embed(g, config, images)?;
     for layer in 0..config.depth {
-        x = g.block(&format!("blocks.{layer}"), |g| encoder_layer(g, config, layer, x))?;
+        x = g.block(&format!("blocks.{layer}"), |g| encoder_layer(g, config, adapters, layer, x))?;
     }
     if config.final_norm == FinalNorm::Tokens {
         x = norm(g, config, "norm", x)?;
@@ -124,11 +128,20 @@ fn position_table(g: &mut Graph, config: &VitConfig) -> Result<Option<Value>> {
 }
 
 /// Equations 2 and 3: attention, then feed-forward, each a branch of the residual stream.
-fn encoder_layer(g: &mut Graph, config: &VitConfig, layer: usize, x: Value) -> Result<Value> {
+fn encoder_layer(
+    g: &mut Graph,
+    config: &VitConfig,
+    adapters: Option<&Adapters>,
+    layer: usize,
+    x: Value,
+) -> Result<Value> {
     let x = branch(g, config, layer, ["norm1", "layer_scale1"], x, |g, x| {
-        g.scope("attention", |g| attention(g, config, x))
+        g.scope("attention", |g| attention(g, config, adapters, x))
     })?;
-    branch(g, config, layer, ["norm2", "layer_scale2"], x, |g, x| g.scope("mlp", |g| feed_forward(g, config, x)))
+    let adapters = adapters.filter(|adapters| adapters.mlp);
+    branch(g, config, layer, ["norm2", "layer_scale2"], x, |g, x| {
+        g.scope("mlp", |g| feed_forward(g, config, adapters, x))
+    })
 }
 
 /// `x + f(norm(x))`, or `norm(x + f(x))`, with the branch scaled and dropped as the configuration says.
@@ -153,37 +166,37 @@ fn branch(
 }
 
 /// Multi-head self-attention.
-fn attention(g: &mut Graph, config: &VitConfig, x: Value) -> Result<Value> {
+fn attention(g: &mut Graph, config: &VitConfig, adapters: Option<&Adapters>, x: Value) -> Result<Value> {
     let (dim, bias) = (config.dim, config.qkv_bias);
     let inputs = match config.qkv {
-        Qkv::Fused => AttentionInputs::Packed(linear(g, "qkv", x, 3 * dim, bias)?),
+        Qkv::Fused => AttentionInputs::Packed(adapted(g, adapters, "qkv", x, 3 * dim, bias)?),
         Qkv::Separate => AttentionInputs::Separate {
-            q: linear(g, "query", x, dim, bias)?,
-            k: linear(g, "key", x, dim, bias)?,
-            v: linear(g, "value", x, dim, bias)?,
+            q: adapted(g, adapters, "query", x, dim, bias)?,
+            k: adapted(g, adapters, "key", x, dim, bias)?,
+            v: adapted(g, adapters, "value", x, dim, bias)?,
         },
     };
     let options =
         AttentionOptions { heads: config.heads, dropout: config.attention_dropout, ..AttentionOptions::default() };
     let mixed = g.attention(inputs, &options)?;
-    linear(g, "output", mixed, dim, true)
+    adapted(g, adapters, "output", mixed, dim, true)
 }
 
 /// The part that sees each token alone.
-fn feed_forward(g: &mut Graph, config: &VitConfig, x: Value) -> Result<Value> {
+fn feed_forward(g: &mut Graph, config: &VitConfig, adapters: Option<&Adapters>, x: Value) -> Result<Value> {
     match config.feed_forward {
         FeedForward::Mlp => {
-            let hidden = linear(g, "fc1", x, config.mlp_dim, true)?;
+            let hidden = adapted(g, adapters, "fc1", x, config.mlp_dim, true)?;
             let hidden = g.activation(hidden, config.activation.into())?;
             let hidden = g.dropout(hidden, config.dropout)?;
-            linear(g, "fc2", hidden, config.dim, true)
+            adapted(g, adapters, "fc2", hidden, config.dim, true)
         }
         FeedForward::SwiGlu => {
-            let gate = linear(g, "gate", x, config.mlp_dim, true)?;
+            let gate = adapted(g, adapters, "gate", x, config.mlp_dim, true)?;
             let gate = g.silu(gate)?;
-            let up = linear(g, "up", x, config.mlp_dim, true)?;
+            let up = adapted(g, adapters, "up", x, config.mlp_dim, true)?;
             let hidden = g.multiply(gate, up)?;
-            linear(g, "down", hidden, config.dim, true)
+            adapted(g, adapters, "down", hidden, config.dim, true)
         }
     }
 }
@@ -239,11 +252,17 @@ fn rows(g: &mut Graph, table: Value, first: usize, end: usize) -> Result<Value> 
 }
 
 fn linear(g: &mut Graph, name: &str, x: Value, out: usize, bias: bool) -> Result<Value> {
+    adapted(g, None, name, x, out, bias)
+}
+
+/// A linear layer, with an adapter if there are any.
+fn adapted(g: &mut Graph, adapters: Option<&Adapters>, name: &str, x: Value, out: usize, bias: bool) -> Result<Value> {
     g.scope(name, |g| {
         let into = g.shape_of(x).columns();
         let weight = g.parameter("weight", [out, into])?;
         let bias = if bias { Some(g.parameter("bias", [out])?) } else { None };
-        g.linear(x, weight, bias)
+        let y = g.linear(x, weight, bias)?;
+        adapters.map_or(Ok(y), |adapters| adapt(g, adapters, x, y))
     })
 }
 

@@ -12,6 +12,8 @@ pub enum Failure {
     Work(anyhow::Error),
     /// The work failed in parts, each of which was reported when it happened: exit code 1.
     Reported,
+    /// Stopped by Ctrl-C, after what was to be saved was saved: exit code 130, as is usual for that.
+    Interrupted,
     /// Nobody reads our output any more, as in `vitreous .. | head`: nothing to complain about.
     OutputClosed,
 }
@@ -32,6 +34,7 @@ impl Failure {
         let (error, code) = match self {
             Failure::OutputClosed => return ExitCode::SUCCESS,
             Failure::Reported => return ExitCode::from(1),
+            Failure::Interrupted => return ExitCode::from(130),
             Failure::Input(error) => (error, 2),
             Failure::Work(error) => (error, 1),
         };

@@ -5,8 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-/// Endings of files that are taken from folders. A file that is named is tried whatever its ending.
-const ENDINGS: [&str; 8] = ["jpg", "jpeg", "jfif", "png", "webp", "gif", "bmp", "dib"];
+use vitreous_data::dataset::{IMAGE_ENDINGS, has_image_ending};
 
 /// An image to look at, or why there is none.
 pub type Found = Result<PathBuf, NotFound>;
@@ -72,7 +71,7 @@ impl Images {
         let before = self.ready.len();
         walk(folder, &mut self.ready);
         if self.ready.len() == before {
-            self.miss(folder, format!("no image in this folder (looked for {})", ENDINGS.join(", ")));
+            self.miss(folder, format!("no image in this folder (looked for {})", IMAGE_ENDINGS.join(", ")));
         }
     }
 
@@ -163,9 +162,4 @@ fn walk(folder: &Path, found: &mut VecDeque<Found>) {
 /// Whether this is a file, or a link to one. A link to nothing is one: whoever reads it will say so.
 fn may_be_file(path: &Path) -> bool {
     std::fs::metadata(path).map_or(true, |metadata| metadata.is_file())
-}
-
-fn has_image_ending(path: &Path) -> bool {
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    ending.is_some_and(|ending| ENDINGS.iter().any(|known| known.eq_ignore_ascii_case(ending)))
 }

@@ -10,6 +10,7 @@ mod commands;
 mod failure;
 mod format;
 mod images;
+mod progress;
 mod runner;
 mod source;
 mod step;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Transformers you can see through: run, look at and convert Vision Transformers
+/// Transformers you can see through: train, test, run, look at and convert Vision Transformers
 #[derive(Parser)]
 #[command(name = "vitreous", version, max_term_width = 100)]
 #[command(after_help = "Exit codes: 0 done, 1 the work failed (or a part of it), 2 wrong usage or bad input")]
@@ -30,18 +31,22 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Train(commands::train::Train),
     Predict(commands::predict::Predict),
     Summary(commands::summary::Summary),
     Convert(commands::convert::Convert),
+    Data(commands::data::Data),
     Eval(commands::eval::Eval),
     Bench(commands::bench::Bench),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Train(train) => train.run(),
         Command::Predict(predict) => predict.run(),
         Command::Summary(summary) => summary.run(),
         Command::Convert(convert) => convert.run(),
+        Command::Data(data) => data.run(),
         Command::Eval(eval) => eval.run(),
         Command::Bench(bench) => bench.run(),
     };

@@ -7,6 +7,8 @@ use vitreous_data::{Channels, Preprocess};
 use vitreous_models::model::USUAL_WEIGHTS;
 use vitreous_models::{Model, OpenOptions, Preprocessing, Size, VitConfig, preset, presets};
 
+use vitreous_train::recipe::nearest;
+
 use crate::failure::Failure;
 
 /// The configuration of a model on disk or of a preset, at another image size or with other heads if they are given.
@@ -102,7 +104,7 @@ fn preprocessing(model: &Model) -> Result<Preprocess, Failure> {
 /// Neither a path nor a preset.
 fn unknown(model: &str) -> Failure {
     let names = presets::names();
-    let close = names.iter().min_by_key(|name| distance(name, model)).filter(|name| distance(name, model) <= 4);
+    let close = nearest(model, names.iter().map(String::as_str));
     let hint = match close {
         _ if is_hub_name(model) => {
             return Failure::input(anyhow!("{model}: no such file or directory{}", download_hint(model)));
@@ -125,22 +127,6 @@ fn download_hint(model: &str) -> String {
         true => format!("; nothing is downloaded. hint: `hf download {model} --local-dir DIR`, then give DIR"),
         false => String::new(),
     }
-}
-
-/// How many letters must be changed, left out or put in to get from one word to the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, letter) in a.chars().enumerate() {
-        let mut corner = i;
-        row[0] = i + 1;
-        for (j, other) in b.iter().enumerate() {
-            let above = row[j + 1];
-            row[j + 1] = (above + 1).min(row[j] + 1).min(corner + usize::from(letter != *other));
-            corner = above;
-        }
-    }
-    row[b.len()]
 }
 
 /// As many threads as the machine has cores.

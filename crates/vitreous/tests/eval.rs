@@ -103,3 +103,64 @@ fn what_cannot_be_is_refused() {
     vitreous(&["convert", "--no-head", "tiny_fashion", model]).succeeded();
     vitreous(&["eval", model]).failed(2, &["no head"]);
 }
+
+/// Pictures of a class each, sorted into folders; one is broken, one is of a class that the model has and nobody is of.
+#[test]
+fn broken_images_are_skipped_and_named_and_some_classes_will_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pictures = fixtures().join("pictures");
+    for (class, picture) in [("cat", "smooth.png"), ("cat", "noise.png"), ("sixth", "noise.png")] {
+        let inside = folder.path().join("val").join(class);
+        std::fs::create_dir_all(&inside).expect("a folder");
+        std::fs::copy(pictures.join(picture), inside.join(picture)).expect("copied");
+    }
+    std::fs::write(folder.path().join("val/cat/broken.png"), b"\x89PNG\r\n\x1a\n").expect("written");
+    let data = folder.path().to_str().expect("text");
+    let outcome = vitreous(&["eval", "tiny_vit", "--data", data, "--json"]).succeeded();
+    for part in ["2 of the model's 7 classes", "1 image could not be used", "broken.png"] {
+        assert!(outcome.stderr.contains(part), "{}", outcome.stderr);
+    }
+    let report = &outcome.json_lines()[0];
+    assert_eq!(report["samples"], 3);
+    assert_eq!(column(report, "support"), json!([2, 0, 0, 0, 0, 1, 0]));
+    assert!(report["broken"][0]["name"].as_str().expect("a name").ends_with("broken.png"));
+    // What `predict` says of the same pictures is what is counted.
+    let said = |picture: &str| {
+        let picture = format!("pictures/{picture}");
+        let line =
+            vitreous(&["predict", "tiny_vit", &picture, "--json", "--top", "1"]).succeeded().json_lines().remove(0);
+        line["top"][0]["index"].as_u64().expect("a class") as usize
+    };
+    for (label, picture) in [(0, "smooth.png"), (0, "noise.png"), (5, "noise.png")] {
+        assert!(number(&report["confusion"][label][said(picture)]) > 0.0, "{picture}: {report}");
+    }
+    vitreous(&["eval", "tiny_vit", "--data", data, "--split", "train"])
+        .failed(2, &["train part", "--split validation"]);
+    std::fs::remove_dir_all(folder.path().join("val/sixth")).expect("removed");
+    for picture in ["smooth.png", "noise.png"] {
+        std::fs::remove_file(folder.path().join("val/cat").join(picture)).expect("removed");
+    }
+    vitreous(&["eval", "tiny_vit", "--data", data]).failed(1, &["no image could be read", "broken.png"]);
+}
+
+/// Several labels a sample: their own measures.
+#[test]
+fn several_labels_have_their_own_report() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for picture in ["smooth.png", "noise.png"] {
+        std::fs::copy(fixtures().join("pictures").join(picture), folder.path().join(picture)).expect("copied");
+    }
+    let row = |picture: &str, labels: Value| json!({"path": picture, "labels": labels, "split": "val"}).to_string();
+    let rows = [row("smooth.png", json!(["cat", "fifth"])), row("noise.png", json!(["fifth"]))];
+    let data = folder.path().join("manifest.jsonl");
+    std::fs::write(&data, rows.join("\n")).expect("written");
+    let data = data.to_str().expect("text");
+    let report = vitreous(&["eval", "tiny_vit", "--data", data, "--json"]).succeeded().json_lines().remove(0);
+    assert_eq!((&report["samples"], &column(&report, "support")), (&json!(2), &json!([1, 0, 0, 0, 2, 0, 0])));
+    // Both are of the fifth class, so any order of them is right.
+    assert_eq!(report["classes"][4]["average_precision"], 1.0);
+    assert!(number(&report["loss"]) > 0.0, "{report}");
+    assert!(report["top1"].is_null() && report["mean_average_precision"].is_number(), "{report}");
+    let text = vitreous(&["eval", "tiny_vit", "--data", data]).succeeded().stdout;
+    assert!(text.contains("mean average precision") && text.contains("micro F1"), "{text}");
+}

@@ -19,7 +19,7 @@ const TEST: [&[u8]; 2] = [
 ];
 
 /// The classes of Fashion-MNIST.
-pub(super) const FASHION: [&str; 10] =
+pub(crate) const FASHION: [&str; 10] =
     ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"];
 
 /// 10,000 images to learn from and 2,000 to test with: 28x28, grey, ten kinds of clothing.
@@ -45,5 +45,6 @@ pub fn builtin() -> Splits {
         classes: FASHION.map(str::to_string).to_vec(),
         several_labels: false,
         kind: "built-in (a part of Fashion-MNIST)".to_string(),
+        notes: Vec::new(),
     }
 }

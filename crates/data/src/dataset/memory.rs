@@ -35,4 +35,8 @@ impl Dataset for InMemory {
     fn name(&self, index: usize) -> String {
         format!("{} #{index}", self.name)
     }
+
+    fn channels(&self) -> Channels {
+        self.channels
+    }
 }

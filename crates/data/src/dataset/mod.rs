@@ -1,15 +1,39 @@
 //! Data sets: samples that are images with labels, wherever they lie.
+//!
+//! [`open`] finds out what a path holds. Sets of one size that fit into memory (IDX, CIFAR) are read whole; of all others only a list
+//! is made, images are decoded when they are asked for, and kept while there is room.
 
+mod archive;
 mod builtin;
+mod cifar;
+mod error;
+mod files;
+mod folder;
+mod gather;
 mod idx;
+mod inspect;
+mod kept;
+mod labels;
+mod manifest;
 mod memory;
+mod mnist;
+mod open;
+mod samples;
+mod shards;
+mod split;
 
 use std::sync::Arc;
 
 use crate::decode::{Channels, Image};
 use crate::error::ImageError;
 
+pub(crate) use builtin::FASHION;
 pub use builtin::builtin;
+pub use error::DatasetError;
+pub use files::{IMAGE_ENDINGS, has_image_ending};
+pub use inspect::{Broken, Inspection, Sizes, count_labels, inspect};
+pub use kept::{Kept, Room};
+pub use open::{OpenDataset, open};
 
 /// Images with labels.
 pub trait Dataset: Send + Sync {
@@ -29,6 +53,11 @@ pub trait Dataset: Send + Sync {
 
     /// What to call a sample when it is broken: its path, or file and number.
     fn name(&self, index: usize) -> String;
+
+    /// The channels that the images have by themselves, as far as that is known without looking at all of them.
+    fn channels(&self) -> Channels {
+        Channels::Rgb
+    }
 }
 
 /// What to learn from and what to test with.
@@ -44,4 +73,6 @@ pub struct Splits {
     pub several_labels: bool,
     /// What it was found to be, in words: "CIFAR-10 binary", "image folder".
     pub kind: String,
+    /// What a user should know of how it was read: what was passed over, how it was split.
+    pub notes: Vec<String>,
 }

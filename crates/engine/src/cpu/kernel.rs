@@ -99,7 +99,7 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Bu
         updates::run(kernel, team, buffers);
     }
     match &kernel.node.op {
-        Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Reshape(_) => {}
+        Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::StoredGradient(_) | Op::Reshape(_) => {}
         Op::Linear(_) | Op::LinearInputGradient(_) | Op::MatMul(_) => products::multiply(kernel, team),
         Op::LinearWeightGradient(_) => products::weight_gradient(kernel, team),
         Op::Pointwise(_) => steps::pointwise(kernel, team),
@@ -126,8 +126,10 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Bu
         Op::SoftmaxGradient(_) => losses::softmax_gradient(kernel, team),
         Op::CrossEntropy(op) => losses::cross_entropy(kernel, team, op),
         Op::CrossEntropyGradient(op) => losses::cross_entropy_gradient(kernel, team, op),
+        Op::BinaryCrossEntropy(op) => losses::binary_cross_entropy(kernel, team, op.sum_classes),
+        Op::BinaryCrossEntropyGradient(op) => losses::binary_cross_entropy_gradient(kernel, team, op.sum_classes),
         // Done above.
-        Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Ema(_) => {}
+        Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) | Op::AccumulateGradient(_) => {}
     }
     match kernel.fault.load(Ordering::Relaxed) {
         NO_FAULT => Ok(()),

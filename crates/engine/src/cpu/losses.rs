@@ -1,9 +1,9 @@
-//! Softmax, cross-entropy, and their gradients.
+//! Softmax, cross-entropy, binary cross-entropy, and their gradients.
 
 use super::kernel::{Kernel, rows_per_tile, tile_rows};
 use super::rows;
 use super::team::Team;
-use crate::ops::{CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
+use crate::ops::{BinaryCrossEntropy, CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
 
 /// What marks a row that does not count in the list of losses.
 const IGNORED: f32 = f32::NEG_INFINITY;
@@ -137,6 +137,53 @@ pub(super) fn cross_entropy_gradient(kernel: &Kernel, team: &mut Team, op: &Cros
             }
             // SAFETY: each row is written by one tile only.
             unsafe { output.write(range.start, result) };
+        }
+    });
+}
+
+/// The mean over all classes, or over rows. Each row's loss goes to the workspace and they are added up in order.
+pub(super) fn binary_cross_entropy(kernel: &Kernel, team: &mut Team, sum_classes: bool) {
+    let (logits, targets) = (kernel.input(0), kernel.input(1));
+    let shape = &kernel.input_type(0).shape;
+    let (row_count, classes) = (shape.rows(), shape.columns());
+    let losses = kernel.workspace();
+    let per_tile = rows_per_tile(row_count, classes);
+    team.run(row_count.div_ceil(per_tile), &|tile, scratch| {
+        let (first, second) = scratch.split_at_mut(classes);
+        for row in tile_rows(tile, per_tile, row_count) {
+            let range = row * classes..(row + 1) * classes;
+            let (x, t) = (logits.read(range.clone(), first), targets.read(range, second));
+            let loss = |(&x, &t): (&f32, &f32)| f64::from(x.max(0.0) - x * t + (-x.abs()).exp().ln_1p());
+            // SAFETY: each row is written by one tile only.
+            unsafe { losses.range(row..row + 1)[0] = x.iter().zip(t).map(loss).sum::<f64>() as f32 };
+        }
+    });
+    // SAFETY: no tile runs any more.
+    let sum: f64 = unsafe { losses.range(0..row_count) }.iter().map(|&loss| f64::from(loss)).sum();
+    let mean = sum / BinaryCrossEntropy::count(sum_classes, shape) as f64;
+    // SAFETY: the result is this kernel's.
+    unsafe { kernel.output_raw::<f32>(0).range(0..1)[0] = mean as f32 };
+}
+
+/// The logits' gradient.
+pub(super) fn binary_cross_entropy_gradient(kernel: &Kernel, team: &mut Team, sum_classes: bool) {
+    let (logits, targets, output) = (kernel.input(1), kernel.input(2), kernel.output(0));
+    let shape = &kernel.input_type(1).shape;
+    let (row_count, classes) = (shape.rows(), shape.columns());
+    let mut number = [0.0];
+    let factor = kernel.input(0).read(0..1, &mut number)[0] / BinaryCrossEntropy::count(sum_classes, shape) as f32;
+    let per_tile = rows_per_tile(row_count, classes);
+    team.run(row_count.div_ceil(per_tile), &|tile, scratch| {
+        let (first, rest) = scratch.split_at_mut(classes);
+        let (second, result) = rest.split_at_mut(classes);
+        for row in tile_rows(tile, per_tile, row_count) {
+            let range = row * classes..(row + 1) * classes;
+            let (x, t) = (logits.read(range.clone(), first), targets.read(range.clone(), second));
+            for ((result, x), t) in result.iter_mut().zip(x).zip(t) {
+                *result = factor * (1.0 / (1.0 + (-x).exp()) - t);
+            }
+            // SAFETY: each row is written by one tile only.
+            unsafe { output.write(range.start, &result[..classes]) };
         }
     });
 }

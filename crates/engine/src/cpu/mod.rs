@@ -24,6 +24,7 @@ mod steps;
 mod tables;
 mod team;
 mod updates;
+mod watch;
 mod weights;
 
 use std::sync::atomic::AtomicUsize;
@@ -41,6 +42,8 @@ use crate::types::{DType, Shape};
 use bind::Memory;
 use kernel::{Kernel, NO_FAULT};
 use team::Team;
+use watch::Watch;
+pub use watch::{NotFinite, NotFiniteKind};
 
 pub use limit::measured_limit;
 
@@ -71,8 +74,9 @@ impl Target for CpuTarget {
                 reductions::sum_workspace(graph.shape_of(node.inputs[0]).elements() / columns, columns)
             }
             Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => norms::workspace_floats(graph, node),
-            Op::CrossEntropy(_) => graph.shape_of(node.inputs[0]).rows(),
+            Op::CrossEntropy(_) | Op::BinaryCrossEntropy(_) => graph.shape_of(node.inputs[0]).rows(),
             Op::GradientNorm(_) => updates::norm_workspace(graph.parameters()),
+            Op::Lamb(_) => updates::lamb_workspace(graph.parameters()),
             _ => 0,
         };
         4 * floats
@@ -97,8 +101,9 @@ impl Target for CpuTarget {
                 attend::scratch_floats(graph, node)
             }
             Op::SumLeading(op) => reductions::sum_scratch(op.shape.elements()),
-            Op::CrossEntropyGradient(_) => losses::scratch_floats(columns(1)),
+            Op::CrossEntropyGradient(_) | Op::BinaryCrossEntropyGradient(_) => losses::scratch_floats(columns(1)),
             Op::Concat(_) => 1024,
+            Op::AccumulateGradient(_) => updates::ACCUMULATE_SCRATCH,
             op if op.is_leaf() || op.has_effect() => 0,
             // Whatever else there is holds at most three rows.
             _ => losses::scratch_floats(columns(0)),
@@ -121,7 +126,7 @@ impl Plan {
 }
 
 /// Takes each tile through all kernels of a chain, after B of all its products was packed.
-fn run_chain(chain: &Chain, first: Kernel, team: &mut Team) {
+fn run_chain(chain: &Chain, first: Kernel, team: &mut Team, watch: Option<&Watch>) {
     let seen = |memory, index, tile| Kernel {
         graph: &chain.graph,
         index,
@@ -140,8 +145,12 @@ fn run_chain(chain: &Chain, first: Kernel, team: &mut Team) {
         let mut alone = Team::alone(rest);
         for index in chain.first..=chain.last {
             // Ops that look numbers up, which may be out of range, are in no chain.
-            let result = kernel::run(&seen(memory, index, tile * chain.samples), &mut alone, None);
+            let kernel = seen(memory, index, tile * chain.samples);
+            let result = kernel::run(&kernel, &mut alone, None);
             debug_assert!(result.is_ok());
+            if let Some(watch) = watch {
+                watch.look(&kernel);
+            }
         }
     });
 }
@@ -195,15 +204,20 @@ impl Executor {
 
     /// Runs the plan once. What training changes is in `state`, made by [`State::new`] of the same graph.
     pub fn run(&mut self, state: &mut State, run: Run) -> Result<()> {
+        self.check_state(state)?;
+        let pieces = std::mem::take(&mut self.pieces);
+        let result = self.run_nodes(Some(&updates::Buffers::new(state, &pieces)), run, None);
+        self.pieces = pieces;
+        result
+    }
+
+    fn check_state(&self, state: &State) -> Result<()> {
         state.fits(self.plan.graph())?;
         if self.plan.fixed_weights().is_some() {
             let message = "this executor has its weights: run it with `Executor::infer`, without a state".to_string();
             return Err(Error::Machine(message));
         }
-        let pieces = std::mem::take(&mut self.pieces);
-        let result = self.run_nodes(Some(&updates::Buffers::new(state, &pieces)), run);
-        self.pieces = pieces;
-        result
+        Ok(())
     }
 
     /// Runs the plan once with the weights that [`Executor::with_weights`] was given.
@@ -212,10 +226,11 @@ impl Executor {
             let message = "this executor has no weights of its own: run it with a state".to_string();
             return Err(Error::Machine(message));
         }
-        self.run_nodes(None, Run { seed: 0, step: 0 })
+        self.run_nodes(None, Run { seed: 0, step: 0 }, None)
     }
 
-    fn run_nodes(&mut self, buffers: Option<&updates::Buffers>, run: Run) -> Result<()> {
+    /// Runs every node; with a watch, those without effects, until it has found something.
+    fn run_nodes(&mut self, buffers: Option<&updates::Buffers>, run: Run, watch: Option<&Watch>) -> Result<()> {
         let fault = AtomicUsize::new(NO_FAULT);
         // Kernels read parameters and gradients through the memory, updates change them through the buffers: the same
         // pointers, never in one kernel.
@@ -223,14 +238,20 @@ impl Executor {
         let graph = self.plan.graph();
         let mut chains = self.plan.chains().iter().peekable();
         let mut index = 0;
-        while index < graph.nodes().len() {
+        while index < graph.nodes().len() && !watch.is_some_and(Watch::has_found) {
             let kernel = Kernel { graph, index, node: &graph.nodes()[index], memory, run, tile: None, fault: &fault };
             match chains.next_if(|chain| chain.first == index) {
                 Some(chain) => {
-                    run_chain(chain, kernel, &mut self.team);
+                    run_chain(chain, kernel, &mut self.team, watch);
                     index = chain.last;
                 }
-                None => kernel::run(&kernel, &mut self.team, buffers)?,
+                None if watch.is_some() && kernel.node.op.has_effect() => {}
+                None => {
+                    kernel::run(&kernel, &mut self.team, buffers)?;
+                    if let Some(watch) = watch {
+                        watch.look(&kernel);
+                    }
+                }
             }
             index += 1;
         }

@@ -1,11 +1,11 @@
-//! What ends a training step, on the flat buffers: gradient norm, AdamW, SGD, average.
+//! What ends a training step, on the flat buffers: gradient norm, AdamW, SGD, LAMB, average; and the sum of gradients of several batches.
 
 use super::kernel::{Kernel, tile_rows};
 use super::memory::Shared;
-use super::rows::{self, AdamwStep, SgdStep};
+use super::rows::{self, AdamwStep, LambStep, SgdStep};
 use super::team::Team;
 use crate::graph::Parameter;
-use crate::ops::{AdamW, Group, Op, Sgd};
+use crate::ops::{AdamW, GradientNorm, Group, Lamb, Op, Sgd};
 use crate::state::State;
 
 /// Floats of a flat buffer that one tile works on.
@@ -61,10 +61,12 @@ impl<'a> Buffers<'a> {
 /// Runs the node if it is one of these.
 pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
     match &kernel.node.op {
-        Op::GradientNorm(_) => gradient_norm(kernel, team, buffers),
+        Op::GradientNorm(op) => gradient_norm(kernel, team, buffers, op),
         Op::AdamW(op) => adamw(kernel, team, buffers, op),
         Op::Sgd(op) => sgd(kernel, team, buffers, op),
+        Op::Lamb(op) => lamb(kernel, team, buffers, op),
         Op::Ema(_) => ema(kernel, team, buffers),
+        Op::AccumulateGradient(op) => accumulate(kernel, team, buffers, op.parameter),
         _ => {}
     }
 }
@@ -74,32 +76,50 @@ pub(super) fn norm_workspace(table: &[Parameter]) -> usize {
     2 * pieces(table).len()
 }
 
-/// The global gradient norm.
-fn gradient_norm(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
+/// Floats of workspace for LAMB: two f64 a tile.
+pub(super) fn lamb_workspace(table: &[Parameter]) -> usize {
+    4 * pieces(table).len()
+}
+
+/// Writes an f64 into two floats of the workspace, which starts at a cache line.
+fn put_f64(place: &mut [f32], value: f64) {
+    let bits = value.to_bits();
+    place.copy_from_slice(&[f32::from_bits(bits as u32), f32::from_bits((bits >> 32) as u32)]);
+}
+
+fn get_f64(place: &[f32]) -> f64 {
+    f64::from_bits(u64::from(place[0].to_bits()) | u64::from(place[1].to_bits()) << 32)
+}
+
+/// The global gradient norm, and what gradients are multiplied by.
+fn gradient_norm(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &GradientNorm) {
     let workspace = kernel.workspace();
     let gradients = buffers.gradients;
-    // Each partial sum is an f64 in two floats of the workspace, which starts at a cache line.
     team.run(buffers.pieces.len(), &|tile, _| {
         let piece = buffers.pieces[tile];
         // SAFETY: gradients are only read here; each tile has its own partial sum.
         unsafe {
             let sum = rows::sum_squares(gradients.range(piece.gradient..piece.gradient + piece.length));
-            let place: &mut [[u32; 1]] = bytemuck::cast_slice_mut(workspace.range(2 * tile..2 * tile + 2));
-            let bits = sum.to_bits();
-            place.copy_from_slice(&[[bits as u32], [(bits >> 32) as u32]]);
+            put_f64(workspace.range(2 * tile..2 * tile + 2), sum);
         }
     });
     // SAFETY: no tile runs any more.
     let partial = unsafe { workspace.range(0..2 * buffers.pieces.len()) };
-    let bits = |pair: &[f32]| u64::from(pair[0].to_bits()) | u64::from(pair[1].to_bits()) << 32;
-    let sum: f64 = partial.chunks_exact(2).map(|pair| f64::from_bits(bits(pair))).sum();
-    // SAFETY: the result is this kernel's.
-    unsafe { kernel.output_raw::<f32>(0).range(0..1)[0] = sum.sqrt() as f32 };
+    let sum: f64 = partial.chunks_exact(2).map(get_f64).sum();
+    let mut number = [0.0];
+    let first = kernel.input(0).read(0..1, &mut number)[0];
+    let (norm, factor) = op.results(f64::from(first), sum.sqrt());
+    // SAFETY: the results are this kernel's.
+    unsafe {
+        kernel.output_raw::<f32>(0).range(0..1)[0] = norm as f32;
+        kernel.output_raw::<f32>(1).range(0..1)[0] = factor as f32;
+    }
 }
 
-/// What gradients are multiplied by so that their norm does not pass the limit.
-fn clip_factor(kernel: &Kernel, clip: Option<f64>) -> f64 {
-    clip.map_or(1.0, |limit| (limit / (f64::from(kernel.input_f32(1)[0]) + 1e-6)).min(1.0))
+/// What gradients are multiplied by; `None` if there must be no update.
+fn gradient_factor(kernel: &Kernel) -> Option<f64> {
+    let factor = kernel.input_f32(1)[0];
+    (!factor.is_nan()).then_some(f64::from(factor))
 }
 
 fn group_of(groups: &[Option<Group>], piece: &Piece) -> Group {
@@ -109,7 +129,7 @@ fn group_of(groups: &[Option<Group>], piece: &Piece) -> Group {
 /// AdamW on every trained parameter.
 fn adamw(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &AdamW) {
     let rate = f64::from(kernel.input_f32(0)[0]);
-    let gradient_factor = clip_factor(kernel, op.clip);
+    let Some(gradient_factor) = gradient_factor(kernel) else { return };
     let t = kernel.run.step as f64 + 1.0;
     team.run(buffers.pieces.len(), &|tile, _| {
         let piece = &buffers.pieces[tile];
@@ -141,7 +161,7 @@ fn adamw(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &AdamW) {
 /// SGD on every trained parameter.
 fn sgd(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Sgd) {
     let rate = f64::from(kernel.input_f32(0)[0]);
-    let gradient_factor = clip_factor(kernel, op.clip);
+    let Some(gradient_factor) = gradient_factor(kernel) else { return };
     team.run(buffers.pieces.len(), &|tile, _| {
         let piece = &buffers.pieces[tile];
         let group = group_of(&op.groups, piece);
@@ -166,8 +186,88 @@ fn sgd(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Sgd) {
     });
 }
 
+/// LAMB: one pass over memory moves the moments and measures, by tile, parameters and updates; a second one moves the parameters, by a rate
+/// that all tiles of a parameter share.
+fn lamb(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Lamb) {
+    let rate = f64::from(kernel.input_f32(0)[0]);
+    let Some(gradient_factor) = gradient_factor(kernel) else { return };
+    let t = kernel.run.step as f64 + 1.0;
+    let step_of = |group: &Group| LambStep {
+        beta1: op.beta1,
+        beta2: op.beta2,
+        eps: op.eps,
+        decay: group.decay,
+        bias_correction1: 1.0 - op.beta1.powf(t),
+        bias_correction2: 1.0 - op.beta2.powf(t),
+        gradient_factor,
+    };
+    let workspace = kernel.workspace();
+    team.run(buffers.pieces.len(), &|tile, _| {
+        let piece = &buffers.pieces[tile];
+        let flat = piece.gradient..piece.gradient + piece.length;
+        // SAFETY: each tile has its own part of every buffer.
+        unsafe {
+            let (parameters, updates) = rows::lamb_moments(
+                buffers.parameters.range(piece.parameter..piece.parameter + piece.length),
+                buffers.gradients.range(flat.clone()),
+                buffers.first.range(flat.clone()),
+                buffers.second.range(flat),
+                &step_of(&group_of(&op.groups, piece)),
+            );
+            put_f64(workspace.range(4 * tile..4 * tile + 2), parameters);
+            put_f64(workspace.range(4 * tile + 2..4 * tile + 4), updates);
+        }
+    });
+    let sums = kernel.memory.read_workspace(kernel.index);
+    let squares = |index: usize, which: usize| -> f64 {
+        let of_parameter = buffers.pieces.iter().enumerate().filter(|(_, piece)| piece.index == index);
+        of_parameter.map(|(tile, _)| get_f64(&sums[4 * tile + which..4 * tile + which + 2])).sum()
+    };
+    team.run(buffers.pieces.len(), &|tile, _| {
+        let piece = &buffers.pieces[tile];
+        let group = group_of(&op.groups, piece);
+        let trust = op.trust(&group, squares(piece.index, 0), squares(piece.index, 2));
+        let flat = piece.gradient..piece.gradient + piece.length;
+        // SAFETY: each tile has its own part of every buffer.
+        unsafe {
+            rows::lamb_move(
+                buffers.parameters.range(piece.parameter..piece.parameter + piece.length),
+                buffers.first.range(flat.clone()),
+                buffers.second.range(flat),
+                &step_of(&group),
+                rate * group.rate_factor * trust,
+            );
+        }
+    });
+}
+
+/// Floats of scratch a thread that a gradient stored as bf16 is widened into, part by part.
+pub(super) const ACCUMULATE_SCRATCH: usize = 4096;
+
+/// Adds a gradient to the buffer, or puts it there.
+fn accumulate(kernel: &Kernel, team: &mut Team, buffers: &Buffers, parameter: usize) {
+    let adds = kernel.input_f32(0)[0] != 0.0;
+    let gradient = kernel.input(1);
+    let start = kernel.graph.parameters()[parameter].gradient_offset.expect("an accumulated gradient has a place");
+    team.run(gradient.len().div_ceil(TILE), &|tile, scratch| {
+        let whole = tile_rows(tile, TILE, gradient.len());
+        for first in whole.clone().step_by(ACCUMULATE_SCRATCH) {
+            let part = first..(first + ACCUMULATE_SCRATCH).min(whole.end);
+            // SAFETY: each tile has its own part of the buffer.
+            let sum = unsafe { buffers.gradients.range(start + part.start..start + part.end) };
+            match adds {
+                true => rows::add(sum, gradient.read(part, scratch)),
+                false => gradient.copy_to(part, sum),
+            }
+        }
+    });
+}
+
 /// The average of all parameters, trained or not.
 fn ema(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
+    if gradient_factor(kernel).is_none() {
+        return;
+    }
     let decay = f64::from(kernel.input_f32(0)[0]);
     let floats = buffers.ema.len();
     team.run(floats.div_ceil(TILE), &|tile, _| {

@@ -12,6 +12,7 @@ use crate::types::Type;
 pub mod activation;
 mod add;
 pub mod attention;
+mod binary_cross_entropy;
 mod broadcast;
 mod cast;
 mod concat;
@@ -32,11 +33,13 @@ mod rms_norm;
 mod scale;
 mod slice;
 mod softmax;
+pub mod step;
 mod stochastic_depth;
 mod transpose;
 
 pub use activation::Activation;
 pub use attention::{Attention, AttentionGradient, AttentionInputs, AttentionOptions, AttentionWeights, Padding};
+pub use binary_cross_entropy::{BinaryCrossEntropy, BinaryCrossEntropyGradient};
 pub use broadcast::{Broadcast, SumLeading};
 pub use concat::Concat;
 pub use cross_entropy::{CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
@@ -46,7 +49,7 @@ pub use layer_norm::{LayerNorm, LayerNormGradient};
 pub use leaf::{Constant, Input, Parameter};
 pub use linear::{Linear, LinearInputGradient, LinearWeightGradient};
 pub use matmul::MatMul;
-pub use optimizer::{AdamW, Ema, GradientNorm, Group, Optimizer, Sgd, StepOptions, StepValues};
+pub use optimizer::{AccumulateGradient, AdamW, Ema, GradientNorm, Group, Lamb, Sgd, StoredGradient};
 pub use patchify::{Patchify, Unpatchify};
 pub use pointwise::{Pointwise, Step};
 pub use pool::{MaxTokens, MaxTokensGradient, MeanTokens, MeanTokensGradient};
@@ -54,6 +57,7 @@ pub use reshape::Reshape;
 pub use rms_norm::{RmsNorm, RmsNormGradient};
 pub use slice::{Pad, Slice};
 pub use softmax::{Softmax, SoftmaxGradient};
+pub use step::{Optimizer, StepOptions, StepValues};
 pub use transpose::Transpose;
 
 /// A rule that was broken, in words; the graph adds op, path and shapes.
@@ -104,7 +108,7 @@ define_ops! {
     SumLeading, Reshape, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, Embedding, EmbeddingGradient,
     LayerNorm, LayerNormGradient, RmsNorm, RmsNormGradient, Attention, AttentionWeights, AttentionGradient,
     MeanTokens, MeanTokensGradient, MaxTokens, MaxTokensGradient, Softmax, SoftmaxGradient, CrossEntropy,
-    CrossEntropyGradient, GradientNorm, AdamW, Sgd, Ema,
+    CrossEntropyGradient, BinaryCrossEntropy, BinaryCrossEntropyGradient, GradientNorm, AdamW, Sgd, Lamb, Ema, AccumulateGradient, StoredGradient,
 }
 
 impl Op {
@@ -137,14 +141,19 @@ impl Op {
         self.rules().gradient(backward)
     }
 
-    /// Whether it computes nothing: inputs, parameters, constants.
+    /// Whether it computes nothing: inputs, parameters, constants, gradients that are there already.
     pub fn is_leaf(&self) -> bool {
-        matches!(self, Op::Input(_) | Op::Parameter(_) | Op::Constant(_))
+        matches!(self, Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::StoredGradient(_))
     }
 
     /// Whether it is run for what it changes, not for its results.
     pub fn has_effect(&self) -> bool {
-        matches!(self, Op::AdamW(_) | Op::Sgd(_) | Op::Ema(_))
+        self.changes_parameters() || matches!(self, Op::AccumulateGradient(_))
+    }
+
+    /// Whether parameters or their average are others after it.
+    pub fn changes_parameters(&self) -> bool {
+        matches!(self, Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_))
     }
 }
 

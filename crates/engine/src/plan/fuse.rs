@@ -101,7 +101,7 @@ impl Fuser {
             graph.parameter_gradients.iter().map(|g| g.filter(|g| alive[g.node()])).collect();
         let kept = outputs.iter().chain(gradients.iter().flatten()).copied().collect();
         let order = (0..nodes.len()).collect();
-        let effects = (0..nodes.len()).filter(|&node| nodes[node].op.has_effect()).collect();
+        let effects = (0..nodes.len()).filter(|&node| nodes[node].op.changes_parameters()).collect();
         let moved = HashMap::new();
         Fuser { nodes, alive, order, moved, readers, kept, effects, outputs: outputs.to_vec(), gradients }
     }
@@ -348,9 +348,17 @@ impl Fuser {
         target.rounds_operands(&node.op, shape(0), shape(1))
     }
 
+    /// A gradient is added to those of other batches as soon as it is there, so that its memory can be used again.
+    fn running_order(&self, node: usize) -> (usize, bool) {
+        let accumulates = matches!(self.nodes[node].op, Op::AccumulateGradient(_));
+        let inputs = 0..self.nodes[node].inputs.len();
+        let latest = inputs.map(|index| self.order[self.input(node, index).node()]).max();
+        (latest.filter(|_| accumulates).unwrap_or(self.order[node]), accumulates)
+    }
+
     fn finish(self, original: &Graph) -> Fused {
         let mut running: Vec<usize> = (0..self.nodes.len()).filter(|&node| self.alive[node]).collect();
-        running.sort_by_key(|&node| self.order[node]);
+        running.sort_by_key(|&node| self.running_order(node));
         let place: HashMap<usize, usize> = running.iter().enumerate().map(|(place, &node)| (node, place)).collect();
         let at = |value: Value| {
             let value = self.resolve(value);

@@ -1,9 +1,9 @@
-//! Cross-entropy and its gradient in naive f64.
+//! Cross-entropy, binary cross-entropy and their gradients in naive f64.
 
 use super::{Tensor, in_range};
 use crate::error::Result;
 use crate::graph::Node;
-use crate::ops::{CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
+use crate::ops::{BinaryCrossEntropy, CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
 
 /// The distribution a row is compared with, or `None` if the row does not count.
 fn target_of(
@@ -64,4 +64,16 @@ pub(super) fn gradient(node: &Node, op: &CrossEntropyGradient, inputs: &[Tensor]
         }
     }
     Ok(out)
+}
+
+pub(super) fn binary(sum_classes: bool, inputs: &[Tensor]) -> Vec<f64> {
+    let each = inputs[0].data.iter().zip(&inputs[1].data);
+    let sum: f64 = each.map(|(x, t)| x.max(0.0) - x * t + (-x.abs()).exp().ln_1p()).sum();
+    vec![sum / BinaryCrossEntropy::count(sum_classes, &inputs[0].shape) as f64]
+}
+
+pub(super) fn binary_gradient(sum_classes: bool, inputs: &[Tensor]) -> Vec<f64> {
+    let factor = inputs[0].data[0] / BinaryCrossEntropy::count(sum_classes, &inputs[1].shape) as f64;
+    let each = inputs[1].data.iter().zip(&inputs[2].data);
+    each.map(|(x, t)| factor * (1.0 / (1.0 + (-x).exp()) - t)).collect()
 }

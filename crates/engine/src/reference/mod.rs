@@ -27,6 +27,8 @@ pub struct Reference {
     pub inputs: HashMap<String, Vec<f64>>,
     /// Parameters, in the graph's order.
     pub parameters: Vec<Vec<f64>>,
+    /// Gradients that were added up.
+    pub gradients: Vec<Vec<f64>>,
     /// Adam's first moment, or SGD's velocity.
     pub first: Vec<Vec<f64>>,
     /// Adam's second moment.
@@ -39,8 +41,14 @@ impl Reference {
     /// All zeros, for a graph's parameters.
     pub fn new(graph: &Graph) -> Self {
         let zeros: Vec<Vec<f64>> = graph.parameters().iter().map(|p| vec![0.0; p.shape.elements()]).collect();
-        let inputs = HashMap::new();
-        Reference { inputs, parameters: zeros.clone(), first: zeros.clone(), second: zeros.clone(), ema: zeros }
+        Reference {
+            inputs: HashMap::new(),
+            parameters: zeros.clone(),
+            gradients: zeros.clone(),
+            first: zeros.clone(),
+            second: zeros.clone(),
+            ema: zeros,
+        }
     }
 
     /// Runs every node and gives all results.
@@ -119,10 +127,15 @@ impl Reference {
             Op::SoftmaxGradient(_) => vec![softmax_gradient(inputs)],
             Op::CrossEntropy(op) => loss::forward(node, op, inputs)?,
             Op::CrossEntropyGradient(op) => vec![loss::gradient(node, op, inputs)?],
-            Op::GradientNorm(_) => vec![vec![norm(inputs)]],
+            Op::BinaryCrossEntropy(op) => vec![loss::binary(op.sum_classes, inputs)],
+            Op::BinaryCrossEntropyGradient(op) => vec![loss::binary_gradient(op.sum_classes, inputs)],
+            Op::GradientNorm(op) => updates::gradient_norm(op, inputs),
             Op::AdamW(op) => self.adamw(op, inputs, run),
             Op::Sgd(op) => self.sgd(op, inputs, run),
-            Op::Ema(_) => self.update_ema(inputs[0].data[0]),
+            Op::Lamb(op) => self.lamb(op, inputs, run),
+            Op::Ema(_) => self.update_ema(inputs),
+            Op::AccumulateGradient(op) => self.accumulate(op.parameter, inputs),
+            Op::StoredGradient(op) => vec![self.gradients[op.parameter].clone()],
         })
     }
 
@@ -143,54 +156,6 @@ impl Reference {
             }),
         }
     }
-
-    fn adamw(&mut self, op: &AdamW, inputs: &[Tensor], run: Run) -> Vec<Vec<f64>> {
-        let (rate, clip) = (inputs[0].data[0], clip_factor(op.clip, inputs));
-        let (beta1, beta2, eps) = (op.beta1, op.beta2, op.eps);
-        let t = run.step as i32 + 1;
-        let mut gradients = inputs[1 + usize::from(op.clip.is_some())..].iter();
-        for (index, group) in op.groups.iter().enumerate() {
-            let (Some(group), true) = (group, gradients.len() > 0) else { continue };
-            let rate = rate * group.rate_factor;
-            for (i, &g) in gradients.next().into_iter().flat_map(|g| g.data.iter().enumerate()) {
-                let g = g * clip;
-                let p = &mut self.parameters[index][i];
-                let (m, v) = (&mut self.first[index][i], &mut self.second[index][i]);
-                *m = beta1 * *m + (1.0 - beta1) * g;
-                *v = beta2 * *v + (1.0 - beta2) * g * g;
-                *p -= rate * group.decay * *p;
-                *p -= rate * (*m / (1.0 - beta1.powi(t))) / ((*v / (1.0 - beta2.powi(t))).sqrt() + eps);
-            }
-        }
-        Vec::new()
-    }
-
-    fn sgd(&mut self, op: &Sgd, inputs: &[Tensor], run: Run) -> Vec<Vec<f64>> {
-        let (rate, clip) = (inputs[0].data[0], clip_factor(op.clip, inputs));
-        let momentum = op.momentum;
-        let mut gradients = inputs[1 + usize::from(op.clip.is_some())..].iter();
-        for (index, group) in op.groups.iter().enumerate() {
-            let (Some(group), true) = (group, gradients.len() > 0) else { continue };
-            let rate = rate * group.rate_factor;
-            for (i, &g) in gradients.next().into_iter().flat_map(|g| g.data.iter().enumerate()) {
-                let p = &mut self.parameters[index][i];
-                let u = &mut self.first[index][i];
-                let g = g * clip + group.decay * *p;
-                *u = if run.step == 0 { g } else { momentum * *u + g };
-                *p -= rate * if op.nesterov { g + momentum * *u } else { *u };
-            }
-        }
-        Vec::new()
-    }
-
-    fn update_ema(&mut self, decay: f64) -> Vec<Vec<f64>> {
-        for (average, parameter) in self.ema.iter_mut().zip(&self.parameters) {
-            for (a, p) in average.iter_mut().zip(parameter) {
-                *a = decay * *a + (1.0 - decay) * p;
-            }
-        }
-        Vec::new()
-    }
 }
 
 /// All results of a run.
@@ -204,14 +169,6 @@ impl Values {
     pub fn get(&self, value: Value) -> &Tensor {
         &self.nodes[value.node()][value.output()]
     }
-}
-
-fn clip_factor(clip: Option<f64>, inputs: &[Tensor]) -> f64 {
-    clip.map_or(1.0, |limit| (limit / (inputs[1].data[0] + 1e-6)).min(1.0))
-}
-
-fn norm(inputs: &[Tensor]) -> f64 {
-    inputs.iter().flat_map(|input| &input.data).map(|g| g * g).sum::<f64>().sqrt()
 }
 
 /// The mask of a dropout in this run.
@@ -535,3 +492,4 @@ fn softmax_gradient(inputs: &[Tensor]) -> Vec<f64> {
 
 mod attention;
 mod loss;
+mod updates;

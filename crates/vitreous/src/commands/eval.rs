@@ -11,7 +11,7 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use vitreous_data::dataset::{self, Dataset, Splits};
+use vitreous_data::dataset::{self, Dataset, OpenDataset, Splits};
 use vitreous_data::ordered::OrderedMap;
 use vitreous_data::{Preprocess, Scratch};
 use vitreous_models::Model;
@@ -109,6 +109,9 @@ impl Eval {
             return Err(Failure::input(anyhow!("{path}: this model has no head, so it knows no classes")));
         }
         let splits = open_data(self.data.as_deref())?;
+        for note in &splits.notes {
+            say!("note: {note}");
+        }
         let (part, split) = self.part(&splits)?;
         let ClassMap { to_model, note } =
             map_classes(&splits.classes, &model.labels, classes).map_err(|error| Failure::input(anyhow!(error)))?;
@@ -213,10 +216,9 @@ impl Found {
 
 /// The data set that was named, or the one inside this program.
 fn open_data(path: Option<&Path>) -> Result<Splits, Failure> {
-    match path {
-        None => Ok(dataset::builtin()),
-        Some(path) => Err(Failure::input(anyhow!("{}: data sets on disk are not read yet", path.display()))),
-    }
+    let Some(path) = path else { return Ok(dataset::builtin()) };
+    // Each image is looked at once.
+    dataset::open(path, &OpenDataset { keep_bytes: 0, ..OpenDataset::default() }).map_err(Failure::input)
 }
 
 /// All samples, or so many, evenly spread: data sets often lie sorted by class.

@@ -2,9 +2,11 @@
 
 pub mod bench;
 pub mod convert;
+pub mod data;
 pub mod eval;
 pub mod predict;
 pub mod summary;
+pub mod train;
 
 use clap::ValueEnum;
 use vitreous_engine::Precision;

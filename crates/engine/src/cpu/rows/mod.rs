@@ -1,6 +1,7 @@
 //! Row-wise kernels: functions of plain f32 slices on one thread. A row is short enough to stay in the first cache, so
 //! several passes over one row cost little; what matters is that memory is passed over once.
 
+mod lamb;
 mod mask;
 mod norm;
 mod optimizer;
@@ -10,6 +11,7 @@ mod softmax;
 #[cfg(test)]
 mod testing;
 
+pub use lamb::{LambStep, lamb_moments, lamb_move};
 pub use mask::mask_factors;
 pub use norm::{layer_norm, layer_norm_gradient, rms_norm, rms_norm_gradient};
 pub use optimizer::{AdamwStep, SgdStep, adamw, ema, sgd};

@@ -1,0 +1,181 @@
+//! A contact sheet: what a model is shown, to be looked at before it learns from it.
+
+use super::{Augment, Mixer};
+use crate::dataset::Dataset;
+use crate::decode::{Channels, Image};
+use crate::error::ImageError;
+use crate::font;
+use crate::preprocess::Scratch;
+use crate::random::Random;
+
+const BACKGROUND: [u8; 3] = [250, 250, 248];
+const INK: [u8; 3] = [32, 34, 38];
+const FAINT: [u8; 3] = [128, 130, 136];
+/// Between pictures, and around all.
+const GAP: usize = 10;
+/// Small pictures are enlarged to about this width.
+const WIDTH: usize = 128;
+/// A line of text, with the space under it.
+const LINE: usize = font::HEIGHT + 3;
+/// Lines of label under each picture.
+const LABEL_LINES: usize = 2;
+/// The samples' places in random sequences begin here, so that the choice of samples has a sequence of its own.
+const CHOICE: u64 = u64::MAX;
+
+/// Draws `rows` random samples of a data set: in the first column as they are prepared for testing, then `columns` times as
+/// they are augmented in that many epochs. Where a mixer is passed, each column is a batch. Labels stand below.
+pub fn contact_sheet(
+    dataset: &dyn Dataset,
+    classes: &[String],
+    augment: &Augment,
+    mixer: Option<&Mixer>,
+    seed: u64,
+    [rows, columns]: [usize; 2],
+) -> Result<Image, ImageError> {
+    let samples = choose(dataset.len(), rows, seed);
+    let images = samples.iter().map(|&sample| dataset.image(sample, augment.preprocess().channels));
+    let images = images.collect::<Result<Vec<_>, _>>()?;
+    let size = augment.output_size();
+    let mut sheet = Sheet::new(size, samples.len(), columns + 1);
+    let mut scratch = Scratch::default();
+    let numbers = augment.preprocess().channels.count() * size[0] * size[1];
+    let mut batch = vec![0.0; samples.len() * numbers];
+    for column in 0..=columns {
+        let epoch = column as u64;
+        sheet.title(column, &if column == 0 { "as tested".to_string() } else { format!("epoch {epoch}") });
+        for ((image, &sample), out) in images.iter().zip(&samples).zip(batch.chunks_exact_mut(numbers)) {
+            if column == 0 {
+                augment.preprocess().apply(image, &mut scratch, out)?;
+            } else {
+                augment.apply(image, &mut Random::new(seed, epoch, sample as u64), &mut scratch, out)?;
+            }
+        }
+        let mut targets = one_hot(dataset, &samples, classes.len());
+        if let (Some(mixer), true) = (mixer, column > 0) {
+            let shape = [samples.len(), augment.preprocess().channels.count(), size[0], size[1]];
+            mixer.mix(&mut batch, shape, &mut targets, &mut Random::new(seed, epoch, CHOICE));
+        }
+        for (row, numbers) in batch.chunks_exact(numbers).enumerate() {
+            sheet.picture(row, column, numbers, augment);
+            let shares = &targets[row * classes.len()..][..classes.len()];
+            sheet.label(row, column, &label(shares, classes));
+        }
+    }
+    Image::new(sheet.width, sheet.height, Channels::Rgb, sheet.pixels)
+}
+
+/// Different samples at random; all if there are too few.
+fn choose(samples: usize, wanted: usize, seed: u64) -> Vec<usize> {
+    let wanted = wanted.min(samples);
+    let mut random = Random::new(seed, 0, CHOICE);
+    let mut chosen = Vec::with_capacity(wanted);
+    while chosen.len() < wanted {
+        let sample = random.below(samples);
+        if !chosen.contains(&sample) {
+            chosen.push(sample);
+        }
+    }
+    chosen
+}
+
+fn one_hot(dataset: &dyn Dataset, samples: &[usize], classes: usize) -> Vec<f32> {
+    let mut targets = vec![0.0; samples.len() * classes];
+    for (&sample, row) in samples.iter().zip(targets.chunks_exact_mut(classes.max(1))) {
+        for &label in dataset.labels(sample) {
+            if let Some(target) = row.get_mut(label as usize) {
+                *target = 1.0;
+            }
+        }
+    }
+    targets
+}
+
+/// The classes that count, the most important first, with their shares where they are not whole.
+fn label(shares: &[f32], classes: &[String]) -> Vec<String> {
+    let mut present: Vec<usize> = (0..shares.len()).filter(|&class| shares[class] > 0.0).collect();
+    present.sort_by(|&one, &other| shares[other].total_cmp(&shares[one]));
+    let text = |class: usize| match shares[class] {
+        share if share > 0.995 => classes[class].clone(),
+        share => format!("{} {share:.2}", classes[class]),
+    };
+    present.into_iter().map(text).collect()
+}
+
+struct Sheet {
+    size: [usize; 2],
+    /// How many pixels of the sheet show one of a picture, in each direction.
+    scale: usize,
+    width: usize,
+    height: usize,
+    pixels: Vec<u8>,
+}
+
+impl Sheet {
+    fn new(size: [usize; 2], rows: usize, columns: usize) -> Sheet {
+        let scale = (WIDTH as f64 / size[1] as f64).round().max(1.0) as usize;
+        let width = GAP + columns * (size[1] * scale + GAP);
+        let height = GAP + LINE + rows * Sheet::row_height(size, scale);
+        Sheet { size, scale, width, height, pixels: BACKGROUND.repeat(width * height) }
+    }
+
+    fn row_height(size: [usize; 2], scale: usize) -> usize {
+        size[0] * scale + 4 + LABEL_LINES * LINE + GAP
+    }
+
+    /// Top and left of a picture.
+    fn place(&self, row: usize, column: usize) -> (usize, usize) {
+        (GAP + LINE + row * Sheet::row_height(self.size, self.scale), GAP + column * (self.size[1] * self.scale + GAP))
+    }
+
+    fn put(&mut self, row: usize, column: usize, colour: [u8; 3]) {
+        if row < self.height && column < self.width {
+            self.pixels[(row * self.width + column) * 3..][..3].copy_from_slice(&colour);
+        }
+    }
+
+    fn text(&mut self, top: usize, left: usize, text: &str, colour: [u8; 3]) {
+        let fits = (self.size[1] * self.scale + GAP / 2) / font::ADVANCE;
+        let shown: String = if text.chars().count() > fits {
+            text.chars().take(fits.saturating_sub(2)).chain("..".chars()).collect()
+        } else {
+            text.to_string()
+        };
+        font::draw(&shown, |row, column| self.put(top + row, left + column, colour));
+    }
+
+    fn title(&mut self, column: usize, text: &str) {
+        let (_, left) = self.place(0, column);
+        self.text(GAP / 2 + 1, left, text, FAINT);
+    }
+
+    fn label(&mut self, row: usize, column: usize, lines: &[String]) {
+        let (top, left) = self.place(row, column);
+        let top = top + self.size[0] * self.scale + 4;
+        for (line, text) in lines.iter().take(LABEL_LINES).enumerate() {
+            self.text(top + line * LINE, left, text, INK);
+        }
+    }
+
+    fn picture(&mut self, row: usize, column: usize, numbers: &[f32], augment: &Augment) {
+        let ([height, width], (top, left), scale) = (self.size, self.place(row, column), self.scale);
+        let plane = height * width;
+        for at in 0..plane {
+            let byte = |channel: usize| {
+                let channel = channel.min(numbers.len() / plane - 1);
+                to_byte(numbers[channel * plane + at], channel, augment)
+            };
+            let colour = [byte(0), byte(1), byte(2)];
+            let (top, left) = (top + at / width * scale, left + at % width * scale);
+            for row in top..top + scale {
+                (left..left + scale).for_each(|column| self.put(row, column, colour));
+            }
+        }
+    }
+}
+
+/// The byte that a normalised number came from.
+fn to_byte(number: f32, channel: usize, augment: &Augment) -> u8 {
+    let preprocess = augment.preprocess();
+    let rescaled = number * preprocess.std[channel] + preprocess.mean[channel] - preprocess.rescale_offset;
+    (f64::from(rescaled) / preprocess.rescale_factor).round() as u8
+}

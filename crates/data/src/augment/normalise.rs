@@ -1,0 +1,60 @@
+//! From bytes to the numbers that a model sees: shifted, mirrored and normalised in one pass.
+
+use super::picture::overlap;
+use crate::decode::Channels;
+use crate::preprocess::Table;
+use crate::view::View;
+
+/// How a picture is laid into the output.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Laid {
+    /// The row of the output in which the picture begins; what is not covered is black.
+    pub top: isize,
+    /// The column.
+    pub left: isize,
+    /// Left and right are exchanged after that.
+    pub mirrored: bool,
+    /// Top and bottom are.
+    pub upside_down: bool,
+}
+
+/// Writes `pixels` channels first into `out`, which has `size` for each channel, through a table for each.
+pub(super) fn normalise(pixels: View, laid: Laid, tables: &[Table], size: [usize; 2], out: &mut [f32]) {
+    match pixels.channels {
+        Channels::Grey => normalise_channels::<1>(pixels, laid, tables, size, out),
+        Channels::Rgb => normalise_channels::<3>(pixels, laid, tables, size, out),
+    }
+}
+
+fn normalise_channels<const CHANNELS: usize>(
+    pixels: View,
+    laid: Laid,
+    tables: &[Table],
+    [height, width]: [usize; 2],
+    out: &mut [f32],
+) {
+    let (rows, columns) = (overlap(laid.top, pixels.height, height), overlap(laid.left, pixels.width, width));
+    let plane = height * width;
+    if rows.length < height || columns.length < width {
+        for (channel, table) in tables.iter().enumerate() {
+            out[channel * plane..][..plane].fill(table[0]);
+        }
+    }
+    let left = if laid.mirrored { width - columns.target - columns.length } else { columns.target };
+    for row in 0..rows.length {
+        let line = &pixels.row(rows.source + row)[columns.source * CHANNELS..][..columns.length * CHANNELS];
+        let (line, _) = line.as_chunks::<CHANNELS>();
+        let row = rows.target + row;
+        let row = if laid.upside_down { height - 1 - row } else { row };
+        for channel in 0..CHANNELS {
+            let table = &tables[channel];
+            let place = &mut out[channel * plane + row * width + left..][..columns.length];
+            let number = |pixel: &[u8; CHANNELS]| table[usize::from(pixel[channel])];
+            if laid.mirrored {
+                place.iter_mut().zip(line.iter().rev()).for_each(|(out, pixel)| *out = number(pixel));
+            } else {
+                place.iter_mut().zip(line).for_each(|(out, pixel)| *out = number(pixel));
+            }
+        }
+    }
+}

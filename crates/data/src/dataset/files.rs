@@ -1,0 +1,181 @@
+//! Files and folders, in an order that does not depend on the file system.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+use super::DatasetError;
+
+/// Endings of files that are taken for images where nobody names the file.
+pub const IMAGE_ENDINGS: [&str; 8] = ["jpg", "jpeg", "jfif", "png", "webp", "gif", "bmp", "dib"];
+
+/// Whether a file is called like an image.
+pub fn has_image_ending(path: &Path) -> bool {
+    ending(path).is_some_and(|ending| IMAGE_ENDINGS.contains(&ending.as_str()))
+}
+
+/// What is behind the last dot, in small letters.
+pub(super) fn ending(path: &Path) -> Option<String> {
+    path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase)
+}
+
+/// A name as text; what is no UTF-8 is shown as such.
+pub(super) fn text(name: impl AsRef<OsStr>) -> String {
+    name.as_ref().to_string_lossy().into_owned()
+}
+
+/// The name of a file, as text.
+pub(super) fn file_name(path: &Path) -> String {
+    path.file_name().map(text).unwrap_or_default()
+}
+
+/// A name of bytes as a file archive or a table holds it.
+#[cfg(unix)]
+pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
+    <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes).into()
+}
+
+/// A name of bytes as a file archive or a table holds it.
+#[cfg(not(unix))]
+pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
+    String::from_utf8_lossy(bytes).into_owned().into()
+}
+
+/// What a folder holds, by name: folders and files (or links to them). Hidden names are left out, among them the `._x.jpg` that a Mac
+/// writes beside every image; so are pipes and devices, which may never end, and links that lead back to where they are.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    pub folders: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
+}
+
+/// Lists a folder.
+pub(super) fn list(folder: &Path) -> Result<Listing, DatasetError> {
+    let failed = |error| DatasetError::io(folder, error);
+    let mut listing = Listing::default();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
+        let hidden = path
+            .file_name()
+            .is_none_or(|name| name.as_encoded_bytes().starts_with(b".") || name == "__MACOSX" || name == "lost+found");
+        if hidden {
+            continue;
+        }
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => {
+                let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+                if !is_link || !leads_back(&path, folder) {
+                    listing.folders.push(path);
+                }
+            }
+            Ok(metadata) if metadata.is_file() => listing.files.push(path),
+            Ok(_) => {}
+            // A link to nothing, or to itself: whoever reads it will say so.
+            Err(_) => listing.files.push(path),
+        }
+    }
+    listing.folders.sort();
+    listing.files.sort();
+    Ok(listing)
+}
+
+/// Whether a link leads to the folder it is in, or to one above.
+fn leads_back(link: &Path, folder: &Path) -> bool {
+    match (link.canonicalize(), folder.canonicalize()) {
+        (Ok(target), Ok(folder)) => folder.starts_with(target),
+        _ => false,
+    }
+}
+
+/// Files that were passed over, for a note.
+#[derive(Debug, Default)]
+pub(super) struct Passed {
+    count: usize,
+    endings: BTreeSet<String>,
+}
+
+impl Passed {
+    pub(super) fn add(&mut self, path: &Path) {
+        self.count += 1;
+        self.endings.insert(ending(path).map_or_else(|| "no ending".to_string(), |ending| format!(".{ending}")));
+    }
+
+    pub(super) fn note(&self) -> Option<String> {
+        let endings = some_of(self.endings.iter().map(String::as_str), 6);
+        (self.count > 0).then(|| {
+            let files = counted(self.count, "file that is no image was", "files that are no images were");
+            format!("{files} passed over ({endings})")
+        })
+    }
+}
+
+/// `1 file was`, `2 files were`.
+pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// The first few of some names: `a, b, c ...`.
+pub(super) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> String {
+    let mut names: Vec<&str> = names.take(most + 1).collect();
+    if names.len() > most {
+        names[most] = "...";
+    }
+    names.join(", ")
+}
+
+/// All images under a folder, by name. Links to folders are followed, as `torchvision` does, but each folder is looked at once.
+pub(super) fn images_under(root: &Path, passed: &mut Passed) -> Result<Vec<PathBuf>, DatasetError> {
+    let canonical = |path: &Path| path.canonicalize().map_err(|error| DatasetError::io(path, error));
+    let mut seen = BTreeSet::from([canonical(root)?]);
+    let (mut images, mut waiting) = (Vec::new(), vec![root.to_path_buf()]);
+    while let Some(folder) = waiting.pop() {
+        let listing = list(&folder)?;
+        for file in listing.files {
+            if has_image_ending(&file) { images.push(file) } else { passed.add(&file) }
+        }
+        for inner in listing.folders.into_iter().rev() {
+            if seen.insert(canonical(&inner)?) {
+                waiting.push(inner);
+            }
+        }
+    }
+    images.sort();
+    Ok(images)
+}
+
+/// The content of a file, unpacked if it is called `.gz`; refused if it is longer than `most` bytes.
+pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, DatasetError> {
+    let failed = |error| DatasetError::io(path, error);
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    if ending(path).as_deref() == Some("gz") {
+        let unpacked = MultiGzDecoder::new(std::io::BufReader::new(file)).take(most + 1).read_to_end(&mut bytes);
+        unpacked.map_err(|error| DatasetError::damaged(path, format!("this is no whole gzip file: {error}")))?;
+    } else {
+        file.take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
+    }
+    if bytes.len() as u64 > most {
+        return Err(DatasetError::damaged(
+            path,
+            format!("it is longer than the {most} bytes that are read of such a file"),
+        ));
+    }
+    Ok(bytes)
+}
+
+/// The lines of a short file of names, one a line; None where there is no such file.
+pub(super) fn names(path: &Path) -> Result<Option<Vec<String>>, DatasetError> {
+    const MOST_BYTES: u64 = 64 << 20;
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let bytes = read(path, MOST_BYTES)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let names = text.trim_start_matches('\u{feff}').lines().map(str::trim).filter(|line| !line.is_empty());
+    Ok(Some(names.map(str::to_string).collect()))
+}

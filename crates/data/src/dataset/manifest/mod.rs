@@ -1,0 +1,157 @@
+//! Manifests: a table (CSV, TSV) or lines of JSON that say which file shows what.
+
+pub(super) mod lines;
+mod table;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::files::{self, Listing, counted, ending};
+use super::gather::{Found, Gathered};
+use super::labels::Labels;
+use super::samples::Place;
+use super::split::{Part, TEST_NAMES, TRAIN_NAMES, VALIDATION_NAMES, is_drawn};
+use super::{DatasetError, OpenDataset, Splits};
+
+/// Names of the columns or keys, the usual one first.
+const PATH_NAMES: [&str; 8] = ["path", "file", "file_name", "filename", "image", "image_path", "filepath", "file_path"];
+const LABEL_NAMES: [&str; 6] = ["label", "labels", "class", "classes", "category", "target"];
+const SPLIT_NAMES: [&str; 3] = ["split", "subset", "part"];
+/// What a manifest of a whole folder is called.
+const WHOLE_NAMES: [&str; 5] = ["manifest", "metadata", "labels", "data", "dataset"];
+
+/// More than a manifest of a hundred million images has.
+const MOST_BYTES: u64 = 16 << 30;
+
+/// One row.
+struct Row {
+    /// The file's name as it is written, in bytes: it need not be UTF-8.
+    path: Vec<u8>,
+    labels: Vec<String>,
+    /// Whether the labels were written as a list, even if of one.
+    is_list: bool,
+    split: Option<String>,
+}
+
+/// Reads a manifest row by row; each comes with its number.
+type Rows = Box<dyn Iterator<Item = Result<(usize, Row), DatasetError>>>;
+
+/// Whether a file is called like a manifest.
+pub(super) fn is_manifest(path: &Path) -> bool {
+    matches!(ending(path).as_deref(), Some("csv" | "tsv" | "jsonl" | "ndjson"))
+}
+
+fn rows(path: &Path, options: &OpenDataset) -> Result<Rows, DatasetError> {
+    let is_lines = matches!(ending(path).as_deref(), Some("jsonl" | "ndjson"));
+    let bytes = files::read(path, MOST_BYTES)?;
+    let labels = options.labels.as_deref();
+    if is_lines { lines::rows(path, bytes, labels) } else { table::rows(path, bytes, labels) }
+}
+
+/// The manifests of a folder: `train.csv` with `val.csv` and so on, or one of the whole folder. What has not the columns is none.
+pub(super) fn in_folder(listing: &Listing) -> Vec<(Option<Part>, PathBuf)> {
+    let any = OpenDataset::default();
+    let reads = |path: &Path| rows(path, &any).is_ok_and(|mut rows| rows.next().is_some_and(|row| row.is_ok()));
+    let called = |names: &[&str]| {
+        let is_called = |path: &&PathBuf| {
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_ascii_lowercase();
+            is_manifest(path) && names.contains(&stem.as_str()) && reads(path)
+        };
+        listing.files.iter().find(is_called).cloned()
+    };
+    let parts = [
+        (Part::Train, called(&TRAIN_NAMES)),
+        (Part::Validation, called(&VALIDATION_NAMES)),
+        (Part::Test, called(&TEST_NAMES)),
+    ];
+    let parts: Vec<(Option<Part>, PathBuf)> =
+        parts.into_iter().filter_map(|(part, path)| path.map(|path| (Some(part), path))).collect();
+    if !parts.is_empty() {
+        return parts;
+    }
+    called(&WHOLE_NAMES).map(|path| (None, path)).into_iter().collect()
+}
+
+/// What was seen again.
+#[derive(Default)]
+struct Repeated {
+    same: usize,
+    contradicting: usize,
+}
+
+/// Opens manifests, each of a part or of all.
+pub(super) fn open(manifests: &[(Option<Part>, PathBuf)], options: &OpenDataset) -> Result<Splits, DatasetError> {
+    let mut labels = Labels::default();
+    let mut found: Vec<Found> = Vec::new();
+    let (mut several, mut repeated) = (false, Repeated::default());
+    // The first row without a label: a mistake, unless rows have several labels.
+    let mut without: Option<(PathBuf, usize)> = None;
+    let mut seen: HashMap<(Part, PathBuf), usize> = HashMap::new();
+    for (part, manifest) in manifests {
+        let folder = manifest.parent().unwrap_or(Path::new(""));
+        for row in rows(manifest, options)? {
+            let (number, row) = row?;
+            let part = match row.split.as_deref().map(str::trim).filter(|split| !split.is_empty()) {
+                None => part.unwrap_or(Part::Train),
+                Some(split) => Part::named(split).ok_or_else(|| {
+                    DatasetError::row(
+                        manifest,
+                        number,
+                        format!("`{split}` is no part: write train, validation or test"),
+                    )
+                })?,
+            };
+            several |= row.is_list || row.labels.len() > 1;
+            if row.labels.is_empty() && without.is_none() {
+                without = Some((manifest.clone(), number));
+            }
+            let mut places: Vec<u32> = row.labels.iter().map(|label| labels.add(label)).collect();
+            places.sort_unstable();
+            places.dedup();
+            let path = folder.join(files::path_of(&row.path));
+            match seen.entry((part, path.clone())) {
+                std::collections::hash_map::Entry::Occupied(first) => {
+                    match found[*first.get()].labels[..] == places[..] {
+                        true => repeated.same += 1,
+                        false => repeated.contradicting += 1,
+                    }
+                }
+                std::collections::hash_map::Entry::Vacant(new) => {
+                    new.insert(found.len());
+                    let drawn = is_drawn(&row.path, options.validation_share);
+                    found.push(Found { part, drawn, place: Place::File(path), labels: places.into() });
+                }
+            }
+        }
+    }
+    if let Some((path, row)) = without.filter(|_| !several) {
+        return Err(DatasetError::row(&path, row, "there is no label"));
+    }
+    let (_, first) = &manifests[0];
+    let named = files::names(&first.with_file_name("classes.txt"))?;
+    let (classes, map) = labels.classes(named, first)?;
+    for label in found.iter_mut().flat_map(|found| &mut found.labels) {
+        *label = map[*label as usize];
+    }
+    let kind = format!("manifest ({})", ending(first).unwrap_or_default().to_ascii_uppercase());
+    Ok(Gathered { kind, found, classes, several_labels: several, notes: repeated.notes() }.into_splits(options))
+}
+
+impl Repeated {
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.same > 0 {
+            notes.push(format!(
+                "{} an image that was named before; each is taken once",
+                counted(self.same, "row names", "rows name")
+            ));
+        }
+        if self.contradicting > 0 {
+            notes.push(format!(
+                "{} an image that was named before, with other labels; the first row counts",
+                counted(self.contradicting, "row names", "rows name")
+            ));
+        }
+        notes
+    }
+}

@@ -1,0 +1,155 @@
+//! The MNIST family: folders of IDX files, packed or not.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::builtin::FASHION;
+use super::files::{self, Listing, file_name};
+use super::idx::{self, Idx};
+use super::memory::InMemory;
+use super::split::{draw_numbered, drawn_note};
+use super::{Dataset, DatasetError, OpenDataset, Splits};
+use crate::decode::Channels;
+
+/// More than any of the family has (60,000 images take 47 MB), and little enough to be read whole.
+const MOST_BYTES: u64 = 8 << 30;
+
+/// How the labels of the two best known begin, in their training and in their test part. Their files have the same names and sizes;
+/// this tells them apart.
+const FASHION_BEGINS: [&[u8]; 2] = [&[9, 0, 0, 3, 0, 2, 7, 2, 5, 5], &[9, 2, 1, 1, 6, 1, 4, 6, 5, 7]];
+const DIGITS_BEGIN: [&[u8]; 2] = [&[5, 0, 4, 1, 9, 2, 1, 3, 1, 4], &[7, 2, 1, 0, 4, 1, 4, 9, 5, 9]];
+
+/// Images and labels of one part.
+struct Pair {
+    images: PathBuf,
+    labels: PathBuf,
+}
+
+/// The files of one part, if they are there. `train-images-idx3-ubyte` and `train-images.idx3-ubyte` are the same, and so is each with
+/// `.gz`; what is not packed is read first.
+fn pair(folder: &Path, listing: &Listing, part: &str) -> Result<Option<Pair>, DatasetError> {
+    let find = |what: &str| {
+        let wanted = format!("{part}-{what}-ubyte");
+        let called = |path: &&PathBuf, ending: &str| {
+            file_name(path)
+                .strip_suffix(ending)
+                .is_some_and(|name| name.replace('.', "-").eq_ignore_ascii_case(&wanted))
+        };
+        let plain = listing.files.iter().find(|path| called(path, ""));
+        plain.or_else(|| listing.files.iter().find(|path| called(path, ".gz"))).cloned()
+    };
+    let missing = |there: &Path, missing: &str| DatasetError::Incomplete {
+        path: folder.to_path_buf(),
+        there: file_name(there),
+        missing: format!("{part}-{missing}-ubyte (or .gz)"),
+    };
+    match (find("images-idx3"), find("labels-idx1")) {
+        (None, None) => Ok(None),
+        (Some(images), Some(labels)) => Ok(Some(Pair { images, labels })),
+        (Some(images), None) => Err(missing(&images, "labels-idx1")),
+        (None, Some(labels)) => Err(missing(&labels, "images-idx3")),
+    }
+}
+
+/// Reads the folder if it holds such files.
+pub(super) fn open(folder: &Path, listing: &Listing, options: &OpenDataset) -> Result<Option<Splits>, DatasetError> {
+    let train = pair(folder, listing, "train")?;
+    let test = match pair(folder, listing, "t10k")? {
+        Some(test) => Some(test),
+        None => pair(folder, listing, "test")?,
+    };
+    if train.is_none() && test.is_none() {
+        return Ok(None);
+    }
+    options.only_one_sort_of_labels("IDX")?;
+    let [train, test] = [train, test].map(|part| part.map(|part| part.read()).transpose());
+    let (train, test) = (train?, test?);
+    let parts = [train.as_ref(), test.as_ref()];
+    let (kind, classes) = classes(folder, parts)?;
+    for part in parts.into_iter().flatten() {
+        if let Some(label) = part.labels.iter().find(|&&label| label as usize >= classes.len()) {
+            let reason = format!("the label {label} is none of the {} classes in classes.txt", classes.len());
+            return Err(DatasetError::Label { path: folder.to_path_buf(), reason });
+        }
+    }
+    let mut notes = Vec::new();
+    let shared = |part: InMemory| Arc::new(part) as Arc<dyn Dataset>;
+    let [train, validation] = match (train, test) {
+        (Some(train), Some(test)) => [shared(train), shared(test)],
+        (Some(train), None) => {
+            let [train, validation] = draw_numbered(shared(train), options.validation_share);
+            notes.extend(drawn_note(validation.len(), options.validation_share));
+            [train, validation]
+        }
+        (None, test) => {
+            notes.push("there is nothing to learn from, only a part to test with".to_string());
+            let none = InMemory {
+                name: String::new(),
+                size: [1, 1],
+                channels: Channels::Grey,
+                pixels: [].into(),
+                labels: vec![],
+            };
+            [shared(none), test.map(shared).unwrap_or_else(|| unreachable!("one of the two is there"))]
+        }
+    };
+    Ok(Some(Splits { train, validation, classes, several_labels: false, kind, notes }))
+}
+
+impl Pair {
+    fn read(&self) -> Result<InMemory, DatasetError> {
+        let read = |path: &Path, rank: usize| -> Result<Idx, DatasetError> {
+            let parsed =
+                idx::parse(&files::read(path, MOST_BYTES)?).map_err(|reason| DatasetError::damaged(path, reason))?;
+            if parsed.axes.len() != rank {
+                let axes = parsed.axes.len();
+                return Err(DatasetError::damaged(path, format!("it has {axes} axes, but {rank} are expected")));
+            }
+            Ok(parsed)
+        };
+        let (images, labels) = (read(&self.images, 3)?, read(&self.labels, 1)?);
+        if images.axes[0] != labels.axes[0] {
+            let reason = format!(
+                "it has {} images, but {} has {} labels",
+                images.axes[0],
+                file_name(&self.labels),
+                labels.axes[0]
+            );
+            return Err(DatasetError::damaged(&self.images, reason));
+        }
+        if images.axes[0] > 0 && images.values.is_empty() {
+            return Err(DatasetError::damaged(&self.images, "its images have no pixels"));
+        }
+        Ok(InMemory {
+            name: self.images.display().to_string(),
+            size: [images.axes[1], images.axes[2]],
+            channels: Channels::Grey,
+            pixels: images.values.into(),
+            labels: labels.values.into_iter().map(u32::from).collect(),
+        })
+    }
+}
+
+/// The names of the classes: those in `classes.txt`, or those of the set whose labels these are, or numbers.
+fn classes(folder: &Path, parts: [Option<&InMemory>; 2]) -> Result<(String, Vec<String>), DatasetError> {
+    let begin = |begins: [&[u8]; 2]| {
+        let begins_so = |(part, begin): (Option<&InMemory>, &[u8])| {
+            part.is_some_and(|part| {
+                part.labels.len() >= 10_000
+                    && part.labels.iter().zip(begin).all(|(&label, &known)| label == u32::from(known))
+            })
+        };
+        parts.into_iter().zip(begins).any(begins_so)
+    };
+    let (kind, usual) = if begin(FASHION_BEGINS) {
+        ("Fashion-MNIST (IDX)", Some(FASHION.map(str::to_string).to_vec()))
+    } else if begin(DIGITS_BEGIN) {
+        ("MNIST (IDX)", None)
+    } else {
+        ("IDX", None)
+    };
+    let named = files::names(&folder.join("classes.txt"))?;
+    let count = || parts.into_iter().flatten().flat_map(|part| &part.labels).max().map_or(0, |&most| most + 1);
+    let classes = named.or(usual).unwrap_or_else(|| (0..count()).map(|class| class.to_string()).collect());
+    Ok((kind.to_string(), classes))
+}

@@ -1,0 +1,63 @@
+//! Images that lie in files, or within archives, each decoded when it is asked for.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Dataset;
+use crate::decode::{self, Channels, Image};
+use crate::error::ImageError;
+
+/// Where the bytes of an image lie.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// A file of its own.
+    File(PathBuf),
+    /// A part of an uncompressed archive. The archive is opened for each image: that takes microseconds, needs no lock, and a thousand
+    /// archives do not need a thousand open files.
+    Within { archive: Arc<PathBuf>, name: String, offset: u64, bytes: u64 },
+}
+
+/// An image with its labels.
+#[derive(Debug, Clone)]
+pub(super) struct Sample {
+    pub place: Place,
+    pub labels: Box<[u32]>,
+}
+
+/// Images of any size, one after the other.
+pub(super) struct Samples(pub Vec<Sample>);
+
+impl Dataset for Samples {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn image(&self, index: usize, channels: Channels) -> Result<Image, ImageError> {
+        match &self.0[index].place {
+            Place::File(path) => decode::open(path, channels),
+            Place::Within { archive, offset, bytes, .. } => {
+                let mut file = File::open(archive.as_path())?;
+                file.seek(SeekFrom::Start(*offset))?;
+                let mut content = Vec::new();
+                file.take(*bytes).read_to_end(&mut content)?;
+                if content.len() as u64 != *bytes {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive became shorter").into());
+                }
+                decode::decode(&content, channels)
+            }
+        }
+    }
+
+    fn labels(&self, index: usize) -> &[u32] {
+        &self.0[index].labels
+    }
+
+    fn name(&self, index: usize) -> String {
+        match &self.0[index].place {
+            Place::File(path) => path.display().to_string(),
+            Place::Within { archive, name, .. } => format!("{}: {name}", archive.display()),
+        }
+    }
+}

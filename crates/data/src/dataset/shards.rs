@@ -1,0 +1,277 @@
+//! Tar shards as WebDataset has them: files whose names agree up to the first dot make a sample, `000.jpg` and `000.cls`.
+//!
+//! Each archive is looked through once, jumping from header to header; then images are read where they lie.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::files::{self, IMAGE_ENDINGS, Listing, counted, ending, file_name, list, some_of};
+use super::gather::{Found, Gathered};
+use super::labels::Labels;
+use super::manifest::lines::spellings;
+use super::samples::Place;
+use super::split::{Part, is_drawn};
+use super::{DatasetError, OpenDataset, Splits};
+
+/// The most bytes that a label is given.
+const MOST_LABEL_BYTES: u64 = 1 << 20;
+/// The most names that a pattern is expanded to.
+const MOST_NAMES: usize = 1 << 20;
+/// Keys of a sample's JSON that may hold its label.
+const KEYS: [&str; 4] = ["label", "labels", "class", "cls"];
+
+/// Writes out `name-{000..003}.tar` and `name-{a,b}.tar`; None if there is no such pattern, or if it names too much.
+pub(super) fn expand(pattern: &str) -> Option<Vec<PathBuf>> {
+    let mut names = vec![String::new()];
+    let mut rest = pattern;
+    if !rest.contains('{') {
+        return None;
+    }
+    while let Some((before, behind)) = rest.split_once('{') {
+        let (inside, after) = behind.split_once('}')?;
+        let choices: Vec<String> = match inside.split_once("..") {
+            Some((first, last)) => {
+                let width = if first.starts_with('0') { first.len() } else { 0 };
+                let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+                let count = last.checked_sub(first)?.checked_add(1)?;
+                (count <= MOST_NAMES).then_some(())?;
+                (first..=last).map(|number| format!("{number:0width$}")).collect()
+            }
+            None => inside.split(',').map(str::to_string).collect(),
+        };
+        (names.len().checked_mul(choices.len())? <= MOST_NAMES).then_some(())?;
+        names =
+            names.iter().flat_map(|name| choices.iter().map(move |choice| format!("{name}{before}{choice}"))).collect();
+        rest = after;
+    }
+    Some(names.into_iter().map(|name| PathBuf::from(name + rest)).collect())
+}
+
+/// The archives of a folder, or of its `train/`, `val/` and so on.
+pub(super) fn in_folder(listing: &Listing) -> Result<Option<Vec<PathBuf>>, DatasetError> {
+    let is_tar = |path: &&PathBuf| ending(path).as_deref() == Some("tar");
+    let mut found: Vec<PathBuf> = listing.files.iter().filter(is_tar).cloned().collect();
+    for folder in &listing.folders {
+        if Part::named(&file_name(folder)).is_some() {
+            found.extend(list(folder)?.files.iter().filter(is_tar).cloned());
+        }
+    }
+    Ok((!found.is_empty()).then_some(found))
+}
+
+/// A sample whose files are still coming.
+#[derive(Default)]
+struct Partial {
+    image: Option<(String, u64, u64)>,
+    label: Option<(Vec<String>, bool)>,
+}
+
+/// What was left out, for notes.
+#[derive(Default)]
+struct LeftOut {
+    without_image: usize,
+    without_label: usize,
+    repeated: usize,
+    cut: Vec<String>,
+    wrong_labels: usize,
+    first_wrong_label: Option<String>,
+}
+
+/// Opens archives. `path` is what the user named.
+pub(super) fn open(path: &Path, archives: Vec<PathBuf>, options: &OpenDataset) -> Result<Splits, DatasetError> {
+    let mut labels = Labels::default();
+    let (mut found, mut several, mut left_out) = (Vec::new(), false, LeftOut::default());
+    for archive in &archives {
+        let part = part_of(archive);
+        let shared = Arc::new(archive.clone());
+        for (key, sample) in index(archive, options, &mut left_out)? {
+            let Some((name, offset, bytes)) = sample.image else {
+                left_out.without_image += 1;
+                continue;
+            };
+            let Some((spellings, is_list)) = sample.label else {
+                left_out.without_label += 1;
+                continue;
+            };
+            several |= is_list;
+            let drawn = is_drawn(&[file_name(archive).as_bytes(), b"/", &key].concat(), options.validation_share);
+            let mut labels: Vec<u32> = spellings.iter().map(|label| labels.add(label)).collect();
+            labels.sort_unstable();
+            labels.dedup();
+            let place = Place::Within { archive: shared.clone(), name, offset, bytes };
+            found.push(Found { part, drawn, place, labels: labels.into() });
+        }
+    }
+    if found.is_empty() {
+        return Err(DatasetError::damaged(path, left_out.nothing(options)));
+    }
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+    let (classes, map) = labels.classes(files::names(&folder.join("classes.txt"))?, path)?;
+    for label in found.iter_mut().flat_map(|found: &mut Found| &mut found.labels) {
+        *label = map[*label as usize];
+    }
+    let kind = format!("tar shards ({} {})", archives.len(), if archives.len() == 1 { "file" } else { "files" });
+    Ok(Gathered { kind, found, classes, several_labels: several, notes: left_out.notes() }.into_splits(options))
+}
+
+/// The part that an archive's name or its folder tells.
+fn part_of(archive: &Path) -> Part {
+    let folder = archive.parent().map(file_name).unwrap_or_default();
+    Part::named_within(&file_name(archive)).or_else(|| Part::named(&folder)).unwrap_or(Part::Train)
+}
+
+/// The samples of an archive, in the order in which they begin.
+fn index(
+    archive: &Path,
+    options: &OpenDataset,
+    left_out: &mut LeftOut,
+) -> Result<Vec<(Vec<u8>, Partial)>, DatasetError> {
+    let failed = |error| DatasetError::io(archive, error);
+    let mut file = File::open(archive).map_err(failed)?;
+    let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
+    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    let mut samples: Vec<(Vec<u8>, Partial)> = Vec::new();
+    let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
+    let mut tar = tar::Archive::new(BufReader::with_capacity(1 << 12, file));
+    let mut entries = tar.entries_with_seek().map_err(failed)?;
+    loop {
+        let mut entry = match entries.next() {
+            None => break,
+            Some(Ok(entry)) => entry,
+            // What came before is whole.
+            Some(Err(error)) => {
+                left_out.cut.push(format!("{} ({error})", archive.display()));
+                break;
+            }
+        };
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let (offset, bytes) = (entry.raw_file_position(), entry.size());
+        let name = entry.path_bytes().into_owned();
+        if offset.checked_add(bytes).is_none_or(|end| end > length) {
+            left_out.cut.push(format!("{} (it ends within {})", archive.display(), String::from_utf8_lossy(&name)));
+            break;
+        }
+        let Some((key, ending)) = key_and_ending(&name) else { continue };
+        let place = *places.entry(key.clone()).or_insert_with(|| {
+            samples.push((key, Partial::default()));
+            samples.len() - 1
+        });
+        let sample = &mut samples[place].1;
+        if IMAGE_ENDINGS.contains(&ending.as_str()) {
+            match sample.image {
+                Some(_) => left_out.repeated += 1,
+                None => sample.image = Some((String::from_utf8_lossy(&name).into_owned(), offset, bytes)),
+            }
+        } else if sample.label.is_none() && (ending == "cls" || ending == "json") && bytes <= MOST_LABEL_BYTES {
+            let mut content = Vec::new();
+            match (&mut entry).take(MOST_LABEL_BYTES).read_to_end(&mut content) {
+                Ok(_) => {}
+                Err(error) => return Err(failed(io::Error::new(error.kind(), error.to_string()))),
+            }
+            match label(&content, &ending, options.labels.as_deref()) {
+                Ok(label) => sample.label = label,
+                Err(reason) => {
+                    left_out.wrong_labels += 1;
+                    left_out.first_wrong_label.get_or_insert(format!("{}: {reason}", String::from_utf8_lossy(&name)));
+                }
+            }
+        }
+    }
+    Ok(samples)
+}
+
+/// `a/b.seg.png` is the file `seg.png` of the sample `a/b`. Hidden files are of no sample.
+fn key_and_ending(name: &[u8]) -> Option<(Vec<u8>, String)> {
+    let start = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let dot = name[start..].iter().position(|&byte| byte == b'.')?;
+    let ending = String::from_utf8_lossy(&name[start + dot + 1..]).to_ascii_lowercase();
+    (dot > 0).then(|| (name[..start + dot].to_vec(), ending))
+}
+
+/// The label in a file of a sample; None if this file does not tell it.
+fn label(content: &[u8], ending: &str, asked: Option<&str>) -> Result<Option<(Vec<String>, bool)>, String> {
+    if ending == "cls" {
+        if asked.is_some_and(|asked| asked != "cls") {
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(content);
+        let text = text.trim();
+        return if text.is_empty() {
+            Err("it is empty".to_string())
+        } else {
+            Ok(Some((vec![text.to_string()], false)))
+        };
+    }
+    let object: Map<String, Value> =
+        serde_json::from_slice(content).map_err(|error| format!("this is no JSON object: {error}"))?;
+    let value = match asked {
+        Some(asked) => object.get(asked),
+        None => KEYS.into_iter().find_map(|key| object.get(key)),
+    };
+    value.filter(|value| !value.is_null()).map(spellings).transpose()
+}
+
+impl LeftOut {
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if !self.cut.is_empty() {
+            let names = some_of(self.cut.iter().map(String::as_str), 3);
+            notes.push(format!(
+                "{} too early; what is whole was taken: {names}",
+                counted(self.cut.len(), "archive ends", "archives end")
+            ));
+        }
+        let kinds = [
+            (self.without_image, ["sample has no image", "samples have no image"]),
+            (self.without_label, ["sample has no label", "samples have no label"]),
+            (self.repeated, ["file is a second image of its sample", "files are second images of their samples"]),
+        ];
+        let counted_notes = kinds.into_iter().filter(|(count, _)| *count > 0);
+        notes.extend(counted_notes.map(|(count, [one, many])| counted(count, one, many)));
+        if let Some(first) = &self.first_wrong_label {
+            notes.push(format!("{} not understood: {first}", counted(self.wrong_labels, "label is", "labels are")));
+        }
+        notes
+    }
+
+    /// Why nothing was found.
+    fn nothing(&self, options: &OpenDataset) -> String {
+        let label =
+            options.labels.as_ref().map_or("`label` in .json".to_string(), |asked| format!("`{asked}` in .json"));
+        let notes = self.notes();
+        let why = if notes.is_empty() { String::new() } else { format!(": {}", notes.join("; ")) };
+        format!("no sample with an image ({}) and a label (.cls, or {label}) was found{why}", IMAGE_ENDINGS.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_written_out() {
+        let names = |pattern: &str| expand(pattern).map(|names| names.iter().map(file_name).collect::<Vec<_>>());
+        assert_eq!(names("a-{008..010}.tar").unwrap(), ["a-008.tar", "a-009.tar", "a-010.tar"]);
+        assert_eq!(names("{9..10}{x,y}").unwrap(), ["9x", "9y", "10x", "10y"]);
+        for wrong in ["a.tar", "a-{3..1}.tar", "a-{0..99999999999}.tar", "{1..2", "{a..b}", "{0..9999}{0..9999}"] {
+            assert_eq!(names(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn samples_are_named_up_to_the_first_dot() {
+        let split =
+            |name: &str| key_and_ending(name.as_bytes()).map(|(key, ending)| (String::from_utf8(key).unwrap(), ending));
+        assert_eq!(split("v1.0/b.seg.PNG"), Some(("v1.0/b".to_string(), "seg.png".to_string())));
+        assert_eq!(split("x.jpg"), Some(("x".to_string(), "jpg".to_string())));
+        assert_eq!(split("a/.hidden"), None);
+        assert_eq!(split("a/none"), None);
+    }
+}

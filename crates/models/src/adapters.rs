@@ -1,0 +1,102 @@
+//! Low-rank adapters (LoRA, Hu et al. 2021): fine-tuning that trains two thin matrices beside each large one, which stays as it is.
+//!
+//! ```text
+//! y = W x + b + alpha / rank · B (A x)        A: [rank, in], B: [out, rank]
+//! ```
+//!
+//! A starts random and B at zero, so that training starts from the model itself. A fused projection of query, key and value has one
+//! adapter over all three, as `peft` gives a fused `Linear`: they share A. [`merge_adapters`] folds `alpha / rank · B A` into W,
+//! after which the model is an ordinary one again.
+
+use vitreous_engine::{Error, Graph, Result, State, Value};
+
+/// Which layers have adapters, and of which size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adapters {
+    /// The width of the adapters, usually 4 to 64.
+    pub rank: usize,
+    /// What adapters add is multiplied by `alpha / rank`.
+    pub alpha: f32,
+    /// Whether the feed-forward layers have adapters too, besides the projections of attention.
+    pub mlp: bool,
+}
+
+impl Adapters {
+    /// What an adapter's result is multiplied by.
+    pub fn scale(&self) -> f32 {
+        self.alpha / self.rank as f32
+    }
+
+    /// Refuses a rank of 0 and an alpha that is no number.
+    pub(crate) fn check(&self) -> std::result::Result<(), String> {
+        match (self.rank, self.alpha.is_finite()) {
+            (0, _) => Err("the rank of adapters must be at least 1".to_string()),
+            (_, false) => Err(format!("the alpha of adapters must be finite, it is {}", self.alpha)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a parameter is of an adapter.
+pub fn is_adapter(parameter: &str) -> bool {
+    layer_of(parameter).is_some()
+}
+
+/// The layer that a parameter adapts.
+fn layer_of(parameter: &str) -> Option<&str> {
+    parameter.strip_suffix(".lora_a").or_else(|| parameter.strip_suffix(".lora_b"))
+}
+
+/// Adds what the adapter of the current scope's layer makes of `x` to the layer's result.
+pub(crate) fn adapt(g: &mut Graph, adapters: &Adapters, x: Value, y: Value) -> Result<Value> {
+    let (into, out) = (g.shape_of(x).columns(), g.shape_of(y).columns());
+    let a = g.parameter("lora_a", [adapters.rank, into])?;
+    let b = g.parameter("lora_b", [out, adapters.rank])?;
+    let inner = g.linear(x, a, None)?;
+    let change = g.linear(inner, b, None)?;
+    let change = g.scale(change, adapters.scale())?;
+    g.add(y, change)
+}
+
+/// A parameter as it is in the merged model: a weight with its adapter folded in, anything else as the state has it.
+pub fn merged(state: &State, adapters: &Adapters, parameter: &str) -> Result<Vec<f32>> {
+    let mut weight = state.parameter(parameter)?.to_vec();
+    let Some(layer) = parameter.strip_suffix(".weight") else { return Ok(weight) };
+    let name = format!("{layer}.lora_a");
+    let Some(entry) = state.table().iter().find(|entry| entry.name == name) else { return Ok(weight) };
+    if entry.shape.rows() != adapters.rank {
+        return Err(Error::Data {
+            what: "adapter",
+            expected: format!("rank {}", adapters.rank),
+            got: format!("rank {}", entry.shape.rows()),
+            name,
+        });
+    }
+    let (a, b) = (state.parameter(&name)?, state.parameter(&format!("{layer}.lora_b"))?);
+    let into = entry.shape.columns();
+    let mut change = vec![0f64; into];
+    for (row, of_b) in weight.chunks_exact_mut(into).zip(b.chunks_exact(adapters.rank)) {
+        change.fill(0.0);
+        for (of_a, &factor) in a.chunks_exact(into).zip(of_b) {
+            for (change, &a) in change.iter_mut().zip(of_a) {
+                *change += f64::from(factor) * f64::from(a);
+            }
+        }
+        for (weight, change) in row.iter_mut().zip(&change) {
+            *weight = (f64::from(*weight) + f64::from(adapters.scale()) * change) as f32;
+        }
+    }
+    Ok(weight)
+}
+
+/// Folds all adapters into their layers' weights. Each B becomes zero, so that the model with adapters computes what it did.
+pub fn merge_adapters(state: &mut State, adapters: &Adapters) -> Result<()> {
+    let names: Vec<String> = state.table().iter().map(|entry| entry.name.clone()).collect();
+    for layer in names.iter().filter_map(|name| name.strip_suffix(".lora_b")) {
+        let weight = format!("{layer}.weight");
+        let values = merged(state, adapters, &weight)?;
+        state.parameter_mut(&weight)?.copy_from_slice(&values);
+        state.parameter_mut(&format!("{layer}.lora_b"))?.fill(0.0);
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Checkpoints: everything that a run needs to go on as if it had never stopped.
+//!
+//! One safetensors file a checkpoint: `parameters/NAME`, the optimiser's `first/NAME` and `second/NAME`, and `average/NAME`; in its
+//! metadata what else must be known. Nothing random has a state of its own: it is a function of the seed and the step. Files are
+//! written aside, synced and renamed, so one that has its name is whole.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use vitreous_engine::{Parameter, State};
+use vitreous_models::archive::{Archive, ArchiveError, TensorToWrite, write_safetensors};
+
+use crate::error::TrainError;
+
+const PREFIX: &str = "step-";
+const SUFFIX: &str = ".safetensors";
+const PROGRESS: &str = "vitreous.progress";
+
+/// Where a run stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Updates so far.
+    pub step: u64,
+    /// The best share of right answers in an evaluation so far, and after which step.
+    pub best: Option<(f64, u64)>,
+    /// Sum of the losses since the last line of metrics.
+    pub loss_sum: f64,
+    /// Right answers since then.
+    pub right: u64,
+    /// Batches since then.
+    pub batches: u64,
+}
+
+/// The checkpoints of a run.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    directory: PathBuf,
+    keep: usize,
+}
+
+impl Checkpoints {
+    /// Those of a directory, of which the last few are kept.
+    pub fn new(directory: &Path, keep: usize) -> Checkpoints {
+        Checkpoints { directory: directory.to_path_buf(), keep: keep.max(1) }
+    }
+
+    /// Saves where a run stands, then removes the oldest beyond those that are kept.
+    pub fn save(&self, state: &State, progress: &Progress) -> Result<PathBuf, TrainError> {
+        fs::create_dir_all(&self.directory).map_err(TrainError::io(&self.directory, "cannot create it"))?;
+        let path = self.directory.join(format!("{PREFIX}{:010}{SUFFIX}", progress.step));
+        let text = serde_json::to_string(progress).expect("plain data");
+        let metadata = BTreeMap::from([(PROGRESS.to_string(), text)]);
+        let tensors = sections(state).into_iter().flat_map(|(section, values)| {
+            let of = move |(parameter, range): (&Parameter, Range<usize>)| {
+                let name = format!("{section}/{}", parameter.name);
+                TensorToWrite::f32(name, parameter.shape.axes(), &values[range])
+            };
+            places(state, section).map(of).collect::<Vec<_>>()
+        });
+        write_safetensors(&path, tensors, &metadata).map_err(|error| of_archive(&path, error))?;
+        for (_, old) in self.all()?.into_iter().rev().skip(self.keep) {
+            // One too many does no harm.
+            let _ = fs::remove_file(old);
+        }
+        Ok(path)
+    }
+
+    /// All of them, by step.
+    pub fn all(&self) -> Result<Vec<(u64, PathBuf)>, TrainError> {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(TrainError::io(&self.directory, "cannot be read"))?,
+        };
+        let step_of =
+            |path: &Path| path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse::<u64>().ok();
+        let paths = entries.flatten().map(|entry| entry.path());
+        let mut found: Vec<_> = paths.filter_map(|path| Some((step_of(&path)?, path))).collect();
+        found.sort();
+        Ok(found)
+    }
+
+    /// Takes the latest up into a state; `None` if there is none.
+    pub fn restore(&self, state: &mut State) -> Result<Option<Progress>, TrainError> {
+        match self.all()?.pop() {
+            None => Ok(None),
+            Some((_, path)) => restore(&path, state).map(Some),
+        }
+    }
+}
+
+fn restore(path: &Path, state: &mut State) -> Result<Progress, TrainError> {
+    let broken = |what: String| TrainError::Checkpoint { path: path.to_path_buf(), what };
+    let archive = Archive::open(path).map_err(|error| of_archive(path, error))?;
+    let text = archive.metadata().get(PROGRESS);
+    let text = text.ok_or_else(|| broken("this is no checkpoint of a training run".to_string()))?;
+    let progress = serde_json::from_str(text).map_err(|error| broken(format!("its metadata is damaged: {error}")))?;
+    let names: Vec<&str> = sections(state).iter().map(|(section, _)| *section).collect();
+    let mut expected = 0;
+    for section in names {
+        let wanted: Vec<_> =
+            places(state, section).map(|(p, range)| (p.name.clone(), p.shape.clone(), range)).collect();
+        expected += wanted.len();
+        for (name, shape, range) in wanted {
+            let tensor = archive.tensor(&format!("{section}/{name}")).map_err(|error| of_archive(path, error))?;
+            if tensor.shape != shape.axes() {
+                let what = format!("`{section}/{name}` is {:?}, but the recipe's model has {shape}", tensor.shape);
+                return Err(broken(what));
+            }
+            let values = &mut section_mut(state, section)[range];
+            tensor.read_into(values).map_err(|error| of_archive(path, error))?;
+        }
+    }
+    match archive.len() == expected {
+        true => Ok(progress),
+        false => Err(broken("it has more values than the recipe's model and optimizer".to_string())),
+    }
+}
+
+/// The buffers that a state has.
+fn sections(state: &State) -> Vec<(&'static str, &[f32])> {
+    let (first, second) = state.moments();
+    let all = [("parameters", state.parameters()), ("first", first), ("second", second), ("average", state.averages())];
+    all.into_iter().filter(|(_, values)| !values.is_empty()).collect()
+}
+
+fn section_mut<'s>(state: &'s mut State, section: &str) -> &'s mut [f32] {
+    match section {
+        "parameters" => state.parameters_mut(),
+        "first" => state.moments_mut().0,
+        "second" => state.moments_mut().1,
+        _ => state.averages_mut(),
+    }
+}
+
+/// Where the values of each parameter lie in a buffer. Moments are only those of parameters that learn.
+fn places<'s>(state: &'s State, section: &str) -> impl Iterator<Item = (&'s Parameter, Range<usize>)> + use<'s> {
+    let moments = matches!(section, "first" | "second");
+    state.table().iter().filter_map(move |parameter| {
+        let start = if moments { parameter.gradient_offset? } else { parameter.offset };
+        Some((parameter, start..start + parameter.shape.elements()))
+    })
+}
+
+/// A full disk is told as such.
+fn of_archive(path: &Path, error: ArchiveError) -> TrainError {
+    match error {
+        ArchiveError::Io { file, source, .. } => TrainError::Io { path: file, what: "the checkpoint", source },
+        other => TrainError::Checkpoint { path: path.to_path_buf(), what: other.to_string() },
+    }
+}

@@ -1,0 +1,88 @@
+//! What can go wrong in a run.
+
+use std::path::PathBuf;
+
+use vitreous_data::loader::NothingToLoad;
+
+/// Why a run did not come to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// Reading or writing failed.
+    #[error("{}: {what}: {source}{}", .path.display(), full_hint(.source))]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was done with it.
+        what: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Another process trains in this directory.
+    #[error("{} is in use by another run{}; wait for it, or choose another directory with --out", .path.display(), .owner)]
+    InUse {
+        /// The run directory.
+        path: PathBuf,
+        /// Which one, if that is known.
+        owner: String,
+    },
+    /// The directory is no run directory.
+    #[error("{}: {what}", .path.display())]
+    NoRun {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A checkpoint cannot be used.
+    #[error("{}: {what}", .path.display())]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The data does not fit the recipe.
+    #[error("{0}")]
+    Data(String),
+    /// Nothing of the data can be read.
+    #[error(transparent)]
+    Nothing(#[from] NothingToLoad),
+    /// A number that is not finite came out.
+    #[error("step {step}: {what}")]
+    NotFinite {
+        /// The step, from 1.
+        step: u64,
+        /// What was not finite, and what to do.
+        what: String,
+    },
+    /// The recipe makes no sense.
+    #[error(transparent)]
+    Recipe(#[from] crate::recipe::RecipeError),
+    /// The engine refused.
+    #[error(transparent)]
+    Engine(#[from] vitreous_engine::Error),
+    /// The model could not be opened or saved.
+    #[error(transparent)]
+    Model(#[from] vitreous_models::ModelError),
+    /// The augmentation or preprocessing makes no sense.
+    #[error("{0}")]
+    Config(#[from] vitreous_data::ConfigError),
+}
+
+impl TrainError {
+    /// For `map_err`: an error of this file.
+    pub(crate) fn io(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(std::io::Error) -> TrainError {
+        let path = path.into();
+        move |source| TrainError::Io { path, what, source }
+    }
+}
+
+fn full_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded | std::io::ErrorKind::FileTooLarge => {
+            ". What was saved before is whole: make room, then resume"
+        }
+        _ => "",
+    }
+}

@@ -1,0 +1,90 @@
+//! `metrics.jsonl`: what a run measured, one object a line.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::TrainError;
+use crate::run_directory::write_whole;
+
+/// A line while learning. Rates and shares are of the time since the line before.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepMetrics {
+    /// Updates so far.
+    pub step: u64,
+    /// Epochs so far.
+    pub epoch: f64,
+    /// The mean loss since the last line.
+    pub loss: f64,
+    /// The share of right answers since then, where images are not mixed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top1: Option<f64>,
+    /// The learning rate.
+    pub lr: f64,
+    /// The length of the gradient of all parameters, before clipping.
+    pub grad_norm: f64,
+    /// Images a second.
+    pub images_per_second: f64,
+    /// The share of time spent waiting for data.
+    pub data_wait: f64,
+    /// The share of the machine's measured limit that the model's arithmetic reached.
+    pub peak_share: f64,
+    /// Seconds that this process has trained.
+    pub seconds: f64,
+}
+
+/// A line after an evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EvaluationMetrics {
+    /// Updates so far.
+    pub step: u64,
+    /// Epochs so far.
+    pub epoch: f64,
+    /// The mean loss.
+    pub val_loss: f64,
+    /// The share of images whose class the model finds first.
+    pub val_top1: f64,
+    /// The share of images whose class is among its first five.
+    pub val_top5: f64,
+    /// Seconds that this process has trained.
+    pub seconds: f64,
+}
+
+/// The file.
+#[derive(Debug)]
+pub struct MetricsFile {
+    path: PathBuf,
+    file: File,
+}
+
+/// What must be known of a line to take a run up.
+#[derive(Deserialize)]
+struct Line {
+    step: u64,
+}
+
+impl MetricsFile {
+    /// Goes on behind the lines up to a step; later ones are of a part of the run that was lost.
+    pub fn open(path: &Path, step: u64) -> Result<MetricsFile, TrainError> {
+        if path.exists() {
+            let text = fs::read(path).map_err(TrainError::io(path, "cannot be read"))?;
+            let text = String::from_utf8_lossy(&text);
+            let stays = |line: &&str| serde_json::from_str::<Line>(line).is_ok_and(|line| line.step <= step);
+            let kept: String = text.split_inclusive('\n').filter(stays).collect();
+            if kept.len() != text.len() {
+                write_whole(path, kept.as_bytes())?;
+            }
+        }
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        Ok(MetricsFile { path: path.to_path_buf(), file: file.map_err(TrainError::io(path, "cannot be opened"))? })
+    }
+
+    /// Adds a line.
+    pub fn add(&mut self, line: &impl Serialize) -> Result<(), TrainError> {
+        let mut text = serde_json::to_string(line).expect("plain data");
+        text.push('\n');
+        self.file.write_all(text.as_bytes()).map_err(TrainError::io(&self.path, "cannot be written"))
+    }
+}

@@ -1,0 +1,357 @@
+//! How a recipe is put together: defaults, a file, `key=value` pairs, each over the ones before; and what is wrong with it.
+
+use serde::Deserialize;
+use toml::{Table, Value};
+use vitreous_models::{VitConfig, preset, presets};
+
+use super::{
+    FinetuneSettings, Fit, LossSettings, OptimizerSettings, OutputSettings, PreprocessSettings, Recipe,
+    ScheduleSettings, TrainSettings,
+};
+
+/// What is wrong with a recipe.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecipeError {
+    /// The text is not TOML.
+    #[error("{origin} is not TOML: {what}")]
+    Syntax {
+        /// The file.
+        origin: String,
+        /// Line and fault.
+        what: String,
+    },
+    /// Not `key=value`.
+    #[error("`{0}` is neither a recipe nor an override; write overrides as key=value, as in optimizer.lr=5e-4")]
+    NoPair(String),
+    /// A key that no recipe has.
+    #[error("{origin}: there is no key `{key}`{}", nearest_hint(.nearest))]
+    Unknown {
+        /// File or command line.
+        origin: String,
+        /// The key.
+        key: String,
+        /// The key that is meant, perhaps.
+        nearest: Option<String>,
+    },
+    /// A value of the wrong type.
+    #[error("{origin}: `{key}` cannot be {value}: {what}")]
+    Type {
+        /// File or command line.
+        origin: String,
+        /// The key.
+        key: String,
+        /// What it was set to.
+        value: String,
+        /// What it must be.
+        what: String,
+    },
+    /// A value that makes no sense.
+    #[error("`{key}` cannot be {value}: {rule}")]
+    Rule {
+        /// The key.
+        key: &'static str,
+        /// What it is.
+        value: String,
+        /// What it must be.
+        rule: &'static str,
+    },
+    /// The model cannot be built.
+    #[error("`model`: {0}")]
+    Model(String),
+}
+
+fn nearest_hint(nearest: &Option<String>) -> String {
+    nearest.as_ref().map(|key| format!("; did you mean `{key}`?")).unwrap_or_default()
+}
+
+/// One layer of a recipe: where it comes from, and the keys that it sets.
+struct Layer {
+    origin: String,
+    table: Table,
+}
+
+impl Recipe {
+    /// Reads a recipe file (its name and text) with overrides.
+    pub fn read(origin: &str, text: &str, overrides: &[String]) -> Result<Recipe, RecipeError> {
+        let table: Table = text.parse().map_err(|error: toml::de::Error| RecipeError::Syntax {
+            origin: origin.to_string(),
+            what: error.to_string().trim().to_string(),
+        })?;
+        let mut layers = vec![Layer { origin: origin.to_string(), table }];
+        for pair in overrides {
+            layers.push(Layer { origin: "command line".to_string(), table: parse_pair(pair)? });
+        }
+        let recipe = assemble(layers)?;
+        recipe.check()?;
+        Ok(recipe)
+    }
+
+    /// The whole recipe as TOML, with every key.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a recipe is plain data")
+    }
+
+    /// Refuses values that make no sense.
+    pub fn check(&self) -> Result<(), RecipeError> {
+        let rule =
+            |key, value: &dyn std::fmt::Display, rule| Err(RecipeError::Rule { key, value: value.to_string(), rule });
+        let TrainSettings { epochs, batch, accumulate, ema, .. } = &self.train;
+        let OptimizerSettings { lr, betas, eps, momentum, weight_decay, clip, layer_decay, .. } = &self.optimizer;
+        let ScheduleSettings { warmup_epochs, final_lr, .. } = &self.schedule;
+        let PreprocessSettings { fit, crop_share, mean, std, .. } = &self.preprocess;
+        let FinetuneSettings { lora_alpha, head_lr, backbone_lr, freeze, lora_rank, .. } = &self.finetune;
+        let LossSettings { label_smoothing, .. } = &self.loss;
+        let OutputSettings { log_steps, eval_epochs, checkpoint_minutes, keep, .. } = &self.output;
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let not_negative = |value: f64| value.is_finite() && value >= 0.0;
+        let share = |value: f64| (0.0..1.0).contains(&value);
+        const POSITIVE: &str = "it must be above 0";
+        const NOT_NEGATIVE: &str = "it must be 0 or above";
+        const SHARE: &str = "it must be at least 0 and under 1";
+        match () {
+            () if *epochs == 0 => rule("train.epochs", epochs, POSITIVE),
+            () if *batch == 0 => rule("train.batch", batch, POSITIVE),
+            () if *accumulate == 0 => rule("train.accumulate", accumulate, POSITIVE),
+            () if !share(*ema) => rule("train.ema", ema, SHARE),
+            () if !share(self.data.validation_share) => {
+                rule("data.validation_share", &self.data.validation_share, SHARE)
+            }
+            () if !positive(*lr) => rule("optimizer.lr", lr, POSITIVE),
+            () if !betas.iter().all(|&beta| share(beta)) => rule("optimizer.betas", &format!("{betas:?}"), SHARE),
+            () if !positive(*eps) => rule("optimizer.eps", eps, POSITIVE),
+            () if !share(*momentum) => rule("optimizer.momentum", momentum, SHARE),
+            () if !not_negative(*weight_decay) => rule("optimizer.weight_decay", weight_decay, NOT_NEGATIVE),
+            () if !not_negative(*clip) => rule("optimizer.clip", clip, NOT_NEGATIVE),
+            () if !(positive(*layer_decay) && *layer_decay <= 1.0) => {
+                rule("optimizer.layer_decay", layer_decay, "it must be above 0 and at most 1")
+            }
+            () if !not_negative(*warmup_epochs) => rule("schedule.warmup_epochs", warmup_epochs, NOT_NEGATIVE),
+            () if !(not_negative(*final_lr) && final_lr <= lr) => {
+                rule("schedule.final_lr", final_lr, "it must be 0 or above, and at most optimizer.lr")
+            }
+            () if !share(f64::from(*label_smoothing)) => rule("loss.label_smoothing", label_smoothing, SHARE),
+            () if *fit == Fit::Crop && !(positive(*crop_share) && *crop_share <= 1.0) => {
+                rule("preprocess.crop_share", crop_share, "it must be above 0 and at most 1")
+            }
+            () if !matches!(mean.len(), 1 | 3) || mean.len() != std.len() => rule(
+                "preprocess.mean",
+                &format!("{mean:?} with std {std:?}"),
+                "both need one number, or three for colour",
+            ),
+            () if !std.iter().all(|&value| positive(f64::from(value))) => {
+                rule("preprocess.std", &format!("{std:?}"), POSITIVE)
+            }
+            () if *freeze && *lora_rank > 0 => {
+                rule("finetune.freeze", freeze, "LoRA freezes the backbone itself: set one of the two")
+            }
+            () if !positive(*lora_alpha) => rule("finetune.lora_alpha", lora_alpha, POSITIVE),
+            () if !not_negative(*head_lr) => rule("finetune.head_lr", head_lr, NOT_NEGATIVE),
+            () if !not_negative(*backbone_lr) => rule("finetune.backbone_lr", backbone_lr, NOT_NEGATIVE),
+            () if *log_steps == 0 => rule("output.log_steps", log_steps, POSITIVE),
+            () if *eval_epochs == 0 => rule("output.eval_epochs", eval_epochs, POSITIVE),
+            () if !not_negative(*checkpoint_minutes) => {
+                rule("output.checkpoint_minutes", checkpoint_minutes, NOT_NEGATIVE)
+            }
+            () if *keep == 0 => rule("output.keep", keep, "at least one checkpoint is needed to resume"),
+            () => Ok(()),
+        }?;
+        self.model.check().map_err(|refusal| RecipeError::Model(refusal.0))
+    }
+}
+
+/// Reads `optimizer.lr=5e-4`. What is not TOML is a string, so that `data.path=photos` needs no quotes.
+fn parse_pair(pair: &str) -> Result<Table, RecipeError> {
+    let no_pair = || RecipeError::NoPair(pair.to_string());
+    let (key, text) = pair.split_once('=').ok_or_else(no_pair)?;
+    let (key, text) = (key.trim(), text.trim());
+    if key.is_empty() {
+        return Err(no_pair());
+    }
+    let parsed = format!("value = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
+    let mut value = parsed.unwrap_or_else(|| Value::String(text.to_string()));
+    for part in key.rsplit('.') {
+        value = Value::Table(Table::from_iter([(part.to_string(), value)]));
+    }
+    match value {
+        Value::Table(table) => Ok(table),
+        _ => Err(no_pair()),
+    }
+}
+
+fn assemble(layers: Vec<Layer>) -> Result<Recipe, RecipeError> {
+    let mut whole = to_table(&Recipe::default());
+    let known = leaves(&to_table(&specimen()));
+    for Layer { origin, mut table } in layers {
+        take_preset(&origin, &mut table, &mut whole)?;
+        for (key, value) in leaves(&table) {
+            check_leaf(&origin, &key, &value, &known)?;
+            set(&mut whole, &key, value);
+        }
+    }
+    let recipe = Recipe::deserialize(whole);
+    recipe.map_err(|error| RecipeError::Model(error.to_string()))
+}
+
+/// `model.preset` replaces the whole model by one that has a name; other keys of the same layer then change it.
+fn take_preset(origin: &str, layer: &mut Table, whole: &mut Table) -> Result<(), RecipeError> {
+    let Some(Value::Table(model)) = layer.get_mut("model") else { return Ok(()) };
+    let Some(name) = model.remove("preset") else { return Ok(()) };
+    let Some(config) = name.as_str().and_then(preset) else {
+        let names = presets::names();
+        let close = name.as_str().and_then(|name| nearest(name, names.iter().map(String::as_str)));
+        let what = match close {
+            Some(close) => format!("there is no such preset; did you mean `{close}`?"),
+            None => format!("there is no such preset; some are {}", names[..4].join(", ")),
+        };
+        return Err(RecipeError::Type {
+            origin: origin.to_string(),
+            key: "model.preset".to_string(),
+            value: name.to_string(),
+            what,
+        });
+    };
+    whole.insert("model".to_string(), Value::Table(to_table(&config)));
+    Ok(())
+}
+
+/// Refuses a key that no recipe has, and a value that its key cannot have.
+fn check_leaf(origin: &str, key: &str, value: &Value, known: &[(String, Value)]) -> Result<(), RecipeError> {
+    let origin = origin.to_string();
+    if !known.iter().any(|(name, _)| name == key) {
+        let names = || known.iter().map(|(name, _)| name.as_str()).chain(["model.preset"]);
+        let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_string();
+        // A key without its section is most likely what is meant.
+        let elsewhere = names().find(|name| last(name) == last(key)).map(str::to_string);
+        let nearest = elsewhere.or_else(|| nearest(key, names()));
+        return Err(RecipeError::Unknown { origin, key: key.to_string(), nearest });
+    }
+    // A whole recipe that is sound but for this value tells what is wrong with it.
+    let mut trial = to_table(&Recipe::default());
+    set(&mut trial, key, value.clone());
+    Recipe::deserialize(trial).map(|_| ()).map_err(|error| {
+        let text = error.to_string();
+        let what = text.lines().next().unwrap_or_default().trim().to_string();
+        RecipeError::Type { origin, key: key.to_string(), value: value.to_string(), what }
+    })
+}
+
+/// A recipe that has every key, also those that are left out where they say "none".
+fn specimen() -> Recipe {
+    let model = VitConfig { layer_scale: Some(1.0), pre_logits: Some(1), ..VitConfig::default() };
+    Recipe { model, ..Recipe::default() }
+}
+
+fn to_table(value: &impl serde::Serialize) -> Table {
+    Table::try_from(value).expect("settings are plain data")
+}
+
+/// All values with their full keys.
+fn leaves(table: &Table) -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    for (key, value) in table {
+        match value {
+            Value::Table(inner) => {
+                found.extend(leaves(inner).into_iter().map(|(rest, value)| (format!("{key}.{rest}"), value)));
+            }
+            value => found.push((key.clone(), value.clone())),
+        }
+    }
+    found
+}
+
+fn set(table: &mut Table, key: &str, value: Value) {
+    match key.split_once('.') {
+        None => {
+            table.insert(key.to_string(), value);
+        }
+        Some((section, rest)) => {
+            let inner = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
+            if let Value::Table(inner) = inner {
+                set(inner, rest, value);
+            }
+        }
+    }
+}
+
+/// The word that is closest to this one, if one is close.
+pub fn nearest<'w>(word: &str, words: impl Iterator<Item = &'w str>) -> Option<String> {
+    let close = words.map(|other| (distance(word, other), other)).min()?;
+    (close.0 <= word.chars().count().div_ceil(3).max(2)).then(|| close.1.to_string())
+}
+
+/// How many letters must be changed, left out or put in to get from one word to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, letter) in a.chars().enumerate() {
+        let mut corner = i;
+        row[0] = i + 1;
+        for (j, other) in b.iter().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (above + 1).min(row[j] + 1).min(corner + usize::from(letter != *other));
+            corner = above;
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, overrides: &[&str]) -> Result<Recipe, String> {
+        let overrides: Vec<String> = overrides.iter().map(|pair| pair.to_string()).collect();
+        Recipe::read("test.toml", text, &overrides).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn layers_go_over_each_other() {
+        let recipe = read("[optimizer]\nlr = 0.5\n[model]\npatch = 8", &["model.patch=4", "data.path=photos"]).unwrap();
+        assert_eq!(recipe.optimizer.lr, 0.5);
+        assert_eq!(recipe.model.patch, vitreous_models::Size::square(4));
+        assert_eq!(recipe.data.path, "photos");
+        assert_eq!(recipe.optimizer.betas, OptimizerSettings::default().betas);
+        // Numbers that TOML reads as whole are fine where fractions are meant.
+        assert_eq!(read("", &["optimizer.lr=1", "model.layer_scale=1"]).unwrap().optimizer.lr, 1.0);
+        assert_eq!(read("", &["model.patch=[4,8]"]).unwrap().model.patch.width, 8);
+    }
+
+    #[test]
+    fn a_preset_is_the_base_of_what_its_layer_and_later_ones_change() {
+        let text = "[model]\ndepth = 3\npreset = \"vit_cifar\"\n";
+        let recipe = read(text, &["model.heads=8"]).unwrap();
+        assert_eq!((recipe.model.dim, recipe.model.depth, recipe.model.heads), (128, 3, 8));
+        let recipe = read(text, &["model.preset=vit_tiny_patch16_224"]).unwrap();
+        assert_eq!((recipe.model.dim, recipe.model.depth), (192, 12));
+        assert!(read("", &["model.preset=vit_cifer"]).unwrap_err().contains("`vit_cifar`"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_the_nearest_key() {
+        let says = |overrides: &[&str], parts: &[&str]| {
+            let error = read("", overrides).unwrap_err();
+            for part in parts {
+                assert!(error.contains(part), "`{part}` is not in: {error}");
+            }
+        };
+        says(&["optimizer.lrr=1"], &["command line", "no key `optimizer.lrr`", "did you mean `optimizer.lr`?"]);
+        says(&["lr=1"], &["did you mean `optimizer.lr`?"]);
+        says(&["epochs=1"], &["did you mean `train.epochs`?"]);
+        says(&["optimizer.lr=fast"], &["`optimizer.lr` cannot be \"fast\"", "f64"]);
+        says(&["optimizer.name=adam"], &["`optimizer.name`", "adamw"]);
+        says(&["train.batch=-1"], &["`train.batch` cannot be -1"]);
+        says(&["train.batch=0"], &["`train.batch` cannot be 0: it must be above 0"]);
+        says(&["optimizer=3"], &["no key `optimizer`"]);
+        says(&["fast"], &["key=value"]);
+        says(&["model.heads=5"], &["`model`", "heads"]);
+        assert!(read("[optimizer]\nlr = = 3", &[]).unwrap_err().contains("line 2"));
+        assert!(read("[optimiser]\nlr = 3", &[]).unwrap_err().contains("did you mean `optimizer.lr`?"));
+    }
+
+    #[test]
+    fn a_recipe_survives_being_written() {
+        let recipe = read("[model]\nlayer_scale = 1e-5\nimage = [224, 192]\n", &["optimizer.lr=0.1"]).unwrap();
+        assert_eq!(read(&recipe.to_toml(), &[]).unwrap(), recipe);
+    }
+}

@@ -1,0 +1,56 @@
+//! The learning rate as a function of the step.
+//!
+//! Steps count from 0. In the warm-up of `w` steps the rate is `lr (s + 1) / w`; then, with `p = (s - w) / (steps - w)`:
+//!
+//! | kind | rate |
+//! |---|---|
+//! | cosine | `end + (lr - end) (1 + cos πp) / 2` |
+//! | linear | `end + (lr - end) (1 - p)` |
+//! | constant | `lr` |
+//! | inverse_sqrt | `lr √(w / (s + 1))`, the rate of "Attention is all you need" (w = 1 without a warm-up) |
+
+use crate::recipe::{Recipe, ScheduleKind};
+
+/// The learning rate of every step of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Schedule {
+    /// How the rate goes after the warm-up.
+    pub kind: ScheduleKind,
+    /// The rate after the warm-up.
+    pub lr: f64,
+    /// Where it ends.
+    pub final_lr: f64,
+    /// Steps of the warm-up.
+    pub warmup: u64,
+    /// All steps.
+    pub steps: u64,
+}
+
+impl Schedule {
+    /// As a recipe says, for epochs of so many steps.
+    pub fn new(recipe: &Recipe, steps_per_epoch: u64) -> Schedule {
+        let settings = &recipe.schedule;
+        let steps = recipe.train.epochs * steps_per_epoch;
+        let warmup = match settings.warmup_steps {
+            0 => (settings.warmup_epochs * steps_per_epoch as f64).round() as u64,
+            steps => steps,
+        };
+        let (lr, final_lr) = (recipe.optimizer.lr, settings.final_lr);
+        Schedule { kind: settings.kind, lr, final_lr, warmup: warmup.min(steps), steps }
+    }
+
+    /// The rate of a step.
+    pub fn rate(&self, step: u64) -> f64 {
+        if step < self.warmup {
+            return self.lr * (step + 1) as f64 / self.warmup as f64;
+        }
+        let progress = (step - self.warmup) as f64 / (self.steps - self.warmup).max(1) as f64;
+        let falling = self.lr - self.final_lr;
+        match self.kind {
+            ScheduleKind::Cosine => self.final_lr + falling * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
+            ScheduleKind::Linear => self.final_lr + falling * (1.0 - progress),
+            ScheduleKind::Constant => self.lr,
+            ScheduleKind::InverseSqrt => self.lr * (self.warmup.max(1) as f64 / (step + 1) as f64).sqrt(),
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! The loop: epochs of updates, evaluations between them, checkpoints, metrics.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use vitreous_data::augment::{Augment, Mixer};
+use vitreous_data::dataset::Splits;
+use vitreous_data::loader::{Batch, Broken, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_engine::{Run, State};
+
+use crate::checkpoint::{Checkpoints, Progress};
+use crate::error::TrainError;
+use crate::evaluate::{Evaluation, Evaluator};
+use crate::metrics::{EvaluationMetrics, MetricsFile, StepMetrics};
+use crate::recipe::{LossKind, Recipe};
+use crate::run_directory::RunDirectory;
+use crate::schedule::Schedule;
+use crate::step::{StepResult, Stepper};
+use crate::subject::Subject;
+
+/// A run to be made, or to be taken up.
+pub struct Job {
+    /// What to compute. `model` is completed from the data and from what is fine-tuned.
+    pub recipe: Recipe,
+    /// What to learn from.
+    pub splits: Splits,
+    /// Where to write.
+    pub place: Place,
+    /// Threads of the model.
+    pub threads: usize,
+    /// Set from outside to save and stop after the present update.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Where a run is written.
+pub enum Place {
+    /// A directory that has no run yet.
+    New(PathBuf),
+    /// The next free `NAME-1`, `NAME-2` .. in a parent directory.
+    Numbered {
+        /// The parent.
+        parent: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// A run that is taken up.
+    Resumed(RunDirectory),
+}
+
+/// What is told while a run goes on.
+pub trait Observer {
+    /// Before the first update.
+    fn started(&mut self, plan: &RunPlan);
+    /// After each update.
+    fn stepped(&mut self, step: u64, result: &StepResult, lr: f64);
+    /// When a line of metrics was written.
+    fn measured(&mut self, metrics: &StepMetrics);
+    /// After an evaluation.
+    fn evaluated(&mut self, metrics: &EvaluationMetrics, train: Option<&StepMetrics>);
+    /// While an evaluation goes on.
+    fn evaluating(&mut self, done: usize, all: usize);
+}
+
+/// What will be done.
+#[derive(Clone, Debug)]
+pub struct RunPlan {
+    /// Updates in all.
+    pub steps: u64,
+    /// Updates in an epoch.
+    pub steps_per_epoch: u64,
+    /// Where it starts: 0, or where a run is taken up.
+    pub first_step: u64,
+    /// Images of an update.
+    pub images_per_step: usize,
+    /// Parameters of the model.
+    pub parameters: usize,
+    /// Parameters that learn.
+    pub trained: usize,
+    /// Memory of plan and state.
+    pub bytes: usize,
+    /// Arithmetic of an update.
+    pub flops: u64,
+    /// The run directory.
+    pub directory: PathBuf,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The run directory.
+    pub directory: PathBuf,
+    /// Whether it was stopped from outside before its end.
+    pub stopped: bool,
+    /// Updates so far.
+    pub step: u64,
+    /// The last evaluation of this process.
+    pub last: Option<EvaluationMetrics>,
+    /// The best evaluation: share of right answers, and step.
+    pub best: Option<(f64, u64)>,
+    /// Images that could not be read.
+    pub broken: Vec<Broken>,
+    /// Time that this process trained.
+    pub time: Duration,
+}
+
+/// Trains. A directory that has a checkpoint is taken up from there.
+pub fn train(job: Job, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
+    Trainer::new(job)?.run(observer)
+}
+
+struct Trainer {
+    recipe: Recipe,
+    directory: RunDirectory,
+    stop: Arc<AtomicBool>,
+    subject: Subject,
+    stepper: Stepper,
+    state: State,
+    progress: Progress,
+    schedule: Schedule,
+    steps_per_epoch: u64,
+    checkpoints: Checkpoints,
+    metrics: MetricsFile,
+    evaluator: Evaluator,
+    learning: LoaderOptions,
+    start: Instant,
+    interval: Interval,
+    /// Floating-point operations a second that the machine was measured to do.
+    limit: f64,
+    plan: RunPlan,
+}
+
+/// What happened since the last line of metrics.
+struct Interval {
+    start: Instant,
+    waited: Duration,
+    steps: u64,
+}
+
+impl Trainer {
+    fn new(job: Job) -> Result<Trainer, TrainError> {
+        let Job { mut recipe, splits, place, threads, stop } = job;
+        let subject = Subject::new(&mut recipe, &splits)?;
+        let learning = learning_options(&recipe, &splits, &subject)?;
+        let batches = learning.batches() as u64;
+        if batches == 0 {
+            let what = format!(
+                "a batch of {} is more than the {} training images; lower train.batch",
+                recipe.train.batch,
+                splits.train.len()
+            );
+            return Err(TrainError::Data(what));
+        }
+        let steps_per_epoch = batches.div_ceil(recipe.train.accumulate as u64);
+        let (stepper, mut state) = Stepper::new(&recipe, learning.targets, threads)?;
+        // Only now: a run that cannot be started leaves nothing behind.
+        let directory = match place {
+            Place::New(path) => RunDirectory::create(&path, &recipe)?,
+            Place::Numbered { parent, name } => RunDirectory::create_numbered(&parent, &name, &recipe)?,
+            Place::Resumed(directory) => directory,
+        };
+        let checkpoints = Checkpoints::new(&directory.file("checkpoints"), recipe.output.keep);
+        let progress = match checkpoints.restore(&mut state)? {
+            Some(progress) => progress,
+            None => {
+                subject.start(&recipe, &mut state)?;
+                Progress::default()
+            }
+        };
+        let metrics = MetricsFile::open(&directory.file("metrics.jsonl"), progress.step)?;
+        let evaluator = Evaluator::new(&recipe, &splits, &subject, threads);
+        let schedule = Schedule::new(&recipe, steps_per_epoch);
+        let plan = RunPlan {
+            steps: schedule.steps,
+            steps_per_epoch,
+            first_step: progress.step,
+            images_per_step: recipe.train.batch * recipe.train.accumulate,
+            parameters: state.table().iter().map(|p| p.shape.elements()).sum(),
+            trained: state.table().iter().filter(|p| p.gradient_offset.is_some()).map(|p| p.shape.elements()).sum(),
+            bytes: stepper.bytes() + state.bytes(),
+            flops: stepper.flops(),
+            directory: directory.path().to_path_buf(),
+        };
+        let now = Instant::now();
+        Ok(Trainer {
+            limit: f64::INFINITY,
+            recipe,
+            directory,
+            stop,
+            subject,
+            stepper,
+            state,
+            progress,
+            schedule,
+            steps_per_epoch,
+            checkpoints,
+            metrics,
+            evaluator,
+            learning,
+            start: now,
+            interval: Interval { start: now, waited: Duration::ZERO, steps: 0 },
+            plan,
+        })
+    }
+
+    fn run(mut self, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
+        observer.started(&self.plan);
+        let accumulate = self.recipe.train.accumulate;
+        let epochs = self.recipe.train.epochs;
+        let epoch = self.progress.step / self.steps_per_epoch;
+        let batch = (self.progress.step % self.steps_per_epoch) as usize * accumulate;
+        let mut loader = Loader::start(self.learning.clone(), epoch, batch, epochs);
+        let mut saved = (self.progress.step, Instant::now());
+        let mut last = None;
+        self.start = Instant::now();
+        self.begin_interval();
+        while self.progress.step < self.schedule.steps {
+            let batches = self.next_batches(&mut loader)?;
+            let rate = self.schedule.rate(self.progress.step);
+            let result = self.update(&batches, rate)?;
+            batches.into_iter().for_each(|batch| loader.give_back(batch));
+            observer.stepped(self.progress.step, &result, rate);
+
+            let step = self.progress.step;
+            let epoch_ends = step.is_multiple_of(self.steps_per_epoch);
+            let mut line = None;
+            if step.is_multiple_of(self.recipe.output.log_steps) || epoch_ends {
+                line = Some(self.log(&result, rate)?);
+                line.iter().for_each(|line| observer.measured(line));
+            }
+            if epoch_ends && self.evaluation_is_due() {
+                let metrics = self.evaluate(observer)?;
+                observer.evaluated(&metrics, line.as_ref());
+                last = Some(metrics);
+                self.begin_interval();
+            }
+            let stop = self.stop.load(Ordering::Relaxed);
+            if epoch_ends || stop || self.checkpoint_is_due(saved.1) {
+                self.checkpoints.save(&self.state, &self.progress)?;
+                saved = (step, Instant::now());
+            }
+            if stop {
+                break;
+            }
+        }
+        let stopped = self.progress.step < self.schedule.steps;
+        if !stopped && last.is_none() {
+            // Taken up after its last step: the evaluation may have been lost.
+            last = Some(self.evaluate(observer)?);
+        }
+        let mut broken = loader.broken();
+        broken.extend(self.evaluator.broken());
+        broken.sort();
+        broken.dedup();
+        let (step, best) = (self.progress.step, self.progress.best);
+        let directory = self.directory.path().to_path_buf();
+        Ok(Outcome { directory, stopped, step, last, best, broken, time: self.start.elapsed() })
+    }
+
+    /// The batches of an update; an epoch's last update may have fewer.
+    fn next_batches(&mut self, loader: &mut Loader) -> Result<Vec<Batch>, TrainError> {
+        let accumulate = self.recipe.train.accumulate as u64;
+        let place = self.progress.step % self.steps_per_epoch;
+        let left = self.learning.batches() as u64 - place * accumulate;
+        let before = Instant::now();
+        let mut batches = Vec::with_capacity(accumulate as usize);
+        for _ in 0..left.min(accumulate) {
+            let batch = loader.next().expect("the loader has a batch for every step");
+            batches.push(batch?);
+        }
+        self.interval.waited += before.elapsed();
+        Ok(batches)
+    }
+
+    fn update(&mut self, batches: &[Batch], rate: f64) -> Result<StepResult, TrainError> {
+        let step = self.progress.step;
+        let run = Run { seed: self.recipe.train.seed, step };
+        let decay = self.ema_decay(step);
+        let result = self.stepper.step(&mut self.state, batches, rate, decay, run)?;
+        if !(result.loss.is_finite() && result.grad_norm.is_finite()) {
+            let what = format!("the loss is {} and the gradient's norm {}", result.loss, result.grad_norm);
+            return Err(TrainError::NotFinite { step: step + 1, what });
+        }
+        self.progress.step += 1;
+        self.progress.loss_sum += result.loss;
+        self.progress.right += result.right;
+        self.progress.batches += batches.len() as u64;
+        self.interval.steps += 1;
+        Ok(result)
+    }
+
+    /// The average's decay after a step: small at first, so that it soon forgets where it started.
+    fn ema_decay(&self, step: u64) -> Option<f64> {
+        let settings = &self.recipe.train;
+        let warm = (1 + step) as f64 / (10 + step) as f64;
+        let decay = if settings.ema_warmup { settings.ema.min(warm) } else { settings.ema };
+        Some(decay).filter(|_| settings.ema > 0.0)
+    }
+
+    fn begin_interval(&mut self) {
+        self.interval = Interval { start: Instant::now(), waited: Duration::ZERO, steps: 0 };
+    }
+
+    /// Writes a line of metrics and begins the next interval.
+    fn log(&mut self, result: &StepResult, lr: f64) -> Result<StepMetrics, TrainError> {
+        let Progress { step, loss_sum, right, batches, .. } = self.progress;
+        let seconds = self.interval.start.elapsed().as_secs_f64();
+        let waited = self.interval.waited.as_secs_f64();
+        let steps = self.interval.steps as f64;
+        let updates = batches.div_ceil(self.recipe.train.accumulate as u64).max(1) as f64;
+        let images = batches * self.recipe.train.batch as u64;
+        let metrics = StepMetrics {
+            step,
+            epoch: step as f64 / self.steps_per_epoch as f64,
+            loss: loss_sum / updates,
+            top1: Some(right as f64 / images.max(1) as f64).filter(|_| self.learning.mixer.is_none()),
+            lr,
+            grad_norm: result.grad_norm,
+            images_per_second: steps * self.plan.images_per_step as f64 / seconds,
+            data_wait: waited / seconds,
+            peak_share: steps * self.plan.flops as f64 / (seconds - waited) / self.limit,
+            seconds: self.start.elapsed().as_secs_f64(),
+        };
+        self.metrics.add(&metrics)?;
+        (self.progress.loss_sum, self.progress.right, self.progress.batches) = (0.0, 0, 0);
+        self.begin_interval();
+        Ok(metrics)
+    }
+
+    fn evaluation_is_due(&self) -> bool {
+        let epoch = self.progress.step / self.steps_per_epoch;
+        epoch.is_multiple_of(self.recipe.output.eval_epochs) || epoch == self.recipe.train.epochs
+    }
+
+    fn checkpoint_is_due(&self, last: Instant) -> bool {
+        let output = &self.recipe.output;
+        let by_steps = output.checkpoint_steps > 0 && self.progress.step.is_multiple_of(output.checkpoint_steps);
+        let minutes = output.checkpoint_minutes;
+        by_steps || (minutes > 0.0 && last.elapsed().as_secs_f64() > 60.0 * minutes)
+    }
+
+    /// Tests the model (its average where there is one) and saves it.
+    fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<EvaluationMetrics, TrainError> {
+        // What is tested and saved is the average, where there is one.
+        self.state.swap_average();
+        let Evaluation { loss, top1, top5 } =
+            self.evaluator.run(&self.state, &mut |done, all| observer.evaluating(done, all))?;
+        let step = self.progress.step;
+        let metrics = EvaluationMetrics {
+            step,
+            epoch: step as f64 / self.steps_per_epoch as f64,
+            val_loss: loss,
+            val_top1: top1,
+            val_top5: top5,
+            seconds: self.start.elapsed().as_secs_f64(),
+        };
+        self.metrics.add(&metrics)?;
+        self.subject.save(&self.directory.file("model"), &self.state)?;
+        if self.progress.best.is_none_or(|(best, _)| top1 > best) {
+            self.progress.best = Some((top1, step));
+            self.subject.save(&self.directory.file("best"), &self.state)?;
+        }
+        self.state.swap_average();
+        Ok(metrics)
+    }
+}
+
+fn learning_options(recipe: &Recipe, splits: &Splits, subject: &Subject) -> Result<LoaderOptions, TrainError> {
+    let mixer = Mixer::new(&recipe.augment)?;
+    let smoothing = recipe.loss.label_smoothing;
+    let several = match recipe.loss.kind {
+        LossKind::Auto => splits.several_labels,
+        kind => kind == LossKind::BinaryCrossEntropy,
+    };
+    let targets = match () {
+        () if several => TargetKind::Each { smoothing },
+        () if mixer.is_some() => TargetKind::Shares { smoothing },
+        () => TargetKind::Class,
+    };
+    let config = &subject.model.config;
+    Ok(LoaderOptions {
+        dataset: splits.train.clone(),
+        preparation: Preparation::Augmented(Augment::new(&recipe.augment, &subject.preprocess)?),
+        mixer,
+        shape: [config.channels, config.image.height, config.image.width],
+        classes: splits.classes.len(),
+        targets,
+        batch: recipe.train.batch,
+        seed: recipe.train.seed,
+        shuffle: true,
+        threads: loader_threads(recipe),
+    })
+}
+
+/// Threads that prepare images.
+pub(crate) fn loader_threads(recipe: &Recipe) -> usize {
+    match recipe.data.threads {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(16),
+        threads => threads,
+    }
+}

@@ -1,0 +1,139 @@
+//! Schedules, parameter groups and whole training runs beside PyTorch and timm (tests/fixtures/make_training.py).
+
+use serde_json::Value;
+use vitreous_data::loader::{Batch, TargetKind};
+use vitreous_engine::{Graph, Mode, Precision, Run, State};
+use vitreous_models::vit;
+use vitreous_train::Recipe;
+use vitreous_train::groups::group_of;
+use vitreous_train::recipe::shipped;
+use vitreous_train::schedule::Schedule;
+use vitreous_train::step::Stepper;
+
+fn fixture() -> Value {
+    serde_json::from_str(include_str!("fixtures/training.json")).expect("JSON")
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().expect("an array").iter().map(|number| number.as_f64().expect("a number")).collect()
+}
+
+fn small(overrides: &[&str]) -> Recipe {
+    let overrides: Vec<String> = overrides.iter().map(|pair| pair.to_string()).collect();
+    let mut recipe = shipped()[0].read(&overrides).expect("a sound recipe");
+    recipe.model.classes = 10;
+    recipe
+}
+
+#[test]
+fn schedules_are_those_of_pytorch() {
+    for (kind, expected) in fixture()["schedules"].as_object().expect("schedules") {
+        let kind = format!("schedule.kind={kind}");
+        let recipe = small(&[&kind, "train.epochs=4", "schedule.warmup_steps=8", "schedule.final_lr=1e-5"]);
+        let schedule = Schedule::new(&recipe, 10);
+        for (step, expected) in numbers(expected).into_iter().enumerate() {
+            let rate = schedule.rate(step as u64);
+            assert!((rate - expected).abs() < 1e-12, "{kind}, step {step}: {rate} and {expected}");
+        }
+    }
+}
+
+#[test]
+fn warm_up_can_be_said_in_epochs() {
+    let by_steps = Schedule::new(&small(&["schedule.warmup_steps=15"]), 10);
+    assert_eq!(Schedule::new(&small(&["schedule.warmup_epochs=1.5"]), 10), by_steps);
+    // Longer than the whole run: it rises to the end.
+    let all = Schedule::new(&small(&["schedule.warmup_epochs=1000"]), 10);
+    assert_eq!(all.warmup, all.steps);
+    assert!(all.rate(all.steps - 1) <= all.lr);
+}
+
+#[test]
+fn rates_and_decay_of_each_parameter_are_those_of_timm() {
+    let mut recipe = Recipe::default();
+    (recipe.model.depth, recipe.model.dim, recipe.model.heads, recipe.model.mlp_dim) = (4, 32, 2, 128);
+    (recipe.optimizer.layer_decay, recipe.optimizer.weight_decay) = (0.75, 0.05);
+    let mut graph = Graph::new(Mode::Training, Precision::F32);
+    vit(&mut graph, &recipe.model, 1).expect("builds");
+    let fixture = fixture();
+    let expected = fixture["layer_decay"].as_object().expect("parameters");
+    assert_eq!(graph.parameters().len(), expected.len());
+    for parameter in graph.parameters() {
+        let theirs = match parameter.name.as_str() {
+            "class_token" => "cls_token".to_string(),
+            "positions" => "pos_embed".to_string(),
+            name => name
+                .replace("patch_embedding", "patch_embed.proj")
+                .replace("attention.output", "attn.proj")
+                .replace("attention", "attn"),
+        };
+        let [factor, decay] = numbers(&expected[&theirs])[..] else { panic!("two numbers") };
+        let group = group_of(&recipe, parameter).expect("it learns");
+        assert!((group.rate_factor - factor).abs() < 1e-9 && group.decay == decay, "{theirs}: {group:?}");
+    }
+}
+
+/// Numbers in -1..1 by a hash of the place, as the script computes them.
+fn hashed(name: &str, count: usize) -> Vec<f32> {
+    let crc = name.bytes().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg()))
+    });
+    let start = u64::from(!crc) << 20;
+    let number = |index: u64| {
+        let x = start + index;
+        let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((x ^ (x >> 31)) >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count as u64).map(number).collect()
+}
+
+fn start(state: &mut State) {
+    let table: Vec<_> = state.table().iter().map(|p| (p.name.clone(), p.shape.clone())).collect();
+    for (name, shape) in table {
+        let values = state.parameter_mut(&name).expect("a parameter");
+        match *shape.axes() {
+            [rows, columns] => {
+                let limit = (6.0 / (rows + columns) as f64).sqrt() as f32;
+                let hashed = hashed(&name, rows * columns);
+                values.iter_mut().zip(hashed).for_each(|(value, number)| *value = limit * number);
+            }
+            _ if name.contains("norm") && name.ends_with("weight") => values.fill(1.0),
+            _ => values.fill(0.0),
+        }
+    }
+}
+
+fn batch(number: usize, count: usize) -> Batch {
+    let labels: Vec<i32> = hashed(&format!("labels {number}"), count).iter().map(|&x| (x * 5.0 + 5.0) as i32).collect();
+    let mut images = hashed(&format!("images {number}"), count * 3 * 32 * 32);
+    for (image, &label) in images.chunks_exact_mut(3 * 32 * 32).zip(&labels) {
+        image.iter_mut().for_each(|value| *value += (label as f32 - 4.5) / 3.0);
+    }
+    Batch { images, labels, count, ..Batch::default() }
+}
+
+fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {
+    let mut all = vec!["train.batch=16", "model.dropout=0", "model.attention_dropout=0", "train.epochs=20"];
+    all.extend(["schedule.warmup_steps=4"]);
+    all.extend(overrides);
+    let recipe = small(&all);
+    let schedule = Schedule::new(&recipe, 1);
+    let (mut stepper, mut state) = Stepper::new(&recipe, TargetKind::Class, 2).expect("plans");
+    start(&mut state);
+    let (losses, norms) = (numbers(&expected["losses"]), numbers(&expected["norms"]));
+    for step in 0..20 {
+        let batches: Vec<Batch> = (0..accumulate).map(|part| batch(step * accumulate + part, 16)).collect();
+        let run = Run { seed: 1, step: step as u64 };
+        let rate = schedule.rate(step as u64);
+        let result = stepper.step(&mut state, &batches, rate, None, run).expect("runs");
+        assert!((result.loss - losses[step]).abs() < 1e-4, "step {step}: {} and {}", result.loss, losses[step]);
+        let apart = (result.grad_norm / norms[step] - 1.0).abs();
+        assert!(apart < 1e-3, "step {step}: norm {} and {}", result.grad_norm, norms[step]);
+    }
+}
+
+#[test]
+fn twenty_steps_of_the_small_vit_have_pytorchs_losses() {
+    follow_pytorch(&fixture()["twenty_steps"], &[], 1);
+}

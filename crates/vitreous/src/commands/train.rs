@@ -1,0 +1,266 @@
+//! `vitreous train`: from a recipe to a model.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use serde_json::json;
+use vitreous_data::dataset::{self, Splits};
+use vitreous_train::recipe::{Shipped, nearest, shipped};
+use vitreous_train::{Job, Outcome, Place, Recipe, RunDirectory, TrainError};
+
+use super::parse_threads;
+use crate::failure::Failure;
+use crate::progress::TrainProgress;
+use crate::{format, source};
+
+/// Where runs go unless another place is named.
+const RUNS: &str = "runs";
+
+/// Train a model; without arguments, a small one on the data inside the binary
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  vitreous train                                        the small ViT on the built-in images, two minutes
+  vitreous train cifar10 model.patch=4 optimizer.lr=5e-4
+  vitreous train small --data photos/                   the small ViT on your own images
+  vitreous train finetune --init MODEL --data photos/   from a model that was trained before
+  vitreous train --resume runs/small-1                  go on with a run that was stopped
+
+Ctrl-C saves and stops (exit code 130); a second one stops at once.")]
+pub struct Train {
+    /// A recipe: its name (see --list) or a TOML file. Then changes to it, as in `optimizer.lr=5e-4`
+    #[arg(value_name = "RECIPE | KEY=VALUE")]
+    words: Vec<String>,
+    /// The images to learn from: a folder, CIFAR or IDX files, a manifest, tar shards
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
+    /// A model to start from: a directory or a file
+    #[arg(long, value_name = "MODEL")]
+    init: Option<String>,
+    /// The run directory to make [default: runs/RECIPE-1, -2 ..]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with the run of this directory from its last checkpoint
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["data", "init", "out", "words"])]
+    resume: Option<PathBuf>,
+    /// List the recipes
+    #[arg(long)]
+    list: bool,
+    /// Print a recipe, with changes if there are some
+    #[arg(long, value_name = "RECIPE")]
+    show: Option<String>,
+    /// Threads that compute [default: one a core]
+    #[arg(long, value_parser = parse_threads)]
+    threads: Option<usize>,
+    /// End with the result as one line of JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+impl Train {
+    pub fn run(&self) -> Result<(), Failure> {
+        if self.list {
+            return list();
+        }
+        if let Some(name) = &self.show {
+            return self.show(name);
+        }
+        let (recipe, place) = match &self.resume {
+            Some(path) => {
+                let (directory, recipe) = RunDirectory::open(path).map_err(of_training)?;
+                (recipe, Place::Resumed(directory))
+            }
+            None => self.new_run()?,
+        };
+        let splits = open_data(&recipe)?;
+        let threads = self.threads.unwrap_or_else(source::threads);
+        let stop = stop_on_signals().map_err(Failure::work)?;
+        let mut progress = TrainProgress::new(&recipe, &splits, stop.clone());
+        let outcome = vitreous_train::train(Job { recipe, splits, place, threads, stop }, &mut progress);
+        progress.finish();
+        let outcome = outcome.map_err(of_training)?;
+        self.tell(&outcome)
+    }
+
+    /// The recipe and the place of a run that begins.
+    fn new_run(&self) -> Result<(Recipe, Place), Failure> {
+        let (name, overrides) = self.name_and_overrides();
+        let (mut recipe, name) = read(name.as_deref().unwrap_or(shipped()[0].name), &overrides)?;
+        // Whole paths, so that the run can be taken up from anywhere.
+        if recipe.data.path != "builtin" {
+            recipe.data.path = whole(&recipe.data.path)?;
+        }
+        if !recipe.finetune.init.is_empty() {
+            recipe.finetune.init = whole(&recipe.finetune.init)?;
+        } else if name == "finetune" {
+            let hint = "what shall be fine-tuned? Name a model: vitreous train finetune --init MODEL --data DIR";
+            return Err(Failure::input(anyhow!("{hint}")));
+        }
+        let place = match &self.out {
+            Some(path) => Place::New(path.clone()),
+            None => Place::Numbered { parent: PathBuf::from(RUNS), name },
+        };
+        Ok((recipe, place))
+    }
+
+    fn name_and_overrides(&self) -> (Option<String>, Vec<String>) {
+        let (mut name, mut overrides) = (None, Vec::new());
+        for word in &self.words {
+            match word.contains('=') || name.is_some() {
+                true => overrides.push(word.clone()),
+                false => name = Some(word.clone()),
+            }
+        }
+        let quoted = |text: &str| toml_string(text);
+        overrides.extend(self.data.iter().map(|path| format!("data.path={}", quoted(path))));
+        overrides.extend(self.init.iter().map(|path| format!("finetune.init={}", quoted(path))));
+        (name, overrides)
+    }
+
+    fn show(&self, name: &str) -> Result<(), Failure> {
+        let (_, overrides) = self.name_and_overrides();
+        let mut overrides: Vec<String> = overrides;
+        overrides.extend(self.words.iter().filter(|word| !word.contains('=')).cloned());
+        let mut out = std::io::stdout().lock();
+        match shipped().iter().find(|recipe| recipe.name == name) {
+            Some(recipe) if overrides.is_empty() => out.write_all(recipe.text.as_bytes())?,
+            _ => out.write_all(read(name, &overrides)?.0.to_toml().as_bytes())?,
+        }
+        Ok(())
+    }
+
+    fn tell(&self, outcome: &Outcome) -> Result<(), Failure> {
+        tell_broken(outcome);
+        let directory = outcome.directory.display();
+        let command = command_name();
+        if self.json {
+            let last = outcome.last.as_ref();
+            let result = json!({
+                "directory": outcome.directory,
+                "stopped": outcome.stopped,
+                "step": outcome.step,
+                "val_loss": last.map(|last| last.val_loss),
+                "val_top1": last.map(|last| last.val_top1),
+                "val_top5": last.map(|last| last.val_top5),
+                "best_top1": outcome.best.map(|(top1, _)| top1),
+                "seconds": outcome.time.as_secs_f64(),
+                "broken_images": outcome.broken.len(),
+            });
+            writeln!(std::io::stdout(), "{result}")?;
+        }
+        if outcome.stopped {
+            say!("stopped after step {}, saved. To go on: {command} train --resume {directory}", outcome.step);
+            return Err(Failure::Interrupted);
+        }
+        if self.json {
+            return Ok(());
+        }
+        let mut out = std::io::stdout().lock();
+        let time = format::duration(outcome.time);
+        if let Some(last) = &outcome.last {
+            write!(out, "{:.2} % of the test images are right (loss {:.3}), ", 100.0 * last.val_top1, last.val_loss)?;
+        }
+        writeln!(out, "after {} steps in {time}", format::thousands(outcome.step))?;
+        if let Some((top1, step)) = outcome.best.filter(|(_, step)| *step != outcome.step) {
+            writeln!(out, "The best was {:.2} % after step {step}: {directory}/best", 100.0 * top1)?;
+        }
+        writeln!(out, "\nThe model is in {directory}/model; metrics and checkpoints are beside it. Try next:")?;
+        writeln!(out, "  {command} eval {directory}/model          which classes it confuses")?;
+        writeln!(out, "  {command} predict {directory}/model IMAGE what it sees in a picture of yours")?;
+        writeln!(out, "  {command} summary {directory}/model       every shape inside it")?;
+        Ok(())
+    }
+}
+
+/// A recipe by its name or file, and what to call its runs.
+fn read(name: &str, overrides: &[String]) -> Result<(Recipe, String), Failure> {
+    if let Some(recipe) = shipped().iter().find(|recipe| recipe.name == name) {
+        return Ok((recipe.read(overrides).map_err(Failure::input)?, name.to_string()));
+    }
+    let path = Path::new(name);
+    if !path.is_file() {
+        let hint = match nearest(name, shipped().iter().map(|recipe| recipe.name)) {
+            Some(close) => format!("did you mean `{close}`?"),
+            None => format!("recipes are {}", shipped().iter().map(|r| r.name).collect::<Vec<_>>().join(", ")),
+        };
+        return Err(Failure::input(anyhow!("`{name}` is neither a recipe nor a file; {hint}")));
+    }
+    let text = std::fs::read_to_string(path).with_context(|| name.to_string()).map_err(Failure::Input)?;
+    let recipe = Recipe::read(name, &text, overrides).map_err(Failure::input)?;
+    let stem = path.file_stem().map_or("run".into(), |stem| stem.to_string_lossy().into_owned());
+    Ok((recipe, stem))
+}
+
+fn list() -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let width = shipped().iter().map(|recipe| recipe.name.len()).max().unwrap_or(0);
+    for Shipped { name, .. } in shipped() {
+        let recipe = shipped().iter().find(|recipe| recipe.name == *name).map_or("", Shipped::title);
+        writeln!(out, "{name:width$}  {recipe}")?;
+    }
+    Ok(())
+}
+
+/// The data that a recipe names.
+fn open_data(recipe: &Recipe) -> Result<Splits, Failure> {
+    match recipe.data.path.as_str() {
+        "builtin" => Ok(dataset::builtin()),
+        _ => Err(Failure::input(anyhow!("only builtin for now"))),
+    }
+}
+
+fn whole(path: &str) -> Result<String, Failure> {
+    let whole = std::fs::canonicalize(path).with_context(|| path.to_string()).map_err(Failure::Input)?;
+    whole.into_os_string().into_string().map_err(|_| Failure::input(anyhow!("{path}: the path is not UTF-8")))
+}
+
+fn toml_string(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// The first Ctrl-C (or a request to end) sets a flag; the second ends the process.
+fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order: the second looks at what the first has set, before it is set again.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    Ok(stop)
+}
+
+/// How this command was called, so that what is shown can be typed.
+fn command_name() -> String {
+    std::env::args().next().filter(|name| !name.is_empty()).unwrap_or_else(|| "vitreous".to_string())
+}
+
+fn tell_broken(outcome: &Outcome) {
+    const SHOWN: usize = 10;
+    if outcome.broken.is_empty() {
+        return;
+    }
+    let count = format::count(outcome.broken.len(), "image", "images");
+    say!("{count} could not be read and {} left out:", if outcome.broken.len() == 1 { "was" } else { "were" });
+    for (name, reason) in outcome.broken.iter().take(SHOWN) {
+        say!("  {}: {reason}", format::one_line(name));
+    }
+    if outcome.broken.len() > SHOWN {
+        say!("  and {} more; `vitreous data PATH` names them all", outcome.broken.len() - SHOWN);
+    }
+}
+
+/// What the user can mend by other arguments is bad input; the rest is failed work.
+fn of_training(error: TrainError) -> Failure {
+    match error {
+        TrainError::NoRun { .. }
+        | TrainError::Recipe(_)
+        | TrainError::Data(_)
+        | TrainError::Model(_)
+        | TrainError::Config(_) => Failure::input(error),
+        other => Failure::work(other),
+    }
+}

@@ -1,0 +1,158 @@
+//! How a training run shows itself: a bar on a terminal, a line an epoch elsewhere.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use vitreous_data::dataset::Splits;
+use vitreous_train::metrics::{EvaluationMetrics, StepMetrics};
+use vitreous_train::{Observer, Recipe, RunPlan, StepResult};
+
+use crate::format;
+
+/// Redrawing more often would only flicker.
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// Shows a run on stderr.
+pub struct TrainProgress {
+    epochs: u64,
+    images: usize,
+    tests: usize,
+    kind: String,
+    classes: usize,
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+    told_stop: bool,
+    plan: Option<RunPlan>,
+    loss: f64,
+    accuracy: Option<f64>,
+    rate: f64,
+    speed: f64,
+    drawn: Instant,
+}
+
+impl TrainProgress {
+    pub fn new(recipe: &Recipe, splits: &Splits, stop: Arc<AtomicBool>) -> TrainProgress {
+        // Hidden by itself where stderr is no terminal.
+        let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}").expect("a sound template");
+        bar.set_style(style.progress_chars("━╸─"));
+        TrainProgress {
+            epochs: recipe.train.epochs,
+            images: splits.train.len(),
+            tests: splits.validation.len(),
+            kind: splits.kind.clone(),
+            classes: splits.classes.len(),
+            bar,
+            stop,
+            told_stop: false,
+            plan: None,
+            loss: f64::NAN,
+            accuracy: None,
+            rate: 0.0,
+            speed: 0.0,
+            drawn: Instant::now(),
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// A line that stays.
+    fn line(&self, text: &str) {
+        self.bar.suspend(|| say!("{text}"));
+    }
+
+    fn draw(&mut self, step: u64) {
+        let Some(plan) = &self.plan else { return };
+        let epoch = (step.saturating_sub(1) / plan.steps_per_epoch + 1).min(self.epochs);
+        let mut parts = vec![format!("epoch {epoch}/{}", self.epochs), format!("loss {:.3}", self.loss)];
+        parts.extend(self.accuracy.map(|accuracy| format!("accuracy {:.1} %", 100.0 * accuracy)));
+        parts.push(format!("lr {:.1e}", self.rate));
+        if self.speed > 0.0 {
+            parts.push(format!("{} images/s", format::thousands(self.speed as u64)));
+            let images = (plan.steps - step) as f64 * plan.images_per_step as f64;
+            parts.push(format!("{} left", format::duration(Duration::from_secs_f64(images / self.speed))));
+        }
+        self.bar.set_position(step);
+        self.bar.set_message(parts.join("  "));
+    }
+}
+
+impl Observer for TrainProgress {
+    fn started(&mut self, plan: &RunPlan) {
+        self.bar.set_length(plan.steps);
+        let count = |number: usize| format::thousands(number as u64);
+        let trained = match plan.trained == plan.parameters {
+            true => String::new(),
+            false => format!(", {} of them learn", count(plan.trained)),
+        };
+        self.line(&format!(
+            "data    {}: {} images to learn from, {} to test with, {} classes",
+            self.kind,
+            count(self.images),
+            count(self.tests),
+            self.classes
+        ));
+        self.line(&format!(
+            "model   {} parameters{trained}; {:.1} GFLOP and {} a step of {} images",
+            count(plan.parameters),
+            plan.flops as f64 / 1e9,
+            format::bytes(plan.bytes),
+            plan.images_per_step
+        ));
+        self.line(&format!("run     {}", plan.directory.display()));
+        if plan.first_step > 0 {
+            self.line(&format!("goes on after step {} of {}", plan.first_step, plan.steps));
+        }
+        self.plan = Some(plan.clone());
+        self.bar.set_position(plan.first_step);
+    }
+
+    fn stepped(&mut self, step: u64, result: &StepResult, lr: f64) {
+        // A running mean, so that the eye can follow.
+        self.loss = if self.loss.is_nan() { result.loss } else { 0.95 * self.loss + 0.05 * result.loss };
+        self.rate = lr;
+        if self.stop.load(Ordering::Relaxed) && !self.told_stop {
+            self.told_stop = true;
+            self.line("saving and stopping; Ctrl-C again stops at once");
+        }
+        if self.drawn.elapsed() > REDRAW {
+            self.draw(step);
+            self.drawn = Instant::now();
+        }
+    }
+
+    fn measured(&mut self, metrics: &StepMetrics) {
+        self.accuracy = metrics.top1;
+        // The first steps are slower; later ones should not jump.
+        self.speed = match self.speed {
+            0.0 => metrics.images_per_second,
+            before => 0.7 * before + 0.3 * metrics.images_per_second,
+        };
+    }
+
+    fn evaluating(&mut self, done: usize, all: usize) {
+        if self.drawn.elapsed() > REDRAW {
+            self.bar.set_message(format!("testing {done}/{all}"));
+            self.drawn = Instant::now();
+        }
+    }
+
+    fn evaluated(&mut self, metrics: &EvaluationMetrics, train: Option<&StepMetrics>) {
+        let width = self.epochs.to_string().len();
+        let learned = train.map(|train| format!("loss {:.3}  ", train.loss)).unwrap_or_default();
+        let speed = format!("{} images/s", format::thousands(self.speed as u64));
+        self.line(&format!(
+            "epoch {:>width$}/{}  {learned}test loss {:.3}  test accuracy {:.2} %  {speed}  {}",
+            metrics.epoch.round() as u64,
+            self.epochs,
+            metrics.val_loss,
+            100.0 * metrics.val_top1,
+            format::duration(Duration::from_secs_f64(metrics.seconds)),
+        ));
+    }
+}
