@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use calibration::{BINS, Bin, Calibration};
-pub use several::{LabelReport, LabelScores};
+pub use several::{LabelClassScores, LabelReport, LabelScores};
 
 /// Answers to samples of one label each.
 ///

@@ -5,6 +5,7 @@
 #[macro_use]
 mod say;
 
+mod classes;
 mod commands;
 mod failure;
 mod format;
@@ -12,6 +13,7 @@ mod images;
 mod progress;
 mod runner;
 mod source;
+mod step;
 
 use std::process::ExitCode;
 
@@ -34,6 +36,8 @@ enum Command {
     Summary(commands::summary::Summary),
     Convert(commands::convert::Convert),
     Data(commands::data::Data),
+    Eval(commands::eval::Eval),
+    Bench(commands::bench::Bench),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +47,8 @@ fn main() -> ExitCode {
         Command::Summary(summary) => summary.run(),
         Command::Convert(convert) => convert.run(),
         Command::Data(data) => data.run(),
+        Command::Eval(eval) => eval.run(),
+        Command::Bench(bench) => bench.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{Graph, Mode, Parameter, Plan, Precision, Value};
-use vitreous_models::{Model, vit};
+use vitreous_models::{Model, VitConfig, vit};
 
 /// The work that a batch should have, so that splitting it among threads costs little.
 const BATCH_FLOPS: u64 = 140_000_000_000;
@@ -37,6 +37,14 @@ struct Ready {
     output: Value,
 }
 
+/// A batch large enough to be worth the threads' while.
+pub fn usual_batch(config: &VitConfig) -> anyhow::Result<usize> {
+    let mut graph = Graph::for_inference();
+    vit(&mut graph, config, 1)?;
+    let images = BATCH_FLOPS / graph.flops().max(1);
+    Ok((images as usize).clamp(1, LARGEST_BATCH))
+}
+
 impl<'m> Runner<'m> {
     pub fn new(model: &'m Model, answer: Answer, precision: Precision, threads: usize) -> Runner<'m> {
         Runner { model, answer, precision, threads, ready: None, computing: Duration::ZERO }
@@ -54,14 +62,6 @@ impl<'m> Runner<'m> {
             Answer::Logits => self.model.config.classes,
             Answer::Features => self.model.config.features(),
         }
-    }
-
-    /// A batch large enough to be worth the threads' while.
-    pub fn usual_batch(&self) -> anyhow::Result<usize> {
-        let mut graph = Graph::for_inference();
-        vit(&mut graph, &self.model.config, 1)?;
-        let images = BATCH_FLOPS / graph.flops().max(1);
-        Ok((images as usize).clamp(1, LARGEST_BATCH))
     }
 
     /// The answers for some images, one behind the other.

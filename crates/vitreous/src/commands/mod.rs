@@ -1,12 +1,34 @@
 //! One file a command: its arguments, its work, its output.
 
+pub mod bench;
 pub mod convert;
 pub mod data;
+pub mod eval;
 pub mod predict;
 pub mod summary;
 pub mod train;
 
+use clap::ValueEnum;
+use vitreous_engine::Precision;
 use vitreous_models::Size;
+
+/// A precision as it is written on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PrecisionName {
+    /// 32-bit floats throughout
+    F32,
+    /// Products of bf16, summed in f32
+    Bf16,
+}
+
+impl From<PrecisionName> for Precision {
+    fn from(name: PrecisionName) -> Precision {
+        match name {
+            PrecisionName::F32 => Precision::F32,
+            PrecisionName::Bf16 => Precision::Bf16,
+        }
+    }
+}
 
 /// Reads `224` or `224x288` (height x width).
 fn parse_size(text: &str) -> Result<Size, String> {

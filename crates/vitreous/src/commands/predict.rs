@@ -6,18 +6,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
 use vitreous_data::ordered::{NotYet, OrderedMap};
 use vitreous_data::{Channels, Preprocess, Scratch};
-use vitreous_engine::Precision;
 use vitreous_models::{Model, Size};
 
-use super::{parse_count, parse_size, parse_threads};
+use super::{PrecisionName, parse_count, parse_size, parse_threads};
 use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
-use crate::runner::{Answer, Runner};
+use crate::runner::{Answer, Runner, usual_batch};
 use crate::source;
 
 /// Run a model on images: classes with their scores, or features
@@ -54,12 +53,6 @@ pub struct Predict {
     threads: Option<usize>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum PrecisionName {
-    F32,
-    Bf16,
-}
-
 /// How long images that are ready wait for others of their batch, where these are still to be named on standard input.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -88,14 +81,10 @@ impl Predict {
         }
         let threads = self.threads.unwrap_or_else(source::threads);
         let answer = if self.features { Answer::Features } else { Answer::Logits };
-        let precision = match self.precision {
-            PrecisionName::F32 => Precision::F32,
-            PrecisionName::Bf16 => Precision::Bf16,
-        };
-        let mut runner = Runner::new(&model, answer, precision, threads);
+        let mut runner = Runner::new(&model, answer, self.precision.into(), threads);
         let mut batch = match self.batch {
             Some(batch) => batch,
-            None => runner.usual_batch().map_err(Failure::input)?,
+            None => usual_batch(&model.config).map_err(Failure::input)?,
         };
         let images = Images::new(self.paths.clone());
         let patience = (!images.are_known()).then_some(PATIENCE);

@@ -4,9 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use serde_json::json;
-use vitreous_engine::{
-    CrossEntropyOptions, DType, GradientOptions, Graph, Group, Mode, Optimizer, Plan, Precision, State, StepOptions,
-};
+use vitreous_engine::{GradientOptions, Graph, Plan, Precision, State};
 use vitreous_models::stages::{Stage, stages};
 use vitreous_models::{Size, VitConfig, vit};
 
@@ -14,6 +12,7 @@ use super::{parse_count, parse_size};
 use crate::failure::Failure;
 use crate::format;
 use crate::source;
+use crate::step::training_graph;
 
 /// Show every stage of a model: shape, parameters, FLOPs, memory. It allocates nothing
 #[derive(Args)]
@@ -140,25 +139,10 @@ impl Memory {
     }
 }
 
-/// The plan of a training step and the bytes of what it changes. A model without a head is given a loss on its features.
+/// The plan of a training step and the bytes of what it changes.
 fn training_plan(config: &VitConfig, batch: usize, recompute: bool) -> Result<(Plan, usize), Failure> {
     let build = || {
-        let mut graph = Graph::new(Mode::Training, Precision::F32);
-        let model = vit(&mut graph, config, batch)?;
-        let labels = graph.input("labels", [batch], DType::I32)?;
-        let logits = model.logits.unwrap_or(model.features);
-        let loss = graph.cross_entropy(logits, labels, CrossEntropyOptions::default())?;
-        let gradient = GradientOptions { recompute };
-        graph.training_step(
-            loss,
-            &StepOptions {
-                optimizer: Optimizer::adamw(),
-                group: &|_| Some(Group { decay: 0.0, rate_factor: 1.0 }),
-                clip: Some(1.0),
-                ema: false,
-                gradient,
-            },
-        )?;
+        let (graph, loss) = training_graph(config, batch, Precision::F32, GradientOptions { recompute })?;
         Ok((Plan::for_cpu(&graph, &[loss])?, State::bytes_needed(&graph)))
     };
     build().map_err(|error: vitreous_engine::Error| Failure::input(error))

@@ -1,0 +1,351 @@
+//! `vitreous bench`: how fast a model runs or trains here, with random weights and data.
+
+use std::borrow::Cow;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use vitreous_engine::cpu::{Executor, measured_limit};
+use vitreous_engine::machine::check_memory;
+use vitreous_engine::random::{Stream, place_of};
+use vitreous_engine::{GradientOptions, Graph, Mode, Parameter, Plan, Precision, Run, State};
+use vitreous_models::{Size, VitConfig, vit};
+
+use super::{PrecisionName, parse_count, parse_size, parse_threads};
+use crate::failure::Failure;
+use crate::format;
+use crate::runner::usual_batch;
+use crate::source;
+use crate::step::training_graph;
+
+/// Measure how fast a model runs or trains on this machine, with random weights and data
+#[derive(Args)]
+pub struct Bench {
+    /// A model directory, a checkpoint file, or a preset such as vit_base_patch16_224
+    model: String,
+    /// Answers to images, or whole training steps: forward, backward, clipping, AdamW
+    #[arg(long, value_enum, default_value = "infer", ignore_case = true)]
+    mode: ModeName,
+    /// Numbers to compute with
+    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
+    precision: PrecisionName,
+    /// Images at a time; by default as many as keep the machine busy
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    batch: Option<usize>,
+    /// The size of the images, if not the model's own
+    #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
+    image: Option<Size>,
+    /// Threads to compute with; by default one a core
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
+    /// What to compute on
+    #[arg(long, value_enum, default_value = "auto", ignore_case = true)]
+    device: Device,
+    /// How long to measure, in seconds; at least three runs are measured whatever they take
+    #[arg(long, value_name = "S", default_value = "5", value_parser = parse_seconds, allow_negative_numbers = true)]
+    seconds: f64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ModeName {
+    /// Forward, backward, clipping, AdamW
+    Train,
+    /// Forward only
+    Infer,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Device {
+    /// The fastest there is
+    Auto,
+    /// The processor
+    Cpu,
+}
+
+/// The fewest runs that have a median worth the name.
+const FEWEST_RUNS: usize = 3;
+const MOST_RUNS: usize = 100_000;
+/// The share of the time that goes to warming up, before.
+const WARM_UP: f64 = 0.2;
+
+/// A model made ready to be run again and again.
+struct Subject {
+    executor: Executor,
+    /// What training changes; `None` at inference.
+    state: Option<State>,
+    step: u64,
+}
+
+/// What was measured.
+struct Measured {
+    /// Seconds of each run, the shortest first.
+    runs: Vec<f64>,
+    flops: u64,
+    peak_bytes: usize,
+    /// The machine's limit in FLOP/s.
+    limit: f64,
+}
+
+impl Bench {
+    pub fn run(self) -> Result<(), Failure> {
+        let config = source::configuration(&self.model, self.image, None)?;
+        if self.mode == ModeName::Train && config.classes == 0 {
+            return Err(Failure::input(anyhow!(
+                "{}: this model has no head, so there is nothing to train it on; hint: --mode infer",
+                self.model
+            )));
+        }
+        let threads = self.threads.unwrap_or_else(source::threads);
+        let batch = match self.batch {
+            Some(batch) => batch,
+            None => usual_batch(&config).map_err(Failure::input)?,
+        };
+        let measured = match self.device {
+            Device::Auto | Device::Cpu => self.measure(&config, batch, threads)?,
+        };
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            writeln!(out, "{}", self.json_of(&measured, &config, batch, threads))?;
+        } else {
+            for line in self.lines(&measured, &config, batch, threads) {
+                writeln!(out, "{line}")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&self, config: &VitConfig, batch: usize, threads: usize) -> Result<Measured, Failure> {
+        let precision = self.precision.into();
+        let what = format!("{} with batch {batch}", if self.mode == ModeName::Train { "training" } else { "running" });
+        let mut subject = match self.mode {
+            ModeName::Train => Subject::training(&what, config, batch, precision, threads)?,
+            ModeName::Infer => Subject::inference(&what, config, batch, precision, threads)?,
+        };
+        subject.fill_inputs(config)?;
+        let limit = || measured_limit(precision, threads).map_err(Failure::work);
+        // Before and after: clocks rise and fall, and the share should be of the better hour.
+        let before = limit()?;
+        let runs = subject.runs(self.seconds)?;
+        let state = subject.state.as_ref().map_or(0, State::bytes);
+        Ok(Measured {
+            runs,
+            flops: subject.executor.plan().flops(),
+            peak_bytes: subject.executor.memory_bytes() + state,
+            limit: before.max(limit()?),
+        })
+    }
+
+    fn names(&self) -> [&'static str; 2] {
+        let mode = if self.mode == ModeName::Train { "train" } else { "infer" };
+        let precision = if self.precision == PrecisionName::F32 { "f32" } else { "bf16" };
+        [mode, precision]
+    }
+
+    fn json_of(&self, measured: &Measured, config: &VitConfig, batch: usize, threads: usize) -> serde_json::Value {
+        let [mode, precision] = self.names();
+        json!({
+            "model": self.model,
+            "mode": mode,
+            "precision": precision,
+            "device": "cpu",
+            "batch": batch,
+            "image": [config.image.height, config.image.width],
+            "threads": threads,
+            "runs": measured.runs.len(),
+            "median_ms": 1e3 * measured.at(0.5),
+            "quartiles_ms": [1e3 * measured.at(0.25), 1e3 * measured.at(0.75)],
+            "images_per_second": batch as f64 / measured.at(0.5),
+            "gflops": measured.rate() / 1e9,
+            "limit_gflops": measured.limit / 1e9,
+            "peak_share": measured.rate() / measured.limit,
+            "peak_bytes": measured.peak_bytes,
+        })
+    }
+
+    fn lines(&self, measured: &Measured, config: &VitConfig, batch: usize, threads: usize) -> Vec<String> {
+        let [mode, precision] = self.names();
+        let median = measured.at(0.5);
+        let milliseconds = |seconds: f64| format!("{:.*}", if seconds < 0.1 { 2 } else { 0 }, 1e3 * seconds);
+        let per_second = batch as f64 / median;
+        vec![
+            format!(
+                "{}, {mode}, {precision}, batch {batch} of {}x{}, {}",
+                self.model,
+                config.image.height,
+                config.image.width,
+                format::count(threads, "thread", "threads")
+            ),
+            format!(
+                "{} ms, the median of {} (half of them {} to {} ms)",
+                milliseconds(median),
+                format::count(measured.runs.len(), "run", "runs"),
+                milliseconds(measured.at(0.25)),
+                milliseconds(measured.at(0.75))
+            ),
+            format!("{per_second:.*} images/s", if per_second < 100.0 { 2 } else { 0 }),
+            format!(
+                "{:.1} GFLOP/s, {:.0} % of the machine's limit, which was measured as {:.1}",
+                measured.rate() / 1e9,
+                100.0 * measured.rate() / measured.limit,
+                measured.limit / 1e9
+            ),
+            format!("{} of memory at most", format::bytes(measured.peak_bytes)),
+        ]
+    }
+}
+
+impl Measured {
+    /// Seconds of the run that this share of the runs is not slower than.
+    fn at(&self, share: f64) -> f64 {
+        quantile(&self.runs, share)
+    }
+
+    /// FLOP/s of the median run.
+    fn rate(&self) -> f64 {
+        self.flops as f64 / self.at(0.5)
+    }
+}
+
+impl Subject {
+    fn training(
+        what: &str,
+        config: &VitConfig,
+        batch: usize,
+        precision: Precision,
+        threads: usize,
+    ) -> Result<Subject, Failure> {
+        let (graph, loss) =
+            training_graph(config, batch, precision, GradientOptions::default()).map_err(Failure::input)?;
+        let plan = Plan::for_cpu(&graph, &[loss]).map_err(Failure::input)?;
+        let needed = plan.peak_bytes(threads).saturating_add(State::bytes_needed(&graph));
+        check_memory(what, needed).map_err(Failure::input)?;
+        let mut state = State::new(&graph).map_err(Failure::work)?;
+        for parameter in graph.parameters() {
+            fill_parameter(parameter, state.parameter_mut(&parameter.name).map_err(Failure::work)?);
+        }
+        let executor = Executor::new(plan, threads).map_err(Failure::work)?;
+        Ok(Subject { executor, state: Some(state), step: 0 })
+    }
+
+    fn inference(
+        what: &str,
+        config: &VitConfig,
+        batch: usize,
+        precision: Precision,
+        threads: usize,
+    ) -> Result<Subject, Failure> {
+        let mut graph = Graph::new(Mode::Inference, precision);
+        let model = vit(&mut graph, config, batch).map_err(Failure::input)?;
+        let output = model.logits.unwrap_or(model.features);
+        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[output]).map_err(Failure::input)?;
+        check_memory(what, plan.peak_bytes(threads)).map_err(Failure::input)?;
+        let lend = |parameter: &Parameter| {
+            let mut values = vec![0.0; parameter.shape.elements()];
+            fill_parameter(parameter, &mut values);
+            Ok::<_, vitreous_engine::Error>(Cow::Owned(values))
+        };
+        let executor = Executor::with_weights(plan, threads, lend).map_err(Failure::work)?;
+        Ok(Subject { executor, state: None, step: 0 })
+    }
+
+    fn fill_inputs(&mut self, config: &VitConfig) -> Result<(), Failure> {
+        fill_uniform("images", 1.0, self.executor.input("images").map_err(Failure::work)?);
+        if self.state.is_some() {
+            let stream = Stream::new(1, 0, place_of("labels"));
+            let labels = self.executor.input_i32("labels").map_err(Failure::work)?;
+            for (index, label) in labels.iter_mut().enumerate() {
+                *label = (stream.four(index as u64)[0] as usize % config.classes) as i32;
+            }
+            // Small enough that nothing runs off in a thousand steps.
+            self.executor.input("learning_rate").map_err(Failure::work)?[0] = 1e-5;
+        }
+        Ok(())
+    }
+
+    /// Seconds of one run.
+    fn time(&mut self) -> Result<f64, Failure> {
+        let start = Instant::now();
+        match &mut self.state {
+            Some(state) => self.executor.run(state, Run { seed: 1, step: self.step }),
+            None => self.executor.infer(),
+        }
+        .map_err(Failure::work)?;
+        self.step += 1;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Seconds of each run within a time, after a warm-up, the shortest first.
+    fn runs(&mut self, seconds: f64) -> Result<Vec<f64>, Failure> {
+        let until = |share: f64| Instant::now() + Duration::from_secs_f64(share * seconds);
+        let end = until(WARM_UP);
+        while self.step == 0 || Instant::now() < end {
+            self.time()?;
+        }
+        let end = until(1.0);
+        let mut runs = Vec::new();
+        while runs.len() < FEWEST_RUNS || (Instant::now() < end && runs.len() < MOST_RUNS) {
+            runs.push(self.time()?);
+        }
+        runs.sort_by(f64::total_cmp);
+        Ok(runs)
+    }
+}
+
+/// The value at a share of the way through sorted values, between two of them as far as need be.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let place = share * (sorted.len() - 1) as f64;
+    let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    low + (high - low) * place.fract()
+}
+
+/// Matrices of small random numbers, norms of one, biases of zero.
+fn fill_parameter(parameter: &Parameter, values: &mut [f32]) {
+    match parameter.shape.rank() {
+        1 if parameter.name.ends_with("bias") => values.fill(0.0),
+        1 => values.fill(1.0),
+        _ => fill_uniform(&parameter.name, 0.035, values),
+    }
+}
+
+/// Random numbers up to `limit` and down to minus that.
+fn fill_uniform(name: &str, limit: f32, values: &mut [f32]) {
+    let stream = Stream::new(1, 0, place_of(name));
+    for (index, values) in values.chunks_mut(4).enumerate() {
+        for (value, word) in values.iter_mut().zip(stream.four(index as u64)) {
+            *value = limit * (word as f32 / (u32::MAX as f32 / 2.0) - 1.0);
+        }
+    }
+}
+
+/// Reads a time in seconds, of at most a day.
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| format!("`{text}` is no number of seconds between 0 and 86400"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `numpy.quantile`.
+    #[test]
+    fn quantiles_lie_between_values() {
+        let values = [1.0, 2.0, 4.0, 8.0];
+        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|share| quantile(&values, share)), [1.0, 1.75, 3.0, 5.0, 8.0]);
+        assert_eq!(quantile(&[7.0], 0.5), 7.0);
+    }
+
+    #[test]
+    fn random_numbers_fill_their_range() {
+        let mut values = [0.0; 4001];
+        fill_uniform("any", 2.0, &mut values);
+        let mean = values.iter().sum::<f32>() / values.len() as f32;
+        assert!(mean.abs() < 0.1 && values.iter().all(|value| value.abs() <= 2.0), "{mean}");
+        assert!(values.iter().any(|&value| value > 1.9) && values.iter().any(|&value| value < -1.9));
+    }
+}
