@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::ops::{Op, Pointwise, Step};
+use crate::trim::trim_in_place;
 use crate::types::{DType, Type};
 
 /// How gradients are taken.
@@ -93,6 +94,8 @@ impl Graph {
         wanted: &[Value],
         options: GradientOptions,
     ) -> Result<Vec<Value>> {
+        self.check_own(&[loss])?;
+        let loss = trim_in_place(self, loss);
         let mut gradients = self.gradients(loss, wanted, options)?;
         let mut claimed = std::collections::HashSet::new();
         for (value, gradient) in wanted.iter().zip(&mut gradients) {

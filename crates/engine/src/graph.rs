@@ -86,6 +86,8 @@ pub struct Graph {
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) constants: Vec<Vec<f32>>,
     pub(crate) parameter_gradients: Vec<Option<Value>>,
+    /// Values that are computed again, the same, by nodes with less to do: see [`crate::trim`].
+    pub(crate) same: HashMap<Value, Value>,
     names: HashMap<String, Value>,
     scope: String,
     block: Option<u32>,
@@ -102,6 +104,7 @@ impl Graph {
             parameters: Vec::new(),
             constants: Vec::new(),
             parameter_gradients: Vec::new(),
+            same: HashMap::new(),
             names: HashMap::new(),
             scope: String::new(),
             block: None,
@@ -180,6 +183,11 @@ impl Graph {
     /// Panics if the value is of another graph.
     pub fn type_of(&self, value: Value) -> &Type {
         &self.nodes[value.node()].outputs[value.output()]
+    }
+
+    /// The value that is computed in place of another.
+    pub(crate) fn same_as(&self, value: Value) -> Value {
+        self.same.get(&value).copied().unwrap_or(value)
     }
 
     /// A value's storage format; `None` if it is not of this graph.
@@ -305,7 +313,7 @@ impl Graph {
 
     /// The same parameters, constants and settings, without nodes and names: the planner puts its own in.
     pub(crate) fn without_nodes(&self) -> Graph {
-        Graph { nodes: Vec::new(), names: HashMap::new(), ..self.clone() }
+        Graph { nodes: Vec::new(), names: HashMap::new(), same: HashMap::new(), ..self.clone() }
     }
 
     /// The names of all inputs, with their values.

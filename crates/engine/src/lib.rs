@@ -12,6 +12,7 @@ mod precision;
 pub mod random;
 pub mod reference;
 mod state;
+mod trim;
 mod types;
 
 pub use buffer::Floats;

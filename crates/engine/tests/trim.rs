@@ -5,7 +5,8 @@ mod common;
 use common::{leaf_values, reference_for};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{
-    AttentionInputs, AttentionOptions, DType, Graph, Mode, Padding, Plan, Precision, Result, Run, State, Value,
+    AttentionInputs, AttentionOptions, CrossEntropyOptions, DType, GradientOptions, Graph, Mode, Padding, Plan,
+    Precision, Result, Run, State, Value,
 };
 
 const BATCH: usize = 3;
@@ -143,5 +144,63 @@ fn what_depends_on_its_place_keeps_it() {
         let dropped = g.dropout(x, dropout).expect("builds");
         let class = token(&mut g, dropped, 2, 3);
         share(&g, &[class], 1e-5);
+    }
+}
+
+/// A class token's loss behind a layer and stochastic depth.
+fn training_graph(kind: Kind, precision: Precision) -> (Graph, Value, Value, Value) {
+    let mut g = Graph::new(Mode::Training, precision);
+    let x = g.block("layer", |g| layer(g, kind)).expect("builds");
+    let x = g.stochastic_depth(x, 0.4).expect("builds");
+    let class = token(&mut g, x, 0, 1);
+    let class = g.reshape(class, [BATCH, DIM]).expect("builds");
+    let logits = dense(&mut g, "head", class, 5).expect("builds");
+    let labels = g.input("labels", [BATCH], DType::I32).expect("builds");
+    let loss = g.cross_entropy(logits, labels, CrossEntropyOptions::default()).expect("builds");
+    (g, x, logits, loss)
+}
+
+#[test]
+fn gradients_go_through_the_tokens_that_are_read_alone() {
+    for (precision, limit) in [(Precision::F32, 2e-4), (Precision::Bf16, 0.2)] {
+        for (separate, padded) in [(false, false), (true, false), (false, true)] {
+            for recompute in [false, true] {
+                let (mut g, x, logits, loss) = training_graph(Kind { separate, padded, ..Kind::default() }, precision);
+                let names: Vec<String> = g.parameters().iter().map(|parameter| parameter.name.clone()).collect();
+                let wanted: Vec<Value> = names.iter().map(|name| g.find(name).expect("a parameter")).collect();
+                let options = GradientOptions { recompute };
+                let whole = g.gradients(loss, &wanted, options).expect("has gradients");
+                let trimmed = g.parameter_gradients(loss, &wanted, options).expect("has gradients");
+
+                let values = leaf_values(&g, &|name, position| {
+                    if name == "labels" { (position % 5) as i32 } else { [5, 11, 1][position % 3] }
+                });
+                let run = Run { seed: 3, step: 1 };
+                let truth = reference_for(&g, &values).run(&g, run).expect("runs");
+                let outputs: Vec<Value> = [logits, loss, x].into_iter().chain(trimmed.iter().copied()).collect();
+                let plan = Plan::for_cpu(&g, &outputs[..2]).expect("plans");
+                assert!(plan.value(x).is_none(), "the loss needs no other token");
+                let mut executor = Executor::new(Plan::for_cpu(&g, &outputs).expect("plans"), 2).expect("starts");
+                let mut state = State::new(&g).expect("memory");
+                common::fill(&mut executor, &mut state, &g, &values);
+                executor.poison();
+                executor.run(&mut state, run).expect("runs");
+                let wholes = [logits, loss, x].into_iter().chain(whole.iter().copied());
+                for (&output, whole) in outputs.iter().zip(wholes) {
+                    let exact = &truth.get(whole).data;
+                    let ours: Vec<f64> =
+                        executor.output(output).expect("a result").into_iter().map(f64::from).collect();
+                    for (values, limit) in [(&truth.get(output).data, 1e-9), (&ours, limit)] {
+                        // The gradient of a key's bias is nothing.
+                        let size = exact.iter().map(|x| x * x).sum::<f64>().sqrt().max(0.1);
+                        let difference = values.iter().zip(exact).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+                        assert!(difference <= limit * size, "{difference:e} of {size:e} at {}", g.path(whole));
+                    }
+                }
+                let flops = |outputs: &[Value]| Plan::for_cpu(&g, outputs).expect("plans").flops() as f64;
+                let share = flops(&trimmed) / flops(&whole);
+                assert!(share < 0.55, "{share}");
+            }
+        }
     }
 }

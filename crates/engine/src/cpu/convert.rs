@@ -19,18 +19,41 @@ simd_fn! {
     pub fn round(values: &mut [f32]) = round_body;
 }
 
+simd_fn! {
+    /// Rounds f32 values in place to what bf16 can hold, and gives them as bf16. Both slices are of one length.
+    pub fn round_and_narrow(values: &mut [f32], to: &mut [bf16]) = round_and_narrow_body;
+}
+
+#[inline(always)]
+unsafe fn round_and_narrow_body<V: Lanes>(values: &mut [f32], to: &mut [bf16]) {
+    assert_eq!(values.len(), to.len());
+    let whole = values.len() / V::COUNT * V::COUNT;
+    let mut i = 0;
+    while i < whole {
+        // SAFETY: i + COUNT <= len of both.
+        unsafe {
+            let place = values.as_mut_ptr().add(i);
+            let rounded = V::load(place).round_bf16();
+            rounded.store_bf16(to.as_mut_ptr().add(i));
+            rounded.store(place);
+        }
+        i += V::COUNT;
+    }
+    for (value, to) in values[whole..].iter_mut().zip(&mut to[whole..]) {
+        *to = bf16::from_f32(*value);
+        *value = to.to_f32();
+    }
+}
+
 #[inline(always)]
 unsafe fn round_body<V: Lanes>(values: &mut [f32]) {
     let whole = values.len() / V::COUNT * V::COUNT;
-    // As long as the longest vector.
-    let mut halves = [bf16::ZERO; 16];
     let mut i = 0;
     while i < whole {
-        // SAFETY: i + COUNT <= len, and COUNT <= 16.
+        // SAFETY: i + COUNT <= len.
         unsafe {
             let place = values.as_mut_ptr().add(i);
-            V::load(place).store_bf16(halves.as_mut_ptr());
-            V::load_bf16(halves.as_ptr()).store(place);
+            V::load(place).round_bf16().store(place);
         }
         i += V::COUNT;
     }
@@ -85,6 +108,10 @@ mod tests {
         let mut rounded = values.clone();
         round(&mut rounded);
         assert!(rounded.iter().zip(&widened).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()));
+        let (mut both, mut both_narrow) = (values.clone(), vec![bf16::ZERO; values.len()]);
+        round_and_narrow(&mut both, &mut both_narrow);
+        assert!(bytemuck::cast_slice::<f32, u32>(&both) == bytemuck::cast_slice::<f32, u32>(&rounded));
+        assert!(both_narrow.iter().zip(&narrowed).all(|(a, b)| a.to_bits() == b.to_bits()));
         for ((value, narrow), wide) in values.iter().zip(&narrowed).zip(&widened) {
             let expected = bf16::from_f32(*value);
             assert!(narrow.to_bits() == expected.to_bits() || value.is_nan() && narrow.is_nan(), "{value}");

@@ -52,6 +52,11 @@ impl Layout {
             _ => return None,
         })
     }
+
+    /// Whether the product is one of great depth: a weight gradient, which has no steps.
+    fn divides_depth(&self, op: &Op) -> bool {
+        matches!(op, Op::LinearWeightGradient(_)) && gemm::deep::suits(&self.shape)
+    }
 }
 
 /// Whether a product rounds its operands to bf16.
@@ -62,13 +67,17 @@ pub(super) fn rounds_operands(op: &Op, first: &Shape, second: &Shape) -> bool {
 
 /// Floats of workspace: packed B, and behind it the partial sums of a bias gradient.
 pub(super) fn workspace_floats(graph: &Graph, node: &Node) -> usize {
-    let product = Layout::of(graph, node).map_or(0, |layout| gemm::workspace_floats(&layout.shape, layout.precision));
+    let product = Layout::of(graph, node).map_or(0, |layout| match layout.divides_depth(&node.op) {
+        true => gemm::deep::workspace_floats(&layout.shape, layout.precision),
+        false => gemm::workspace_floats(&layout.shape, layout.precision),
+    });
     product.next_multiple_of(16) + bias_workspace(graph, node)
 }
 
 fn bias_workspace(graph: &Graph, node: &Node) -> usize {
+    let divided = Layout::of(graph, node).is_some_and(|layout| layout.divides_depth(&node.op));
     match &node.op {
-        Op::LinearWeightGradient(op) if op.bias => {
+        Op::LinearWeightGradient(op) if op.bias && !divided => {
             let dy = &graph.type_of(node.inputs[0]).shape;
             reductions::sum_workspace(dy.rows(), dy.columns())
         }
@@ -79,14 +88,27 @@ fn bias_workspace(graph: &Graph, node: &Node) -> usize {
 /// Floats of scratch: the product's own, and behind them a row for the steps.
 pub(super) fn scratch_floats(graph: &Graph, node: &Node) -> usize {
     let steps = if node.steps.is_empty() { 0 } else { node.outputs[0].shape.columns() };
-    let product = Layout::of(graph, node).map_or(0, |layout| gemm::scratch_floats(&layout.shape, layout.precision));
+    let product = Layout::of(graph, node).map_or(0, |layout| match layout.divides_depth(&node.op) {
+        true => gemm::deep::scratch_floats(&layout.shape, layout.precision),
+        false => gemm::scratch_floats(&layout.shape, layout.precision),
+    });
     product + steps
 }
 
 /// The weight gradient, and the bias gradient if it was fused in.
 pub(super) fn weight_gradient(kernel: &Kernel, team: &mut Team) {
+    let layout = Layout::of(kernel.graph, kernel.node).expect("a product");
+    let bias = kernel.node.outputs.len() > 1;
+    if layout.divides_depth(&kernel.node.op) {
+        let product = product_of(&layout, kernel.input(0), kernel.input(1), kernel.output(0));
+        let workspace = kernel.workspace();
+        // SAFETY: this kernel alone has its workspace.
+        let workspace = unsafe { workspace.range(0..workspace.len()) };
+        let bias = bias.then(|| kernel.output_raw(1));
+        return gemm::deep::multiply(team, &product, kernel.output_raw(0), bias, workspace);
+    }
     multiply(kernel, team);
-    if kernel.node.outputs.len() > 1 {
+    if bias {
         let dy = &kernel.input_type(0).shape;
         let workspace = kernel.workspace();
         let own = workspace.len() - reductions::sum_workspace(dy.rows(), dy.columns());

@@ -96,6 +96,8 @@ pub unsafe trait Lanes: Copy {
     unsafe fn load_bf16(from: *const bf16) -> Self;
     /// Rounds to nearest even.
     unsafe fn store_bf16(self, to: *mut bf16);
+    /// Rounds to what bf16 can hold: to nearest, ties to even, NaN stays NaN.
+    unsafe fn round_bf16(self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn sub(self, other: Self) -> Self;
     unsafe fn mul(self, other: Self) -> Self;
@@ -187,19 +189,19 @@ unsafe impl Lanes for Baseline {
     }
     #[inline(always)]
     unsafe fn store_bf16(self, to: *mut bf16) {
-        let mut out = [0u16; 4];
-        let mut i = 0;
-        while i < 4 {
+        unsafe {
+            to.cast::<[u16; 4]>().write_unaligned(self.round_bf16().0.map(|value| (value.to_bits() >> 16) as u16))
+        }
+    }
+    #[inline(always)]
+    unsafe fn round_bf16(self) -> Self {
+        lanewise!(self, self, i => {
             let bits = self.0[i].to_bits();
             // NaN must stay NaN: the rounding carry could run into the sign.
-            out[i] = if self.0[i].is_nan() {
-                ((bits >> 16) as u16) | 0x40
-            } else {
-                (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16
-            };
-            i += 1;
-        }
-        unsafe { to.cast::<[u16; 4]>().write_unaligned(out) }
+            let rounded =
+                if self.0[i].is_nan() { bits | 0x0040_0000 } else { bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) };
+            f32::from_bits(rounded & 0xffff_0000)
+        })
     }
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
@@ -326,15 +328,22 @@ mod x86 {
         #[inline(always)]
         unsafe fn store_bf16(self, to: *mut bf16) {
             unsafe {
+                let high = _mm256_srli_epi32::<16>(_mm256_castps_si256(self.round_bf16().0));
+                let packed = _mm256_packus_epi32(high, high);
+                let ordered = _mm256_permute4x64_epi64::<0b1000>(packed);
+                _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(ordered));
+            }
+        }
+        #[inline(always)]
+        unsafe fn round_bf16(self) -> Self {
+            unsafe {
                 let bits = _mm256_castps_si256(self.0);
                 let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
                 let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
                 let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
                 let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0));
-                let high = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, is_nan));
-                let packed = _mm256_packus_epi32(high, high);
-                let ordered = _mm256_permute4x64_epi64::<0b1000>(packed);
-                _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(ordered));
+                let whole = _mm256_blendv_epi8(rounded, quiet, is_nan);
+                Avx2(_mm256_castsi256_ps(_mm256_and_si256(whole, _mm256_set1_epi32(0xffff_0000u32 as i32))))
             }
         }
         #[inline(always)]
@@ -441,13 +450,20 @@ mod x86 {
         #[inline(always)]
         unsafe fn store_bf16(self, to: *mut bf16) {
             unsafe {
+                let high = _mm512_srli_epi32::<16>(_mm512_castps_si512(self.round_bf16().0));
+                _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(high));
+            }
+        }
+        #[inline(always)]
+        unsafe fn round_bf16(self) -> Self {
+            unsafe {
                 let bits = _mm512_castps_si512(self.0);
                 let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
                 let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
                 let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x0040_0000));
                 let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
-                let high = _mm512_srli_epi32::<16>(_mm512_mask_blend_epi32(is_nan, rounded, quiet));
-                _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(high));
+                let whole = _mm512_mask_blend_epi32(is_nan, rounded, quiet);
+                Avx512(_mm512_castsi512_ps(_mm512_and_si512(whole, _mm512_set1_epi32(0xffff_0000u32 as i32))))
             }
         }
         #[inline(always)]

@@ -7,9 +7,10 @@ use super::rows;
 use super::team::Team;
 use crate::ops::{Drop, Step};
 use crate::random::{Mask, Stream};
+use crate::types::DType;
 
-/// Steps that can carry a mask ready-made; in longer chains the later ones make theirs a row.
-const READY_MASKS: usize = 12;
+/// Steps that can carry a mask or an operand ready-made; in longer chains the later ones make theirs a row.
+const READY_STEPS: usize = 12;
 
 /// A node's steps, ready to be applied to any part of any row.
 pub(super) struct Steps<'k, 'a> {
@@ -18,7 +19,8 @@ pub(super) struct Steps<'k, 'a> {
     rows_per_sample: usize,
     /// Rows of the whole value before this kernel's first: random numbers are numbered through all samples.
     first_row: usize,
-    masks: [Option<Mask>; READY_MASKS],
+    masks: [Option<Mask>; READY_STEPS],
+    operands: [Option<FloatSlice<'a>>; READY_STEPS],
 }
 
 impl<'k, 'a> Steps<'k, 'a> {
@@ -26,15 +28,16 @@ impl<'k, 'a> Steps<'k, 'a> {
     pub fn new(kernel: &'k Kernel<'a>) -> Self {
         let shape = &kernel.output_type(0).shape;
         let samples = shape.axes().first().copied().unwrap_or(1);
-        let mut masks = [None; READY_MASKS];
-        for (mask, step) in masks.iter_mut().zip(&kernel.node.steps) {
+        let (mut masks, mut operands) = ([None; READY_STEPS], [None; READY_STEPS]);
+        for ((mask, operand), step) in masks.iter_mut().zip(&mut operands).zip(&kernel.node.steps) {
             if let Step::Dropout(drop) | Step::StochasticDepth(drop) = step {
                 *mask = Some(mask_of(kernel, drop));
             }
+            *operand = step.input().map(|input| kernel.input(input));
         }
         let rows_per_sample = shape.rows() / samples.min(shape.rows());
         let first_row = kernel.first_sample() * rows_per_sample;
-        Steps { kernel, columns: shape.columns(), rows_per_sample, first_row, masks }
+        Steps { kernel, columns: shape.columns(), rows_per_sample, first_row, masks, operands }
     }
 
     /// Whether there is nothing to do.
@@ -45,41 +48,57 @@ impl<'k, 'a> Steps<'k, 'a> {
     /// Applies the steps to `values`, columns `first_column ..` of `row`. `spare` is at least as long.
     pub fn apply(&self, row: usize, first_column: usize, values: &mut [f32], spare: &mut [f32]) {
         let spare = &mut spare[..values.len()];
-        for (index, step) in self.kernel.node.steps.iter().enumerate() {
+        let steps = &self.kernel.node.steps;
+        for (index, step) in steps.iter().enumerate() {
             match *step {
-                Step::Add { input } => match self.operand(input, row, first_column, values.len(), spare) {
+                Step::Add { input } => match self.operand(index, input, row, first_column, values.len(), spare) {
                     Other::Row(other) => rows::add(values, other),
                     Other::Number(number) => values.iter_mut().for_each(|value| *value += number),
                 },
-                Step::Multiply { input } => match self.operand(input, row, first_column, values.len(), spare) {
+                Step::Multiply { input } => match self.operand(index, input, row, first_column, values.len(), spare) {
                     Other::Row(other) => rows::multiply(values, other),
                     Other::Number(number) => rows::scale(values, number),
                 },
                 Step::Scale(factor) => rows::scale(values, factor),
                 Step::Activation(activation) => rows::activation(activation, values),
                 Step::ActivationGradient { activation, input } => {
-                    if let Other::Row(other) = self.operand(input, row, first_column, values.len(), spare) {
+                    if let Other::Row(other) = self.operand(index, input, row, first_column, values.len(), spare) {
                         rows::activation_gradient(activation, values, other);
                     }
                 }
                 Step::Dropout(ref drop) => {
                     let row = (self.first_row + row) as u64;
-                    rows::mask_factors(&self.mask(index, drop), row, first_column, spare);
-                    rows::multiply(values, spare);
+                    rows::drop(&self.mask(index, drop), row, first_column, values);
                 }
                 Step::StochasticDepth(ref drop) => {
                     let sample = ((self.first_row + row) / self.rows_per_sample) as u64;
                     rows::scale(values, self.mask(index, drop).factor(sample, 0));
                 }
+                Step::Round if self.was_rounded(index) => {}
                 Step::Round => convert::round(values),
-                Step::Store { output } => self.store(output, row * self.columns + first_column, values),
+                Step::Store { output } => self.store(output, index, row * self.columns + first_column, values),
             }
         }
     }
 
-    fn store(&self, output: usize, start: usize, values: &[f32]) {
-        // SAFETY: this part of the stored value belongs to this part of this row.
-        unsafe { self.kernel.output(output).write(start, values) };
+    /// Stores the values as they are here; if they are to be rounded next, they are rounded with it.
+    fn store(&self, output: usize, index: usize, start: usize, values: &mut [f32]) {
+        match self.kernel.output(output) {
+            FloatShared::Bf16(stored) if matches!(self.kernel.node.steps.get(index + 1), Some(Step::Round)) => {
+                // SAFETY: this part of the stored value belongs to this part of this row.
+                convert::round_and_narrow(values, unsafe { stored.range(start..start + values.len()) });
+            }
+            // SAFETY: as above.
+            stored => unsafe { stored.write(start, values) },
+        }
+    }
+
+    /// Whether the step before stored the values as bf16, and rounded them.
+    fn was_rounded(&self, index: usize) -> bool {
+        match self.kernel.node.steps[..index] {
+            [.., Step::Store { output }] => self.kernel.output_type(output).dtype == DType::Bf16,
+            _ => false,
+        }
     }
 
     fn mask(&self, index: usize, drop: &Drop) -> Mask {
@@ -87,11 +106,20 @@ impl<'k, 'a> Steps<'k, 'a> {
     }
 
     /// The part of a further input that belongs to this part of the row: it repeats over the leading axes.
-    fn operand<'b>(&self, input: usize, row: usize, column: usize, len: usize, spare: &'b mut [f32]) -> Other<'b>
+    fn operand<'b>(
+        &self,
+        step: usize,
+        input: usize,
+        row: usize,
+        column: usize,
+        len: usize,
+        spare: &'b mut [f32],
+    ) -> Other<'b>
     where
         'a: 'b,
     {
-        let other: FloatSlice<'a> = self.kernel.input(input);
+        let ready = self.operands.get(step).copied().flatten();
+        let other: FloatSlice<'a> = ready.unwrap_or_else(|| self.kernel.input(input));
         if other.len() < self.columns {
             return Other::Number(other.read(0..1, spare)[0]);
         }

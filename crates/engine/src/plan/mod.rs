@@ -7,7 +7,6 @@ mod fuse;
 mod place;
 mod print;
 mod tile;
-mod trim;
 mod weights;
 
 use std::collections::HashMap;
@@ -15,6 +14,7 @@ use std::collections::HashMap;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
+use crate::trim;
 use crate::types::{Shape, Type};
 use place::Temporary;
 pub use tile::Chain;
@@ -87,7 +87,9 @@ impl Plan {
             let reason = "weights that do not change have no gradient; plan with a state".to_string();
             return Err(Error::NoGradient { op: "plan", path: "fixed weights".to_string(), reason });
         }
-        let fuse::Fused { graph, outputs, map } = match trim::trim(graph, outputs) {
+        let outputs: &[Value] = &outputs.iter().map(|&output| graph.same_as(output)).collect::<Vec<_>>();
+        let same = &graph.same;
+        let fuse::Fused { graph, outputs, mut map } = match trim::trim(graph, outputs) {
             None => fuse::fuse(graph, outputs, target),
             Some(trimmed) => {
                 let outputs: Vec<Value> = outputs.iter().map(|output| trimmed.map[output]).collect();
@@ -97,6 +99,11 @@ impl Plan {
                 fused
             }
         };
+        for (original, again) in same {
+            if let Some(&planned) = map.get(again) {
+                map.insert(*original, planned);
+            }
+        }
         let chains = tile::chains(&graph);
         let nodes = graph.nodes();
         // What a node needs follows from the sizes that its kernel sees.

@@ -225,6 +225,20 @@ pub unsafe fn register_tile<K: Kernel>(units: usize, a: RowUnits, b: *const f32,
     }
 }
 
+/// A body for each row of a register tile, written out: the compiler keeps sums in registers from the first to the last only if
+/// their rows are constants throughout.
+macro_rules! each_row {
+    ($row:ident => $body:block) => {
+        each_row!($row => $body, 0 1 2 3 4 5 6 7)
+    };
+    ($row:ident => $body:block, $($number:literal)*) => {
+        $({
+            const $row: usize = $number;
+            $body
+        })*
+    };
+}
+
 #[inline(always)]
 unsafe fn sum<K: Kernel, const VECTORS: usize>(units: usize, a: RowUnits, mut b: *const f32, target: Target) {
     let lanes = K::Vector::COUNT;
@@ -252,20 +266,33 @@ unsafe fn sum<K: Kernel, const VECTORS: usize>(units: usize, a: RowUnits, mut b:
             b = b.add(VECTORS * lanes);
         }
         let last = target.columns - (VECTORS - 1) * lanes;
-        for row in 0..K::ROWS {
-            if row < target.rows {
-                let to = target.start.add(row * target.stride);
-                for vector in 0..VECTORS {
-                    let to = to.add(vector * lanes);
-                    let partial = vector + 1 == VECTORS && last < lanes;
-                    let mut value = sums[row][vector];
-                    if target.accumulate {
-                        let before = if partial { K::Vector::load_partial(to, last) } else { K::Vector::load(to) };
-                        value = value.add(before);
-                    }
-                    if partial { value.store_partial(to, last) } else { value.store(to) }
-                }
+        each_row!(ROW => {
+            if ROW < K::ROWS && ROW < target.rows {
+                store_row::<K, VECTORS>(sums[ROW], target.start.add(ROW * target.stride), last, target.accumulate);
             }
+        });
+    }
+}
+
+/// Stores a row of sums, of whose last vector only `last` lanes count.
+#[inline(always)]
+unsafe fn store_row<K: Kernel, const VECTORS: usize>(
+    sums: [K::Vector; VECTORS],
+    to: *mut f32,
+    last: usize,
+    accumulate: bool,
+) {
+    // SAFETY: the caller's promise: VECTORS vectors, the last one `last` lanes long.
+    unsafe {
+        for vector in 0..VECTORS {
+            let to = to.add(vector * K::Vector::COUNT);
+            let partial = vector + 1 == VECTORS && last < K::Vector::COUNT;
+            let mut value = sums[vector];
+            if accumulate {
+                let before = if partial { K::Vector::load_partial(to, last) } else { K::Vector::load(to) };
+                value = value.add(before);
+            }
+            if partial { value.store_partial(to, last) } else { value.store(to) }
         }
     }
 }

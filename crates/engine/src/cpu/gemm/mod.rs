@@ -8,6 +8,7 @@
 //! This is our own because running a plan may allocate nothing, and because products in bf16 and finishing while
 //! hot are half of what a training step's time is about.
 
+pub mod deep;
 mod few;
 pub(super) mod micro;
 pub(super) mod pack;
@@ -394,7 +395,7 @@ fn multiply_tiles(team: &mut Team, checked: &Checked, workspace: &[f32], finish:
         // output.
         unsafe {
             let packed = Shared::from_raw(packed.as_ptr().cast_mut(), packed_units);
-            tile::compute(*kind, product, layout, batch, tile, packed, scratch, *claimed, finish);
+            tile::compute(*kind, product, layout, batch, tile, false, packed, scratch, *claimed, finish);
         }
     });
 }
@@ -418,7 +419,7 @@ fn multiply_whole(team: &mut Team, checked: &Checked, finish: Option<&Finish>) {
             }
             for tile in 0..layout.tiles() {
                 // SAFETY: as above; operands and output were checked, and no other thread has this product.
-                unsafe { tile::compute(*kind, product, layout, batch, tile, packed, scratch, claimed, finish) };
+                unsafe { tile::compute(*kind, product, layout, batch, tile, false, packed, scratch, claimed, finish) };
             }
         }
     });

@@ -77,13 +77,13 @@ fn rows_of<T>(operand: &Operand, values: &[T], depth: usize, skip: usize) -> Lin
 }
 
 kernel_fn! {
-    /// Computes one tile of the output.
+    /// Computes one tile of the output, or adds it to what is there: then the output must be f32, and `finish` nothing.
     ///
     /// # Safety
     /// The product's operands and output are inside their values, B is packed, and nobody else touches this
     /// tile's part of the output.
-    pub unsafe fn compute(kind, product: &Product, layout: &Layout, batch: usize, tile: usize, packed: Shared<f32>,
-        scratch: &mut [f32], claimed: usize, finish: Option<&Finish>) = compute_body;
+    pub unsafe fn compute(kind, product: &Product, layout: &Layout, batch: usize, tile: usize,
+        accumulate: bool, packed: Shared<f32>, scratch: &mut [f32], claimed: usize, finish: Option<&Finish>) = compute_body;
 }
 
 #[inline(always)]
@@ -92,6 +92,7 @@ unsafe fn compute_body<K: Kernel>(
     layout: &Layout,
     batch: usize,
     tile: usize,
+    accumulate: bool,
     packed: Shared<f32>,
     scratch: &mut [f32],
     claimed: usize,
@@ -102,11 +103,15 @@ unsafe fn compute_body<K: Kernel>(
         match product.a.values {
             FloatSlice::F32(values) => {
                 let rows = rows_of(&product.a, values, product.depth, batch * product.a_batch_stride);
-                compute_with::<K, f32>(&rows, product, layout, batch, tile, packed, scratch, claimed, finish);
+                compute_with::<K, f32>(
+                    &rows, product, layout, batch, tile, accumulate, packed, scratch, claimed, finish,
+                );
             }
             FloatSlice::Bf16(values) => {
                 let rows = rows_of(&product.a, values, product.depth, batch * product.a_batch_stride);
-                compute_with::<K, bf16>(&rows, product, layout, batch, tile, packed, scratch, claimed, finish);
+                compute_with::<K, bf16>(
+                    &rows, product, layout, batch, tile, accumulate, packed, scratch, claimed, finish,
+                );
             }
         }
     }
@@ -144,6 +149,7 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
     layout: &Layout,
     batch: usize,
     tile: usize,
+    accumulate: bool,
     packed: Shared<f32>,
     scratch: &mut [f32],
     claimed: usize,
@@ -199,7 +205,7 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
                         stride,
                         rows,
                         columns: panel_columns.len(),
-                        accumulate: block > 0,
+                        accumulate: accumulate || block > 0,
                     };
                     let b = packed.as_ptr().add(layout.panel_start(&units, panel));
                     register_tile::<K>(units.len(), rows_of_a, b, target);

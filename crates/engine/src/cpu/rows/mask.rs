@@ -3,6 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::super::simd::{Isa, isa};
 use super::super::simd::{Lanes, simd_fn};
+use super::multiply;
 use crate::random::{KEY_STEPS, MULTIPLIERS, Mask};
 
 /// Philox blocks that are computed side by side.
@@ -21,9 +22,25 @@ pub fn mask_factors(mask: &Mask, row: u64, first_column: usize, out: &mut [f32])
     #[cfg(target_arch = "x86_64")]
     if isa() >= Isa::Avx512 {
         // SAFETY: the machine was found to have AVX-512.
-        return unsafe { avx512::mask_factors(mask, row, first_column, out) };
+        return unsafe { avx512::masked::<false>(mask, row, first_column, out) };
     }
     mask_factors_narrow(mask, row, first_column, out);
+}
+
+/// Multiplies columns `first_column ..` of a row by their factors.
+#[inline]
+pub fn drop(mask: &Mask, row: u64, first_column: usize, values: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if isa() >= Isa::Avx512 {
+        // SAFETY: the machine was found to have AVX-512.
+        return unsafe { avx512::masked::<true>(mask, row, first_column, values) };
+    }
+    let mut factors = [0.0; COLUMNS];
+    for (index, values) in values.chunks_mut(COLUMNS).enumerate() {
+        let factors = &mut factors[..values.len()];
+        mask_factors_narrow(mask, row, first_column + index * COLUMNS, factors);
+        multiply(values, factors);
+    }
 }
 
 simd_fn! {
@@ -130,8 +147,9 @@ mod avx512 {
         threshold: __m512i,
     }
 
+    /// The factors of a row's columns, or, with `MULTIPLY`, what is there times the factors.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub fn mask_factors(mask: &Mask, row: u64, first_column: usize, out: &mut [f32]) {
+    pub fn masked<const MULTIPLY: bool>(mask: &Mask, row: u64, first_column: usize, out: &mut [f32]) {
         let mut keys = [mask.stream.key(); 10];
         for round in 1..10 {
             let [first, second] = keys[round - 1];
@@ -147,40 +165,51 @@ mod avx512 {
         if skip > 0 {
             let count = rest.len().min(COLUMNS - skip);
             let (now, later) = rest.split_at_mut(count);
-            store_some(keep_bits::<1>(&row, block)[0] >> skip, scale, now);
+            store_some::<MULTIPLY>(keep_bits::<1>(&row, block)[0] >> skip, scale, now);
             rest = later;
             block = block.wrapping_add(8);
         }
-        // Two sets of eight blocks at a time: a round of one fills the waits of the other.
-        let mut pieces = rest.chunks_exact_mut(2 * COLUMNS);
+        // Four sets of eight blocks at a time: a round of one fills the waits of the others.
+        let mut pieces = rest.chunks_exact_mut(4 * COLUMNS);
         for piece in &mut pieces {
-            let bits = keep_bits::<2>(&row, block);
-            store_some(bits[0], scale, &mut piece[..COLUMNS]);
-            store_some(bits[1], scale, &mut piece[COLUMNS..]);
-            block = block.wrapping_add(16);
+            for (bits, part) in keep_bits::<4>(&row, block).into_iter().zip(piece.chunks_exact_mut(COLUMNS)) {
+                store_some::<MULTIPLY>(bits, scale, part);
+            }
+            block = block.wrapping_add(32);
         }
-        for piece in pieces.into_remainder().chunks_mut(COLUMNS) {
-            store_some(keep_bits::<1>(&row, block)[0], scale, piece);
-            block = block.wrapping_add(8);
+        for piece in pieces.into_remainder().chunks_mut(2 * COLUMNS) {
+            for (bits, part) in keep_bits::<2>(&row, block).into_iter().zip(piece.chunks_mut(COLUMNS)) {
+                store_some::<MULTIPLY>(bits, scale, part);
+            }
+            block = block.wrapping_add(16);
         }
     }
 
-    /// Writes `scale` where a bit is set and 0 elsewhere, lowest bit first, to at most 64 columns.
+    /// Writes `scale` where a bit is set and 0 elsewhere, lowest bit first, to at most 64 columns; or multiplies by that.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn store_some(mut bits: u64, scale: __m512, out: &mut [f32]) {
+    fn store_some<const MULTIPLY: bool>(mut bits: u64, scale: __m512, out: &mut [f32]) {
         let mut pieces = out.chunks_exact_mut(16);
         for piece in &mut pieces {
+            let mut factors = _mm512_maskz_mov_ps(bits as __mmask16, scale);
             // SAFETY: the piece is 16 values long.
-            unsafe { _mm512_storeu_ps(piece.as_mut_ptr(), _mm512_maskz_mov_ps(bits as __mmask16, scale)) };
+            unsafe {
+                if MULTIPLY {
+                    factors = _mm512_mul_ps(factors, _mm512_loadu_ps(piece.as_ptr()));
+                }
+                _mm512_storeu_ps(piece.as_mut_ptr(), factors);
+            }
             bits >>= 16;
         }
         let rest = pieces.into_remainder();
-        let inside = (1u32 << rest.len()) - 1;
-        // SAFETY: only the lanes inside the rest, fewer than 16, are written.
+        let inside = ((1u32 << rest.len()) - 1) as __mmask16;
+        let mut factors = _mm512_maskz_mov_ps(bits as __mmask16, scale);
+        // SAFETY: only the lanes inside the rest, fewer than 16, are read and written.
         unsafe {
-            let factors = _mm512_maskz_mov_ps(bits as __mmask16, scale);
-            _mm512_mask_storeu_ps(rest.as_mut_ptr(), inside as __mmask16, factors);
+            if MULTIPLY {
+                factors = _mm512_mul_ps(factors, _mm512_maskz_loadu_ps(inside, rest.as_ptr()));
+            }
+            _mm512_mask_storeu_ps(rest.as_mut_ptr(), inside, factors);
         }
     }
 
@@ -225,9 +254,9 @@ mod avx512 {
         let second = _mm512_mul_epu32(c, _mm512_set1_epi64(i64::from(MULTIPLIERS[1])));
         let keys = (_mm512_set1_epi32(key[0] as i32), _mm512_set1_epi32(key[1] as i32));
         [
-            _mm512_ternarylogic_epi64::<XOR3>(_mm512_srli_epi64::<32>(second), b, keys.0),
+            _mm512_ternarylogic_epi32::<XOR3>(_mm512_srli_epi64::<32>(second), b, keys.0),
             second,
-            _mm512_ternarylogic_epi64::<XOR3>(_mm512_srli_epi64::<32>(first), d, keys.1),
+            _mm512_ternarylogic_epi32::<XOR3>(_mm512_srli_epi64::<32>(first), d, keys.1),
             first,
         ]
     }
@@ -251,6 +280,9 @@ mod tests {
                         mask_factors(&mask, row, first_column, &mut fast);
                         mask.factors(row, first_column, &mut plain);
                         assert!(fast == plain, "rate {rate}, {length} from {first_column} of row {row}");
+                        let mut dropped = vec![-2.0; length];
+                        drop(&mask, row, first_column, &mut dropped);
+                        assert!(dropped.iter().zip(&plain).all(|(value, factor)| *value == -2.0 * factor));
                     }
                 }
             }

@@ -12,7 +12,7 @@ mod softmax;
 mod testing;
 
 pub use lamb::{LambStep, lamb_moments, lamb_move};
-pub use mask::mask_factors;
+pub use mask::{drop, mask_factors};
 pub use norm::{layer_norm, layer_norm_gradient, rms_norm, rms_norm_gradient};
 pub use optimizer::{AdamwStep, SgdStep, adamw, ema, sgd};
 pub use pointwise::{activation, activation_gradient, add, add_scaled, multiply, scale};

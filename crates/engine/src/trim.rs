@@ -4,7 +4,9 @@
 //! and values: a sixteenth of the whole model's work would be for nothing. Going back from the results, each value is asked
 //! which of its tokens are wanted; ops that treat every token by itself then compute just those.
 //!
-//! Gradients read every row, so this is for inference. Where all tokens are asked for, all are computed.
+//! A gradient reads every row of what it is taken of. So for training this is done before gradients are taken: what the loss
+//! needs is built again from the wanted rows, and the gradient goes back through that. Where all tokens are asked for, all
+//! are computed.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -41,21 +43,52 @@ enum Reading {
 }
 
 /// A graph without the rows that nobody reads, and where the values went that are as they were.
-pub(super) struct Trimmed {
+pub(crate) struct Trimmed {
     pub graph: Graph,
     pub map: HashMap<Value, Value>,
 }
 
 /// Leaves out the rows that nobody reads; `None` if there is nothing to leave out.
-pub(super) fn trim(graph: &Graph, outputs: &[Value]) -> Option<Trimmed> {
+pub(crate) fn trim(graph: &Graph, outputs: &[Value]) -> Option<Trimmed> {
     let has_slices = graph.nodes().iter().any(|node| wanted_rows(graph, node).is_some());
     let trains = graph.parameter_gradients.iter().any(Option::is_some);
     if !has_slices || trains || graph.nodes().iter().any(|node| node.op.has_effect()) {
         return None;
     }
     let demands = demands(graph, outputs);
-    let trimmed = |index: usize| trimmed_rows(graph, &demands[index], &graph.nodes()[index]);
-    (0..graph.nodes().len()).any(|index| trimmed(index).is_some()).then(|| rebuild(graph, &demands))
+    saves(graph, &demands).then(|| rebuild(graph, &demands))
+}
+
+/// Adds to a graph what computes a value, the same, without the rows that nobody reads, and gives it; the value itself if
+/// there is nothing to leave out. What was computed before stays, for who asks for it.
+pub(crate) fn trim_in_place(graph: &mut Graph, output: Value) -> Value {
+    let demands = demands(graph, &[output]);
+    if !saves(graph, &demands) {
+        return output;
+    }
+    let old = graph.clone();
+    let mut builder = Builder { old: &old, graph: old.clone(), moved: HashMap::new(), parts: HashMap::new() };
+    for (index, node) in old.nodes().iter().enumerate() {
+        let needed = demands[index].iter().any(|demand| *demand != Demand::Nothing);
+        let rows = trimmed_rows(&old, &demands[index], node);
+        if needed && (rows.is_some() || node.inputs.iter().any(|input| builder.moved.contains_key(input))) {
+            builder.add(index, node, rows.clone());
+            if rows.is_none() {
+                let values = (0..node.outputs.len()).map(|output| Value::new(index, output));
+                let same: Vec<_> = values.map(|value| (value, builder.now(value))).collect();
+                builder.graph.same.extend(same);
+            }
+        }
+    }
+    let output = builder.now(output);
+    *graph = builder.graph;
+    output
+}
+
+/// Whether any node would compute fewer rows.
+fn saves(graph: &Graph, demands: &[Vec<Demand>]) -> bool {
+    let mut nodes = graph.nodes().iter().zip(demands);
+    nodes.any(|(node, demands)| trimmed_rows(graph, demands, node).is_some())
 }
 
 /// The tokens that a slice reads, if they are few: a copy of nearly all of them would save nothing.
@@ -102,8 +135,8 @@ fn trimmed_rows(graph: &Graph, demands: &[Demand], node: &Node) -> Option<Range<
 /// How an input is read if the op treats every token of its result `[samples, tokens, n]` by itself; `None` if it does not.
 fn reading(graph: &Graph, node: &Node, input: usize) -> Option<Reading> {
     let &[_, tokens, _] = node.outputs.first()?.shape.axes() else { return None };
-    // What is random depends on the place in the tensor.
-    let fixed = |step: &Step| !matches!(step, Step::Dropout(_) | Step::StochasticDepth(_) | Step::Store { .. });
+    // Dropout depends on the place in the tensor; stochastic depth on the sample, which stays.
+    let fixed = |step: &Step| !matches!(step, Step::Dropout(_) | Step::Store { .. });
     if !node.steps.iter().all(fixed) {
         return None;
     }
@@ -156,7 +189,7 @@ struct Builder<'g> {
 
 impl Builder<'_> {
     fn add(&mut self, index: usize, node: &Node, rows: Option<Range<usize>>) {
-        let mut inputs: Vec<Value> = node.inputs.iter().map(|input| self.moved[input]).collect();
+        let mut inputs: Vec<Value> = node.inputs.iter().map(|input| self.now(*input)).collect();
         if rows.is_none() && wanted_rows(self.old, node).is_some() && self.has_type(inputs[0], &node.outputs[0]) {
             // What it would cut out is all that there is.
             self.moved.insert(Value::new(index, 0), inputs[0]);
@@ -187,6 +220,11 @@ impl Builder<'_> {
         for output in 0..node.outputs.len() {
             self.moved.insert(Value::new(index, output), Value::new(new, output));
         }
+    }
+
+    /// Where a value of the old graph is: in a graph that goes on from it, mostly where it was.
+    fn now(&self, value: Value) -> Value {
+        self.moved.get(&value).copied().unwrap_or(value)
     }
 
     fn has_type(&self, value: Value, wanted: &Type) -> bool {
