@@ -101,6 +101,19 @@ impl Image {
         self.pixels
     }
 
+    /// Writes a PNG.
+    pub fn save_png(&self, path: &Path) -> Result<(), ImageError> {
+        let colour = match self.channels {
+            Channels::Grey => image::ColorType::L8,
+            Channels::Rgb => image::ColorType::Rgb8,
+        };
+        let (width, height) = (self.width as u32, self.height as u32);
+        let mut bytes = Cursor::new(Vec::new());
+        image::write_buffer_with_format(&mut bytes, &self.pixels, width, height, colour, ImageFormat::Png)
+            .map_err(std::io::Error::other)?;
+        Ok(std::fs::write(path, bytes.into_inner())?)
+    }
+
     /// The same image with other channels: grey is repeated, colour becomes ITU-R 601 grey.
     #[must_use]
     pub fn with_channels(self, channels: Channels) -> Image {

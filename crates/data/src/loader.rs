@@ -24,7 +24,7 @@ pub enum Preparation {
     /// The same each time: for testing.
     Plain(Preprocess),
     /// Changed at random: for learning.
-    Augmented(Augment),
+    Augmented(Box<Augment>),
 }
 
 /// What a batch says of its images.

@@ -58,7 +58,7 @@ pub struct Evaluator {
 
 /// Answers as they come.
 enum Tally {
-    One(Scores),
+    One(Box<Scores>),
     Several(LabelScores),
 }
 
@@ -101,7 +101,7 @@ impl Evaluator {
         let mut executor = Executor::with_weights(plan, self.threads, lend)?;
         let classes = self.options.classes;
         let mut tally = match self.options.targets {
-            TargetKind::Class => Tally::One(Scores::new(classes)),
+            TargetKind::Class => Tally::One(Box::new(Scores::new(classes))),
             _ => Tally::Several(LabelScores::new(classes)),
         };
         let mut done = 0;

@@ -415,7 +415,7 @@ fn learning_options(
     let config = &subject.model.config;
     Ok(LoaderOptions {
         dataset: splits.train.clone(),
-        preparation: Preparation::Augmented(Augment::new(&recipe.augment, &subject.preprocess)?),
+        preparation: Preparation::Augmented(Box::new(Augment::new(&recipe.augment, &subject.preprocess)?)),
         mixer,
         shape: [config.channels, config.image.height, config.image.width],
         classes: splits.classes.len(),

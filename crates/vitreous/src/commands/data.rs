@@ -1,6 +1,7 @@
 //! `vitreous data`: what a data set holds, and known ones downloaded.
 
 mod get;
+mod preview;
 mod report;
 
 use std::io::{IsTerminal, Write};
@@ -42,6 +43,15 @@ pub struct Data {
     /// Threads to decode with; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
+    /// Write a picture of images as a recipe shows them to a model that learns, with their labels
+    #[arg(long, value_name = "FILE.png", conflicts_with = "json")]
+    preview: Option<PathBuf>,
+    /// The recipe of the preview: its name or file [default: cifar10-strong, or imagenet-s16 for larger images]
+    #[arg(long, value_name = "RECIPE", requires = "preview")]
+    recipe: Option<String>,
+    /// Changes to the recipe of the preview, as in `augment.mixup=0`
+    #[arg(value_name = "KEY=VALUE", requires = "preview")]
+    changes: Vec<String>,
 }
 
 #[derive(Subcommand)]
@@ -59,6 +69,9 @@ impl Data {
 
     fn show(self) -> Result<(), Failure> {
         let splits = self.open()?;
+        if let Some(file) = &self.preview {
+            return preview::write(file, &splits, self.recipe.as_deref(), &self.changes);
+        }
         let threads = self.threads.unwrap_or_else(source::threads);
         let part = |name: &'static str, part: &std::sync::Arc<dyn dataset::Dataset>| {
             let most = self.quick.then_some(QUICK);

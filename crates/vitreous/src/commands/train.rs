@@ -193,7 +193,7 @@ impl Train {
 }
 
 /// A recipe by its name or file, and what to call its runs.
-fn read(name: &str, overrides: &[String]) -> Result<(Recipe, String), Failure> {
+pub(super) fn read(name: &str, overrides: &[String]) -> Result<(Recipe, String), Failure> {
     if let Some(recipe) = shipped().iter().find(|recipe| recipe.name == name) {
         return Ok((recipe.read(overrides).map_err(Failure::input)?, name.to_string()));
     }
