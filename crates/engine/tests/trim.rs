@@ -162,7 +162,7 @@ fn training_graph(kind: Kind, precision: Precision) -> (Graph, Value, Value, Val
 
 #[test]
 fn gradients_go_through_the_tokens_that_are_read_alone() {
-    for (precision, limit) in [(Precision::F32, 2e-4), (Precision::Bf16, 0.2)] {
+    for (precision, limit) in [(Precision::F32, 1e-5), (Precision::Bf16, 4e-2)] {
         for (separate, padded) in [(false, false), (true, false), (false, true)] {
             for recompute in [false, true] {
                 let (mut g, x, logits, loss) = training_graph(Kind { separate, padded, ..Kind::default() }, precision);
@@ -172,9 +172,17 @@ fn gradients_go_through_the_tokens_that_are_read_alone() {
                 let whole = g.gradients(loss, &wanted, options).expect("has gradients");
                 let trimmed = g.parameter_gradients(loss, &wanted, options).expect("has gradients");
 
-                let values = leaf_values(&g, &|name, position| {
+                let mut values = leaf_values(&g, &|name, position| {
                     if name == "labels" { (position % 5) as i32 } else { [5, 11, 1][position % 3] }
                 });
+                // Weights of a size at which a network trains: with larger ones, gradients of rounded numbers say little.
+                for name in &names {
+                    values
+                        .get_mut(name)
+                        .expect("a parameter")
+                        .iter_mut()
+                        .for_each(|x| *x = f64::from(*x as f32 * 0.25));
+                }
                 let run = Run { seed: 3, step: 1 };
                 let truth = reference_for(&g, &values).run(&g, run).expect("runs");
                 let outputs: Vec<Value> = [logits, loss, x].into_iter().chain(trimmed.iter().copied()).collect();

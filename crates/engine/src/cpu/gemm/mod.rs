@@ -72,9 +72,12 @@ pub type Finish<'a> = dyn Fn(usize, usize, &mut [f32], &mut [f32]) + Sync + 'a;
 /// Units of depth summed in registers before sums go to memory: a block of B as wide as a tile stays in the
 /// second-level cache.
 const DEPTH_BLOCK: usize = 512;
-/// Rows and columns of a large product's tile.
+/// Rows and columns of a tile. All columns of a small ViT's layers are one tile's, so that A is read once.
 const TILE_ROWS: usize = 128;
-const TILE_COLUMNS: usize = 384;
+const TILE_COLUMNS: usize = 528;
+/// Columns of a tile where B has at least so many values: of a large B, a block of depth must leave room in the cache.
+const LARGE_TILE_COLUMNS: usize = 384;
+const LARGE_B: usize = 1 << 19;
 /// Rows of a tile where there are hardly more rows than two tiles would have (a single image), but much to do: with fewer, longer
 /// tiles one thread would wait for the other's last.
 const SHORT_TILE_ROWS: usize = 48;
@@ -134,8 +137,10 @@ impl Layout {
         let batch = shape.batch.max(1);
         let work = batch * shape.rows * shape.columns * shape.depth;
         let short = shape.rows <= 2 * TILE_ROWS && work >= SHORT_TILE_WORK;
+        let large = shape.columns * shape.depth >= LARGE_B;
+        let tile_columns = if large { LARGE_TILE_COLUMNS } else { TILE_COLUMNS };
         let mut row_tiles = shape.rows.div_ceil(if short { SHORT_TILE_ROWS } else { TILE_ROWS }).max(1);
-        let mut column_tiles = panels.div_ceil(TILE_COLUMNS / sizes.columns).max(1);
+        let mut column_tiles = panels.div_ceil(tile_columns / sizes.columns).max(1);
         let least = (work / LEAST_TILE_WORK).clamp(1, LEAST_TILES);
         // Rows first: their tiles share B, which is packed, while each tile may have to pack its part of A.
         row_tiles = row_tiles.max(least.div_ceil(column_tiles * batch).min(groups.div_ceil(2)));
