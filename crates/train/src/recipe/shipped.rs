@@ -45,6 +45,10 @@ mod tests {
             for part in [format!("vitreous train {}", recipe.name), "Time".to_string(), "Accuracy".to_string()] {
                 assert!(recipe.text.contains(&part), "{}: no `{part}` in the header", recipe.name);
             }
+            let image = [read.model.image.height, read.model.image.width];
+            let preprocess = read.preprocess.preprocess(image, vitreous_data::Channels::Rgb);
+            vitreous_data::augment::Augment::new(&read.augment, &preprocess).expect(recipe.name);
+            vitreous_data::augment::Mixer::new(&read.augment).expect(recipe.name);
             let keys = |text: &str| -> std::collections::BTreeSet<String> {
                 let table: toml::Table = text.parse().expect("TOML");
                 let sections = table.iter().filter_map(|(section, value)| Some((section, value.as_table()?)));

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_data::dataset::{self, OpenDataset, Splits};
-use vitreous_train::recipe::{Shipped, nearest, shipped};
+use vitreous_train::recipe::{nearest, shipped};
 use vitreous_train::{Job, Outcome, Place, Recipe, RunDirectory, TrainError};
 
 use super::parse_threads;
@@ -89,12 +89,13 @@ impl Train {
         let threads = self.threads.unwrap_or_else(source::threads);
         let stop = stop_on_signals().map_err(Failure::work)?;
         let mut progress = TrainProgress::new(&recipe, &splits, stop.clone());
+        let data = recipe.data.path.clone();
         let watch_gradients = self.watch.contains(&Watch::Gradients);
         let job = Job { recipe, splits, place, threads, watch_gradients, stop };
         let outcome = vitreous_train::train(job, &mut progress);
         progress.finish();
         let outcome = outcome.map_err(of_training)?;
-        self.tell(&outcome)
+        self.tell(&outcome, &data)
     }
 
     /// The recipe and the place of a run that begins.
@@ -144,7 +145,7 @@ impl Train {
         Ok(())
     }
 
-    fn tell(&self, outcome: &Outcome) -> Result<(), Failure> {
+    fn tell(&self, outcome: &Outcome, data: &str) -> Result<(), Failure> {
         tell_broken(outcome);
         let directory = outcome.directory.display();
         let command = command_name();
@@ -185,9 +186,22 @@ impl Train {
             writeln!(out, "The best was {:.2} % after step {step}: {directory}/best", 100.0 * score)?;
         }
         writeln!(out, "\nThe model is in {directory}/model; metrics and checkpoints are beside it. Try next:")?;
-        writeln!(out, "  {command} eval {directory}/model          which classes it confuses")?;
-        writeln!(out, "  {command} predict {directory}/model IMAGE what it sees in a picture of yours")?;
-        writeln!(out, "  {command} summary {directory}/model       every shape inside it")?;
+        let tries = match data {
+            "builtin" => [
+                (format!("eval {directory}/model"), "which classes it confuses"),
+                (format!("summary {directory}/model"), "every shape inside it"),
+                ("data --preview seen.png --recipe small".to_string(), "what it saw while it learned"),
+            ],
+            path => [
+                (format!("eval {directory}/model --data {path}"), "which classes it confuses"),
+                (format!("predict {directory}/model IMAGE"), "what it sees in a picture of yours"),
+                (format!("summary {directory}/model"), "every shape inside it"),
+            ],
+        };
+        let width = tries.iter().map(|(arguments, _)| arguments.len()).max().unwrap_or(0);
+        for (arguments, why) in tries {
+            writeln!(out, "  {command} {arguments:width$}  {why}")?;
+        }
         Ok(())
     }
 }
@@ -214,9 +228,8 @@ pub(super) fn read(name: &str, overrides: &[String]) -> Result<(Recipe, String),
 fn list() -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let width = shipped().iter().map(|recipe| recipe.name.len()).max().unwrap_or(0);
-    for Shipped { name, .. } in shipped() {
-        let recipe = shipped().iter().find(|recipe| recipe.name == *name).map_or("", Shipped::title);
-        writeln!(out, "{name:width$}  {recipe}")?;
+    for recipe in shipped() {
+        writeln!(out, "{:width$}  {}", recipe.name, recipe.title())?;
     }
     Ok(())
 }
