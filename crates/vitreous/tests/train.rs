@@ -235,7 +235,10 @@ fn wrong_usage_is_refused_with_a_hint() {
     vitreous(&["train", "small", "train.batch=many"]).failed(2, &["`train.batch`"]);
     vitreous(&["train", "small", "model.heads=5"]).failed(2, &["heads"]);
     vitreous(&["train", "small", "--data", "nowhere"]).failed(2, &["nowhere"]);
+    vitreous(&["train", "cifar10"]).failed(2, &["data/cifar10", "vitreous data get cifar10"]);
     vitreous(&["train", "finetune", "--data", "pictures"]).failed(2, &["--init MODEL"]);
+    let deeper = ["train", "finetune", "--init", "tiny_vit", "--data", "pictures", "model.depth=3"];
+    vitreous(&deeper).failed(2, &["`model.depth`", "model.image"]);
     vitreous(&["train", "--resume", "pictures"]).failed(2, &["no run directory"]);
     vitreous(&["train", "small", "train.batch=20000", "--out", "unused"]).failed(2, &["20000", "10000"]);
     assert!(!common::fixtures().join("unused").exists(), "a refused run leaves nothing behind");

@@ -156,7 +156,11 @@ impl Recipe {
             () if *keep == 0 => rule("output.keep", keep, "at least one checkpoint is needed to resume"),
             () => Ok(()),
         }?;
-        self.model.check().map_err(|refusal| RecipeError::Model(refusal.0))
+        // A model that is taken up replaces this one, and is checked when it is opened.
+        match self.finetune.init.is_empty() {
+            true => self.model.check().map_err(|refusal| RecipeError::Model(refusal.0)),
+            false => Ok(()),
+        }
     }
 }
 
@@ -347,6 +351,12 @@ mod tests {
         says(&["model.heads=5"], &["`model`", "heads"]);
         assert!(read("[optimizer]\nlr = = 3", &[]).unwrap_err().contains("line 2"));
         assert!(read("[optimiser]\nlr = 3", &[]).unwrap_err().contains("did you mean `optimizer.lr`?"));
+    }
+
+    #[test]
+    fn what_a_model_that_is_taken_up_replaces_is_not_checked() {
+        assert!(read("", &["model.image=56"]).unwrap_err().contains("patches"));
+        assert!(read("", &["model.image=56", "finetune.init=MODEL"]).is_ok());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_data::dataset::{self, OpenDataset, Splits};
+use vitreous_data::download::KNOWN_NAMES;
 use vitreous_train::recipe::{nearest, shipped};
 use vitreous_train::{Job, Outcome, Place, Recipe, RunDirectory, TrainError};
 
@@ -107,6 +108,7 @@ impl Train {
             recipe.data.path = whole(&recipe.data.path)?;
         }
         if !recipe.finetune.init.is_empty() {
+            refuse_what_is_replaced(&overrides)?;
             recipe.finetune.init = whole(&recipe.finetune.init)?;
         } else if name == "finetune" {
             let hint = "what shall be fine-tuned? Name a model: vitreous train finetune --init MODEL --data DIR";
@@ -234,6 +236,19 @@ fn list() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses changes to a model that another one replaces: they would do nothing, silently.
+fn refuse_what_is_replaced(overrides: &[String]) -> Result<(), Failure> {
+    const USED: [&str; 4] = ["image", "dropout", "attention_dropout", "stochastic_depth"];
+    let keys = overrides.iter().filter_map(|pair| pair.split_once('=')?.0.trim().strip_prefix("model."));
+    match keys.into_iter().find(|key| !USED.contains(key)) {
+        None => Ok(()),
+        Some(key) => Err(Failure::input(anyhow!(
+            "`model.{key}` is what the model to start from says; with --init only {} can be set",
+            USED.map(|key| format!("model.{key}")).join(", ")
+        ))),
+    }
+}
+
 /// The data that a recipe names.
 fn open_data(recipe: &Recipe) -> Result<Splits, Failure> {
     match recipe.data.path.as_str() {
@@ -245,7 +260,14 @@ fn open_data(recipe: &Recipe) -> Result<Splits, Failure> {
                 labels: Some(settings.labels.clone()).filter(|labels| !labels.is_empty()),
                 keep_bytes: settings.keep_mib << 20,
             };
-            let splits = dataset::open(Path::new(path), &options).map_err(Failure::input)?;
+            let splits = dataset::open(Path::new(path), &options).map_err(|error| {
+                let name = Path::new(path).file_name().unwrap_or_default();
+                let hint = match KNOWN_NAMES.iter().find(|known| name == **known) {
+                    Some(name) => format!("; `vitreous data get {name}` downloads it, --data PATH names other data"),
+                    None => String::new(),
+                };
+                Failure::input(anyhow!("{error}{hint}"))
+            })?;
             splits.notes.iter().for_each(|note| say!("note: {note}"));
             Ok(splits)
         }
