@@ -151,7 +151,7 @@ impl Train {
         if self.json {
             let last = outcome.last.as_ref();
             let result = json!({
-                "directory": outcome.directory,
+                "directory": outcome.directory.to_string_lossy(),
                 "stopped": outcome.stopped,
                 "step": outcome.step,
                 "val_loss": last.map(|last| last.val_loss),
@@ -230,7 +230,7 @@ fn open_data(recipe: &Recipe) -> Result<Splits, Failure> {
             let options = OpenDataset {
                 validation_share: settings.validation_share,
                 labels: Some(settings.labels.clone()).filter(|labels| !labels.is_empty()),
-                keep_bytes: settings.keep_mib << 20,
+                keep_bytes: settings.keep_mib.saturating_mul(1 << 20),
             };
             let splits = dataset::open(Path::new(path), &options).map_err(Failure::input)?;
             splits.notes.iter().for_each(|note| say!("note: {note}"));
