@@ -19,6 +19,8 @@ use crate::{format, source};
 
 /// Where runs go unless another place is named.
 const RUNS: &str = "runs";
+/// What `data.path` calls the data inside the binary.
+const BUILT_IN: &str = "builtin";
 
 /// Train a model; without arguments, a small one on the data inside the binary
 #[derive(Args)]
@@ -86,6 +88,7 @@ impl Train {
             None => self.new_run()?,
         };
         let splits = open_data(&recipe)?;
+        let data = Some(recipe.data.path.clone()).filter(|path| path != BUILT_IN);
         let threads = self.threads.unwrap_or_else(source::threads);
         let stop = stop_on_signals().map_err(Failure::work)?;
         let mut progress = TrainProgress::new(&recipe, &splits, stop.clone());
@@ -94,7 +97,7 @@ impl Train {
         let outcome = vitreous_train::train(job, &mut progress);
         progress.finish();
         let outcome = outcome.map_err(of_training)?;
-        self.tell(&outcome)
+        self.tell(&outcome, data.as_deref())
     }
 
     /// The recipe and the place of a run that begins.
@@ -102,7 +105,7 @@ impl Train {
         let (name, overrides) = self.name_and_overrides();
         let (mut recipe, name) = read(name.as_deref().unwrap_or(shipped()[0].name), &overrides)?;
         // Whole paths, so that the run can be taken up from anywhere.
-        if recipe.data.path != "builtin" {
+        if recipe.data.path != BUILT_IN {
             recipe.data.path = whole(&recipe.data.path)?;
         }
         if !recipe.finetune.init.is_empty() {
@@ -144,7 +147,7 @@ impl Train {
         Ok(())
     }
 
-    fn tell(&self, outcome: &Outcome) -> Result<(), Failure> {
+    fn tell(&self, outcome: &Outcome, data: Option<&str>) -> Result<(), Failure> {
         tell_broken(outcome);
         let directory = outcome.directory.display();
         let command = command_name();
@@ -185,7 +188,8 @@ impl Train {
             writeln!(out, "The best was {:.2} % after step {step}: {directory}/best", 100.0 * score)?;
         }
         writeln!(out, "\nThe model is in {directory}/model; metrics and checkpoints are beside it. Try next:")?;
-        writeln!(out, "  {command} eval {directory}/model          which classes it confuses")?;
+        let of_data = data.map_or(String::new(), |path| format!(" --data {path}"));
+        writeln!(out, "  {command} eval {directory}/model{of_data}          which classes it confuses")?;
         writeln!(out, "  {command} predict {directory}/model IMAGE what it sees in a picture of yours")?;
         writeln!(out, "  {command} summary {directory}/model       every shape inside it")?;
         Ok(())
@@ -224,7 +228,7 @@ fn list() -> Result<(), Failure> {
 /// The data that a recipe names.
 fn open_data(recipe: &Recipe) -> Result<Splits, Failure> {
     match recipe.data.path.as_str() {
-        "builtin" => Ok(dataset::builtin()),
+        BUILT_IN => Ok(dataset::builtin()),
         path => {
             let settings = &recipe.data;
             let options = OpenDataset {
