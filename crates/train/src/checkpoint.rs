@@ -24,6 +24,8 @@ const PROGRESS: &str = "vitreous.progress";
 pub struct Progress {
     /// Updates so far.
     pub step: u64,
+    /// How many images there are to learn from: the order of an epoch follows from it.
+    pub images: usize,
     /// The best score of an evaluation so far, and after which step.
     pub best: Option<(f64, u64)>,
     /// Sum of the losses since the last line of metrics.
@@ -49,7 +51,11 @@ impl Checkpoints {
 
     /// Saves where a run stands, then removes the oldest beyond those that are kept.
     pub fn save(&self, state: &State, progress: &Progress) -> Result<PathBuf, TrainError> {
-        fs::create_dir_all(&self.directory).map_err(TrainError::io(&self.directory, "cannot create it"))?;
+        // Not its parents: a run directory that was removed is not made again without its recipe.
+        match fs::create_dir(&self.directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            other => other.map_err(TrainError::io(&self.directory, "cannot create it"))?,
+        }
         let path = self.directory.join(format!("{PREFIX}{:010}{SUFFIX}", progress.step));
         let text = serde_json::to_string(progress).expect("plain data");
         let metadata = BTreeMap::from([(PROGRESS.to_string(), text)]);
@@ -84,10 +90,18 @@ impl Checkpoints {
 
     /// Takes the latest up into a state; `None` if there is none.
     pub fn restore(&self, state: &mut State) -> Result<Option<Progress>, TrainError> {
-        match self.all()?.pop() {
-            None => Ok(None),
-            Some((_, path)) => restore(&path, state).map(Some),
-        }
+        let mut all = self.all()?;
+        let Some((_, path)) = all.pop() else { return Ok(None) };
+        restore(&path, state).map(Some).map_err(|error| match error {
+            TrainError::Checkpoint { path, what } => {
+                let advice = match all.pop() {
+                    Some((step, _)) => format!("remove it to go on from the one before, of step {step}"),
+                    None => "there is no other: remove it to begin anew".to_string(),
+                };
+                TrainError::Checkpoint { path, what: format!("{what}. If it is damaged, {advice}") }
+            }
+            other => other,
+        })
     }
 }
 

@@ -19,7 +19,7 @@ pub struct StepMetrics {
     pub epoch: f64,
     /// The mean loss since the last line.
     pub loss: f64,
-    /// The share of right answers since then, where images are not mixed.
+    /// The share of right answers since then, where images have one class and are not mixed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top1: Option<f64>,
     /// The learning rate.
@@ -51,7 +51,7 @@ pub struct EvaluationMetrics {
     /// The share of images whose class is among its first five.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub val_top5: Option<f64>,
-    /// For several labels an image: the mean over classes of the average precision.
+    /// For several labels an image: the mean over classes of the average precision, where any class occurs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub val_map: Option<f64>,
     /// Seconds that this process has trained.
@@ -89,7 +89,9 @@ impl MetricsFile {
         if path.exists() {
             let text = fs::read(path).map_err(TrainError::io(path, "cannot be read"))?;
             let text = String::from_utf8_lossy(&text);
-            let stays = |line: &&str| serde_json::from_str::<Line>(line).is_ok_and(|line| line.step <= step);
+            let stays = |line: &&str| {
+                line.ends_with('\n') && serde_json::from_str::<Line>(line).is_ok_and(|line| line.step <= step)
+            };
             let kept: String = text.split_inclusive('\n').filter(stays).collect();
             if kept.len() != text.len() {
                 write_whole(path, kept.as_bytes())?;

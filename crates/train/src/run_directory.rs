@@ -17,6 +17,8 @@ use crate::error::TrainError;
 use crate::recipe::Recipe;
 
 const RECIPE: &str = "recipe.toml";
+/// The folder of checkpoints in a run directory.
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
 const LOCK: &str = ".lock";
 
 /// A run directory that is ours as long as this lives.
@@ -32,7 +34,7 @@ impl RunDirectory {
     pub fn create(path: &Path, recipe: &Recipe) -> Result<RunDirectory, TrainError> {
         fs::create_dir_all(path).map_err(TrainError::io(path, "cannot create the run directory"))?;
         let directory = RunDirectory::lock(path)?;
-        if directory.file(RECIPE).exists() {
+        if directory.file(RECIPE).exists() || directory.file(CHECKPOINTS).exists() {
             let what = format!(
                 "there is a run in it already; resume it with `vitreous train --resume {}`, or choose another directory with --out",
                 path.display()

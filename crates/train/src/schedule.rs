@@ -30,7 +30,7 @@ impl Schedule {
     /// As a recipe says, for epochs of so many steps.
     pub fn new(recipe: &Recipe, steps_per_epoch: u64) -> Schedule {
         let settings = &recipe.schedule;
-        let steps = recipe.train.epochs * steps_per_epoch;
+        let steps = recipe.train.epochs.saturating_mul(steps_per_epoch);
         let warmup = match settings.warmup_steps {
             0 => (settings.warmup_epochs * steps_per_epoch as f64).round() as u64,
             steps => steps,

@@ -6,8 +6,9 @@ use vitreous_data::dataset::Splits;
 use vitreous_data::{Channels, Preprocess};
 use vitreous_engine::{Graph, State};
 use vitreous_models::adapters::{Adapters, is_adapter, merged};
+use vitreous_models::archive::ArchiveError;
 use vitreous_models::initial::{Initialisation, initialise};
-use vitreous_models::{Model, OpenOptions, Preprocessing, SaveOptions, Vit, vit, vit_with};
+use vitreous_models::{Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Vit, vit, vit_with};
 
 use crate::error::TrainError;
 use crate::groups::is_head;
@@ -100,8 +101,17 @@ impl Subject {
     pub fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
         let preprocessor = self.preprocess.to_hugging_face()?;
         let options = SaveOptions { state: Some(state), widen: true, preprocessor: Some(preprocessor.as_bytes()) };
-        self.model.save(directory, &options)?;
-        Ok(())
+        self.model.save(directory, &options).map(|_| ()).map_err(of_saving)
+    }
+}
+
+/// A full disk is told as such.
+fn of_saving(error: ModelError) -> TrainError {
+    match error {
+        ModelError::Io { file, source, .. } | ModelError::Archive(ArchiveError::Io { file, source, .. }) => {
+            TrainError::Io { path: file, what: "the model cannot be saved", source }
+        }
+        other => TrainError::Model(other),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::evaluate::{Evaluation, Evaluator, Score};
 use crate::events::Events;
 use crate::metrics::{EvaluationMetrics, GradientMetrics, MetricsFile, StepMetrics};
 use crate::recipe::{LossKind, Recipe};
-use crate::run_directory::RunDirectory;
+use crate::run_directory::{CHECKPOINTS, RunDirectory};
 use crate::schedule::Schedule;
 use crate::step::{StepResult, Stepper};
 use crate::subject::Subject;
@@ -61,8 +61,8 @@ pub trait Observer {
     fn stepped(&mut self, step: u64, result: &StepResult, lr: f64);
     /// When a line of metrics was written.
     fn measured(&mut self, metrics: &StepMetrics);
-    /// After an evaluation, which gives nothing where there are no images to test with.
-    fn evaluated(&mut self, epoch: u64, metrics: Option<&EvaluationMetrics>, train: Option<&StepMetrics>);
+    /// After each epoch, with its last line of metrics, and with its evaluation if there was one.
+    fn epoch_ended(&mut self, epoch: u64, metrics: Option<&EvaluationMetrics>, train: &StepMetrics);
     /// While an evaluation goes on.
     fn evaluating(&mut self, done: usize, all: usize);
 }
@@ -76,7 +76,7 @@ pub struct RunPlan {
     pub steps_per_epoch: u64,
     /// Where it starts: 0, or where a run is taken up.
     pub first_step: u64,
-    /// Images of an update.
+    /// Images of an update; the last of an epoch may have fewer.
     pub images_per_step: usize,
     /// Parameters of the model.
     pub parameters: usize,
@@ -84,7 +84,7 @@ pub struct RunPlan {
     pub trained: usize,
     /// Memory of plan and state.
     pub bytes: usize,
-    /// Arithmetic of a batch.
+    /// Arithmetic of an update.
     pub flops: u64,
     /// The run directory.
     pub directory: PathBuf,
@@ -132,16 +132,19 @@ struct Trainer {
     learning: LoaderOptions,
     start: Instant,
     interval: Interval,
-    /// Floating-point operations a second that the machine was measured to do.
+    threads: usize,
+    /// Floating-point operations a second that the machine was measured to do: the most of all measurements, because what else
+    /// runs at the time makes it less.
     limit: f64,
     plan: RunPlan,
 }
 
-/// What happened since the last line of metrics.
+/// What this process did since the last line of metrics. What was learned since then is in [`Progress`], because a run that is
+/// taken up goes on with it.
 struct Interval {
     start: Instant,
     waited: Duration,
-    steps: u64,
+    batches: u64,
 }
 
 impl Trainer {
@@ -166,7 +169,8 @@ impl Trainer {
             );
             return Err(TrainError::Data(what));
         }
-        let steps_per_epoch = batches.div_ceil(recipe.train.accumulate as u64);
+        let batches_per_step = batches.min(recipe.train.accumulate as u64);
+        let steps_per_epoch = batches.div_ceil(batches_per_step);
         let (stepper, mut state) = Stepper::new(&recipe, learning.targets, threads)?;
         // Only now: a run that cannot be started leaves nothing behind.
         let directory = match place {
@@ -174,14 +178,22 @@ impl Trainer {
             Place::Numbered { parent, name } => RunDirectory::create_numbered(&parent, &name, &recipe)?,
             Place::Resumed(directory) => directory,
         };
-        let checkpoints = Checkpoints::new(&directory.file("checkpoints"), recipe.output.keep);
+        let checkpoints = Checkpoints::new(&directory.file(CHECKPOINTS), recipe.output.keep);
         let progress = match checkpoints.restore(&mut state)? {
             Some(progress) => progress,
             None => {
                 subject.start(&recipe, &mut state)?;
-                Progress::default()
+                Progress { images: splits.train.len(), ..Progress::default() }
             }
         };
+        if progress.images != splits.train.len() {
+            let what = format!(
+                "the data has {} images to learn from, but had {} when this run was saved; a run can go on only with the same data",
+                splits.train.len(),
+                progress.images
+            );
+            return Err(TrainError::Data(what));
+        }
         let metrics = MetricsFile::open(&directory.file("metrics.jsonl"), progress.step)?;
         let evaluator = Evaluator::new(&recipe, &splits, &subject, several, threads);
         let events = Events::open(directory.path(), &recipe, progress.step)?;
@@ -190,15 +202,16 @@ impl Trainer {
             steps: schedule.steps,
             steps_per_epoch,
             first_step: progress.step,
-            images_per_step: recipe.train.batch * recipe.train.accumulate,
+            images_per_step: recipe.train.batch * batches_per_step as usize,
             parameters: state.table().iter().map(|p| p.shape.elements()).sum(),
             trained: state.table().iter().filter(|p| p.gradient_offset.is_some()).map(|p| p.shape.elements()).sum(),
             bytes: stepper.bytes() + state.bytes(),
-            flops: stepper.flops(),
+            flops: stepper.flops() * batches_per_step,
             directory: directory.path().to_path_buf(),
         };
         let now = Instant::now();
         Ok(Trainer {
+            threads,
             limit: measured_limit(recipe.train.precision.into(), threads)?,
             watch_gradients,
             events,
@@ -216,7 +229,7 @@ impl Trainer {
             evaluator,
             learning,
             start: now,
-            interval: Interval { start: now, waited: Duration::ZERO, steps: 0 },
+            interval: Interval { start: now, waited: Duration::ZERO, batches: 0 },
             plan,
         })
     }
@@ -228,7 +241,7 @@ impl Trainer {
         let epoch = self.progress.step / self.steps_per_epoch;
         let batch = (self.progress.step % self.steps_per_epoch) as usize * accumulate;
         let mut loader = Loader::start(self.learning.clone(), epoch, batch, epochs);
-        let mut saved = (self.progress.step, Instant::now());
+        let mut saved = Instant::now();
         let mut last = self.metrics.last_evaluation.take();
         self.start = Instant::now();
         self.begin_interval();
@@ -241,20 +254,20 @@ impl Trainer {
 
             let step = self.progress.step;
             let epoch_ends = step.is_multiple_of(self.steps_per_epoch);
-            let mut line = None;
             if step.is_multiple_of(self.recipe.output.log_steps) || epoch_ends {
-                line = Some(self.log(&result, rate)?);
-                line.iter().for_each(|line| observer.measured(line));
-            }
-            if epoch_ends && self.evaluation_is_due() {
-                last = self.evaluate(observer)?;
-                observer.evaluated(self.progress.step / self.steps_per_epoch, last.as_ref(), line.as_ref());
-                self.begin_interval();
+                let line = self.log(&result, rate)?;
+                observer.measured(&line);
+                if epoch_ends {
+                    let tested = if self.evaluation_is_due() { self.evaluate(observer)? } else { None };
+                    observer.epoch_ended(step / self.steps_per_epoch, tested.as_ref(), &line);
+                    last = tested.or(last);
+                    self.begin_interval();
+                }
             }
             let stop = self.stop.load(Ordering::Relaxed);
-            if epoch_ends || stop || self.checkpoint_is_due(saved.1) {
+            if epoch_ends || stop || self.checkpoint_is_due(saved) {
                 self.checkpoints.save(&self.state, &self.progress)?;
-                saved = (step, Instant::now());
+                saved = Instant::now();
             }
             if stop {
                 break;
@@ -276,7 +289,7 @@ impl Trainer {
         let place = self.progress.step % self.steps_per_epoch;
         let left = self.learning.batches() as u64 - place * accumulate;
         let before = Instant::now();
-        let mut batches = Vec::with_capacity(accumulate as usize);
+        let mut batches = Vec::new();
         for _ in 0..left.min(accumulate) {
             let batch = loader.next().expect("the loader has a batch for every step");
             batches.push(batch?);
@@ -300,7 +313,7 @@ impl Trainer {
         self.progress.loss_sum += result.loss;
         self.progress.right += result.right;
         self.progress.batches += batches.len() as u64;
-        self.interval.steps += 1;
+        self.interval.batches += batches.len() as u64;
         Ok(result)
     }
 
@@ -322,7 +335,7 @@ impl Trainer {
     }
 
     fn begin_interval(&mut self) {
-        self.interval = Interval { start: Instant::now(), waited: Duration::ZERO, steps: 0 };
+        self.interval = Interval { start: Instant::now(), waited: Duration::ZERO, batches: 0 };
     }
 
     /// Writes a line of metrics and begins the next interval.
@@ -330,19 +343,22 @@ impl Trainer {
         let Progress { step, loss_sum, right, batches, .. } = self.progress;
         let seconds = self.interval.start.elapsed().as_secs_f64();
         let waited = self.interval.waited.as_secs_f64();
-        let steps = self.interval.steps as f64;
+        // An interval never goes beyond an epoch, so only its last update may have had fewer batches.
         let updates = batches.div_ceil(self.recipe.train.accumulate as u64).max(1) as f64;
-        let images = batches * self.recipe.train.batch as u64;
+        let per_batch = self.recipe.train.batch as f64;
+        let flops = self.interval.batches as f64 * self.stepper.flops() as f64;
+        // Of mixed images, and of images with several labels, no class is the right one.
+        let one_class = self.learning.targets == TargetKind::Class;
         let metrics = StepMetrics {
             step,
             epoch: step as f64 / self.steps_per_epoch as f64,
             loss: loss_sum / updates,
-            top1: Some(right as f64 / images.max(1) as f64).filter(|_| self.learning.mixer.is_none()),
+            top1: one_class.then(|| right as f64 / (batches as f64 * per_batch)),
             lr,
             grad_norm: result.grad_norm,
-            images_per_second: steps * self.plan.images_per_step as f64 / seconds,
+            images_per_second: self.interval.batches as f64 * per_batch / seconds,
             data_wait: waited / seconds,
-            peak_share: batches as f64 * self.plan.flops as f64 / (seconds - waited) / self.limit,
+            peak_share: flops / (seconds - waited) / self.limit,
             seconds: self.start.elapsed().as_secs_f64(),
         };
         self.metrics.add(&metrics)?;
@@ -379,16 +395,17 @@ impl Trainer {
         let found = self.evaluator.run(state, &mut |done, all| observer.evaluating(done, all))?;
         let step = self.progress.step;
         self.subject.save(&self.directory.file("model"), state)?;
-        let score = found.map_or(f64::NEG_INFINITY, |found| found.score.number());
-        if self.progress.best.is_none_or(|(best, _)| score > best) {
-            self.progress.best = found.map(|_| (score, step));
+        let score = found.map(|found| found.score.number()).filter(|score| !score.is_nan());
+        if self.progress.best.is_none_or(|(best, _)| score.is_some_and(|score| score > best)) {
+            self.progress.best = score.map(|score| (score, step));
             self.subject.save(&self.directory.file("best"), state)?;
         }
         self.state.swap_average();
+        self.limit = self.limit.max(measured_limit(self.recipe.train.precision.into(), self.threads)?);
         let Some(Evaluation { loss, score }) = found else { return Ok(None) };
         let (val_top1, val_top5, val_map) = match score {
             Score::Right { top1, top5 } => (Some(top1), Some(top5), None),
-            Score::MeanAveragePrecision(mean) => (None, None, Some(mean)),
+            Score::MeanAveragePrecision(mean) => (None, None, Some(mean).filter(|mean| !mean.is_nan())),
         };
         let epoch = step as f64 / self.steps_per_epoch as f64;
         let seconds = self.start.elapsed().as_secs_f64();

@@ -115,7 +115,9 @@ fn batch(number: usize, count: usize) -> Batch {
 
 fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {
     let mut all = vec!["train.batch=16", "model.dropout=0", "model.attention_dropout=0", "train.epochs=20"];
-    all.extend(["schedule.warmup_steps=4"]);
+    // What the script has, whatever the recipe says by now.
+    all.extend(["schedule.warmup_steps=4", "loss.label_smoothing=0", "optimizer.weight_decay=0.1", "optimizer.clip=1"]);
+    all.extend(["optimizer.name=adamw", "optimizer.lr=1e-3", "schedule.final_lr=0", "schedule.kind=cosine"]);
     all.extend(overrides);
     let recipe = small(&all);
     let schedule = Schedule::new(&recipe, 1);

@@ -145,10 +145,9 @@ impl Observer for TrainProgress {
         }
     }
 
-    fn evaluated(&mut self, epoch: u64, metrics: Option<&EvaluationMetrics>, train: Option<&StepMetrics>) {
+    fn epoch_ended(&mut self, epoch: u64, metrics: Option<&EvaluationMetrics>, train: &StepMetrics) {
         let width = self.epochs.to_string().len();
-        let mut parts = vec![format!("epoch {epoch:>width$}/{}", self.epochs)];
-        parts.extend(train.map(|train| format!("loss {:.3}", train.loss)));
+        let mut parts = vec![format!("epoch {epoch:>width$}/{}", self.epochs), format!("loss {:.3}", train.loss)];
         if let Some(metrics) = metrics {
             parts.push(format!("test loss {:.3}", metrics.val_loss));
             parts.extend(metrics.val_top1.map(|top1| format!("test accuracy {:.2} %", 100.0 * top1)));

@@ -108,6 +108,7 @@ impl Recipe {
         let share = |value: f64| (0.0..1.0).contains(&value);
         const POSITIVE: &str = "it must be above 0";
         const NOT_NEGATIVE: &str = "it must be 0 or above";
+        const MOST_THREADS: usize = 1024;
         const SHARE: &str = "it must be at least 0 and under 1";
         match () {
             () if *epochs == 0 => rule("train.epochs", epochs, POSITIVE),
@@ -116,6 +117,9 @@ impl Recipe {
             () if !share(*ema) => rule("train.ema", ema, SHARE),
             () if !share(self.data.validation_share) => {
                 rule("data.validation_share", &self.data.validation_share, SHARE)
+            }
+            () if self.data.threads > MOST_THREADS => {
+                rule("data.threads", &self.data.threads, "it must be at most 1024")
             }
             () if !positive(*lr) => rule("optimizer.lr", lr, POSITIVE),
             () if !betas.iter().all(|&beta| share(beta)) => rule("optimizer.betas", &format!("{betas:?}"), SHARE),
@@ -148,6 +152,9 @@ impl Recipe {
             () if !positive(*lora_alpha) => rule("finetune.lora_alpha", lora_alpha, POSITIVE),
             () if !not_negative(*head_lr) => rule("finetune.head_lr", head_lr, NOT_NEGATIVE),
             () if !not_negative(*backbone_lr) => rule("finetune.backbone_lr", backbone_lr, NOT_NEGATIVE),
+            () if *head_lr == 0.0 && (*backbone_lr == 0.0 || *freeze) => {
+                rule("finetune.head_lr", head_lr, "nothing would learn, for the backbone does not either")
+            }
             () if *log_steps == 0 => rule("output.log_steps", log_steps, POSITIVE),
             () if *eval_epochs == 0 => rule("output.eval_epochs", eval_epochs, POSITIVE),
             () if !not_negative(*checkpoint_minutes) => {

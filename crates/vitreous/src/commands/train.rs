@@ -20,6 +20,8 @@ use crate::{format, source};
 
 /// Where runs go unless another place is named.
 const RUNS: &str = "runs";
+/// What `data.path` calls the data inside the binary.
+const BUILT_IN: &str = "builtin";
 
 /// Train a model; without arguments, a small one on the data inside the binary
 #[derive(Args)]
@@ -87,6 +89,7 @@ impl Train {
             None => self.new_run()?,
         };
         let splits = open_data(&recipe)?;
+        let data = Some(recipe.data.path.clone()).filter(|path| path != BUILT_IN);
         let threads = self.threads.unwrap_or_else(source::threads);
         let stop = stop_on_signals().map_err(Failure::work)?;
         let mut progress = TrainProgress::new(&recipe, &splits, stop.clone());
@@ -104,7 +107,7 @@ impl Train {
         let (name, overrides) = self.name_and_overrides();
         let (mut recipe, name) = read(name.as_deref().unwrap_or(shipped()[0].name), &overrides)?;
         // Whole paths, so that the run can be taken up from anywhere.
-        if recipe.data.path != "builtin" {
+        if recipe.data.path != BUILT_IN {
             recipe.data.path = whole(&recipe.data.path)?;
         }
         if !recipe.finetune.init.is_empty() {
@@ -154,7 +157,7 @@ impl Train {
         if self.json {
             let last = outcome.last.as_ref();
             let result = json!({
-                "directory": outcome.directory,
+                "directory": outcome.directory.to_string_lossy(),
                 "stopped": outcome.stopped,
                 "step": outcome.step,
                 "val_loss": last.map(|last| last.val_loss),
@@ -252,13 +255,13 @@ fn refuse_what_is_replaced(overrides: &[String]) -> Result<(), Failure> {
 /// The data that a recipe names.
 fn open_data(recipe: &Recipe) -> Result<Splits, Failure> {
     match recipe.data.path.as_str() {
-        "builtin" => Ok(dataset::builtin()),
+        BUILT_IN => Ok(dataset::builtin()),
         path => {
             let settings = &recipe.data;
             let options = OpenDataset {
                 validation_share: settings.validation_share,
                 labels: Some(settings.labels.clone()).filter(|labels| !labels.is_empty()),
-                keep_bytes: settings.keep_mib << 20,
+                keep_bytes: settings.keep_mib.saturating_mul(1 << 20),
             };
             let splits = dataset::open(Path::new(path), &options).map_err(|error| {
                 let name = Path::new(path).file_name().unwrap_or_default();

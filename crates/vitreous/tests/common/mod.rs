@@ -1,6 +1,8 @@
 //! Runs the command as a user would.
 #![allow(dead_code)] // each test binary uses its part
 
+pub mod training;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
