@@ -172,6 +172,9 @@ fn a_plan_prints_its_kernels_and_its_peak() {
     let text = plan.to_string();
     let (unfused, fused) = (training.graph.nodes().len(), plan.graph().nodes().len());
     assert!(fused < unfused * 3 / 4, "{fused} nodes of {unfused}");
+    // What the update looks at is the loss that the gradients are of.
+    let losses = plan.graph().nodes().iter().filter(|node| matches!(node.op, Op::CrossEntropy(_)));
+    assert_eq!(losses.count(), 1, "{text}");
     for part in [
         "linear+add+store+gelu+dropout",
         "linear+add+dropout+stochastic_depth+add",
