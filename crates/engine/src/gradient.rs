@@ -87,6 +87,12 @@ impl Graph {
         wanted.iter().map(|value| gradients.get(value).copied().ok_or_else(|| self.unreached(*value))).collect()
     }
 
+    /// The loss without the rows that it does not depend on, to take gradients of.
+    pub(crate) fn trimmed(&mut self, loss: Value) -> Result<Value> {
+        self.check_own(&[loss])?;
+        Ok(trim_in_place(self, loss))
+    }
+
     /// As [`Graph::gradients`], for parameters: each gradient becomes a value of its own that can stay in the flat buffer.
     pub fn parameter_gradients(
         &mut self,
@@ -94,8 +100,7 @@ impl Graph {
         wanted: &[Value],
         options: GradientOptions,
     ) -> Result<Vec<Value>> {
-        self.check_own(&[loss])?;
-        let loss = trim_in_place(self, loss);
+        let loss = self.trimmed(loss)?;
         let mut gradients = self.gradients(loss, wanted, options)?;
         let mut claimed = std::collections::HashSet::new();
         for (value, gradient) in wanted.iter().zip(&mut gradients) {

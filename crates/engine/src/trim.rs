@@ -136,7 +136,7 @@ fn trimmed_rows(graph: &Graph, demands: &[Demand], node: &Node) -> Option<Range<
 fn reading(graph: &Graph, node: &Node, input: usize) -> Option<Reading> {
     let &[_, tokens, _] = node.outputs.first()?.shape.axes() else { return None };
     // Dropout depends on the place in the tensor; stochastic depth on the sample, which stays.
-    let fixed = |step: &Step| !matches!(step, Step::Dropout(_) | Step::Store { .. });
+    let fixed = |step: &Step| !matches!(step, Step::Dropout(_) | Step::DroppedActivation { .. } | Step::Store { .. });
     if !node.steps.iter().all(fixed) {
         return None;
     }

@@ -172,10 +172,13 @@ fn a_plan_prints_its_kernels_and_its_peak() {
     let text = plan.to_string();
     let (unfused, fused) = (training.graph.nodes().len(), plan.graph().nodes().len());
     assert!(fused < unfused * 3 / 4, "{fused} nodes of {unfused}");
+    // What the update looks at is the loss that the gradients are of.
+    let losses = plan.graph().nodes().iter().filter(|node| matches!(node.op, Op::CrossEntropy(_)));
+    assert_eq!(losses.count(), 1, "{text}");
     for part in [
-        "linear+add+store+gelu+dropout",
+        "linear+add+dropped_activation",
         "linear+add+dropout+stochastic_depth+add",
-        "linear_input_gradient+dropout+gelu_gradient",
+        "linear_input_gradient+multiply",
         "layer_norm_gradient+add",
         "`blocks.0.attention.attention`",
         "adamw",
@@ -190,6 +193,35 @@ fn a_plan_prints_its_kernels_and_its_peak() {
     let logits = graph.find("logits").unwrap();
     let plan = Plan::for_cpu(&graph, &[logits]).unwrap();
     assert!(!plan.to_string().contains("cross_entropy"), "the loss is dead code");
+}
+
+/// The slope of an activation takes the place of its input, unless somebody asks for that; with bf16 it never does.
+#[test]
+fn what_an_activation_read_is_there_if_asked_for() {
+    for precision in [Precision::F32, Precision::Bf16] {
+        let training = training(3, 2, 8, precision, &options(Optimizer::adamw()));
+        let read = training.graph.nodes().iter().find(|node| node.path == "blocks.0.gelu").unwrap().inputs[0];
+        let without = Plan::for_cpu(&training.graph, &[training.loss]).unwrap();
+        assert_eq!(without.value(read).is_none(), precision == Precision::F32);
+        let with = Plan::for_cpu(&training.graph, &[training.loss, read]).unwrap();
+        // The first layer keeps the activation's input, the second still has a slope.
+        let slopes = |plan: &Plan| plan.to_string().matches("dropped_activation").count();
+        assert_eq!((slopes(&without), slopes(&with)), if precision == Precision::F32 { (2, 1) } else { (0, 0) });
+        let values = values(&training.graph);
+        let mut losses = Vec::new();
+        for plan in [without, with] {
+            let mut executor = Executor::new(plan, 2).unwrap();
+            let mut state = State::new(&training.graph).unwrap();
+            common::fill(&mut executor, &mut state, &training.graph, &values);
+            executor.run(&mut state, Run { seed: 1, step: 0 }).unwrap();
+            losses.push((executor.number(training.loss).unwrap(), executor));
+        }
+        assert_eq!(losses[0].0, losses[1].0);
+        let truth = reference_for(&training.graph, &values).run(&training.graph, Run { seed: 1, step: 0 }).unwrap();
+        let got = losses[1].1.output(read).unwrap();
+        let tolerance = if precision == Precision::F32 { 1e-5 } else { 2e-2 };
+        assert!(error_of(&got, &truth.get(read).data) < tolerance, "{precision:?}");
+    }
 }
 
 /// A chain in inference: the values between its ends never exist for the whole batch, and every tile finds its own

@@ -5,7 +5,7 @@ use super::kernel::{Kernel, rows_per_tile, tile_rows};
 use super::memory::{FloatShared, FloatSlice};
 use super::rows;
 use super::team::Team;
-use crate::ops::{Drop, Step};
+use crate::ops::{Activation, Drop, Step};
 use crate::random::{Mask, Stream};
 use crate::types::DType;
 
@@ -30,7 +30,7 @@ impl<'k, 'a> Steps<'k, 'a> {
         let samples = shape.axes().first().copied().unwrap_or(1);
         let (mut masks, mut operands) = ([None; READY_STEPS], [None; READY_STEPS]);
         for ((mask, operand), step) in masks.iter_mut().zip(&mut operands).zip(&kernel.node.steps) {
-            if let Step::Dropout(drop) | Step::StochasticDepth(drop) = step {
+            if let Step::Dropout(drop) | Step::StochasticDepth(drop) | Step::DroppedActivation { drop, .. } = step {
                 *mask = Some(mask_of(kernel, drop));
             }
             *operand = step.input().map(|input| kernel.input(input));
@@ -70,6 +70,10 @@ impl<'k, 'a> Steps<'k, 'a> {
                     let row = (self.first_row + row) as u64;
                     rows::drop(&self.mask(index, drop), row, first_column, values);
                 }
+                Step::DroppedActivation { activation, ref drop, slope } => {
+                    let mask = self.mask(index, drop);
+                    self.dropped_activation(activation, &mask, slope, (row, first_column), values, spare);
+                }
                 Step::StochasticDepth(ref drop) => {
                     let sample = ((self.first_row + row) / self.rows_per_sample) as u64;
                     rows::scale(values, self.mask(index, drop).factor(sample, 0));
@@ -90,6 +94,31 @@ impl<'k, 'a> Steps<'k, 'a> {
             }
             // SAFETY: as above.
             stored => unsafe { stored.write(start, values) },
+        }
+    }
+
+    /// Applies an activation and its dropout, and stores the slope of both.
+    fn dropped_activation(
+        &self,
+        activation: Activation,
+        mask: &Mask,
+        slope: usize,
+        (row, first_column): (usize, usize),
+        values: &mut [f32],
+        spare: &mut [f32],
+    ) {
+        let start = row * self.columns + first_column;
+        let stored = self.kernel.output(slope);
+        let slopes = match &stored {
+            // SAFETY: this part of the stored value belongs to this part of this row.
+            FloatShared::F32(stored) => unsafe { stored.range(start..start + values.len()) },
+            FloatShared::Bf16(_) => &mut *spare,
+        };
+        rows::mask_factors(mask, (self.first_row + row) as u64, first_column, slopes);
+        rows::dropped_activation(activation, values, slopes);
+        if let FloatShared::Bf16(_) = stored {
+            // SAFETY: as above.
+            unsafe { stored.write(start, slopes) };
         }
     }
 

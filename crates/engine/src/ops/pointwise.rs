@@ -46,6 +46,15 @@ pub enum Step {
     },
     /// Zeroes values at random and scales the others.
     Dropout(Drop),
+    /// `f(v) · mask`; keeps `f'(v) · mask`, which is all that the backward pass needs, as a further result.
+    DroppedActivation {
+        /// Which f.
+        activation: Activation,
+        /// The mask, of 0 and 1/(1 - rate).
+        drop: Drop,
+        /// Index of the further result into the node's outputs.
+        slope: usize,
+    },
     /// Zeroes whole samples (first axis) at random and scales the others.
     StochasticDepth(Drop),
     /// Rounds v to what bf16 can hold. The reference, which knows no formats, leaves it out.
@@ -67,6 +76,7 @@ impl Step {
             Step::Activation(activation) => activation.name(),
             Step::ActivationGradient { activation, .. } => activation.gradient_name(),
             Step::Dropout(_) => "dropout",
+            Step::DroppedActivation { .. } => "dropped_activation",
             Step::StochasticDepth(_) => "stochastic_depth",
             Step::Round => "round",
             Step::Store { .. } => "store",
@@ -91,6 +101,7 @@ impl Step {
         match self {
             Step::Activation(activation) => activation.flops(),
             Step::ActivationGradient { activation, .. } => activation.flops() + 1,
+            Step::DroppedActivation { activation, .. } => 2 * (activation.flops() + 1),
             Step::Store { .. } | Step::Round => 0,
             _ => 1,
         }
@@ -102,7 +113,9 @@ impl Step {
             Step::ActivationGradient { input, .. } if inputs[*input].shape != *shape => {
                 Err("the gradient and the activation's input must be of one shape".to_string())
             }
-            Step::Dropout(drop) | Step::StochasticDepth(drop) if !(0.0..1.0).contains(&drop.rate) => {
+            Step::Dropout(drop) | Step::StochasticDepth(drop) | Step::DroppedActivation { drop, .. }
+                if !(0.0..1.0).contains(&drop.rate) =>
+            {
                 Err(format!("the rate must be at least 0 and under 1, it is {}", drop.rate))
             }
             Step::StochasticDepth(_) if shape.rank() < 2 => {
@@ -151,7 +164,9 @@ impl Rules for Pointwise {
             Step::StochasticDepth(drop) => stochastic_depth::gradient(backward, drop),
             Step::Round => backward.pass_gradient(0),
             Step::ActivationGradient { .. } => backward.refuse("second derivatives of activations are not available"),
-            Step::Store { .. } => backward.refuse("gradients are taken before nodes are fused"),
+            Step::Store { .. } | Step::DroppedActivation { .. } => {
+                backward.refuse("gradients are taken before nodes are fused")
+            }
         }
     }
 }

@@ -98,6 +98,8 @@ impl Graph {
         let wanted = self.values_of(&groups.trained)?;
         let gradients = self.parameter_gradients(loss, &wanted, options.gradient)?;
         self.place_gradients(&groups.trained);
+        // The loss that the gradients are of: the other one would be all of the last layer again.
+        let loss = self.same_as(loss);
         let gradient_norm = self.finish_step((loss, false), &gradients, learning_rate, ema_decay, groups, options)?;
         Ok(StepValues { learning_rate, ema_decay, gradient_scale: None, gradient_norm })
     }
@@ -109,6 +111,7 @@ impl Graph {
         let groups = self.groups(options)?;
         let accumulate = self.detached("", |graph| graph.input("accumulate", Shape::scalar(), DType::F32))?;
         let wanted = self.values_of(&groups.trained)?;
+        let loss = self.trimmed(loss)?;
         let gradients = self.gradients(loss, &wanted, options.gradient)?;
         self.place_gradients(&groups.trained);
         for (&parameter, &gradient) in groups.trained.iter().zip(&gradients) {

@@ -7,10 +7,11 @@
 //! - A bf16 value that becomes the middle of a fused node is rounded there, so that fusing changes no bit and may
 //!   differ between a block and its recomputation.
 //! - f32 values that only products read which round them to bf16 are stored as bf16 in the first place.
+//! - Of an activation with dropout, its slope is kept for the backward pass; see [`slopes`].
 
 use std::collections::{HashMap, HashSet};
 
-use super::Target;
+use super::{Target, slopes};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::{LinearWeightGradient, Op, Step};
 use crate::types::DType;
@@ -42,7 +43,9 @@ pub(super) fn fuse(graph: &Graph, outputs: &[Value], target: &dyn Target) -> Fus
         }
     }
     fuser.narrow(target);
-    fuser.finish(graph)
+    let mut fused = fuser.finish(graph);
+    slopes::keep_slopes(&mut fused);
+    fused
 }
 
 struct Fuser {

@@ -6,6 +6,7 @@
 mod fuse;
 mod place;
 mod print;
+mod slopes;
 mod tile;
 mod weights;
 

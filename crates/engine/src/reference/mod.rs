@@ -179,10 +179,18 @@ pub(crate) fn mask_of(drop: &Drop, run: Run) -> Mask {
 fn steps(mut v: Tensor, steps: &[Step], inputs: &[Tensor], stored: &mut HashMap<usize, Tensor>, run: Run) -> Tensor {
     let columns = v.shape.columns();
     let sample = v.data.len() / v.shape.axes().first().copied().unwrap_or(1);
+    let factor = |drop: &Drop, i: usize| f64::from(mask_of(drop, run).factor((i / columns) as u64, i % columns));
     for step in steps {
         if let Step::Store { output } = *step {
             stored.insert(output, v.clone());
             continue;
+        }
+        if let Step::DroppedActivation { activation, ref drop, slope } = *step {
+            let mut slopes = v.clone();
+            for (i, slope) in slopes.data.iter_mut().enumerate() {
+                *slope = activation_gradient(activation, *slope) * factor(drop, i);
+            }
+            stored.insert(slope, slopes);
         }
         for (i, value) in v.data.iter_mut().enumerate() {
             let other = |input: usize| inputs[input].data[i % inputs[input].data.len()];
@@ -194,7 +202,8 @@ fn steps(mut v: Tensor, steps: &[Step], inputs: &[Tensor], stored: &mut HashMap<
                 Step::ActivationGradient { activation, input } => {
                     *value * activation_gradient(*activation, other(*input))
                 }
-                Step::Dropout(drop) => *value * f64::from(mask_of(drop, run).factor((i / columns) as u64, i % columns)),
+                Step::Dropout(drop) => *value * factor(drop, i),
+                Step::DroppedActivation { activation: kind, drop, .. } => activation(*kind, *value) * factor(drop, i),
                 Step::StochasticDepth(drop) => *value * f64::from(mask_of(drop, run).factor((i / sample) as u64, 0)),
                 Step::Round | Step::Store { .. } => *value,
             };

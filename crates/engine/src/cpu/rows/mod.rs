@@ -15,7 +15,7 @@ pub use lamb::{LambStep, lamb_moments, lamb_move};
 pub use mask::{drop, mask_factors};
 pub use norm::{layer_norm, layer_norm_gradient, rms_norm, rms_norm_gradient};
 pub use optimizer::{AdamwStep, SgdStep, adamw, ema, sgd};
-pub use pointwise::{activation, activation_gradient, add, add_scaled, multiply, scale};
+pub use pointwise::{activation, activation_gradient, add, add_scaled, dropped_activation, multiply, scale};
 pub use reduce::{add_rows, max_rows, sum_squares};
 pub use softmax::{
     cross_entropy_hard, cross_entropy_hard_gradient, cross_entropy_soft, cross_entropy_soft_gradient, log_sum_exp,

@@ -27,11 +27,27 @@ pub fn activation_gradient(kind: Activation, gradient: &mut [f32], input: &[f32]
     }
 }
 
-/// One function `values[i] = f(values[i])`, and one `gradient[i] *= f'(input[i])`.
+/// Applies an activation and a mask: `values = f(values) · factors`, and what were factors become `f'(values) · factors`.
+pub fn dropped_activation(kind: Activation, values: &mut [f32], factors: &mut [f32]) {
+    match kind {
+        Activation::Gelu => gelu_dropped(values, factors),
+        Activation::GeluTanh => gelu_tanh_dropped(values, factors),
+        Activation::Relu => relu_dropped(values, factors),
+        Activation::Silu => silu_dropped(values, factors),
+        Activation::Tanh => tanh_dropped(values, factors),
+    }
+}
+
+/// One function `values[i] = f(values[i])`, one `gradient[i] *= f'(input[i])`, and both at once with factors.
 macro_rules! activation_functions {
-    ($forward:ident, $forward_body:ident = $value:path; $backward:ident, $backward_body:ident = $slope:path;) => {
+    (
+        $forward:ident, $forward_body:ident = $value:path;
+        $backward:ident, $backward_body:ident = $slope:path;
+        $dropped:ident, $dropped_body:ident;
+    ) => {
         simd_fn! { fn $forward(values: &mut [f32]) = $forward_body; }
         simd_fn! { fn $backward(gradient: &mut [f32], input: &[f32]) = $backward_body; }
+        simd_fn! { fn $dropped(values: &mut [f32], factors: &mut [f32]) = $dropped_body; }
 
         #[inline(always)]
         unsafe fn $forward_body<V: Lanes>(values: &mut [f32]) {
@@ -54,16 +70,38 @@ macro_rules! activation_functions {
                 }
             });
         }
+
+        #[inline(always)]
+        unsafe fn $dropped_body<V: Lanes>(values: &mut [f32], factors: &mut [f32]) {
+            assert_eq!(values.len(), factors.len());
+            let (start, slopes) = (values.as_mut_ptr(), factors.as_mut_ptr());
+            each_vector!(V, values.len(), at, part => {
+                // SAFETY: the part lies inside both rows.
+                unsafe {
+                    let (x, factor) = (part.load::<V>(start.add(at)), part.load::<V>(slopes.add(at)));
+                    part.store($value(x).mul(factor), start.add(at));
+                    part.store($slope(x).mul(factor), slopes.add(at));
+                }
+            });
+        }
     };
 }
 
-activation_functions! { gelu, gelu_body = math::gelu; gelu_gradient, gelu_gradient_body = math::gelu_slope; }
 activation_functions! {
-    gelu_tanh, gelu_tanh_body = gelu_tanh_of; gelu_tanh_gradient, gelu_tanh_gradient_body = gelu_tanh_slope;
+    gelu, gelu_body = math::gelu; gelu_gradient, gelu_gradient_body = math::gelu_slope; gelu_dropped, gelu_dropped_body;
 }
-activation_functions! { relu, relu_body = relu_of; relu_gradient, relu_gradient_body = relu_slope; }
-activation_functions! { silu, silu_body = silu_of; silu_gradient, silu_gradient_body = silu_slope; }
-activation_functions! { tanh, tanh_body = tanh_of; tanh_gradient, tanh_gradient_body = tanh_slope; }
+activation_functions! {
+    gelu_tanh, gelu_tanh_body = gelu_tanh_of; gelu_tanh_gradient, gelu_tanh_gradient_body = gelu_tanh_slope; gelu_tanh_dropped, gelu_tanh_dropped_body;
+}
+activation_functions! {
+    relu, relu_body = relu_of; relu_gradient, relu_gradient_body = relu_slope; relu_dropped, relu_dropped_body;
+}
+activation_functions! {
+    silu, silu_body = silu_of; silu_gradient, silu_gradient_body = silu_slope; silu_dropped, silu_dropped_body;
+}
+activation_functions! {
+    tanh, tanh_body = tanh_of; tanh_gradient, tanh_gradient_body = tanh_slope; tanh_dropped, tanh_dropped_body;
+}
 
 /// `√(2/π)` twice: `(1 + tanh y) / 2` is `sigmoid(2 y)`.
 const TWICE_ROOT_2_OVER_PI: f32 = 1.595_769_2;
@@ -261,6 +299,13 @@ mod tests {
                 let slopes = wide(&input).into_iter().map(|x| (naive(kind, x + 1e-5) - naive(kind, x - 1e-5)) / 2e-5);
                 let expected: Vec<f64> = slopes.zip(&incoming).map(|(slope, &g)| slope * f64::from(g)).collect();
                 assert_close(&gradient, &expected, 5e-7, 1e-6);
+
+                // With factors, both at once and the same bits.
+                let (mut dropped, mut slopes) = (input.clone(), incoming.clone());
+                dropped_activation(kind, &mut dropped, &mut slopes);
+                assert!(slopes == gradient, "{kind:?}, {length}");
+                multiply(&mut values, &incoming);
+                assert!(dropped == values, "{kind:?}, {length}");
             }
         }
     }
