@@ -18,6 +18,7 @@ use crate::error::TrainError;
 const PREFIX: &str = "step-";
 const SUFFIX: &str = ".safetensors";
 const PROGRESS: &str = "vitreous.progress";
+const CHECKSUM: &str = "vitreous.crc32c";
 
 /// Where a run stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -58,7 +59,8 @@ impl Checkpoints {
         }
         let path = self.directory.join(format!("{PREFIX}{:010}{SUFFIX}", progress.step));
         let text = serde_json::to_string(progress).expect("plain data");
-        let metadata = BTreeMap::from([(PROGRESS.to_string(), text)]);
+        let metadata =
+            BTreeMap::from([(PROGRESS.to_string(), text), (CHECKSUM.to_string(), checksum(state).to_string())]);
         let tensors = sections(state).into_iter().flat_map(|(section, values)| {
             let of = move |(parameter, range): (&Parameter, Range<usize>)| {
                 let name = format!("{section}/{}", parameter.name);
@@ -127,10 +129,27 @@ fn restore(path: &Path, state: &mut State) -> Result<Progress, TrainError> {
             tensor.read_into(values).map_err(|error| of_archive(path, error))?;
         }
     }
-    match archive.len() == expected {
-        true => Ok(progress),
-        false => Err(broken("it has more values than the recipe's model and optimizer".to_string())),
+    if archive.len() != expected {
+        return Err(broken("it has more values than the recipe's model and optimizer".to_string()));
     }
+    match archive.metadata().get(CHECKSUM) {
+        Some(sum) if *sum == checksum(state).to_string() => Ok(progress),
+        _ => Err(broken("its values are not those that were saved: the checksum differs".to_string())),
+    }
+}
+
+/// CRC-32C of all values, parameter by parameter: a file that a failing disk changed must not train on unnoticed.
+fn checksum(state: &State) -> u32 {
+    let mut sum = 0;
+    for (section, values) in sections(state) {
+        for (_, range) in places(state, section) {
+            for numbers in values[range].chunks(4096) {
+                let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                sum = crc32c::crc32c_append(sum, &bytes);
+            }
+        }
+    }
+    sum
 }
 
 /// The buffers that a state has.
@@ -162,6 +181,8 @@ fn places<'s>(state: &'s State, section: &str) -> impl Iterator<Item = (&'s Para
 fn of_archive(path: &Path, error: ArchiveError) -> TrainError {
     match error {
         ArchiveError::Io { file, source, .. } => TrainError::Io { path: file, what: "the checkpoint", source },
+        // The path is told once.
+        ArchiveError::Damaged { what, .. } => TrainError::Checkpoint { path: path.to_path_buf(), what },
         other => TrainError::Checkpoint { path: path.to_path_buf(), what: other.to_string() },
     }
 }

@@ -63,8 +63,8 @@ enum Tally {
 }
 
 impl Evaluator {
-    /// A test on the validation part; for several labels an image, or for one.
-    pub fn new(recipe: &Recipe, splits: &Splits, subject: &Subject, several: bool, threads: usize) -> Evaluator {
+    /// A test on the validation part. Images of one class are scored by it, whatever the loss is, as `vitreous eval` does.
+    pub fn new(recipe: &Recipe, splits: &Splits, subject: &Subject, threads: usize) -> Evaluator {
         let config = subject.model.config.clone();
         let options = LoaderOptions {
             dataset: splits.validation.clone(),
@@ -72,7 +72,7 @@ impl Evaluator {
             mixer: None,
             shape: [config.channels, config.image.height, config.image.width],
             classes: splits.classes.len(),
-            targets: if several { TargetKind::Each { smoothing: 0.0 } } else { TargetKind::Class },
+            targets: if splits.several_labels { TargetKind::Each { smoothing: 0.0 } } else { TargetKind::Class },
             batch: recipe.train.batch,
             seed: 0,
             shuffle: false,

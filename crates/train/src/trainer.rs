@@ -195,7 +195,7 @@ impl Trainer {
             return Err(TrainError::Data(what));
         }
         let metrics = MetricsFile::open(&directory.file("metrics.jsonl"), progress.step)?;
-        let evaluator = Evaluator::new(&recipe, &splits, &subject, several, threads);
+        let evaluator = Evaluator::new(&recipe, &splits, &subject, threads);
         let events = Events::open(directory.path(), &recipe, progress.step)?;
         let schedule = Schedule::new(&recipe, steps_per_epoch);
         let plan = RunPlan {
@@ -321,9 +321,13 @@ impl Trainer {
     fn advice(&self) -> Result<String, TrainError> {
         let kept = match self.checkpoints.all()?.last() {
             Some((step, path)) => format!("The checkpoint of step {step} is kept: {}. ", path.display()),
-            None => String::new(),
+            None => "No checkpoint was saved yet. ".to_string(),
         };
-        Ok(format!("{kept}Try a lower optimizer.lr, a longer warm-up, or a smaller optimizer.clip"))
+        let clip = match self.recipe.optimizer.clip {
+            0.0 => "optimizer.clip=1",
+            _ => "a smaller optimizer.clip",
+        };
+        Ok(format!("{kept}Try a lower optimizer.lr, a longer warm-up, or {clip}"))
     }
 
     /// The average's decay after a step: small at first, so that it soon forgets where it started.

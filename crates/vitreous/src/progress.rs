@@ -27,6 +27,9 @@ pub struct TrainProgress {
     plan: Option<RunPlan>,
     loss: f64,
     accuracy: Option<f64>,
+    /// Not so for mixed images, and for several labels.
+    one_class_is_right: bool,
+    batch: usize,
     rate: f64,
     speed: f64,
     drawn: Instant,
@@ -37,7 +40,7 @@ impl TrainProgress {
     pub fn new(recipe: &Recipe, splits: &Splits, stop: Arc<AtomicBool>) -> TrainProgress {
         // Hidden by itself where stderr is no terminal.
         let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
-        let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}").expect("a sound template");
+        let style = ProgressStyle::with_template("{bar:12} {percent:>3} %  {wide_msg}").expect("a sound template");
         bar.set_style(style.progress_chars("━╸─"));
         TrainProgress {
             epochs: recipe.train.epochs,
@@ -51,6 +54,8 @@ impl TrainProgress {
             plan: None,
             loss: f64::NAN,
             accuracy: None,
+            one_class_is_right: recipe.augment.mixup == 0.0 && recipe.augment.cutmix == 0.0 && !splits.several_labels,
+            batch: recipe.train.batch,
             rate: 0.0,
             speed: 0.0,
             drawn: Instant::now(),
@@ -71,14 +76,24 @@ impl TrainProgress {
     fn draw(&mut self, step: u64) {
         let Some(plan) = &self.plan else { return };
         let epoch = (step.saturating_sub(1) / plan.steps_per_epoch + 1).min(self.epochs);
-        let mut parts = vec![format!("epoch {epoch}/{}", self.epochs), format!("loss {:.3}", self.loss)];
+        let speed = match self.speed {
+            // Until it was measured.
+            0.0 => {
+                let images = (step - plan.first_step) as f64 * plan.images_per_step as f64;
+                (images / self.started.elapsed().as_secs_f64()).max(1e-3)
+            }
+            speed => speed,
+        };
+        let left = (plan.steps - step) as f64 * plan.images_per_step as f64 / speed;
+        // The most wanted first: on a narrow terminal the end is cut off.
+        let mut parts = vec![
+            format!("epoch {epoch}/{}", self.epochs),
+            format!("{} left", format::duration(Duration::from_secs_f64(left))),
+            format!("loss {:.3}", self.loss),
+        ];
         parts.extend(self.accuracy.map(|accuracy| format!("accuracy {:.1} %", 100.0 * accuracy)));
         parts.push(format!("lr {:.1e}", self.rate));
-        if self.speed > 0.0 {
-            parts.push(format!("{} images/s", format::thousands(self.speed as u64)));
-            let images = (plan.steps - step) as f64 * plan.images_per_step as f64;
-            parts.push(format!("{} left", format::duration(Duration::from_secs_f64(images / self.speed))));
-        }
+        parts.push(format!("{} images/s", format::thousands(speed as u64)));
         self.bar.set_position(step);
         self.bar.set_message(parts.join("  "));
     }
@@ -116,8 +131,13 @@ impl Observer for TrainProgress {
     }
 
     fn stepped(&mut self, step: u64, result: &StepResult, lr: f64) {
-        // A running mean, so that the eye can follow.
-        self.loss = if self.loss.is_nan() { result.loss } else { 0.95 * self.loss + 0.05 * result.loss };
+        // Running means, so that the eye can follow.
+        let follow = |before: f64, now: f64| 0.95 * before + 0.05 * now;
+        self.loss = if self.loss.is_nan() { result.loss } else { follow(self.loss, result.loss) };
+        if self.one_class_is_right {
+            let right = result.right as f64 / (self.batch * result.batches) as f64;
+            self.accuracy = Some(self.accuracy.map_or(right, |before| follow(before, right)));
+        }
         self.rate = lr;
         if self.stop.load(Ordering::Relaxed) && !self.told_stop {
             self.told_stop = true;
@@ -130,7 +150,6 @@ impl Observer for TrainProgress {
     }
 
     fn measured(&mut self, metrics: &StepMetrics) {
-        self.accuracy = metrics.top1;
         // The first steps are slower; later ones should not jump.
         self.speed = match self.speed {
             0.0 => metrics.images_per_second,

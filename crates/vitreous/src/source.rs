@@ -55,6 +55,11 @@ pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Model, Failure> {
             None => Failure::input(anyhow!("{name}: no such file or directory{}", download_hint(&name))),
         });
     }
+    // Of a run directory the model is meant.
+    let of_run = path.join("model");
+    if path.join("recipe.toml").is_file() && of_run.join("config.json").is_file() {
+        return Model::open(&of_run, options).map_err(Failure::input);
+    }
     Model::open(directory_of(path).unwrap_or(path), options).map_err(Failure::input)
 }
 

@@ -33,9 +33,7 @@ pub fn contact_sheet(
     seed: u64,
     [rows, columns]: [usize; 2],
 ) -> Result<Image, ImageError> {
-    let samples = choose(dataset.len(), rows, seed);
-    let images = samples.iter().map(|&sample| dataset.image(sample, augment.preprocess().channels));
-    let images = images.collect::<Result<Vec<_>, _>>()?;
+    let (samples, images) = choose(dataset, augment.preprocess().channels, rows, seed)?;
     let size = augment.output_size();
     let mut sheet = Sheet::new(size, samples.len(), columns.saturating_add(1))?;
     let mut scratch = Scratch::default();
@@ -66,18 +64,32 @@ pub fn contact_sheet(
     Image::new(sheet.width, sheet.height, Channels::Rgb, sheet.pixels)
 }
 
-/// Different samples at random; all if there are too few.
-fn choose(samples: usize, wanted: usize, seed: u64) -> Vec<usize> {
-    let wanted = wanted.min(samples);
-    let mut random = Random::new(seed, 0, CHOICE);
-    let mut chosen = Vec::with_capacity(wanted);
-    while chosen.len() < wanted {
-        let sample = random.below(samples);
-        if !chosen.contains(&sample) {
-            chosen.push(sample);
+/// Random samples with their images; those that cannot be read are passed over, unless there are no others.
+fn choose(
+    dataset: &dyn Dataset,
+    channels: Channels,
+    wanted: usize,
+    seed: u64,
+) -> Result<(Vec<usize>, Vec<Image>), ImageError> {
+    let mut order: Vec<usize> = (0..dataset.len()).collect();
+    Random::new(seed, 0, CHOICE).shuffle(&mut order);
+    let (mut samples, mut images, mut failure) = (Vec::new(), Vec::new(), None);
+    for sample in order {
+        if images.len() == wanted {
+            break;
+        }
+        match dataset.image(sample, channels) {
+            Ok(image) => {
+                samples.push(sample);
+                images.push(image);
+            }
+            Err(error) => failure = Some(error),
         }
     }
-    chosen
+    match failure {
+        Some(error) if images.is_empty() => Err(error),
+        _ => Ok((samples, images)),
+    }
 }
 
 fn one_hot(dataset: &dyn Dataset, samples: &[usize], classes: usize) -> Vec<f32> {

@@ -35,6 +35,9 @@ pub struct Eval {
     /// Which part of the data set
     #[arg(long, value_enum, default_value = "validation", ignore_case = true)]
     split: Split,
+    /// The share that was drawn for validation, where the data has no such part
+    #[arg(long, value_name = "SHARE", default_value = "0.1", allow_negative_numbers = true)]
+    validation_share: f64,
     /// Images at a time; by default as many as keep the machine busy
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     batch: Option<usize>,
@@ -108,7 +111,7 @@ impl Eval {
             let path = self.model.display();
             return Err(Failure::input(anyhow!("{path}: this model has no head, so it knows no classes")));
         }
-        let splits = open_data(self.data.as_deref())?;
+        let splits = open_data(self.data.as_deref(), self.validation_share)?;
         for note in &splits.notes {
             say!("note: {note}");
         }
@@ -215,10 +218,11 @@ impl Found {
 }
 
 /// The data set that was named, or the one inside this program.
-fn open_data(path: Option<&Path>) -> Result<Splits, Failure> {
+fn open_data(path: Option<&Path>, validation_share: f64) -> Result<Splits, Failure> {
     let Some(path) = path else { return Ok(dataset::builtin()) };
     // Each image is looked at once.
-    dataset::open(path, &OpenDataset { keep_bytes: 0, ..OpenDataset::default() }).map_err(Failure::input)
+    let options = OpenDataset { keep_bytes: 0, validation_share, ..OpenDataset::default() };
+    dataset::open(path, &options).map_err(Failure::input)
 }
 
 /// All samples, or so many, evenly spread: data sets often lie sorted by class.

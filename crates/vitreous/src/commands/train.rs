@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_data::dataset::{self, OpenDataset, Splits};
 use vitreous_data::download::KNOWN_NAMES;
-use vitreous_train::recipe::{nearest, shipped};
+use vitreous_train::recipe::{DataSettings, nearest, shipped};
 use vitreous_train::{Job, Outcome, Place, Recipe, RunDirectory, TrainError};
 
 use super::parse_threads;
@@ -84,22 +84,25 @@ impl Train {
         let (recipe, place) = match &self.resume {
             Some(path) => {
                 let (directory, recipe) = RunDirectory::open(path).map_err(of_training)?;
+                if !path.join("checkpoints").read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+                    say!("note: {} has no checkpoint: the run begins anew", path.display());
+                }
                 (recipe, Place::Resumed(directory))
             }
             None => self.new_run()?,
         };
         let splits = open_data(&recipe)?;
-        let data = Some(recipe.data.path.clone()).filter(|path| path != BUILT_IN);
         let threads = self.threads.unwrap_or_else(source::threads);
         let stop = stop_on_signals().map_err(Failure::work)?;
         let mut progress = TrainProgress::new(&recipe, &splits, stop.clone());
-        let data = recipe.data.path.clone();
+        let data = recipe.data.clone();
+        let tested = !splits.validation.is_empty();
         let watch_gradients = self.watch.contains(&Watch::Gradients);
         let job = Job { recipe, splits, place, threads, watch_gradients, stop };
         let outcome = vitreous_train::train(job, &mut progress);
         progress.finish();
         let outcome = outcome.map_err(of_training)?;
-        self.tell(&outcome, &data)
+        self.tell(&outcome, &data, tested)
     }
 
     /// The recipe and the place of a run that begins.
@@ -114,7 +117,7 @@ impl Train {
             refuse_what_is_replaced(&overrides)?;
             recipe.finetune.init = whole(&recipe.finetune.init)?;
         } else if name == "finetune" {
-            let hint = "what shall be fine-tuned? Name a model: vitreous train finetune --init MODEL --data DIR";
+            let hint = "what is to be fine-tuned? Name a model: vitreous train finetune --init MODEL --data DIR";
             return Err(Failure::input(anyhow!("{hint}")));
         }
         let place = match &self.out {
@@ -150,7 +153,7 @@ impl Train {
         Ok(())
     }
 
-    fn tell(&self, outcome: &Outcome, data: &str) -> Result<(), Failure> {
+    fn tell(&self, outcome: &Outcome, data: &DataSettings, tested: bool) -> Result<(), Failure> {
         tell_broken(outcome);
         let directory = outcome.directory.display();
         let command = command_name();
@@ -186,23 +189,32 @@ impl Train {
             }
             write!(out, " (loss {:.3}) ", last.val_loss)?;
         }
-        writeln!(out, "after {} steps in {time}", format::thousands(outcome.step))?;
+        writeln!(out, "after {} in {time}", format::count(outcome.step as usize, "step", "steps"))?;
         if let Some((score, step)) = outcome.best.filter(|(_, step)| *step != outcome.step) {
             writeln!(out, "The best was {:.2} % after step {step}: {directory}/best", 100.0 * score)?;
         }
         writeln!(out, "\nThe model is in {directory}/model; metrics and checkpoints are beside it. Try next:")?;
-        let tries = match data {
-            "builtin" => [
-                (format!("eval {directory}/model"), "which classes it confuses"),
-                (format!("summary {directory}/model"), "every shape inside it"),
-                ("data --preview seen.png --recipe small".to_string(), "what it saw while it learned"),
-            ],
-            path => [
-                (format!("eval {directory}/model --data {path}"), "which classes it confuses"),
-                (format!("predict {directory}/model IMAGE"), "what it sees in a picture of yours"),
-                (format!("summary {directory}/model"), "every shape inside it"),
-            ],
+        let path = &data.path;
+        // The same images are tested with, and not some that it learned from.
+        let share = match data.validation_share {
+            0.1 => String::new(),
+            share => format!(" --validation-share {share}"),
         };
+        let mut tries = vec![(format!("summary {directory}/model"), "every shape inside it")];
+        match path.as_str() {
+            BUILT_IN => {
+                tries.insert(0, (format!("eval {directory}/model"), "which classes it confuses"));
+                tries.push(("data --preview seen.png --recipe small".to_string(), "what it saw while it learned"));
+            }
+            _ => {
+                tries.push((format!("predict {directory}/model IMAGE"), "what it sees in a picture of yours"));
+                let about = match tested {
+                    true => (format!("eval {directory}/model --data {path}{share}"), "which classes it confuses"),
+                    false => (format!("data {path} --preview seen.png"), "images as augmentation shows them"),
+                };
+                tries.insert(0, about);
+            }
+        }
         let width = tries.iter().map(|(arguments, _)| arguments.len()).max().unwrap_or(0);
         for (arguments, why) in tries {
             writeln!(out, "  {command} {arguments:width$}  {why}")?;
@@ -267,7 +279,7 @@ fn open_data(recipe: &Recipe) -> Result<Splits, Failure> {
                 let name = Path::new(path).file_name().unwrap_or_default();
                 let hint = match KNOWN_NAMES.iter().find(|known| name == **known) {
                     Some(name) => format!("; `vitreous data get {name}` downloads it, --data PATH names other data"),
-                    None => String::new(),
+                    None => "; --data PATH names the data".to_string(),
                 };
                 Failure::input(anyhow!("{error}{hint}"))
             })?;
