@@ -72,6 +72,8 @@ fn a_model_learns_new_classes_and_says_what_to_try() {
     assert_eq!(config["id2label"], serde_json::json!({"0": "blue", "1": "green", "2": "red"}));
     // The new head starts at zero: the first loss is that of a guess.
     assert!((learned(&place.run(), "loss")[0] - 3f64.ln()).abs() < 1e-4);
+    // Where all classes are alike, none is found first.
+    assert_eq!(learned(&place.run(), "top1")[0], 0.0);
 
     let images: Vec<String> = COLOURS
         .iter()
@@ -164,7 +166,10 @@ fn adapters_are_all_that_a_backbone_gains() {
 fn gradients_of_added_batches_are_told_as_their_mean() {
     let place = Place::new();
     // Five batches: a group of three and one of two.
-    place.finetune(&["train.accumulate=3", "optimizer.lr=1e-9", "--watch", "gradients"]).succeeded();
+    let more = ["train.accumulate=3", "optimizer.lr=1e-9", "train.ema=0.9", "--watch", "gradients"];
+    place.finetune(&[&more[..], &["model.stochastic_depth=0.25", "model.dropout=0.125"]].concat()).succeeded();
+    let recipe = std::fs::read_to_string(place.run().join("recipe.toml")).expect("a recipe");
+    assert!(recipe.contains("stochastic_depth = 0.25") && recipe.contains("\ndropout = 0.125"), "{recipe}");
     let lines = metrics(&place.run());
     assert_eq!(learned(&place.run(), "loss").len(), 6);
     let norms: Vec<BTreeMap<String, f64>> =
@@ -178,6 +183,13 @@ fn gradients_of_added_batches_are_told_as_their_mean() {
         assert!((loss - 3f64.ln()).abs() < 1e-4, "{loss}");
     }
     assert!(learned(&place.run(), "top1").iter().all(|share| (0.0..=1.0).contains(share)));
+    // Nor does the average, which starts where the model does.
+    let before = tensors(&fixtures().join("tiny_vit/model.safetensors"));
+    let after = tensors(&place.run().join("model/model.safetensors"));
+    for (name, before) in before.iter().filter(|(name, _)| !name.starts_with("classifier.")) {
+        let apart = before.iter().zip(&after[name]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart < 1e-5, "{name}: {apart}");
+    }
     // A line for TensorBoard, too.
     let entries = std::fs::read_dir(place.run()).expect("a folder").flatten();
     let events = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("events.out.tfevents."));

@@ -181,6 +181,13 @@ fn a_checkpoint_holds_all_that_a_run_needs_and_a_damaged_one_says_what_to_do() {
         assert!(weight.iter().any(|&value| value != 0.0), "{section}");
     }
     assert_ne!(values["parameters/head.weight"], values["average/head.weight"]);
+    // It follows by a decay that rises from 1 / 10: after the tenth step by 10 / 19.
+    let before = tensors(&run.join("checkpoints").join(of(9)));
+    let decay = 10.0 / 19.0;
+    for (index, average) in values["average/head.weight"].iter().enumerate() {
+        let [then, now] = [before["average/head.weight"][index], values["parameters/head.weight"][index]];
+        assert!((decay * then + (1.0 - decay) * now - average).abs() < 1e-6, "{index}: {then}, {now}, {average}");
+    }
     // The average is what is tested and saved.
     let model = tensors(&run.join("model/model.safetensors"));
     assert!(model.values().any(|tensor| *tensor == values["average/head.weight"]));

@@ -25,6 +25,11 @@ fn a_run_leaves_a_model_metrics_and_checkpoints() {
     let tests: Vec<&Value> = lines.iter().filter(|line| line.get("val_loss").is_some()).collect();
     assert_eq!(tests.iter().map(|line| line["step"].as_u64()).collect::<Vec<_>>(), [Some(40), Some(80)]);
     assert_eq!(tests[1]["val_top1"], result["val_top1"]);
+    // The second test is better than the first, so it is the best.
+    assert!(tests[1]["val_top1"].as_f64() > tests[0]["val_top1"].as_f64(), "{tests:?}");
+    assert_eq!(result["best"], tests[1]["val_top1"]);
+    let weights = |folder: &str| std::fs::read(run.join(folder).join("model.safetensors")).expect("a model");
+    assert!(weights("best") == weights("model"));
     assert!(tests[1]["val_top5"].as_f64() >= tests[1]["val_top1"].as_f64());
 
     assert_eq!(std::fs::read_dir(run.join("checkpoints")).expect("a folder").count(), 3);

@@ -1,0 +1,44 @@
+//! Parts of the loop by themselves: the randomness of an update, and the lines that stay when a run is taken up.
+
+use vitreous_data::loader::{Batch, TargetKind};
+use vitreous_engine::Run;
+use vitreous_train::Recipe;
+use vitreous_train::metrics::{GradientMetrics, MetricsFile};
+use vitreous_train::step::Stepper;
+
+#[test]
+fn batches_of_one_update_have_dropout_of_their_own() {
+    let words = ["train.batch=2", "train.accumulate=2", "model.image=8", "model.patch=4", "model.dim=8"];
+    let more = ["model.depth=1", "model.heads=2", "model.mlp_dim=8", "model.classes=3", "model.dropout=0.5"];
+    let overrides: Vec<String> = words.iter().chain(&more).map(|pair| pair.to_string()).collect();
+    let recipe = Recipe::read("test", "", &overrides).expect("a sound recipe");
+    let batch = || Batch { images: vec![0.5; 2 * 3 * 8 * 8], labels: vec![0, 1], count: 2, ..Batch::default() };
+    let loss = |batches: &[Batch], step: u64| {
+        let (mut stepper, mut state) = Stepper::new(&recipe, TargetKind::Class, 1).expect("plans");
+        let values = state.parameters_mut().iter_mut().enumerate();
+        values.for_each(|(index, value)| *value = (index * 37 % 19) as f32 / 19.0 - 0.4);
+        let result = stepper.step(&mut state, batches, 1e-3, None, Run { seed: 1, step });
+        result.expect("a step").loss
+    };
+    let (alone, twice) = (loss(&[batch()], 3), loss(&[batch(), batch()], 3));
+    assert_ne!(alone, twice);
+    assert_eq!(twice, loss(&[batch(), batch()], 3));
+    assert_ne!(alone, loss(&[batch()], 4));
+}
+
+#[test]
+fn lines_of_a_lost_part_are_dropped_and_a_torn_one_too() {
+    let directory = std::env::temp_dir().join(format!("vitreous-metrics-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a folder");
+    let path = directory.join("metrics.jsonl");
+    let test = |step: u64| format!("{{\"step\":{step},\"epoch\":1.0,\"val_loss\":0.5,\"seconds\":1.0}}\n");
+    let kept = format!("{{\"step\":1,\"loss\":2.0}}\n{}", test(2));
+    // The last has all of its text, but not its end.
+    std::fs::write(&path, format!("{kept}{}{{\"step\":4,\"lo\n{{\"step\":2}}", test(3))).expect("written");
+    let mut metrics = MetricsFile::open(&path, 2).expect("opens");
+    assert_eq!(metrics.last_evaluation.as_ref().map(|test| test.step), Some(2));
+    metrics.add(&GradientMetrics { step: 3, gradient_norms: Default::default() }).expect("written");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    assert_eq!(text, format!("{kept}{{\"step\":3,\"gradient_norms\":{{}}}}\n"));
+    std::fs::remove_dir_all(&directory).expect("removed");
+}
