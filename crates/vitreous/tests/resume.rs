@@ -201,6 +201,12 @@ fn a_checkpoint_holds_all_that_a_run_needs_and_a_damaged_one_says_what_to_do() {
     lacking[at..at + 16].copy_from_slice(b"second/head.bios");
     std::fs::write(&last, &lacking).expect("written");
     vitreous(&["train", "--resume", out]).failed(1, &["second/head.bias", "step 9"]);
+    // A bit that flipped on the disk.
+    let mut flipped = whole.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 1;
+    std::fs::write(&last, &flipped).expect("written");
+    vitreous(&["train", "--resume", out]).failed(1, &["the checksum differs", "step 9"]);
     // What was advised works, and ends in the same bytes.
     std::fs::remove_file(&last).expect("removed");
     vitreous(&["train", "--resume", out]).succeeded();
