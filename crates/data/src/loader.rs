@@ -396,4 +396,36 @@ mod tests {
         let each = targets(TargetKind::Each { smoothing: 0.2 });
         assert!((each[0] - 0.9).abs() < 1e-6 && (each[1] - 0.1).abs() < 1e-6, "{each:?}");
     }
+
+    #[test]
+    fn each_sample_epoch_and_batch_has_chance_of_its_own() {
+        use crate::augment::AugmentSettings;
+        let settings = AugmentSettings { color_jitter: 0.9, mixup: 1.0, ..AugmentSettings::default() };
+        let mut options = options(200, &[]);
+        let Preparation::Plain(preprocess) = &options.preparation else { unreachable!("plain") };
+        let augment = Augment::new(&settings, preprocess).expect("sound");
+        options.preparation = Preparation::Augmented(Box::new(augment));
+        // How bright a pixel became beside what it was.
+        let change = |epoch: u64, index: usize| {
+            let shared = Shared {
+                options: options.clone(),
+                channels: Channels::Grey,
+                broken: Mutex::default(),
+                spare: Mutex::default(),
+            };
+            let mut room = [0.0];
+            let order = Order { epoch, index: 0, permutation: shared.options.permutation(epoch) };
+            assert!(shared.sample(&order, index, &mut Scratch::default(), &mut room));
+            room[0] / index as f32
+        };
+        assert_eq!(change(0, 100), change(0, 100));
+        assert!((change(0, 100) - change(1, 100)).abs() > 0.02);
+        assert!((change(0, 100) - change(0, 101)).abs() > 0.02);
+
+        let mixer = Mixer::new(&settings).expect("sound");
+        let options = LoaderOptions { mixer, targets: TargetKind::Shares { smoothing: 0.0 }, ..options };
+        let shares = |batch: Batch| batch.targets.into_iter().filter(|share| *share > 0.0).fold(1.0, f32::min);
+        let found: Vec<f32> = Loader::start(options, 0, 0, 1).take(3).map(|b| shares(b.expect("loads"))).collect();
+        assert!(found[0] != found[1] && found[1] != found[2], "{found:?}");
+    }
 }

@@ -64,6 +64,12 @@ fn a_model_learns_new_classes_and_says_what_to_try() {
     let shown = format!("eval {} --data {}", model.display(), place.photos().display());
     assert!(outcome.stdout.contains(&shown), "{}", outcome.stdout);
     assert_eq!(learned(&place.run(), "val_top1").last(), Some(&1.0));
+    // Six images in batches of four: what fills the last one up does not count. `eval` finds the same.
+    let photos = place.photos();
+    let words = ["eval", model.to_str().expect("UTF-8"), "--data", photos.to_str().expect("UTF-8"), "--json"];
+    let found = vitreous(&words).succeeded().json_lines()[0]["loss"].as_f64().expect("a loss");
+    let told = *learned(&place.run(), "val_loss").last().expect("a test");
+    assert!((found - told).abs() < 1e-5, "{found} and {told}");
 
     // Everything has moved.
     assert_eq!(place.changed().1, Vec::<String>::new());
