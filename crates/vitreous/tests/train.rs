@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::training::{metrics, train_tiny};
+use common::training::{metrics, picture, train_tiny};
 use common::vitreous;
 use serde_json::Value;
 
@@ -70,4 +70,38 @@ fn wrong_usage_is_refused_with_a_hint() {
     vitreous(&["train", "--resume", "pictures"]).failed(2, &["no run directory"]);
     vitreous(&["train", "small", "train.batch=20000", "--out", "unused"]).failed(2, &["20000", "10000"]);
     assert!(!common::fixtures().join("unused").exists(), "a refused run leaves nothing behind");
+}
+
+#[test]
+fn images_of_one_class_are_scored_by_it_whatever_the_loss() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = directory.path().join("run");
+    let more = ["loss.kind=binary_cross_entropy", "train.epochs=1", "train.batch=500"];
+    let outcome = train_tiny(&run, &more).succeeded();
+    let result = &outcome.json_lines()[0];
+    assert!(result["val_top1"].is_number() && result["val_map"].is_null(), "{result}");
+    // A run directory is as good as the model in it.
+    let evaluated = vitreous(&["eval", run.to_str().expect("UTF-8"), "--json"]).succeeded();
+    assert_eq!(evaluated.json_lines()[0]["top1"], result["val_top1"]);
+}
+
+#[test]
+fn a_preview_passes_over_broken_images() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let photos = directory.path().join("photos");
+    for (class, colour) in [("red", [200, 30, 30]), ("blue", [30, 30, 200])] {
+        std::fs::create_dir_all(photos.join(class)).expect("a folder");
+        for number in 0..3 {
+            picture(&photos.join(class).join(format!("{number}.bmp")), colour, number);
+        }
+        std::fs::write(photos.join(class).join("broken.bmp"), "no picture").expect("written");
+    }
+    let sheet = directory.path().join("sheet.png");
+    let (photos, out) = (photos.to_str().expect("UTF-8"), sheet.to_str().expect("UTF-8"));
+    for recipe in ["small", "cifar10-strong"] {
+        vitreous(&["data", photos, "--preview", out, "--recipe", recipe]).succeeded();
+        let sheet = vitreous_data::open(&sheet, vitreous_data::Channels::Rgb).expect("a picture");
+        assert!(sheet.width() > 100 && sheet.height() > 100);
+    }
+    vitreous(&["data", photos, "--preview", out, "augment.flp=1"]).failed(2, &["augment.flip"]);
 }
