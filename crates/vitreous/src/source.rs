@@ -1,6 +1,6 @@
 //! What a MODEL argument names: a directory, a checkpoint file, or a preset.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use vitreous_data::{Channels, Preprocess};
@@ -55,12 +55,15 @@ pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Model, Failure> {
             None => Failure::input(anyhow!("{name}: no such file or directory{}", download_hint(&name))),
         });
     }
-    // Of a run directory the model is meant.
-    let of_run = path.join("model");
-    if path.join("recipe.toml").is_file() && of_run.join("config.json").is_file() {
-        return Model::open(&of_run, options).map_err(Failure::input);
-    }
-    Model::open(directory_of(path).unwrap_or(path), options).map_err(Failure::input)
+    let path = of_run(path);
+    Model::open(directory_of(&path).unwrap_or(&path), options).map_err(Failure::input)
+}
+
+/// Of a run directory the model is meant.
+pub fn of_run(path: &Path) -> PathBuf {
+    let model = path.join("model");
+    let is_run = path.join("recipe.toml").is_file() && model.join("config.json").is_file();
+    if is_run { model } else { path.to_path_buf() }
 }
 
 /// The model directory whose weights this file is. Without its `config.json` the same file would silently be another model:

@@ -14,23 +14,9 @@ use common::vitreous;
 #[test]
 fn a_run_that_is_killed_ten_times_ends_with_the_same_bytes() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (whole, cut) = (directory.path().join("whole"), directory.path().join("cut"));
-    train_tiny(&whole, &[]).succeeded();
-
-    let out = cut.to_str().expect("UTF-8");
-    let mut child = start(&[&["train", "small", "--out", out], &TINY[..]].concat());
-    // At steps that are spread over the run, some within an epoch, some at its end; the moment within a step is chance.
-    for step in [1, 9, 17, 25, 39, 40, 41, 55, 62, 79] {
-        wait_for_step(&cut, &mut child, step);
-        std::thread::sleep(Duration::from_micros(700 * step % 5000));
-        child.kill().expect("killed");
-        child.wait().expect("ends");
-        child = start(&["train", "--resume", out]);
-    }
-    let ended = child.wait_with_output().expect("ends");
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-
-    assert_same_results(&whole, &cut);
+    let words = [&["train", "small"], &TINY[..]].concat();
+    // Steps that are spread over the run, some within an epoch, some at its end.
+    killed_and_whole_are_the_same(directory.path(), &words, &[1, 9, 17, 25, 39, 40, 41, 55, 62, 79]);
 }
 
 #[cfg(unix)]
@@ -55,6 +41,25 @@ fn ctrl_c_saves_and_says_how_to_go_on() {
     assert!(outcome.stderr.contains(&format!("goes on after step {step} of 80")), "{}", outcome.stderr);
     // Once more: nothing is left to do, and that is no error.
     vitreous(&["train", "--resume", out, "--json"]).succeeded();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_ctrl_c_stops_without_saving() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = directory.path().join("run");
+    // A step of this batch takes seconds: both signals come within the first.
+    let child = start(&["train", "small", "train.batch=5000", "--out", run.to_str().expect("UTF-8")]);
+    // Signals are heeded before the recipe is written.
+    while !run.join("recipe.toml").exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for _ in 0..2 {
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill").success());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(child.wait_with_output().expect("ends").status.code(), Some(130));
+    assert_eq!(saved_step(&run), 0);
 }
 
 #[test]
@@ -104,6 +109,8 @@ fn killed_and_whole_are_the_same(directory: &Path, words: &[&str], kills: &[u64]
     let mut child = start(&[words, &["--out", out]].concat());
     for &step in kills {
         wait_for_step(&cut, &mut child, step);
+        // The moment within a step is chance.
+        std::thread::sleep(Duration::from_micros(700 * step % 5000));
         child.kill().expect("killed");
         child.wait().expect("ends");
         child = start(&["train", "--resume", out]);

@@ -83,6 +83,10 @@ fn images_of_one_class_are_scored_by_it_whatever_the_loss() {
     // A run directory is as good as the model in it.
     let evaluated = vitreous(&["eval", run.to_str().expect("UTF-8"), "--json"]).succeeded();
     assert_eq!(evaluated.json_lines()[0]["top1"], result["val_top1"]);
+    let (from, next) = (run.to_str().expect("UTF-8"), directory.path().join("next"));
+    let words = ["train", "finetune", "--init", from, "data.path=builtin", "model.image=32", "train.epochs=1"];
+    let more = ["train.batch=5000", "augment.scale=[0.9, 1.0]", "--out", next.to_str().expect("UTF-8")];
+    vitreous(&[&words[..], &more].concat()).succeeded();
 }
 
 #[test]

@@ -115,7 +115,8 @@ impl Train {
         }
         if !recipe.finetune.init.is_empty() {
             refuse_what_is_replaced(&overrides)?;
-            recipe.finetune.init = whole(&recipe.finetune.init)?;
+            let model = source::of_run(Path::new(&recipe.finetune.init));
+            recipe.finetune.init = whole(&model.to_string_lossy())?;
         } else if name == "finetune" {
             let hint = "what is to be fine-tuned? Name a model: vitreous train finetune --init MODEL --data DIR";
             return Err(Failure::input(anyhow!("{hint}")));
