@@ -103,6 +103,11 @@ impl Image {
 
     /// Writes a PNG.
     pub fn save_png(&self, path: &Path) -> Result<(), ImageError> {
+        Ok(std::fs::write(path, self.to_png()?)?)
+    }
+
+    /// The bytes of a PNG.
+    pub fn to_png(&self) -> Result<Vec<u8>, ImageError> {
         let colour = match self.channels {
             Channels::Grey => image::ColorType::L8,
             Channels::Rgb => image::ColorType::Rgb8,
@@ -111,7 +116,7 @@ impl Image {
         let mut bytes = Cursor::new(Vec::new());
         image::write_buffer_with_format(&mut bytes, &self.pixels, width, height, colour, ImageFormat::Png)
             .map_err(std::io::Error::other)?;
-        Ok(std::fs::write(path, bytes.into_inner())?)
+        Ok(bytes.into_inner())
     }
 
     /// The same image with other channels: grey is repeated, colour becomes ITU-R 601 grey.

@@ -1,0 +1,62 @@
+//! Where a model's tokens lie in the image.
+
+use vitreous_models::config::Pooling;
+use vitreous_models::{Size, VitConfig};
+
+/// Whose attention stands for the whole image's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The class token's.
+    ClassToken,
+    /// The mean over patches', for models whose answer is pooled from them.
+    MeanOfPatches,
+}
+
+/// The tokens of a model, over an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The image, in pixels.
+    pub image: Size,
+    /// A patch, in pixels.
+    pub patch: Size,
+    /// Rows and columns of patches.
+    pub grid: Size,
+    /// Tokens in front of the patches: class, distillation, registers, in this order.
+    pub prefix: usize,
+    /// Whose attention stands for the whole image's.
+    pub reader: Reader,
+}
+
+impl Layout {
+    /// That of a model.
+    pub fn of(config: &VitConfig) -> Layout {
+        let reads_class = matches!(config.pooling, Pooling::Class | Pooling::ClassAndMean);
+        Layout {
+            image: config.image,
+            patch: config.patch,
+            grid: config.grid(),
+            prefix: config.prefix_tokens(),
+            reader: if reads_class { Reader::ClassToken } else { Reader::MeanOfPatches },
+        }
+    }
+
+    /// Number of patches.
+    pub fn patches(&self) -> usize {
+        self.grid.height * self.grid.width
+    }
+
+    /// Number of tokens.
+    pub fn tokens(&self) -> usize {
+        self.prefix + self.patches()
+    }
+
+    /// How much each token's row counts when many are read as one: all of the class token's, or an equal share of every patch's.
+    pub fn reading(&self) -> Vec<f32> {
+        let mut shares = vec![0.0; self.tokens()];
+        match self.reader {
+            Reader::ClassToken => shares[0] = 1.0,
+            Reader::MeanOfPatches => shares[self.prefix..].fill(1.0 / self.patches() as f32),
+        }
+        shares
+    }
+}

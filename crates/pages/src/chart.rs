@@ -1,0 +1,1 @@
+//! Charts as SVG, with real text and a description for who cannot see them.

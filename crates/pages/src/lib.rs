@@ -1,0 +1,12 @@
+//! Pages that open from disk: one file each, nothing fetched, readable in light and dark, on a phone and on paper.
+//!
+//! A [`Document`] is a title, a lead and sections of HTML. What users can name (files, classes) goes through [`escape`] before it
+//! is put into HTML, and through [`Document::data`] before a script reads it.
+
+pub mod chart;
+pub mod colour;
+mod document;
+mod picture;
+
+pub use document::{Document, GENERATOR, escape};
+pub use picture::{base64, image, png_uri};
