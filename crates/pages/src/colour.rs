@@ -42,8 +42,8 @@ pub fn text_on([red, green, blue]: [u8; 3]) -> &'static str {
 }
 
 fn between(stops: &[[u8; 3]], share: f32) -> [u8; 3] {
-    // `max` also takes what is no number to 0.
-    let place = share.max(0.0).min(1.0) * (stops.len() - 1) as f32;
+    let share = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
+    let place = share * (stops.len() - 1) as f32;
     let below = (place as usize).min(stops.len() - 2);
     let part = place - below as f32;
     let mix = |channel: usize| {
