@@ -5,10 +5,12 @@ pub mod archive;
 pub mod checkpoint;
 pub mod config;
 pub mod initial;
+mod layers;
 pub mod model;
 pub mod positions;
 pub mod presets;
 pub mod stages;
+pub mod transformer;
 pub mod vit;
 
 pub use adapters::{Adapters, merge_adapters};
@@ -16,4 +18,5 @@ pub use config::{ConfigError, Size, VitConfig};
 pub use initial::{Initialisation, initialise};
 pub use model::{Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Written};
 pub use presets::preset;
+pub use transformer::{Transformer, TransformerConfig, transformer};
 pub use vit::{Vit, vit, vit_with};

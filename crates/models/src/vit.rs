@@ -12,6 +12,7 @@ use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Result, V
 
 use crate::adapters::{Adapters, adapt};
 use crate::config::{Activation, FeedForward, FinalNorm, NormOrder, Pooling, Positions, Qkv, VitConfig};
+use crate::layers::{linear, norm};
 use crate::positions;
 
 /// What a Vision Transformer computes of images.
@@ -46,7 +47,7 @@ pub fn vit_with(g: &mut Graph, config: &VitConfig, batch: usize, adapters: Optio
         x = g.block(&format!("blocks.{layer}"), |g| encoder_layer(g, config, adapters, layer, x))?;
     }
     if config.final_norm == FinalNorm::Tokens {
-        x = norm(g, config, "norm", x)?;
+        x = norm(g, "norm", x, config.norm_eps)?;
     }
 
     let pooled = g.scope("pooling", |g| pool(g, config, x))?;
@@ -153,7 +154,7 @@ fn branch(
     x: Value,
     f: impl FnOnce(&mut Graph, Value) -> Result<Value>,
 ) -> Result<Value> {
-    let seen = if config.norm_order == NormOrder::Pre { norm(g, config, norm_name, x)? } else { x };
+    let seen = if config.norm_order == NormOrder::Pre { norm(g, norm_name, x, config.norm_eps)? } else { x };
     let mut y = f(g, seen)?;
     y = g.dropout(y, config.dropout)?;
     if config.layer_scale.is_some() {
@@ -162,7 +163,7 @@ fn branch(
     }
     y = g.stochastic_depth(y, config.stochastic_depth_at(layer))?;
     let sum = g.add(x, y)?;
-    if config.norm_order == NormOrder::Post { norm(g, config, norm_name, sum) } else { Ok(sum) }
+    if config.norm_order == NormOrder::Post { norm(g, norm_name, sum, config.norm_eps) } else { Ok(sum) }
 }
 
 /// Multi-head self-attention.
@@ -230,7 +231,7 @@ fn pool(g: &mut Graph, config: &VitConfig, x: Value) -> Result<Value> {
 fn finish_features(g: &mut Graph, config: &VitConfig, pooled: Value) -> Result<Value> {
     let mut features = pooled;
     if config.final_norm == FinalNorm::Pooled {
-        features = norm(g, config, "norm", features)?;
+        features = norm(g, "norm", features, config.norm_eps)?;
     }
     if let Some(width) = config.pre_logits {
         features = linear(g, "pre_logits", features, width, true)?;
@@ -251,28 +252,10 @@ fn rows(g: &mut Graph, table: Value, first: usize, end: usize) -> Result<Value> 
     if first == 0 && end == g.shape_of(table).rows() { Ok(table) } else { g.slice(table, 0, first, end) }
 }
 
-fn linear(g: &mut Graph, name: &str, x: Value, out: usize, bias: bool) -> Result<Value> {
-    adapted(g, None, name, x, out, bias)
-}
-
 /// A linear layer, with an adapter if there are any.
 fn adapted(g: &mut Graph, adapters: Option<&Adapters>, name: &str, x: Value, out: usize, bias: bool) -> Result<Value> {
-    g.scope(name, |g| {
-        let into = g.shape_of(x).columns();
-        let weight = g.parameter("weight", [out, into])?;
-        let bias = if bias { Some(g.parameter("bias", [out])?) } else { None };
-        let y = g.linear(x, weight, bias)?;
-        adapters.map_or(Ok(y), |adapters| adapt(g, adapters, x, y))
-    })
-}
-
-fn norm(g: &mut Graph, config: &VitConfig, name: &str, x: Value) -> Result<Value> {
-    g.scope(name, |g| {
-        let width = g.shape_of(x).columns();
-        let weight = g.parameter("weight", [width])?;
-        let bias = g.parameter("bias", [width])?;
-        g.layer_norm(x, weight, bias, config.norm_eps)
-    })
+    let y = linear(g, name, x, out, bias)?;
+    adapters.map_or(Ok(y), |adapters| g.scope(name, |g| adapt(g, adapters, x, y)))
 }
 
 impl From<Activation> for engine::Activation {

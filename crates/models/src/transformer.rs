@@ -1,0 +1,236 @@
+//! The Transformer of "Attention is all you need": an encoder reads the source, a decoder writes the target.
+//!
+//! ```text
+//! x = √d · embedding[source] + positions                                        (3.4, 3.5)
+//! encoder layer:  x = norm(x + attention(x, x));  x = norm(x + feed_forward(x))   (3.1)
+//! decoder layer:  y = norm(y + causal_attention(y, y));  y = norm(y + attention(y, x));  y = norm(y + feed_forward(y))
+//! logits = output(y)
+//! ```
+//!
+//! With pre-norm each branch is `x + f(norm(x))`, and both stacks end in a norm.
+
+use vitreous_engine as engine;
+use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Padding, Result, Value};
+
+use crate::config::NormOrder;
+use crate::layers::{linear, norm};
+use crate::positions;
+
+pub use config::{TextPositions, TransformerConfig, preset};
+
+mod config;
+
+/// What a Transformer computes of pairs.
+#[derive(Clone, Copy, Debug)]
+pub struct Transformer {
+    /// The encoder's result: `[batch, source length, dim]`.
+    pub memory: Value,
+    /// A number a word of the target vocabulary, for the word that follows each place: `[batch, target length, vocabulary]`.
+    pub logits: Value,
+}
+
+/// Whose words.
+#[derive(Clone, Copy)]
+enum Side {
+    Source,
+    Target,
+}
+
+/// The shape of a batch of pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PairShape {
+    /// Pairs.
+    pub batch: usize,
+    /// Tokens of each source, with padding.
+    pub source: usize,
+    /// Tokens of each target, with padding.
+    pub target: usize,
+}
+
+/// Builds the model for teacher forcing: inputs `source [batch, source]` and `target [batch, target]` (token numbers), and
+/// `source_lengths [batch]`, behind which a source is padding. Padding behind a target needs no mask: no earlier place sees it.
+pub fn transformer(g: &mut Graph, config: &TransformerConfig, shape: PairShape) -> Result<Transformer> {
+    let (memory, lengths) = encoder(g, config, shape.batch, shape.source)?;
+    let target = g.input("target", [shape.batch, shape.target], DType::I32)?;
+    let words = table(g, config, Side::Target)?;
+    let mut y = g.scope("decoder", |g| embed(g, config, words, target))?;
+    for layer in 0..config.decoder_layers {
+        y = g.block(&format!("decoder.{layer}"), |g| {
+            let own = |g: &mut Graph, q, k, v| {
+                let options = AttentionOptions { causal: true, ..options(config) };
+                g.attention(AttentionInputs::Separate { q, k, v }, &options)
+            };
+            decoder_layer(g, config, y, own, |g, q| {
+                let (k, v) = keys_and_values(g, config, memory)?;
+                let options = AttentionOptions { padding: Padding::Lengths(lengths), ..options(config) };
+                g.attention(AttentionInputs::Separate { q, k, v }, &options)
+            })
+        })?;
+    }
+    let logits = output(g, config, y)?;
+    Ok(Transformer { memory, logits })
+}
+
+/// Builds the encoder alone, with inputs `source` and `source_lengths`: its result, and the lengths.
+pub fn encoder(g: &mut Graph, config: &TransformerConfig, batch: usize, length: usize) -> Result<(Value, Value)> {
+    config.check().map_err(|refusal| refused(refusal.0))?;
+    let source = g.input("source", [batch, length], DType::I32)?;
+    let lengths = g.input("source_lengths", [batch], DType::I32)?;
+    let words = table(g, config, Side::Source)?;
+    let mut x = g.scope("encoder", |g| embed(g, config, words, source))?;
+    for layer in 0..config.encoder_layers {
+        x = g.block(&format!("encoder.{layer}"), |g| encoder_layer(g, config, x, lengths))?;
+    }
+    if config.norm_order == NormOrder::Pre {
+        x = norm(g, "encoder_norm", x, config.norm_eps)?;
+    }
+    Ok((x, lengths))
+}
+
+/// Sections 3.4 and 3.5: rows of the table, scaled, with positions added.
+fn embed(g: &mut Graph, config: &TransformerConfig, table: Value, tokens: Value) -> Result<Value> {
+    let length = g.shape_of(tokens).columns();
+    let x = g.embedding(table, tokens)?;
+    let x = g.scale(x, (config.dim as f64).sqrt() as f32)?;
+    let positions = match config.positions {
+        TextPositions::Sinusoidal => {
+            g.constant("positions", [length, config.dim], positions::sinusoidal(length, config.dim))?
+        }
+        TextPositions::Learned => {
+            let table = g.parameter("positions", [config.max_length, config.dim])?;
+            g.slice(table, 0, 0, length)?
+        }
+    };
+    let x = g.add(x, positions)?;
+    g.dropout(x, config.dropout)
+}
+
+/// The table of a side's words: one for both where they share a vocabulary.
+fn table(g: &mut Graph, config: &TransformerConfig, side: Side) -> Result<Value> {
+    let (name, words) = match side {
+        _ if config.shared_vocabulary => ("embedding", config.target_vocabulary),
+        Side::Source => ("source_embedding", config.source_vocabulary),
+        Side::Target => ("target_embedding", config.target_vocabulary),
+    };
+    match g.find(name) {
+        Ok(there) => Ok(there),
+        Err(_) => g.parameter(name, [words, config.dim]),
+    }
+}
+
+/// Section 3.1: attention, then feed-forward.
+fn encoder_layer(g: &mut Graph, config: &TransformerConfig, x: Value, lengths: Value) -> Result<Value> {
+    let x = branch(g, config, "norm1", x, |g, x| {
+        g.scope("attention", |g| {
+            let q = linear(g, "query", x, config.dim, true)?;
+            let (k, v) = keys_and_values(g, config, x)?;
+            let options = AttentionOptions { padding: Padding::Lengths(lengths), ..options(config) };
+            let mixed = g.attention(AttentionInputs::Separate { q, k, v }, &options)?;
+            linear(g, "output", mixed, config.dim, true)
+        })
+    })?;
+    branch(g, config, "norm2", x, |g, x| feed_forward(g, config, x))
+}
+
+/// Section 3.1: attention to what was written so far, attention to the source, feed-forward. `own` and `cross` say how a query
+/// finds keys and values, which differs between teacher forcing and decoding.
+fn decoder_layer(
+    g: &mut Graph,
+    config: &TransformerConfig,
+    y: Value,
+    own: impl FnOnce(&mut Graph, Value, Value, Value) -> Result<Value>,
+    cross: impl FnOnce(&mut Graph, Value) -> Result<Value>,
+) -> Result<Value> {
+    let y = branch(g, config, "norm1", y, |g, y| {
+        g.scope("attention", |g| {
+            let q = linear(g, "query", y, config.dim, true)?;
+            let (k, v) = keys_and_values(g, config, y)?;
+            let mixed = own(g, q, k, v)?;
+            linear(g, "output", mixed, config.dim, true)
+        })
+    })?;
+    let y = branch(g, config, "norm2", y, |g, y| {
+        g.scope("cross_attention", |g| {
+            let q = linear(g, "query", y, config.dim, true)?;
+            let mixed = cross(g, q)?;
+            linear(g, "output", mixed, config.dim, true)
+        })
+    })?;
+    branch(g, config, "norm3", y, |g, y| feed_forward(g, config, y))
+}
+
+fn keys_and_values(g: &mut Graph, config: &TransformerConfig, x: Value) -> Result<(Value, Value)> {
+    Ok((linear(g, "key", x, config.dim, true)?, linear(g, "value", x, config.dim, true)?))
+}
+
+/// Section 3.3: the part that sees each token alone.
+fn feed_forward(g: &mut Graph, config: &TransformerConfig, x: Value) -> Result<Value> {
+    g.scope("mlp", |g| {
+        let hidden = linear(g, "fc1", x, config.mlp_dim, true)?;
+        let hidden = g.activation(hidden, config.activation.into())?;
+        let hidden = g.dropout(hidden, config.dropout)?;
+        linear(g, "fc2", hidden, config.dim, true)
+    })
+}
+
+/// `norm(x + dropout(f(x)))`, or `x + dropout(f(norm(x)))`.
+fn branch(
+    g: &mut Graph,
+    config: &TransformerConfig,
+    norm_name: &str,
+    x: Value,
+    f: impl FnOnce(&mut Graph, Value) -> Result<Value>,
+) -> Result<Value> {
+    let pre = config.norm_order == NormOrder::Pre;
+    let seen = if pre { norm(g, norm_name, x, config.norm_eps)? } else { x };
+    let y = f(g, seen)?;
+    let y = g.dropout(y, config.dropout)?;
+    let sum = g.add(x, y)?;
+    if pre { Ok(sum) } else { norm(g, norm_name, sum, config.norm_eps) }
+}
+
+/// Section 3.4: a number a word, by a matrix of its own or by the words' own rows.
+fn output(g: &mut Graph, config: &TransformerConfig, y: Value) -> Result<Value> {
+    let y = match config.norm_order {
+        NormOrder::Pre => norm(g, "decoder_norm", y, config.norm_eps)?,
+        NormOrder::Post => y,
+    };
+    if !config.tied_output {
+        return linear(g, "output", y, config.target_vocabulary, true);
+    }
+    let table = table(g, config, Side::Target)?;
+    g.scope("output", |g| {
+        let bias = g.parameter("bias", [config.target_vocabulary])?;
+        g.linear(y, table, Some(bias))
+    })
+}
+
+fn options(config: &TransformerConfig) -> AttentionOptions {
+    AttentionOptions { heads: config.heads, dropout: config.attention_dropout, ..AttentionOptions::default() }
+}
+
+fn refused(rule: String) -> engine::Error {
+    engine::Error::Rule { op: "transformer", path: "config".to_string(), inputs: Vec::new(), rule }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameters(config: &TransformerConfig) -> usize {
+        let mut g = Graph::for_inference();
+        transformer(&mut g, config, PairShape { batch: 1, source: 3, target: 2 }).expect("builds");
+        g.parameters().iter().map(|parameter| parameter.shape.elements()).sum()
+    }
+
+    #[test]
+    fn parameters_are_those_of_the_description() {
+        let base = preset("transformer_base").expect("known");
+        assert_eq!(parameters(&base), 59_508_496);
+        let words = 32_000;
+        let large = TransformerConfig { source_vocabulary: words, target_vocabulary: words, ..base.clone() };
+        assert_eq!(parameters(&large), 93_322_496);
+        let shared = TransformerConfig { shared_vocabulary: true, tied_output: true, ..base };
+        assert_eq!(parameters(&shared), 59_508_496 - 2 * 512 * 10_000);
+    }
+}
