@@ -122,9 +122,9 @@ impl Graph {
         Ok(gradients)
     }
 
-    /// The value whose memory a reshape shows.
+    /// The value whose memory a reshape, or what rows are written into, shows.
     pub(crate) fn root_of(&self, mut value: Value) -> Value {
-        while let Op::Reshape(_) = self.nodes[value.node()].op {
+        while self.nodes[value.node()].op.shows_its_input() {
             value = self.nodes[value.node()].inputs[0];
         }
         value

@@ -87,22 +87,125 @@ pub fn encoder(g: &mut Graph, config: &TransformerConfig, batch: usize, length: 
     Ok((x, lengths))
 }
 
+/// Builds what a decoder asks of the source: the encoder, and of each decoder layer the keys and values of its result.
+pub fn encoder_for_decoding(
+    g: &mut Graph,
+    config: &TransformerConfig,
+    batch: usize,
+    length: usize,
+) -> Result<Vec<(Value, Value)>> {
+    let (memory, _) = encoder(g, config, batch, length)?;
+    (0..config.decoder_layers)
+        .map(|layer| {
+            let path = format!("decoder.{layer}.cross_attention");
+            g.scope(&path, |g| keys_and_values(g, config, memory))
+        })
+        .collect()
+}
+
+/// The shape of a step of decoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StepShape {
+    /// Targets that are written at once.
+    pub batch: usize,
+    /// Tokens of each source, with padding.
+    pub source: usize,
+    /// The most tokens of a target.
+    pub capacity: usize,
+}
+
+/// What a step of decoding is given, a decoder layer: inputs that stay between runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// Keys and values of the words that were written, `[batch, capacity, dim]`: each run adds its own.
+    pub own: (Value, Value),
+    /// Keys and values of the source, `[batch, source, dim]`.
+    pub source: (Value, Value),
+}
+
+/// One step of decoding.
+#[derive(Clone, Debug)]
+pub struct DecoderStep {
+    /// A number a word, for the word that follows: `[batch, vocabulary]`.
+    pub logits: Value,
+    /// A layer each.
+    pub kept: Vec<Kept>,
+}
+
+/// Builds a step of decoding: inputs `token [batch]`, the last word of each target; `place [batch]`, how many words came before it;
+/// `length [batch]`, one more than that; `source_lengths [batch]`; and what is kept.
+pub fn decoder_step(g: &mut Graph, config: &TransformerConfig, shape: StepShape) -> Result<DecoderStep> {
+    config.check().map_err(|refusal| refused(refusal.0))?;
+    let StepShape { batch, capacity, .. } = shape;
+    let numbers = |g: &mut Graph, name: &str| g.input(name, [batch], DType::I32);
+    let (token, place) = (numbers(g, "token")?, numbers(g, "place")?);
+    let (length, source_lengths) = (numbers(g, "length")?, numbers(g, "source_lengths")?);
+    let words = table(g, config, Side::Target)?;
+    let mut y = g.scope("decoder", |g| {
+        let x = g.embedding(words, token)?;
+        let x = g.scale(x, (config.dim as f64).sqrt() as f32)?;
+        let table = position_table(g, config, capacity)?;
+        let positions = g.embedding(table, place)?;
+        let x = g.add(x, positions)?;
+        g.reshape(x, [batch, 1, config.dim])
+    })?;
+    let mut all = Vec::new();
+    for layer in 0..config.decoder_layers {
+        let path = format!("decoder.{layer}");
+        let kept = g.scope(&path, |g| kept(g, config, shape))?;
+        y = g.block(&path, |g| {
+            let own = |g: &mut Graph, q, k, v| {
+                let k = g.write_rows(kept.own.0, k, place)?;
+                let v = g.write_rows(kept.own.1, v, place)?;
+                let options = AttentionOptions { padding: Padding::Lengths(length), ..options(config) };
+                g.attention(AttentionInputs::Separate { q, k, v }, &options)
+            };
+            decoder_layer(g, config, y, own, |g, q| {
+                let (k, v) = kept.source;
+                let options = AttentionOptions { padding: Padding::Lengths(source_lengths), ..options(config) };
+                g.attention(AttentionInputs::Separate { q, k, v }, &options)
+            })
+        })?;
+        all.push(kept);
+    }
+    let logits = output(g, config, y)?;
+    let logits = g.reshape(logits, [batch, config.target_vocabulary])?;
+    Ok(DecoderStep { logits, kept: all })
+}
+
+fn kept(g: &mut Graph, config: &TransformerConfig, shape: StepShape) -> Result<Kept> {
+    let StepShape { batch, source, capacity } = shape;
+    let mut input = |name: &str, rows: usize| g.input(name, [batch, rows, config.dim], DType::F32);
+    Ok(Kept {
+        own: (input("kept_keys", capacity)?, input("kept_values", capacity)?),
+        source: (input("source_keys", source)?, input("source_values", source)?),
+    })
+}
+
 /// Sections 3.4 and 3.5: rows of the table, scaled, with positions added.
 fn embed(g: &mut Graph, config: &TransformerConfig, table: Value, tokens: Value) -> Result<Value> {
     let length = g.shape_of(tokens).columns();
     let x = g.embedding(table, tokens)?;
     let x = g.scale(x, (config.dim as f64).sqrt() as f32)?;
-    let positions = match config.positions {
-        TextPositions::Sinusoidal => {
-            g.constant("positions", [length, config.dim], positions::sinusoidal(length, config.dim))?
-        }
-        TextPositions::Learned => {
-            let table = g.parameter("positions", [config.max_length, config.dim])?;
-            g.slice(table, 0, 0, length)?
-        }
-    };
+    let mut positions = position_table(g, config, length)?;
+    if g.shape_of(positions).rows() > length {
+        positions = g.slice(positions, 0, 0, length)?;
+    }
     let x = g.add(x, positions)?;
     g.dropout(x, config.dropout)
+}
+
+/// A row for each place: as many as are needed, or all that were learned.
+fn position_table(g: &mut Graph, config: &TransformerConfig, length: usize) -> Result<Value> {
+    if length > config.max_length {
+        return Err(refused(format!("a sequence of {length} is longer than max_length, {}", config.max_length)));
+    }
+    match config.positions {
+        TextPositions::Sinusoidal => {
+            g.constant("positions", [length, config.dim], positions::sinusoidal(length, config.dim))
+        }
+        TextPositions::Learned => g.parameter("positions", [config.max_length, config.dim]),
+    }
 }
 
 /// The table of a side's words: one for both where they share a vocabulary.

@@ -8,7 +8,9 @@ use vitreous_engine::random::Run;
 use vitreous_engine::{CrossEntropyOptions, DType, GradientOptions, Graph, Plan, State, Value};
 use vitreous_models::archive::Archive;
 use vitreous_models::config::{Activation, NormOrder};
-use vitreous_models::transformer::{PairShape, TextPositions, TransformerConfig, transformer};
+use vitreous_models::transformer::{
+    PairShape, StepShape, TextPositions, TransformerConfig, decoder_step, encoder_for_decoding, transformer,
+};
 
 const SHAPE: PairShape = PairShape { batch: 3, source: 5, target: 4 };
 const PADDING: i32 = 0;
@@ -146,5 +148,58 @@ fn what_is_hidden_changes_no_bit() {
         }
         let seen = case.run(|source, _| source[0] = (source[0] + 1) % words);
         assert_ne!(before[..row], seen[..row], "{name}: a word that is seen");
+    }
+}
+
+/// A graph that runs with the weights of a case.
+fn with_weights(case: &Case, graph: &Graph, outputs: &[Value]) -> Executor {
+    let plan = Plan::for_cpu_with_fixed_weights(graph, outputs).expect("plans");
+    Executor::with_weights(plan, 2, |parameter| case.state.parameter(&parameter.name).map(std::borrow::Cow::Borrowed))
+        .expect("runs")
+}
+
+#[test]
+fn decoding_word_by_word_is_computing_all_at_once() {
+    for (name, config) in cases() {
+        let mut case = Case::new(name, &config);
+        let whole = case.run(|_, _| {});
+
+        let mut graph = Graph::for_inference();
+        let pairs = encoder_for_decoding(&mut graph, &config, SHAPE.batch, SHAPE.source).expect("builds");
+        let outputs: Vec<Value> = pairs.iter().flat_map(|&(k, v)| [k, v]).collect();
+        let mut encoder = with_weights(&case, &graph, &outputs);
+        encoder.input_i32("source").expect("an input").copy_from_slice(&case.tokens("source"));
+        encoder.input_i32("source_lengths").expect("an input").copy_from_slice(&case.tokens("lengths"));
+        encoder.infer().expect("a run");
+
+        let mut graph = Graph::for_inference();
+        let shape = StepShape { batch: SHAPE.batch, source: SHAPE.source, capacity: 6 };
+        let step = decoder_step(&mut graph, &config, shape).expect("builds");
+        let mut decoder = with_weights(&case, &graph, &[step.logits]);
+        decoder.poison();
+        for (layer, (keys, values)) in pairs.iter().enumerate() {
+            for (name, value) in [("source_keys", keys), ("source_values", values)] {
+                let from = encoder.output_slice(*value).expect("a result");
+                decoder.input(&format!("decoder.{layer}.{name}")).expect("an input").copy_from_slice(from);
+            }
+        }
+        decoder.input_i32("source_lengths").expect("an input").copy_from_slice(&case.tokens("lengths"));
+        let target = case.tokens("target");
+        for place in 0..SHAPE.target {
+            let tokens: Vec<i32> = target.chunks_exact(SHAPE.target).map(|row| row[place]).collect();
+            decoder.input_i32("token").expect("an input").copy_from_slice(&tokens);
+            decoder.input_i32("place").expect("an input").fill(place as i32);
+            decoder.input_i32("length").expect("an input").fill(place as i32 + 1);
+            decoder.infer().expect("a run");
+            let words = config.target_vocabulary;
+            for (pair, got) in decoder.output(step.logits).expect("logits").chunks_exact(words).enumerate() {
+                let expected = &whole[(pair * SHAPE.target + place) * words..][..words];
+                let difference = largest_difference(got, expected);
+                assert!(difference < 1e-5, "{name}: pair {pair}, place {place}: {difference:e}");
+            }
+        }
+        // A place behind the end is refused, not written.
+        decoder.input_i32("place").expect("an input").fill(6);
+        assert!(decoder.infer().expect_err("no room").to_string().contains('6'));
     }
 }

@@ -103,6 +103,7 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Bu
         Op::Linear(_) | Op::LinearInputGradient(_) | Op::MatMul(_) => products::multiply(kernel, team),
         Op::LinearWeightGradient(_) => products::weight_gradient(kernel, team),
         Op::Pointwise(_) => steps::pointwise(kernel, team),
+        Op::WriteRows(_) => tables::write_rows(kernel),
         Op::Broadcast(_) => moves::broadcast(kernel, team),
         Op::Transpose(op) => moves::transpose(kernel, team, &op.order),
         Op::Concat(op) => moves::concat(kernel, team, op.axis),
@@ -137,11 +138,12 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Bu
     }
 }
 
-/// The error of a whole number outside its range, in the op's second input or, for a loss's gradient, its third.
+/// The error of a whole number outside its range, in the op's second input or, for a loss's gradient and written rows, its third.
 fn out_of_range(kernel: &Kernel, position: usize) -> Error {
     let (numbers, limit) = match &kernel.node.op {
         Op::Embedding(_) => (1, kernel.input_type(0).shape.axes()[0]),
         Op::EmbeddingGradient(op) => (1, op.vocabulary),
+        Op::WriteRows(_) => (2, kernel.input_type(0).shape.axes()[1] - kernel.input_type(1).shape.axes()[1] + 1),
         Op::CrossEntropyGradient(_) => (2, kernel.input_type(1).shape.columns()),
         _ => (1, kernel.input_type(0).shape.columns()),
     };

@@ -1,4 +1,4 @@
-//! Embedding: rows of a table by number, and its gradient.
+//! Rows by number: embedding, its gradient, rows written into what is kept.
 
 use super::kernel::{Kernel, rows_per_tile, tile_rows};
 use super::rows;
@@ -54,4 +54,23 @@ pub(super) fn embedding_gradient(kernel: &Kernel, team: &mut Team, vocabulary: u
             rows::add(unsafe { output.range(row * columns + block.start..row * columns + block.end) }, values);
         }
     });
+}
+
+/// Puts rows into what is kept. They are few, so one thread does it.
+pub(super) fn write_rows(kernel: &Kernel) {
+    let rows: &[f32] = kernel.memory.read_raw(kernel.node.inputs[1]);
+    let places = kernel.input_i32(2);
+    let kept = kernel.output_raw::<f32>(0);
+    let (kept_axes, row_axes) = (kernel.input_type(0).shape.axes(), kernel.input_type(1).shape.axes());
+    let (capacity, count, dim) = (kept_axes[1], row_axes[1], kept_axes[2]);
+    for (sample, rows) in rows.chunks_exact(count * dim).enumerate() {
+        let place = usize::try_from(places[sample]).ok().filter(|place| place + count <= capacity);
+        let Some(place) = place else {
+            kernel.report_fault(sample);
+            continue;
+        };
+        let first = (sample * capacity + place) * dim;
+        // SAFETY: no other thread runs; the rows are a value of their own, beside what is kept.
+        unsafe { kept.range(first..first + count * dim) }.copy_from_slice(rows);
+    }
 }

@@ -36,6 +36,7 @@ mod softmax;
 pub mod step;
 mod stochastic_depth;
 mod transpose;
+mod write_rows;
 
 pub use activation::Activation;
 pub use attention::{Attention, AttentionGradient, AttentionInputs, AttentionOptions, AttentionWeights, Padding};
@@ -59,6 +60,7 @@ pub use slice::{Pad, Slice};
 pub use softmax::{Softmax, SoftmaxGradient};
 pub use step::{Optimizer, StepOptions, StepValues};
 pub use transpose::Transpose;
+pub use write_rows::WriteRows;
 
 /// A rule that was broken, in words; the graph adds op, path and shapes.
 pub(crate) type Broken = String;
@@ -105,7 +107,7 @@ macro_rules! define_ops {
 
 define_ops! {
     Input, Parameter, Constant, Linear, LinearInputGradient, LinearWeightGradient, MatMul, Pointwise, Broadcast,
-    SumLeading, Reshape, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, Embedding, EmbeddingGradient,
+    SumLeading, Reshape, WriteRows, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, Embedding, EmbeddingGradient,
     LayerNorm, LayerNormGradient, RmsNorm, RmsNormGradient, Attention, AttentionWeights, AttentionGradient,
     MeanTokens, MeanTokensGradient, MaxTokens, MaxTokensGradient, Softmax, SoftmaxGradient, CrossEntropy,
     CrossEntropyGradient, BinaryCrossEntropy, BinaryCrossEntropyGradient, GradientNorm, AdamW, Sgd, Lamb, Ema, AccumulateGradient, StoredGradient,
@@ -144,6 +146,11 @@ impl Op {
     /// Whether it computes nothing: inputs, parameters, constants, gradients that are there already.
     pub fn is_leaf(&self) -> bool {
         matches!(self, Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::StoredGradient(_))
+    }
+
+    /// Whether its result is its first input's memory.
+    pub(crate) fn shows_its_input(&self) -> bool {
+        matches!(self, Op::Reshape(_) | Op::WriteRows(_))
     }
 
     /// Whether it is run for what it changes, not for its results.

@@ -240,7 +240,7 @@ impl Plan {
                         Some(weights) => weights.plain[op.index].map_or(Location::PackedOnly, Location::FixedWeights),
                     },
                     Op::Constant(op) => Location::Constants(constants[op.index]),
-                    Op::Reshape(_) => continue,
+                    op if op.shows_its_input() => continue,
                     _ => match (gradients.get(&value), chain) {
                         (Some(&offset), _) => Location::Gradients(offset),
                         (None, Some(chain)) if last <= self.chains[chain].last && !node.op.is_leaf() => {
@@ -280,7 +280,7 @@ impl Plan {
             self.chains[chain].bytes = placement.arena_bytes;
         }
         for index in 0..self.graph.nodes().len() {
-            if let Op::Reshape(_) = self.graph.nodes()[index].op {
+            if self.graph.nodes()[index].op.shows_its_input() {
                 self.locations[index][0] = self.location(self.graph.root_of(Value::new(index, 0)));
             }
         }

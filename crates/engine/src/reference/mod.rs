@@ -99,6 +99,7 @@ impl Reference {
             }
             Op::MatMul(op) => vec![batched_product(op, &inputs[0], &inputs[1])],
             Op::Pointwise(_) | Op::Reshape(_) => vec![inputs[0].data.clone()],
+            Op::WriteRows(_) => vec![write_rows(node, inputs)?],
             Op::Broadcast(op) => vec![inputs[0].data.repeat(op.shape.elements() / inputs[0].data.len())],
             Op::SumLeading(op) => vec![sum_rows(&inputs[0].data, op.shape.elements())],
             Op::Transpose(op) => vec![transpose(&inputs[0], &op.order)],
@@ -373,6 +374,19 @@ fn embedding(node: &Node, table: &Tensor, numbers: &Tensor) -> Result<Vec<f64>> 
     for (position, &number) in numbers.data.iter().enumerate() {
         let row = in_range(node, position, number, table.shape.axes()[0])?;
         out.extend_from_slice(&table.data[row * dim..(row + 1) * dim]);
+    }
+    Ok(out)
+}
+
+fn write_rows(node: &Node, inputs: &[Tensor]) -> Result<Vec<f64>> {
+    let [kept, rows, places] = inputs else { unreachable!("three inputs") };
+    let (capacity, dim, count) = (kept.shape.axes()[1], kept.shape.axes()[2], rows.shape.axes()[1]);
+    let mut out = kept.data.clone();
+    for (sample, &place) in places.data.iter().enumerate() {
+        let place = in_range(node, sample, place, capacity - count + 1)?;
+        for i in 0..count * dim {
+            out[(sample * capacity + place) * dim + i] = rows.data[sample * count * dim + i];
+        }
     }
     Ok(out)
 }
