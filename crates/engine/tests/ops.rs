@@ -254,6 +254,24 @@ proptest! {
     }
 
     #[test]
+    fn rows_are_written(batch in 1usize..5, capacity in 1usize..9, columns in width(), count in 1usize..9) {
+        let count = count.min(capacity);
+        let build = |g: &mut Graph| -> Result<Value> {
+            let kept = g.input("kept", [batch, capacity, columns], F32)?;
+            let rows = g.input("rows", [batch, count, columns], F32)?;
+            let rows = g.scale(rows, 2.0)?;
+            let places = g.input("places", [batch], DType::I32)?;
+            let kept = g.write_rows(kept, rows, places)?;
+            g.scale(kept, 0.5)
+        };
+        let subject = common::subject(&build, vitreous_engine::Precision::F32, false);
+        let values = common::leaf_values(&subject.graph, &|_, i| (i * 3 % (capacity - count + 1)) as i32);
+        let expected = common::reference_for(&subject.graph, &values).run(&subject.graph, common::RUN).unwrap();
+        let got = common::run_cpu(&subject.graph, &[subject.y], &values, 2);
+        prop_assert_eq!(common::relative_error(&got[0], &expected.get(subject.y).data, 1e-30), 0.0);
+    }
+
+    #[test]
     fn cross_entropy_hard(rows in tokens(), classes in width(), smoothing in prop_oneof![Just(0.0f32), Just(0.1)], ignore: bool) {
         check(&|g: &mut Graph| {
             let logits = g.input("logits", [rows, classes], F32)?;
