@@ -11,6 +11,7 @@ pub mod positions;
 pub mod presets;
 pub mod stages;
 pub mod transformer;
+pub mod translate;
 pub mod vit;
 
 pub use adapters::{Adapters, merge_adapters};

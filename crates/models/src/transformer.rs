@@ -155,6 +155,7 @@ pub fn decoder_step(g: &mut Graph, config: &TransformerConfig, shape: StepShape)
         let kept = g.scope(&path, |g| kept(g, config, shape))?;
         y = g.block(&path, |g| {
             let own = |g: &mut Graph, q, k, v| {
+                let (k, v) = (g.cast(k, DType::F32)?, g.cast(v, DType::F32)?);
                 let k = g.write_rows(kept.own.0, k, place)?;
                 let v = g.write_rows(kept.own.1, v, place)?;
                 let options = AttentionOptions { padding: Padding::Lengths(length), ..options(config) };

@@ -5,12 +5,13 @@ mod common;
 use common::{fixture, largest_difference, tensor};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::random::Run;
-use vitreous_engine::{CrossEntropyOptions, DType, GradientOptions, Graph, Plan, State, Value};
+use vitreous_engine::{CrossEntropyOptions, DType, GradientOptions, Graph, Plan, Precision, State, Value};
 use vitreous_models::archive::Archive;
 use vitreous_models::config::{Activation, NormOrder};
 use vitreous_models::transformer::{
     PairShape, StepShape, TextPositions, TransformerConfig, decoder_step, encoder_for_decoding, transformer,
 };
+use vitreous_models::translate::{Hypothesis, SearchOptions, SpecialTokens, TranslateOptions, Translator};
 
 const SHAPE: PairShape = PairShape { batch: 3, source: 5, target: 4 };
 const PADDING: i32 = 0;
@@ -201,5 +202,122 @@ fn decoding_word_by_word_is_computing_all_at_once() {
         // A place behind the end is refused, not written.
         decoder.input_i32("place").expect("an input").fill(6);
         assert!(decoder.infer().expect_err("no room").to_string().contains('6'));
+    }
+}
+
+const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, start: 1, end: 2 };
+
+fn translate(
+    case: &Case,
+    config: &TransformerConfig,
+    sources: &[Vec<u32>],
+    options: TranslateOptions,
+) -> Vec<Vec<Hypothesis>> {
+    let weights = |name: &str| case.state.parameter(name).map(std::borrow::Cow::Borrowed);
+    Translator::new(config, SPECIAL, options, &weights).translate(sources).expect("translates")
+}
+
+fn options(beam: usize, slots: usize) -> TranslateOptions {
+    let search = SearchOptions { beam, length_penalty: 0.6 };
+    TranslateOptions { search, slots, extra_tokens: 1, threads: 2, precision: Precision::F32 }
+}
+
+/// `ln p` of every next word behind a beginning, all computed anew.
+fn opinions(case: &Case, config: &TransformerConfig, source: &[u32], beginning: &[u32]) -> Vec<f64> {
+    let mut graph = Graph::for_inference();
+    let shape = PairShape { batch: 1, source: source.len() + 1, target: beginning.len() + 1 };
+    let logits = transformer(&mut graph, config, shape).expect("builds").logits;
+    let mut executor = with_weights(case, &graph, &[logits]);
+    let numbers = |tokens: &[u32]| tokens.iter().map(|&token| token as i32).collect::<Vec<_>>();
+    let source = numbers(&[source, &[SPECIAL.end]].concat());
+    executor.input_i32("source_lengths").expect("an input")[0] = source.len() as i32;
+    executor.input_i32("source").expect("an input").copy_from_slice(&source);
+    let target = numbers(&[&[SPECIAL.start], beginning].concat());
+    executor.input_i32("target").expect("an input").copy_from_slice(&target);
+    executor.infer().expect("a run");
+    let all = executor.output(logits).expect("logits");
+    let row: Vec<f64> = all[all.len() - config.target_vocabulary..].iter().map(|&x| f64::from(x)).collect();
+    let sum = row.iter().map(|x| x.exp()).sum::<f64>().ln();
+    row.iter().map(|x| x - sum).collect()
+}
+
+/// Sources of different lengths, one of them empty.
+fn sources() -> Vec<Vec<u32>> {
+    vec![vec![3, 4], vec![], vec![6, 5, 4, 3, 3], vec![5], vec![4, 4, 6], vec![6, 3, 5, 3], vec![3, 5, 4, 6, 5]]
+}
+
+#[test]
+fn greedy_translations_are_those_of_computing_everything_anew() {
+    for (name, config) in cases() {
+        // One place for the start and at most five words fit.
+        let config = TransformerConfig { max_length: 6, ..config };
+        let case = Case::new(name, &config);
+        let found = translate(&case, &config, &sources(), options(1, 3));
+        for (source, found) in sources().iter().zip(&found) {
+            let mut tokens = Vec::new();
+            let mut sum = 0.0;
+            let most = (source.len() + 2).min(6);
+            let ended = loop {
+                let row = opinions(&case, &config, source, &tokens);
+                let best = (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).expect("words") as u32;
+                sum += row[best as usize];
+                if best == SPECIAL.end {
+                    break true;
+                }
+                tokens.push(best);
+                if tokens.len() == most {
+                    break false;
+                }
+            };
+            assert_eq!((&found[0].tokens, found[0].ended), (&tokens, ended), "{name}: {source:?}");
+            assert!((found[0].log_probability - sum).abs() < 1e-4, "{name}: {source:?}");
+        }
+        // Neither the number of slots nor what else is translated matters.
+        for slots in [1, 2, 64] {
+            let others = translate(&case, &config, &sources(), options(1, slots));
+            let tokens = |all: &[Vec<Hypothesis>]| all.iter().map(|h| h[0].tokens.clone()).collect::<Vec<_>>();
+            assert_eq!(tokens(&found), tokens(&others), "{name}: {slots} slots");
+        }
+    }
+}
+
+#[test]
+fn a_wide_beam_finds_the_best_of_all_translations() {
+    for (name, config) in cases() {
+        let case = Case::new(name, &config);
+        for source in [vec![3], vec![5, 4]] {
+            let most = source.len() + 2;
+            let beam = config.target_vocabulary.pow(3);
+            let found = translate(&case, &config, std::slice::from_ref(&source), options(beam, beam));
+            // Every translation there is.
+            let mut all: Vec<(Vec<u32>, f64, f64)> = Vec::new();
+            let mut beginnings = vec![(Vec::new(), 0.0)];
+            let score = |sum: f64, length: usize| sum / ((5.0 + length as f64) / 6.0).powf(0.6f32.into());
+            while let Some((tokens, sum)) = beginnings.pop() {
+                for (token, own) in opinions(&case, &config, &source, &tokens).into_iter().enumerate() {
+                    let mut longer = tokens.clone();
+                    longer.push(token as u32);
+                    match () {
+                        () if token as u32 == SPECIAL.end => {
+                            all.push((tokens.clone(), sum + own, score(sum + own, tokens.len() + 1)));
+                        }
+                        () if longer.len() == most => all.push((longer, sum + own, score(sum + own, most))),
+                        () => beginnings.push((longer, sum + own)),
+                    }
+                }
+            }
+            all.sort_by(|a, b| b.2.total_cmp(&a.2));
+            for (found, expected) in found[0].iter().zip(&all).take(10) {
+                assert_eq!(found.tokens, expected.0, "{name}: {source:?}");
+                assert!((found.log_probability - expected.1).abs() < 1e-4 && (found.score - expected.2).abs() < 1e-4);
+            }
+            // A narrow beam, among other sentences, gives real translations with their scores.
+            let narrow = translate(&case, &config, &[source.clone(), vec![6, 6, 3], source.clone()], options(3, 6));
+            assert_eq!(narrow[0], narrow[2], "{name}");
+            for hypothesis in &narrow[0] {
+                let there = all.iter().find(|(tokens, ..)| *tokens == hypothesis.tokens).expect("a translation");
+                assert!((there.1 - hypothesis.log_probability).abs() < 1e-4, "{name}");
+            }
+        }
     }
 }

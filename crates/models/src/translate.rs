@@ -1,0 +1,295 @@
+//! Translating: sentences through the encoder, then word by word through the decoder, many at once.
+//!
+//! The decoder has a fixed number of slots, each with its own keys and values. When a sentence has ended, the next one takes its
+//! slots, so that no slot waits for the longest sentence of a batch.
+
+mod search;
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+
+use vitreous_engine::cpu::Executor;
+use vitreous_engine::{Graph, Mode, Parameter, Plan, Precision, Result, Value};
+
+use crate::transformer::{StepShape, TransformerConfig, decoder_step, encoder_for_decoding};
+use search::Search;
+pub use search::{Hypothesis, SearchOptions};
+
+/// Sources are padded to a multiple of this, so that few plans serve all lengths.
+const LENGTH_STEP: usize = 8;
+/// Plans of the encoder that are kept, each with weights of its own.
+const KEPT_ENCODERS: usize = 12;
+
+/// What special tokens are called by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// What fills up a batch.
+    pub padding: u32,
+    /// What a target begins with.
+    pub start: u32,
+    /// What sources and targets end with.
+    pub end: u32,
+}
+
+/// How to translate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TranslateOptions {
+    /// How words are chosen.
+    pub search: SearchOptions,
+    /// Hypotheses that are computed at once; at least a sentence's beam.
+    pub slots: usize,
+    /// The most words of a translation, beyond the number of its source's.
+    pub extra_tokens: usize,
+    /// Threads to compute with.
+    pub threads: usize,
+    /// Numbers to compute with.
+    pub precision: Precision,
+}
+
+/// Where a model's parameters are.
+pub type Weights<'w> = dyn Fn(&str) -> Result<Cow<'w, [f32]>> + 'w;
+
+/// A model made ready to translate.
+pub struct Translator<'w> {
+    config: TransformerConfig,
+    special: SpecialTokens,
+    options: TranslateOptions,
+    weights: &'w Weights<'w>,
+    encoders: HashMap<(usize, usize), Encoder>,
+    decoder: Option<Decoder>,
+}
+
+struct Encoder {
+    executor: Executor,
+    keys_and_values: Vec<(Value, Value)>,
+}
+
+struct Decoder {
+    shape: StepShape,
+    executor: Executor,
+    probabilities: Value,
+}
+
+/// A sentence that is being written.
+struct Sentence {
+    index: usize,
+    search: Search,
+    /// Words so far.
+    place: usize,
+    source_length: usize,
+}
+
+impl<'w> Translator<'w> {
+    /// A translator with the parameters that `weights` gives by name.
+    pub fn new(
+        config: &TransformerConfig,
+        special: SpecialTokens,
+        options: TranslateOptions,
+        weights: &'w Weights<'w>,
+    ) -> Translator<'w> {
+        let config = config.clone();
+        Translator { config, special, options, weights, encoders: HashMap::new(), decoder: None }
+    }
+
+    /// Translates sources, given without start and end: of each its hypotheses, the best first. What is longer than the model can read is cut.
+    pub fn translate(&mut self, sources: &[Vec<u32>]) -> Result<Vec<Vec<Hypothesis>>> {
+        let mut found = vec![Vec::new(); sources.len()];
+        // The longest first: a long one that began last would be written alone.
+        let mut order: Vec<usize> = (0..sources.len()).collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(sources[index].len()));
+        let Some(&longest) = order.first() else { return Ok(found) };
+        let beam = self.options.search.beam.max(1);
+        let groups = (self.options.slots / beam).clamp(1, sources.len());
+        let source = self.source_length(&sources[longest]).next_multiple_of(LENGTH_STEP);
+        let capacity = self.most_tokens(&sources[longest]).next_multiple_of(LENGTH_STEP).min(self.config.max_length);
+        self.prepare_decoder(StepShape { batch: groups * beam, source, capacity })?;
+
+        let mut waiting: VecDeque<usize> = order.into();
+        let mut ready: VecDeque<(usize, Encoded)> = VecDeque::new();
+        let mut writing: Vec<Option<Sentence>> = (0..groups).map(|_| None).collect();
+        loop {
+            for group in 0..groups {
+                if writing[group].is_some() {
+                    continue;
+                }
+                if ready.is_empty() {
+                    let batch: Vec<usize> = waiting.drain(..groups.min(waiting.len())).collect();
+                    ready.extend(self.encode(sources, &batch)?);
+                }
+                let Some((index, encoded)) = ready.pop_front() else { break };
+                self.take_up(group, beam, &encoded)?;
+                let most_tokens = self.most_tokens(&sources[index]);
+                let search = Search::new(self.options.search, self.special.end, most_tokens);
+                writing[group] = Some(Sentence { index, search, place: 0, source_length: encoded.length });
+            }
+            if writing.iter().all(Option::is_none) {
+                return Ok(found);
+            }
+            self.step(&mut writing, beam, &mut found)?;
+        }
+    }
+
+    /// Tokens of a source as the encoder sees it, with its end.
+    fn source_length(&self, source: &[u32]) -> usize {
+        (source.len() + 1).min(self.config.max_length)
+    }
+
+    fn most_tokens(&self, source: &[u32]) -> usize {
+        (self.source_length(source) + self.options.extra_tokens).min(self.config.max_length)
+    }
+
+    /// Makes a decoder, unless the one that is there can do it.
+    fn prepare_decoder(&mut self, shape: StepShape) -> Result<()> {
+        let fits = |there: &StepShape| {
+            there.batch == shape.batch && there.source >= shape.source && there.capacity >= shape.capacity
+        };
+        if self.decoder.as_ref().is_some_and(|decoder| fits(&decoder.shape)) {
+            return Ok(());
+        }
+        self.decoder = None;
+        let mut graph = Graph::new(Mode::Inference, self.options.precision);
+        let step = decoder_step(&mut graph, &self.config, shape)?;
+        let probabilities = graph.softmax(step.logits)?;
+        let executor = self.executor(&graph, &[probabilities])?;
+        self.decoder = Some(Decoder { shape, executor, probabilities });
+        Ok(())
+    }
+
+    fn executor(&self, graph: &Graph, outputs: &[Value]) -> Result<Executor> {
+        let plan = Plan::for_cpu_with_fixed_weights(graph, outputs)?;
+        Executor::with_weights(plan, self.options.threads, |parameter: &Parameter| (self.weights)(&parameter.name))
+    }
+
+    /// What the decoder asks of some sources.
+    fn encode(&mut self, sources: &[Vec<u32>], batch: &[usize]) -> Result<Vec<(usize, Encoded)>> {
+        let Some(&longest) = batch.iter().max_by_key(|&&index| sources[index].len()) else { return Ok(Vec::new()) };
+        let length = self.source_length(&sources[longest]).next_multiple_of(LENGTH_STEP).min(self.config.max_length);
+        let key = (batch.len(), length);
+        if !self.encoders.contains_key(&key) {
+            if self.encoders.len() == KEPT_ENCODERS {
+                self.encoders.clear();
+            }
+            let mut graph = Graph::new(Mode::Inference, self.options.precision);
+            let pairs = encoder_for_decoding(&mut graph, &self.config, batch.len(), length)?;
+            let cast = |graph: &mut Graph, value| graph.cast(value, vitreous_engine::DType::F32);
+            let mut keys_and_values = Vec::new();
+            for (keys, values) in pairs {
+                keys_and_values.push((cast(&mut graph, keys)?, cast(&mut graph, values)?));
+            }
+            let outputs: Vec<Value> = keys_and_values.iter().flat_map(|&(keys, values)| [keys, values]).collect();
+            let executor = self.executor(&graph, &outputs)?;
+            self.encoders.insert(key, Encoder { executor, keys_and_values });
+        }
+        let lengths: Vec<usize> = batch.iter().map(|&index| self.source_length(&sources[index])).collect();
+        let Encoder { executor, keys_and_values } = self.encoders.get_mut(&key).expect("just made");
+        let rows = executor.input_i32("source")?;
+        rows.fill(self.special.padding as i32);
+        for ((row, &index), &length) in rows.chunks_exact_mut(length).zip(batch).zip(&lengths) {
+            for (to, &token) in row.iter_mut().zip(&sources[index][..length - 1]) {
+                *to = token as i32;
+            }
+            row[length - 1] = self.special.end as i32;
+        }
+        for (to, &length) in executor.input_i32("source_lengths")?.iter_mut().zip(&lengths) {
+            *to = length as i32;
+        }
+        executor.infer()?;
+        let mut encoded: Vec<(usize, Encoded)> = Vec::new();
+        let dim = self.config.dim;
+        for (row, (&index, &tokens)) in batch.iter().zip(&lengths).enumerate() {
+            let mut layers = Vec::new();
+            for &(keys, values) in keys_and_values.iter() {
+                let part = |all: &[f32]| all[row * length * dim..][..tokens * dim].to_vec();
+                layers.push([part(executor.output_slice(keys)?), part(executor.output_slice(values)?)]);
+            }
+            encoded.push((index, Encoded { length: tokens, layers }));
+        }
+        Ok(encoded)
+    }
+
+    /// Gives a sentence the slots of its group.
+    fn take_up(&mut self, group: usize, beam: usize, encoded: &Encoded) -> Result<()> {
+        let Decoder { shape, executor, .. } = self.decoder.as_mut().expect("prepared");
+        let floats = shape.source * self.config.dim;
+        for (layer, [keys, values]) in encoded.layers.iter().enumerate() {
+            for (name, from) in [("source_keys", keys), ("source_values", values)] {
+                let to = executor.input(&format!("decoder.{layer}.{name}"))?;
+                for slot in group * beam..(group + 1) * beam {
+                    to[slot * floats..][..from.len()].copy_from_slice(from);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One word for every sentence.
+    fn step(&mut self, writing: &mut [Option<Sentence>], beam: usize, found: &mut [Vec<Hypothesis>]) -> Result<()> {
+        let Decoder { shape, executor, probabilities } = self.decoder.as_mut().expect("prepared");
+        for (group, sentence) in writing.iter().enumerate() {
+            let (place, source) = sentence.as_ref().map_or((0, 1), |s| (s.place, s.source_length));
+            let slots = group * beam..(group + 1) * beam;
+            if place == 0 {
+                executor.input_i32("token")?[slots.clone()].fill(self.special.start as i32);
+            }
+            executor.input_i32("place")?[slots.clone()].fill(place as i32);
+            executor.input_i32("length")?[slots.clone()].fill(place as i32 + 1);
+            executor.input_i32("source_lengths")?[slots].fill(source as i32);
+        }
+        executor.infer()?;
+        let words = self.config.target_vocabulary;
+        for (group, slot) in writing.iter_mut().enumerate() {
+            let Some(sentence) = slot else { continue };
+            let rows = executor.output_slice(*probabilities)?[group * beam * words..].chunks_exact(words);
+            let next = sentence.search.advance(rows.take(beam));
+            if next.is_empty() {
+                let Sentence { index, search, .. } = slot.take().expect("writing");
+                found[index] = search.finish();
+                continue;
+            }
+            sentence.place += 1;
+            for (to, next) in executor.input_i32("token")?[group * beam..].iter_mut().zip(&next) {
+                *to = next.token as i32;
+            }
+            let parents: Vec<usize> = next.iter().map(|next| next.parent).collect();
+            let kept = Rows { first_slot: group * beam, capacity: shape.capacity, dim: self.config.dim };
+            kept.inherit(executor, self.config.decoder_layers, &parents, sentence.place)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the decoder asks of one source: a layer's keys and values.
+struct Encoded {
+    length: usize,
+    layers: Vec<[Vec<f32>; 2]>,
+}
+
+/// The rows that a group of slots keeps.
+struct Rows {
+    first_slot: usize,
+    capacity: usize,
+    dim: usize,
+}
+
+impl Rows {
+    /// Every slot goes on with what its parent's has kept, of so many words.
+    fn inherit(&self, executor: &mut Executor, layers: usize, parents: &[usize], words: usize) -> Result<()> {
+        if parents.iter().enumerate().all(|(slot, &parent)| slot == parent) {
+            return Ok(());
+        }
+        let place = |slot: usize| (self.first_slot + slot) * self.capacity * self.dim;
+        let floats = words * self.dim;
+        for layer in 0..layers {
+            for name in ["kept_keys", "kept_values"] {
+                let kept = executor.input(&format!("decoder.{layer}.{name}"))?;
+                // All are read before one is written: a parent may be overwritten by its own heir.
+                let of_parents: Vec<f32> =
+                    parents.iter().flat_map(|&parent| kept[place(parent)..][..floats].iter().copied()).collect();
+                for (slot, rows) in of_parents.chunks_exact(floats).enumerate() {
+                    kept[place(slot)..][..floats].copy_from_slice(rows);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,284 @@
+//! Which words to go on with: greedy and beam search, one sentence at a time, as plain bookkeeping over probabilities.
+//!
+//! A hypothesis' score is `Σ ln p(word) / ((5 + length) / 6)^penalty` ("Google's Neural Machine Translation System", which the paper follows;
+//! the end counts as a word). From each step the `beam` best that have not ended live on. The search ends when `beam` hypotheses have ended and
+//! no living one can come to be better than the last of them; a greedy one when its likeliest word is the end.
+
+use std::cmp::Ordering;
+
+/// How to search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SearchOptions {
+    /// Hypotheses that are followed at once; 1 is greedy.
+    pub beam: usize,
+    /// How much longer hypotheses are preferred; 0 is not at all. The paper has 0.6.
+    pub length_penalty: f32,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        SearchOptions { beam: 1, length_penalty: 0.6 }
+    }
+}
+
+/// A translation, as token numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hypothesis {
+    /// Its words, without start and end.
+    pub tokens: Vec<u32>,
+    /// `Σ ln p(word)`.
+    pub log_probability: f64,
+    /// By which hypotheses are compared.
+    pub score: f64,
+    /// Whether it ended by itself, and not at the limit of its length.
+    pub ended: bool,
+}
+
+/// A hypothesis that has not ended.
+#[derive(Clone, Debug)]
+struct Living {
+    tokens: Vec<u32>,
+    log_probability: f64,
+}
+
+/// A word that a living hypothesis may go on with.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    parent: usize,
+    token: u32,
+    log_probability: f64,
+}
+
+/// What a living hypothesis goes on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Next {
+    /// Which of the living ones of the step before it continues.
+    pub parent: usize,
+    /// Its new word.
+    pub token: u32,
+}
+
+/// The search for one sentence.
+#[derive(Clone, Debug)]
+pub(crate) struct Search {
+    options: SearchOptions,
+    end: u32,
+    most_tokens: usize,
+    living: Vec<Living>,
+    ended: Vec<Hypothesis>,
+}
+
+impl Search {
+    /// From the start token on, for at most so many words.
+    pub fn new(options: SearchOptions, end: u32, most_tokens: usize) -> Search {
+        let living = vec![Living { tokens: Vec::new(), log_probability: 0.0 }];
+        Search { options, end, most_tokens, living, ended: Vec::new() }
+    }
+
+    /// Takes each living hypothesis' probabilities of the next word, and says how they go on; nothing when the search is over.
+    pub fn advance<'p>(&mut self, rows: impl Iterator<Item = &'p [f32]>) -> Vec<Next> {
+        let mut candidates = Vec::new();
+        // One of a hypothesis' candidates is its end, at most: twice as many leave enough that live.
+        let wanted = 2 * self.options.beam;
+        for (parent, row) in rows.take(self.living.len()).enumerate() {
+            for token in best(row, wanted) {
+                let log_probability = self.living[parent].log_probability + f64::from(row[token as usize]).ln();
+                candidates.push(Candidate { parent, token, log_probability });
+            }
+        }
+        // Stable: of equal ones the first hypothesis, and its smaller token.
+        candidates.sort_by(|a, b| b.log_probability.partial_cmp(&a.log_probability).unwrap_or(Ordering::Equal));
+        let mut next = Vec::new();
+        let mut living = Vec::new();
+        for (rank, candidate) in candidates.into_iter().enumerate() {
+            let mut tokens = self.living[candidate.parent].tokens.clone();
+            if candidate.token == self.end {
+                // An end behind others that live on is not among the beam.
+                if rank < self.options.beam {
+                    let length = tokens.len() + 1;
+                    self.end_with(tokens, candidate.log_probability, length, true);
+                }
+                continue;
+            }
+            if living.len() < self.options.beam {
+                tokens.push(candidate.token);
+                next.push(Next { parent: candidate.parent, token: candidate.token });
+                living.push(Living { tokens, log_probability: candidate.log_probability });
+            }
+        }
+        self.living = living;
+        if self.living.first().is_some_and(|living| living.tokens.len() >= self.most_tokens) {
+            for living in std::mem::take(&mut self.living) {
+                let length = living.tokens.len();
+                self.end_with(living.tokens, living.log_probability, length, false);
+            }
+        }
+        if self.is_over() {
+            self.living.clear();
+            next.clear();
+        }
+        next
+    }
+
+    /// The hypotheses, the best first.
+    pub fn finish(mut self) -> Vec<Hypothesis> {
+        self.ended.truncate(self.options.beam);
+        self.ended
+    }
+
+    fn end_with(&mut self, tokens: Vec<u32>, log_probability: f64, length: usize, ended: bool) {
+        let score = log_probability / self.norm(length);
+        let place = self.ended.partition_point(|other| other.score >= score);
+        self.ended.insert(place, Hypothesis { tokens, log_probability, score, ended });
+    }
+
+    fn norm(&self, length: usize) -> f64 {
+        ((5.0 + length as f64) / 6.0).powf(f64::from(self.options.length_penalty))
+    }
+
+    /// Whether no living hypothesis can come among the best.
+    fn is_over(&self) -> bool {
+        let Some(best) = self.living.first() else { return true };
+        let Some(last) = self.ended.get(self.options.beam - 1) else { return false };
+        if self.options.beam == 1 {
+            // Greedy: the likeliest word was the end.
+            return true;
+        }
+        // A sum of logarithms only falls; what it is divided by lies between that of the next and of the last word.
+        let norms = [self.norm(best.tokens.len() + 1), self.norm(self.most_tokens)];
+        let hope = norms.map(|norm| best.log_probability / norm).into_iter().fold(f64::NEG_INFINITY, f64::max);
+        last.score >= hope
+    }
+}
+
+/// The places of the largest numbers, the largest first; of equal ones the first. What is no number is never among them.
+fn best(row: &[f32], count: usize) -> Vec<u32> {
+    let mut best: Vec<u32> = Vec::with_capacity(count + 1);
+    let mut least = f32::NEG_INFINITY;
+    for (token, &probability) in row.iter().enumerate() {
+        if !(probability > least || best.len() < count && probability >= least) {
+            continue;
+        }
+        let place = best.partition_point(|&other| row[other as usize] >= probability);
+        best.insert(place, token as u32);
+        best.truncate(count);
+        if best.len() == count {
+            least = row[best[count - 1] as usize];
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vitreous_engine::random::Stream;
+
+    const END: u32 = 0;
+    const WORDS: usize = 4;
+
+    /// A model that has its own opinion behind every beginning.
+    fn probabilities(seed: u64, tokens: &[u32]) -> Vec<f32> {
+        let place = tokens.iter().fold(17u64, |place, &token| place * 31 + u64::from(token) + 1);
+        let words = Stream::new(seed, 0, place).four(0).map(|word| 0.02 + f64::from(word) / f64::from(u32::MAX));
+        let sum: f64 = words.iter().map(|word| word.powi(3)).sum();
+        words.iter().map(|word| (word.powi(3) / sum) as f32).collect()
+    }
+
+    fn search(seed: u64, options: SearchOptions, most_tokens: usize) -> Vec<Hypothesis> {
+        let mut search = Search::new(options, END, most_tokens);
+        let mut beginnings = vec![Vec::new()];
+        loop {
+            let rows: Vec<Vec<f32>> = beginnings.iter().map(|tokens| probabilities(seed, tokens)).collect();
+            let next = search.advance(rows.iter().map(Vec::as_slice));
+            if next.is_empty() {
+                return search.finish();
+            }
+            let goes_on = |next: &Next| [&beginnings[next.parent][..], &[next.token]].concat();
+            beginnings = next.iter().map(goes_on).collect();
+        }
+    }
+
+    /// Every translation there is.
+    fn all(seed: u64, penalty: f32, most_tokens: usize) -> Vec<Hypothesis> {
+        let norm = |length: usize| ((5.0 + length as f64) / 6.0).powf(f64::from(penalty));
+        let mut found = Vec::new();
+        let mut beginnings = vec![(Vec::new(), 0.0)];
+        while let Some((tokens, before)) = beginnings.pop() {
+            for (token, probability) in probabilities(seed, &tokens).into_iter().enumerate() {
+                let log_probability = before + f64::from(probability).ln();
+                let mut longer = tokens.clone();
+                if token as u32 == END {
+                    let score = log_probability / norm(tokens.len() + 1);
+                    found.push(Hypothesis { tokens: longer, log_probability, score, ended: true });
+                    continue;
+                }
+                longer.push(token as u32);
+                if longer.len() == most_tokens {
+                    let score = log_probability / norm(most_tokens);
+                    found.push(Hypothesis { tokens: longer, log_probability, score, ended: false });
+                } else {
+                    beginnings.push((longer, log_probability));
+                }
+            }
+        }
+        found.sort_by(|a, b| b.score.total_cmp(&a.score));
+        found
+    }
+
+    #[test]
+    fn a_beam_that_holds_everything_finds_what_trying_everything_finds() {
+        for seed in 0..20 {
+            for penalty in [0.0, 0.6, 1.0, 2.5, -1.0] {
+                let options = SearchOptions { beam: WORDS.pow(4), length_penalty: penalty };
+                let (got, expected) = (search(seed, options, 4), all(seed, penalty, 4));
+                assert_eq!(got.len(), expected.len(), "seed {seed}, penalty {penalty}");
+                for (got, expected) in got.iter().zip(&expected) {
+                    assert_eq!(got.tokens, expected.tokens, "seed {seed}, penalty {penalty}");
+                    assert!((got.score - expected.score).abs() < 1e-12 && got.ended == expected.ended);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_search_stops_only_when_nothing_better_can_come() {
+        let mut better = 0;
+        for seed in 0..200 {
+            let best_of = |beam| search(seed, SearchOptions { beam, length_penalty: 1.0 }, 6)[0].score;
+            // The widest beam there is, against one that stops early: what the narrow one gives is a real translation's score.
+            let (narrow, wide, best) = (best_of(2), best_of(64), all(seed, 1.0, 6)[0].score);
+            assert!(narrow <= best + 1e-12 && wide <= best + 1e-12);
+            better += usize::from(wide > narrow + 1e-12);
+            assert!((wide - best).abs() < 1e-12, "seed {seed}");
+        }
+        assert!(better > 0, "a beam of two never misses the best: the test shows nothing");
+    }
+
+    #[test]
+    fn greedy_takes_the_likeliest_word_each_time() {
+        for seed in 0..50 {
+            let mut tokens = Vec::new();
+            let ended = loop {
+                let row = probabilities(seed, &tokens);
+                let likeliest = (0..WORDS).max_by(|&a, &b| row[a].total_cmp(&row[b])).expect("words") as u32;
+                if likeliest == END {
+                    break true;
+                }
+                tokens.push(likeliest);
+                if tokens.len() == 7 {
+                    break false;
+                }
+            };
+            let found = search(seed, SearchOptions::default(), 7);
+            assert_eq!((found.len(), &found[0].tokens, found[0].ended), (1, &tokens, ended), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_taken() {
+        assert_eq!(best(&[0.1, f32::NAN, 0.7, 0.1, 0.2], 3), [2, 4, 0]);
+        assert_eq!(best(&[0.5, 0.5, 0.5], 2), [0, 1]);
+        assert!(best(&[f32::NAN; 3], 2).is_empty());
+    }
+}
