@@ -51,6 +51,13 @@ impl Floats {
         Ok(Floats { start, len, mapping: None })
     }
 
+    /// A buffer that begins as a copy.
+    pub fn holding(values: &[f32]) -> Result<Self> {
+        let mut buffer = Floats::zeroed(values.len())?;
+        buffer.as_mut_slice().copy_from_slice(values);
+        Ok(buffer)
+    }
+
     fn layout(len: usize) -> Option<Layout> {
         Layout::array::<f32>(len).and_then(|layout| layout.align_to(ALIGNMENT)).ok()
     }

@@ -23,6 +23,7 @@ mod simd;
 mod steps;
 mod tables;
 mod team;
+mod turns;
 mod updates;
 mod watch;
 mod weights;
@@ -164,6 +165,11 @@ pub struct Executor {
     /// The weights, if they do not change.
     weights: Floats,
     pieces: Vec<updates::Piece>,
+    /// Other plans that take turns with this one; its own place is empty.
+    resting: Vec<Option<turns::Resting>>,
+    turn: usize,
+    /// Bytes of scratch a thread.
+    scratch: usize,
 }
 
 impl Executor {
@@ -178,13 +184,17 @@ impl Executor {
     }
 
     fn without_weights(plan: Plan, threads: usize) -> Result<Self> {
-        let values = plan.constants();
-        let mut constants = Floats::zeroed(values.len())?;
-        constants.as_mut_slice().copy_from_slice(&values);
-        let team = Team::new(threads, plan.scratch_bytes() / 4)?;
+        let (arena, scratch) = (plan.arena_bytes(), plan.scratch_bytes());
+        Executor::with_memory(plan, threads, arena, scratch)
+    }
+
+    /// With so many bytes of arena, and of scratch a thread.
+    fn with_memory(plan: Plan, threads: usize, arena: usize, scratch: usize) -> Result<Self> {
+        let team = Team::new(threads, scratch / 4)?;
         let pieces = updates::pieces(plan.graph().parameters());
-        let arena = Floats::zeroed(plan.arena_bytes() / 4)?;
-        Ok(Executor { team, arena, constants, weights: Floats::zeroed(plan.weight_bytes() / 4)?, pieces, plan })
+        let constants = Floats::holding(&plan.constants())?;
+        let (arena, weights) = (Floats::zeroed(arena / 4)?, Floats::zeroed(plan.weight_bytes() / 4)?);
+        Ok(Executor { team, arena, constants, weights, pieces, plan, resting: Vec::new(), turn: 0, scratch })
     }
 
     /// The plan.
@@ -199,7 +209,7 @@ impl Executor {
 
     /// The bytes that were taken for running: what [`Plan::peak_bytes`] said.
     pub fn memory_bytes(&self) -> usize {
-        4 * (self.arena.len() + self.constants.len() + self.weights.len()) + self.threads() * self.plan.scratch_bytes()
+        4 * (self.arena.len() + self.constants.len() + self.weights.len()) + self.threads() * self.scratch
     }
 
     /// Runs the plan once. What training changes is in `state`, made by [`State::new`] of the same graph.

@@ -1,0 +1,44 @@
+//! Several plans that take turns in one memory with the same threads: batches of text have many shapes, and only one runs at a time.
+
+use super::Executor;
+use crate::buffer::Floats;
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+
+/// A plan that waits for its turn, with its constants.
+pub(super) struct Resting {
+    plan: Plan,
+    constants: Floats,
+}
+
+impl Executor {
+    /// As [`Executor::new`], for plans of graphs that have the same parameters. It has the memory of the largest. The first plan's
+    /// turn comes first; see [`Executor::choose`].
+    pub fn for_turns(plans: Vec<Plan>, threads: usize) -> Result<Self> {
+        let arena = plans.iter().map(Plan::arena_bytes).max().unwrap_or(0);
+        let scratch = plans.iter().map(Plan::scratch_bytes).max().unwrap_or(0);
+        let mut plans = plans.into_iter();
+        let first = plans.next().ok_or_else(|| Error::Machine("there is no plan to run".to_string()))?;
+        let mut executor = Executor::with_memory(first, threads, arena, scratch)?;
+        executor.resting.push(None);
+        for plan in plans {
+            executor.resting.push(Some(Resting { constants: Floats::holding(&plan.constants())?, plan }));
+        }
+        Ok(executor)
+    }
+
+    /// Makes it the turn of a plan, by its place among those given to [`Executor::for_turns`]. All inputs must be given anew.
+    ///
+    /// # Panics
+    /// Panics if there is no such plan.
+    pub fn choose(&mut self, plan: usize) {
+        if plan == self.turn {
+            return;
+        }
+        let Resting { plan: next, constants } = self.resting[plan].take().expect("a plan that rests");
+        let plan_before = std::mem::replace(&mut self.plan, next);
+        let constants = std::mem::replace(&mut self.constants, constants);
+        self.resting[self.turn] = Some(Resting { plan: plan_before, constants });
+        self.turn = plan;
+    }
+}
