@@ -1,7 +1,8 @@
 //! Whole models: opened from a directory or a file of any dialect, and saved in one.
 
+pub(crate) mod aside;
 mod error;
-mod locate;
+pub(crate) mod locate;
 mod save;
 
 use std::borrow::Cow;

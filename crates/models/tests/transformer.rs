@@ -6,6 +6,7 @@ use common::{fixture, largest_difference, tensor};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::random::Run;
 use vitreous_engine::{CrossEntropyOptions, DType, GradientOptions, Graph, Plan, Precision, State, Value};
+use vitreous_models::TextModel;
 use vitreous_models::archive::Archive;
 use vitreous_models::config::{Activation, NormOrder};
 use vitreous_models::transformer::{
@@ -52,6 +53,7 @@ struct Case {
     logits: Value,
     loss: Value,
     gradients: Vec<(String, Value)>,
+    graph: Graph,
 }
 
 impl Case {
@@ -78,7 +80,7 @@ impl Case {
             assert_eq!(values.0, parameter.shape.axes(), "{}", parameter.name);
             state.parameter_mut(&parameter.name).expect("known").copy_from_slice(&values.1);
         }
-        Case { archive, name, executor, state, logits, loss, gradients }
+        Case { archive, name, executor, state, logits, loss, gradients, graph }
     }
 
     fn expected(&self, name: &str) -> Vec<f32> {
@@ -320,4 +322,29 @@ fn a_wide_beam_finds_the_best_of_all_translations() {
             }
         }
     }
+}
+
+#[test]
+fn a_saved_model_is_opened_as_it_was() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, config) in cases() {
+        let case = Case::new(name, &config);
+        let path = directory.path().join(name);
+        TextModel::save(&path, &config, &case.state, &[("tokenizer.json", b"{}")]).expect("saved");
+        assert!(TextModel::is_at(&path));
+        let model = TextModel::open(&path).expect("opens");
+        assert_eq!(model.config, config);
+        let mut state = State::new(&case.graph).expect("memory");
+        model.load(&mut state).expect("loads");
+        assert_eq!(state.parameters(), case.state.parameters(), "{name}");
+        assert_eq!(std::fs::read(path.join("tokenizer.json")).expect("there"), b"{}");
+    }
+    // The weights of one under the configuration of another are refused by name.
+    let from = |name: &str| directory.path().join(name).join("model.safetensors");
+    std::fs::copy(from("pre"), from("post")).expect("copied");
+    let error = TextModel::open(&directory.path().join("post")).expect_err("refused").to_string();
+    assert!(error.contains("encoder.positions") && error.contains("model.safetensors"), "{error}");
+    assert!(!TextModel::is_at(&fixture("hf_vit")));
+    let error = TextModel::open(&fixture("hf_vit")).expect_err("refused").to_string();
+    assert!(error.contains("model_type"), "{error}");
 }

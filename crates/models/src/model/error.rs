@@ -83,7 +83,7 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    pub(super) fn parameter(name: &str, what: impl Into<String>) -> ModelError {
+    pub(crate) fn parameter(name: &str, what: impl Into<String>) -> ModelError {
         ModelError::Parameter { name: name.to_string(), what: what.into() }
     }
 

@@ -59,7 +59,7 @@ fn only_file(path: &Path) -> Result<PathBuf, ModelError> {
     Err(ModelError::Refused { file: path.to_path_buf(), what })
 }
 
-fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, ModelError> {
+pub(crate) fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, ModelError> {
     match fs::metadata(file) {
         Ok(kind) if kind.is_file() => {}
         _ => return Ok(None),
@@ -75,7 +75,7 @@ fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, ModelError> {
 }
 
 /// Names the file that the system refused.
-pub(super) fn failed(file: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> ModelError {
+pub(crate) fn failed(file: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> ModelError {
     let file = file.to_path_buf();
     move |source| ModelError::Io { file, doing, source }
 }

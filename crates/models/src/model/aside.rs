@@ -1,0 +1,102 @@
+//! Several files of a directory that are written as one: all of them get their names when all are complete.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::ModelError;
+use super::locate::failed;
+use crate::archive::create_aside;
+
+/// Files under names that nobody looks for, until all are complete.
+pub(crate) struct Aside<'a> {
+    directory: &'a Path,
+    files: Vec<(PathBuf, PathBuf)>,
+    /// Directories that were made for this, the innermost first: they go again if nothing comes into them.
+    made: Vec<PathBuf>,
+}
+
+impl<'a> Aside<'a> {
+    pub(crate) fn new(directory: &'a Path) -> Result<Aside<'a>, ModelError> {
+        let missing = directory.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists());
+        let aside = Aside { directory, files: Vec::new(), made: missing.map(Path::to_path_buf).collect() };
+        fs::create_dir_all(directory).map_err(failed(directory, "create"))?;
+        Ok(aside)
+    }
+
+    /// Writes a file that will have this name.
+    pub(crate) fn write(
+        &mut self,
+        name: &str,
+        content: impl FnOnce(&mut File, &Path) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let path = self.directory.join(name);
+        let (mut file, aside) = create_aside(&path).map_err(failed(&path, "create a file beside"))?;
+        self.files.push((aside, path.clone()));
+        content(&mut file, &path)?;
+        file.sync_all().map_err(failed(&path, "write"))
+    }
+
+    /// Gives the files their names, in the order in which they were written.
+    pub(crate) fn finish(mut self) -> Result<(), ModelError> {
+        // A name that cannot be taken is found out before the first is.
+        if let Some((_, name)) = self.files.iter().find(|(_, name)| name.is_dir()) {
+            return Err(ModelError::unwritable(name, "it is a directory: remove it, or name another target"));
+        }
+        while let Some((aside, name)) = self.files.first() {
+            fs::rename(aside, name).map_err(failed(name, "rename"))?;
+            self.files.remove(0);
+        }
+        self.made.clear();
+        // The names are safe when the directory is; not every system can sync one, and the files themselves are whole anyway.
+        let _ = File::open(self.directory).and_then(|directory| directory.sync_all());
+        Ok(())
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        for (aside, _) in &self.files {
+            // What failed was told already; a file that was never made cannot be removed.
+            let _ = fs::remove_file(aside);
+        }
+        for directory in &self.made {
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+/// The content of a file that is in memory anyway.
+pub(crate) fn all_of(bytes: &[u8]) -> impl FnOnce(&mut File, &Path) -> Result<(), ModelError> {
+    move |file, path| file.write_all(bytes).map_err(failed(path, "write"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_leaves_neither_files_nor_empty_directories() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let target = directory.path().join("new/model");
+        let mut aside = Aside::new(&target).expect("made");
+        aside.write("config.json", all_of(b"{}")).expect("written");
+        let broken = aside.write("model.safetensors", |_, path| Err(ModelError::unwritable(path, "as intended")));
+        assert!(broken.is_err() && target.exists());
+        drop(aside);
+        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 0);
+
+        let mut aside = Aside::new(&target).expect("made");
+        aside.write("config.json", all_of(b"{}")).expect("written");
+        aside.finish().expect("finished");
+        let left: Vec<_> =
+            fs::read_dir(&target).expect("a directory").map(|file| file.expect("one").file_name()).collect();
+        assert_eq!(left, ["config.json"]);
+
+        // What was there before stays, though it be empty.
+        let empty = directory.path().join("empty");
+        fs::create_dir(&empty).expect("made");
+        drop(Aside::new(&empty).expect("there"));
+        assert!(empty.exists());
+    }
+}
