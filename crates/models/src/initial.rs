@@ -48,15 +48,27 @@ pub fn initial_values(
     shape: &[usize],
     seed: u64,
 ) -> Vec<f32> {
-    let draw = draw_of(scheme, config, parameter, shape);
-    let stream = Stream::new(seed, 0, place_of(parameter));
-    let count: usize = shape.iter().product();
-    let mut values = Vec::with_capacity(count.next_multiple_of(4));
-    for block in 0..count.div_ceil(4) {
-        values.extend(draw.four(&stream, block as u64));
+    draw_of(scheme, config, parameter, shape).values(parameter, shape, seed)
+}
+
+/// Gives the parameters of a Transformer their initial values, as its paper's readers have them: every matrix, tables of words too, uniform
+/// by Xavier's rule, biases zero.
+pub fn initialise_transformer(state: &mut State, seed: u64) -> Result<()> {
+    let table: Vec<(String, Vec<usize>)> =
+        state.table().iter().map(|entry| (entry.name.clone(), entry.shape.axes().to_vec())).collect();
+    for (name, shape) in &table {
+        let is_norm_weight = name.ends_with("norm.weight")
+            || name.rsplit_once('.').is_some_and(|(path, last)| {
+                last == "weight" && path.rsplit('.').next().is_some_and(|layer| layer.starts_with("norm"))
+            });
+        let draw = match shape[..] {
+            [out, into] => xavier(into, out),
+            _ if is_norm_weight => Draw::Constant(1.0),
+            _ => Draw::Constant(0.0),
+        };
+        state.parameter_mut(name)?.copy_from_slice(&draw.values(name, shape, seed));
     }
-    values.truncate(count);
-    values
+    Ok(())
 }
 
 /// Gives the wanted parameters of a state their initial values.
@@ -99,13 +111,18 @@ fn torch_uniform(fan_in: usize) -> Draw {
     Draw::Uniform(1.0 / (fan_in as f64).sqrt())
 }
 
+/// Xavier's rule: uniform up to `√(6 / (in + out))`.
+fn xavier(into: usize, out: usize) -> Draw {
+    Draw::Uniform((6.0 / (into + out) as f64).sqrt())
+}
+
 fn is_head(layer: &str) -> bool {
     matches!(layer, "head" | "distillation_head")
 }
 
 fn matrix(scheme: Initialisation, config: &VitConfig, layer: &str, shape: &[usize]) -> Draw {
     let (out, into) = (shape[0], shape[1..].iter().product::<usize>());
-    let xavier = |out: usize| Draw::Uniform((6.0 / (into + out) as f64).sqrt());
+    let xavier = |out: usize| xavier(into, out);
     match (scheme, layer) {
         (Initialisation::Zeros, _) => Draw::Constant(0.0),
         (Initialisation::PyTorch, _) | (Initialisation::TruncatedNormal, "patch_embedding") => torch_uniform(into),
@@ -138,6 +155,18 @@ fn fan_in(config: &VitConfig, layer: &str) -> usize {
 }
 
 impl Draw {
+    /// The numbers of a parameter.
+    fn values(self, parameter: &str, shape: &[usize], seed: u64) -> Vec<f32> {
+        let stream = Stream::new(seed, 0, place_of(parameter));
+        let count: usize = shape.iter().product();
+        let mut values = Vec::with_capacity(count.next_multiple_of(4));
+        for block in 0..count.div_ceil(4) {
+            values.extend(self.four(&stream, block as u64));
+        }
+        values.truncate(count);
+        values
+    }
+
     /// The four numbers of a block of the stream.
     fn four(self, stream: &Stream, block: u64) -> [f32; 4] {
         match self {

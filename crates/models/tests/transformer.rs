@@ -9,6 +9,7 @@ use vitreous_engine::{CrossEntropyOptions, DType, GradientOptions, Graph, Plan, 
 use vitreous_models::TextModel;
 use vitreous_models::archive::Archive;
 use vitreous_models::config::{Activation, NormOrder};
+use vitreous_models::initial::initialise_transformer;
 use vitreous_models::transformer::{
     PairShape, StepShape, TextPositions, TransformerConfig, decoder_step, encoder_for_decoding, transformer,
 };
@@ -347,4 +348,27 @@ fn a_saved_model_is_opened_as_it_was() {
     assert!(!TextModel::is_at(&fixture("hf_vit")));
     let error = TextModel::open(&fixture("hf_vit")).expect_err("refused").to_string();
     assert!(error.contains("model_type"), "{error}");
+}
+
+#[test]
+fn initial_values_follow_xaviers_rule() {
+    for (name, config) in cases() {
+        let mut state = State::new(&Case::new(name, &config).graph).expect("memory");
+        state.parameters_mut().fill(f32::NAN);
+        initialise_transformer(&mut state, 5).expect("known");
+        for parameter in state.table() {
+            let values = state.parameter(&parameter.name).expect("known");
+            match *parameter.shape.axes() {
+                [out, into] => {
+                    let bound = (6.0 / (into + out) as f32).sqrt();
+                    let largest = values.iter().fold(0f32, |most, x| most.max(x.abs()));
+                    assert!(largest <= bound && largest > 0.8 * bound, "{}: {largest} of {bound}", parameter.name);
+                }
+                _ => {
+                    let norm = parameter.name.contains("norm") && parameter.name.ends_with("weight");
+                    assert!(values.iter().all(|&x| x == f32::from(norm)), "{}", parameter.name);
+                }
+            }
+        }
+    }
 }
