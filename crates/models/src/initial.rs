@@ -57,13 +57,10 @@ pub fn initialise_transformer(state: &mut State, seed: u64) -> Result<()> {
     let table: Vec<(String, Vec<usize>)> =
         state.table().iter().map(|entry| (entry.name.clone(), entry.shape.axes().to_vec())).collect();
     for (name, shape) in &table {
-        let is_norm_weight = name.ends_with("norm.weight")
-            || name.rsplit_once('.').is_some_and(|(path, last)| {
-                last == "weight" && path.rsplit('.').next().is_some_and(|layer| layer.starts_with("norm"))
-            });
         let draw = match shape[..] {
             [out, into] => xavier(into, out),
-            _ if is_norm_weight => Draw::Constant(1.0),
+            // Of vectors only norms have weights.
+            _ if name.ends_with("weight") => Draw::Constant(1.0),
             _ => Draw::Constant(0.0),
         };
         state.parameter_mut(name)?.copy_from_slice(&draw.values(name, shape, seed));
