@@ -65,6 +65,17 @@ fn nearest_hint(nearest: &Option<String>) -> String {
     nearest.as_ref().map(|key| format!("; did you mean `{key}`?")).unwrap_or_default()
 }
 
+/// A key in which two recipes differ. A key that says "none" by being left out has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// `section.key`.
+    pub key: String,
+    /// In the first.
+    pub this: Option<String>,
+    /// In the other.
+    pub other: Option<String>,
+}
+
 /// One layer of a recipe: where it comes from, and the keys that it sets.
 struct Layer {
     origin: String,
@@ -90,6 +101,19 @@ impl Recipe {
     /// The whole recipe as TOML, with every key.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a recipe is plain data")
+    }
+
+    /// The keys in which another recipe differs from this one, by name, as TOML writes their values.
+    pub fn differences(&self, other: &Recipe) -> Vec<Difference> {
+        let [ours, theirs] = [self, other].map(|recipe| leaves(&to_table(recipe)));
+        let of = |values: &[(String, Value)], key: &str| {
+            values.iter().find(|(name, _)| name == key).map(|(_, value)| value.to_string())
+        };
+        let mut keys: Vec<&String> = ours.iter().chain(&theirs).map(|(key, _)| key).collect();
+        keys.sort();
+        keys.dedup();
+        let difference = |key: &String| Difference { key: key.clone(), this: of(&ours, key), other: of(&theirs, key) };
+        keys.into_iter().map(difference).filter(|difference| difference.this != difference.other).collect()
     }
 
     /// Refuses values that make no sense.

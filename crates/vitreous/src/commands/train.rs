@@ -98,7 +98,8 @@ impl Train {
         let data = recipe.data.clone();
         let tested = !splits.validation.is_empty();
         let watch_gradients = self.watch.contains(&Watch::Gradients);
-        let job = Job { recipe, splits, place, threads, watch_gradients, stop };
+        let command = std::env::args().collect();
+        let job = Job { recipe, splits, place, threads, watch_gradients, command, stop };
         let outcome = vitreous_train::train(job, &mut progress);
         progress.finish();
         let outcome = outcome.map_err(of_training)?;
