@@ -98,7 +98,7 @@ impl Train {
         let data = recipe.data.clone();
         let tested = !splits.validation.is_empty();
         let watch_gradients = self.watch.contains(&Watch::Gradients);
-        let command = std::env::args().collect();
+        let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let job = Job { recipe, splits, place, threads, watch_gradients, command, stop };
         let outcome = vitreous_train::train(job, &mut progress);
         progress.finish();
