@@ -16,6 +16,8 @@ pub struct Axis {
     pub from_zero: bool,
     /// Whether only whole numbers can be meant, as with epochs.
     pub whole: bool,
+    /// Whether a little room is left beyond the outermost numbers, so that marks are not cut.
+    pub room: bool,
 }
 
 /// A range of numbers that becomes a range of places.
@@ -41,6 +43,9 @@ impl Axis {
         })?;
         let (mut low, mut high) =
             self.range.filter(|r| self.shows(r.0) && self.shows(r.1) && r.0 < r.1).unwrap_or(found);
+        if self.room && self.range.is_none() {
+            (low, high) = self.with_room(low, high);
+        }
         if self.from_zero && !self.log {
             (low, high) = (low.min(0.0), high.max(0.0));
         }
@@ -59,6 +64,21 @@ impl Axis {
         let step = if self.whole { step.max(1.0) } else { step };
         let ticks = linear_ticks(low, high, step, most).map(|tick| (tick, tick_text(tick, step))).collect();
         Some(Scale { low, high, log: false, places, ticks })
+    }
+}
+
+impl Axis {
+    fn with_room(&self, low: f64, high: f64) -> (f64, f64) {
+        const SHARE: f64 = 0.04;
+        let (wider_low, wider_high) = if self.log {
+            let factor = (high / low).powf(SHARE);
+            (low / factor, high * factor)
+        } else {
+            let room = SHARE * (high / 2.0 - low / 2.0) * 2.0;
+            // What has no value below 0 gets no place there.
+            (if low >= 0.0 { (low - room).max(0.0) } else { low - room }, high + room)
+        };
+        if self.shows(wider_low) && self.shows(wider_high) { (wider_low, wider_high) } else { (low, high) }
     }
 }
 
@@ -123,7 +143,7 @@ fn tick_text(tick: f64, step: f64) -> String {
             return format!("{}{name}", tidy(tick / unit, step / unit));
         }
     }
-    if large >= 1e15 || large < 1e-3 {
+    if !(2e-3..1e15).contains(&large) {
         let text = format!("{tick:.3e}");
         let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
         return format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'));
@@ -235,7 +255,7 @@ mod tests {
         let log = || Axis { log: true, ..Axis::default() };
         assert_eq!(
             ticks(log(), &[1e-5, 0.5, 3e3]),
-            ["1e-5", "1e-4", "0.001", "0.01", "0.1", "1", "10", "100", "1000", "10k"]
+            ["1e-5", "1e-4", "1e-3", "0.01", "0.1", "1", "10", "100", "1000", "10k"]
         );
         assert_eq!(ticks(log(), &[0.5, 3.0]), ["0.5", "1", "2"]);
         assert_eq!(ticks(log(), &[2.1, 2.4]), ["2.1", "2.2", "2.3", "2.4"]);

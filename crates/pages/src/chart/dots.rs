@@ -28,7 +28,7 @@ impl Dots {
             title: title.to_string(),
             description: String::new(),
             x: Axis { whole: true, ..Axis::default() },
-            y: Axis { from_zero: true, ..Axis::default() },
+            y: Axis { from_zero: true, room: true, ..Axis::default() },
             first: 0,
             dot: "dot".to_string(),
             mean: false,
