@@ -10,8 +10,10 @@ mod commands;
 mod failure;
 mod format;
 mod images;
+mod prepared;
 mod progress;
 mod runner;
+mod scores;
 mod source;
 mod step;
 
