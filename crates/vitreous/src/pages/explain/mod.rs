@@ -10,13 +10,13 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use vitreous_data::Image;
 use vitreous_explain::{Explanation, Layout, Reader};
-use vitreous_models::Model;
+use vitreous_models::{Model, VitConfig};
 use vitreous_pages::{Document, base64, colour, escape, png_uri};
 
 use own::Own;
 use packed::Kept;
 
-pub use sections::{distance_chart, entropy_chart};
+pub use sections::{class_name, distance_charts};
 
 const STYLE: &str = include_str!("explain.css");
 const SCRIPT: &str = include_str!("explain.js");
@@ -55,7 +55,7 @@ pub fn page(subject: &Subject) -> Result<String> {
         .section("distance", "How far and how widely heads look", &sections::distance(subject.explanation))
         .section("model", "The model by itself", &subject.own.html)
         .section("flow", "The data flow", subject.flow);
-    document.data("explain-data", &data(subject.explanation, kept)).script(SCRIPT);
+    document.data("explain-data", &data(subject, kept)).script(SCRIPT);
     Ok(document.finish())
 }
 
@@ -77,25 +77,21 @@ fn lead(subject: &Subject) -> String {
 
 fn tokens_in_words(subject: &Subject) -> String {
     let layout = &subject.explanation.layout;
-    let patches = format!("{} patches of {} pixels in {} rows", layout.patches(), layout.patch, layout.grid.height);
-    let special = usize::from(subject.model.config.class_token) + usize::from(subject.model.config.distillation_token);
-    let mut parts = prefix_names(layout, special);
-    if parts.len() > special + 1 {
-        parts.truncate(special);
-        parts.push(format!("{} registers", layout.prefix - special));
+    let (config, registers) = (&subject.model.config, subject.model.config.registers);
+    let mut parts = prefix_names(config);
+    if registers > 1 {
+        parts.truncate(layout.prefix - registers);
+        parts.push(format!("{registers} registers"));
     }
-    parts.push(patches);
+    parts.push(format!("{} patches of {} pixels in {} rows", layout.patches(), layout.patch, layout.grid.height));
     parts.join(", ")
 }
 
-/// What the tokens in front of the patches are called; the first `special` of them are class and distillation token.
-fn prefix_names(layout: &Layout, special: usize) -> Vec<String> {
-    let name = |token: usize| match token {
-        0 if special > 0 => "class token".to_string(),
-        1 if special > 1 => "distillation token".to_string(),
-        token => format!("register {}", token - special),
-    };
-    (0..layout.prefix).map(name).collect()
+/// What the tokens in front of the patches are called.
+fn prefix_names(config: &VitConfig) -> Vec<String> {
+    let special = [("class token", config.class_token), ("distillation token", config.distillation_token)];
+    let special = special.into_iter().filter(|(_, there)| *there).map(|(name, _)| name.to_string());
+    special.chain((0..config.registers).map(|register| format!("register {register}"))).collect()
 }
 
 /// Whose attention stands for the whole image's, in words.
@@ -122,13 +118,14 @@ fn scale_style() -> String {
     format!(":root {{ --scale: linear-gradient(to right, {}); }}\n", stops.join(", "))
 }
 
-fn data(explanation: &Explanation, kept: Kept) -> Value {
+fn data(subject: &Subject, kept: Kept) -> Value {
+    let explanation = subject.explanation;
     let layout = &explanation.layout;
     let colours: Vec<u8> = (0..=255).flat_map(|step| colour::sequential(step as f32 / 255.0)).collect();
     let layers: Vec<Value> = explanation.attention.iter().map(|layer| packed::layer(layer, layout, kept)).collect();
     json!({
         "grid": [layout.grid.height, layout.grid.width],
-        "prefix": Value::Null,
+        "prefix": prefix_names(&subject.model.config),
         "reader": reader_name(layout),
         "kept": kept.name(),
         "colours": base64(&colours),

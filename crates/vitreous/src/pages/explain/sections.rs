@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use vitreous_data::Image;
-use vitreous_explain::{Explanation, LayerAttention, Rollout};
+use vitreous_explain::{Explanation, LayerAttention, Layout, Rollout};
 use vitreous_models::Size;
 use vitreous_pages::chart::{Bars, Dots};
 use vitreous_pages::{escape, image, png_uri};
@@ -150,7 +150,7 @@ fn controls(subject: &Subject, kept: Kept) -> String {
          <button type=\"button\" data-query=\"-1\" aria-pressed=\"true\">{reader}</button>"
     );
     if kept != Kept::Reader {
-        for (token, name) in subject.prefix_names().iter().enumerate().filter(|(_, name)| *name != reader) {
+        for (token, name) in prefix_names(&subject.model.config).iter().enumerate().filter(|(_, name)| *name != reader) {
             let _ = write!(html, "<button type=\"button\" data-query=\"{token}\" aria-pressed=\"false\">{name}</button>");
         }
     }
@@ -327,32 +327,40 @@ pub fn class_name(subject: &Subject, class: Option<usize>) -> String {
 
 /// Dots for distance and entropy.
 pub fn distance(explanation: &Explanation) -> String {
-    let distances: Vec<_> = explanation.attention.iter().map(|layer| (layer, layer.distance.as_slice())).collect();
-    let entropies: Vec<_> = explanation.attention.iter().map(|layer| (layer, layer.entropy.as_slice())).collect();
-    describe_spread(explanation, &distance_chart(&columns(&distances)), &entropy_chart(&columns(&entropies)), "this image")
+    let [distance, entropy] = distance_charts(explanation);
+    describe_spread(&explanation.layout, &distance, &entropy, "this image")
+}
+
+/// Distance and entropy of one image, as charts.
+pub fn distance_charts(explanation: &Explanation) -> [String; 2] {
+    let of = |values: fn(&LayerAttention) -> &[f64]| {
+        columns(explanation.attention.iter().map(|layer| (layer.layer, layer.heads.as_slice(), values(layer))))
+    };
+    [distance_chart(&of(|layer| &layer.distance)), entropy_chart(&of(|layer| &layer.entropy))]
 }
 
 /// The same for one image and for many.
-pub fn describe_spread(explanation: &Explanation, distance: &str, entropy: &str, over: &str) -> String {
-    let most = (explanation.layout.tokens() as f64).ln();
+pub fn describe_spread(layout: &Layout, distance: &str, entropy: &str, over: &str) -> String {
+    let most = (layout.tokens() as f64).ln();
     format!(
-        "<p>A dot a head. <em>Distance</em> is how far from a patch the patches lie that it looks at, in pixels, weighted by \
-         attention and averaged over the patches of {over}: small for heads that look nearby as a convolution does, large for heads that \
-         look everywhere. <em>Entropy</em> is how widely a head spreads its weight: 0 if all lies on one token, {most:.2} nats if \
-         all tokens get the same.</p><div class=\"columns\"><figure>{distance}</figure><figure>{entropy}</figure></div>\
-         <p class=\"source\">After figures 7 and 11 of Dosovitskiy et al., 2021.</p>"
+        "<p>A dot a head. <em>Distance</em> is how far from a patch those patches lie that it looks at, in pixels of the model's \
+         input, weighted by attention and averaged over the patches of {over}: small for heads that look nearby as a convolution \
+         does, large for heads that look everywhere. <em>Entropy</em> is how widely a head spreads its weight: 0 if all lies on \
+         one token, {most:.2} nats if all {} tokens get the same.</p>\
+         <div class=\"columns\"><figure>{distance}</figure><figure>{entropy}</figure></div>\
+         <p class=\"source\">Distance as in figures 7 and 11 of Dosovitskiy et al., 2021.</p>",
+        layout.tokens()
     )
 }
 
 /// A column of dots for each layer up to the last: those that were not asked for stay empty, and so do heads.
-fn columns(layers: &[(&LayerAttention, &[f64])]) -> Vec<Vec<f64>> {
-    let count = layers.iter().map(|(layer, _)| layer.layer + 1).max().unwrap_or(0);
-    let mut columns = vec![Vec::new(); count];
-    for (layer, values) in layers {
-        let heads = layer.heads.iter().max().map_or(0, |head| head + 1);
-        columns[layer.layer] = vec![f64::NAN; heads];
-        for (&head, &value) in layer.heads.iter().zip(*values) {
-            columns[layer.layer][head] = value;
+pub fn columns<'a>(layers: impl Iterator<Item = (usize, &'a [usize], &'a [f64])>) -> Vec<Vec<f64>> {
+    let mut columns: Vec<Vec<f64>> = Vec::new();
+    for (layer, heads, values) in layers {
+        columns.resize(columns.len().max(layer + 1), Vec::new());
+        columns[layer] = vec![f64::NAN; heads.iter().max().map_or(0, |head| head + 1)];
+        for (&head, &value) in heads.iter().zip(values) {
+            columns[layer][head] = value;
         }
     }
     columns
