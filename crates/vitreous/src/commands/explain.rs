@@ -136,7 +136,11 @@ impl Explain {
             self.out.display()
         );
         if tally.entries.len() < images {
-            say!("note: --pages {} leaves {} without pages", self.pages, format::count(images - tally.entries.len(), "image", "images"));
+            say!(
+                "note: --pages {} leaves {} without pages",
+                self.pages,
+                format::count(images - tally.entries.len(), "image", "images")
+            );
         }
         if tally.failed > 0 {
             say!("{} could not be read", format::count(tally.failed, "image", "images"));

@@ -1,3 +1,4 @@
 //! The pages that commands write.
 
 pub mod explain;
+pub mod report;

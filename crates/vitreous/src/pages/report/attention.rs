@@ -42,7 +42,8 @@ fn maps(run: &RunRecord, sources: &Sources, effort: Effort) -> Result<String, St
     if !directory.join("config.json").is_file() {
         return Err("There is no model yet: it is saved at each test.".to_string());
     }
-    let data = sources.data.as_ref().map_err(|error| format!("No images are shown: the data cannot be opened. {error}"))?;
+    let data =
+        sources.data.as_ref().map_err(|error| format!("No images are shown: the data cannot be opened. {error}"))?;
     let part = if data.validation.is_empty() { &data.train } else { &data.validation };
     let (model, preprocess) = source::open(&directory, None, None).map_err(|failure| failure.text())?;
     bounded(&model, effort)?;
@@ -79,7 +80,8 @@ fn maps(run: &RunRecord, sources: &Sources, effort: Effort) -> Result<String, St
 
 /// Refuses, in a sentence, what would take long.
 fn bounded(model: &Model, effort: Effort) -> Result<(), String> {
-    let (parameters, tokens) = (model.parameters(), model.config.tokens());
+    let parameters: usize = model.parameters().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+    let tokens = model.config.tokens();
     if parameters > MOST_PARAMETERS || tokens > MOST_TOKENS {
         return Err("The model is large, so its attention is not shown here; `vitreous explain` shows it.".to_string());
     }
@@ -125,8 +127,15 @@ fn one(
     preprocess.apply(&decoded, scratch, &mut pixels).map_err(|error| text(&error))?;
     let seen = preprocess.undo(&pixels, size).and_then(|seen| enlarged(&seen)).map_err(|error| text(&error))?;
     let explanation = explainer.explain(&pixels).map_err(|error| text(&error))?;
-    let is = part.labels(sample).iter().filter_map(|&class| data.classes.get(class as usize)).cloned().collect::<Vec<_>>().join(", ");
-    let said = explanation.logits.as_deref().map(|logits| answer(model, logits, data.several_labels)).unwrap_or_default();
+    let is = part
+        .labels(sample)
+        .iter()
+        .filter_map(|&class| data.classes.get(class as usize))
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    let said =
+        explanation.logits.as_deref().map(|logits| answer(model, logits, data.several_labels)).unwrap_or_default();
     let grid = explanation.layout.grid;
     let last = overlay(&seen, grid, &read(&explanation)).map_err(|error| text(&error))?;
     let rollout = explanation.rollout.first().map(|rollout| overlay(&seen, grid, &rollout.patches));
@@ -142,7 +151,11 @@ fn one(
             html.push_str(&format!("<div>{element}<span>{name}</span></div>"));
         }
     }
-    html.push_str(&format!("</div><figcaption><strong>{}</strong>{}</figcaption></figure>", escape(&is), escape(&said)));
+    html.push_str(&format!(
+        "</div><figcaption><strong>{}</strong>{}</figcaption></figure>",
+        escape(&is),
+        escape(&said)
+    ));
     Ok(html)
 }
 
@@ -155,7 +168,9 @@ fn answer(model: &Model, logits: &[f32], several: bool) -> String {
     }
     let scores = softmax(logits);
     match (0..scores.len()).reduce(|best, class| if scores[class] > scores[best] { class } else { best }) {
-        Some(best) => format!("; the model says {}, {:.1} % sure", label(model, best), (1000.0 * scores[best]).floor() / 10.0),
+        Some(best) => {
+            format!("; the model says {}, {:.1} % sure", label(model, best), (1000.0 * scores[best]).floor() / 10.0)
+        }
         None => String::new(),
     }
 }
@@ -168,7 +183,9 @@ fn read(explanation: &Explanation) -> Vec<f32> {
     let Some(layer) = explanation.attention.first() else { return map };
     for (row, weight) in layer.weights.chunks_exact(tokens).zip(layout.reading().iter().cycle()) {
         if *weight > 0.0 {
-            map.iter_mut().zip(&row[layout.prefix..]).for_each(|(sum, share)| *sum += weight * share / layer.heads.len() as f32);
+            map.iter_mut()
+                .zip(&row[layout.prefix..])
+                .for_each(|(sum, share)| *sum += weight * share / layer.heads.len() as f32);
         }
     }
     map

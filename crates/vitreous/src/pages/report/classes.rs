@@ -48,13 +48,20 @@ pub fn confusion(tested: &Tested) -> Option<String> {
             });
             chart = chart.row(name, cells.collect());
         }
-        html.push_str(&figure("Confusion matrix", &chart.svg(), "A row is what images are, a column what they were taken for."));
+        html.push_str(&figure(
+            "Confusion matrix",
+            &chart.svg(),
+            "A row is what images are, a column what they were taken for.",
+        ));
     }
     if !report.most_confused.is_empty() {
         html.push_str("<div><h3>Most often confused</h3><table><tr><th>is</th><th>taken for</th><th class=\"number\">images</th></tr>");
         for pair in report.most_confused.iter().take(CONFUSIONS) {
             let [label, answer] = [pair.label, pair.answer].map(|class| escape(&names[class as usize]));
-            html.push_str(&format!("<tr><td>{label}</td><td>{answer}</td><td class=\"number\">{}</td></tr>", pair.samples));
+            html.push_str(&format!(
+                "<tr><td>{label}</td><td>{answer}</td><td class=\"number\">{}</td></tr>",
+                pair.samples
+            ));
         }
         html.push_str("</table></div>");
     }
@@ -67,7 +74,12 @@ fn described(report: &Report, names: &[String]) -> String {
     let worst = report.most_confused.iter().take(5).map(|pair| {
         format!("{} taken for {}: {}", names[pair.label as usize], names[pair.answer as usize], pair.samples)
     });
-    format!("{} of {} images lie on the diagonal. {}.", format::percent(report.top1), report.samples, worst.collect::<Vec<_>>().join("; "))
+    format!(
+        "{} of {} images lie on the diagonal. {}.",
+        format::percent(report.top1),
+        report.samples,
+        worst.collect::<Vec<_>>().join("; ")
+    )
 }
 
 /// A class's scores, the worst first.
@@ -77,8 +89,7 @@ pub fn scores(tested: &Tested) -> String {
             tested.names.iter().zip(&report.classes).map(|(name, class)| (name.as_str(), None, class)).collect()
         }
         TestedScores::Several(report) => {
-            let class = |(name, class): (&'_ String, _)| (name, class);
-            let pairs = tested.names.iter().zip(&report.classes).map(class);
+            let pairs = tested.names.iter().zip(&report.classes);
             pairs.map(|(name, class)| (name.as_str(), Some(class.average_precision), &class.at_half)).collect()
         }
     };
@@ -98,10 +109,17 @@ pub fn scores(tested: &Tested) -> String {
         };
         let average = average.map(&cell).unwrap_or_default();
         let shares: String = [class.precision, class.recall, class.f1].into_iter().map(&cell).collect();
-        format!("<tr><td>{}</td>{average}{shares}<td class=\"number\">{}</td></tr>", escape(name), format::thousands(class.support))
+        format!(
+            "<tr><td>{}</td>{average}{shares}<td class=\"number\">{}</td></tr>",
+            escape(name),
+            format::thousands(class.support)
+        )
     };
     let table = |rows: &[(&str, Option<Option<f64>>, &ClassScores)]| {
-        format!("<div class=\"scroll\"><table class=\"scores\">{head}{}</table></div>", rows.iter().map(row).collect::<String>())
+        format!(
+            "<div class=\"scroll\"><table class=\"scores\">{head}{}</table></div>",
+            rows.iter().map(row).collect::<String>()
+        )
     };
     let shown = rows.len().min(SHOWN_CLASSES);
     let mut html = lead(tested);
@@ -121,7 +139,10 @@ fn summary(tested: &Tested) -> String {
                 0 => String::new(),
                 count => format!(" {count} answers are not numbers and count as wrong."),
             };
-            format!("<p>The worst first. The mean F1 over classes is {}.{undecided}</p>", format::percent(report.macro_f1))
+            format!(
+                "<p>The worst first. The mean F1 over classes is {}.{undecided}</p>",
+                format::percent(report.macro_f1)
+            )
         }
         TestedScores::Several(report) => format!(
             "<p>The worst first. The mean average precision is {:.4}; with a threshold of one half, F1 is {} over all answers, {} as the mean over classes.</p>",
@@ -160,6 +181,10 @@ pub fn calibration(tested: &Tested) -> Option<String> {
         format::percent(report.expected_calibration_error),
         format::percent(report.max_calibration_error)
     ));
-    html.push_str(&figure("Reliability", &chart.svg(), "How often answers are right, by how sure the model was of them."));
+    html.push_str(&figure(
+        "Reliability",
+        &chart.svg(),
+        "How often answers are right, by how sure the model was of them.",
+    ));
     Some(html)
 }

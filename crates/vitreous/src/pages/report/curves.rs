@@ -80,7 +80,9 @@ const CHARTS: [Chart; 6] = [
 pub fn html(run: &RunRecord) -> String {
     let charts: String = CHARTS.iter().filter_map(|chart| chart.figure(run)).collect();
     match charts.is_empty() {
-        true => "<p>Nothing was measured yet: the first line of metrics comes some steps after the start.</p>".to_string(),
+        true => {
+            "<p>Nothing was measured yet: the first line of metrics comes some steps after the start.</p>".to_string()
+        }
         false => format!("<div class=\"charts\">{charts}</div>"),
     }
 }

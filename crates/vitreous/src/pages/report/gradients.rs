@@ -44,7 +44,9 @@ fn layers(run: &RunRecord) -> Option<String> {
         return None;
     }
     let per_epoch = run.steps_per_epoch()? as f64;
-    let epoch = |column: &GradientMetrics| format!("{:.4}", column.step as f64 / per_epoch).trim_end_matches('0').trim_end_matches('.').to_string();
+    let epoch = |column: &GradientMetrics| {
+        format!("{:.4}", column.step as f64 / per_epoch).trim_end_matches('0').trim_end_matches('.').to_string()
+    };
     let names: Vec<String> = columns.iter().map(|column| epoch(column)).collect();
     let mut chart = Matrix::new("Gradients by layer")
         .describe(&described(&norms))
@@ -60,7 +62,11 @@ fn layers(run: &RunRecord) -> Option<String> {
         });
         chart = chart.row(&row.2, cells.collect());
     }
-    Some(figure("By layer", &chart.svg(), "Each colour step multiplies. Layers of like colour learn alike; a dark row hardly learns."))
+    Some(figure(
+        "By layer",
+        &chart.svg(),
+        "Each colour step multiplies. Layers of like colour learn alike; a dark row hardly learns.",
+    ))
 }
 
 /// What was written at the ends of epochs; of many, some that are spread evenly, with the first and the last.
@@ -96,7 +102,10 @@ fn layer_of(parameter: &str) -> (u8, usize, String) {
 
 fn described(norms: &[BTreeMap<(u8, usize, String), f64>]) -> String {
     let last = norms.last().into_iter().flatten().take(40).map(|(layer, norm)| format!("{} {norm:.2e}", layer.2));
-    format!("The length of the gradient by layer and epoch. In the last column: {}.", last.collect::<Vec<_>>().join(", "))
+    format!(
+        "The length of the gradient by layer and epoch. In the last column: {}.",
+        last.collect::<Vec<_>>().join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -105,10 +114,18 @@ mod tests {
 
     #[test]
     fn layers_are_in_the_order_of_the_data() {
-        let names = ["head.weight", "blocks.10.mlp.fc1.bias", "blocks.2.norm1.weight", "patch_embedding.weight", "norm.bias", "blocks.2.mlp.fc1.bias"];
+        let names = [
+            "head.weight",
+            "blocks.10.mlp.fc1.bias",
+            "blocks.2.norm1.weight",
+            "patch_embedding.weight",
+            "norm.bias",
+            "blocks.2.mlp.fc1.bias",
+        ];
         let line = GradientMetrics { step: 1, gradient_norms: names.map(|name| (name.to_string(), 3.0)).into() };
         let layers: Vec<(String, f64)> = by_layer(&line).into_iter().map(|(layer, norm)| (layer.2, norm)).collect();
-        let expected = [("patch embedding", 3.0), ("layer 2", 18f64.sqrt()), ("layer 10", 3.0), ("head", 3.0), ("norm", 3.0)];
+        let expected =
+            [("patch embedding", 3.0), ("layer 2", 18f64.sqrt()), ("layer 10", 3.0), ("head", 3.0), ("norm", 3.0)];
         assert_eq!(layers, expected.map(|(name, norm)| (name.to_string(), norm)));
     }
 }

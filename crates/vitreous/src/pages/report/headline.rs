@@ -137,7 +137,9 @@ impl Headline {
                 "<strong>Goes on.</strong> Written after epoch {whole} of {epochs} (step {} of {steps}); reload the page for more.",
                 format::thousands(self.step)
             ),
-            State::GoesOn => "<strong>Goes on.</strong> The first epoch is not over; reload the page for more.".to_string(),
+            State::GoesOn => {
+                "<strong>Goes on.</strong> The first epoch is not over; reload the page for more.".to_string()
+            }
             State::Finished => {
                 format!("<strong>Finished</strong> after {steps} steps, {epochs} epochs.")
             }
@@ -166,7 +168,11 @@ impl Headline {
             tiles.push(tile("Test accuracy", &format::percent(top1), &best(of_best(format::percent))));
         }
         if let Some(map) = self.map {
-            tiles.push(tile("Mean average precision", &format!("{map:.4}"), &best(of_best(|score| format!("{score:.4}")))));
+            tiles.push(tile(
+                "Mean average precision",
+                &format!("{map:.4}"),
+                &best(of_best(|score| format!("{score:.4}"))),
+            ));
         }
         if self.score().is_none() {
             tiles.push(tile("Test accuracy", "none yet", "no test was made"));
@@ -185,7 +191,9 @@ impl Headline {
 }
 
 fn tile(name: &str, value: &str, about: &str) -> String {
-    format!("<div><span class=\"name\">{name}</span><span class=\"value\">{value}</span><span class=\"note\">{about}</span></div>")
+    format!(
+        "<div><span class=\"name\">{name}</span><span class=\"value\">{value}</span><span class=\"note\">{about}</span></div>"
+    )
 }
 
 /// The mean over the lines of the last whole or begun epoch.
@@ -200,5 +208,5 @@ fn last_epoch_top1(run: &RunRecord) -> Option<f64> {
 fn count_parameters(recipe: &Recipe) -> Option<usize> {
     let mut graph = Graph::for_inference();
     vit(&mut graph, &recipe.model, 1).ok()?;
-    Some(graph.parameters().map(|parameter| parameter.shape.elements()).sum())
+    Some(graph.parameters().iter().map(|parameter| parameter.shape.elements()).sum())
 }

@@ -20,7 +20,10 @@ pub fn html(tested: &Tested, data: &Result<Splits, String>) -> String {
     }
     html.push_str("<p>Wrong answers that the model was most sure of. Look here first for wrong labels, and for classes that look alike.</p>");
     if let Err(error) = data {
-        html.push_str(&format!("<p class=\"note warn\">Their images are not shown: the data cannot be opened. {}</p>", escape(error)));
+        html.push_str(&format!(
+            "<p class=\"note warn\">Their images are not shown: the data cannot be opened. {}</p>",
+            escape(error)
+        ));
     }
     html.push_str("<div class=\"mistakes\">");
     for mistake in &tested.mistakes {

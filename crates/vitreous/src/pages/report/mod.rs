@@ -6,6 +6,7 @@ pub mod comparison;
 mod curves;
 mod gradients;
 pub mod headline;
+mod live;
 mod mistakes;
 mod settings;
 
@@ -15,6 +16,7 @@ use vitreous_train::{RunRecord, TestedScores};
 
 pub use attention::Effort;
 use headline::Headline;
+pub use live::LiveReport;
 
 /// The page's name in a run directory.
 pub const FILE: &str = "report.html";
@@ -84,7 +86,9 @@ fn in_words(run: &RunRecord, headline: &Headline) -> String {
         run.history.tested.iter().filter_map(|line| Some((line.epoch, 100.0 * line.val_top1?))).collect();
     let mut words = Vec::new();
     if let [(first_epoch, first), .., (last_epoch, last)] = tests[..] {
-        words.push(format!("Test accuracy went from {first:.1} % after epoch {first_epoch} to {last:.1} % after epoch {last_epoch}."));
+        words.push(format!(
+            "Test accuracy went from {first:.1} % after epoch {first_epoch} to {last:.1} % after epoch {last_epoch}."
+        ));
         if let [.., (_, before), (_, last)] = tests[..] {
             words.push(match last - before {
                 change if change.abs() < 0.05 => "The last test changed nothing.".to_string(),
@@ -105,8 +109,12 @@ fn in_words(run: &RunRecord, headline: &Headline) -> String {
 
 fn no_test(run: &RunRecord) -> &'static str {
     match run.history.tested.is_empty() {
-        true => "<p>No test was made yet, or the data has no images to test with: so there are no confusions, scores of classes, calibration or mistakes.</p>",
-        false => "<p>The run has no <code>evaluation.json</code>: it was made by a version that did not keep what its tests found. <code>vitreous eval</code> finds confusions, scores of classes and calibration again.</p>",
+        true => {
+            "<p>No test was made yet, or the data has no images to test with: so there are no confusions, scores of classes, calibration or mistakes.</p>"
+        }
+        false => {
+            "<p>The run has no <code>evaluation.json</code>: it was made by a version that did not keep what its tests found. <code>vitreous eval</code> finds confusions, scores of classes and calibration again.</p>"
+        }
     }
 }
 

@@ -15,11 +15,17 @@ pub fn recipe(run: &RunRecord) -> String {
         if let Some((name, differences)) = nearest(recipe) {
             html.push_str(&match differences.is_empty() {
                 true => format!("<p>It is the recipe <code>{name}</code>, unchanged.</p>"),
-                false => format!("<p>Nearest to the recipe <code>{name}</code>. What differs:</p>{}", table(name, &differences)),
+                false => format!(
+                    "<p>Nearest to the recipe <code>{name}</code>. What differs:</p>{}",
+                    table(name, &differences)
+                ),
             });
         }
     }
-    html.push_str(&format!("<details><summary>Every key, as it was run</summary><pre>{}</pre></details>", escape(&run.recipe_text)));
+    html.push_str(&format!(
+        "<details><summary>Every key, as it was run</summary><pre>{}</pre></details>",
+        escape(&run.recipe_text)
+    ));
     html
 }
 
@@ -40,7 +46,12 @@ fn table(name: &str, differences: &[Difference]) -> String {
         None => "none".to_string(),
     };
     let row = |difference: &Difference| {
-        format!("<tr><td><code>{}</code></td><td>{}</td><td>{}</td></tr>", escape(&difference.key), value(&difference.this), value(&difference.other))
+        format!(
+            "<tr><td><code>{}</code></td><td>{}</td><td>{}</td></tr>",
+            escape(&difference.key),
+            value(&difference.this),
+            value(&difference.other)
+        )
     };
     let rows: String = differences.iter().map(row).collect();
     format!("<div class=\"scroll\"><table><tr><th>key</th><th>here</th><th>in {name}</th></tr>{rows}</table></div>")
