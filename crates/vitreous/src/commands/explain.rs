@@ -8,10 +8,9 @@ mod names;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Context;
 use clap::Args;
 use vitreous_data::Preprocess;
 use vitreous_data::ordered::OrderedMap;
@@ -136,7 +135,11 @@ impl Explain {
             self.out.display()
         );
         if tally.entries.len() < images {
-            say!("note: --pages {} leaves {} without pages", self.pages, format::count(images - tally.entries.len(), "image", "images"));
+            say!(
+                "note: --pages {} leaves {} without pages",
+                self.pages,
+                format::count(images - tally.entries.len(), "image", "images")
+            );
         }
         if tally.failed > 0 {
             say!("{} could not be read", format::count(tally.failed, "image", "images"));

@@ -1,3 +1,5 @@
 //! The pages that commands write.
 
 pub mod explain;
+pub mod flow;
+pub mod write;

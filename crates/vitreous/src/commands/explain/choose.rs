@@ -103,9 +103,12 @@ fn class(text: &str, model: &Model) -> Result<usize> {
         return Ok(class);
     }
     let hint = match nearest(text, labels.iter().map(String::as_str)) {
-        Some(name) => format!("did you mean `{}`?", one_line(name)),
+        Some(name) => format!("did you mean `{}`?", one_line(&name)),
         None if labels.is_empty() => format!("its {count} classes have no names: give a number"),
-        None => format!("its classes are, for example, {}", labels.iter().take(4).map(|name| one_line(name)).collect::<Vec<_>>().join(", ")),
+        None => format!(
+            "its classes are, for example, {}",
+            labels.iter().take(4).map(|name| one_line(name)).collect::<Vec<_>>().join(", ")
+        ),
     };
     Err(anyhow!("the model knows no class `{shown}`; {hint}"))
 }
@@ -129,10 +132,12 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_refused_before_it_takes_memory() {
-        let refusal = |text: &str| {
-            Numbers::parse(text).expect("a list").resolve("layer", 12).expect_err("refused").to_string()
-        };
-        assert_eq!(refusal("0-18446744073709551615"), "there is no layer 18446744073709551615: the model has 12, 0 to 11");
+        let refusal =
+            |text: &str| Numbers::parse(text).expect("a list").resolve("layer", 12).expect_err("refused").to_string();
+        assert_eq!(
+            refusal("0-18446744073709551615"),
+            "there is no layer 18446744073709551615: the model has 12, 0 to 11"
+        );
         assert_eq!(refusal("5-3"), "layers 5-3 go backwards; write 3-5");
     }
 }

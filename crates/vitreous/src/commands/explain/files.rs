@@ -78,7 +78,8 @@ pub fn write_pictures(folder: &Path, subject: &Subject) -> Result<(), Failure> {
     }
     let mut names = Names::default();
     for relevance in &explanation.relevance {
-        let class = names.unique(safe(&relevance.class.map_or("features".to_string(), |_| class_name(subject, relevance.class))));
+        let class = names
+            .unique(safe(&relevance.class.map_or("features".to_string(), |_| class_name(subject, relevance.class))));
         png(&format!("relevance-{class}.png"), overlay(&large, grid, &relevance.patches))?;
     }
     write_charts(folder, &distance_charts(explanation))?;

@@ -42,9 +42,10 @@ pub fn object(path: &str, page: Option<&Path>, explanation: &Explanation, model:
         json!({"layer": layer.layer, "heads": layer.heads, "distance": layer.distance, "entropy": layer.entropy})
     });
     object["layers"] = layers.collect();
-    let rollout = explanation.rollout.iter().map(|rollout| {
-        json!({"heads": rollout.fusion.name(), "discard": rollout.discard, "patches": rollout.patches})
-    });
+    let rollout = explanation
+        .rollout
+        .iter()
+        .map(|rollout| json!({"heads": rollout.fusion.name(), "discard": rollout.discard, "patches": rollout.patches}));
     object["rollout"] = rollout.collect();
     let relevance = explanation
         .relevance

@@ -27,7 +27,8 @@ impl Names {
     /// The name itself, or with `-2`, `-3` .. behind it.
     pub fn unique(&mut self, name: String) -> String {
         let numbered = (2..).map(|number: usize| format!("{name}-{number}"));
-        let free = std::iter::once(name.clone()).chain(numbered).find(|name| !self.taken.contains(&name.to_lowercase()));
+        let free =
+            std::iter::once(name.clone()).chain(numbered).find(|name| !self.taken.contains(&name.to_lowercase()));
         let free = free.unwrap_or(name);
         self.taken.insert(free.to_lowercase());
         free
@@ -55,10 +56,19 @@ mod tests {
     #[test]
     fn folders_have_names_of_their_own() {
         let mut names = Names::reserving(&["index.html"]);
-        let taken: Vec<String> =
-            ["a/cat.png", "b/Cat.jpg", "cat-2.png", "index.html.png", "..", ".png", "a<script>.png", "t\u{fc}te.png", "x/"]
-                .map(|path| names.take(path))
-                .into();
+        let taken: Vec<String> = [
+            "a/cat.png",
+            "b/Cat.jpg",
+            "cat-2.png",
+            "index.html.png",
+            "..",
+            ".png",
+            "a<script>.png",
+            "t\u{fc}te.png",
+            "x/",
+        ]
+        .map(|path| names.take(path))
+        .into();
         assert_eq!(
             taken,
             ["cat", "Cat-2", "cat-2-2", "index.html-2", "image", "image-2", "a_script_", "t\u{fc}te", "image-3"]

@@ -41,9 +41,8 @@ pub fn overlay(seen: &Image, grid: Size, values: &[f32]) -> Result<Image, ImageE
     let (width, height) = (seen.width(), seen.height());
     let heat = resize(&heat(grid, values)?, height, width, Interpolation::Nearest)?;
     let seen = seen.clone().with_channels(Channels::Rgb);
-    let mix = |(&below, &above): (&u8, &u8)| {
-        (f32::from(below) * (1.0 - OPACITY) + f32::from(above) * OPACITY).round() as u8
-    };
+    let mix =
+        |(&below, &above): (&u8, &u8)| (f32::from(below) * (1.0 - OPACITY) + f32::from(above) * OPACITY).round() as u8;
     Image::new(width, height, Channels::Rgb, seen.pixels().iter().zip(heat.pixels()).map(mix).collect())
 }
 
@@ -84,10 +83,10 @@ pub fn sheet(seen: &Image, grid: Size, columns: &[String], rows: &[SheetRow]) ->
     let wide = room.saturating_sub(GAP).clamp(*TILE.start(), *TILE.end());
     let wide = if wide >= grid.width { wide / grid.width * grid.width } else { wide };
     let tall = (wide * seen.height() / seen.width()).max(1);
-    let small = resize(seen, tall, wide, if seen.width() < wide { Interpolation::Nearest } else { Interpolation::Box })?;
+    let small =
+        resize(seen, tall, wide, if seen.width() < wide { Interpolation::Nearest } else { Interpolation::Box })?;
     let top = font::HEIGHT + 2 * GAP;
-    let mut board =
-        Board::new(margin + columns.len() * (wide + GAP), top + rows.len() * (tall + GAP));
+    let mut board = Board::new(margin + columns.len() * (wide + GAP), top + rows.len() * (tall + GAP));
     for (place, name) in columns.iter().enumerate() {
         board.text(GAP, margin + place * (wide + GAP), name);
     }

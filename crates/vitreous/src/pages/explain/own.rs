@@ -35,12 +35,8 @@ impl Own {
     pub fn draw(pictures: &ModelPictures, channels: usize) -> Result<Own, ImageError> {
         let (grid, patch) = (pictures.layout.grid, pictures.layout.patch);
         let filters = pictures.filters.iter().map(|filter| draw_filter(filter, patch, channels));
-        let mut own = Own {
-            similarity: None,
-            table: None,
-            filters: filters.collect::<Result<_, _>>()?,
-            html: String::new(),
-        };
+        let mut own =
+            Own { similarity: None, table: None, filters: filters.collect::<Result<_, _>>()?, html: String::new() };
         if let Some(positions) = &pictures.positions {
             own.similarity = Some(draw_similarity(&positions.similarity, grid)?);
             own.table = Some(draw_table(positions)?);
@@ -131,7 +127,8 @@ impl Own {
         );
         for (place, (filter, picture)) in pictures.filters.iter().zip(&self.filters).enumerate() {
             let share = 100.0 * filter.share;
-            let text = format!("Principal component {} of the patch embedding, {share:.1} % of the variance", place + 1);
+            let text =
+                format!("Principal component {} of the patch embedding, {share:.1} % of the variance", place + 1);
             let caption = escape(&format!("{share:.1} %"));
             let picture = image(picture, &text, "pixels")?;
             let _ = write!(self.html, "<figure>{picture}<figcaption>{caption}</figcaption></figure>");
@@ -154,7 +151,9 @@ pub fn legend(low: f32, high: f32) -> String {
 pub fn number(value: f32) -> String {
     match value.abs() {
         0.0 => "0".to_string(),
-        size if (0.001..10_000.0).contains(&size) => format!("{value:.4}").trim_end_matches('0').trim_end_matches('.').to_string(),
+        size if (0.001..10_000.0).contains(&size) => {
+            format!("{value:.4}").trim_end_matches('0').trim_end_matches('.').to_string()
+        }
         _ => format!("{value:.1e}"),
     }
 }

@@ -34,7 +34,8 @@ impl Kept {
         let (layers, heads) =
             (explanation.attention.len(), explanation.attention.iter().map(|layer| layer.heads.len()).sum::<usize>());
         let reader = (layers + heads).saturating_mul(row);
-        let with_queries = |maps: usize| maps.saturating_mul(layout.tokens()).saturating_mul(row).saturating_add(reader);
+        let with_queries =
+            |maps: usize| maps.saturating_mul(layout.tokens()).saturating_mul(row).saturating_add(reader);
         if with_queries(heads) <= budget {
             Kept::All
         } else if with_queries(layers) <= budget {

@@ -59,7 +59,9 @@ fn grid_lines(Size { height, width }: Size) -> String {
         )
     };
     let (dark, light) = (line("rgba(0,0,0,.35)", 2.0), line("rgba(255,255,255,.75)", 1.0));
-    format!("<svg viewBox=\"0 0 {width} {height}\" preserveAspectRatio=\"none\" aria-hidden=\"true\">{dark}{light}</svg>")
+    format!(
+        "<svg viewBox=\"0 0 {width} {height}\" preserveAspectRatio=\"none\" aria-hidden=\"true\">{dark}{light}</svg>"
+    )
 }
 
 /// The map with its controls, all heads, all layers.
@@ -95,10 +97,13 @@ pub fn attention(subject: &Subject, kept: Kept) -> Result<String> {
     for (head, name) in head_places(first) {
         let _ = write!(html, "<button type=\"button\" class=\"cell\" data-head=\"{head}\">{canvas}{name}</button>");
     }
-    html.push_str("</div><h3>Through the layers: <span id=\"layers-of\">the head</span></h3><div class=\"strip\" id=\"layers\">");
+    html.push_str(
+        "</div><h3>Through the layers: <span id=\"layers-of\">the head</span></h3><div class=\"strip\" id=\"layers\">",
+    );
     for (place, layer) in layers.iter().enumerate() {
         let name = layer.layer;
-        let _ = write!(html, "<button type=\"button\" class=\"cell\" data-layer=\"{place}\">{canvas}layer {name}</button>");
+        let _ =
+            write!(html, "<button type=\"button\" class=\"cell\" data-layer=\"{place}\">{canvas}layer {name}</button>");
     }
     html.push_str("</div>");
     let _ = write!(
@@ -109,7 +114,8 @@ pub fn attention(subject: &Subject, kept: Kept) -> Result<String> {
     html.push_str(&overview(layers, &canvas));
     html.push_str("</div>");
     let sheet = plain_sheet(explanation)?;
-    let text = format!("Attention of the {reader} over the image, a row a layer, a column a head, the last column their mean");
+    let text =
+        format!("Attention of the {reader} over the image, a row a layer, a column a head, the last column their mean");
     let _ = write!(
         html,
         "<noscript><p class=\"note\">Without scripts only this overview can be shown: the {reader}'s attention, a row a layer, a \
@@ -132,7 +138,9 @@ fn head_places(layer: &LayerAttention) -> Vec<(isize, String)> {
 fn controls(subject: &Subject, kept: Kept) -> String {
     let explanation = subject.explanation;
     let last = explanation.attention.len() - 1;
-    let mut html = "<div class=\"controls\"><div class=\"pair\"><label>Layer <select id=\"layer\" autocomplete=\"off\">".to_string();
+    let mut html =
+        "<div class=\"controls\"><div class=\"pair\"><label>Layer <select id=\"layer\" autocomplete=\"off\">"
+            .to_string();
     for (place, layer) in explanation.attention.iter().enumerate() {
         let selected = if place == last { " selected" } else { "" };
         let _ = write!(html, "<option value=\"{place}\"{selected}>{}</option>", layer.layer);
@@ -150,8 +158,10 @@ fn controls(subject: &Subject, kept: Kept) -> String {
          <button type=\"button\" data-query=\"-1\" aria-pressed=\"true\">{reader}</button>"
     );
     if kept != Kept::Reader {
-        for (token, name) in prefix_names(&subject.model.config).iter().enumerate().filter(|(_, name)| *name != reader) {
-            let _ = write!(html, "<button type=\"button\" data-query=\"{token}\" aria-pressed=\"false\">{name}</button>");
+        for (token, name) in prefix_names(&subject.model.config).iter().enumerate().filter(|(_, name)| *name != reader)
+        {
+            let _ =
+                write!(html, "<button type=\"button\" data-query=\"{token}\" aria-pressed=\"false\">{name}</button>");
         }
     }
     let opacity = (100.0 * maps::OPACITY) as usize;
@@ -172,7 +182,9 @@ fn controls(subject: &Subject, kept: Kept) -> String {
 fn left_out(kept: Kept, reader: &str) -> String {
     let (has, misses) = match kept {
         Kept::All => return String::new(),
-        Kept::MeanAndReader => (format!("the mean over heads, and every head from the {reader}"), "single heads from other tokens"),
+        Kept::MeanAndReader => {
+            (format!("the mean over heads, and every head from the {reader}"), "single heads from other tokens")
+        }
         Kept::Reader => (format!("every head from the {reader}"), "all other queries"),
     };
     format!(
@@ -271,7 +283,8 @@ pub fn rollout(subject: &Subject) -> Result<String> {
     for discard in discards {
         let of: Vec<&Rollout> = explanation.rollout.iter().filter(|rollout| rollout.discard == discard).collect();
         let what = discard_name(discard);
-        let _ = write!(html, "<h3>With {what}</h3><div class=\"maps three\">", what = what.trim_start_matches("without "));
+        let _ =
+            write!(html, "<h3>With {what}</h3><div class=\"maps three\">", what = what.trim_start_matches("without "));
         for rollout in of {
             let name = rollout.fusion.name();
             let text = format!("Rollout by the {name} over heads, {what}: {}", strongest(grid, &rollout.patches));
