@@ -8,10 +8,9 @@ mod names;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Context;
 use clap::Args;
 use vitreous_data::Preprocess;
 use vitreous_data::ordered::OrderedMap;

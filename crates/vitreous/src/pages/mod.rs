@@ -1,4 +1,6 @@
 //! The pages that commands write.
 
 pub mod explain;
+pub mod flow;
 pub mod report;
+pub mod write;

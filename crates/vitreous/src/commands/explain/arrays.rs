@@ -18,6 +18,7 @@ pub fn write(
     let (tokens, patches) = (layout.tokens(), layout.patches());
     let grid = [layout.grid.height, layout.grid.width];
     let config = &model.config;
+    let filters: Vec<f32> = pictures.filters.iter().flat_map(|filter| filter.pixels.iter().copied()).collect();
     let mut tensors = vec![
         TensorToWrite::f32("pixels", &[config.channels, config.image.height, config.image.width], pixels),
         TensorToWrite::f32("features", &[explanation.features.len()], &explanation.features),
@@ -42,7 +43,6 @@ pub fn write(
         tensors.push(TensorToWrite::f32("positions", &[positions.rows, dim], &positions.table));
         tensors.push(TensorToWrite::f32("similarity", &[patches, patches], &positions.similarity));
     }
-    let filters: Vec<f32> = pictures.filters.iter().flat_map(|filter| filter.pixels.iter().copied()).collect();
     let shape = [pictures.filters.len(), config.channels, config.patch.height, config.patch.width];
     tensors.push(TensorToWrite::f32("filters", &shape, &filters));
     write_npz(path, tensors)

@@ -103,7 +103,7 @@ fn class(text: &str, model: &Model) -> Result<usize> {
         return Ok(class);
     }
     let hint = match nearest(text, labels.iter().map(String::as_str)) {
-        Some(name) => format!("did you mean `{}`?", one_line(name)),
+        Some(name) => format!("did you mean `{}`?", one_line(&name)),
         None if labels.is_empty() => format!("its {count} classes have no names: give a number"),
         None => format!(
             "its classes are, for example, {}",

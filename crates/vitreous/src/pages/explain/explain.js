@@ -173,6 +173,16 @@ function drawOverview() {
   }
 }
 
+// Maps that are pictures, drawn again on the chosen scale.
+function drawPictures() {
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [columns, rows];
+  for (const picture of document.querySelectorAll("img[data-map]")) {
+    draw(canvas, floats(picture.dataset.map));
+    picture.src = canvas.toDataURL();
+  }
+}
+
 function show(change) {
   Object.assign(state, change);
   // Of single queries, only what was kept can be shown: what was asked for last decides.
@@ -263,6 +273,7 @@ byId("smooth").addEventListener("change", (event) => {
 root.addEventListener("change", () => {
   show({});
   drawOverview();
+  drawPictures();
 });
 
 show({});

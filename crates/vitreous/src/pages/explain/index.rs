@@ -117,7 +117,9 @@ fn address(name: &str) -> String {
     for byte in name.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => address.push(byte as char),
-            byte => drop(write!(address, "%{byte:02X}")),
+            byte => {
+                let _ = write!(address, "%{byte:02X}");
+            }
         }
     }
     address

@@ -36,11 +36,12 @@ pub fn heat(grid: Size, values: &[f32]) -> Result<Image, ImageError> {
     Image::new(grid.width, grid.height, Channels::Rgb, pixels)
 }
 
-/// A map over the image, each patch in one colour.
+/// A map over the image, each patch in one colour. The image is grey below it: otherwise the map's colours would mix with the
+/// image's, and no longer be those of the scale.
 pub fn overlay(seen: &Image, grid: Size, values: &[f32]) -> Result<Image, ImageError> {
     let (width, height) = (seen.width(), seen.height());
     let heat = resize(&heat(grid, values)?, height, width, Interpolation::Nearest)?;
-    let seen = seen.clone().with_channels(Channels::Rgb);
+    let seen = seen.clone().with_channels(Channels::Grey).with_channels(Channels::Rgb);
     let mix =
         |(&below, &above): (&u8, &u8)| (f32::from(below) * (1.0 - OPACITY) + f32::from(above) * OPACITY).round() as u8;
     Image::new(width, height, Channels::Rgb, seen.pixels().iter().zip(heat.pixels()).map(mix).collect())

@@ -147,15 +147,15 @@ pub fn legend(low: f32, high: f32) -> String {
     )
 }
 
-/// A number in few letters.
+/// A number in few letters: three digits that count.
 pub fn number(value: f32) -> String {
-    match value.abs() {
-        0.0 => "0".to_string(),
-        size if (0.001..10_000.0).contains(&size) => {
-            format!("{value:.4}").trim_end_matches('0').trim_end_matches('.').to_string()
-        }
-        _ => format!("{value:.1e}"),
+    let size = value.abs();
+    if size == 0.0 || !(0.001..100_000.0).contains(&size) {
+        return if size == 0.0 { "0".to_string() } else { format!("{value:.1e}") };
     }
+    let decimals = (2 - size.log10().floor() as i32).max(0) as usize;
+    let text = format!("{value:.decimals$}");
+    if decimals == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_string() }
 }
 
 fn largest_of(numbers: &[f32]) -> f32 {
@@ -216,7 +216,8 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!(["0", "0.0123", "1.5", "-2", "1.0e-5"], [0.0, 0.0123, 1.5, -2.0, 1e-5].map(number)[..]);
+        let numbers = [0.0, 0.01234, 1.5, -2.0, 190.94, 1e-5];
+        assert_eq!(["0", "0.0123", "1.5", "-2", "191", "1.0e-5"], numbers.map(number)[..]);
     }
 
     #[test]

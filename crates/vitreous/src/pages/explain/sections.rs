@@ -7,7 +7,7 @@ use vitreous_data::Image;
 use vitreous_explain::{Explanation, LayerAttention, Layout, Rollout};
 use vitreous_models::Size;
 use vitreous_pages::chart::{Bars, Dots};
-use vitreous_pages::{escape, image, png_uri};
+use vitreous_pages::{base64, escape, image, png_uri};
 
 use super::own::legend;
 use super::packed::{Kept, reader_rows};
@@ -51,8 +51,12 @@ pub fn prediction(subject: &Subject) -> Result<String> {
 /// Lines between patches, dark and light, so that they are seen on every image.
 fn grid_lines(Size { height, width }: Size) -> String {
     let mut path = String::new();
-    (1..height).for_each(|row| drop(write!(path, "M0 {row}H{width}")));
-    (1..width).for_each(|column| drop(write!(path, "M{column} 0V{height}")));
+    for row in 1..height {
+        let _ = write!(path, "M0 {row}H{width}");
+    }
+    for column in 1..width {
+        let _ = write!(path, "M{column} 0V{height}");
+    }
     let line = |colour: &str, thickness: f32| {
         format!(
             "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{thickness}\" vector-effect=\"non-scaling-stroke\"/>"
@@ -169,10 +173,10 @@ fn controls(subject: &Subject, kept: Kept) -> String {
         html,
         "</div><div class=\"legend\"><output id=\"low\">0</output><span class=\"scale\"></span><output id=\"high\">1</output></div>\
          <p id=\"says\" aria-live=\"polite\"></p><p id=\"readout\" class=\"note\">&nbsp;</p>\
-         <div class=\"pair\"><label>Strength of maps <input type=\"range\" id=\"opacity\" min=\"0\" max=\"100\" value=\"{opacity}\" \
+         <h3>All maps of this page</h3><div class=\"pair\"><label>strength <input type=\"range\" id=\"opacity\" min=\"0\" max=\"100\" value=\"{opacity}\" \
          autocomplete=\"off\"></label></div>\
          <div class=\"pair\"><label><input type=\"checkbox\" id=\"smooth\" autocomplete=\"off\"> smooth between patches</label>\
-         <label><input type=\"checkbox\" id=\"root\" autocomplete=\"off\"> square-root scale, to see weak weights</label></div>{}</div>",
+         <label><input type=\"checkbox\" id=\"root\" autocomplete=\"off\"> square-root scale, to see what is weak</label></div>{}</div>",
         left_out(kept, reader)
     );
     html
@@ -236,11 +240,13 @@ fn plain_sheet(explanation: &Explanation) -> Result<Image> {
     Ok(board.finish()?)
 }
 
-/// A map over the image, with its caption in HTML.
+/// A map over the image, with its caption in HTML. It is a picture, and its numbers for a script that draws it on another scale.
 fn map_figure(grid: Size, values: &[f32], alternative: &str, caption: &str) -> Result<String> {
     let [low, high] = maps::range(values);
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     Ok(format!(
-        "<figure><div class=\"over\"><img width=\"{}\" height=\"{}\" alt=\"{}\" src=\"{}\"></div><figcaption>{caption}{}</figcaption></figure>",
+        "<figure><div class=\"over\"><img data-map=\"{}\" width=\"{}\" height=\"{}\" alt=\"{}\" src=\"{}\"></div><figcaption>{caption}{}</figcaption></figure>",
+        base64(&bytes),
         grid.width,
         grid.height,
         escape(alternative),
