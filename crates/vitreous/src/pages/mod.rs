@@ -1,0 +1,5 @@
+//! The pages that commands write.
+
+pub mod flow;
+pub mod summary;
+pub mod write;
