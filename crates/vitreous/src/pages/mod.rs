@@ -3,4 +3,5 @@
 pub mod explain;
 pub mod flow;
 pub mod report;
+pub mod summary;
 pub mod write;

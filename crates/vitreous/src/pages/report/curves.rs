@@ -18,6 +18,8 @@ pub enum Curve {
     Speed,
     /// The share of time spent waiting for data, in percent.
     Wait,
+    /// The share of the machine's measured limit that the model's arithmetic reached, in percent.
+    Peak,
     /// The length of the whole gradient.
     GradientNorm,
     /// The test's loss.
@@ -37,7 +39,7 @@ struct Chart {
     curves: &'static [(&'static str, Curve)],
 }
 
-const CHARTS: [Chart; 6] = [
+const CHARTS: [Chart; 7] = [
     Chart {
         title: "Accuracy",
         axis: "right, %",
@@ -73,6 +75,13 @@ const CHARTS: [Chart; 6] = [
         note: "How long the model waited for images to be prepared.",
         from_zero: true,
         curves: &[("waiting", Curve::Wait)],
+    },
+    Chart {
+        title: "Use of the processor",
+        axis: "% of its limit",
+        note: "Arithmetic of the model, of the most that this machine was measured to do.",
+        from_zero: true,
+        curves: &[("use", Curve::Peak)],
     },
 ];
 
@@ -115,6 +124,7 @@ pub fn points(run: &RunRecord, curve: Curve) -> Vec<(f64, f64)> {
             Curve::LearningRate => line.lr,
             Curve::Speed => line.images_per_second,
             Curve::Wait => 100.0 * line.data_wait,
+            Curve::Peak => 100.0 * line.peak_share,
             Curve::GradientNorm => line.grad_norm,
             Curve::TestLoss | Curve::TestAccuracy | Curve::TestPrecision => return None,
         };
