@@ -8,7 +8,8 @@ use vitreous_pages::{escape, image};
 use vitreous_train::RunRecord;
 
 use super::Sources;
-use crate::pages::explain::maps::{enlarged, overlay};
+use crate::pages::explain::maps::overlay;
+use crate::pages::explain::packed::reader_rows;
 use crate::scores::{label, softmax};
 use crate::source;
 
@@ -22,6 +23,8 @@ pub enum Effort {
 }
 
 const IMAGES: usize = 6;
+/// Images of fewer pixels a side are shown with hard edges; larger ones are photographs.
+const HARD_EDGES_BELOW: usize = 128;
 /// Larger models, and more tokens, are left to `vitreous explain`.
 const MOST_PARAMETERS: usize = 100_000_000;
 const MOST_TOKENS: usize = 1500;
@@ -125,7 +128,7 @@ fn one(
     let mut pixels = vec![0.0; model.config.channels * size[0] * size[1]];
     let decoded = part.image(sample, preprocess.channels).map_err(|error| text(&error))?;
     preprocess.apply(&decoded, scratch, &mut pixels).map_err(|error| text(&error))?;
-    let seen = preprocess.undo(&pixels, size).and_then(|seen| enlarged(&seen)).map_err(|error| text(&error))?;
+    let seen = preprocess.undo(&pixels, size).map_err(|error| text(&error))?;
     let explanation = explainer.explain(&pixels).map_err(|error| text(&error))?;
     let is = part
         .labels(sample)
@@ -147,7 +150,8 @@ fn one(
     let mut html = "<figure><div class=\"maps\">".to_string();
     for (name, picture, alternative) in pictures {
         if let Some(picture) = picture {
-            let element = image(&picture, &alternative, "pixels").map_err(|error| text(&error))?;
+            let class = if picture.width() < HARD_EDGES_BELOW { "pixels" } else { "" };
+            let element = image(&picture, &alternative, class).map_err(|error| text(&error))?;
             html.push_str(&format!("<div>{element}<span>{name}</span></div>"));
         }
     }
@@ -175,20 +179,11 @@ fn answer(model: &Model, logits: &[f32], several: bool) -> String {
     }
 }
 
-/// The reader's attention over patches, the mean over heads.
+/// The reader's attention over patches in the last layer, the mean over heads.
 fn read(explanation: &Explanation) -> Vec<f32> {
     let layout = &explanation.layout;
-    let (tokens, patches) = (layout.tokens(), layout.patches());
-    let mut map = vec![0.0; patches];
-    let Some(layer) = explanation.attention.first() else { return map };
-    for (row, weight) in layer.weights.chunks_exact(tokens).zip(layout.reading().iter().cycle()) {
-        if *weight > 0.0 {
-            map.iter_mut()
-                .zip(&row[layout.prefix..])
-                .for_each(|(sum, share)| *sum += weight * share / layer.heads.len() as f32);
-        }
-    }
-    map
+    let rows = explanation.attention.first().map(|layer| reader_rows(layer, layout)).unwrap_or_default();
+    rows.last().map(|mean| mean[layout.prefix..].to_vec()).unwrap_or_default()
 }
 
 #[cfg(test)]

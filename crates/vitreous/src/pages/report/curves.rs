@@ -18,8 +18,6 @@ pub enum Curve {
     Speed,
     /// The share of time spent waiting for data, in percent.
     Wait,
-    /// The share of the machine's measured limit that the model's arithmetic reached, in percent.
-    Peak,
     /// The length of the whole gradient.
     GradientNorm,
     /// The test's loss.
@@ -30,13 +28,22 @@ pub enum Curve {
     TestPrecision,
 }
 
-/// A chart: its title, its vertical axis, what stands below it, whether the axis begins at 0, and its curves with their names.
+/// A chart: its title, its vertical axis, what stands below it, how the axis is divided, and its curves with their names.
 struct Chart {
     title: &'static str,
     axis: &'static str,
     note: &'static str,
-    from_zero: bool,
+    scale: Scale,
     curves: &'static [(&'static str, Curve)],
+}
+
+#[derive(Clone, Copy)]
+enum Scale {
+    /// As far as the numbers reach.
+    Tight,
+    FromZero,
+    /// Each step multiplies.
+    Log,
 }
 
 const CHARTS: [Chart; 7] = [
@@ -44,44 +51,44 @@ const CHARTS: [Chart; 7] = [
         title: "Accuracy",
         axis: "right, %",
         note: "",
-        from_zero: false,
+        scale: Scale::Tight,
         curves: &[("training", Curve::Accuracy), ("test", Curve::TestAccuracy)],
     },
     Chart {
         title: "Mean average precision",
         axis: "precision",
         note: "",
-        from_zero: false,
+        scale: Scale::Tight,
         curves: &[("test", Curve::TestPrecision)],
     },
     Chart {
         title: "Loss",
         axis: "loss",
-        note: "",
-        from_zero: false,
+        note: "While learning, images are changed, targets smoothed and parts of the model dropped, as the recipe says: so its loss can lie above the test's.",
+        scale: Scale::Tight,
         curves: &[("training", Curve::Loss), ("test", Curve::TestLoss)],
     },
     Chart {
         title: "Learning rate",
         axis: "rate",
         note: "",
-        from_zero: true,
+        scale: Scale::FromZero,
         curves: &[("learning rate", Curve::LearningRate)],
     },
-    Chart { title: "Speed", axis: "images/s", note: "", from_zero: true, curves: &[("speed", Curve::Speed)] },
+    Chart { title: "Speed", axis: "images/s", note: "", scale: Scale::FromZero, curves: &[("speed", Curve::Speed)] },
     Chart {
         title: "Waiting for data",
         axis: "% of the time",
         note: "How long the model waited for images to be prepared.",
-        from_zero: true,
+        scale: Scale::FromZero,
         curves: &[("waiting", Curve::Wait)],
     },
     Chart {
-        title: "Use of the processor",
-        axis: "% of its limit",
-        note: "Arithmetic of the model, of the most that this machine was measured to do.",
-        from_zero: true,
-        curves: &[("use", Curve::Peak)],
+        title: "Length of the gradient",
+        axis: "length",
+        note: "Of all parameters together, before it is clipped.",
+        scale: Scale::Log,
+        curves: &[("gradient", Curve::GradientNorm)],
     },
 ];
 
@@ -100,9 +107,11 @@ impl Chart {
     /// `None` where the run has no such numbers.
     fn figure(&self, run: &RunRecord) -> Option<String> {
         let mut lines = Lines::new(self.title).x("epoch").y(self.axis);
-        if self.from_zero {
-            lines = lines.from_zero();
-        }
+        lines = match self.scale {
+            Scale::Tight => lines,
+            Scale::FromZero => lines.from_zero(),
+            Scale::Log => lines.log_y(),
+        };
         let mut empty = true;
         for (name, curve) in self.curves {
             let points = points(run, *curve);
@@ -124,7 +133,6 @@ pub fn points(run: &RunRecord, curve: Curve) -> Vec<(f64, f64)> {
             Curve::LearningRate => line.lr,
             Curve::Speed => line.images_per_second,
             Curve::Wait => 100.0 * line.data_wait,
-            Curve::Peak => 100.0 * line.peak_share,
             Curve::GradientNorm => line.grad_norm,
             Curve::TestLoss | Curve::TestAccuracy | Curve::TestPrecision => return None,
         };

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use vitreous_pages::chart::{Cell, Lines, Matrix};
+use vitreous_pages::chart::{Cell, Matrix};
 use vitreous_train::RunRecord;
 use vitreous_train::metrics::GradientMetrics;
 
-use super::curves::{Curve, points};
 use super::figure;
 
 /// More columns than this are thinned out.
@@ -14,23 +13,11 @@ const COLUMNS: usize = 48;
 
 /// The section.
 pub fn html(run: &RunRecord) -> String {
-    let whole = points(run, Curve::GradientNorm);
-    if whole.is_empty() {
-        return "<p>No gradient was measured yet.</p>".to_string();
-    }
-    let clip = run.recipe.as_ref().map_or(0.0, |recipe| recipe.optimizer.clip);
-    let note = match clip {
-        0.0 => "Of all parameters together.".to_string(),
-        clip => format!("Of all parameters together, before it is cut to {clip}."),
-    };
-    let lines = Lines::new("Length of the gradient").x("epoch").y("length").log_y().series("gradient", &whole);
-    let mut html = format!("<div class=\"columns\">{}", figure("The whole gradient", &lines.svg(), &note));
-    match layers(run) {
-        Some(chart) => html.push_str(&chart),
-        None => html.push_str("<p>By layer it is written at each epoch's end; none has ended yet, or the run was made by a version that did not write it.</p>"),
-    }
-    html.push_str("</div>");
-    html
+    layers(run).unwrap_or_else(|| {
+        "<p>Nothing to show yet: gradients are written by layer at each epoch's end, and no epoch has ended, or the run was made \
+         by a version that did not write them.</p>"
+            .to_string()
+    })
 }
 
 /// A row a layer, a column an epoch.
@@ -58,15 +45,24 @@ fn layers(run: &RunRecord) -> Option<String> {
         let cells = norms.iter().zip(&names).map(|(column, epoch)| {
             let norm = column.get(row).copied().unwrap_or(f64::NAN);
             let share = if high > low { (norm.ln() - low) / (high - low) } else { 0.5 };
-            Cell::new(share as f32).note(&format!("{}, epoch {epoch}: {norm:.3e}", row.2))
+            Cell::new(share as f32).text(&short(norm)).note(&format!("{}, epoch {epoch}: {norm:.3e}", row.2))
         });
         chart = chart.row(&row.2, cells.collect());
     }
     Some(figure(
-        "By layer",
+        "Length of the gradient by layer",
         &chart.svg(),
         "Each colour step multiplies. Layers of like colour learn alike; a dark row hardly learns.",
     ))
+}
+
+/// A number that fits into a cell.
+fn short(norm: f64) -> String {
+    match norm {
+        norm if norm.is_nan() => String::new(),
+        norm if (0.01..100.0).contains(&norm) => format!("{norm:.2}"),
+        norm => format!("{norm:.0e}"),
+    }
 }
 
 /// What was written at the ends of epochs; of many, some that are spread evenly, with the first and the last.

@@ -99,7 +99,7 @@ fn in_words(run: &RunRecord, headline: &Headline) -> String {
     if let (Some(learned), Some(top1)) = (headline.learned_top1, headline.top1) {
         let gap = 100.0 * (learned - top1);
         words.push(match gap {
-            gap if gap.abs() < 0.05 => "Images that it learns from are no easier for it than test images.".to_string(),
+            gap if gap.abs() < 0.5 => "Images that it learns from, and test images, are about as hard for it.".to_string(),
             gap if gap > 0.0 => format!("Images that it learns from are {gap:.1} points easier for it than test images."),
             gap => format!("Images that it learns from, changed as they are while learning, are {:.1} points harder for it than test images.", -gap),
         });
