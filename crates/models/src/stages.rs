@@ -54,7 +54,7 @@ pub fn stages(graph: &Graph, plan: &Plan) -> Vec<Stage> {
 }
 
 /// The stage of a node's path: its scope, cut behind the first name that follows a number.
-fn stage_of(path: &str) -> &str {
+pub fn stage_of(path: &str) -> &str {
     let Some((scope, _)) = path.rsplit_once('.') else { return path };
     let mut end = 0;
     let mut after_number = false;

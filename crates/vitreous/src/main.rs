@@ -8,6 +8,7 @@ mod say;
 mod classes;
 mod commands;
 mod failure;
+mod folding;
 mod format;
 mod images;
 mod pages;

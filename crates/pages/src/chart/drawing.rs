@@ -56,6 +56,7 @@ pub struct Drawing {
     description: String,
     width: f64,
     height: f64,
+    class: String,
     body: String,
 }
 
@@ -63,7 +64,13 @@ impl Drawing {
     /// An empty one: its name, a sentence or two of what it shows, its size.
     pub fn new(title: &str, description: &str, width: f64, height: f64) -> Drawing {
         let (title, description) = (title.to_string(), description.to_string());
-        Drawing { title, description, width, height, body: String::new() }
+        Drawing { title, description, width, height, class: "chart".to_string(), body: String::new() }
+    }
+
+    /// With one more class, for rules of style.
+    pub fn class(mut self, name: &str) -> Drawing {
+        self.class = format!("{} {name}", self.class);
+        self
     }
 
     /// A rectangle with its top left corner, width and height.
@@ -132,9 +139,10 @@ impl Drawing {
     pub fn finish(self) -> String {
         let (width, height) = (number(self.width), number(self.height));
         format!(
-            "<svg class=\"chart\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+            "<svg class=\"{}\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
              height=\"{height}\" font-size=\"{TEXT}\" \
              font-family=\"system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif\">\n<desc>{}</desc>\n{}</svg>",
+            self.class,
             plain(&self.title),
             plain(&self.description),
             self.body

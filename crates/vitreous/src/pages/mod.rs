@@ -2,4 +2,5 @@
 
 pub mod explain;
 pub mod flow;
+pub mod summary;
 pub mod write;
