@@ -14,8 +14,9 @@ use std::time::Instant;
 use clap::Args;
 use vitreous_data::Preprocess;
 use vitreous_data::ordered::OrderedMap;
+use vitreous_engine::Graph;
 use vitreous_explain::{Choice, Classes, Explainer, Explanation, ModelPictures, Settings, Spread, pictures};
-use vitreous_models::{Model, Size};
+use vitreous_models::{Model, Size, vit};
 
 use super::{parse_count, parse_size, parse_threads};
 use crate::failure::Failure;
@@ -108,7 +109,9 @@ impl Explain {
         let mut explainer = Explainer::new(&model, settings).map_err(Failure::input)?;
         let pictures = pictures(&model).map_err(Failure::work)?;
         let own = Own::draw(&pictures, model.config.channels).map_err(Failure::work)?;
-        let flow = flow::svg(&model.config).map_err(Failure::work)?;
+        let mut graph = Graph::for_inference();
+        vit(&mut graph, &model.config, 1).map_err(Failure::work)?;
+        let flow = flow::drawing(&graph, &model.config);
         let setting = Setting { model: &model, preprocess: &preprocess, choice, pictures, own, flow };
         files::create_folder(&self.out)?;
         files::write_own(&self.out, &setting.own)?;
@@ -184,15 +187,25 @@ impl Explain {
                 return Ok(());
             }
         };
+        if tally.spread.images() == 1 {
+            // From the second image on there will be an index.
+            write::check_place(&self.out.join(files::INDEX))?;
+        }
         let has_page = tally.entries.len() < self.pages;
         if !has_page && !self.json {
             return explainer.spread(&pixels, &mut tally.spread).map_err(Failure::work);
         }
+        let folder = has_page.then(|| tally.names.take(&path));
+        if let Some(folder) = &folder {
+            let directory = self.out.join(folder);
+            files::create_folder(&directory)?;
+            write::check_place(&directory.join(files::PAGE))?;
+        }
         let explanation = explainer.explain(&pixels).map_err(Failure::work)?;
         tally.spread.add(&explanation);
-        let page = match has_page {
-            true => Some(self.write_page(&path, &pixels, &explanation, setting, tally)?),
-            false => None,
+        let page = match folder {
+            Some(folder) => Some(self.write_page(&path, folder, &pixels, &explanation, setting, tally)?),
+            None => None,
         };
         if self.json {
             let object = json::object(&path, page.as_deref(), &explanation, setting.model, self.top);
@@ -211,14 +224,13 @@ impl Explain {
     fn write_page(
         &self,
         path: &str,
+        folder: String,
         pixels: &[f32],
         explanation: &Explanation,
         setting: &Setting,
         tally: &mut Tally,
     ) -> Result<PathBuf, Failure> {
-        let folder = tally.names.take(path);
         let directory = self.out.join(&folder);
-        files::create_folder(&directory)?;
         let size = explanation.layout.image;
         let seen = setting.preprocess.undo(pixels, [size.height, size.width]).map_err(Failure::work)?;
         let subject = Subject {

@@ -9,9 +9,10 @@ use vitreous_models::Model;
 use vitreous_pages::{Document, escape, image};
 
 use super::own::Own;
-use super::sections::{columns, describe_spread, distance_chart, entropy_chart};
+use super::sections::{columns, describe_spread, distance_chart, entropy_chart, flow as flow_section};
 use super::{STYLE, scale_style};
 use crate::format;
+use crate::pages::flow;
 
 /// The longer side of a thumbnail, in pixels.
 const THUMBNAIL: usize = 160;
@@ -69,7 +70,7 @@ pub fn page(index: &Index) -> Result<String> {
     let mut document = Document::new(&format!("Inside the model: {images}"));
     let from = index.model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     document.lead(&format!("<dl class=\"facts\"><dt>Model</dt><dd class=\"mono\">{}</dd></dl>", escape(&from)));
-    document.style(&scale_style()).style(STYLE);
+    document.kind("explain-index").style(flow::STYLE).style(&scale_style()).style(STYLE);
     let [distance, entropy] = spread_charts(index.spread);
     document
         .section("images", "Images", &thumbnails(index)?)
@@ -79,7 +80,7 @@ pub fn page(index: &Index) -> Result<String> {
             &describe_spread(&index.layout, &distance, &entropy, &format!("{images} together")),
         )
         .section("model", "The model by itself", &index.own.html)
-        .section("flow", "The data flow", index.flow);
+        .section("flow", "The data flow", &flow_section(index.flow));
     Ok(document.finish())
 }
 

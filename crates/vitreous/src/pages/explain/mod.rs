@@ -13,6 +13,8 @@ use vitreous_explain::{Explanation, Layout, Reader};
 use vitreous_models::{Model, VitConfig};
 use vitreous_pages::{Document, base64, colour, escape, png_uri};
 
+use crate::pages::flow;
+
 use own::Own;
 use packed::Kept;
 
@@ -46,6 +48,7 @@ pub fn page(subject: &Subject) -> Result<String> {
     let name = subject.path.rsplit(['/', '\\']).next().unwrap_or(subject.path);
     let kept = Kept::within_budget(subject.explanation);
     let mut document = Document::new(&format!("Inside the model: {name}"));
+    document.kind("explain").style(flow::STYLE);
     document.lead(&lead(subject)).style(&root_style(subject)?).style(&scale_style()).style(STYLE);
     document
         .section("prediction", "What it sees and says", &sections::prediction(subject)?)
@@ -54,7 +57,7 @@ pub fn page(subject: &Subject) -> Result<String> {
         .section("relevance", "Relevance", &sections::relevance(subject)?)
         .section("distance", "How far and how widely heads look", &sections::distance(subject.explanation))
         .section("model", "The model by itself", &subject.own.html)
-        .section("flow", "The data flow", subject.flow);
+        .section("flow", "The data flow", &sections::flow(subject.flow));
     document.data("explain-data", &data(subject, kept)).script(SCRIPT);
     Ok(document.finish())
 }

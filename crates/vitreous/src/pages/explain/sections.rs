@@ -399,3 +399,12 @@ fn chart(title: &str, unit: &str, columns: &[Vec<f64>]) -> String {
     let chart = Dots::new(title).x("layer").y(unit).dot("head").with_means();
     columns.iter().fold(chart, |chart, column| chart.column(column)).svg()
 }
+
+/// The drawing of the data flow, with how to read it.
+pub fn flow(drawing: &str) -> String {
+    format!(
+        "<p>What happens to the image, from top to bottom, with the shape of what flows beside each arrow. The frame is one layer, \
+         drawn once for all that are the same. Lines that go around steps and join again are residual connections.</p>\
+         <figure class=\"drawn\">{drawing}</figure>"
+    )
+}
