@@ -112,8 +112,10 @@ fn draw_sum(drawing: &mut Drawing, slot: &Slot) {
     drawing.line([TRUNK - 6.0, y], [TRUNK + 6.0, y], &stroke);
     drawing.line([TRUNK, y - 6.0], [TRUNK, y + 6.0], &stroke);
     let room = FRAME[1] - TRUNK - radius - 16.0;
-    for (index, line) in two_lines(&slot.caption.join(" "), room).iter().enumerate() {
-        let at = [TRUNK + radius + 8.0, y + 4.0 + LINE * index as f64];
+    let lines = two_lines(&slot.caption.join(" "), room);
+    let first = y + 4.5 - LINE / 2.0 * (lines.len() - 1) as f64;
+    for (index, line) in lines.iter().enumerate() {
+        let at = [TRUNK + radius + 8.0, first + LINE * index as f64];
         drawing.text(at, &format!("font-size=\"{SMALL}\""), Ink::Soft, line);
     }
 }
