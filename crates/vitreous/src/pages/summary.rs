@@ -5,6 +5,7 @@ use std::fmt::Write;
 use vitreous_engine::Graph;
 use vitreous_models::VitConfig;
 use vitreous_models::stages::Stage;
+use vitreous_pages::chart::Bars;
 use vitreous_pages::{Document, escape};
 
 use super::flow;
@@ -86,8 +87,30 @@ fn reading(summary: &Summarised) -> String {
          times how many there are; bars and percentages are the share that all of them together have of the whole model.</p>\n\
          <p>What joins from the right is no result of a layer: trained tokens, and the table of positions.</p>\n\
          <p class=\"note\">FLOPs are floating-point operations of one pass forward; a multiplication and an addition are two. \
-         k, M, G and T are thousands, millions, 10<sup>9</sup> and 10<sup>12</sup>. Exact numbers are in the table below.</p>\n</div>"
+         k, M, G and T are thousands, millions, 10<sup>9</sup> and 10<sup>12</sup>. Exact numbers are in the table below.</p>\n\
+         <h3>Where the parameters are</h3>\n{}\n<h3>Where the operations go</h3>\n{}\n</div>",
+        shares(summary.stages, "Share of the parameters", |stage| stage.parameters as f64),
+        shares(summary.stages, "Share of the FLOPs", |stage| stage.flops as f64)
     )
+}
+
+/// How stages of the same name in all blocks together share in a number of the model, most first.
+fn shares(stages: &[Stage], title: &str, number: impl Fn(&Stage) -> f64) -> String {
+    let mut sums: Vec<(&str, f64)> = Vec::new();
+    for stage in stages {
+        let name = name_inside(&stage.name);
+        match sums.iter_mut().find(|sum| sum.0 == name) {
+            Some(sum) => sum.1 += number(stage),
+            None => sums.push((name, number(stage))),
+        }
+    }
+    let total: f64 = sums.iter().map(|sum| sum.1).sum();
+    sums.retain(|sum| sum.1 > 0.0);
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let bars = sums.iter().fold(Bars::new(title), |bars, (name, sum)| {
+        bars.bar(name, *sum, &format!("{} ({})", format::short(*sum), format::share(sum / total)))
+    });
+    bars.full(total).svg()
 }
 
 fn table(summary: &Summarised) -> String {
