@@ -13,6 +13,7 @@ const STYLE: &str = include_str!("style.css");
 #[derive(Clone, Debug)]
 pub struct Document {
     title: String,
+    kind: String,
     /// HTML under the title.
     lead: String,
     sections: Vec<Section>,
@@ -32,11 +33,18 @@ impl Document {
     pub fn new(title: &str) -> Document {
         Document {
             title: title.to_string(),
+            kind: String::new(),
             lead: String::new(),
             sections: Vec::new(),
             styles: String::new(),
             scripts: String::new(),
         }
+    }
+
+    /// What kind of page it is, for who checks or styles it: `<body data-page="summary">`.
+    pub fn kind(&mut self, kind: &str) -> &mut Document {
+        self.kind = kind.to_string();
+        self
     }
 
     /// HTML between the title and the first section.
@@ -74,13 +82,13 @@ impl Document {
     /// The whole page.
     pub fn finish(&self) -> String {
         let mut page = String::new();
-        let title = escape(&self.title);
+        let (title, kind) = (escape(&self.title), escape(&self.kind));
         let _ = write!(
             page,
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n{GENERATOR}\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-             <title>{title}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{title}</h1>\n{}\n</header>\n",
+             <title>{title}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body data-page=\"{kind}\">\n<main>\n<header>\n<h1>{title}</h1>\n{}\n</header>\n",
             self.styles, self.lead
         );
         if self.sections.len() > 2 {

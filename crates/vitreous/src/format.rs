@@ -18,9 +18,38 @@ pub fn count(number: usize, one: &str, many: &str) -> String {
     format!("{} {}", thousands(number as u128), if number == 1 { one } else { many })
 }
 
+/// `87.50 %`.
+pub fn percent(share: f64) -> String {
+    format!("{:.2} %", 100.0 * share)
+}
+
 /// `1.5 MiB`.
 pub fn bytes(bytes: usize) -> String {
     scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
+}
+
+/// `7.09 M`: three digits, for where the exact number stands elsewhere.
+pub fn short(number: f64) -> String {
+    let mut value = number;
+    let mut units = ["", " k", " M", " G", " T", " P"].iter();
+    let mut unit = units.next().unwrap_or(&"");
+    // From 999.5 on three digits would be 1000.
+    while value >= 999.5 {
+        let Some(larger) = units.next() else { break };
+        (value, unit) = (value / 1000.0, larger);
+    }
+    let decimals = match value {
+        _ if value == value.round() && unit.is_empty() => 0,
+        100.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$}{unit}")
+}
+
+/// A share of 0 to 1 as `32.7%`; of what is there, but hardly, `<0.1%`.
+pub fn share(share: f64) -> String {
+    if share > 0.0 && share < 0.001 { "<0.1%".to_string() } else { format!("{:.1}%", share * 100.0) }
 }
 
 /// `48 s`, `1 min 52 s`, `3 h 05 min`.
@@ -75,6 +104,13 @@ mod tests {
     fn numbers_are_written_for_people() {
         assert_eq!(["0", "999", "1,000", "1,215,626"], [0u32, 999, 1000, 1_215_626].map(thousands)[..]);
         assert_eq!((bytes(1023).as_str(), bytes(1536).as_str()), ("1023 B", "1.5 KiB"));
+    }
+
+    #[test]
+    fn short_numbers_have_three_digits() {
+        let texts = [0.0, 7.0, 768.0, 999.0, 2_362_368.0, 999_600.0, 35_264_229_688.0].map(short);
+        assert_eq!(texts, ["0", "7", "768", "999", "2.36 M", "1.00 M", "35.3 G"]);
+        assert_eq!([0.0, 0.0001, 0.3271, 1.0].map(share), ["0.0%", "<0.1%", "32.7%", "100.0%"]);
     }
 
     #[test]

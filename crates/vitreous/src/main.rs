@@ -8,10 +8,14 @@ mod say;
 mod classes;
 mod commands;
 mod failure;
+mod folding;
 mod format;
 mod images;
+mod pages;
+mod prepared;
 mod progress;
 mod runner;
+mod scores;
 mod source;
 mod step;
 
@@ -33,6 +37,8 @@ struct Cli {
 enum Command {
     Train(commands::train::Train),
     Predict(commands::predict::Predict),
+    Explain(commands::explain::Explain),
+    Report(commands::report::Report),
     Summary(commands::summary::Summary),
     Convert(commands::convert::Convert),
     Data(commands::data::Data),
@@ -44,6 +50,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Train(train) => train.run(),
         Command::Predict(predict) => predict.run(),
+        Command::Explain(explain) => explain.run(),
+        Command::Report(report) => report.run(),
         Command::Summary(summary) => summary.run(),
         Command::Convert(convert) => convert.run(),
         Command::Data(data) => data.run(),

@@ -4,7 +4,9 @@ pub mod bench;
 pub mod convert;
 pub mod data;
 pub mod eval;
+pub mod explain;
 pub mod predict;
+pub mod report;
 pub mod summary;
 pub mod train;
 

@@ -1,6 +1,7 @@
 //! `vitreous summary`: every stage with its shape, parameters and cost. Everything is read off the graph; nothing is allocated.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
@@ -10,7 +11,10 @@ use vitreous_models::{Size, VitConfig, vit};
 
 use super::{parse_count, parse_size};
 use crate::failure::Failure;
+use crate::folding::{block_of, fold, name_inside};
 use crate::format;
+use crate::pages::summary::{Summarised, page};
+use crate::pages::write::{check_place, write_page};
 use crate::source;
 use crate::step::training_graph;
 
@@ -31,6 +35,9 @@ pub struct Summary {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Write a page instead, with the data flow as a picture; a page that is there is replaced, any other file is not
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// What running a model takes, in bytes.
@@ -44,6 +51,7 @@ struct Memory {
 
 impl Summary {
     pub fn run(self) -> Result<(), Failure> {
+        self.html.as_deref().map_or(Ok(()), check_place)?;
         let config = source::configuration(&self.model, self.image, self.heads)?;
         let mut graph = Graph::for_inference();
         let model = vit(&mut graph, &config, self.batch).map_err(Failure::input)?;
@@ -51,11 +59,24 @@ impl Summary {
         let plan = Plan::for_cpu_with_fixed_weights(&graph, &[output]).map_err(Failure::input)?;
         let stages = stages(&graph, &plan);
         let memory = Memory::of(&config, self.batch, &plan)?;
+        if let Some(path) = &self.html {
+            let summarised = Summarised {
+                model: &self.model,
+                batch: self.batch,
+                config: &config,
+                graph: &graph,
+                stages: &stages,
+                layer: a_layer(&config, &stages),
+                memory: memory.lines(self.batch),
+            };
+            write_page(path, &page(&summarised))?;
+            say!("{} written", path.display());
+        }
         let mut out = std::io::stdout().lock();
         if self.json {
             let value = self.json_of(&config, &stages, &memory);
             writeln!(out, "{value}")?;
-        } else {
+        } else if self.html.is_none() {
             for line in self.lines(&config, &stages, &memory) {
                 writeln!(out, "{line}")?;
             }
@@ -107,19 +128,7 @@ impl Summary {
         lines.insert(1, rule);
         lines.push(String::new());
         lines.extend(a_layer(config, stages));
-        lines.push(format!(
-            "Inference, batch {}: {} ({} of weights)",
-            self.batch,
-            format::bytes(memory.inference),
-            format::bytes(memory.weights)
-        ));
-        lines.push(format!(
-            "Training with AdamW, batch {}: {} ({} of parameters, gradients and moments), {} with recomputation",
-            self.batch,
-            format::bytes(memory.training),
-            format::bytes(memory.training_state),
-            format::bytes(memory.training_recomputed)
-        ));
+        lines.extend(memory.lines(self.batch));
         lines
     }
 }
@@ -136,6 +145,19 @@ impl Memory {
             training: state.0.peak_bytes(threads) + state.1,
             training_recomputed: recomputed.0.peak_bytes(threads) + recomputed.1,
         })
+    }
+
+    fn lines(&self, batch: usize) -> Vec<String> {
+        let [inference, weights] = [self.inference, self.weights].map(format::bytes);
+        let [training, state] = [self.training, self.training_state].map(format::bytes);
+        let recomputed = format::bytes(self.training_recomputed);
+        vec![
+            format!("Inference, batch {batch}: {inference} ({weights} of weights)"),
+            format!(
+                "Training with AdamW, batch {batch}: {training} ({state} of parameters, gradients and moments), \
+                 {recomputed} with recomputation"
+            ),
+        ]
     }
 }
 
@@ -159,40 +181,27 @@ fn row(name: &str, shape: String, parameters: usize, flops: u64, activations: us
     vec![name.to_string(), shape, parameters, flops, activations]
 }
 
-/// `blocks.3` of `blocks.3.attention`.
-fn block_of(name: &str) -> Option<&str> {
-    let (_, rest) = name.split_once('.')?;
-    let number = rest.split('.').next()?;
-    number.parse::<usize>().ok()?;
-    Some(&name[..name.len() - rest.len() + number.len()])
-}
-
 /// A row a stage. Blocks have a row of sums; the stages inside are shown for the first one, and for others that differ from it.
 fn stage_rows(stages: &[Stage]) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
-    let mut shown: Option<Vec<(String, Stage)>> = None;
-    for group in stages.chunk_by(|a, b| block_of(&a.name).is_some() && block_of(&a.name) == block_of(&b.name)) {
-        let Some(block) = block_of(&group[0].name) else {
-            rows.extend(group.iter().map(|stage| stage_row(&stage.name, stage)));
+    let nameless =
+        |stage: &Stage| (name_inside(&stage.name).to_string(), Stage { name: String::new(), ..stage.clone() });
+    for fold in fold(stages, |stage| &stage.name, nameless) {
+        if fold.block.is_none() {
+            rows.extend(fold.first().iter().map(|stage| stage_row(&stage.name, stage)));
             continue;
-        };
-        let shape = group.last().map_or_else(String::new, |stage| shape_text(stage.shape.axes()));
-        let (parameters, flops) = (group.iter().map(|s| s.parameters).sum(), group.iter().map(|s| s.flops).sum());
-        rows.push(row(block, shape, parameters, flops, group.iter().map(|s| s.activation_bytes).sum()));
-        let inside: Vec<(String, Stage)> = group.iter().map(|stage| nameless(block, stage)).collect();
-        if shown.as_ref() != Some(&inside) {
-            rows.extend(inside.iter().map(|(name, stage)| stage_row(&format!("  {name}"), stage)));
-            shown = Some(inside);
+        }
+        for (index, repeat) in fold.repeats.iter().enumerate() {
+            let block = block_of(&repeat[0].name).unwrap_or_default();
+            let shape = repeat.last().map_or_else(String::new, |stage| shape_text(stage.shape.axes()));
+            let (parameters, flops) = (repeat.iter().map(|s| s.parameters).sum(), repeat.iter().map(|s| s.flops).sum());
+            rows.push(row(block, shape, parameters, flops, repeat.iter().map(|s| s.activation_bytes).sum()));
+            if index == 0 {
+                rows.extend(repeat.iter().map(|stage| stage_row(&format!("  {}", name_inside(&stage.name)), stage)));
+            }
         }
     }
     rows
-}
-
-/// A stage by its name inside its block, so that blocks can be compared.
-fn nameless(block: &str, stage: &Stage) -> (String, Stage) {
-    let name = stage.name[block.len()..].trim_start_matches('.');
-    let name = if name.is_empty() { "residual" } else { name };
-    (name.to_string(), Stage { name: String::new(), ..stage.clone() })
 }
 
 fn stage_row(name: &str, stage: &Stage) -> Vec<String> {

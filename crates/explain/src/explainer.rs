@@ -1,0 +1,234 @@
+//! Takes images through a model and says what happened inside.
+
+use std::ops::Range;
+
+use vitreous_models::Model;
+
+use crate::backward::Backward;
+use crate::distance::{distance, entropy};
+use crate::error::ExplainError;
+use crate::explanation::{Explanation, LayerAttention, Relevance, Rollout};
+use crate::forward::Forward;
+use crate::heads::Heads;
+use crate::layout::Layout;
+use crate::parallel::pieces;
+use crate::relevance::{Head, through_head};
+use crate::rollout::{Fused, least_kept, through_layer};
+use crate::settings::{Classes, Settings};
+use crate::spread::Spread;
+use crate::taps::{Projection, copy_columns};
+
+/// A model made ready to be explained, one image after the other.
+pub struct Explainer<'m> {
+    model: &'m Model,
+    settings: Settings,
+    layout: Layout,
+    forward: Forward,
+    heads: Heads,
+    /// Made when it is first needed: it has the model's weights once more.
+    backward: Option<Backward>,
+}
+
+impl<'m> Explainer<'m> {
+    /// Takes the model's weights in. Refuses settings that are not for this model.
+    pub fn new(model: &'m Model, settings: Settings) -> Result<Explainer<'m>, ExplainError> {
+        settings.check(&model.config)?;
+        let settings = Settings { threads: settings.threads.max(1), ..settings };
+        let layout = Layout::of(&model.config);
+        let forward = Forward::new(model, settings.threads)?;
+        // A model has a layer at least, and all are alike.
+        let heads = Heads::new(&forward.taps[0], layout.tokens(), settings.memory, settings.threads)?;
+        Ok(Explainer { model, settings, layout, forward, heads, backward: None })
+    }
+
+    /// Where the model's tokens lie.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Explains one prepared image, `[channels, height, width]`.
+    pub fn explain(&mut self, pixels: &[f32]) -> Result<Explanation, ExplainError> {
+        self.run(pixels)?;
+        let (logits, features) = (self.forward.logits()?, self.forward.features()?);
+        let (attention, rollout) = self.look()?;
+        let mut relevance = Vec::new();
+        for class in self.classes(logits.as_deref()) {
+            relevance.push(self.relevance(pixels, class)?);
+        }
+        Ok(Explanation { layout: self.layout, logits, features, attention, rollout, relevance })
+    }
+
+    /// Adds how far and how widely all heads of all layers look in one image, whatever the settings choose. No weights are kept.
+    pub fn spread(&mut self, pixels: &[f32], spread: &mut Spread) -> Result<(), ExplainError> {
+        self.run(pixels)?;
+        let (layout, threads) = (self.layout, self.settings.threads);
+        for layer in 0..self.forward.taps.len() {
+            let (mut distances, mut entropies) = (Vec::new(), Vec::new());
+            self.heads.of_layer(&self.forward, layer, |heads, weights| {
+                for (distance, entropy) in measure(&layout, weights, &(0..heads.len()).collect::<Vec<_>>(), threads) {
+                    distances.push(distance);
+                    entropies.push(entropy);
+                }
+                Ok(())
+            })?;
+            spread.add_layer(layer, &(0..distances.len()).collect::<Vec<_>>(), &distances, &entropies);
+        }
+        spread.count_image();
+        Ok(())
+    }
+
+    fn run(&mut self, pixels: &[f32]) -> Result<(), ExplainError> {
+        let config = &self.model.config;
+        let (got, channels, image) = (pixels.len(), config.channels, config.image);
+        let expected = channels * image.height * image.width;
+        if got != expected {
+            return Err(ExplainError::Pixels { got, channels, image, expected });
+        }
+        self.forward.run(pixels)
+    }
+
+    /// The weights that are kept, and all rollouts, from the last layer to the first.
+    fn look(&mut self) -> Result<(Vec<LayerAttention>, Vec<Rollout>), ExplainError> {
+        let Explainer { settings, layout, forward, heads, .. } = self;
+        let reading: Vec<f64> = layout.reading().into_iter().map(f64::from).collect();
+        let mut fused: Vec<Fused> = settings.fusions.iter().map(|&fusion| Fused::new(fusion)).collect();
+        let mut rows = vec![vec![reading; settings.discards.len()]; fused.len()];
+        let mut kept = Vec::new();
+        for layer in (0..forward.taps.len()).rev() {
+            let mut keeper = settings.choice.layers.contains(&layer).then(|| Keeper::new(layer, layout, settings));
+            let rolls = !fused.is_empty() && !settings.discards.is_empty();
+            if keeper.is_none() && !rolls {
+                continue;
+            }
+            heads.of_layer(forward, layer, |heads, weights| {
+                if let Some(keeper) = &mut keeper {
+                    keeper.add(heads, weights);
+                }
+                for fused in fused.iter_mut().filter(|_| rolls) {
+                    weights.chunks_exact(layout.tokens().pow(2)).for_each(|head| fused.add(head));
+                }
+                Ok(())
+            })?;
+            kept.extend(keeper.map(|keeper| keeper.attention));
+            for (fused, rows) in fused.iter_mut().zip(&mut rows).filter(|_| rolls) {
+                let joined = fused.finish();
+                for (row, &discard) in rows.iter_mut().zip(&settings.discards) {
+                    *row = through_layer(row, joined, least_kept(joined, discard));
+                }
+            }
+        }
+        kept.reverse();
+        let mut rollouts = Vec::new();
+        for (&fusion, rows) in settings.fusions.iter().zip(rows) {
+            for (&discard, row) in settings.discards.iter().zip(rows) {
+                rollouts.push(Rollout { fusion, discard, patches: patches(layout, &row) });
+            }
+        }
+        Ok((kept, rollouts))
+    }
+
+    /// The classes that relevance is computed for; `None` is for the features of a model without a head.
+    fn classes(&self, logits: Option<&[f32]>) -> Vec<Option<usize>> {
+        let (count, named) = match &self.settings.classes {
+            Classes::Top(count) => (*count, &[][..]),
+            Classes::These(classes) => (0, classes.as_slice()),
+            Classes::TopAnd(count, classes) => (*count, classes.as_slice()),
+        };
+        let mut chosen: Vec<Option<usize>> = match logits {
+            None => vec![None; count.min(1)],
+            Some(logits) => {
+                let mut order: Vec<usize> = (0..logits.len()).collect();
+                order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+                order.into_iter().take(count).map(Some).collect()
+            }
+        };
+        let likeliest = chosen.clone();
+        chosen.extend(named.iter().map(|&class| Some(class)).filter(|class| !likeliest.contains(class)));
+        chosen
+    }
+
+    fn relevance(&mut self, pixels: &[f32], class: Option<usize>) -> Result<Relevance, ExplainError> {
+        let Explainer { model, settings, layout, forward, heads, backward } = self;
+        let backward = match backward {
+            Some(backward) => backward,
+            None => backward.insert(Backward::new(model, settings.threads)?),
+        };
+        backward.run(pixels, class)?;
+        let tokens = layout.tokens();
+        let mut row: Vec<f64> = layout.reading().into_iter().map(f64::from).collect();
+        for layer in (0..forward.taps.len()).rev() {
+            let (count, dim, width) =
+                (forward.taps[layer].op.heads, forward.taps[layer].dim, forward.taps[layer].head_width());
+            let output_gradient = backward.output_gradient(layer)?;
+            let mut sum = vec![0.0; tokens];
+            let (mut d, mut values) = (vec![0.0; tokens * width], vec![0.0; tokens * width]);
+            heads.of_layer(forward, layer, |heads, weights| {
+                for (head, weights) in heads.zip(weights.chunks_exact(tokens * tokens)) {
+                    copy_columns(output_gradient, dim, head * width..(head + 1) * width, &mut d);
+                    forward.copy_heads(layer, Projection::Value, &(head..head + 1), &mut values)?;
+                    let head = Head { weights, output_gradient: &d, values: &turned(&values, width) };
+                    let part = through_head(&row, head, settings.threads);
+                    sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+                }
+                Ok(())
+            })?;
+            row.iter_mut().zip(sum).for_each(|(row, sum)| *row += sum / count as f64);
+        }
+        Ok(Relevance { class, patches: patches(layout, &row) })
+    }
+}
+
+/// Keeps the chosen heads of one layer.
+struct Keeper<'s> {
+    layout: &'s Layout,
+    threads: usize,
+    attention: LayerAttention,
+}
+
+impl<'s> Keeper<'s> {
+    fn new(layer: usize, layout: &'s Layout, settings: &Settings) -> Keeper<'s> {
+        let heads = settings.choice.heads.clone();
+        let weights = Vec::with_capacity(heads.len() * layout.tokens().pow(2));
+        let attention = LayerAttention { layer, heads, weights, distance: Vec::new(), entropy: Vec::new() };
+        Keeper { layout, threads: settings.threads, attention }
+    }
+
+    fn add(&mut self, heads: Range<usize>, weights: &[f32]) {
+        let one_head = self.layout.tokens().pow(2);
+        let chosen = self.attention.heads.iter().filter(|head| heads.contains(head));
+        let chosen: Vec<usize> = chosen.map(|head| head - heads.start).collect();
+        for &head in &chosen {
+            self.attention.weights.extend_from_slice(&weights[head * one_head..(head + 1) * one_head]);
+        }
+        for (distance, entropy) in measure(self.layout, weights, &chosen, self.threads) {
+            self.attention.distance.push(distance);
+            self.attention.entropy.push(entropy);
+        }
+    }
+}
+
+/// How far and how widely some of these heads look.
+fn measure(layout: &Layout, weights: &[f32], heads: &[usize], threads: usize) -> Vec<(f64, f64)> {
+    let one_head = layout.tokens().pow(2);
+    pieces(heads.len(), threads, |index| {
+        let weights = &weights[heads[index] * one_head..(heads[index] + 1) * one_head];
+        (distance(layout, weights), entropy(layout, weights))
+    })
+}
+
+/// The patches' part of a row over tokens.
+fn patches(layout: &Layout, row: &[f64]) -> Vec<f32> {
+    row[layout.prefix..].iter().map(|&share| share as f32).collect()
+}
+
+/// A matrix whose rows have `width` numbers, with rows for columns.
+fn turned(matrix: &[f32], width: usize) -> Vec<f32> {
+    let rows = matrix.len() / width;
+    let mut turned = vec![0.0; matrix.len()];
+    for (row, numbers) in matrix.chunks_exact(width).enumerate() {
+        for (column, &number) in numbers.iter().enumerate() {
+            turned[column * rows + row] = number;
+        }
+    }
+    turned
+}

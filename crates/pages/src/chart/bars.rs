@@ -1,0 +1,123 @@
+//! Horizontal bars: scores of classes, shares of a whole.
+
+use super::drawing::{Drawing, Ink};
+use super::{TEXT, WIDTH, nothing, shorten, text_width};
+
+/// Bars under each other, each with its label before it and its value behind it.
+#[derive(Clone, Debug)]
+pub struct Bars {
+    title: String,
+    description: String,
+    full: Option<f64>,
+    bars: Vec<Bar>,
+}
+
+#[derive(Clone, Debug)]
+struct Bar {
+    label: String,
+    value: f64,
+    text: String,
+    strong: bool,
+}
+
+const ROW: f64 = 26.0;
+/// More bars than anybody reads.
+const MOST: usize = 1000;
+
+impl Bars {
+    /// A chart of this name.
+    pub fn new(title: &str) -> Bars {
+        Bars { title: title.to_string(), description: String::new(), full: None, bars: Vec::new() }
+    }
+
+    /// What it shows, for who cannot see it. Without that it says all values.
+    pub fn describe(mut self, text: &str) -> Bars {
+        self.description = text.to_string();
+        self
+    }
+
+    /// The value of a bar of full length; without one, the largest.
+    pub fn full(mut self, value: f64) -> Bars {
+        self.full = Some(value);
+        self
+    }
+
+    /// One more bar: its label, its length, its value as text. A length below 0 or of no number is shown as 0.
+    pub fn bar(mut self, label: &str, value: f64, text: &str) -> Bars {
+        self.bars.push(Bar { label: label.to_string(), value, text: text.to_string(), strong: false });
+        self
+    }
+
+    /// As [`Bars::bar`], standing out from the others.
+    pub fn strong_bar(mut self, label: &str, value: f64, text: &str) -> Bars {
+        self.bars.push(Bar { label: label.to_string(), value, text: text.to_string(), strong: true });
+        self
+    }
+
+    /// The chart.
+    pub fn svg(&self) -> String {
+        let shown = &self.bars[..self.bars.len().min(MOST)];
+        if shown.is_empty() {
+            return nothing(&self.title);
+        }
+        let widest = |text: fn(&Bar) -> &str, most: f64| {
+            shown.iter().map(|bar| text_width(text(bar), TEXT)).fold(0.0, f64::max).min(most)
+        };
+        let left = widest(|bar| &bar.label, WIDTH * 0.42) + 10.0;
+        let right = WIDTH - widest(|bar| &bar.text, WIDTH * 0.25) - 10.0;
+        let largest = shown.iter().map(|bar| bar.value).filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let full = self.full.filter(|full| full.is_finite() && *full > 0.0).unwrap_or(largest);
+        let mut drawing = Drawing::new(&self.title, &self.text_of(shown), WIDTH, ROW * shown.len() as f64 + 4.0);
+        for (index, bar) in shown.iter().enumerate() {
+            let share = if full > 0.0 && bar.value > 0.0 { (bar.value / full).min(1.0) } else { 0.0 };
+            draw_bar(&mut drawing, index as f64 * ROW, [left, right], share, bar);
+        }
+        drawing.finish()
+    }
+
+    fn text_of(&self, shown: &[Bar]) -> String {
+        if !self.description.is_empty() {
+            return self.description.clone();
+        }
+        let values: Vec<String> = shown.iter().take(30).map(|bar| format!("{} {}", bar.label, bar.text)).collect();
+        format!("{}.", values.join("; "))
+    }
+}
+
+fn draw_bar(drawing: &mut Drawing, top: f64, [left, right]: [f64; 2], share: f64, bar: &Bar) {
+    let weight = if bar.strong { " font-weight=\"700\"" } else { "" };
+    let ink = if bar.strong { Ink::Accent } else { Ink::Soft };
+    let draw = |drawing: &mut Drawing| {
+        let label = shorten(&bar.label, left - 10.0, TEXT);
+        let base = top + 19.0;
+        drawing.text([left - 8.0, base], &format!("text-anchor=\"end\"{weight}"), Ink::Ink, &label);
+        drawing.rectangle([left, top + 5.0], [right - left, 18.0], &format!("rx=\"3\" fill=\"{}\"", Ink::AccentSoft));
+        // A value that is not 0 is seen.
+        let width = if share > 0.0 { ((right - left) * share).max(1.5) } else { 0.0 };
+        drawing.rectangle([left, top + 5.0], [width, 18.0], &format!("rx=\"3\" fill=\"{ink}\""));
+        let value = shorten(&bar.text, WIDTH - right, TEXT);
+        drawing.text([WIDTH - 2.0, base], &format!("text-anchor=\"end\"{weight}"), Ink::Ink, &value);
+    };
+    drawing.noted(&format!("{}: {}", bar.label, bar.text), draw);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_follow_values_and_whole_labels_can_be_read() {
+        let long = "a label that goes on and on, far beyond what a line of this chart can hold";
+        let svg =
+            Bars::new("scores").full(1.0).bar("cat", 0.5, "50%").bar(long, 0.25, "25%").bar("?", f64::NAN, "-").svg();
+        let widths: Vec<f64> = svg
+            .lines()
+            .filter(|line| line.contains("fill=\"var(--soft)\"") && line.starts_with("<rect"))
+            .map(|line| line.split("width=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a width"))
+            .map(|width| width.parse().expect("a number"))
+            .collect();
+        assert!(widths.len() == 3 && (widths[0] - 2.0 * widths[1]).abs() < 0.2 && widths[2] == 0.0, "{widths:?}");
+        assert!(svg.contains(&format!("<title>{long}: 25%</title>")));
+        assert_eq!(svg.matches(long).count(), 2, "in the title and the description, not in the picture");
+    }
+}

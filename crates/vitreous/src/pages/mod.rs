@@ -1,0 +1,7 @@
+//! The pages that commands write.
+
+pub mod explain;
+pub mod flow;
+pub mod report;
+pub mod summary;
+pub mod write;

@@ -1,0 +1,173 @@
+//! The page of `vitreous summary --html`: the data flow drawn, and all that the command says as text.
+
+use std::fmt::Write;
+
+use vitreous_engine::Graph;
+use vitreous_models::VitConfig;
+use vitreous_models::stages::Stage;
+use vitreous_pages::chart::Bars;
+use vitreous_pages::{Document, escape};
+
+use super::flow;
+use crate::folding::{Fold, fold, name_inside};
+use crate::format;
+
+/// What is known of a model without running it.
+pub struct Summarised<'a> {
+    /// As the user named it.
+    pub model: &'a str,
+    /// Images at a time.
+    pub batch: usize,
+    /// What it is made of.
+    pub config: &'a VitConfig,
+    /// Its graph for inference.
+    pub graph: &'a Graph,
+    /// Its stages.
+    pub stages: &'a [Stage],
+    /// What a layer has and costs, in sentences.
+    pub layer: Vec<String>,
+    /// The memory that it takes, in sentences.
+    pub memory: Vec<String>,
+}
+
+const STYLE: &str = "
+.stages td:first-child, .stages th:first-child { white-space: nowrap; }
+.stages tr.inside td:first-child { padding-left: 1.8rem; }
+.stages tr.inside td { color: var(--soft); }
+.stages tr.total td { font-weight: 700; border-top: 2px solid var(--soft); border-bottom: 0; }
+.reading { flex: 1 1 22rem; max-width: 30rem; }
+.drawn { flex: 1 1 26rem; max-width: 600px; }
+@media print { #flow { break-after: page; border: 0; } #flow .reading { display: none; } .drawn svg { max-height: 25cm; } }
+";
+
+/// The page.
+pub fn page(summary: &Summarised) -> String {
+    let mut page = Document::new(summary.model);
+    page.kind("summary").style(flow::STYLE).style(STYLE);
+    page.lead(&lead(summary));
+    let drawing = flow::drawing(summary.graph, summary.config);
+    page.section(
+        "flow",
+        "Data flow",
+        &format!("<div class=\"columns\">\n<figure class=\"drawn\">{drawing}</figure>\n{}</div>", reading(summary)),
+    );
+    page.section("stages", "Stages", &format!("<div class=\"scroll\">{}</div>", table(summary)));
+    page.section("layer", "A layer", &paragraphs(&summary.layer));
+    page.section("memory", "Memory", &paragraphs(&summary.memory));
+    page.finish()
+}
+
+fn sums(stages: &[Stage]) -> (usize, u64, usize) {
+    let parameters = stages.iter().map(|stage| stage.parameters).sum();
+    let flops = stages.iter().map(|stage| stage.flops).sum();
+    (parameters, flops, stages.iter().map(|stage| stage.activation_bytes).sum())
+}
+
+fn lead(summary: &Summarised) -> String {
+    let (parameters, flops, _) = sums(summary.stages);
+    let config = summary.config;
+    let facts = [
+        ("Parameters", format::thousands(parameters as u128)),
+        ("FLOPs", format!("{} for {}", format::thousands(flops), format::count(summary.batch, "image", "images"))),
+        ("Images", format!("{} \u{d7} {} pixels", config.image.height, config.image.width)),
+        ("Tokens", format!("{} of {} numbers", format::thousands(config.tokens() as u128), config.dim)),
+        ("Layers", format!("{} with {} each", config.depth, format::count(config.heads, "head", "heads"))),
+    ];
+    let rows = facts.map(|(name, text)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&text)));
+    format!("<dl class=\"facts\">{}</dl>", rows.concat())
+}
+
+fn reading(summary: &Summarised) -> String {
+    let batch = format::count(summary.batch, "image", "images");
+    format!(
+        "<div class=\"reading\">\n<h3>How to read it</h3>\n\
+         <p>Data flows from top to bottom. Beside each arrow stands the shape of what it carries; the first number is the \
+         batch, here {batch}. A line that leaves to the left goes around some steps and joins again: a residual connection.</p>\n\
+         <p>The frame is drawn once and stands for every layer that is the same. Inside it, numbers are those of one layer, \
+         times how many there are; bars and percentages are the share that all of them together have of the whole model.</p>\n\
+         <p>What joins from the right is no result of a layer: trained tokens, and the table of positions.</p>\n\
+         <p class=\"note\">FLOPs are floating-point operations of one pass forward; a multiplication and an addition are two. \
+         k, M, G and T are thousands, millions, 10<sup>9</sup> and 10<sup>12</sup>. Exact numbers are in the table below.</p>\n\
+         <h3>Where the parameters are</h3>\n{}\n<h3>Where the operations go</h3>\n{}\n</div>",
+        shares(summary.stages, "Share of the parameters", |stage| stage.parameters as f64),
+        shares(summary.stages, "Share of the FLOPs", |stage| stage.flops as f64)
+    )
+}
+
+/// How stages of the same name in all blocks together share in a number of the model, most first.
+fn shares(stages: &[Stage], title: &str, number: impl Fn(&Stage) -> f64) -> String {
+    let mut sums: Vec<(&str, f64)> = Vec::new();
+    for stage in stages {
+        let name = name_inside(&stage.name);
+        match sums.iter_mut().find(|sum| sum.0 == name) {
+            Some(sum) => sum.1 += number(stage),
+            None => sums.push((name, number(stage))),
+        }
+    }
+    let total: f64 = sums.iter().map(|sum| sum.1).sum();
+    sums.retain(|sum| sum.1 > 0.0);
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let bars = sums.iter().fold(Bars::new(title), |bars, (name, sum)| {
+        bars.bar(name, *sum, &format!("{} ({})", format::short(*sum), format::share(sum / total)))
+    });
+    bars.full(total).svg()
+}
+
+fn table(summary: &Summarised) -> String {
+    let mut html = String::from("<table class=\"stages\">\n<thead><tr><th>stage</th>");
+    for name in ["shape", "parameters", "FLOPs", "activations"] {
+        let _ = write!(html, "<th class=\"number\">{name}</th>");
+    }
+    html.push_str("</tr></thead>\n<tbody>\n");
+    let (config, batch) = (summary.config, summary.batch);
+    let images = [batch, config.channels, config.image.height, config.image.width];
+    html.push_str(&row("", "images", &shape_text(&images), (0, 0, 0)));
+    // Stages of blocks are compared without their names, as in the text.
+    let inside = |stage: &Stage| (name_inside(&stage.name).to_string(), Stage { name: String::new(), ..stage.clone() });
+    for fold in fold(summary.stages, |stage| &stage.name, inside) {
+        html.push_str(&fold_rows(&fold));
+    }
+    html.push_str(&row("total", "total", "", sums(summary.stages)));
+    html.push_str("</tbody>\n</table>");
+    html
+}
+
+/// A stage alone, or a block with its sums and what is inside.
+fn fold_rows(fold: &Fold<Stage>) -> String {
+    let shape = |stage: &Stage| shape_text(stage.shape.axes());
+    let Some(block) = fold.block else {
+        let rows =
+            fold.first().iter().map(|stage| row("", &stage.name, &shape(stage), sums(std::slice::from_ref(stage))));
+        return rows.collect();
+    };
+    let name = match fold.repeats.last().and_then(|last| crate::folding::block_of(&last.first()?.name)) {
+        Some(last) if last != block => format!("{block} to {last}, each ({} times)", fold.repeats.len()),
+        _ => block.to_string(),
+    };
+    let last_shape = fold.first().last().map(shape).unwrap_or_default();
+    let mut html = row("block", &name, &last_shape, sums(fold.first()));
+    for stage in fold.first() {
+        html.push_str(&row("inside", name_inside(&stage.name), &shape(stage), sums(std::slice::from_ref(stage))));
+    }
+    html
+}
+
+fn row(class: &str, name: &str, shape: &str, (parameters, flops, activations): (usize, u64, usize)) -> String {
+    let or_none = |text: String, number: u128| if number == 0 { "-".to_string() } else { text };
+    let cells = [
+        escape(shape),
+        or_none(format::thousands(parameters as u128), parameters as u128),
+        or_none(format::thousands(flops), u128::from(flops)),
+        or_none(format::bytes(activations), activations as u128),
+    ];
+    let cells = cells.map(|cell| format!("<td class=\"number\">{cell}</td>")).concat();
+    format!("<tr class=\"{class}\"><td>{}</td>{cells}</tr>\n", escape(name))
+}
+
+fn shape_text(axes: &[usize]) -> String {
+    axes.iter().map(usize::to_string).collect::<Vec<_>>().join(" \u{d7} ")
+}
+
+fn paragraphs(sentences: &[String]) -> String {
+    sentences.iter().map(|sentence| format!("<p>{}</p>", escape(sentence))).collect()
+}
