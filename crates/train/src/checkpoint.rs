@@ -25,16 +25,21 @@ const CHECKSUM: &str = "vitreous.crc32c";
 pub struct Progress {
     /// Updates so far.
     pub step: u64,
-    /// How many images there are to learn from: the order of an epoch follows from it.
-    pub images: usize,
+    /// How many samples there are to learn from: the order of an epoch follows from it.
+    #[serde(alias = "images")]
+    pub samples: usize,
     /// The best score of an evaluation so far, and after which step.
     pub best: Option<(f64, u64)>,
     /// Sum of the losses since the last line of metrics.
     pub loss_sum: f64,
     /// Right answers since then.
     pub right: u64,
-    /// Batches since then.
-    pub batches: u64,
+    /// Answers that were asked for since then.
+    #[serde(default)]
+    pub asked: u64,
+    /// Updates since then.
+    #[serde(default)]
+    pub updates: u64,
 }
 
 /// The checkpoints of a run.

@@ -9,20 +9,12 @@ use vitreous_engine::{DType, Graph, Mode, Parameter, Plan, Precision, State};
 use vitreous_models::{VitConfig, vit};
 
 use crate::error::TrainError;
-use crate::evaluation::{LabelScores, Mistake, Mistakes, Scores};
+use crate::evaluation::{LabelScores, Mistakes, Scores};
 use crate::recipe::Recipe;
 use crate::subject::Subject;
 use crate::tested::TestedScores;
-use crate::trainer::loader_threads;
-
-/// What a test gave.
-#[derive(Clone, Debug)]
-pub struct Evaluation {
-    /// All scores.
-    pub scores: TestedScores,
-    /// The most confident mistakes.
-    pub mistakes: Vec<Mistake>,
-}
+use crate::images::loader_threads;
+use crate::task::Found;
 
 /// Tests a recipe's model.
 pub struct Evaluator {
@@ -65,7 +57,7 @@ impl Evaluator {
     }
 
     /// Tests with the state's parameters; `None` if there are no images.
-    pub fn run(&mut self, state: &State, tell: &mut dyn FnMut(usize, usize)) -> Result<Option<Evaluation>, TrainError> {
+    pub fn run(&mut self, state: &State, tell: &mut dyn FnMut(usize, usize)) -> Result<Option<Found>, TrainError> {
         let images = self.options.dataset.len();
         if images == 0 {
             return Ok(None);
@@ -113,10 +105,10 @@ impl Evaluator {
         }
         Ok(Some(match tally {
             Tally::One(scores, mistakes) => {
-                Evaluation { scores: TestedScores::One(Box::new(scores.report())), mistakes: mistakes.into_vec() }
+                Found { scores: TestedScores::One(Box::new(scores.report())), mistakes: mistakes.into_vec() }
             }
             Tally::Several(scores) => {
-                Evaluation { scores: TestedScores::Several(scores.report()), mistakes: Vec::new() }
+                Found { scores: TestedScores::Several(scores.report()), mistakes: Vec::new() }
             }
         }))
     }

@@ -5,7 +5,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::TrainError;
 use crate::metrics::{EvaluationMetrics, GradientMetrics, StepMetrics};
-use crate::recipe::Recipe;
 use crate::tensorboard::EventWriter;
 
 /// An event file of a run. A run that is taken up begins another, which TensorBoard reads as one.
@@ -14,11 +13,11 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub fn open(directory: &Path, recipe: &Recipe, step: u64) -> Result<Events, TrainError> {
+    pub fn open(directory: &Path, recipe: &str, step: u64) -> Result<Events, TrainError> {
         let failed = TrainError::io(directory, "the file for TensorBoard");
         let mut writer = EventWriter::create(directory, "vitreous").map_err(failed)?;
         let begin = |writer: &mut EventWriter| match step {
-            0 => writer.text(0, now(), "recipe", &format!("```\n{}```", recipe.to_toml())),
+            0 => writer.text(0, now(), "recipe", &format!("```\n{}```", recipe)),
             // What a part of the run that was lost had written is taken back.
             step => writer.start(step + 1, now()),
         };
@@ -31,10 +30,11 @@ impl Events {
             ("loss/train", metrics.loss as f32),
             ("learning_rate", metrics.lr as f32),
             ("gradient_norm", metrics.grad_norm as f32),
-            ("speed/images_per_second", metrics.images_per_second as f32),
             ("speed/data_wait", metrics.data_wait as f32),
             ("speed/peak_share", metrics.peak_share as f32),
         ];
+        values.extend(metrics.images_per_second.map(|speed| ("speed/images_per_second", speed as f32)));
+        values.extend(metrics.tokens_per_second.map(|speed| ("speed/tokens_per_second", speed as f32)));
         values.extend(metrics.top1.map(|top1| ("accuracy/train", top1 as f32)));
         self.write(metrics.step, &values)
     }

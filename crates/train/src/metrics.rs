@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::error::TrainError;
 use crate::evaluation::number;
 use crate::run_directory::write_whole;
+use crate::tested::TestedScores;
 
 /// A line while learning. Rates and shares are of the time since the line before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,7 +30,11 @@ pub struct StepMetrics {
     /// The length of the gradient of all parameters, before clipping.
     pub grad_norm: f64,
     /// Images a second.
-    pub images_per_second: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub images_per_second: Option<f64>,
+    /// For text: words of targets a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_second: Option<f64>,
     /// The share of time spent waiting for data.
     pub data_wait: f64,
     /// The share of the machine's measured limit that the model's arithmetic reached.
@@ -57,8 +62,43 @@ pub struct EvaluationMetrics {
     /// For several labels an image: the mean over classes of the average precision, where any class occurs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub val_map: Option<f64>,
+    /// For translations: BLEU, from 0 to 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub val_bleu: Option<f64>,
     /// Seconds that this process has trained.
     pub seconds: f64,
+}
+
+impl StepMetrics {
+    /// Images or tokens a second.
+    pub fn speed(&self) -> f64 {
+        self.images_per_second.or(self.tokens_per_second).unwrap_or(f64::NAN)
+    }
+}
+
+impl EvaluationMetrics {
+    /// Of what a test found.
+    pub(crate) fn of(scores: &TestedScores, step: u64, epoch: f64, seconds: f64) -> EvaluationMetrics {
+        let nothing = EvaluationMetrics {
+            step,
+            epoch,
+            val_loss: scores.loss(),
+            val_top1: None,
+            val_top5: None,
+            val_map: None,
+            val_bleu: None,
+            seconds,
+        };
+        match scores {
+            TestedScores::One(report) => {
+                EvaluationMetrics { val_top1: Some(report.top1), val_top5: Some(report.top5), ..nothing }
+            }
+            TestedScores::Several(report) => {
+                let mean = Some(report.mean_average_precision).filter(|mean| !mean.is_nan());
+                EvaluationMetrics { val_map: mean, ..nothing }
+            }
+        }
+    }
 }
 
 /// The length of each parameter's gradient.

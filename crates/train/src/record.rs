@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::TrainError;
 use crate::metrics::History;
-use crate::recipe::Recipe;
+use crate::recipe::AnyRecipe;
 use crate::run_directory::{EVALUATION, MACHINE, METRICS, RECIPE, RunDirectory};
 use crate::sittings::{Sitting, Sittings};
 use crate::tested::Tested;
@@ -18,7 +18,7 @@ pub struct RunRecord {
     /// `recipe.toml` as it stands there.
     pub recipe_text: String,
     /// The recipe, or why it cannot be understood.
-    pub recipe: Result<Recipe, String>,
+    pub recipe: Result<AnyRecipe, String>,
     /// What was measured.
     pub history: History,
     /// What the last evaluation found; `None` if there was none, or if a version wrote the run that did not keep it.
@@ -47,7 +47,7 @@ impl RunRecord {
         let recipe_file = path.join(RECIPE);
         let bytes = fs::read(&recipe_file).map_err(TrainError::io(&recipe_file, "cannot be read"))?;
         let recipe_text = String::from_utf8_lossy(&bytes).into_owned();
-        let recipe = Recipe::read(RECIPE, &recipe_text, &[]).map_err(|error| error.to_string());
+        let recipe = AnyRecipe::read(RECIPE, &recipe_text, &[]).map_err(|error| error.to_string());
         faults.extend(recipe.as_ref().err().map(|error| format!("The recipe cannot be understood: {error}.")));
         let history = History::read(&path.join(METRICS)).unwrap_or_else(|error| {
             faults.push(format!("The metrics cannot be read: {error}."));
@@ -88,7 +88,7 @@ impl RunRecord {
     /// The steps that the run has in all, where that is known.
     pub fn steps(&self) -> Option<u64> {
         let written = self.sittings.last().map(|sitting| sitting.steps).filter(|&steps| steps > 0);
-        let computed = || self.steps_per_epoch()?.checked_mul(self.recipe.as_ref().ok()?.train.epochs);
+        let computed = || self.steps_per_epoch()?.checked_mul(self.recipe.as_ref().ok()?.epochs());
         written.or_else(computed)
     }
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::TrainError;
-use crate::recipe::Recipe;
+use crate::recipe::AnyRecipe;
 
 /// The recipe in a run directory: what makes it one.
 pub(crate) const RECIPE: &str = "recipe.toml";
@@ -41,7 +41,7 @@ pub struct RunDirectory {
 
 impl RunDirectory {
     /// A new one, with its recipe. A directory that has a run already is refused.
-    pub fn create(path: &Path, recipe: &Recipe) -> Result<RunDirectory, TrainError> {
+    pub fn create(path: &Path, recipe: &str) -> Result<RunDirectory, TrainError> {
         fs::create_dir_all(path).map_err(TrainError::io(path, "cannot create the run directory"))?;
         let directory = RunDirectory::lock(path)?;
         if directory.file(RECIPE).exists() || directory.file(CHECKPOINTS).exists() {
@@ -51,12 +51,12 @@ impl RunDirectory {
             );
             return Err(TrainError::NoRun { path: path.to_path_buf(), what });
         }
-        write_whole(&directory.file(RECIPE), recipe.to_toml().as_bytes())?;
+        write_whole(&directory.file(RECIPE), recipe.as_bytes())?;
         Ok(directory)
     }
 
     /// The next free `NAME-1`, `NAME-2` .. in a parent directory.
-    pub fn create_numbered(parent: &Path, name: &str, recipe: &Recipe) -> Result<RunDirectory, TrainError> {
+    pub fn create_numbered(parent: &Path, name: &str, recipe: &str) -> Result<RunDirectory, TrainError> {
         fs::create_dir_all(parent).map_err(TrainError::io(parent, "cannot create the directory of runs"))?;
         for number in 1.. {
             let path = parent.join(format!("{name}-{number}"));
@@ -72,14 +72,14 @@ impl RunDirectory {
     }
 
     /// One that is there, with its recipe.
-    pub fn open(path: &Path) -> Result<(RunDirectory, Recipe), TrainError> {
+    pub fn open(path: &Path) -> Result<(RunDirectory, AnyRecipe), TrainError> {
         let file = path.join(RECIPE);
         if !file.is_file() {
             let what = "this is no run directory: it has no recipe.toml".to_string();
             return Err(TrainError::NoRun { path: path.to_path_buf(), what });
         }
         let text = fs::read_to_string(&file).map_err(TrainError::io(&file, "cannot be read"))?;
-        let recipe = Recipe::read(&file.display().to_string(), &text, &[])?;
+        let recipe = AnyRecipe::read(&file.display().to_string(), &text, &[])?;
         Ok((RunDirectory::lock(path)?, recipe))
     }
 

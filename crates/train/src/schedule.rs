@@ -9,7 +9,7 @@
 //! | constant | `lr` |
 //! | inverse_sqrt | `lr √(w / (s + 1))`, the rate of "Attention is all you need" (w = 1 without a warm-up) |
 
-use crate::recipe::{Recipe, ScheduleKind};
+use crate::recipe::{ScheduleKind, ScheduleSettings};
 
 /// The learning rate of every step of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,15 +27,14 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// As a recipe says, for epochs of so many steps.
-    pub fn new(recipe: &Recipe, steps_per_epoch: u64) -> Schedule {
-        let settings = &recipe.schedule;
-        let steps = recipe.train.epochs.saturating_mul(steps_per_epoch);
+    /// As a recipe says, up to a rate, for epochs of so many steps.
+    pub fn new(settings: &ScheduleSettings, lr: f64, epochs: u64, steps_per_epoch: u64) -> Schedule {
+        let steps = epochs.saturating_mul(steps_per_epoch);
         let warmup = match settings.warmup_steps {
             0 => (settings.warmup_epochs * steps_per_epoch as f64).round() as u64,
             steps => steps,
         };
-        let (lr, final_lr) = (recipe.optimizer.lr, settings.final_lr);
+        let final_lr = settings.final_lr;
         Schedule { kind: settings.kind, lr, final_lr, warmup: warmup.min(steps), steps }
     }
 

@@ -5,31 +5,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use vitreous_data::augment::{Augment, Mixer};
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::{Batch, Broken, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_data::loader::Broken;
 use vitreous_engine::cpu::measured_limit;
 use vitreous_engine::{Run, State};
 
 use crate::checkpoint::{Checkpoints, Progress};
 use crate::error::TrainError;
-use crate::evaluate::{Evaluation, Evaluator};
 use crate::events::Events;
 use crate::metrics::{EvaluationMetrics, GradientMetrics, MetricsFile, StepMetrics};
-use crate::recipe::{LossKind, Recipe};
+use crate::images::ImageTask;
+use crate::recipe::Recipe;
 use crate::run_directory::{CHECKPOINTS, EVALUATION, MACHINE, METRICS, RunDirectory};
 use crate::schedule::Schedule;
 use crate::sittings::{Sitting, Sittings};
-use crate::step::{StepResult, Stepper};
-use crate::subject::Subject;
+use crate::step::StepResult;
+use crate::task::{Found, LoopSettings, SpeedUnit, Task, Update};
 use crate::tested::{Tested, TestedAbout, TestedScores};
 
-/// A run to be made, or to be taken up.
-pub struct Job {
-    /// What to compute. `model` is completed from the data and from what is fine-tuned.
-    pub recipe: Recipe,
-    /// What to learn from.
-    pub splits: Splits,
+/// What is learned.
+pub enum Work {
+    /// The classes of images.
+    Images {
+        /// What to compute. `model` is completed from the data and from what is fine-tuned.
+        recipe: Box<Recipe>,
+        /// What to learn from.
+        splits: Splits,
+    },
+}
+
+/// How and where a run is made, or taken up.
+pub struct Orders {
     /// Where to write.
     pub place: Place,
     /// Threads of the model.
@@ -61,10 +67,12 @@ pub enum Place {
 pub trait Observer {
     /// Before the first update.
     fn started(&mut self, plan: &RunPlan);
-    /// After each update.
-    fn stepped(&mut self, step: u64, result: &StepResult, lr: f64);
+    /// After each update, with how many answers were asked for, of which some were right.
+    fn stepped(&mut self, step: u64, result: &StepResult, asked: u64, lr: f64);
     /// When a line of metrics was written.
     fn measured(&mut self, metrics: &StepMetrics);
+    /// After an evaluation, with all that it found.
+    fn tested(&mut self, _scores: &TestedScores) {}
     /// After each epoch, with its last line of metrics, and with its evaluation if there was one.
     fn epoch_ended(&mut self, epoch: u64, metrics: Option<&EvaluationMetrics>, train: &StepMetrics);
     /// While an evaluation goes on.
@@ -80,8 +88,10 @@ pub struct RunPlan {
     pub steps_per_epoch: u64,
     /// Where it starts: 0, or where a run is taken up.
     pub first_step: u64,
-    /// Images of an update; the last of an epoch may have fewer.
-    pub images_per_step: usize,
+    /// Images or tokens of an update, about: the last of an epoch may have fewer.
+    pub units_per_step: usize,
+    /// Which of the two.
+    pub unit: SpeedUnit,
     /// Parameters of the model.
     pub parameters: usize,
     /// Parameters that learn.
@@ -105,7 +115,7 @@ pub struct Outcome {
     pub step: u64,
     /// The last evaluation.
     pub last: Option<EvaluationMetrics>,
-    /// The best evaluation: share of right answers (or mean average precision), and step.
+    /// The best evaluation: share of right answers (or mean average precision, or BLEU), and step.
     pub best: Option<(f64, u64)>,
     /// Images that could not be read.
     pub broken: Vec<Broken>,
@@ -114,16 +124,20 @@ pub struct Outcome {
 }
 
 /// Trains. A directory that has a checkpoint is taken up from there.
-pub fn train(job: Job, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
-    Trainer::new(job)?.run(observer)
+pub fn train(work: Work, orders: Orders, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
+    match work {
+        Work::Images { recipe, splits } => {
+            let (task, state) = ImageTask::new(*recipe, &splits, orders.threads)?;
+            Trainer::new(task.settings(), Box::new(task), state, orders)?.run(observer)
+        }
+    }
 }
 
 struct Trainer {
-    recipe: Recipe,
+    settings: LoopSettings,
+    task: Box<dyn Task>,
     directory: RunDirectory,
     stop: Arc<AtomicBool>,
-    subject: Subject,
-    stepper: Stepper,
     state: State,
     progress: Progress,
     schedule: Schedule,
@@ -133,10 +147,6 @@ struct Trainer {
     events: Events,
     sittings: Sittings,
     watch_gradients: bool,
-    /// What the data was found to be.
-    data: String,
-    evaluator: Evaluator,
-    learning: LoaderOptions,
     start: Instant,
     interval: Interval,
     threads: usize,
@@ -151,69 +161,59 @@ struct Trainer {
 struct Interval {
     start: Instant,
     waited: Duration,
-    batches: u64,
+    units: u64,
+    flops: u64,
+}
+
+impl Interval {
+    fn begin() -> Interval {
+        Interval { start: Instant::now(), waited: Duration::ZERO, units: 0, flops: 0 }
+    }
 }
 
 impl Trainer {
-    fn new(job: Job) -> Result<Trainer, TrainError> {
-        let Job { mut recipe, splits, place, threads, watch_gradients, command, stop } = job;
-        let subject = Subject::new(&mut recipe, &splits)?;
-        let several = match recipe.loss.kind {
-            LossKind::Auto => splits.several_labels,
-            kind => kind == LossKind::BinaryCrossEntropy,
-        };
-        if splits.several_labels && !several {
-            let what = "images have several labels here: `loss.kind` must be \"binary_cross_entropy\"";
-            return Err(TrainError::Data(what.to_string()));
-        }
-        let learning = learning_options(&recipe, &splits, &subject, several)?;
-        let batches = learning.batches() as u64;
-        if batches == 0 {
-            let what = format!(
-                "a batch of {} is more than the {} training images; lower train.batch",
-                recipe.train.batch,
-                splits.train.len()
-            );
-            return Err(TrainError::Data(what));
-        }
-        let batches_per_step = batches.min(recipe.train.accumulate as u64);
-        let steps_per_epoch = batches.div_ceil(batches_per_step);
-        let (stepper, mut state) = Stepper::new(&recipe, learning.targets, threads)?;
+    fn new(
+        settings: LoopSettings,
+        task: Box<dyn Task>,
+        mut state: State,
+        orders: Orders,
+    ) -> Result<Trainer, TrainError> {
+        let Orders { place, threads, watch_gradients, command, stop } = orders;
         // Only now: a run that cannot be started leaves nothing behind.
         let directory = match place {
-            Place::New(path) => RunDirectory::create(&path, &recipe)?,
-            Place::Numbered { parent, name } => RunDirectory::create_numbered(&parent, &name, &recipe)?,
+            Place::New(path) => RunDirectory::create(&path, &settings.toml)?,
+            Place::Numbered { parent, name } => RunDirectory::create_numbered(&parent, &name, &settings.toml)?,
             Place::Resumed(directory) => directory,
         };
-        let checkpoints = Checkpoints::new(&directory.file(CHECKPOINTS), recipe.output.keep);
+        let size = task.size();
+        let checkpoints = Checkpoints::new(&directory.file(CHECKPOINTS), settings.output.keep);
         let progress = match checkpoints.restore(&mut state)? {
             Some(progress) => progress,
             None => {
-                subject.start(&recipe, &mut state)?;
-                Progress { images: splits.train.len(), ..Progress::default() }
+                task.start(&mut state)?;
+                Progress { samples: size.samples, ..Progress::default() }
             }
         };
-        if progress.images != splits.train.len() {
+        if progress.samples != size.samples {
             let what = format!(
-                "the data has {} images to learn from, but had {} when this run was saved; a run can go on only with the same data",
-                splits.train.len(),
-                progress.images
+                "the data has {} samples to learn from, but had {} when this run was saved; a run can go on only with the same data",
+                size.samples, progress.samples
             );
             return Err(TrainError::Data(what));
         }
         let metrics = MetricsFile::open(&directory.file(METRICS), progress.step)?;
-        let evaluator = Evaluator::new(&recipe, &splits, &subject, threads);
-        let events = Events::open(directory.path(), &recipe, progress.step)?;
-        let schedule = Schedule::new(&recipe, steps_per_epoch);
+        let events = Events::open(directory.path(), &settings.toml, progress.step)?;
+        let schedule = Schedule::new(&settings.schedule, settings.lr, settings.epochs, size.steps_per_epoch);
         let plan = RunPlan {
             steps: schedule.steps,
-            steps_per_epoch,
+            steps_per_epoch: size.steps_per_epoch,
             first_step: progress.step,
-            images_per_step: recipe.train.batch * batches_per_step as usize,
+            units_per_step: size.units_per_step,
+            unit: task.unit(),
             parameters: state.table().iter().map(|p| p.shape.elements()).sum(),
             trained: state.table().iter().filter(|p| p.gradient_offset.is_some()).map(|p| p.shape.elements()).sum(),
-            bytes: stepper.bytes() + state.bytes(),
-            flops: stepper.flops() * batches_per_step,
+            bytes: size.bytes + state.bytes(),
+            flops: size.flops,
             directory: directory.path().to_path_buf(),
         };
         let sitting = Sitting {
@@ -221,65 +221,54 @@ impl Trainer {
             step: plan.first_step,
             steps: plan.steps,
             parameters: plan.parameters,
-            precision: recipe.train.precision.name().to_string(),
+            precision: settings.precision.name().to_string(),
             ..Sitting::now(command, threads)
         };
-        let now = Instant::now();
         Ok(Trainer {
             threads,
             sittings: Sittings::begin(&directory.file(MACHINE), sitting)?,
-            data: splits.kind,
-            limit: measured_limit(recipe.train.precision.into(), threads)?,
+            limit: measured_limit(settings.precision.into(), threads)?,
             watch_gradients,
             events,
-            recipe,
+            settings,
             directory,
             stop,
-            subject,
-            stepper,
+            task,
             state,
             progress,
             schedule,
-            steps_per_epoch,
+            steps_per_epoch: size.steps_per_epoch,
             checkpoints,
             metrics,
-            evaluator,
-            learning,
-            start: now,
-            interval: Interval { start: now, waited: Duration::ZERO, batches: 0 },
+            start: Instant::now(),
+            interval: Interval::begin(),
             plan,
         })
     }
 
     fn run(mut self, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
         observer.started(&self.plan);
-        let accumulate = self.recipe.train.accumulate;
-        let epochs = self.recipe.train.epochs;
-        let epoch = self.progress.step / self.steps_per_epoch;
-        let batch = (self.progress.step % self.steps_per_epoch) as usize * accumulate;
-        let mut loader = Loader::start(self.learning.clone(), epoch, batch, epochs);
+        self.task.begin(self.progress.step);
         let mut saved = Instant::now();
         let mut last = self.metrics.last_evaluation.take();
         self.start = Instant::now();
-        self.begin_interval();
+        self.interval = Interval::begin();
         while self.progress.step < self.schedule.steps {
-            let batches = self.next_batches(&mut loader)?;
             let rate = self.schedule.rate(self.progress.step);
-            let result = self.update(&batches, rate)?;
-            batches.into_iter().for_each(|batch| loader.give_back(batch));
-            observer.stepped(self.progress.step, &result, rate);
+            let update = self.update(rate)?;
+            observer.stepped(self.progress.step, &update.result, update.asked, rate);
 
             let step = self.progress.step;
             let epoch_ends = step.is_multiple_of(self.steps_per_epoch);
-            if step.is_multiple_of(self.recipe.output.log_steps) || epoch_ends {
-                let line = self.log(&result, rate)?;
+            if step.is_multiple_of(self.settings.output.log_steps) || epoch_ends {
+                let line = self.log(&update.result, rate)?;
                 observer.measured(&line);
                 if epoch_ends {
                     let tested = if self.evaluation_is_due() { self.evaluate(observer)? } else { None };
                     self.sittings.reached(step, self.start.elapsed().as_secs_f64())?;
                     observer.epoch_ended(step / self.steps_per_epoch, tested.as_ref(), &line);
                     last = tested.or(last);
-                    self.begin_interval();
+                    self.interval = Interval::begin();
                 }
             }
             let stop = self.stop.load(Ordering::Relaxed);
@@ -292,8 +281,7 @@ impl Trainer {
             }
         }
         let stopped = self.progress.step < self.schedule.steps;
-        let mut broken = loader.broken();
-        broken.extend_from_slice(self.evaluator.broken());
+        let mut broken = self.task.broken();
         broken.sort();
         broken.dedup();
         let (step, best) = (self.progress.step, self.progress.best);
@@ -303,26 +291,11 @@ impl Trainer {
         Ok(Outcome { directory, stopped, step, last, best, broken, time })
     }
 
-    /// The batches of an update; an epoch's last update may have fewer.
-    fn next_batches(&mut self, loader: &mut Loader) -> Result<Vec<Batch>, TrainError> {
-        let accumulate = self.recipe.train.accumulate as u64;
-        let place = self.progress.step % self.steps_per_epoch;
-        let left = self.learning.batches() as u64 - place * accumulate;
-        let before = Instant::now();
-        let mut batches = Vec::new();
-        for _ in 0..left.min(accumulate) {
-            let batch = loader.next().expect("the loader has a batch for every step");
-            batches.push(batch?);
-        }
-        self.interval.waited += before.elapsed();
-        Ok(batches)
-    }
-
-    fn update(&mut self, batches: &[Batch], rate: f64) -> Result<StepResult, TrainError> {
+    fn update(&mut self, rate: f64) -> Result<Update, TrainError> {
         let step = self.progress.step;
-        let run = Run { seed: self.recipe.train.seed, step };
+        let run = Run { seed: self.settings.seed, step };
         let decay = self.ema_decay(step);
-        let result = match self.stepper.step(&mut self.state, batches, rate, decay, run) {
+        let update = match self.task.update(&mut self.state, rate, decay, run) {
             Err(TrainError::NotFinite { what, .. }) => {
                 let what = format!("{what}. {}", self.advice()?);
                 return Err(TrainError::NotFinite { step: step + 1, what });
@@ -330,11 +303,14 @@ impl Trainer {
             other => other?,
         };
         self.progress.step += 1;
-        self.progress.loss_sum += result.loss;
-        self.progress.right += result.right;
-        self.progress.batches += batches.len() as u64;
-        self.interval.batches += batches.len() as u64;
-        Ok(result)
+        self.progress.updates += 1;
+        self.progress.loss_sum += update.result.loss;
+        self.progress.right += update.result.right;
+        self.progress.asked += update.asked;
+        self.interval.waited += update.waited;
+        self.interval.units += update.units;
+        self.interval.flops += update.flops;
+        Ok(update)
     }
 
     /// What to do when numbers went bad.
@@ -343,7 +319,7 @@ impl Trainer {
             Some((step, path)) => format!("The checkpoint of step {step} is kept: {}. ", path.display()),
             None => "No checkpoint was saved yet. ".to_string(),
         };
-        let clip = match self.recipe.optimizer.clip {
+        let clip = match self.settings.clip {
             0.0 => "optimizer.clip=1",
             _ => "a smaller optimizer.clip",
         };
@@ -352,37 +328,30 @@ impl Trainer {
 
     /// The average's decay after a step: small at first, so that it soon forgets where it started.
     fn ema_decay(&self, step: u64) -> Option<f64> {
-        let settings = &self.recipe.train;
+        let LoopSettings { ema, ema_warmup, .. } = self.settings;
         let warm = (1 + step) as f64 / (10 + step) as f64;
-        let decay = if settings.ema_warmup { settings.ema.min(warm) } else { settings.ema };
-        Some(decay).filter(|_| settings.ema > 0.0)
-    }
-
-    fn begin_interval(&mut self) {
-        self.interval = Interval { start: Instant::now(), waited: Duration::ZERO, batches: 0 };
+        let decay = if ema_warmup { ema.min(warm) } else { ema };
+        Some(decay).filter(|_| ema > 0.0)
     }
 
     /// Writes a line of metrics and begins the next interval.
     fn log(&mut self, result: &StepResult, lr: f64) -> Result<StepMetrics, TrainError> {
-        let Progress { step, loss_sum, right, batches, .. } = self.progress;
+        let Progress { step, loss_sum, right, asked, updates, .. } = self.progress;
         let seconds = self.interval.start.elapsed().as_secs_f64();
         let waited = self.interval.waited.as_secs_f64();
-        // An interval never goes beyond an epoch, so only its last update may have had fewer batches.
-        let updates = batches.div_ceil(self.recipe.train.accumulate as u64).max(1) as f64;
-        let per_batch = self.recipe.train.batch as f64;
-        let flops = self.interval.batches as f64 * self.stepper.flops() as f64;
-        // Of mixed images, and of images with several labels, no class is the right one.
-        let one_class = self.learning.targets == TargetKind::Class;
+        let speed = self.interval.units as f64 / seconds;
+        let of = |unit: SpeedUnit| (self.task.unit() == unit).then_some(speed);
         let metrics = StepMetrics {
             step,
             epoch: step as f64 / self.steps_per_epoch as f64,
-            loss: loss_sum / updates,
-            top1: one_class.then(|| right as f64 / (batches as f64 * per_batch)),
+            loss: loss_sum / updates.max(1) as f64,
+            top1: (asked > 0).then(|| right as f64 / asked as f64),
             lr,
             grad_norm: result.grad_norm,
-            images_per_second: self.interval.batches as f64 * per_batch / seconds,
+            images_per_second: of(SpeedUnit::Images),
+            tokens_per_second: of(SpeedUnit::Tokens),
             data_wait: waited / seconds,
-            peak_share: flops / (seconds - waited) / self.limit,
+            peak_share: self.interval.flops as f64 / (seconds - waited) / self.limit,
             seconds: self.start.elapsed().as_secs_f64(),
         };
         self.metrics.add(&metrics)?;
@@ -394,18 +363,19 @@ impl Trainer {
             self.metrics.add(&norms)?;
             self.events.gradients(&norms)?;
         }
-        (self.progress.loss_sum, self.progress.right, self.progress.batches) = (0.0, 0, 0);
-        self.begin_interval();
+        let Progress { loss_sum, right, asked, updates, .. } = &mut self.progress;
+        (*loss_sum, *right, *asked, *updates) = (0.0, 0, 0, 0);
+        self.interval = Interval::begin();
         Ok(metrics)
     }
 
     fn evaluation_is_due(&self) -> bool {
         let epoch = self.progress.step / self.steps_per_epoch;
-        epoch.is_multiple_of(self.recipe.output.eval_epochs) || epoch == self.recipe.train.epochs
+        epoch.is_multiple_of(self.settings.output.eval_epochs) || epoch == self.settings.epochs
     }
 
     fn checkpoint_is_due(&self, last: Instant) -> bool {
-        let output = &self.recipe.output;
+        let output = &self.settings.output;
         let by_steps = output.checkpoint_steps > 0 && self.progress.step.is_multiple_of(output.checkpoint_steps);
         let minutes = output.checkpoint_minutes;
         by_steps || (minutes > 0.0 && last.elapsed().as_secs_f64() > 60.0 * minutes)
@@ -414,66 +384,27 @@ impl Trainer {
     /// Tests the model (its average where there is one) and saves it.
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<Option<EvaluationMetrics>, TrainError> {
         self.state.swap_average();
-        let merged = self.subject.without_adapters(&self.recipe, &self.state)?;
-        let state = merged.as_ref().unwrap_or(&self.state);
-        let found = self.evaluator.run(state, &mut |done, all| observer.evaluating(done, all))?;
+        let other = self.task.to_be_saved(&self.state)?;
+        let state = other.as_ref().unwrap_or(&self.state);
+        let found = self.task.evaluate(state, &mut |done, all| observer.evaluating(done, all))?;
         let step = self.progress.step;
-        self.subject.save(&self.directory.file("model"), state)?;
+        self.task.save(&self.directory.file("model"), state)?;
         let score = found.as_ref().map(|found| found.scores.number()).filter(|score| !score.is_nan());
         if self.progress.best.is_none_or(|(best, _)| score.is_some_and(|score| score > best)) {
             self.progress.best = score.map(|score| (score, step));
-            self.subject.save(&self.directory.file("best"), state)?;
+            self.task.save(&self.directory.file("best"), state)?;
         }
         self.state.swap_average();
-        self.limit = self.limit.max(measured_limit(self.recipe.train.precision.into(), self.threads)?);
-        let Some(Evaluation { scores, mistakes }) = found else { return Ok(None) };
-        let (val_top1, val_top5, val_map) = match &scores {
-            TestedScores::One(report) => (Some(report.top1), Some(report.top5), None),
-            TestedScores::Several(_) => (None, None, score),
-        };
+        self.limit = self.limit.max(measured_limit(self.settings.precision.into(), self.threads)?);
+        let Some(Found { scores, mistakes }) = found else { return Ok(None) };
         let epoch = step as f64 / self.steps_per_epoch as f64;
-        let seconds = self.start.elapsed().as_secs_f64();
-        let metrics = EvaluationMetrics { step, epoch, val_loss: scores.loss(), val_top1, val_top5, val_map, seconds };
-        let (about, names) = (TestedAbout { step, epoch, data: self.data.clone() }, self.subject.model.labels.clone());
-        Tested { about, names, scores, mistakes }.write(&self.directory.file(EVALUATION))?;
+        let metrics = EvaluationMetrics::of(&scores, step, epoch, self.start.elapsed().as_secs_f64());
+        let about = TestedAbout { step, epoch, data: self.task.data().to_string() };
+        let tested = Tested { about, names: self.task.names().to_vec(), scores, mistakes };
+        tested.write(&self.directory.file(EVALUATION))?;
+        observer.tested(&tested.scores);
         self.metrics.add(&metrics)?;
         self.events.tested(&metrics)?;
         Ok(Some(metrics))
-    }
-}
-
-fn learning_options(
-    recipe: &Recipe,
-    splits: &Splits,
-    subject: &Subject,
-    several: bool,
-) -> Result<LoaderOptions, TrainError> {
-    let mixer = Mixer::new(&recipe.augment)?;
-    let smoothing = recipe.loss.label_smoothing;
-    let targets = match () {
-        () if several => TargetKind::Each { smoothing },
-        () if mixer.is_some() => TargetKind::Shares { smoothing },
-        () => TargetKind::Class,
-    };
-    let config = &subject.model.config;
-    Ok(LoaderOptions {
-        dataset: splits.train.clone(),
-        preparation: Preparation::Augmented(Box::new(Augment::new(&recipe.augment, &subject.preprocess)?)),
-        mixer,
-        shape: [config.channels, config.image.height, config.image.width],
-        classes: splits.classes.len(),
-        targets,
-        batch: recipe.train.batch,
-        seed: recipe.train.seed,
-        shuffle: true,
-        threads: loader_threads(recipe),
-    })
-}
-
-/// Threads that prepare images.
-pub(crate) fn loader_threads(recipe: &Recipe) -> usize {
-    match recipe.data.threads {
-        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(16),
-        threads => threads,
     }
 }

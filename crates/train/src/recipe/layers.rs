@@ -2,14 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
-use vitreous_models::{VitConfig, preset, presets};
-
-use super::{
-    FinetuneSettings, Fit, LossSettings, OptimizerSettings, OutputSettings, PreprocessSettings, Recipe,
-    ScheduleSettings, TrainSettings,
-};
 
 /// What is wrong with a recipe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,121 +79,59 @@ struct Layer {
     table: Table,
 }
 
-impl Recipe {
-    /// Reads a recipe file (its name and text) with overrides.
-    pub fn read(origin: &str, text: &str, overrides: &[String]) -> Result<Recipe, RecipeError> {
-        let table: Table = text.parse().map_err(|error: toml::de::Error| RecipeError::Syntax {
-            origin: origin.to_string(),
-            what: error.to_string().trim().to_string(),
-        })?;
-        let mut layers = vec![Layer { origin: origin.to_string(), table }];
-        for pair in overrides {
-            layers.push(Layer { origin: "command line".to_string(), table: parse_pair(pair)? });
-        }
-        let recipe = assemble(layers)?;
-        recipe.check()?;
-        Ok(recipe)
-    }
+/// A kind of recipe.
+pub(super) trait Layered: Default + Serialize + DeserializeOwned {
+    /// One that has every key, also those that are left out where they say "none".
+    fn specimen() -> Self;
 
-    /// The whole recipe as TOML, with every key.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a recipe is plain data")
-    }
+    /// The settings of the model of a name.
+    fn preset(name: &str) -> Option<Table>;
 
-    /// Every value by its whole key, as TOML writes it.
-    pub fn values(&self) -> BTreeMap<String, String> {
-        leaves(&to_table(self)).into_iter().map(|(key, value)| (key, value.to_string())).collect()
-    }
-
-    /// The keys in which another recipe differs from this one.
-    pub fn differences(&self, other: &Recipe) -> Vec<Difference> {
-        let (ours, theirs) = (self.values(), other.values());
-        let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
-        let of = |key: &String| Difference {
-            key: key.clone(),
-            this: ours.get(key).cloned(),
-            other: theirs.get(key).cloned(),
-        };
-        keys.into_iter().map(of).filter(|difference| difference.this != difference.other).collect()
-    }
+    /// The names of some models.
+    fn preset_names() -> Vec<String>;
 
     /// Refuses values that make no sense.
-    pub fn check(&self) -> Result<(), RecipeError> {
-        let rule =
-            |key, value: &dyn std::fmt::Display, rule| Err(RecipeError::Rule { key, value: value.to_string(), rule });
-        let TrainSettings { epochs, batch, accumulate, ema, .. } = &self.train;
-        let OptimizerSettings { lr, betas, eps, momentum, weight_decay, clip, layer_decay, .. } = &self.optimizer;
-        let ScheduleSettings { warmup_epochs, final_lr, .. } = &self.schedule;
-        let PreprocessSettings { fit, crop_share, mean, std, .. } = &self.preprocess;
-        let FinetuneSettings { lora_alpha, head_lr, backbone_lr, freeze, lora_rank, .. } = &self.finetune;
-        let LossSettings { label_smoothing, .. } = &self.loss;
-        let OutputSettings { log_steps, eval_epochs, checkpoint_minutes, keep, .. } = &self.output;
-        let positive = |value: f64| value.is_finite() && value > 0.0;
-        let not_negative = |value: f64| value.is_finite() && value >= 0.0;
-        let share = |value: f64| (0.0..1.0).contains(&value);
-        const POSITIVE: &str = "it must be above 0";
-        const NOT_NEGATIVE: &str = "it must be 0 or above";
-        const MOST_THREADS: usize = 1024;
-        const SHARE: &str = "it must be at least 0 and under 1";
-        match () {
-            () if *epochs == 0 => rule("train.epochs", epochs, POSITIVE),
-            () if *batch == 0 => rule("train.batch", batch, POSITIVE),
-            () if *accumulate == 0 => rule("train.accumulate", accumulate, POSITIVE),
-            () if !share(*ema) => rule("train.ema", ema, SHARE),
-            () if !share(self.data.validation_share) => {
-                rule("data.validation_share", &self.data.validation_share, SHARE)
-            }
-            () if self.data.threads > MOST_THREADS => {
-                rule("data.threads", &self.data.threads, "it must be at most 1024")
-            }
-            () if !positive(*lr) => rule("optimizer.lr", lr, POSITIVE),
-            () if !betas.iter().all(|&beta| share(beta)) => rule("optimizer.betas", &format!("{betas:?}"), SHARE),
-            () if !positive(*eps) => rule("optimizer.eps", eps, POSITIVE),
-            () if !share(*momentum) => rule("optimizer.momentum", momentum, SHARE),
-            () if !not_negative(*weight_decay) => rule("optimizer.weight_decay", weight_decay, NOT_NEGATIVE),
-            () if !not_negative(*clip) => rule("optimizer.clip", clip, NOT_NEGATIVE),
-            () if !(positive(*layer_decay) && *layer_decay <= 1.0) => {
-                rule("optimizer.layer_decay", layer_decay, "it must be above 0 and at most 1")
-            }
-            () if !not_negative(*warmup_epochs) => rule("schedule.warmup_epochs", warmup_epochs, NOT_NEGATIVE),
-            () if !(not_negative(*final_lr) && final_lr <= lr) => {
-                rule("schedule.final_lr", final_lr, "it must be 0 or above, and at most optimizer.lr")
-            }
-            () if !share(f64::from(*label_smoothing)) => rule("loss.label_smoothing", label_smoothing, SHARE),
-            () if *fit == Fit::Crop && !(positive(*crop_share) && *crop_share <= 1.0) => {
-                rule("preprocess.crop_share", crop_share, "it must be above 0 and at most 1")
-            }
-            () if !matches!(mean.len(), 1 | 3) || mean.len() != std.len() => rule(
-                "preprocess.mean",
-                &format!("{mean:?} with std {std:?}"),
-                "both need one number, or three for colour",
-            ),
-            () if !std.iter().all(|&value| positive(f64::from(value))) => {
-                rule("preprocess.std", &format!("{std:?}"), POSITIVE)
-            }
-            () if *freeze && *lora_rank > 0 => {
-                rule("finetune.freeze", freeze, "LoRA freezes the backbone itself: set one of the two")
-            }
-            () if !positive(*lora_alpha) => rule("finetune.lora_alpha", lora_alpha, POSITIVE),
-            () if !not_negative(*head_lr) => rule("finetune.head_lr", head_lr, NOT_NEGATIVE),
-            () if !not_negative(*backbone_lr) => rule("finetune.backbone_lr", backbone_lr, NOT_NEGATIVE),
-            () if *head_lr == 0.0 && (*backbone_lr == 0.0 || *freeze) => {
-                rule("finetune.head_lr", head_lr, "nothing would learn, for the backbone does not either")
-            }
-            () if *log_steps == 0 => rule("output.log_steps", log_steps, POSITIVE),
-            () if *eval_epochs == 0 => rule("output.eval_epochs", eval_epochs, POSITIVE),
-            () if !not_negative(*checkpoint_minutes) => {
-                rule("output.checkpoint_minutes", checkpoint_minutes, NOT_NEGATIVE)
-            }
-            () if *keep == 0 => rule("output.keep", keep, "at least one checkpoint is needed to resume"),
-            () => Ok(()),
-        }?;
-        // A model that is taken up replaces this one, and is checked when it is opened.
-        match self.finetune.init.is_empty() {
-            true => self.model.check().map_err(|refusal| RecipeError::Model(refusal.0)),
-            false => Ok(()),
-        }
+    fn check(&self) -> Result<(), RecipeError>;
+}
+
+/// Reads a recipe file (its name and text) with overrides.
+pub(super) fn read<R: Layered>(origin: &str, text: &str, overrides: &[String]) -> Result<R, RecipeError> {
+    let mut layers = vec![Layer { origin: origin.to_string(), table: parse(origin, text)? }];
+    for pair in overrides {
+        layers.push(Layer { origin: "command line".to_string(), table: parse_pair(pair)? });
     }
+    let recipe: R = assemble(layers)?;
+    recipe.check()?;
+    Ok(recipe)
+}
+
+/// The keys of a file.
+pub(super) fn parse(origin: &str, text: &str) -> Result<Table, RecipeError> {
+    text.parse().map_err(|error: toml::de::Error| RecipeError::Syntax {
+        origin: origin.to_string(),
+        what: error.to_string().trim().to_string(),
+    })
+}
+
+/// The whole recipe as TOML, with every key.
+pub(super) fn to_toml(recipe: &impl Serialize) -> String {
+    toml::to_string(recipe).expect("a recipe is plain data")
+}
+
+/// Every value by its whole key, as TOML writes it.
+pub(super) fn values(recipe: &impl Serialize) -> BTreeMap<String, String> {
+    leaves(&to_table(recipe)).into_iter().map(|(key, value)| (key, value.to_string())).collect()
+}
+
+/// The keys in which other values differ from these.
+pub(super) fn differences(ours: &BTreeMap<String, String>, theirs: &BTreeMap<String, String>) -> Vec<Difference> {
+    let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
+    let of = |key: &String| Difference {
+        key: key.clone(),
+        this: ours.get(key).cloned(),
+        other: theirs.get(key).cloned(),
+    };
+    keys.into_iter().map(of).filter(|difference| difference.this != difference.other).collect()
 }
 
 /// Reads `optimizer.lr=5e-4`. What is not TOML is a string, so that `data.path=photos` needs no quotes.
@@ -220,30 +153,30 @@ fn parse_pair(pair: &str) -> Result<Table, RecipeError> {
     }
 }
 
-fn assemble(layers: Vec<Layer>) -> Result<Recipe, RecipeError> {
-    let mut whole = to_table(&Recipe::default());
-    let known = leaves(&to_table(&specimen()));
+fn assemble<R: Layered>(layers: Vec<Layer>) -> Result<R, RecipeError> {
+    let mut whole = to_table(&R::default());
+    let known = leaves(&to_table(&R::specimen()));
     for Layer { origin, mut table } in layers {
-        take_preset(&origin, &mut table, &mut whole)?;
+        take_preset::<R>(&origin, &mut table, &mut whole)?;
         for (key, value) in leaves(&table) {
-            check_leaf(&origin, &key, &value, &known)?;
+            check_leaf::<R>(&origin, &key, &value, &known)?;
             set(&mut whole, &key, value);
         }
     }
-    let recipe = Recipe::deserialize(whole);
+    let recipe = R::deserialize(whole);
     recipe.map_err(|error| RecipeError::Model(error.to_string()))
 }
 
 /// `model.preset` replaces the whole model by one that has a name; other keys of the same layer then change it.
-fn take_preset(origin: &str, layer: &mut Table, whole: &mut Table) -> Result<(), RecipeError> {
+fn take_preset<R: Layered>(origin: &str, layer: &mut Table, whole: &mut Table) -> Result<(), RecipeError> {
     let Some(Value::Table(model)) = layer.get_mut("model") else { return Ok(()) };
     let Some(name) = model.remove("preset") else { return Ok(()) };
-    let Some(config) = name.as_str().and_then(preset) else {
-        let names = presets::names();
+    let Some(config) = name.as_str().and_then(R::preset) else {
+        let names = R::preset_names();
         let close = name.as_str().and_then(|name| nearest(name, names.iter().map(String::as_str)));
         let what = match close {
             Some(close) => format!("there is no such preset; did you mean `{close}`?"),
-            None => format!("there is no such preset; some are {}", names[..4].join(", ")),
+            None => format!("there is no such preset; some are {}", names[..names.len().min(4)].join(", ")),
         };
         return Err(RecipeError::Type {
             origin: origin.to_string(),
@@ -252,12 +185,12 @@ fn take_preset(origin: &str, layer: &mut Table, whole: &mut Table) -> Result<(),
             what,
         });
     };
-    whole.insert("model".to_string(), Value::Table(to_table(&config)));
+    whole.insert("model".to_string(), Value::Table(config));
     Ok(())
 }
 
 /// Refuses a key that no recipe has, and a value that its key cannot have.
-fn check_leaf(origin: &str, key: &str, value: &Value, known: &[(String, Value)]) -> Result<(), RecipeError> {
+fn check_leaf<R: Layered>(origin: &str, key: &str, value: &Value, known: &[(String, Value)]) -> Result<(), RecipeError> {
     let origin = origin.to_string();
     if !known.iter().any(|(name, _)| name == key) {
         let names = || known.iter().map(|(name, _)| name.as_str()).chain(["model.preset"]);
@@ -268,22 +201,16 @@ fn check_leaf(origin: &str, key: &str, value: &Value, known: &[(String, Value)])
         return Err(RecipeError::Unknown { origin, key: key.to_string(), nearest });
     }
     // A whole recipe that is sound but for this value tells what is wrong with it.
-    let mut trial = to_table(&Recipe::default());
+    let mut trial = to_table(&R::default());
     set(&mut trial, key, value.clone());
-    Recipe::deserialize(trial).map(|_| ()).map_err(|error| {
+    R::deserialize(trial).map(|_| ()).map_err(|error| {
         let text = error.to_string();
         let what = text.lines().next().unwrap_or_default().trim().to_string();
         RecipeError::Type { origin, key: key.to_string(), value: value.to_string(), what }
     })
 }
 
-/// A recipe that has every key, also those that are left out where they say "none".
-fn specimen() -> Recipe {
-    let model = VitConfig { layer_scale: Some(1.0), pre_logits: Some(1), ..VitConfig::default() };
-    Recipe { model, ..Recipe::default() }
-}
-
-fn to_table(value: &impl serde::Serialize) -> Table {
+pub(super) fn to_table(value: &impl Serialize) -> Table {
     Table::try_from(value).expect("settings are plain data")
 }
 
@@ -340,6 +267,7 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recipe::{OptimizerSettings, Recipe};
 
     fn read(text: &str, overrides: &[&str]) -> Result<Recipe, String> {
         let overrides: Vec<String> = overrides.iter().map(|pair| pair.to_string()).collect();
@@ -349,7 +277,7 @@ mod tests {
     #[test]
     fn only_what_differs_is_told() {
         let plain = read("", &[]).expect("sound");
-        assert_eq!(plain.differences(&plain), []);
+        assert_eq!(differences(&values(&plain), &values(&plain)), []);
         let changed = read("", &["optimizer.lr=0.5", "model.layer_scale=0.25"]).expect("sound");
         let told = |key: &str, this: Option<&str>, other: &str| Difference {
             key: key.to_string(),
@@ -357,7 +285,7 @@ mod tests {
             other: Some(other.to_string()),
         };
         let expected = [told("model.layer_scale", None, "0.25"), told("optimizer.lr", Some("0.001"), "0.5")];
-        assert_eq!(plain.differences(&changed), expected);
+        assert_eq!(differences(&values(&plain), &values(&changed)), expected);
     }
 
     #[test]

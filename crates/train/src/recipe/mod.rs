@@ -3,16 +3,21 @@
 //! A recipe is read in layers: the defaults below, a file, then `key=value` from the command line. What was run is written
 //! into the run directory with every key.
 
-mod layers;
-mod shipped;
 
 use serde::{Deserialize, Serialize};
 use vitreous_data::augment::AugmentSettings;
 use vitreous_data::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};
-use vitreous_models::VitConfig;
+use vitreous_models::{VitConfig, preset, presets};
 
+use layers::Layered;
+
+pub use any::AnyRecipe;
 pub use layers::{Difference, RecipeError, nearest};
 pub use shipped::{Shipped, shipped};
+pub use translation::{
+    PairSettings, TextSettings, TokeniserChoice, TranslationRecipe, TranslationTask, TranslationTestSettings,
+    TranslationTrainSettings,
+};
 
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident),+ $(,)? }) => {
@@ -22,6 +27,12 @@ macro_rules! choice {
         pub enum $name { $($(#[$variant_doc])* $variant),+ }
     };
 }
+
+mod any;
+mod layers;
+mod rules;
+mod shipped;
+mod translation;
 
 /// All that decides what a training run computes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -396,5 +407,41 @@ impl PreprocessSettings {
             channels: Channels::from_count(self.mean.len()).unwrap_or(channels),
         };
         rgb.with_channels(channels)
+    }
+}
+
+impl Layered for Recipe {
+    fn specimen() -> Self {
+        let model = VitConfig { layer_scale: Some(1.0), pre_logits: Some(1), ..VitConfig::default() };
+        Recipe { model, ..Recipe::default() }
+    }
+
+    fn preset(name: &str) -> Option<toml::Table> {
+        preset(name).map(|config| layers::to_table(&config))
+    }
+
+    fn preset_names() -> Vec<String> {
+        presets::names()
+    }
+
+    fn check(&self) -> Result<(), RecipeError> {
+        rules::check_images(self)
+    }
+}
+
+impl Recipe {
+    /// Reads a recipe file (its name and text) with overrides.
+    pub fn read(origin: &str, text: &str, overrides: &[String]) -> Result<Recipe, RecipeError> {
+        layers::read(origin, text, overrides)
+    }
+
+    /// Refuses values that make no sense.
+    pub fn check(&self) -> Result<(), RecipeError> {
+        rules::check_images(self)
+    }
+
+    /// The whole recipe as TOML, with every key.
+    pub fn to_toml(&self) -> String {
+        layers::to_toml(self)
     }
 }
