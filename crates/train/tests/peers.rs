@@ -4,7 +4,7 @@ use serde_json::Value;
 use vitreous_data::loader::{Batch, TargetKind};
 use vitreous_engine::{Graph, Mode, Precision, Run, State};
 use vitreous_models::vit;
-use vitreous_train::Recipe;
+use vitreous_train::{AnyRecipe, Recipe};
 use vitreous_train::groups::group_of;
 use vitreous_train::recipe::shipped;
 use vitreous_train::schedule::Schedule;
@@ -20,9 +20,15 @@ fn numbers(value: &Value) -> Vec<f64> {
 
 fn small(overrides: &[&str]) -> Recipe {
     let overrides: Vec<String> = overrides.iter().map(|pair| pair.to_string()).collect();
-    let mut recipe = shipped()[0].read(&overrides).expect("a sound recipe");
+    let AnyRecipe::Images(mut recipe) = shipped()[0].read(&overrides).expect("a sound recipe") else {
+        panic!("the first recipe is for images")
+    };
     recipe.model.classes = 10;
-    recipe
+    *recipe
+}
+
+fn schedule(recipe: &Recipe, steps_per_epoch: u64) -> Schedule {
+    Schedule::new(&recipe.schedule, recipe.optimizer.lr, recipe.train.epochs, steps_per_epoch)
 }
 
 #[test]
@@ -30,7 +36,7 @@ fn schedules_are_those_of_pytorch() {
     for (kind, expected) in fixture()["schedules"].as_object().expect("schedules") {
         let kind = format!("schedule.kind={kind}");
         let recipe = small(&[&kind, "train.epochs=4", "schedule.warmup_steps=8", "schedule.final_lr=1e-5"]);
-        let schedule = Schedule::new(&recipe, 10);
+        let schedule = schedule(&recipe, 10);
         for (step, expected) in numbers(expected).into_iter().enumerate() {
             let rate = schedule.rate(step as u64);
             assert!((rate - expected).abs() < 1e-12, "{kind}, step {step}: {rate} and {expected}");
@@ -40,10 +46,10 @@ fn schedules_are_those_of_pytorch() {
 
 #[test]
 fn warm_up_can_be_said_in_epochs() {
-    let by_steps = Schedule::new(&small(&["schedule.warmup_steps=15"]), 10);
-    assert_eq!(Schedule::new(&small(&["schedule.warmup_epochs=1.5"]), 10), by_steps);
+    let by_steps = schedule(&small(&["schedule.warmup_steps=15"]), 10);
+    assert_eq!(schedule(&small(&["schedule.warmup_epochs=1.5"]), 10), by_steps);
     // Longer than the whole run: it rises to the end.
-    let all = Schedule::new(&small(&["schedule.warmup_epochs=1000"]), 10);
+    let all = schedule(&small(&["schedule.warmup_epochs=1000"]), 10);
     assert_eq!(all.warmup, all.steps);
     assert!(all.rate(all.steps - 1) <= all.lr);
 }
@@ -120,7 +126,7 @@ fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {
     all.extend(["optimizer.name=adamw", "optimizer.lr=1e-3", "schedule.final_lr=0", "schedule.kind=cosine"]);
     all.extend(overrides);
     let recipe = small(&all);
-    let schedule = Schedule::new(&recipe, 1);
+    let schedule = schedule(&recipe, 1);
     let (mut stepper, mut state) = Stepper::new(&recipe, TargetKind::Class, 2).expect("plans");
     start(&mut state);
     let (losses, norms) = (numbers(&expected["losses"]), numbers(&expected["norms"]));
