@@ -15,6 +15,7 @@ pub mod step;
 mod subject;
 pub mod tensorboard;
 mod trainer;
+pub mod translation_scores;
 
 pub use error::TrainError;
 pub use recipe::{Recipe, RecipeError};
