@@ -37,6 +37,21 @@ impl State {
         })
     }
 
+    /// A copy that has the parameters and nothing else.
+    pub fn parameters_alone(&self) -> Result<State> {
+        let table: Vec<Parameter> =
+            self.table.iter().map(|parameter| Parameter { gradient_offset: None, ..parameter.clone() }).collect();
+        Ok(State {
+            table,
+            by_name: self.by_name.clone(),
+            parameters: Floats::holding(self.parameters.as_slice())?,
+            gradients: Floats::zeroed(0)?,
+            first: Floats::zeroed(0)?,
+            second: Floats::zeroed(0)?,
+            ema: Floats::zeroed(0)?,
+        })
+    }
+
     /// The table of names, shapes and places.
     pub fn table(&self) -> &[Parameter] {
         &self.table

@@ -95,6 +95,28 @@ impl Checkpoints {
         Ok(found)
     }
 
+    /// The mean of a state's parameters and those of so many of the last checkpoints before it; `None` if there is none.
+    pub fn average_with(&self, state: &State, before: usize) -> Result<Option<State>, TrainError> {
+        let all = self.all()?;
+        let last = &all[all.len().saturating_sub(before)..];
+        if last.is_empty() {
+            return Ok(None);
+        }
+        let mut mean = state.parameters_alone()?;
+        let weight = 1.0 / (last.len() + 1) as f32;
+        mean.parameters_mut().iter_mut().for_each(|number| *number *= weight);
+        for (_, path) in last {
+            let archive = Archive::open(path).map_err(|error| of_archive(path, error))?;
+            for parameter in state.table() {
+                let tensor = archive.tensor(&format!("parameters/{}", parameter.name));
+                let values = tensor.and_then(|tensor| tensor.to_f32()).map_err(|error| of_archive(path, error))?;
+                let sums = mean.parameter_mut(&parameter.name)?;
+                sums.iter_mut().zip(values.iter()).for_each(|(sum, value)| *sum += weight * value);
+            }
+        }
+        Ok(Some(mean))
+    }
+
     /// Takes the latest up into a state; `None` if there is none.
     pub fn restore(&self, state: &mut State) -> Result<Option<Progress>, TrainError> {
         let mut all = self.all()?;

@@ -65,6 +65,9 @@ pub enum TrainError {
     /// The model could not be opened or saved.
     #[error(transparent)]
     Model(#[from] vitreous_models::ModelError),
+    /// Text could not be cut into tokens.
+    #[error(transparent)]
+    Tokeniser(#[from] vitreous_data::text::TokeniserError),
     /// The augmentation or preprocessing makes no sense.
     #[error("{0}")]
     Config(#[from] vitreous_data::ConfigError),

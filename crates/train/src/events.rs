@@ -44,6 +44,7 @@ impl Events {
             ("accuracy/test", metrics.val_top1),
             ("accuracy/test_top5", metrics.val_top5),
             ("mean_average_precision/test", metrics.val_map),
+            ("bleu/test", metrics.val_bleu),
         ];
         let mut values = vec![("loss/test", metrics.val_loss as f32)];
         values.extend(scores.into_iter().filter_map(|(tag, score)| Some((tag, score? as f32))));

@@ -77,6 +77,7 @@ impl ImageTask {
             precision: train.precision,
             ema: train.ema,
             ema_warmup: train.ema_warmup,
+            average: 1,
             lr: optimizer.lr,
             clip: optimizer.clip,
             schedule: schedule.clone(),

@@ -20,6 +20,7 @@ pub mod tensorboard;
 mod tested;
 mod task;
 mod trainer;
+pub mod translation;
 pub mod translation_scores;
 
 pub use error::TrainError;

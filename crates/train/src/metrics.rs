@@ -97,6 +97,7 @@ impl EvaluationMetrics {
                 let mean = Some(report.mean_average_precision).filter(|mean| !mean.is_nan());
                 EvaluationMetrics { val_map: mean, ..nothing }
             }
+            TestedScores::Translation(report) => EvaluationMetrics { val_bleu: Some(report.bleu), ..nothing },
         }
     }
 }

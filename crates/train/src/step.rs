@@ -121,7 +121,7 @@ impl Stepper {
             self.pass.run(state, run)?;
             let loss = f64::from(self.pass.number(self.loss)?);
             if !loss.is_finite() {
-                return Err(self.what_went_bad(state, run, &format!("the loss is {loss}"))?);
+                return Err(what_went_bad(&mut self.pass, state, run, &format!("the loss is {loss}"))?);
             }
             result.loss += loss / batches.len() as f64;
             let logits = self.pass.output_slice(self.logits)?;
@@ -140,7 +140,7 @@ impl Stepper {
         result.grad_norm = f64::from(norm);
         if !norm.is_finite() {
             let run = self.run_of(run, batches.len() - 1);
-            return Err(self.what_went_bad(state, run, &format!("the norm of the gradient is {norm}"))?);
+            return Err(what_went_bad(&mut self.pass, state, run, &format!("the norm of the gradient is {norm}"))?);
         }
         Ok(result)
     }
@@ -152,22 +152,28 @@ impl Stepper {
             Some(_) => Run { step: (run.step << 20) + index as u64, ..run },
         }
     }
+}
 
-    fn what_went_bad(&mut self, state: &mut State, run: Run, what: &str) -> Result<TrainError, TrainError> {
-        let cause = match self.pass.find_non_finite(state, run)? {
-            None => "; each value is finite, only their sum is not".to_string(),
-            Some(found) => {
-                let kind = match found.kind {
-                    NotFiniteKind::Parameter => "parameter",
-                    NotFiniteKind::Input => "input",
-                    NotFiniteKind::Activation => "activation",
-                    NotFiniteKind::Gradient => "gradient of",
-                };
-                format!("; the first value that is not finite is in the {kind} `{}`: {}", found.path, found.value)
-            }
-        };
-        Ok(TrainError::NotFinite { step: 0, what: format!("{what}{cause}") })
-    }
+/// An error that says what was not finite first.
+pub(crate) fn what_went_bad(
+    pass: &mut Executor,
+    state: &mut State,
+    run: Run,
+    what: &str,
+) -> Result<TrainError, TrainError> {
+    let cause = match pass.find_non_finite(state, run)? {
+        None => "; each value is finite, only their sum is not".to_string(),
+        Some(found) => {
+            let kind = match found.kind {
+                NotFiniteKind::Parameter => "parameter",
+                NotFiniteKind::Input => "input",
+                NotFiniteKind::Activation => "activation",
+                NotFiniteKind::Gradient => "gradient of",
+            };
+            format!("; the first value that is not finite is in the {kind} `{}`: {}", found.path, found.value)
+        }
+    };
+    Ok(TrainError::NotFinite { step: 0, what: format!("{what}{cause}") })
 }
 
 fn loss(graph: &mut Graph, recipe: &Recipe, logits: Value, targets: TargetKind) -> Result<Value, TrainError> {
@@ -188,7 +194,7 @@ fn loss(graph: &mut Graph, recipe: &Recipe, logits: Value, targets: TargetKind) 
     })
 }
 
-fn rule(settings: &OptimizerSettings) -> Optimizer {
+pub(crate) fn rule(settings: &OptimizerSettings) -> Optimizer {
     let OptimizerSettings { betas: [beta1, beta2], eps, momentum, nesterov, .. } = *settings;
     match settings.name {
         OptimizerName::Adamw => Optimizer::AdamW { beta1, beta2, eps },
@@ -197,7 +203,7 @@ fn rule(settings: &OptimizerSettings) -> Optimizer {
     }
 }
 
-fn set_rates(executor: &mut Executor, rate: f64, ema_decay: Option<f64>) -> Result<(), TrainError> {
+pub(crate) fn set_rates(executor: &mut Executor, rate: f64, ema_decay: Option<f64>) -> Result<(), TrainError> {
     executor.input("learning_rate")?[0] = rate as f32;
     if let Some(decay) = ema_decay {
         executor.input("ema_decay")?[0] = decay as f32;

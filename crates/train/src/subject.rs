@@ -106,7 +106,7 @@ impl Subject {
 }
 
 /// A full disk is told as such.
-fn of_saving(error: ModelError) -> TrainError {
+pub(crate) fn of_saving(error: ModelError) -> TrainError {
     match error {
         ModelError::Io { file, source, .. } | ModelError::Archive(ArchiveError::Io { file, source, .. }) => {
             TrainError::Io { path: file, what: "the model cannot be saved", source }

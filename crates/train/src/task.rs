@@ -20,6 +20,8 @@ pub(crate) struct LoopSettings {
     pub precision: PrecisionChoice,
     pub ema: f64,
     pub ema_warmup: bool,
+    /// The model at the end is the mean of so many of the last checkpoints.
+    pub average: usize,
     pub lr: f64,
     pub clip: f64,
     pub schedule: ScheduleSettings,
@@ -84,6 +86,11 @@ pub(crate) trait Task {
 
     /// Names of classes.
     fn names(&self) -> &[String];
+
+    /// Files that go into the run directory when it is made.
+    fn files(&self) -> Result<Vec<(String, Vec<u8>)>, TrainError> {
+        Ok(Vec::new())
+    }
 
     /// Puts initial values into a state.
     fn start(&self, state: &mut State) -> Result<(), TrainError>;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::error::TrainError;
 use crate::evaluation::{LabelReport, Mistake, Report, named};
 use crate::run_directory::write_whole;
+use crate::translation::TranslationReport;
 
 /// What a test found.
 #[derive(Clone, Debug)]
@@ -41,6 +42,14 @@ pub enum TestedScores {
     One(Box<Report>),
     /// Several.
     Several(LabelReport),
+    /// Translations.
+    Translation(Box<TranslationReport>),
+}
+
+impl From<TranslationReport> for TestedScores {
+    fn from(report: TranslationReport) -> TestedScores {
+        TestedScores::Translation(Box::new(report))
+    }
 }
 
 impl TestedScores {
@@ -49,14 +58,17 @@ impl TestedScores {
         match self {
             TestedScores::One(report) => report.loss,
             TestedScores::Several(report) => report.loss,
+            TestedScores::Translation(report) => report.loss,
         }
     }
 
-    /// The number by which the best is chosen: the share of right answers or, for several labels, the mean average precision.
+    /// The number by which the best is chosen: the share of right answers, for several labels the mean average
+    /// precision, for translations BLEU.
     pub fn number(&self) -> f64 {
         match self {
             TestedScores::One(report) => report.top1,
             TestedScores::Several(report) => report.mean_average_precision,
+            TestedScores::Translation(report) => report.bleu,
         }
     }
 }
@@ -68,6 +80,7 @@ impl Tested {
         let report = match &self.scores {
             TestedScores::One(report) => named(report, &self.names),
             TestedScores::Several(report) => named(report, &self.names),
+            TestedScores::Translation(report) => named(report, &self.names),
         };
         if let (Value::Object(object), Value::Object(report)) = (&mut object, report) {
             object.insert("split".to_string(), Value::from("validation"));
@@ -95,6 +108,10 @@ impl Tested {
     fn from_json(value: Value) -> Result<Tested, String> {
         fn part<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<T, String> {
             T::deserialize(value).map_err(|error| error.to_string())
+        }
+        if value.get("bleu").is_some() {
+            let scores = TestedScores::Translation(Box::new(part(&value)?));
+            return Ok(Tested { about: part(&value)?, names: Vec::new(), scores, mistakes: Vec::new() });
         }
         let mistakes: Vec<Mistake> = part(&value["mistakes"])?;
         let classes = value["classes"].as_array().ok_or("it has no classes")?;

@@ -15,12 +15,13 @@ use crate::error::TrainError;
 use crate::events::Events;
 use crate::metrics::{EvaluationMetrics, GradientMetrics, MetricsFile, StepMetrics};
 use crate::images::ImageTask;
-use crate::recipe::Recipe;
-use crate::run_directory::{CHECKPOINTS, EVALUATION, MACHINE, METRICS, RunDirectory};
+use crate::recipe::{Recipe, TranslationRecipe};
+use crate::run_directory::{CHECKPOINTS, EVALUATION, MACHINE, METRICS, RunDirectory, write_whole};
 use crate::schedule::Schedule;
 use crate::sittings::{Sitting, Sittings};
 use crate::step::StepResult;
 use crate::task::{Found, LoopSettings, SpeedUnit, Task, Update};
+use crate::translation::{PairData, TranslationTask};
 use crate::tested::{Tested, TestedAbout, TestedScores};
 
 /// What is learned.
@@ -31,6 +32,13 @@ pub enum Work {
         recipe: Box<Recipe>,
         /// What to learn from.
         splits: Splits,
+    },
+    /// To translate.
+    Translation {
+        /// What to compute. The model's vocabularies are completed from the data.
+        recipe: Box<TranslationRecipe>,
+        /// What to learn from.
+        data: Box<PairData>,
     },
 }
 
@@ -130,6 +138,10 @@ pub fn train(work: Work, orders: Orders, observer: &mut dyn Observer) -> Result<
             let (task, state) = ImageTask::new(*recipe, &splits, orders.threads)?;
             Trainer::new(task.settings(), Box::new(task), state, orders)?.run(observer)
         }
+        Work::Translation { recipe, data } => {
+            let (task, state) = TranslationTask::new(*recipe, *data, orders.threads)?;
+            Trainer::new(task.settings(), Box::new(task), state, orders)?.run(observer)
+        }
     }
 }
 
@@ -185,6 +197,9 @@ impl Trainer {
             Place::Numbered { parent, name } => RunDirectory::create_numbered(&parent, &name, &settings.toml)?,
             Place::Resumed(directory) => directory,
         };
+        for (name, bytes) in task.files()? {
+            write_whole(&directory.file(&name), &bytes)?;
+        }
         let size = task.size();
         let checkpoints = Checkpoints::new(&directory.file(CHECKPOINTS), settings.output.keep);
         let progress = match checkpoints.restore(&mut state)? {
@@ -384,7 +399,11 @@ impl Trainer {
     /// Tests the model (its average where there is one) and saves it.
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<Option<EvaluationMetrics>, TrainError> {
         self.state.swap_average();
-        let other = self.task.to_be_saved(&self.state)?;
+        let mut other = self.task.to_be_saved(&self.state)?;
+        if self.settings.average > 1 && self.progress.step == self.schedule.steps {
+            // This step's checkpoint is written after this.
+            other = self.checkpoints.average_with(&self.state, self.settings.average - 1)?;
+        }
         let state = other.as_ref().unwrap_or(&self.state);
         let found = self.task.evaluate(state, &mut |done, all| observer.evaluating(done, all))?;
         let step = self.progress.step;
