@@ -28,6 +28,8 @@ use crate::decode::{Channels, Image};
 use crate::error::ImageError;
 
 pub(crate) use builtin::FASHION;
+pub(crate) use files::{counted, ending, list, some_of};
+pub(crate) use split::is_drawn;
 pub use builtin::builtin;
 pub use error::DatasetError;
 pub use files::{IMAGE_ENDINGS, has_image_ending};
