@@ -84,10 +84,8 @@ impl PairBatches {
         }
         let first_fitting = |lengths, shapes: &[Lengths]| shapes.iter().position(|&shape| fits(lengths, shape));
         // The shapes are by ascending cost, so the first that fits is the cheapest; the last fits all.
-        let shape_of: Vec<u32> = lengths
-            .iter()
-            .map(|&lengths| first_fitting(lengths, &chosen).unwrap_or(chosen.len() - 1) as u32)
-            .collect();
+        let shape_of: Vec<u32> =
+            lengths.iter().map(|&lengths| first_fitting(lengths, &chosen).unwrap_or(chosen.len() - 1) as u32).collect();
         let larger = (0..chosen.len())
             .map(|index| first_fitting(chosen[index], &chosen[index + 1..]).map(|place| index + 1 + place))
             .collect();
@@ -171,8 +169,10 @@ impl EpochOrder {
         let (shape, rows) = &self.batches[index];
         let row = |index: &u32| *index as usize;
         let source = matrix(shape.batch, shape.source, rows.iter().map(|index| source_of(pairs.source(row(index)))));
-        let target = matrix(shape.batch, shape.target, rows.iter().map(|index| shifted_target(pairs.target(row(index)))));
-        let wanted = matrix(shape.batch, shape.target, rows.iter().map(|index| wanted_target(pairs.target(row(index)))));
+        let target =
+            matrix(shape.batch, shape.target, rows.iter().map(|index| shifted_target(pairs.target(row(index)))));
+        let wanted =
+            matrix(shape.batch, shape.target, rows.iter().map(|index| wanted_target(pairs.target(row(index)))));
         let mut source_lengths = vec![0; shape.batch];
         for (length, index) in source_lengths.iter_mut().zip(rows) {
             *length = lengths(pairs, row(index)).0 as i32;

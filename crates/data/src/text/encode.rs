@@ -1,6 +1,11 @@
 //! Pairs as numbers, without those that cannot be learnt from.
 
+use rayon::prelude::*;
+
 use super::{Pair, TokeniserError, Tokenisers};
+
+/// How many pairs are encoded at once, by all threads.
+const CHUNK: usize = 1 << 13;
 
 /// Which pairs are learnt from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +45,22 @@ impl Dropped {
     /// All that were dropped.
     pub fn total(&self) -> usize {
         self.empty + self.too_long + self.unequal
+    }
+
+    /// Whether a pair is dropped, in which case it is counted.
+    fn counts(&mut self, source: &[u32], target: &[u32], limits: &Limits) -> bool {
+        let (shorter, longer) = (source.len().min(target.len()), source.len().max(target.len()));
+        let reason = if shorter == 0 {
+            &mut self.empty
+        } else if longer > limits.max_tokens {
+            &mut self.too_long
+        } else if longer as f64 > limits.max_ratio * shorter as f64 {
+            &mut self.unequal
+        } else {
+            return false;
+        };
+        *reason += 1;
+        true
     }
 }
 
@@ -87,18 +108,17 @@ impl EncodedPairs {
     ) -> Result<(EncodedPairs, Dropped), TokeniserError> {
         let mut encoded = EncodedPairs::default();
         let mut dropped = Dropped::default();
-        for (place, pair) in pairs.iter().enumerate() {
-            let (source, target) = (tokenisers.source.encode(&pair.source)?, tokenisers.target.encode(&pair.target)?);
-            let (shorter, longer) = (source.len().min(target.len()), source.len().max(target.len()));
-            if shorter == 0 {
-                dropped.empty += 1;
-            } else if longer > limits.max_tokens {
-                dropped.too_long += 1;
-            } else if longer as f64 > limits.max_ratio * shorter as f64 {
-                dropped.unequal += 1;
-            } else {
+        for (chunk, pairs) in pairs.chunks(CHUNK).enumerate() {
+            let encode =
+                |pair: &Pair| Ok((tokenisers.source.encode(&pair.source)?, tokenisers.target.encode(&pair.target)?));
+            let sides: Vec<(Vec<u32>, Vec<u32>)> =
+                pairs.par_iter().map(encode).collect::<Result<_, TokeniserError>>()?;
+            for (index, (source, target)) in sides.into_iter().enumerate() {
+                if dropped.counts(&source, &target, limits) {
+                    continue;
+                }
                 encoded.push(&source, &target);
-                encoded.places.push(place);
+                encoded.places.push(chunk * CHUNK + index);
             }
         }
         Ok((encoded, dropped))

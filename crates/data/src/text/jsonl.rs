@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::PairsError;
 use super::lines::Lines;
 use super::pairs::{Languages, ReadPairs};
-use super::PairsError;
 
 /// Reads the pairs. If no languages are named, a translation's are those of the first line, which must have exactly two: the first
 /// is the source.
@@ -47,7 +47,11 @@ fn named(translation: &Map<String, Value>, languages: &mut Option<Languages>) ->
     }
     let keys: Vec<&str> = translation.keys().map(String::as_str).collect();
     let [source, target] = keys[..] else {
-        return Err(format!("`translation` has {} languages ({}): name the two that are meant", keys.len(), some(&keys)));
+        return Err(format!(
+            "`translation` has {} languages ({}): name the two that are meant",
+            keys.len(),
+            some(&keys)
+        ));
     };
     let found = Languages { source: source.to_string(), target: target.to_string() };
     *languages = Some(found.clone());

@@ -68,7 +68,9 @@ impl Lines {
 /// What a file that is no UTF-8 may be.
 fn hint(line: &[u8], number: usize) -> &'static str {
     match (number, line) {
-        (1, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) => "; it looks like UTF-16: convert it with `iconv -f UTF-16 -t UTF-8`",
+        (1, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) => {
+            "; it looks like UTF-16: convert it with `iconv -f UTF-16 -t UTF-8`"
+        }
         _ => "; if it is Latin-1, convert it with `iconv -f ISO-8859-1 -t UTF-8`",
     }
 }

@@ -21,6 +21,7 @@
 mod batches;
 mod encode;
 mod error;
+mod file;
 mod jsonl;
 mod lines;
 mod open;

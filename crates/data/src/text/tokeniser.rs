@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use serde_json::Value;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::decoders::sequence::Sequence as Decoders;
 use tokenizers::decoders::strip::Strip;
@@ -19,7 +20,7 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, ModelWrapper, SplitDelimiterBehavior, Tokenizer};
 
 use super::training::{self, TokeniserKind};
-use super::{SPECIAL_TOKENS, TokeniserError};
+use super::{SPECIAL_TOKENS, TokeniserError, file};
 
 /// Where text is cut: before letters with their marks, before digits, before other signs, each with the space in front of it; other
 /// space stands alone. There is no look-ahead in it, so that no line takes long and all engines agree.
@@ -49,7 +50,8 @@ impl Tokeniser {
         vocab_size: usize,
     ) -> Result<Tokeniser, TokeniserError> {
         let (normalizer, pre_tokenizer) = (normalizer(), pre_tokenizer()?);
-        let words = training::count_words(texts, &normalizer, &pre_tokenizer)?;
+        let texts: Vec<&str> = texts.into_iter().collect();
+        let words = training::count_words(&texts, &normalizer, &pre_tokenizer)?;
         let model = training::train(kind, words, vocab_size)?;
         Tokeniser::around(model, normalizer, pre_tokenizer)
     }
@@ -64,13 +66,9 @@ impl Tokeniser {
         inner.with_pre_tokenizer(Some(pre_tokenizer)).with_decoder(Some(decoder()));
         let special = SPECIAL_TOKENS.map(|name| AddedToken::from(name, true));
         inner.add_special_tokens(special).map_err(TokeniserError::library)?;
-        Ok(Tokeniser::from_inner(inner))
-    }
-
-    /// What is called like a special token in a text is text: nobody ends a sentence by writing `</s>`.
-    fn from_inner(mut inner: Tokenizer) -> Tokeniser {
+        // What is called like a special token in a text is text: nobody ends a sentence by writing `</s>`.
         inner.set_encode_special_tokens(true);
-        Tokeniser { inner }
+        Ok(Tokeniser { inner })
     }
 
     /// The numbers of a text, without special tokens.
@@ -120,11 +118,10 @@ impl Tokeniser {
 
     /// Writes a `tokenizer.json`.
     pub fn save(&self, path: &Path) -> Result<(), TokeniserError> {
-        std::fs::write(path, self.to_json()?)
-            .map_err(|error| TokeniserError::Io { path: path.to_path_buf(), error })
+        std::fs::write(path, self.to_json()?).map_err(|error| TokeniserError::Io { path: path.to_path_buf(), error })
     }
 
-    /// Opens a `tokenizer.json` whose special tokens are [`SPECIAL_TOKENS`].
+    /// Opens a `tokenizer.json` that [`Tokeniser::save`] wrote.
     pub fn open(path: &Path) -> Result<Tokeniser, TokeniserError> {
         let failed = |error| TokeniserError::Io { path: path.to_path_buf(), error };
         let damaged = |reason: String| TokeniserError::Damaged { path: path.to_path_buf(), reason };
@@ -133,17 +130,14 @@ impl Tokeniser {
         if bytes.len() as u64 > MOST_FILE_BYTES {
             return Err(damaged(format!("it is longer than the {MOST_FILE_BYTES} bytes that are read of a tokeniser")));
         }
-        let inner = Tokenizer::from_bytes(&bytes).map_err(|error| damaged(format!("this is no tokenizer.json: {error}")))?;
-        for (number, name) in SPECIAL_TOKENS.iter().enumerate() {
-            let found = inner.id_to_token(number as u32);
-            if found.as_deref() != Some(name) {
-                let found = found.unwrap_or_else(|| "nothing".to_string());
-                return Err(damaged(format!(
-                    "its token {number} is {found:?}, but must be {name:?}: only tokenisers made by Vitreous can be used"
-                )));
-            }
+        let model = file::model(&bytes).map_err(damaged)?;
+        let tokeniser = Tokeniser::around(model, normalizer(), pre_tokenizer()?)?;
+        let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).map_err(TokeniserError::library);
+        if parsed(&bytes)? != parsed(tokeniser.to_json()?.as_bytes())? {
+            let reason = "its settings are not those of a tokeniser made by Vitreous, and only these can be used";
+            return Err(damaged(reason.to_string()));
         }
-        Ok(Tokeniser::from_inner(inner))
+        Ok(tokeniser)
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use rayon::prelude::*;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::models::unigram::{Unigram, UnigramTrainer};
 use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{
-    AddedToken, ModelWrapper, NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
+    AddedToken, ModelWrapper, NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString,
+    PreTokenizer,
 };
 
 use super::{SPECIAL_TOKENS, TokeniserError};
@@ -44,25 +46,39 @@ impl std::str::FromStr for TokeniserKind {
 pub(super) type WordCounts = BTreeMap<String, u64>;
 
 /// Counts the words of texts as a tokeniser sees them.
-pub(super) fn count_words<'a>(
-    texts: impl IntoIterator<Item = &'a str>,
+pub(super) fn count_words(
+    texts: &[&str],
     normalizer: &NormalizerWrapper,
     pre_tokenizer: &PreTokenizerWrapper,
 ) -> Result<WordCounts, TokeniserError> {
-    let mut words = WordCounts::new();
-    for text in texts {
-        let mut text = NormalizedString::from(text);
-        normalizer.normalize(&mut text).map_err(TokeniserError::library)?;
-        let mut text = PreTokenizedString::from(text);
-        pre_tokenizer.pre_tokenize(&mut text).map_err(TokeniserError::library)?;
-        for (word, _, _) in text.get_splits(OffsetReferential::Normalized, OffsetType::None) {
-            match words.get_mut(word) {
-                Some(count) => *count += 1,
-                None => _ = words.insert(word.to_string(), 1),
-            }
+    const CHUNK: usize = 1 << 12;
+    let count = |texts: &[&str]| -> tokenizers::Result<WordCounts> {
+        let mut words = WordCounts::new();
+        for text in texts {
+            let mut text = NormalizedString::from(*text);
+            normalizer.normalize(&mut text)?;
+            let mut text = PreTokenizedString::from(text);
+            pre_tokenizer.pre_tokenize(&mut text)?;
+            let splits = text.get_splits(OffsetReferential::Normalized, OffsetType::None);
+            splits.into_iter().for_each(|(word, _, _)| add(&mut words, word, 1));
         }
-    }
+        Ok(words)
+    };
+    // Whole numbers: the order in which threads bring theirs does not matter.
+    let both = |mut words: WordCounts, others: WordCounts| {
+        others.into_iter().for_each(|(word, count)| add(&mut words, &word, count));
+        Ok(words)
+    };
+    let words =
+        texts.par_chunks(CHUNK).map(count).try_reduce(WordCounts::new, both).map_err(TokeniserError::library)?;
     if words.is_empty() { Err(TokeniserError::NoText) } else { Ok(words) }
+}
+
+fn add(words: &mut WordCounts, word: &str, count: u64) {
+    match words.get_mut(word) {
+        Some(before) => *before += count,
+        None => _ = words.insert(word.to_string(), count),
+    }
 }
 
 /// Learns a vocabulary of at most `vocab_size` tokens.
@@ -118,6 +134,9 @@ fn train_unigram(words: WordCounts, vocab_size: usize) -> Result<Unigram, Tokeni
 
 /// The trainer gives bytes that it found no use for its lowest score, and 0.0001 more from one to the next, in an order that
 /// changes from run to run. Here all of them have the lowest score, and what scores the same is sorted.
+///
+/// Scores are rounded to six decimals: not every reader of JSON gets the last bit of a longer number right, and one bit decides
+/// between two ways to cut a word that are as likely.
 fn in_order(model: &Unigram) -> Result<Unigram, TokeniserError> {
     let mut pieces: Vec<(String, f64)> = model.iter().cloned().collect();
     let learnt = &mut pieces[SPECIAL_TOKENS.len()..];
@@ -127,6 +146,7 @@ fn in_order(model: &Unigram) -> Result<Unigram, TokeniserError> {
         if piece.chars().count() == 1 && *score <= highest_of_unused {
             *score = lowest;
         }
+        *score = (*score * 1e6).round() / 1e6;
     }
     learnt.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     // There is no unknown token: every byte is in the vocabulary.

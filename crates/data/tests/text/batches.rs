@@ -132,7 +132,7 @@ fn rows_without_a_pair_count_for_nothing() {
 
 #[test]
 fn little_is_padding_and_shapes_are_few() {
-    for (count, limit, most_padding) in [(25_000, 4096, 0.10), (25_000, 1024, 0.10), (600, 4096, 0.35)] {
+    for (count, limit, most_padding) in [(25_000, 4096, 0.10), (25_000, 1024, 0.10), (2000, 1024, 0.12)] {
         let pairs = pairs(&likely_lengths(count));
         let batches = PairBatches::new(&pairs, limit, 1).unwrap();
         let (shapes, padding) = (batches.shapes().len(), batches.padding_share());

@@ -69,7 +69,8 @@ fn unigram_learns_nearly_what_the_peer_learns() {
     // The peer's own pieces change a little from run to run.
     let (ours, peers) = (trained(TokeniserKind::Unigram), Tokeniser::open(&fixture("unigram.json")).unwrap());
     assert_eq!(ours.vocabulary_size(), peers.vocabulary_size());
-    let pieces = |tokeniser: &Tokeniser| (0..400).map(|token| tokeniser.piece(token)).collect::<std::collections::BTreeSet<_>>();
+    let pieces =
+        |tokeniser: &Tokeniser| (0..400).map(|token| tokeniser.piece(token)).collect::<std::collections::BTreeSet<_>>();
     let common = pieces(ours).intersection(&pieces(&peers)).count();
     assert!(common >= 390, "{common} of 400 pieces are the same");
 }
@@ -150,7 +151,7 @@ fn pieces_can_be_shown() {
     let pieces = |text: &str| -> Vec<String> {
         tokeniser.encode(text).unwrap().into_iter().map(|token| tokeniser.piece(token)).collect()
     };
-    assert_eq!(pieces("The house Straße"), ["▁The", "▁house", "▁Straße"]);
+    assert_eq!(pieces("The house Straß"), ["▁The", "▁house", "▁Straß"]);
     assert_eq!(pieces("\u{1}"), ["▁", "\\u{1}"]);
     assert_eq!(pieces("你"), ["▁", "<E4>", "<BD>", "<A0>"]);
     assert_eq!(tokeniser.piece(400), "<400>");
@@ -207,12 +208,26 @@ fn a_file_that_is_no_tokeniser_of_ours_is_refused() {
         Tokeniser::open(&path).unwrap_err().to_string()
     };
     let good = std::fs::read_to_string(fixture("bpe.json")).unwrap();
-    for content in ["", "{}", "[1, 2]", &good[..good.len() / 2]] {
+    let wordpiece = good.replace("\"type\": \"BPE\"", "\"type\": \"WordPiece\"");
+    for content in ["", "{}", "[1, 2]", &good[..good.len() / 2], &wordpiece] {
         let refused = refused(content);
         assert!(refused.contains("tokenizer.json: this is no tokenizer.json"), "{refused}");
     }
     let other = refused(&good.replace("\"<s>\"", "\"[CLS]\""));
     assert!(other.contains("its token 1 is \"[CLS]\", but must be \"<s>\""), "{other}");
+    for (change, to, says) in [
+        ("\"NFC\"", "\"NFKC\"", "settings"),
+        ("\"truncation\": null", "\"truncation\": 3", "settings"),
+        ("\"dropout\": null", "\"dropout\": 0.5", "settings"),
+        ("\"z\": 92", "\"zz\": 92", "the byte 'z' is not"),
+        ("\"z\": 92", "\"z\": 91", "the same number"),
+        ("\"z\": 92", "\"z\": 400", "only 400"),
+        ("\"e\",\n        \"r\"", "\"e\",\n        \"groß\"", "merges"),
+    ] {
+        assert!(good.contains(change), "{change}");
+        let refused = refused(&good.replacen(change, to, 1));
+        assert!(refused.contains(says), "{change} to {to}: {refused}");
+    }
     assert!(Tokeniser::open(&folder.path().join("none.json")).unwrap_err().to_string().contains("none.json"));
 }
 
