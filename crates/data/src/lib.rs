@@ -35,6 +35,7 @@ mod preprocess;
 pub mod random;
 mod resample;
 mod settings;
+pub mod text;
 mod timm;
 mod view;
 

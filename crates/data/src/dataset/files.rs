@@ -19,7 +19,7 @@ pub fn has_image_ending(path: &Path) -> bool {
 }
 
 /// What is behind the last dot, in small letters.
-pub(super) fn ending(path: &Path) -> Option<String> {
+pub(crate) fn ending(path: &Path) -> Option<String> {
     path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase)
 }
 
@@ -48,13 +48,13 @@ pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
 /// What a folder holds, by name: folders and files (or links to them). Hidden names are left out, among them the `._x.jpg` that a Mac
 /// writes beside every image; so are pipes and devices, which may never end, and links that lead back to where they are.
 #[derive(Debug, Default)]
-pub(super) struct Listing {
+pub(crate) struct Listing {
     pub folders: Vec<PathBuf>,
     pub files: Vec<PathBuf>,
 }
 
 /// Lists a folder.
-pub(super) fn list(folder: &Path) -> Result<Listing, DatasetError> {
+pub(crate) fn list(folder: &Path) -> Result<Listing, DatasetError> {
     let failed = |error| DatasetError::io(folder, error);
     let mut listing = Listing::default();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
@@ -115,12 +115,12 @@ impl Passed {
 }
 
 /// `1 file was`, `2 files were`.
-pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
+pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// The first few of some names: `a, b, c ...`.
-pub(super) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> String {
+pub(crate) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> String {
     let mut names: Vec<&str> = names.take(most + 1).collect();
     if names.len() > most {
         names[most] = "...";

@@ -31,9 +31,11 @@ pub(crate) use builtin::FASHION;
 pub use builtin::builtin;
 pub use error::DatasetError;
 pub use files::{IMAGE_ENDINGS, has_image_ending};
+pub(crate) use files::{counted, ending, list, some_of};
 pub use inspect::{Broken, Inspection, Sizes, count_labels, inspect};
 pub use kept::{Kept, Room};
 pub use open::{OpenDataset, open};
+pub(crate) use split::is_drawn;
 
 /// Images with labels.
 pub trait Dataset: Send + Sync {

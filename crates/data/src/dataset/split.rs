@@ -38,7 +38,7 @@ impl Part {
 
 /// Whether a sample is drawn for validation: a function of its own name and the share alone, so that it stays where it is whatever
 /// comes to the data set or leaves it.
-pub(super) fn is_drawn(name: &[u8], share: f64) -> bool {
+pub(crate) fn is_drawn(name: &[u8], share: f64) -> bool {
     // FNV-1a, then SplitMix64's last step, because FNV's upper bits hardly see the last letters.
     let mut hash = name
         .iter()

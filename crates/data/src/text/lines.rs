@@ -1,0 +1,76 @@
+//! Lines of a text file: of bounded length, UTF-8 or an error that says where not, whatever the ends of lines are.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use super::PairsError;
+
+/// The longest line that is read, without its end. No sentence is near it: a longer line is another kind of file.
+pub const MOST_LINE_BYTES: usize = 1 << 20;
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A file, line by line.
+pub(super) struct Lines {
+    path: PathBuf,
+    reader: BufReader<File>,
+    /// Of the last line that was given; the first is 1.
+    number: usize,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    pub(super) fn open(path: &Path) -> Result<Lines, PairsError> {
+        let file = File::open(path).map_err(|error| PairsError::io(path, error))?;
+        Ok(Lines { path: path.to_path_buf(), reader: BufReader::new(file), number: 0, line: Vec::new() })
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The next line without its end (LF or CR LF; the last one needs none) and, if it is the first, without a byte order mark.
+    pub(super) fn next_line(&mut self) -> Result<Option<&str>, PairsError> {
+        self.line.clear();
+        // Room for what does not count: the mark and the end.
+        let most = (MOST_LINE_BYTES + BYTE_ORDER_MARK.len() + 2) as u64;
+        let read = self.reader.by_ref().take(most).read_until(b'\n', &mut self.line);
+        if read.map_err(|error| PairsError::io(&self.path, error))? == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        let mut line = self.line.as_slice();
+        line = line.strip_suffix(b"\n").unwrap_or(line);
+        line = line.strip_suffix(b"\r").unwrap_or(line);
+        let mut skipped = 0;
+        if self.number == 1 && line.starts_with(BYTE_ORDER_MARK) {
+            skipped = BYTE_ORDER_MARK.len();
+            line = &line[skipped..];
+        }
+        if line.len() > MOST_LINE_BYTES {
+            let reason = format!("it is longer than {MOST_LINE_BYTES} bytes: this is no file of one sentence a line");
+            return Err(PairsError::line(&self.path, self.number, reason));
+        }
+        match std::str::from_utf8(line) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) => Err(PairsError::NotUtf8 {
+                path: self.path.clone(),
+                line: self.number,
+                byte: skipped + error.valid_up_to() + 1,
+                value: line[error.valid_up_to()],
+                hint: hint(line, self.number),
+            }),
+        }
+    }
+}
+
+/// What a file that is no UTF-8 may be.
+fn hint(line: &[u8], number: usize) -> &'static str {
+    match (number, line) {
+        (1, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) => {
+            "; it looks like UTF-16: convert it with `iconv -f UTF-16 -t UTF-8`"
+        }
+        _ => "; if it is Latin-1, convert it with `iconv -f ISO-8859-1 -t UTF-8`",
+    }
+}

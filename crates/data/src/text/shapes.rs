@@ -1,0 +1,99 @@
+//! Few shapes that many pairs fit into with little padding.
+//!
+//! A plan is made for each shape of a batch, so there must not be many. Lengths are rounded up a little, and then shapes are
+//! chosen greedily: each time the one that saves the most padding beside those that are there.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// The shape of a batch of pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BatchShape {
+    /// Pairs.
+    pub batch: usize,
+    /// Tokens of each source, with padding.
+    pub source: usize,
+    /// Tokens of each target, with padding.
+    pub target: usize,
+}
+
+/// The lengths of a source and a target.
+pub(super) type Lengths = (usize, usize);
+
+/// Whether a pair of the first lengths fits into the second.
+pub(super) fn fits(lengths: Lengths, into: Lengths) -> bool {
+    lengths.0 <= into.0 && lengths.1 <= into.1
+}
+
+/// What a row costs: its places.
+pub(super) fn cost(lengths: Lengths) -> usize {
+    lengths.0 + lengths.1
+}
+
+/// Rounds a length up to one of few: by at most a sixteenth, or one.
+fn rounded(length: usize) -> usize {
+    let step = (length.next_power_of_two() / 32).max(2);
+    length.max(1).next_multiple_of(step)
+}
+
+/// Chooses at most `most` lengths into one of which each pair fits, by ascending cost. The last one takes them all.
+pub(super) fn choose(pairs: impl IntoIterator<Item = Lengths>, most: usize) -> Vec<Lengths> {
+    let mut counts: BTreeMap<Lengths, usize> = BTreeMap::new();
+    for (source, target) in pairs {
+        *counts.entry((rounded(source), rounded(target))).or_default() += 1;
+    }
+    let Some(largest) = counts.keys().copied().reduce(|a, b| (a.0.max(b.0), a.1.max(b.1))) else {
+        return Vec::new();
+    };
+    let mut chosen = vec![largest];
+    // Of each kind of pair: its lengths, how many there are, and the cost of the cheapest chosen lengths.
+    let mut kinds: Vec<(Lengths, usize, usize)> =
+        counts.into_iter().map(|(lengths, count)| (lengths, count, cost(largest))).collect();
+    let saved = |kinds: &[(Lengths, usize, usize)], candidate: Lengths| -> usize {
+        let fitting = kinds.iter().filter(|kind| fits(kind.0, candidate));
+        fitting.map(|kind| kind.1 * kind.2.saturating_sub(cost(candidate))).sum()
+    };
+    // What a candidate saves only shrinks while others are chosen: an old number is enough to pass over most candidates.
+    let mut candidates: BinaryHeap<(usize, Reverse<Lengths>)> =
+        kinds.iter().map(|kind| (saved(&kinds, kind.0), Reverse(kind.0))).collect();
+    while chosen.len() < most {
+        let Some((_, Reverse(candidate))) = candidates.pop() else { break };
+        let now = (saved(&kinds, candidate), Reverse(candidate));
+        if now.0 == 0 {
+            continue;
+        }
+        if candidates.peek().is_some_and(|next| *next > now) {
+            candidates.push(now);
+            continue;
+        }
+        chosen.push(candidate);
+        for kind in kinds.iter_mut().filter(|kind| fits(kind.0, candidate)) {
+            kind.2 = kind.2.min(cost(candidate));
+        }
+    }
+    chosen.sort_by_key(|&lengths| (cost(lengths), lengths));
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_rounded_up_by_little() {
+        for length in 1..2000 {
+            let round = rounded(length);
+            assert!(round >= length && (round - length) * 16 <= length.max(16), "{length}: {round}");
+        }
+    }
+
+    #[test]
+    fn the_shape_that_saves_the_most_comes_first() {
+        // Nine pairs of (4, 4), two of (10, 4), one of (20, 20): with two shapes the nine have their own.
+        let pairs = [vec![(4, 4); 9], vec![(10, 4); 2], vec![(20, 20)]].concat();
+        assert_eq!(choose(pairs.clone(), 1), [(20, 20)]);
+        assert_eq!(choose(pairs.clone(), 2), [(4, 4), (20, 20)]);
+        assert_eq!(choose(pairs.clone(), 9), [(4, 4), (10, 4), (20, 20)]);
+        assert_eq!(choose([], 9), []);
+    }
+}

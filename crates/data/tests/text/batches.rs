@@ -1,0 +1,171 @@
+//! Batches: every pair once, no more tokens than asked for, the same order each time.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use vitreous_data::random::Random;
+use vitreous_data::text::{BatchShape, END, EncodedPairs, PADDING, PairBatches, START};
+
+/// Pairs of these lengths whose every token is another.
+fn pairs(lengths: &[(usize, usize)]) -> EncodedPairs {
+    let mut next = 3;
+    let mut row = |length: usize| -> Vec<u32> {
+        next += length as u32;
+        (next - length as u32..next).collect()
+    };
+    let rows: Vec<(Vec<u32>, Vec<u32>)> = lengths.iter().map(|&(source, target)| (row(source), row(target))).collect();
+    EncodedPairs::from_tokens(rows.iter().map(|(source, target)| (source.as_slice(), target.as_slice())))
+}
+
+/// Lengths as translations have them: about as long, most short, some long.
+fn likely_lengths(count: usize) -> Vec<(usize, usize)> {
+    let mut random = Random::new(3, 0, 0);
+    (0..count)
+        .map(|_| {
+            let source = 22.0 * (0.6 * random.normal()).exp();
+            let target = source * (1.1 + 0.2 * random.normal());
+            ((source as usize).clamp(1, 120), (target as usize).clamp(1, 120))
+        })
+        .collect()
+}
+
+fn lengths() -> impl Strategy<Value = Vec<(usize, usize)>> {
+    prop::collection::vec((0usize..70, 0usize..70), 0..400)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn every_pair_comes_once_and_no_batch_is_too_large(lengths in lengths(), limit in 72usize..600, epoch in any::<u64>()) {
+        let pairs = pairs(&lengths);
+        let batches = PairBatches::new(&pairs, limit, 5).unwrap();
+        let order = batches.epoch(epoch);
+        prop_assert_eq!(order.len(), batches.batches_per_epoch());
+        let mut times = vec![0; lengths.len()];
+        let (mut places, mut filled, mut tokens) = (0, 0, 0);
+        for index in 0..order.len() {
+            let shape = order.shape(index);
+            prop_assert!(shape.batch * shape.source.max(shape.target) <= limit && shape.batch > 0);
+            prop_assert!(batches.shapes().contains(&shape));
+            let batch = order.batch(index, &pairs);
+            prop_assert_eq!(&batch.pairs, order.pairs(index));
+            prop_assert!((1..=shape.batch).contains(&batch.pairs.len()));
+            batch.pairs.iter().for_each(|&pair| times[pair as usize] += 1);
+            tokens += batch.tokens;
+            places += shape.batch * (shape.source + shape.target);
+            filled += batch.source.iter().chain(&batch.target).filter(|&&token| token != PADDING as i32).count();
+        }
+        prop_assert!(times.iter().all(|&times| times == 1), "each pair once: {:?}", times);
+        prop_assert_eq!(tokens, lengths.iter().map(|lengths| lengths.1 + 1).sum::<usize>());
+        let padding = if places == 0 { 0.0 } else { 1.0 - filled as f64 / places as f64 };
+        prop_assert!((batches.padding_share() - padding).abs() < 1e-12);
+    }
+
+    #[test]
+    fn an_epoch_is_a_function_of_its_seed_and_number(lengths in lengths(), seed in any::<u64>(), epoch in 0u64..1000) {
+        let pairs = pairs(&lengths);
+        let batches = || PairBatches::new(&pairs, 200, seed).unwrap();
+        // A run that is resumed has seen no other epoch, and starts in the middle.
+        let (whole, again) = (batches(), batches().epoch(epoch));
+        let all: Vec<_> = {
+            whole.epoch(epoch + 1);
+            let order = whole.epoch(epoch);
+            (0..order.len()).map(|index| order.batch(index, &pairs)).collect()
+        };
+        let middle = all.len() / 2;
+        let resumed: Vec<_> = (middle..again.len()).map(|index| again.batch(index, &pairs)).collect();
+        prop_assert_eq!(&all[middle..], resumed);
+    }
+}
+
+#[test]
+fn a_batch_holds_its_pairs() {
+    let pairs = EncodedPairs::from_tokens([(&[11, 12, 13][..], &[21][..]), (&[14], &[22, 23])]);
+    // All fit into one shape of four and four, of which two rows are two too many for the tokens of three.
+    let batches = PairBatches::new(&pairs, 12, 1).unwrap();
+    let order = batches.epoch(0);
+    let held: BTreeMap<u32, (Vec<i32>, i32, Vec<i32>, Vec<i32>)> = (0..order.len())
+        .flat_map(|index| {
+            let batch = order.batch(index, &pairs);
+            let BatchShape { source, target, .. } = batch.shape;
+            let row = move |rows: &[i32], width: usize, index: usize| rows[index * width..][..width].to_vec();
+            let pairs = batch.pairs.clone();
+            pairs.into_iter().enumerate().map(move |(index, pair)| {
+                let lengths = batch.source_lengths[index];
+                let (wanted, shifted) = (row(&batch.wanted, target, index), row(&batch.target, target, index));
+                (pair, (row(&batch.source, source, index), lengths, shifted, wanted))
+            })
+        })
+        .collect();
+    let [pad, start, end] = [PADDING, START, END].map(|token| token as i32);
+    let start_of = |row: &[i32], expected: &[i32]| {
+        assert_eq!(&row[..expected.len()], expected);
+        assert!(row[expected.len()..].iter().all(|&token| token == pad), "{row:?}");
+    };
+    for (pair, source, shifted, wanted) in [
+        (0, &[11, 12, 13, end][..], &[start, 21][..], &[21, end][..]),
+        (1, &[14, end], &[start, 22, 23], &[22, 23, end]),
+    ] {
+        let row = &held[&pair];
+        start_of(&row.0, source);
+        assert_eq!(row.1 as usize, source.len());
+        start_of(&row.2, shifted);
+        start_of(&row.3, wanted);
+    }
+}
+
+#[test]
+fn rows_without_a_pair_count_for_nothing() {
+    let pairs = pairs(&[(3, 3); 5]);
+    let batches = PairBatches::new(&pairs, 16, 1).unwrap();
+    assert_eq!(batches.shapes(), [BatchShape { batch: 4, source: 4, target: 4 }]);
+    let order = batches.epoch(3);
+    let last = (0..order.len()).find(|&index| order.pairs(index).len() == 1).expect("five pairs are four and one");
+    let batch = order.batch(last, &pairs);
+    assert_eq!((batch.source_lengths.as_slice(), batch.tokens), (&[4, 0, 0, 0][..], 4));
+    for matrix in [&batch.source, &batch.target, &batch.wanted] {
+        assert_eq!(matrix.len(), 16);
+        assert!(matrix[4..].iter().all(|&token| token == PADDING as i32));
+    }
+}
+
+#[test]
+fn little_is_padding_and_shapes_are_few() {
+    for (count, limit, most_padding) in [(25_000, 4096, 0.10), (25_000, 1024, 0.10), (2000, 1024, 0.12)] {
+        let pairs = pairs(&likely_lengths(count));
+        let batches = PairBatches::new(&pairs, limit, 1).unwrap();
+        let (shapes, padding) = (batches.shapes().len(), batches.padding_share());
+        assert!(shapes <= 60 && padding < most_padding, "{count} pairs, {limit} tokens: {shapes} shapes, {padding:.3}");
+    }
+}
+
+#[test]
+fn epochs_and_seeds_differ_and_pairs_meet_others() {
+    let pairs = pairs(&likely_lengths(2000));
+    let batches = PairBatches::new(&pairs, 1024, 1).unwrap();
+    assert_ne!(batches.epoch(0), batches.epoch(1));
+    assert_ne!(batches.epoch(0), PairBatches::new(&pairs, 1024, 2).unwrap().epoch(0));
+    let neighbours = |epoch| {
+        let order = batches.epoch(epoch);
+        let index = (0..order.len()).find(|&index| order.pairs(index).contains(&7)).unwrap();
+        let mut pairs = order.pairs(index).to_vec();
+        pairs.sort();
+        pairs
+    };
+    assert_ne!(neighbours(0), neighbours(1));
+    // Not from short to long: shapes follow each other in any order.
+    let order = batches.epoch(0);
+    let steps = (1..order.len()).filter(|&index| order.shape(index).source < order.shape(index - 1).source).count();
+    assert!(steps * 5 > order.len(), "{steps} of {}", order.len());
+}
+
+#[test]
+fn a_pair_that_no_batch_has_room_for_is_refused() {
+    let pairs = pairs(&[(3, 3), (4, 99)]);
+    let refused = PairBatches::new(&pairs, 90, 1).unwrap_err();
+    assert_eq!((refused.longest, refused.tokens_per_batch), (100, 90));
+    assert!(refused.to_string().contains("max_tokens"));
+    let none = PairBatches::new(&EncodedPairs::default(), 1, 1).unwrap();
+    assert_eq!((none.batches_per_epoch(), none.shapes().len(), none.epoch(0).is_empty()), (0, 0, true));
+}
