@@ -283,7 +283,8 @@ fn draw_patches(drawing: &mut Drawing, config: &VitConfig, slot: &Slot) {
         lines.push_str(&format!("M{:.1} {top:.1}v{height:.1}", left + width * column as f64 / grid.width as f64));
     }
     drawing.rectangle([left, top], [width, height], &format!("fill=\"{}\"", Ink::AccentSoft));
-    drawing.path(&lines, &format!("stroke=\"{}\" stroke-width=\"0.8\"", Ink::Accent));
+    let thickness = if grid.height.max(grid.width) > 10 { 0.5 } else { 1.0 };
+    drawing.path(&lines, &format!("stroke=\"{}\" stroke-width=\"{thickness}\"", Ink::Accent));
 }
 
 /// What comes out.
