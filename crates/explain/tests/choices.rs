@@ -13,7 +13,9 @@ fn chosen_layers_and_heads_are_the_same_parts_of_everything() {
     let everything = explain(&model, settings(&model, &expected), &pixels);
     let choice = Choice::of(&model.config, Some(&[2, 0, 2]), Some(&[3, 1])).expect("there are these");
     assert_eq!(choice, Choice { layers: vec![0, 2], heads: vec![1, 3] });
-    for memory in [0, 1 << 20] {
+    // In any order, too, if somebody makes it by hand.
+    let by_hand = Choice { layers: vec![2, 0, 2], heads: vec![3, 1] };
+    for (choice, memory) in [(&choice, 1 << 20), (&choice, 0), (&by_hand, 1 << 20), (&by_hand, 0)] {
         let some = explain(&model, Settings { choice: choice.clone(), memory, ..settings(&model, &expected) }, &pixels);
         assert_eq!(some.attention.iter().map(|layer| layer.layer).collect::<Vec<_>>(), [0, 2]);
         for layer in &some.attention {
