@@ -190,6 +190,9 @@ fn rebuild(graph: &Graph, outputs: &[Value], demands: &[Vec<Vec<Demand>>]) -> Tr
     Trimmed { graph: builder.graph, outputs: now, map }
 }
 
+/// What tells nodes apart: the node of the old graph, the rows that are left of it, and its new inputs.
+type Made = (usize, Option<Range<usize>>, Vec<Value>);
+
 struct Builder<'g> {
     old: &'g Graph,
     graph: Graph,
@@ -197,8 +200,8 @@ struct Builder<'g> {
     moved: HashMap<Value, Value>,
     /// Slices that were made, by value, axis and range.
     parts: HashMap<(Value, usize, Range<usize>), Value>,
-    /// Nodes that were made, by the node that they are of, its rows and its new inputs.
-    built: HashMap<(usize, Option<Range<usize>>, Vec<Value>), usize>,
+    /// Nodes that were made.
+    built: HashMap<Made, usize>,
 }
 
 impl<'g> Builder<'g> {

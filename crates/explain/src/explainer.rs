@@ -11,12 +11,13 @@ use crate::explanation::{Explanation, LayerAttention, Relevance, Rollout};
 use crate::forward::Forward;
 use crate::heads::Heads;
 use crate::layout::Layout;
+use crate::matrix::{copy_columns, turned};
 use crate::parallel::pieces;
 use crate::relevance::{Head, through_head};
 use crate::rollout::{Fused, least_kept, through_layer};
 use crate::settings::{Choice, Classes, Settings};
 use crate::spread::Spread;
-use crate::taps::{Projection, copy_columns};
+use crate::taps::Projection;
 
 /// A model made ready to be explained, one image after the other.
 pub struct Explainer<'m> {
@@ -222,16 +223,4 @@ fn measure(layout: &Layout, weights: &[f32], heads: &[usize], threads: usize) ->
 /// The patches' part of a row over tokens.
 fn patches(layout: &Layout, row: &[f64]) -> Vec<f32> {
     row[layout.prefix..].iter().map(|&share| share as f32).collect()
-}
-
-/// A matrix whose rows have `width` numbers, with rows for columns.
-fn turned(matrix: &[f32], width: usize) -> Vec<f32> {
-    let rows = matrix.len() / width;
-    let mut turned = vec![0.0; matrix.len()];
-    for (row, numbers) in matrix.chunks_exact(width).enumerate() {
-        for (column, &number) in numbers.iter().enumerate() {
-            turned[column * rows + row] = number;
-        }
-    }
-    turned
 }
