@@ -1,13 +1,35 @@
 //! What a Vision Transformer does inside, as numbers: attention weights, rollout, relevance, distances, entropy, the similarity of
 //! positions, the principal components of the patch embedding.
 //!
-//! Everything is read through taps on the graph; the models know nothing of it. Weights are taken some layers at a time, so that
-//! memory stays bounded on large models and long sequences.
+//! Everything is read through taps on the graph; the models know nothing of it. Of a layer's weights only some heads' are there at
+//! a time, so that memory stays bounded on large models and long sequences.
 
+mod backward;
+pub mod distance;
+pub mod eigen;
+mod error;
+mod explainer;
 mod explanation;
+pub mod filters;
+mod forward;
+mod heads;
 mod layout;
+mod matrix;
+mod parallel;
+mod pictures;
+pub mod relevance;
+pub mod rollout;
+mod settings;
+pub mod similarity;
+mod spread;
+mod taps;
 
+pub use error::ExplainError;
+pub use explainer::Explainer;
 pub use explanation::{
     Explanation, Filter, Fusion, LayerAttention, ModelPictures, PositionPictures, Relevance, Rollout,
 };
 pub use layout::{Layout, Reader};
+pub use pictures::pictures;
+pub use settings::{Choice, Classes, Settings};
+pub use spread::{LayerSpread, Spread};

@@ -1,0 +1,60 @@
+//! What can be wrong with what is asked for, said so that the reader knows what there is.
+
+use vitreous_models::{ModelError, Size};
+
+/// An error of explaining.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExplainError {
+    /// A layer or a head that the model has not.
+    #[error("there is no {what} {asked}: the model has {}", counted(*.count, .what))]
+    NotThere {
+        /// `layer`, `head` or `class`.
+        what: &'static str,
+        /// What was asked for.
+        asked: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// Classes of a model that has none.
+    #[error(
+        "class {asked} was asked for, but this model has no head: ask for no class, and relevance is for its features"
+    )]
+    NoHead {
+        /// What was asked for.
+        asked: usize,
+    },
+    /// A share of weights to leave out that is none.
+    #[error("a share of {0} of the weights cannot be left out of a rollout: take one from 0 on and below 1")]
+    Discard(f32),
+    /// An image of another size than the model's.
+    #[error(
+        "{got} numbers were passed as an image, but the model sees {channels} channels of {image}: {expected} numbers"
+    )]
+    Pixels {
+        /// How many came.
+        got: usize,
+        /// Channels of the model's images.
+        channels: usize,
+        /// Height and width of the model's images.
+        image: Size,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// The graph or the machine refused.
+    #[error(transparent)]
+    Engine(#[from] vitreous_engine::Error),
+    /// The model's values cannot be read.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
+
+/// `12 layers, 0 to 11`.
+fn counted(count: usize, what: &str) -> String {
+    let many = if what == "class" { "classes".to_string() } else { format!("{what}s") };
+    match count {
+        0 => format!("no {many}"),
+        1 => format!("one {what}, 0"),
+        _ => format!("{count} {many}, 0 to {}", count - 1),
+    }
+}

@@ -1,0 +1,226 @@
+//! Takes images through a model and says what happened inside.
+
+use std::ops::Range;
+
+use vitreous_models::Model;
+
+use crate::backward::Backward;
+use crate::distance::{distance, entropy};
+use crate::error::ExplainError;
+use crate::explanation::{Explanation, LayerAttention, Relevance, Rollout};
+use crate::forward::Forward;
+use crate::heads::Heads;
+use crate::layout::Layout;
+use crate::matrix::{copy_columns, turned};
+use crate::parallel::pieces;
+use crate::relevance::{Head, through_head};
+use crate::rollout::{Fused, least_kept, through_layer};
+use crate::settings::{Choice, Classes, Settings};
+use crate::spread::Spread;
+use crate::taps::Projection;
+
+/// A model made ready to be explained, one image after the other.
+pub struct Explainer<'m> {
+    model: &'m Model,
+    settings: Settings,
+    layout: Layout,
+    forward: Forward,
+    heads: Heads,
+    /// Made when it is first needed: it has the model's weights once more.
+    backward: Option<Backward>,
+}
+
+impl<'m> Explainer<'m> {
+    /// Takes the model's weights in. Refuses settings that are not for this model.
+    pub fn new(model: &'m Model, settings: Settings) -> Result<Explainer<'m>, ExplainError> {
+        settings.check(&model.config)?;
+        let Choice { layers, heads } = &settings.choice;
+        let choice = Choice::of(&model.config, Some(layers), Some(heads))?;
+        let settings = Settings { choice, threads: settings.threads.max(1), ..settings };
+        let layout = Layout::of(&model.config);
+        let forward = Forward::new(model, settings.threads)?;
+        // A model has a layer at least, and all are alike.
+        let heads = Heads::new(&forward.taps[0], layout.tokens(), settings.memory, settings.threads)?;
+        Ok(Explainer { model, settings, layout, forward, heads, backward: None })
+    }
+
+    /// Where the model's tokens lie.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Explains one prepared image, `[channels, height, width]`.
+    pub fn explain(&mut self, pixels: &[f32]) -> Result<Explanation, ExplainError> {
+        self.run(pixels)?;
+        let (logits, features) = (self.forward.logits()?, self.forward.features()?);
+        let (attention, rollout) = self.look()?;
+        let mut relevance = Vec::new();
+        for class in self.classes(logits.as_deref()) {
+            relevance.push(self.relevance(pixels, class)?);
+        }
+        Ok(Explanation { layout: self.layout, logits, features, attention, rollout, relevance })
+    }
+
+    /// Adds how far and how widely all heads of all layers look in one image, whatever the settings choose. No weights are kept.
+    pub fn spread(&mut self, pixels: &[f32], spread: &mut Spread) -> Result<(), ExplainError> {
+        self.run(pixels)?;
+        let (layout, threads) = (self.layout, self.settings.threads);
+        for layer in 0..self.forward.taps.len() {
+            let (mut distances, mut entropies) = (Vec::new(), Vec::new());
+            self.heads.of_layer(&self.forward, layer, |heads, weights| {
+                for (distance, entropy) in measure(&layout, weights, &(0..heads.len()).collect::<Vec<_>>(), threads) {
+                    distances.push(distance);
+                    entropies.push(entropy);
+                }
+                Ok(())
+            })?;
+            spread.add_layer(layer, &(0..distances.len()).collect::<Vec<_>>(), &distances, &entropies);
+        }
+        spread.count_image();
+        Ok(())
+    }
+
+    fn run(&mut self, pixels: &[f32]) -> Result<(), ExplainError> {
+        let config = &self.model.config;
+        let (got, channels, image) = (pixels.len(), config.channels, config.image);
+        let expected = channels * image.height * image.width;
+        if got != expected {
+            return Err(ExplainError::Pixels { got, channels, image, expected });
+        }
+        self.forward.run(pixels)
+    }
+
+    /// The weights that are kept, and all rollouts, from the last layer to the first.
+    fn look(&mut self) -> Result<(Vec<LayerAttention>, Vec<Rollout>), ExplainError> {
+        let Explainer { settings, layout, forward, heads, .. } = self;
+        let reading: Vec<f64> = layout.reading().into_iter().map(f64::from).collect();
+        let fusions = if settings.discards.is_empty() { &[] } else { &settings.fusions[..] };
+        let mut fused: Vec<Fused> = fusions.iter().map(|&fusion| Fused::new(fusion)).collect();
+        let mut rows = vec![reading; fused.len() * settings.discards.len()];
+        let mut kept = Vec::new();
+        for layer in (0..forward.taps.len()).rev() {
+            let mut keeper = settings.choice.layers.contains(&layer).then(|| Keeper::new(layer, layout, settings));
+            if keeper.is_none() && fused.is_empty() {
+                continue;
+            }
+            heads.of_layer(forward, layer, |heads, weights| {
+                if let Some(keeper) = &mut keeper {
+                    keeper.add(heads, weights);
+                }
+                for fused in &mut fused {
+                    weights.chunks_exact(layout.tokens().pow(2)).for_each(|head| fused.add(head));
+                }
+                Ok(())
+            })?;
+            kept.extend(keeper.map(|keeper| keeper.attention));
+            rows = through_all(&rows, &mut fused, settings);
+        }
+        kept.reverse();
+        let pairs =
+            settings.fusions.iter().flat_map(|fusion| settings.discards.iter().map(move |discard| (fusion, discard)));
+        let rollout = |((&fusion, &discard), row): ((&_, &_), &Vec<f64>)| Rollout {
+            fusion,
+            discard,
+            patches: patches(layout, row),
+        };
+        let rollouts = pairs.zip(&rows).map(rollout).collect();
+        Ok((kept, rollouts))
+    }
+
+    /// The classes that relevance is computed for; `None` is for the features of a model without a head.
+    fn classes(&self, logits: Option<&[f32]>) -> Vec<Option<usize>> {
+        match (&self.settings.classes, logits) {
+            (Classes::These(classes), _) => classes.iter().map(|&class| Some(class)).collect(),
+            (Classes::Top(0), _) => Vec::new(),
+            (Classes::Top(_), None) => vec![None],
+            (Classes::Top(count), Some(logits)) => {
+                let mut order: Vec<usize> = (0..logits.len()).collect();
+                order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+                order.into_iter().take(*count).map(Some).collect()
+            }
+        }
+    }
+
+    fn relevance(&mut self, pixels: &[f32], class: Option<usize>) -> Result<Relevance, ExplainError> {
+        let Explainer { model, settings, layout, forward, heads, backward } = self;
+        let backward = match backward {
+            Some(backward) => backward,
+            None => backward.insert(Backward::new(model, settings.threads)?),
+        };
+        backward.run(pixels, class)?;
+        let tokens = layout.tokens();
+        let mut row: Vec<f64> = layout.reading().into_iter().map(f64::from).collect();
+        for layer in (0..forward.taps.len()).rev() {
+            let (count, dim, width) =
+                (forward.taps[layer].op.heads, forward.taps[layer].dim, forward.taps[layer].head_width());
+            let output_gradient = backward.output_gradient(layer)?;
+            let mut sum = vec![0.0; tokens];
+            let (mut d, mut values) = (vec![0.0; tokens * width], vec![0.0; tokens * width]);
+            heads.of_layer(forward, layer, |heads, weights| {
+                for (head, weights) in heads.zip(weights.chunks_exact(tokens * tokens)) {
+                    copy_columns(output_gradient, dim, head * width..(head + 1) * width, &mut d);
+                    forward.copy_heads(layer, Projection::Value, &(head..head + 1), &mut values)?;
+                    let head = Head { weights, output_gradient: &d, values: &turned(&values, width) };
+                    let part = through_head(&row, head, settings.threads);
+                    sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+                }
+                Ok(())
+            })?;
+            row.iter_mut().zip(sum).for_each(|(row, sum)| *row += sum / count as f64);
+        }
+        Ok(Relevance { class, patches: patches(layout, &row) })
+    }
+}
+
+/// The rows of all rollouts, by fusion and then by share that is left out, each times its layer's matrix.
+fn through_all(rows: &[Vec<f64>], fused: &mut [Fused], settings: &Settings) -> Vec<Vec<f64>> {
+    let joined: Vec<&[f32]> = fused.iter_mut().map(Fused::finish).collect();
+    pieces(rows.len(), settings.threads, |index| {
+        let (fusion, discard) = (index / settings.discards.len(), index % settings.discards.len());
+        let least = least_kept(joined[fusion], settings.discards[discard]);
+        through_layer(&rows[index], joined[fusion], least)
+    })
+}
+
+/// Keeps the chosen heads of one layer.
+struct Keeper<'s> {
+    layout: &'s Layout,
+    threads: usize,
+    attention: LayerAttention,
+}
+
+impl<'s> Keeper<'s> {
+    fn new(layer: usize, layout: &'s Layout, settings: &Settings) -> Keeper<'s> {
+        let heads = settings.choice.heads.clone();
+        let weights = Vec::with_capacity(heads.len() * layout.tokens().pow(2));
+        let attention = LayerAttention { layer, heads, weights, distance: Vec::new(), entropy: Vec::new() };
+        Keeper { layout, threads: settings.threads, attention }
+    }
+
+    fn add(&mut self, heads: Range<usize>, weights: &[f32]) {
+        let one_head = self.layout.tokens().pow(2);
+        let chosen = self.attention.heads.iter().filter(|head| heads.contains(head));
+        let chosen: Vec<usize> = chosen.map(|head| head - heads.start).collect();
+        for &head in &chosen {
+            self.attention.weights.extend_from_slice(&weights[head * one_head..(head + 1) * one_head]);
+        }
+        for (distance, entropy) in measure(self.layout, weights, &chosen, self.threads) {
+            self.attention.distance.push(distance);
+            self.attention.entropy.push(entropy);
+        }
+    }
+}
+
+/// How far and how widely some of these heads look.
+fn measure(layout: &Layout, weights: &[f32], heads: &[usize], threads: usize) -> Vec<(f64, f64)> {
+    let one_head = layout.tokens().pow(2);
+    pieces(heads.len(), threads, |index| {
+        let weights = &weights[heads[index] * one_head..(heads[index] + 1) * one_head];
+        (distance(layout, weights), entropy(layout, weights))
+    })
+}
+
+/// The patches' part of a row over tokens.
+fn patches(layout: &Layout, row: &[f64]) -> Vec<f32> {
+    row[layout.prefix..].iter().map(|&share| share as f32).collect()
+}

@@ -1,0 +1,65 @@
+//! The forward pass: the model's answer, and what attention reads in every layer.
+//!
+//! Of each layer only queries, keys and values are kept, `3 · tokens · dim` numbers, and not the weights, `heads · tokens²`: those
+//! follow from them, some heads at a time. See `heads.rs`.
+
+use std::ops::Range;
+
+use vitreous_engine::cpu::Executor;
+use vitreous_engine::{Graph, Mode, Parameter, Plan, Precision, Value};
+use vitreous_models::{Model, vit};
+
+use crate::error::ExplainError;
+use crate::matrix::copy_columns;
+use crate::taps::{Projection, Tap};
+
+pub(crate) struct Forward {
+    executor: Executor,
+    logits: Option<Value>,
+    features: Value,
+    /// Attention of every layer.
+    pub taps: Vec<Tap>,
+}
+
+impl Forward {
+    pub fn new(model: &Model, threads: usize) -> Result<Forward, ExplainError> {
+        let mut graph = Graph::new(Mode::Inference, Precision::F32);
+        let built = vit(&mut graph, &model.config, 1)?;
+        let taps = Tap::all(&graph)?;
+        let mut outputs = vec![built.features];
+        outputs.extend(built.logits);
+        outputs.extend(taps.iter().flat_map(|tap| &tap.inputs));
+        let plan = Plan::for_cpu_with_fixed_weights(&graph, &outputs)?;
+        let lend = |parameter: &Parameter| model.parameter(&parameter.name).map_err(ExplainError::from);
+        let executor = Executor::with_weights(plan, threads, lend)?;
+        Ok(Forward { executor, logits: built.logits, features: built.features, taps })
+    }
+
+    pub fn run(&mut self, pixels: &[f32]) -> Result<(), ExplainError> {
+        self.executor.input("images")?.copy_from_slice(pixels);
+        Ok(self.executor.infer()?)
+    }
+
+    pub fn logits(&self) -> Result<Option<Vec<f32>>, ExplainError> {
+        Ok(self.logits.map(|logits| self.executor.output(logits)).transpose()?)
+    }
+
+    pub fn features(&self) -> Result<Vec<f32>, ExplainError> {
+        Ok(self.executor.output(self.features)?)
+    }
+
+    /// What some heads of a layer read, `[tokens, heads · head width]`.
+    pub fn copy_heads(
+        &self,
+        layer: usize,
+        projection: Projection,
+        heads: &Range<usize>,
+        to: &mut [f32],
+    ) -> Result<(), ExplainError> {
+        let tap = &self.taps[layer];
+        let (value, columns) = tap.columns(projection, heads);
+        let row = if tap.op.packed { 3 * tap.dim } else { tap.dim };
+        copy_columns(self.executor.output_slice(value)?, row, columns, to);
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! What is asked for.
+
+use vitreous_models::VitConfig;
+
+use crate::error::ExplainError;
+use crate::explanation::Fusion;
+
+/// The layers and heads whose weights are kept; all others are forgotten as soon as they were used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Layers from 0, each once, the first first. None keeps no weights.
+    pub layers: Vec<usize>,
+    /// Heads from 0, each once, the first first: the same ones of every layer.
+    pub heads: Vec<usize>,
+}
+
+impl Choice {
+    /// All of a model's.
+    pub fn all(config: &VitConfig) -> Choice {
+        Choice { layers: (0..config.depth).collect(), heads: (0..config.heads).collect() }
+    }
+
+    /// Some layers and heads, in any order; `None` for all. Refuses what the model has not, and says what it has.
+    pub fn of(config: &VitConfig, layers: Option<&[usize]>, heads: Option<&[usize]>) -> Result<Choice, ExplainError> {
+        let all = Choice::all(config);
+        let chosen = |some: Option<&[usize]>, all: Vec<usize>| some.map_or(all, |some| some.to_vec());
+        let mut choice = Choice { layers: chosen(layers, all.layers), heads: chosen(heads, all.heads) };
+        choice.check(config)?;
+        for numbers in [&mut choice.layers, &mut choice.heads] {
+            numbers.sort_unstable();
+            numbers.dedup();
+        }
+        Ok(choice)
+    }
+
+    /// Refuses what the model has not, and says what it has.
+    pub fn check(&self, config: &VitConfig) -> Result<(), ExplainError> {
+        for (what, numbers, count) in [("layer", &self.layers, config.depth), ("head", &self.heads, config.heads)] {
+            if let Some(&asked) = numbers.iter().find(|&&number| number >= count) {
+                return Err(ExplainError::NotThere { what, asked, count });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// For which classes relevance is computed. Each takes a pass forward and back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Classes {
+    /// So many that the model holds likeliest, the likeliest first. Of a model without a head: its features, if it is not 0.
+    Top(usize),
+    /// These, in this order.
+    These(Vec<usize>),
+}
+
+/// All that is asked for.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whose weights are kept.
+    pub choice: Choice,
+    /// How heads are joined for rollouts.
+    pub fusions: Vec<Fusion>,
+    /// Shares of weights that rollouts leave out; there is a rollout for each of these with each of `fusions`.
+    pub discards: Vec<f32>,
+    /// For which classes relevance is computed.
+    pub classes: Classes,
+    /// Threads to compute with, at least 1. They change no bit.
+    pub threads: usize,
+    /// Bytes of attention weights that are held at once, besides those that are kept: so many heads of a layer are computed
+    /// together as fit, but always one. It changes no bit.
+    pub memory: usize,
+}
+
+impl Settings {
+    /// What a page shows: everything of attention, all fusions, nothing and nine tenths left out, the likeliest class.
+    pub fn usual(config: &VitConfig, threads: usize) -> Settings {
+        Settings {
+            choice: Choice::all(config),
+            fusions: Fusion::ALL.to_vec(),
+            discards: vec![0.0, 0.9],
+            classes: Classes::Top(1),
+            threads,
+            memory: 256 << 20,
+        }
+    }
+
+    /// Refuses what cannot be computed for a model.
+    pub fn check(&self, config: &VitConfig) -> Result<(), ExplainError> {
+        self.choice.check(config)?;
+        if let Some(&discard) = self.discards.iter().find(|discard| !(0.0..1.0).contains(*discard)) {
+            return Err(ExplainError::Discard(discard));
+        }
+        let Classes::These(classes) = &self.classes else { return Ok(()) };
+        match classes.iter().find(|&&class| class >= config.classes) {
+            None => Ok(()),
+            Some(&asked) if config.classes == 0 => Err(ExplainError::NoHead { asked }),
+            Some(&asked) => Err(ExplainError::NotThere { what: "class", asked, count: config.classes }),
+        }
+    }
+}
