@@ -7,6 +7,7 @@
 
 use crate::eigen::{Spectrum, largest};
 use crate::explanation::Filter;
+use crate::matrix::turned;
 
 /// The first components, at most so many, of filters of so many pixels. None at all if some weight is no number.
 pub fn components(weights: &[f32], pixels: usize, most: usize) -> Vec<Filter> {
@@ -36,17 +37,6 @@ fn centred(weights: &[f32], pixels: usize, filters: usize) -> Vec<f64> {
         mean.iter_mut().zip(filter).for_each(|(mean, &weight)| *mean += f64::from(weight) / filters as f64);
     }
     weights.iter().zip(mean.iter().cycle()).map(|(&weight, mean)| f64::from(weight) - mean).collect()
-}
-
-fn turned(matrix: &[f64], width: usize) -> Vec<f64> {
-    let rows = matrix.len() / width;
-    let mut turned = vec![0.0; matrix.len()];
-    for (row, numbers) in matrix.chunks_exact(width).enumerate() {
-        for (column, &number) in numbers.iter().enumerate() {
-            turned[column * rows + row] = number;
-        }
-    }
-    turned
 }
 
 /// The products of all columns with each other: `Mᵀ M`.

@@ -10,7 +10,8 @@ use vitreous_engine::{Graph, Mode, Parameter, Plan, Precision, Value};
 use vitreous_models::{Model, vit};
 
 use crate::error::ExplainError;
-use crate::taps::{Projection, Tap, copy_columns};
+use crate::matrix::copy_columns;
+use crate::taps::{Projection, Tap};
 
 pub(crate) struct Forward {
     executor: Executor,

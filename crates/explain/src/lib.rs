@@ -14,6 +14,7 @@ pub mod filters;
 mod forward;
 mod heads;
 mod layout;
+mod matrix;
 mod parallel;
 mod pictures;
 pub mod relevance;

@@ -10,7 +10,7 @@ use crate::layout::Layout;
 use crate::similarity::similarity;
 
 /// Principal components that are shown: as many as the ViT paper has.
-pub const FILTERS: usize = 28;
+const FILTERS: usize = 28;
 
 /// A model's positions, and the principal components of its patch embedding.
 pub fn pictures(model: &Model) -> Result<ModelPictures, ExplainError> {

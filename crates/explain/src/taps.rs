@@ -55,10 +55,3 @@ impl Tap {
         (value, first + heads.start * width..first + heads.end * width)
     }
 }
-
-/// Some columns of a matrix whose rows have `width` numbers, one row behind the other.
-pub(crate) fn copy_columns(matrix: &[f32], width: usize, columns: Range<usize>, to: &mut [f32]) {
-    for (row, to) in matrix.chunks_exact(width).zip(to.chunks_exact_mut(columns.len())) {
-        to.copy_from_slice(&row[columns.clone()]);
-    }
-}
