@@ -42,11 +42,8 @@ pub fn confusion(tested: &Tested) -> Option<String> {
         for (row, name) in matrix.iter().zip(names) {
             let all = row.iter().sum::<u64>();
             let cells = row.iter().zip(names).map(|(&count, answer)| {
-                // Where nothing was confused there is nothing to see.
-                let (share, text) = match count {
-                    0 => (f32::NAN, String::new()),
-                    count => (count as f32 / all as f32, count.to_string()),
-                };
+                let share = if all > 0 { count as f32 / all as f32 } else { f32::NAN };
+                let text = if count > 0 { count.to_string() } else { String::new() };
                 Cell::new(share).text(&text).note(&format!("{name} taken for {answer}: {count} of {all}"))
             });
             chart = chart.row(name, cells.collect());

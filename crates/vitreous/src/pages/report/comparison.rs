@@ -110,8 +110,10 @@ fn time(seconds: f64) -> String {
 fn numbers(runs: &[RunRecord], names: &[String]) -> String {
     let headlines: Vec<Headline> = runs.iter().map(Headline::of).collect();
     let mut rows = String::new();
-    let states: String =
-        headlines.iter().map(|headline| format!("<td class=\"number\">{}</td>", headline.state.name())).collect();
+    let states: String = headlines
+        .iter()
+        .map(|headline| format!("<td class=\"number marked\">{}</td>", headline.state.name()))
+        .collect();
     rows.push_str(&format!("<tr><th>state</th>{states}</tr>"));
     for row in &ROWS {
         let values: Vec<Option<f64>> = headlines.iter().map(row.value).collect();
