@@ -1,6 +1,6 @@
 //! The stages of a model, read off its graph: what each computes, holds and costs. Nothing is run and no memory taken.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use vitreous_engine::{Graph, Plan, Shape};
 
@@ -9,7 +9,7 @@ use vitreous_engine::{Graph, Plan, Shape};
 pub struct Stage {
     /// Its path.
     pub name: String,
-    /// The shape of what leaves it.
+    /// The shape of what leaves it; of the largest, where several values do.
     pub shape: Shape,
     /// Its trained numbers.
     pub parameters: usize,
@@ -23,6 +23,7 @@ pub struct Stage {
 pub fn stages(graph: &Graph, plan: &Plan) -> Vec<Stage> {
     let mut stages: Vec<Stage> = Vec::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();
+    let leaving = leaving(graph);
     let mut counted = vec![false; graph.parameters().len()];
     let by_parameter: HashMap<&str, usize> =
         graph.parameters().iter().enumerate().map(|(index, parameter)| (parameter.name.as_str(), index)).collect();
@@ -35,8 +36,10 @@ pub fn stages(graph: &Graph, plan: &Plan) -> Vec<Stage> {
         });
         let stage = &mut stages[stage];
         stage.flops += graph.node_flops(index);
-        if let Some(output) = node.outputs.first() {
-            stage.shape = output.shape.clone();
+        if let Some(output) = node.outputs.first().filter(|_| leaving.contains(node.path.as_str())) {
+            if output.shape.elements() >= stage.shape.elements() {
+                stage.shape = output.shape.clone();
+            }
         }
         for &input in &node.inputs {
             let Some(&parameter) = by_parameter.get(graph.path(input)) else { continue };
@@ -51,6 +54,24 @@ pub fn stages(graph: &Graph, plan: &Plan) -> Vec<Stage> {
         }
     }
     stages
+}
+
+/// The paths of the nodes whose result is read by another stage, or by none at all.
+fn leaving(graph: &Graph) -> HashSet<&str> {
+    let mut leaving: HashSet<&str> = graph.nodes().iter().map(|node| node.path.as_str()).collect();
+    for node in graph.nodes() {
+        let inside =
+            node.inputs.iter().map(|&input| graph.path(input)).filter(|path| stage_of(path) == stage_of(&node.path));
+        inside.for_each(|path| {
+            leaving.remove(path);
+        });
+    }
+    for node in graph.nodes() {
+        let outside =
+            node.inputs.iter().map(|&input| graph.path(input)).filter(|path| stage_of(path) != stage_of(&node.path));
+        leaving.extend(outside);
+    }
+    leaving
 }
 
 /// The stage of a node's path: its scope, cut behind the first name that follows a number.
@@ -82,6 +103,19 @@ mod tests {
         assert_eq!(stage_of("blocks.3.add"), "blocks.3");
         assert_eq!(stage_of("head.linear"), "head");
         assert_eq!(stage_of("patchify"), "patchify");
+    }
+
+    #[test]
+    fn a_stage_has_the_shape_of_the_largest_value_that_leaves_it() {
+        let mut g = Graph::for_inference();
+        let model = vit(&mut g, &preset("vit_base_patch16_224").expect("known"), 1).expect("builds");
+        let plan = Plan::for_cpu_with_fixed_weights(&g, &[model.logits.expect("a head")]).expect("plans");
+        let stages = stages(&g, &plan);
+        let shape = |name: &str| stages.iter().find(|stage| stage.name == name).expect(name).shape.axes().to_vec();
+        // Both patches and the class token get a position, the class token last.
+        assert_eq!(shape("position_embedding"), [1, 196, 768]);
+        assert_eq!(shape("blocks.0.mlp"), [1, 197, 768], "not the wider layer inside");
+        assert_eq!(shape("pooling"), [1, 768]);
     }
 
     #[test]

@@ -167,14 +167,18 @@ fn plain(text: &str) -> String {
     escape(&text.chars().map(allowed).collect::<String>())
 }
 
-/// About how wide a text will be: nobody knows the reader's font. Rather too wide than too narrow.
+/// About how wide a text will be: nobody knows the reader's font. The classes are those of a wide one, so that it is rather too
+/// wide than too narrow.
 pub fn text_width(text: &str, size: f64) -> f64 {
     let of = |letter: char| match letter {
-        'i' | 'j' | 'l' | 'f' | 't' | 'I' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' | '(' | ')' => 0.38,
-        'm' | 'w' | 'M' | 'W' | '%' => 0.98,
-        'A'..='Z' => 0.72,
-        '\0'..='\u{24f}' => 0.62,
-        '\u{2000}'..='\u{22ff}' | '\u{370}'..='\u{52f}' => 0.7,
+        'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 0.33,
+        'f' | 't' | 'r' | '(' | ')' | '[' | ']' | '-' | '/' => 0.41,
+        'c' | 's' | 'z' | 'k' | 'v' | 'x' | 'y' | '_' => 0.58,
+        'm' | 'w' | 'M' | 'W' | '%' => 0.97,
+        'A'..='Z' => 0.73,
+        '+' | '=' | '<' | '>' | '\u{d7}' | '\u{2190}'..='\u{22ff}' => 0.84,
+        '\0'..='\u{52f}' => 0.64,
+        '\u{2010}'..='\u{2015}' | '\u{2018}'..='\u{201e}' => 0.6,
         _ => 1.0,
     };
     text.chars().map(of).sum::<f64>() * size

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use vitreous_engine::Graph;
 use vitreous_models::VitConfig;
 use vitreous_models::stages::Stage;
+use vitreous_pages::chart::Bars;
 use vitreous_pages::{Document, escape};
 
 use super::flow;
@@ -30,13 +31,22 @@ pub struct Summarised<'a> {
 }
 
 const STYLE: &str = "
-.stages td:first-child, .stages th:first-child { white-space: nowrap; }
+.stages .number { white-space: nowrap; }
 .stages tr.inside td:first-child { padding-left: 1.8rem; }
 .stages tr.inside td { color: var(--soft); }
 .stages tr.total td { font-weight: 700; border-top: 2px solid var(--soft); border-bottom: 0; }
 .reading { flex: 1 1 22rem; max-width: 30rem; }
 .drawn { flex: 1 1 26rem; max-width: 600px; }
-@media print { #flow { break-after: page; border: 0; } #flow .reading { display: none; } .drawn svg { max-height: 25cm; } }
+@media print {
+  header dl.facts { display: flex; flex-wrap: wrap; gap: 0 .4rem; font-size: .8rem; }
+  header dl.facts dd { margin-right: 1rem; }
+  #flow { border: 0; padding: 0; margin: 0; break-after: page; }
+  #flow h2 { display: none; }
+  #flow .columns { flex-wrap: nowrap; }
+  #flow .reading { flex: 1 1 0; font-size: .75rem; }
+  #flow .drawn { flex: 0 0 9.5cm; }
+  #flow .drawn svg { width: auto; max-height: 21.5cm; }
+}
 ";
 
 /// The page.
@@ -50,7 +60,7 @@ pub fn page(summary: &Summarised) -> String {
         "Data flow",
         &format!("<div class=\"columns\">\n<figure class=\"drawn\">{drawing}</figure>\n{}</div>", reading(summary)),
     );
-    page.section("stages", "Stages", &format!("<div class=\"scroll\">{}</div>", table(summary)));
+    page.section("stages", "Stages", &stages_html(summary));
     page.section("layer", "A layer", &paragraphs(&summary.layer));
     page.section("memory", "Memory", &paragraphs(&summary.memory));
     page.finish()
@@ -86,7 +96,38 @@ fn reading(summary: &Summarised) -> String {
          times how many there are; bars and percentages are the share that all of them together have of the whole model.</p>\n\
          <p>What joins from the right is no result of a layer: trained tokens, and the table of positions.</p>\n\
          <p class=\"note\">FLOPs are floating-point operations of one pass forward; a multiplication and an addition are two. \
-         k, M, G and T are thousands, millions, 10<sup>9</sup> and 10<sup>12</sup>. Exact numbers are in the table below.</p>\n</div>"
+         k, M, G and T are thousands, millions, 10<sup>9</sup> and 10<sup>12</sup>. Exact numbers are in the table below.</p>\n\
+         <h3>Where the parameters are</h3>\n{}\n<h3>Where the operations go</h3>\n{}\n</div>",
+        shares(summary.stages, "Share of the parameters", |stage| stage.parameters as f64),
+        shares(summary.stages, "Share of the FLOPs", |stage| stage.flops as f64)
+    )
+}
+
+/// How stages of the same name in all blocks together share in a number of the model, most first.
+fn shares(stages: &[Stage], title: &str, number: impl Fn(&Stage) -> f64) -> String {
+    let mut sums: Vec<(&str, f64)> = Vec::new();
+    for stage in stages {
+        let name = name_inside(&stage.name);
+        match sums.iter_mut().find(|sum| sum.0 == name) {
+            Some(sum) => sum.1 += number(stage),
+            None => sums.push((name, number(stage))),
+        }
+    }
+    let total: f64 = sums.iter().map(|sum| sum.1).sum();
+    sums.retain(|sum| sum.1 > 0.0);
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let bars = sums.iter().fold(Bars::new(title), |bars, (name, sum)| {
+        bars.bar(name, *sum, &format!("{} ({})", format::short(*sum), format::share(sum / total)))
+    });
+    bars.full(total).svg()
+}
+
+fn stages_html(summary: &Summarised) -> String {
+    format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of stages\">{}</div>\n\
+         <p class=\"note\">Activations are the bytes that kernels write, after fusing. Where what follows needs only some \
+         tokens, the others are not computed: the last layer then writes less.</p>",
+        table(summary)
     )
 }
 

@@ -90,7 +90,7 @@ fn draw_measure(drawing: &mut Drawing, y: f64, count: usize, measure: (&str, f64
     let (label, value, total, colour) = measure;
     let size = format!("font-size=\"{SMALL}\"");
     let end = format!("{size} text-anchor=\"end\"");
-    let (left, width) = (BOX[0] + 86.0, 70.0);
+    let (left, width) = (BOX[0] + 92.0, 56.0);
     let share = value * count as f64 / total;
     drawing.text([BOX[0] + 12.0, y], &size, Ink::Soft, label);
     drawing.rectangle([left, y - 7.0], [width, 5.0], &format!("rx=\"2.5\" fill=\"{}\"", Ink::Line));
@@ -99,7 +99,7 @@ fn draw_measure(drawing: &mut Drawing, y: f64, count: usize, measure: (&str, f64
         1 => format::short(value),
         _ => format!("{count} \u{d7} {}", format::short(value)),
     };
-    drawing.text([BOX[1] - 56.0, y], &end, Ink::Ink, &number);
+    drawing.text([BOX[1] - 58.0, y], &end, Ink::Ink, &number);
     drawing.text([BOX[1] - 10.0, y], &end, Ink::Soft, &format::share(share));
 }
 
@@ -112,8 +112,10 @@ fn draw_sum(drawing: &mut Drawing, slot: &Slot) {
     drawing.line([TRUNK - 6.0, y], [TRUNK + 6.0, y], &stroke);
     drawing.line([TRUNK, y - 6.0], [TRUNK, y + 6.0], &stroke);
     let room = FRAME[1] - TRUNK - radius - 16.0;
-    for (index, line) in two_lines(&slot.caption.join(" "), room).iter().enumerate() {
-        let at = [TRUNK + radius + 8.0, y + 4.0 + LINE * index as f64];
+    let lines = two_lines(&slot.caption.join(" "), room);
+    let first = y + 4.5 - LINE / 2.0 * (lines.len() - 1) as f64;
+    for (index, line) in lines.iter().enumerate() {
+        let at = [TRUNK + radius + 8.0, first + LINE * index as f64];
         drawing.text(at, &format!("font-size=\"{SMALL}\""), Ink::Soft, line);
     }
 }
@@ -141,9 +143,9 @@ fn draw_frame(drawing: &mut Drawing, frame: &Frame, totals: &Totals) {
     let parameters: f64 = frame.fold.first().iter().map(|step| step.inside.parameters as f64).sum();
     let flops: f64 = frame.fold.first().iter().map(|step| step.inside.flops as f64).sum();
     let share = |one: f64, total: f64| format::share(one * count as f64 / total);
-    let bracket = format!("M{0} {1}h4q4 0 4 4V{2}q0 4 -4 4h-4", SIDE[0] - 5.0, frame.top + 4.0, frame.bottom - 8.0);
+    let bracket = format!("M{0} {1}h1q4 0 4 4V{2}q0 4 -4 4h-1", SIDE[0] - 5.0, frame.top + 4.0, frame.bottom - 8.0);
     drawing.path(&bracket, &format!("fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"", Ink::Soft));
-    let x = SIDE[0] + 10.0;
+    let x = SIDE[0] + 6.0;
     let mut y = (frame.top + frame.bottom) / 2.0 - 70.0;
     drawing.text([x, y], "font-size=\"22\" font-weight=\"700\"", Ink::Accent, &format!("\u{d7} {count}"));
     let lines = [
@@ -178,14 +180,18 @@ fn draw_links(drawing: &mut Drawing, placed: &Placed) {
         let bottom = from.top + from.height;
         drawing.line([TRUNK, bottom], [TRUNK, to.top - 4.0], &stroke);
         arrow_head(drawing, [TRUNK, to.top], [0.0, 1.0]);
-        let shapes: Vec<String> = direct.iter().map(|link| shape_text(&link.edge.shape)).collect();
-        draw_shape(drawing, bottom, &shapes.join(" and "));
+        let mut shapes: Vec<&Shape> = direct.iter().map(|link| &link.edge.shape).collect();
+        shapes.sort_by_key(|shape| std::cmp::Reverse(shape.elements()));
+        let text = shapes.into_iter().map(shape_text).collect::<Vec<_>>().join(" and ");
+        // Where a frame ends in between, the shape stands below it.
+        let ends = placed.frames.iter().map(|frame| frame.bottom).find(|&end| end > bottom && end < to.top);
+        draw_shape(drawing, ends.unwrap_or(bottom), &text);
     }
     let mut lanes: Vec<usize> = Vec::new();
     let around: Vec<&Link> = placed.links.iter().filter(|link| link.from + 1 < link.to).collect();
     for link in around {
         // The first lane that is free again where this one begins.
-        let lane = lanes.iter().position(|&busy_until| busy_until <= link.from + 1).unwrap_or(lanes.len());
+        let lane = lanes.iter().position(|&busy_until| busy_until <= link.from).unwrap_or(lanes.len());
         match lanes.get_mut(lane) {
             Some(busy_until) => *busy_until = link.to,
             None => lanes.push(link.to),
@@ -196,7 +202,7 @@ fn draw_links(drawing: &mut Drawing, placed: &Placed) {
 
 /// What an arrow carries, beside it.
 fn draw_shape(drawing: &mut Drawing, bottom: f64, text: &str) {
-    let text = shorten(text, FRAME[1] - TRUNK - 16.0, SMALL);
+    let text = shorten(text, WIDTH - TRUNK - 10.0, SMALL);
     drawing.text([TRUNK + 10.0, bottom + 15.0], &format!("font-size=\"{SMALL}\""), Ink::Soft, &text);
 }
 
@@ -277,7 +283,8 @@ fn draw_patches(drawing: &mut Drawing, config: &VitConfig, slot: &Slot) {
         lines.push_str(&format!("M{:.1} {top:.1}v{height:.1}", left + width * column as f64 / grid.width as f64));
     }
     drawing.rectangle([left, top], [width, height], &format!("fill=\"{}\"", Ink::AccentSoft));
-    drawing.path(&lines, &format!("stroke=\"{}\" stroke-width=\"0.8\"", Ink::Accent));
+    let thickness = if grid.height.max(grid.width) > 10 { 0.5 } else { 1.0 };
+    drawing.path(&lines, &format!("stroke=\"{}\" stroke-width=\"{thickness}\"", Ink::Accent));
 }
 
 /// What comes out.

@@ -8,7 +8,7 @@ use super::words::caption;
 use crate::folding::{Fold, fold};
 
 /// The picture's width. A phone shows it at eight tenths, and its smallest text can still be read.
-pub const WIDTH: f64 = 432.0;
+pub const WIDTH: f64 = 440.0;
 /// The left and right sides of boxes, and the line that the data follows.
 pub const BOX: [f64; 2] = [42.0, 334.0];
 /// See [`BOX`].
@@ -16,7 +16,7 @@ pub const TRUNK: f64 = 188.0;
 /// The left and right sides of the frame around a block.
 pub const FRAME: [f64; 2] = [6.0, 344.0];
 /// The left and right sides of what stands beside boxes.
-pub const SIDE: [f64; 2] = [352.0, 430.0];
+pub const SIDE: [f64; 2] = [352.0, 438.0];
 /// The height of small text.
 pub const SMALL: f64 = 12.5;
 /// The distance of its lines.
@@ -27,7 +27,10 @@ pub const JOINING: [f64; 2] = [54.0, 6.0];
 /// Between two steps: room for an arrow and a shape.
 const GAP: f64 = 36.0;
 /// Above the first step in a block: room for the block's name too.
-const HEADER: f64 = 26.0;
+const HEADER: f64 = 32.0;
+
+/// Below the last step in a block.
+const FOOTER: f64 = 14.0;
 
 /// A step in its place.
 pub struct Slot<'a> {
@@ -69,7 +72,7 @@ pub fn place<'a>(config: &VitConfig, steps: &'a [Step]) -> Placed<'a> {
     let mut slot_of = Vec::with_capacity(steps.len());
     for fold in fold(steps, |step| &step.stage, |step| &step.inside) {
         let first_slot = placed.slots.len();
-        let frame_top = placed.bottom + GAP / 2.0;
+        let frame_top = placed.bottom + GAP - 14.0;
         if fold.block.is_some() {
             placed.bottom += HEADER;
         }
@@ -80,8 +83,8 @@ pub fn place<'a>(config: &VitConfig, steps: &'a [Step]) -> Placed<'a> {
             placed.add(config, step, fold.repeats.len());
         }
         if fold.block.is_some() {
-            placed.frames.push(Frame { fold, top: frame_top, bottom: placed.bottom + 10.0 });
-            placed.bottom += 10.0;
+            placed.bottom += FOOTER;
+            placed.frames.push(Frame { fold, top: frame_top, bottom: placed.bottom });
         }
     }
     placed.link(steps, &slot_of);
@@ -117,8 +120,15 @@ fn box_height(step: &Step, caption_lines: usize) -> f64 {
     text.max(joining * JOINING[0] + (joining - 1.0) * JOINING[1])
 }
 
-/// A text in lines of at most this width.
+/// A text in as few lines of at most this width as can be, and those of about the same length.
 fn wrapped(text: &str, width: f64) -> Vec<String> {
+    let fewest = filled(text, width);
+    let narrower = (1..40).map(|step| filled(text, width - 4.0 * f64::from(step)));
+    narrower.take_while(|lines| lines.len() == fewest.len()).last().unwrap_or(fewest)
+}
+
+/// Lines filled one after the other.
+fn filled(text: &str, width: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {

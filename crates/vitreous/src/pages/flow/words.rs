@@ -101,10 +101,10 @@ fn feed_forward(config: &VitConfig) -> String {
                 Activation::Relu => "ReLU",
                 Activation::Silu => "SiLU",
             };
-            format!("each token alone: {dim} \u{2192} {hidden} \u{2192} {activation} \u{2192} {dim}")
+            format!("each token: {dim} \u{2192} {hidden} \u{2192} {activation} \u{2192} {dim}")
         }
         FeedForward::SwiGlu => {
-            format!("each token alone: {dim} \u{2192} SiLU(gate) \u{b7} up, both {hidden} \u{2192} {dim}")
+            format!("each token: {dim} \u{2192} SiLU(gate) \u{b7} up, both {hidden} \u{2192} {dim}")
         }
     }
 }

@@ -1,0 +1,77 @@
+// Opens pages and says what is wrong with them: check.mjs SHOTS FILE.html...
+// Called by scripts/check_pages, which tells where Chromium and playwright-core are.
+
+import { createRequire } from "node:module";
+import { mkdirSync } from "node:fs";
+import { basename, join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { interactions } from "./interactions.mjs";
+import { contrast, layoutShift, overflow, textAlternatives, watchLayout } from "./inside.mjs";
+
+const { chromium } = createRequire(import.meta.url)(join(process.env.NODE_PATH, "playwright-core"));
+
+const FLAGS = [
+  "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+];
+const WIDTHS = { wide: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
+// Sums of shifts from which on a reader is annoyed are ten times this.
+const MOST_SHIFT = 0.01;
+
+const [shots, ...files] = process.argv.slice(2);
+mkdirSync(shots, { recursive: true });
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: FLAGS });
+let wrong = 0;
+for (const file of files) {
+  for (const [screen, viewport] of Object.entries(WIDTHS)) {
+    for (const colorScheme of ["light", "dark"]) {
+      const found = await check(file, screen, viewport, colorScheme);
+      console.log(`${found.length ? "WRONG" : "ok   "} ${basename(file)} ${screen} ${colorScheme}`);
+      found.forEach((text) => console.log(`      ${text}`));
+      wrong += found.length;
+    }
+  }
+}
+await browser.close();
+console.log(wrong ? `${wrong} things are wrong` : `${files.length} pages are as they should be; pictures in ${shots}`);
+process.exit(wrong ? 1 : 0);
+
+// What is wrong with one page on one screen.
+async function check(file, screen, viewport, colorScheme) {
+  const wrong = [];
+  const address = pathToFileURL(resolve(file)).href;
+  const context = await browser.newContext({ viewport, colorScheme, deviceScaleFactor: 1, reducedMotion: "reduce" });
+  const page = await context.newPage();
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) wrong.push(`console: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => wrong.push(`script: ${error.message}`));
+  page.on("requestfailed", (request) => wrong.push(`request failed: ${short(request.url())}`));
+  page.on("request", (request) => {
+    const allowed = request.url() === address || request.url().startsWith("data:");
+    if (!allowed) wrong.push(`request to the outside: ${short(request.url())}`);
+  });
+  await page.addInitScript(watchLayout);
+  await page.goto(address, { waitUntil: "load" });
+  await page.waitForTimeout(300);
+
+  const shift = await page.evaluate(layoutShift);
+  if (shift >= MOST_SHIFT) wrong.push(`the page jumps: layout shift ${shift.toFixed(3)}`);
+  wrong.push(...(await page.evaluate(overflow)));
+  wrong.push(...(await page.evaluate(textAlternatives)));
+  wrong.push(...(await page.evaluate(contrast)));
+  const name = `${basename(file, ".html")}-${screen}-${colorScheme}.png`;
+  await page.screenshot({ path: join(shots, name), fullPage: true });
+
+  const kind = await page.evaluate(() => document.body.dataset.page ?? "");
+  for (const interaction of interactions[kind] ?? []) {
+    const result = await interaction(page).catch((error) => [error.message.split("\n")[0]]);
+    wrong.push(...result.map((text) => `${interaction.name}: ${text}`));
+  }
+  await context.close();
+  return wrong;
+}
+
+function short(url) {
+  return url.length > 100 ? `${url.slice(0, 100)}...` : url;
+}
