@@ -38,7 +38,7 @@ pub fn section(subject: &Subject, kept: Kept) -> Result<String> {
     );
     html.push_str(&controls(subject, kept));
     html.push_str("</div>");
-    let canvas = format!("<span class=\"over\"><canvas width=\"{columns}\" height=\"{rows}\"></canvas></span>");
+    let canvas = format!("<span class=\"over\"><canvas width=\"{columns}\" height=\"{rows}\" aria-hidden=\"true\"></canvas></span>");
     html.push_str("<h3>All heads of <span id=\"heads-of\">the layer</span></h3><div class=\"strip\" id=\"heads\">");
     for (head, name) in head_places(first) {
         let _ = write!(html, "<button type=\"button\" class=\"cell\" data-head=\"{head}\">{canvas}{name}</button>");
