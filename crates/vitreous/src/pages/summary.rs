@@ -44,8 +44,9 @@ const STYLE: &str = "
   #flow h2 { display: none; }
   #flow .columns { flex-wrap: nowrap; }
   #flow .reading { flex: 1 1 0; font-size: .75rem; }
-  #flow .drawn { flex: 0 0 9.5cm; }
-  #flow .drawn svg { width: auto; max-height: 21.5cm; }
+  #flow .reading .note { font-size: inherit; }
+  #flow .drawn { flex: 0 0 auto; }
+  #flow .drawn svg { width: auto; max-height: 23cm; }
 }
 ";
 
@@ -95,6 +96,7 @@ fn reading(summary: &Summarised) -> String {
          <p>The frame is drawn once and stands for every layer that is the same. Inside it, numbers are those of one layer, \
          times how many there are; bars and percentages are the share that all of them together have of the whole model.</p>\n\
          <p>What joins from the right is no result of a layer: trained tokens, and the table of positions.</p>\n\
+         <p>A layer norm brings each token to mean 0 and variance 1, then scales and shifts it by trained numbers.</p>\n\
          <p class=\"note\">FLOPs are floating-point operations of one pass forward; a multiplication and an addition are two. \
          k, M, G and T are thousands, millions, 10<sup>9</sup> and 10<sup>12</sup>. Exact numbers are in the table below.</p>\n\
          <h3>Where the parameters are</h3>\n{}\n<h3>Where the operations go</h3>\n{}\n</div>",

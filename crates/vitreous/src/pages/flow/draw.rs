@@ -6,6 +6,7 @@ use vitreous_pages::chart::{Drawing, Ink, shorten, text_width};
 use vitreous_pages::colour::CATEGORIES;
 
 use super::place::{BOX, FRAME, Frame, JOINING, LINE, Link, Placed, SIDE, SMALL, Slot, TRUNK, WIDTH};
+use super::steps::Edge;
 use super::words;
 use crate::folding::name_inside;
 use crate::format;
@@ -24,7 +25,7 @@ pub fn draw(config: &VitConfig, placed: &Placed) -> String {
         parameters: placed.slots.iter().map(|slot| (slot.count * slot.step.inside.parameters) as f64).sum(),
         flops: placed.slots.iter().map(|slot| slot.count as f64 * slot.step.inside.flops as f64).sum(),
     };
-    let end = placed.bottom + 36.0;
+    let end = placed.bottom + 32.0;
     let title = "Data flow from images to the model's output";
     let mut drawing = Drawing::new(title, &description(placed), WIDTH, end + 42.0).class("flow");
     for frame in &placed.frames {
@@ -58,6 +59,13 @@ fn description(placed: &Placed) -> String {
 
 fn shape_text(shape: &Shape) -> String {
     shape.axes().iter().map(usize::to_string).collect::<Vec<_>>().join(" \u{d7} ")
+}
+
+fn edge_text(edge: &Edge) -> String {
+    match edge.values {
+        1 => shape_text(&edge.shape),
+        values => format!("{values} of {}", shape_text(&edge.shape)),
+    }
 }
 
 fn draw_box(drawing: &mut Drawing, slot: &Slot, totals: &Totals) {
@@ -180,9 +188,9 @@ fn draw_links(drawing: &mut Drawing, placed: &Placed) {
         let bottom = from.top + from.height;
         drawing.line([TRUNK, bottom], [TRUNK, to.top - 4.0], &stroke);
         arrow_head(drawing, [TRUNK, to.top], [0.0, 1.0]);
-        let mut shapes: Vec<&Shape> = direct.iter().map(|link| &link.edge.shape).collect();
-        shapes.sort_by_key(|shape| std::cmp::Reverse(shape.elements()));
-        let text = shapes.into_iter().map(shape_text).collect::<Vec<_>>().join(" and ");
+        let mut edges: Vec<&Edge> = direct.iter().map(|link| link.edge).collect();
+        edges.sort_by_key(|edge| std::cmp::Reverse(edge.shape.elements()));
+        let text = edges.into_iter().map(edge_text).collect::<Vec<_>>().join(" and ");
         // Where a frame ends in between, the shape stands below it.
         let ends = placed.frames.iter().map(|frame| frame.bottom).find(|&end| end > bottom && end < to.top);
         draw_shape(drawing, ends.unwrap_or(bottom), &text);
@@ -208,7 +216,7 @@ fn draw_shape(drawing: &mut Drawing, bottom: f64, text: &str) {
 
 fn draw_around(drawing: &mut Drawing, placed: &Placed, link: &Link, lane: usize, stroke: &str) {
     let (source, target) = (&placed.slots[link.from], &placed.slots[link.to]);
-    let leaves = placed.slots[link.from + 1].top - 14.0;
+    let leaves = placed.slots[link.from + 1].top - 12.5;
     let arrives = target.top + target.height / 2.0;
     let x = 26.0 - 10.0 * lane as f64;
     let side = if target.step.inside.is_residual() { TRUNK - target.height / 2.0 } else { BOX[0] };

@@ -48,7 +48,9 @@ mod tests {
         let arcs = |svg: &str| svg.matches("class=\"around\"").count();
         // Two residual sums; a head of its own for the distillation token takes two more.
         assert_eq!(arcs(&of("vit_base_patch16_224")), 2);
-        assert_eq!(arcs(&of("deit_tiny_distilled_patch16_224")), 4);
+        let distilled = of("deit_tiny_distilled_patch16_224");
+        assert_eq!(arcs(&distilled), 4);
+        assert!(distilled.contains("1 \u{d7} 196 \u{d7} 192 and 2 of 1 \u{d7} 192"), "{distilled}");
         let registers = of("vit_small_patch14_reg4_dinov2");
         for text in [">4 registers<", ">class token<", ">positions<", "times layer_scale1", ">features<"] {
             assert!(registers.contains(text), "{text}: {registers}");

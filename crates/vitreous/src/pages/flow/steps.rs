@@ -1,6 +1,6 @@
 //! The steps of a model, read off its graph: what each computes, from which steps before it, and what joins from the side.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use vitreous_engine::ops::Op;
 use vitreous_engine::{Graph, Shape};
@@ -41,6 +41,8 @@ pub struct Edge {
     pub back: usize,
     /// Of what shape.
     pub shape: Shape,
+    /// How many values of that shape.
+    pub values: usize,
 }
 
 /// A trained or fixed value that joins the flow.
@@ -56,7 +58,8 @@ pub struct Joining {
 
 /// The steps of a graph, its inputs first.
 pub fn steps(graph: &Graph) -> Vec<Step> {
-    let mut reader = Reader { graph, steps: Vec::new(), step_of: HashMap::new(), leaves: HashMap::new() };
+    let mut reader =
+        Reader { graph, steps: Vec::new(), step_of: HashMap::new(), taken: HashSet::new(), leaves: HashMap::new() };
     for index in 0..graph.nodes().len() {
         reader.read(index);
     }
@@ -68,6 +71,8 @@ struct Reader<'a> {
     steps: Vec<Step>,
     /// Which step computes the value of a path.
     step_of: HashMap<&'a str, usize>,
+    /// The paths that each step took already: query, key and value are of one.
+    taken: HashSet<(usize, &'a str)>,
     /// The parameters and constants, by their paths.
     leaves: HashMap<&'a str, Leaf>,
 }
@@ -110,9 +115,8 @@ impl<'a> Reader<'a> {
             if let Some(leaf) = self.leaves.get_mut(path) {
                 step.take(path, leaf);
             } else if let Some(&from) = self.step_of.get(path).filter(|&&from| from != here) {
-                let edge = Edge { back: here - from, shape: self.graph.shape_of(input).clone() };
-                if !step.inputs.contains(&edge) {
-                    step.inputs.push(edge);
+                if self.taken.insert((here, path)) {
+                    step.take_from(here - from, self.graph.shape_of(input));
                 }
             }
         }
@@ -139,6 +143,13 @@ impl Inside {
         let joining = Joining { name: name.to_string(), shape: leaf.shape.clone(), trained: leaf.trained };
         if !name.contains('.') && !self.joining.contains(&joining) {
             self.joining.push(joining);
+        }
+    }
+
+    fn take_from(&mut self, back: usize, shape: &Shape) {
+        match self.inputs.iter_mut().find(|edge| edge.back == back && edge.shape == *shape) {
+            Some(edge) => edge.values += 1,
+            None => self.inputs.push(Edge { back, shape: shape.clone(), values: 1 }),
         }
     }
 

@@ -23,9 +23,8 @@ pub fn caption(config: &VitConfig, step: &Step) -> String {
         ),
         "position_embedding" => format!("adds to each token where it stands: {}", positions(config)),
         "prefix_tokens" => format!("{} in front of {} patches: {tokens} tokens", prefix(config), config.patches()),
-        "norm1" | "norm2" => "layer norm: each token to mean 0 and variance 1, then scaled and shifted".to_string(),
         "norm" if config.final_norm == FinalNorm::Pooled => "layer norm of the pooled vector".to_string(),
-        "norm" => "layer norm of all tokens".to_string(),
+        "norm1" | "norm2" | "norm" => "layer norm of each token".to_string(),
         "attention" => format!(
             "{} of {}: every token looks at all {tokens}, by softmax(QK\u{1d40} / \u{221a}{}) V",
             format::count(config.heads, "head", "heads"),
