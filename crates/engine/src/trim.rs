@@ -7,6 +7,10 @@
 //! A gradient reads every row of what it is taken of. So for training this is done before gradients are taken: what the loss
 //! needs is built again from the wanted rows, and the gradient goes back through that. Where all tokens are asked for, all
 //! are computed.
+//!
+//! Each result of a plan is computed as it would be alone. Who asks for the last layer's attention, or all of its tokens, beside the
+//! logits gets those computed whole, and once more the one row of them that the logits depend on: a product of one row adds its
+//! numbers up in another order than one of many, and asking for more must change nothing.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -42,9 +46,12 @@ enum Reading {
     Whole,
 }
 
-/// A graph without the rows that nobody reads, and where the values went that are as they were.
+/// A graph without the rows that nobody reads.
 pub(crate) struct Trimmed {
     pub graph: Graph,
+    /// The results that were asked for.
+    pub outputs: Vec<Value>,
+    /// Where the values went that are as they were.
     pub map: HashMap<Value, Value>,
 }
 
@@ -55,19 +62,19 @@ pub(crate) fn trim(graph: &Graph, outputs: &[Value]) -> Option<Trimmed> {
     if !has_slices || trains || graph.nodes().iter().any(|node| node.op.has_effect()) {
         return None;
     }
-    let demands = demands(graph, outputs);
-    saves(graph, &demands).then(|| rebuild(graph, &demands))
+    let demands: Vec<_> = outputs.iter().map(|&output| demands(graph, output)).collect();
+    demands.iter().any(|demands| saves(graph, demands)).then(|| rebuild(graph, outputs, &demands))
 }
 
 /// Adds to a graph what computes a value, the same, without the rows that nobody reads, and gives it; the value itself if
 /// there is nothing to leave out. What was computed before stays, for who asks for it.
 pub(crate) fn trim_in_place(graph: &mut Graph, output: Value) -> Value {
-    let demands = demands(graph, &[output]);
+    let demands = demands(graph, output);
     if !saves(graph, &demands) {
         return output;
     }
     let old = graph.clone();
-    let mut builder = Builder { old: &old, graph: old.clone(), moved: HashMap::new(), parts: HashMap::new() };
+    let mut builder = Builder::new(&old, old.clone());
     for (index, node) in old.nodes().iter().enumerate() {
         let needed = demands[index].iter().any(|demand| *demand != Demand::Nothing);
         let rows = trimmed_rows(&old, &demands[index], node);
@@ -98,13 +105,11 @@ fn wanted_rows(graph: &Graph, node: &Node) -> Option<Range<usize>> {
     (2 * (end - start) <= tokens).then_some(start..end)
 }
 
-/// What is wanted of each result of each node.
-fn demands(graph: &Graph, outputs: &[Value]) -> Vec<Vec<Demand>> {
+/// What a result wants of each result of each node.
+fn demands(graph: &Graph, output: Value) -> Vec<Vec<Demand>> {
     let nodes = graph.nodes();
     let mut demands: Vec<Vec<Demand>> = nodes.iter().map(|node| vec![Demand::Nothing; node.outputs.len()]).collect();
-    for output in outputs {
-        demands[output.node()][output.output()] = Demand::All;
-    }
+    demands[output.node()][output.output()] = Demand::All;
     for (index, node) in nodes.iter().enumerate().rev() {
         if demands[index].iter().all(|demand| *demand == Demand::Nothing) {
             continue;
@@ -158,24 +163,31 @@ fn reading(graph: &Graph, node: &Node, input: usize) -> Option<Reading> {
     }
 }
 
-fn rebuild(graph: &Graph, demands: &[Vec<Demand>]) -> Trimmed {
-    let mut builder =
-        Builder { old: graph, graph: graph.without_nodes(), moved: HashMap::new(), parts: HashMap::new() };
+/// Builds what each result demands; what several demand alike is built once.
+fn rebuild(graph: &Graph, outputs: &[Value], demands: &[Vec<Vec<Demand>>]) -> Trimmed {
+    let mut builder = Builder::new(graph, graph.without_nodes());
+    let mut moved = vec![HashMap::new(); outputs.len()];
     let mut map = HashMap::new();
     for (index, node) in graph.nodes().iter().enumerate() {
-        if demands[index].iter().all(|demand| *demand == Demand::Nothing) {
-            continue;
-        }
-        let rows = trimmed_rows(graph, &demands[index], node);
-        builder.add(index, node, rows.clone());
-        if rows.is_none() {
-            for output in 0..node.outputs.len() {
-                let value = Value::new(index, output);
-                map.insert(value, builder.moved[&value]);
+        for (demands, moved) in demands.iter().zip(&mut moved) {
+            if demands[index].iter().all(|demand| *demand == Demand::Nothing) {
+                continue;
             }
+            std::mem::swap(&mut builder.moved, moved);
+            let rows = trimmed_rows(graph, &demands[index], node);
+            builder.add(index, node, rows.clone());
+            if rows.is_none() {
+                for output in 0..node.outputs.len() {
+                    let value = Value::new(index, output);
+                    map.entry(value).or_insert(builder.moved[&value]);
+                }
+            }
+            std::mem::swap(&mut builder.moved, moved);
         }
     }
-    Trimmed { graph: builder.graph, map }
+    let now: Vec<Value> = outputs.iter().zip(&moved).map(|(output, moved)| moved[output]).collect();
+    map.extend(outputs.iter().copied().zip(now.iter().copied()));
+    Trimmed { graph: builder.graph, outputs: now, map }
 }
 
 struct Builder<'g> {
@@ -185,9 +197,15 @@ struct Builder<'g> {
     moved: HashMap<Value, Value>,
     /// Slices that were made, by value, axis and range.
     parts: HashMap<(Value, usize, Range<usize>), Value>,
+    /// Nodes that were made, by the node that they are of, its rows and its new inputs.
+    built: HashMap<(usize, Option<Range<usize>>, Vec<Value>), usize>,
 }
 
-impl Builder<'_> {
+impl<'g> Builder<'g> {
+    fn new(old: &'g Graph, graph: Graph) -> Self {
+        Builder { old, graph, moved: HashMap::new(), parts: HashMap::new(), built: HashMap::new() }
+    }
+
     fn add(&mut self, index: usize, node: &Node, rows: Option<Range<usize>>) {
         let mut inputs: Vec<Value> = node.inputs.iter().map(|input| self.now(*input)).collect();
         if rows.is_none() && wanted_rows(self.old, node).is_some() && self.has_type(inputs[0], &node.outputs[0]) {
@@ -213,10 +231,15 @@ impl Builder<'_> {
                 }
             }
         }
-        let types: Vec<Type> = inputs.iter().map(|&input| self.graph.type_of(input).clone()).collect();
-        let outputs = op.infer(&types, &node.steps).expect("an op that treats tokens one by one takes fewer of them");
-        let new = self.graph.nodes.len();
-        self.graph.nodes.push(Node { op, inputs, outputs, ..node.clone() });
+        let key = (index, rows, inputs.clone());
+        let new = self.built.get(&key).copied().unwrap_or_else(|| {
+            let types: Vec<Type> = inputs.iter().map(|&input| self.graph.type_of(input).clone()).collect();
+            let outputs =
+                op.infer(&types, &node.steps).expect("an op that treats tokens one by one takes fewer of them");
+            self.graph.nodes.push(Node { op, inputs, outputs, ..node.clone() });
+            self.built.insert(key, self.graph.nodes.len() - 1);
+            self.graph.nodes.len() - 1
+        });
         for output in 0..node.outputs.len() {
             self.moved.insert(Value::new(index, output), Value::new(new, output));
         }

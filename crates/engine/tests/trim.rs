@@ -126,9 +126,50 @@ fn all_tokens_are_computed_where_somebody_reads_them() {
     assert!(share(&g, &[nearly_all], 1e-5) > 0.999);
     let mean = g.mean_tokens(x).expect("builds");
     assert!(share(&g, &[class, mean], 1e-5) > 0.99);
-    // Different tokens for different readers.
+    // Different tokens for one result.
     let last = token(&mut g, x, TOKENS - 1, TOKENS);
-    assert!(share(&g, &[class, last], 1e-5) > 0.99);
+    let both = g.concat(&[class, last], 1).expect("builds");
+    assert!(share(&g, &[both], 1e-5) > 0.99);
+    // For two results, each is computed by itself.
+    assert!(share(&g, &[class, last], 1e-5) < 0.6);
+}
+
+/// Runs a plan on the values that all of these tests use; gives the bits of its first result.
+fn first_bits(graph: &Graph, outputs: &[Value]) -> Vec<u32> {
+    let values = leaf_values(graph, &|_, position| [5, 11, 1][position % 3]);
+    let mut executor = Executor::new(Plan::for_cpu(graph, outputs).expect("plans"), 2).expect("starts");
+    let mut state = State::new(graph).expect("memory");
+    common::fill(&mut executor, &mut state, graph, &values);
+    executor.poison();
+    executor.run(&mut state, Run { seed: 3, step: 1 }).expect("runs");
+    executor.output(outputs[0]).expect("a result").iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn a_result_has_the_same_bits_in_any_company() {
+    for precision in [Precision::F32, Precision::Bf16] {
+        for separate in [false, true] {
+            let mut g = Graph::new(Mode::Inference, precision);
+            let x = layer(&mut g, Kind { separate, ..Kind::default() }).expect("builds");
+            let class = token(&mut g, x, 0, 1);
+            let logits = dense(&mut g, "head", class, 5).expect("builds");
+            let alone = first_bits(&g, &[logits]);
+
+            let attention = g.find("attention").expect("an attention");
+            let weights = g.attention_weights(attention).expect("its weights");
+            let query = g.find(if separate { "q.linear" } else { "qkv.linear" }).expect("a projection");
+            let last = token(&mut g, x, TOKENS - 1, TOKENS);
+            let mean = g.mean_tokens(x).expect("builds");
+            let hidden = g.find("fc1.linear").expect("a product");
+            let others = [weights, query, attention, x, last, mean, hidden, class];
+            for other in others {
+                assert_eq!(first_bits(&g, &[logits, other]), alone, "{precision:?}, beside {}", g.path(other));
+                assert_eq!(first_bits(&g, &[other]), first_bits(&g, &[other, logits]), "{}", g.path(other));
+            }
+            let all: Vec<Value> = [logits].into_iter().chain(others).collect();
+            assert_eq!(first_bits(&g, &all), alone);
+        }
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::layout::Layout;
 use crate::parallel::pieces;
 use crate::relevance::{Head, through_head};
 use crate::rollout::{Fused, least_kept, through_layer};
-use crate::settings::{Classes, Settings};
+use crate::settings::{Choice, Classes, Settings};
 use crate::spread::Spread;
 use crate::taps::{Projection, copy_columns};
 
@@ -33,7 +33,9 @@ impl<'m> Explainer<'m> {
     /// Takes the model's weights in. Refuses settings that are not for this model.
     pub fn new(model: &'m Model, settings: Settings) -> Result<Explainer<'m>, ExplainError> {
         settings.check(&model.config)?;
-        let settings = Settings { threads: settings.threads.max(1), ..settings };
+        let Choice { layers, heads } = &settings.choice;
+        let choice = Choice::of(&model.config, Some(layers), Some(heads))?;
+        let settings = Settings { choice, threads: settings.threads.max(1), ..settings };
         let layout = Layout::of(&model.config);
         let forward = Forward::new(model, settings.threads)?;
         // A model has a layer at least, and all are alike.
@@ -91,39 +93,36 @@ impl<'m> Explainer<'m> {
     fn look(&mut self) -> Result<(Vec<LayerAttention>, Vec<Rollout>), ExplainError> {
         let Explainer { settings, layout, forward, heads, .. } = self;
         let reading: Vec<f64> = layout.reading().into_iter().map(f64::from).collect();
-        let mut fused: Vec<Fused> = settings.fusions.iter().map(|&fusion| Fused::new(fusion)).collect();
-        let mut rows = vec![vec![reading; settings.discards.len()]; fused.len()];
+        let fusions = if settings.discards.is_empty() { &[] } else { &settings.fusions[..] };
+        let mut fused: Vec<Fused> = fusions.iter().map(|&fusion| Fused::new(fusion)).collect();
+        let mut rows = vec![reading; fused.len() * settings.discards.len()];
         let mut kept = Vec::new();
         for layer in (0..forward.taps.len()).rev() {
             let mut keeper = settings.choice.layers.contains(&layer).then(|| Keeper::new(layer, layout, settings));
-            let rolls = !fused.is_empty() && !settings.discards.is_empty();
-            if keeper.is_none() && !rolls {
+            if keeper.is_none() && fused.is_empty() {
                 continue;
             }
             heads.of_layer(forward, layer, |heads, weights| {
                 if let Some(keeper) = &mut keeper {
                     keeper.add(heads, weights);
                 }
-                for fused in fused.iter_mut().filter(|_| rolls) {
+                for fused in &mut fused {
                     weights.chunks_exact(layout.tokens().pow(2)).for_each(|head| fused.add(head));
                 }
                 Ok(())
             })?;
             kept.extend(keeper.map(|keeper| keeper.attention));
-            for (fused, rows) in fused.iter_mut().zip(&mut rows).filter(|_| rolls) {
-                let joined = fused.finish();
-                for (row, &discard) in rows.iter_mut().zip(&settings.discards) {
-                    *row = through_layer(row, joined, least_kept(joined, discard));
-                }
-            }
+            rows = through_all(&rows, &mut fused, settings);
         }
         kept.reverse();
-        let mut rollouts = Vec::new();
-        for (&fusion, rows) in settings.fusions.iter().zip(rows) {
-            for (&discard, row) in settings.discards.iter().zip(rows) {
-                rollouts.push(Rollout { fusion, discard, patches: patches(layout, &row) });
-            }
-        }
+        let pairs =
+            settings.fusions.iter().flat_map(|fusion| settings.discards.iter().map(move |discard| (fusion, discard)));
+        let rollout = |((&fusion, &discard), row): ((&_, &_), &Vec<f64>)| Rollout {
+            fusion,
+            discard,
+            patches: patches(layout, row),
+        };
+        let rollouts = pairs.zip(&rows).map(rollout).collect();
         Ok((kept, rollouts))
     }
 
@@ -176,6 +175,16 @@ impl<'m> Explainer<'m> {
         }
         Ok(Relevance { class, patches: patches(layout, &row) })
     }
+}
+
+/// The rows of all rollouts, by fusion and then by share that is left out, each times its layer's matrix.
+fn through_all(rows: &[Vec<f64>], fused: &mut [Fused], settings: &Settings) -> Vec<Vec<f64>> {
+    let joined: Vec<&[f32]> = fused.iter_mut().map(Fused::finish).collect();
+    pieces(rows.len(), settings.threads, |index| {
+        let (fusion, discard) = (index / settings.discards.len(), index % settings.discards.len());
+        let least = least_kept(joined[fusion], settings.discards[discard]);
+        through_layer(&rows[index], joined[fusion], least)
+    })
 }
 
 /// Keeps the chosen heads of one layer.

@@ -93,8 +93,7 @@ impl Plan {
         let fuse::Fused { graph, outputs, mut map } = match trim::trim(graph, outputs) {
             None => fuse::fuse(graph, outputs, target),
             Some(trimmed) => {
-                let outputs: Vec<Value> = outputs.iter().map(|output| trimmed.map[output]).collect();
-                let mut fused = fuse::fuse(&trimmed.graph, &outputs, target);
+                let mut fused = fuse::fuse(&trimmed.graph, &trimmed.outputs, target);
                 let found = |(old, kept): (Value, Value)| Some((old, *fused.map.get(&kept)?));
                 fused.map = trimmed.map.into_iter().filter_map(found).collect();
                 fused

@@ -92,9 +92,13 @@ function draw(canvas, values) {
   return [low, high];
 }
 
-const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %`;
+const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)}\u00a0%`;
 const short = (value) => (value === 0 ? "0" : value < 0.001 ? value.toExponential(1) : value.toPrecision(3));
 const placeName = (patch) => `row ${Math.floor(patch / columns)}, column ${patch % columns}`;
+
+function from(query) {
+  return query < prefix ? `from the ${queryName(query)}` : `from ${queryName(query)}`;
+}
 
 function queryName(query) {
   if (query === READER) return data.reader;
@@ -116,7 +120,7 @@ function drawMap() {
   byId("query-name").textContent = queryName(query);
   const onPatches = shown.patches.reduce((sum, one) => sum + one, 0);
   const strongest = shown.patches.indexOf(high);
-  const where = `Layer ${data.layers[layer].layer}, ${headName(layer, head)}, from the ${queryName(query)}`;
+  const where = `Layer ${data.layers[layer].layer}, ${headName(layer, head)}, ${from(query)}`;
   const front = data.prefix.map((name, at) => `${percent(shown.prefix[at])} on the ${name}`);
   const split = prefix ? `${percent(onPatches)} of the weight is on patches, ${front.join(", ")}.` : "All of the weight is on patches.";
   const most = `Most on the patch at ${placeName(strongest)}: ${percent(high)}.`;
@@ -163,8 +167,8 @@ function drawStrips() {
   press(overviewCells, (of) => Number(of.layer) === layer && Number(of.head) === head);
   press(queryButtons, (of) => Number(of.query) === query);
   queryButtons.forEach((button) => { button.tabIndex = 0; });
-  byId("heads-of").textContent = `layer ${data.layers[layer].layer}, from the ${queryName(query)}`;
-  byId("layers-of").textContent = `${headName(layer, head)}, from the ${queryName(query)}`;
+  byId("heads-of").textContent = `layer ${data.layers[layer].layer}, ${from(query)}`;
+  byId("layers-of").textContent = `${headName(layer, head)}, ${from(query)}`;
 }
 
 function drawOverview() {
@@ -222,13 +226,13 @@ map.addEventListener("keydown", (event) => {
   const step = ARROWS[event.key];
   if (!step) return;
   event.preventDefault();
-  const from = state.query - prefix;
-  if (from < 0) {
+  const patch = state.query - prefix;
+  if (patch < 0) {
     pick(Math.floor(rows / 2) * columns + Math.floor(columns / 2));
     return;
   }
-  const down = Math.min(rows - 1, Math.max(0, Math.floor(from / columns) + step[0]));
-  const across = Math.min(columns - 1, Math.max(0, (from % columns) + step[1]));
+  const down = Math.min(rows - 1, Math.max(0, Math.floor(patch / columns) + step[0]));
+  const across = Math.min(columns - 1, Math.max(0, (patch % columns) + step[1]));
   pick(down * columns + across);
 });
 

@@ -111,7 +111,12 @@ pub struct Board {
 impl Board {
     /// Empty paper.
     pub fn new(width: usize, height: usize) -> Board {
-        Board { width, height, pixels: PAPER.repeat(width * height) }
+        Board::of_colour(width, height, PAPER)
+    }
+
+    /// Paper of another colour.
+    pub fn of_colour(width: usize, height: usize, colour: [u8; 3]) -> Board {
+        Board { width, height, pixels: colour.repeat(width * height) }
     }
 
     fn put(&mut self, row: usize, column: usize, colour: [u8; 3]) {
