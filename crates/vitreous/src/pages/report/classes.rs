@@ -55,7 +55,7 @@ pub fn confusion(tested: &Tested) -> Option<String> {
         ));
     }
     if !report.most_confused.is_empty() {
-        html.push_str("<div><h3>Most often confused</h3><table><tr><th>is</th><th>taken for</th><th class=\"number\">images</th></tr>");
+        html.push_str("<div><h3>Most often confused</h3><table class=\"pairs\"><tr><th>is</th><th>taken for</th><th class=\"number\">images</th></tr>");
         for pair in report.most_confused.iter().take(CONFUSIONS) {
             let [label, answer] = [pair.label, pair.answer].map(|class| escape(&names[class as usize]));
             html.push_str(&format!(
