@@ -1,4 +1,4 @@
-// Opens pages and says what is wrong with them: check.mjs SHOTS FILE.html...
+// Opens pages and says what is wrong with them: check.mjs SHOTS FILE.html... (SHOTS may be empty: no pictures are kept)
 // Called by scripts/check_pages, which tells where Chromium and playwright-core are.
 
 import { createRequire } from "node:module";
@@ -19,7 +19,7 @@ const WIDTHS = { wide: { width: 1280, height: 900 }, phone: { width: 390, height
 const MOST_SHIFT = 0.01;
 
 const [shots, ...files] = process.argv.slice(2);
-mkdirSync(shots, { recursive: true });
+if (shots) mkdirSync(shots, { recursive: true });
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: FLAGS });
 let wrong = 0;
 for (const file of files) {
@@ -33,7 +33,8 @@ for (const file of files) {
   }
 }
 await browser.close();
-console.log(wrong ? `${wrong} things are wrong` : `${files.length} pages are as they should be; pictures in ${shots}`);
+console.log(wrong ? `wrong: ${wrong}` : `pages that are as they should be: ${files.length}`);
+if (shots) console.log(`pictures: ${shots}`);
 process.exit(wrong ? 1 : 0);
 
 // What is wrong with one page on one screen.
@@ -60,8 +61,10 @@ async function check(file, screen, viewport, colorScheme) {
   wrong.push(...(await page.evaluate(overflow)));
   wrong.push(...(await page.evaluate(textAlternatives)));
   wrong.push(...(await page.evaluate(contrast)));
-  const name = `${basename(file, ".html")}-${screen}-${colorScheme}.png`;
-  await page.screenshot({ path: join(shots, name), fullPage: true });
+  if (shots) {
+    const name = `${basename(file, ".html")}-${screen}-${colorScheme}.png`;
+    await page.screenshot({ path: join(shots, name), fullPage: true });
+  }
 
   const kind = await page.evaluate(() => document.body.dataset.page ?? "");
   for (const interaction of interactions[kind] ?? []) {
