@@ -32,7 +32,7 @@ pub(crate) fn pieces<T: Send>(count: usize, threads: usize, work: impl Fn(usize)
 
 #[cfg(test)]
 mod tests {
-    use super::pieces;
+    use super::*;
 
     #[test]
     fn results_stand_in_order() {
@@ -41,5 +41,19 @@ mod tests {
             assert_eq!(pieces(100, threads, |piece| piece * piece), expected);
         }
         assert!(pieces(0, 2, |piece| piece).is_empty());
+    }
+
+    #[test]
+    fn a_piece_that_takes_long_keeps_its_place() {
+        let finished = AtomicUsize::new(0);
+        let results = pieces(10, 2, |piece| {
+            // The other thread has handed in all but the last of these eight.
+            while piece == 0 && finished.load(Ordering::SeqCst) < 8 {
+                std::thread::yield_now();
+            }
+            finished.fetch_add(1, Ordering::SeqCst);
+            piece
+        });
+        assert_eq!(results, (0..10).collect::<Vec<_>>());
     }
 }

@@ -36,10 +36,10 @@ pub fn stages(graph: &Graph, plan: &Plan) -> Vec<Stage> {
         });
         let stage = &mut stages[stage];
         stage.flops += graph.node_flops(index);
-        if let Some(output) = node.outputs.first().filter(|_| leaving.contains(node.path.as_str())) {
-            if output.shape.elements() >= stage.shape.elements() {
-                stage.shape = output.shape.clone();
-            }
+        if let Some(output) = node.outputs.first().filter(|_| leaving.contains(node.path.as_str()))
+            && output.shape.elements() >= stage.shape.elements()
+        {
+            stage.shape = output.shape.clone();
         }
         for &input in &node.inputs {
             let Some(&parameter) = by_parameter.get(graph.path(input)) else { continue };

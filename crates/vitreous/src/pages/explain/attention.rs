@@ -16,16 +16,23 @@ pub fn section(subject: &Subject, kept: Kept) -> Result<String> {
     let (layout, layers) = (&explanation.layout, &explanation.attention);
     let reader = reader_name(layout);
     let Some(first) = layers.first() else { return Ok("<p class=\"note\">No layer was asked for.</p>".to_string()) };
-    let mut html = format!(
-        "<p>In every layer each token looks at all tokens and takes from each by its weight; a row of weights sums to 1. The map \
-         shows how much the <em>query</em> takes from each patch. Click on the image, or use the arrow keys on it, to ask for \
-         another patch. In trained models early layers have heads that look nearby; later ones gather around objects. Much \
-         weight on the tokens in front of the patches means a head that has little to do here. {}</p>",
-        match kept {
-            Kept::Reader => "",
-            _ => "Drag over the image to follow a head around.",
-        }
+    let mut html = "<p>In every layer each token looks at all tokens and takes from each by its weight; a row of weights sums to 1. \
+                    The map shows how much the <em>query</em> takes from each patch."
+        .to_string();
+    if kept != Kept::Reader {
+        html.push_str(
+            " Click on the image to ask for another patch, drag over it to follow a head around, or use the arrow keys on it.",
+        );
+    }
+    html.push_str(
+        " In trained models some heads of early layers look nearby; those of later layers gather around objects.",
     );
+    if layout.prefix > 0 {
+        html.push_str(
+            " Much weight on the tokens in front of the patches often means a head that has little to do here.",
+        );
+    }
+    html.push_str("</p>");
     html.push_str("<noscript><style>.needs-script { display: none; }</style></noscript><div class=\"needs-script\">");
     html.push_str("<div class=\"explorer\">");
     let (rows, columns) = (layout.grid.height, layout.grid.width);
@@ -38,7 +45,9 @@ pub fn section(subject: &Subject, kept: Kept) -> Result<String> {
     );
     html.push_str(&controls(subject, kept));
     html.push_str("</div>");
-    let canvas = format!("<span class=\"over\"><canvas width=\"{columns}\" height=\"{rows}\" aria-hidden=\"true\"></canvas></span>");
+    let canvas = format!(
+        "<span class=\"over\"><canvas width=\"{columns}\" height=\"{rows}\" aria-hidden=\"true\"></canvas></span>"
+    );
     html.push_str("<h3>All heads of <span id=\"heads-of\">the layer</span></h3><div class=\"strip\" id=\"heads\">");
     for (head, name) in head_places(first) {
         let _ = write!(html, "<button type=\"button\" class=\"cell\" data-head=\"{head}\">{canvas}{name}</button>");

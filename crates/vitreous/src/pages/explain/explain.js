@@ -66,6 +66,7 @@ function weights(layer, head, query) {
   return mean(Array.from({ length: heads }, (_, one) => row(all, one * tokens + query)));
 }
 
+const hasQueries = data.kept !== "reader";
 const canAsk = (head, query) => query === READER || data.kept === "all" || (data.kept === "mean" && head === MEAN);
 
 function range(values) {
@@ -122,10 +123,10 @@ function drawMap() {
   const strongest = shown.patches.indexOf(high);
   const where = `Layer ${data.layers[layer].layer}, ${headName(layer, head)}, ${from(query)}`;
   const front = data.prefix.map((name, at) => `${percent(shown.prefix[at])} on the ${name}`);
-  const split = prefix ? `${percent(onPatches)} of the weight is on patches, ${front.join(", ")}.` : "All of the weight is on patches.";
+  const split = prefix ? `${percent(onPatches)} of the weight is on patches, ${front.join(", ")}.` : "all of the weight is on patches.";
   const most = `Most on the patch at ${placeName(strongest)}: ${percent(high)}.`;
   byId("says").textContent = `${where}: ${split} ${most}`;
-  map.setAttribute("aria-label", `Attention over the image. ${where}. ${most} Arrow keys choose the query patch.`);
+  map.setAttribute("aria-label", `Attention over the image. ${where}. ${most}${hasQueries ? " Arrow keys choose the query patch." : ""}`);
   const patch = query - prefix;
   marker.hidden = patch < 0;
   if (patch >= 0) {
@@ -208,7 +209,7 @@ function patchAt(event) {
 }
 
 function pick(patch) {
-  if (data.kept !== "reader" && state.query !== prefix + patch) show({ query: prefix + patch });
+  if (hasQueries && state.query !== prefix + patch) show({ query: prefix + patch });
 }
 
 map.addEventListener("click", (event) => pick(patchAt(event)));
@@ -280,5 +281,6 @@ root.addEventListener("change", () => {
   drawPictures();
 });
 
+if (!hasQueries) map.style.cursor = "default";
 show({});
 drawOverview();

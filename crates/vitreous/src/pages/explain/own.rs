@@ -11,8 +11,9 @@ use super::maps::{Board, range, share};
 
 /// The longest side, in patches, of the outer grid of similarities: of larger ones only some are drawn.
 const MOST_GRIDS: usize = 24;
-/// About how many pixels the picture of similarities is wide, and the colour between its grids, which is seen on light and dark.
+/// About how many pixels the picture of similarities is wide; what lies between its grids, in a colour for light and dark.
 const SIMILARITY_WIDTH: usize = 700;
+const WIDEST_GAP: usize = 4;
 const BETWEEN: [u8; 3] = [160, 164, 170];
 /// The share of the table's numbers, by size, that its colours tell apart: a few are often far larger than all others.
 const TOLD_APART: f64 = 0.99;
@@ -186,8 +187,9 @@ fn draw_similarity(similarity: &[f32], grid: Size) -> Result<Image, ImageError> 
     let shown = |count: usize| (0..count).step_by(step);
     let (down, across) = (shown(grid.height).len(), shown(grid.width).len());
     let times = (SIMILARITY_WIDTH / (across * (grid.width + 1))).max(1);
+    let gap = times.min(WIDEST_GAP);
     let (tall, wide) = (grid.height * times, grid.width * times);
-    let mut board = Board::of_colour(across * (wide + times) - times, down * (tall + times) - times, BETWEEN);
+    let mut board = Board::of_colour(across * (wide + gap) - gap, down * (tall + gap) - gap, BETWEEN);
     let patches = grid.height * grid.width;
     for (top, row) in shown(grid.height).enumerate() {
         for (left, column) in shown(grid.width).enumerate() {
@@ -195,7 +197,7 @@ fn draw_similarity(similarity: &[f32], grid: Size) -> Result<Image, ImageError> 
             let pixels = of.iter().flat_map(|&value| colour::sequential(share(value, scale))).collect();
             let picture = Image::new(grid.width, grid.height, Channels::Rgb, pixels)?;
             let picture = resize(&picture, tall, wide, Interpolation::Nearest)?;
-            board.picture(top * (tall + times), left * (wide + times), &picture);
+            board.picture(top * (tall + gap), left * (wide + gap), &picture);
         }
     }
     board.finish()

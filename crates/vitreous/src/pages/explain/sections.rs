@@ -19,8 +19,8 @@ pub fn prediction(subject: &Subject) -> Result<String> {
     let text = format!("The image as the model sees it, {size} pixels in {grid} patches");
     let picture = image(subject.seen, &text, "seen-image")?;
     let figure = format!(
-        "<figure><div class=\"seen\">{picture}{}</div><figcaption>As the model sees it: {size} pixels, {grid} patches of {}. \
-         Colours are what is left after the model's own preparation.</figcaption></figure>",
+        "<figure><div class=\"seen\">{picture}{}</div><figcaption>As the model sees it, after its own resizing and cropping: \
+         {size} pixels, {grid} patches of {}.</figcaption></figure>",
         grid_lines(grid),
         layout.patch,
     );

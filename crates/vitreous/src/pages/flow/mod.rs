@@ -10,7 +10,7 @@ use vitreous_engine::Graph;
 use vitreous_models::VitConfig;
 
 /// The picture, as an `<svg>` element for a page (or, through `vitreous_pages::chart::standalone`, for a file of its own), of a
-/// graph for inference as [`vitreous_models::vit`] builds it of this configuration.
+/// graph for inference as [`vitreous_models::vit()`] builds it of this configuration.
 pub fn drawing(graph: &Graph, config: &VitConfig) -> String {
     let steps = steps::steps(graph);
     draw::draw(config, &place::place(config, &steps))

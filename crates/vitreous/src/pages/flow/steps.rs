@@ -114,10 +114,10 @@ impl<'a> Reader<'a> {
             let path = self.graph.path(input);
             if let Some(leaf) = self.leaves.get_mut(path) {
                 step.take(path, leaf);
-            } else if let Some(&from) = self.step_of.get(path).filter(|&&from| from != here) {
-                if self.taken.insert((here, path)) {
-                    step.take_from(here - from, self.graph.shape_of(input));
-                }
+            } else if let Some(&from) = self.step_of.get(path).filter(|&&from| from != here)
+                && self.taken.insert((here, path))
+            {
+                step.take_from(here - from, self.graph.shape_of(input));
             }
         }
     }
