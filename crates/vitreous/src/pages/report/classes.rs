@@ -42,7 +42,8 @@ pub fn confusion(tested: &Tested) -> Option<String> {
         for (row, name) in matrix.iter().zip(names) {
             let all = row.iter().sum::<u64>();
             let cells = row.iter().zip(names).map(|(&count, answer)| {
-                let share = if all > 0 { count as f32 / all as f32 } else { f32::NAN };
+                // The root, so that rare confusions can be seen beside the diagonal.
+                let share = if all > 0 { (count as f32 / all as f32).sqrt() } else { f32::NAN };
                 let text = if count > 0 { count.to_string() } else { String::new() };
                 Cell::new(share).text(&text).note(&format!("{name} taken for {answer}: {count} of {all}"))
             });
@@ -51,7 +52,7 @@ pub fn confusion(tested: &Tested) -> Option<String> {
         html.push_str(&figure(
             "Confusion matrix",
             &chart.svg(),
-            "A row is what images are, a column what they were taken for.",
+            "A row is what images are, a column what they were taken for. Colours follow the root of the share, so that rare confusions show.",
         ));
     }
     if !report.most_confused.is_empty() {
