@@ -294,7 +294,12 @@ fn runs_side_by_side_and_what_is_no_run() {
     // What is not ours stays.
     std::fs::write(one.join("report.html"), "<p>mine</p>").expect("written");
     vitreous(&["report", text(&one)]).failed(2, &["report.html", "not overwritten"]);
-    let outcome = vitreous(&["train", "--resume", text(&one)]).succeeded();
-    assert_eq!(outcome.stderr.matches("the report cannot be written").count(), 1, "{}", outcome.stderr);
     assert_eq!(read(&one.join("report.html")), "<p>mine</p>");
+    // Neither does it stop a run, which says so once: not after each epoch.
+    let three = runs.join("three");
+    std::fs::create_dir(&three).expect("a folder");
+    std::fs::write(three.join("report.html"), "<p>mine</p>").expect("written");
+    let outcome = train_tiny(&three, &["train.batch=2000"]).succeeded();
+    assert_eq!(outcome.stderr.matches("the report cannot be written").count(), 1, "{}", outcome.stderr);
+    assert_eq!(read(&three.join("report.html")), "<p>mine</p>");
 }

@@ -66,6 +66,7 @@ function weights(layer, head, query) {
   return mean(Array.from({ length: heads }, (_, one) => row(all, one * tokens + query)));
 }
 
+const hasQueries = data.kept !== "reader";
 const canAsk = (head, query) => query === READER || data.kept === "all" || (data.kept === "mean" && head === MEAN);
 
 function range(values) {
@@ -92,9 +93,13 @@ function draw(canvas, values) {
   return [low, high];
 }
 
-const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %`;
+const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)}\u00a0%`;
 const short = (value) => (value === 0 ? "0" : value < 0.001 ? value.toExponential(1) : value.toPrecision(3));
 const placeName = (patch) => `row ${Math.floor(patch / columns)}, column ${patch % columns}`;
+
+function from(query) {
+  return query < prefix ? `from the ${queryName(query)}` : `from ${queryName(query)}`;
+}
 
 function queryName(query) {
   if (query === READER) return data.reader;
@@ -116,12 +121,12 @@ function drawMap() {
   byId("query-name").textContent = queryName(query);
   const onPatches = shown.patches.reduce((sum, one) => sum + one, 0);
   const strongest = shown.patches.indexOf(high);
-  const where = `Layer ${data.layers[layer].layer}, ${headName(layer, head)}, from the ${queryName(query)}`;
+  const where = `Layer ${data.layers[layer].layer}, ${headName(layer, head)}, ${from(query)}`;
   const front = data.prefix.map((name, at) => `${percent(shown.prefix[at])} on the ${name}`);
-  const split = prefix ? `${percent(onPatches)} of the weight is on patches, ${front.join(", ")}.` : "All of the weight is on patches.";
+  const split = prefix ? `${percent(onPatches)} of the weight is on patches, ${front.join(", ")}.` : "all of the weight is on patches.";
   const most = `Most on the patch at ${placeName(strongest)}: ${percent(high)}.`;
   byId("says").textContent = `${where}: ${split} ${most}`;
-  map.setAttribute("aria-label", `Attention over the image. ${where}. ${most} Arrow keys choose the query patch.`);
+  map.setAttribute("aria-label", `Attention over the image. ${where}. ${most}${hasQueries ? " Arrow keys choose the query patch." : ""}`);
   const patch = query - prefix;
   marker.hidden = patch < 0;
   if (patch >= 0) {
@@ -163,8 +168,8 @@ function drawStrips() {
   press(overviewCells, (of) => Number(of.layer) === layer && Number(of.head) === head);
   press(queryButtons, (of) => Number(of.query) === query);
   queryButtons.forEach((button) => { button.tabIndex = 0; });
-  byId("heads-of").textContent = `layer ${data.layers[layer].layer}, from the ${queryName(query)}`;
-  byId("layers-of").textContent = `${headName(layer, head)}, from the ${queryName(query)}`;
+  byId("heads-of").textContent = `layer ${data.layers[layer].layer}, ${from(query)}`;
+  byId("layers-of").textContent = `${headName(layer, head)}, ${from(query)}`;
 }
 
 function drawOverview() {
@@ -204,7 +209,7 @@ function patchAt(event) {
 }
 
 function pick(patch) {
-  if (data.kept !== "reader" && state.query !== prefix + patch) show({ query: prefix + patch });
+  if (hasQueries && state.query !== prefix + patch) show({ query: prefix + patch });
 }
 
 map.addEventListener("click", (event) => pick(patchAt(event)));
@@ -222,13 +227,13 @@ map.addEventListener("keydown", (event) => {
   const step = ARROWS[event.key];
   if (!step) return;
   event.preventDefault();
-  const from = state.query - prefix;
-  if (from < 0) {
+  const patch = state.query - prefix;
+  if (patch < 0) {
     pick(Math.floor(rows / 2) * columns + Math.floor(columns / 2));
     return;
   }
-  const down = Math.min(rows - 1, Math.max(0, Math.floor(from / columns) + step[0]));
-  const across = Math.min(columns - 1, Math.max(0, (from % columns) + step[1]));
+  const down = Math.min(rows - 1, Math.max(0, Math.floor(patch / columns) + step[0]));
+  const across = Math.min(columns - 1, Math.max(0, (patch % columns) + step[1]));
   pick(down * columns + across);
 });
 
@@ -276,5 +281,6 @@ root.addEventListener("change", () => {
   drawPictures();
 });
 
+if (!hasQueries) map.style.cursor = "default";
 show({});
 drawOverview();

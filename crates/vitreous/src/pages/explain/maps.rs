@@ -41,10 +41,16 @@ pub fn heat(grid: Size, values: &[f32]) -> Result<Image, ImageError> {
 pub fn overlay(seen: &Image, grid: Size, values: &[f32]) -> Result<Image, ImageError> {
     let (width, height) = (seen.width(), seen.height());
     let heat = resize(&heat(grid, values)?, height, width, Interpolation::Nearest)?;
-    let seen = seen.clone().with_channels(Channels::Grey).with_channels(Channels::Rgb);
-    let mix =
-        |(&below, &above): (&u8, &u8)| (f32::from(below) * (1.0 - OPACITY) + f32::from(above) * OPACITY).round() as u8;
-    Image::new(width, height, Channels::Rgb, seen.pixels().iter().zip(heat.pixels()).map(mix).collect())
+    let seen = seen.clone().with_channels(Channels::Grey);
+    let below = seen.pixels().iter().flat_map(|&byte| [faint(byte); 3]);
+    let mix = |(below, &above): (f32, &u8)| (below * (1.0 - OPACITY) + f32::from(above) * OPACITY).round() as u8;
+    Image::new(width, height, Channels::Rgb, below.zip(heat.pixels()).map(mix).collect())
+}
+
+/// Grey below a map: neither black nor white, so that colours stay what they are on dark and on bright images. The page's style
+/// says the same as `contrast(.65) brightness(1.15)`.
+fn faint(byte: u8) -> f32 {
+    (((f32::from(byte) - 127.5) * 0.65 + 127.5) * 1.15).min(255.0)
 }
 
 /// The image at a size that people can look at: small ones are enlarged, pixel by pixel.
@@ -111,7 +117,12 @@ pub struct Board {
 impl Board {
     /// Empty paper.
     pub fn new(width: usize, height: usize) -> Board {
-        Board { width, height, pixels: PAPER.repeat(width * height) }
+        Board::of_colour(width, height, PAPER)
+    }
+
+    /// Paper of another colour.
+    pub fn of_colour(width: usize, height: usize, colour: [u8; 3]) -> Board {
+        Board { width, height, pixels: colour.repeat(width * height) }
     }
 
     fn put(&mut self, row: usize, column: usize, colour: [u8; 3]) {

@@ -1,5 +1,6 @@
 //! The page of one image: what a model makes of it, to be looked at and played with.
 
+mod attention;
 pub mod index;
 pub mod maps;
 pub mod own;
@@ -52,7 +53,7 @@ pub fn page(subject: &Subject) -> Result<String> {
     document.lead(&lead(subject)).style(&root_style(subject)?).style(&scale_style()).style(STYLE);
     document
         .section("prediction", "What it sees and says", &sections::prediction(subject)?)
-        .section("attention", "Attention", &sections::attention(subject, kept)?)
+        .section("attention", "Attention", &attention::section(subject, kept)?)
         .section("rollout", "Attention rollout", &sections::rollout(subject)?)
         .section("relevance", "Relevance", &sections::relevance(subject)?)
         .section("distance", "How far and how widely heads look", &sections::distance(subject.explanation))

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use vitreous_data::{Channels, Image, ImageError};
+use vitreous_data::{Channels, Image, ImageError, Interpolation, resize};
 use vitreous_explain::{Filter, ModelPictures, PositionPictures};
 use vitreous_models::Size;
 use vitreous_pages::{colour, escape, image};
@@ -11,6 +11,12 @@ use super::maps::{Board, range, share};
 
 /// The longest side, in patches, of the outer grid of similarities: of larger ones only some are drawn.
 const MOST_GRIDS: usize = 24;
+/// About how many pixels the picture of similarities is wide; what lies between its grids, in a colour for light and dark.
+const SIMILARITY_WIDTH: usize = 700;
+const WIDEST_GAP: usize = 4;
+const BETWEEN: [u8; 3] = [160, 164, 170];
+/// The share of the table's numbers, by size, that its colours tell apart: a few are often far larger than all others.
+const TOLD_APART: f64 = 0.99;
 /// Rows and columns of the table of positions that are drawn at most.
 const MOST_ROWS: usize = 400;
 const MOST_COLUMNS: usize = 1024;
@@ -55,12 +61,8 @@ impl Own {
         let columns = self.filters.len().min(FILTERS_A_ROW);
         let mut board = Board::new(columns * wide + 4, self.filters.len().div_ceil(columns) * tall + 4);
         for (place, filter) in self.filters.iter().enumerate() {
-            let large = vitreous_data::resize(
-                filter,
-                filter.height() * FILTER_SCALE,
-                filter.width() * FILTER_SCALE,
-                vitreous_data::Interpolation::Nearest,
-            )?;
+            let (height, width) = (filter.height() * FILTER_SCALE, filter.width() * FILTER_SCALE);
+            let large = resize(filter, height, width, Interpolation::Nearest)?;
             board.picture(4 + place / columns * tall, 4 + place % columns * wide, &large);
         }
         board.finish().map(Some)
@@ -83,7 +85,7 @@ impl Own {
             let text = format!(
                 "A grid of {grid} maps; each shows how alike the position of one patch is to that of every patch, from {low:.2} to {high:.2}."
             );
-            html.push_str(&image(picture, &text, "pixels similarity")?);
+            html.push_str(&image(picture, &text, "similarity")?);
             html.push_str(&legend(low, high));
             if grid.height.max(grid.width) > MOST_GRIDS {
                 let step = step_of(grid);
@@ -92,12 +94,14 @@ impl Own {
         }
         if let Some(picture) = &self.table {
             let (rows, dim) = (positions.rows, positions.table.len() / positions.rows.max(1));
-            let largest = largest_of(&positions.table);
+            let (usual, largest) = (usual_size(&positions.table), largest_of(&positions.table));
             let _ = write!(
                 html,
                 "<h3>The table of positions</h3><p>What is added to the tokens, one row a token (the first at the top), one \
-                 column for each of {dim} numbers. Blue is below zero, orange above, up to ±{largest:.3}. Sines and cosines show \
-                 as waves, fast on one side and slow on the other; learned tables show what training made of them.</p>"
+                 column for each of {dim} numbers. Blue is below zero, orange above; colours are full from ±{} on, the largest is {}. Sines and cosines show \
+                 as waves, fast on one side and slow on the other; learned tables show what training made of them.</p>",
+                number(usual),
+                number(largest)
             );
             let text = format!("Heat map of the {rows} x {dim} numbers of the position embeddings.");
             let _ = write!(html, "<div class=\"scroll\">{}</div>", image(picture, &text, "pixels table")?);
@@ -163,6 +167,17 @@ fn largest_of(numbers: &[f32]) -> f32 {
     high.max(-low)
 }
 
+/// The size below which nearly all numbers are.
+fn usual_size(numbers: &[f32]) -> f32 {
+    let mut sizes: Vec<f32> = numbers.iter().map(|number| number.abs()).filter(|size| size.is_finite()).collect();
+    if sizes.is_empty() {
+        return f32::MIN_POSITIVE;
+    }
+    let place = ((sizes.len() - 1) as f64 * TOLD_APART) as usize;
+    let (_, usual, _) = sizes.select_nth_unstable_by(place, f32::total_cmp);
+    usual.max(f32::MIN_POSITIVE)
+}
+
 fn step_of(grid: Size) -> usize {
     grid.height.max(grid.width).div_ceil(MOST_GRIDS)
 }
@@ -171,14 +186,18 @@ fn draw_similarity(similarity: &[f32], grid: Size) -> Result<Image, ImageError> 
     let (step, scale) = (step_of(grid), range(similarity));
     let shown = |count: usize| (0..count).step_by(step);
     let (down, across) = (shown(grid.height).len(), shown(grid.width).len());
-    let mut board = Board::new(across * (grid.width + 1) - 1, down * (grid.height + 1) - 1);
+    let times = (SIMILARITY_WIDTH / (across * (grid.width + 1))).max(1);
+    let gap = times.min(WIDEST_GAP);
+    let (tall, wide) = (grid.height * times, grid.width * times);
+    let mut board = Board::of_colour(across * (wide + gap) - gap, down * (tall + gap) - gap, BETWEEN);
     let patches = grid.height * grid.width;
     for (top, row) in shown(grid.height).enumerate() {
         for (left, column) in shown(grid.width).enumerate() {
             let of = &similarity[(row * grid.width + column) * patches..][..patches];
             let pixels = of.iter().flat_map(|&value| colour::sequential(share(value, scale))).collect();
             let picture = Image::new(grid.width, grid.height, Channels::Rgb, pixels)?;
-            board.picture(top * (grid.height + 1), left * (grid.width + 1), &picture);
+            let picture = resize(&picture, tall, wide, Interpolation::Nearest)?;
+            board.picture(top * (tall + gap), left * (wide + gap), &picture);
         }
     }
     board.finish()
@@ -187,12 +206,12 @@ fn draw_similarity(similarity: &[f32], grid: Size) -> Result<Image, ImageError> 
 fn draw_table(positions: &PositionPictures) -> Result<Image, ImageError> {
     let rows = positions.rows.max(1);
     let dim = positions.table.len() / rows;
-    let largest = largest_of(&positions.table).max(f32::MIN_POSITIVE);
+    let usual = usual_size(&positions.table);
     let (drawn, across) = (rows.min(MOST_ROWS), dim.min(MOST_COLUMNS));
     let mut pixels = Vec::with_capacity(drawn * across * 3);
     for row in 0..drawn {
         let line = &positions.table[row * rows / drawn * dim..][..dim];
-        pixels.extend((0..across).flat_map(|column| colour::diverging(line[column * dim / across] / largest)));
+        pixels.extend((0..across).flat_map(|column| colour::diverging(line[column * dim / across] / usual)));
     }
     Image::new(across, drawn, Channels::Rgb, pixels)
 }
@@ -225,7 +244,7 @@ mod tests {
         let grid = Size { height: 2, width: 50 };
         let similarity = vec![0.5; 100 * 100];
         let picture = draw_similarity(&similarity, grid).expect("a picture");
-        // Every third of 50 columns and of 2 rows.
+        // Every third of 50 columns, and one of 2 rows.
         assert_eq!((picture.width(), picture.height()), (17 * 51 - 1, 2));
     }
 }

@@ -42,11 +42,9 @@ pub fn confusion(tested: &Tested) -> Option<String> {
         for (row, name) in matrix.iter().zip(names) {
             let all = row.iter().sum::<u64>();
             let cells = row.iter().zip(names).map(|(&count, answer)| {
-                // Where nothing was confused there is nothing to see.
-                let (share, text) = match count {
-                    0 => (f32::NAN, String::new()),
-                    count => (count as f32 / all as f32, count.to_string()),
-                };
+                // The root, so that rare confusions can be seen beside the diagonal.
+                let share = if all > 0 { (count as f32 / all as f32).sqrt() } else { f32::NAN };
+                let text = if count > 0 { count.to_string() } else { String::new() };
                 Cell::new(share).text(&text).note(&format!("{name} taken for {answer}: {count} of {all}"))
             });
             chart = chart.row(name, cells.collect());
@@ -54,11 +52,11 @@ pub fn confusion(tested: &Tested) -> Option<String> {
         html.push_str(&figure(
             "Confusion matrix",
             &chart.svg(),
-            "A row is what images are, a column what they were taken for.",
+            "A row is what images are, a column what they were taken for. Colours follow the root of the share, so that rare confusions show.",
         ));
     }
     if !report.most_confused.is_empty() {
-        html.push_str("<div><h3>Most often confused</h3><table><tr><th>is</th><th>taken for</th><th class=\"number\">images</th></tr>");
+        html.push_str("<div><h3>Most often confused</h3><table class=\"pairs\"><tr><th>is</th><th>taken for</th><th class=\"number\">images</th></tr>");
         for pair in report.most_confused.iter().take(CONFUSIONS) {
             let [label, answer] = [pair.label, pair.answer].map(|class| escape(&names[class as usize]));
             html.push_str(&format!(

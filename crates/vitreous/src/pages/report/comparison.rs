@@ -1,6 +1,6 @@
 //! Several runs side by side.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use vitreous_pages::chart::Lines;
@@ -110,8 +110,10 @@ fn time(seconds: f64) -> String {
 fn numbers(runs: &[RunRecord], names: &[String]) -> String {
     let headlines: Vec<Headline> = runs.iter().map(Headline::of).collect();
     let mut rows = String::new();
-    let states: String =
-        headlines.iter().map(|headline| format!("<td class=\"number\">{}</td>", headline.state.name())).collect();
+    let states: String = headlines
+        .iter()
+        .map(|headline| format!("<td class=\"number marked\">{}</td>", headline.state.name()))
+        .collect();
     rows.push_str(&format!("<tr><th>state</th>{states}</tr>"));
     for row in &ROWS {
         let values: Vec<Option<f64>> = headlines.iter().map(row.value).collect();
@@ -193,7 +195,7 @@ fn recipes(runs: &[RunRecord], names: &[String]) -> String {
     let values: Vec<_> = recipes.iter().map(|recipe| recipe.map(|recipe| recipe.values())).collect();
     let mut rows = String::new();
     for key in keys {
-        let cell = |values: &Option<std::collections::BTreeMap<String, String>>| match values {
+        let cell = |values: &Option<BTreeMap<String, String>>| match values {
             None => "<td>unknown</td>".to_string(),
             Some(values) => match values.get(&key) {
                 Some(value) => format!("<td><code>{}</code></td>", escape(value)),
@@ -223,9 +225,9 @@ fn classes(runs: &[RunRecord], names: &[String]) -> String {
     if classes.is_empty() {
         return "<p>None of them has kept what its last test found.</p>".to_string();
     }
-    let of = |class: &str| -> Vec<Option<f64>> {
-        recalls.iter().map(|run| run.iter().find(|(name, _)| *name == class).and_then(|(_, recall)| *recall)).collect()
-    };
+    let by_name: Vec<BTreeMap<&str, Option<f64>>> = recalls.iter().map(|run| run.iter().copied().collect()).collect();
+    let of =
+        |class: &str| -> Vec<Option<f64>> { by_name.iter().map(|run| run.get(class).copied().flatten()).collect() };
     let mut rows: Vec<(&str, Vec<Option<f64>>, f64)> = classes
         .into_iter()
         .map(|class| {

@@ -129,24 +129,21 @@ impl Headline {
 
     /// How it stands, as a sentence of HTML.
     pub fn standing(&self, run: &RunRecord) -> String {
-        let steps = self.steps.map_or("an unknown number of".to_string(), format::thousands);
-        let epochs = self.epochs.map_or_else(|| "?".to_string(), |epochs| epochs.to_string());
+        let of = |all: Option<u64>| all.map(|all| format!(" of {}", format::thousands(all))).unwrap_or_default();
+        let (steps, epochs) = (of(self.steps), of(self.epochs));
+        let step = format::thousands(self.step);
         let whole = (self.epoch + 1e-9).floor();
         match self.state {
             State::GoesOn if whole >= 1.0 => format!(
-                "<strong>Goes on.</strong> Written after epoch {whole} of {epochs} (step {} of {steps}); reload the page for more.",
-                format::thousands(self.step)
+                "<strong>Goes on.</strong> Written after epoch {whole}{epochs} (step {step}{steps}); reload the page for more."
             ),
             State::GoesOn => {
                 "<strong>Goes on.</strong> The first epoch is not over; reload the page for more.".to_string()
             }
-            State::Finished => {
-                format!("<strong>Finished</strong> after {steps} steps, {epochs} epochs.")
-            }
+            State::Finished => format!("<strong>Finished</strong> after {step} steps, {whole} epochs."),
             State::Stopped => format!(
-                "<strong>Stopped</strong> at step {} of {steps}, after {:.1} of {epochs} epochs. To go on: \
+                "<strong>Stopped</strong> at step {step}{steps}, after {:.1}{epochs} epochs. To go on: \
                  <code>vitreous train --resume {}</code>",
-                format::thousands(self.step),
                 if self.epoch.is_nan() { 0.0 } else { self.epoch },
                 escape(&run.path.display().to_string())
             ),

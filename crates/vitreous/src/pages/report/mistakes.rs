@@ -73,3 +73,22 @@ fn thumbnail(image: &Image) -> Result<Image, vitreous_data::ImageError> {
     let scaled = |side: usize| (side * SIDE / longer).max(1);
     resize(image, scaled(height), scaled(width), Interpolation::Box)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vitreous_data::Channels;
+
+    #[test]
+    fn photographs_become_small_and_keep_their_form() {
+        let size = |width: usize, height: usize| {
+            let image = Image::new(width, height, Channels::Grey, vec![7; width * height]).expect("an image");
+            let small = thumbnail(&image).expect("a thumbnail");
+            assert!(small.pixels().iter().all(|&byte| byte == 7));
+            [small.width(), small.height()]
+        };
+        assert_eq!(size(28, 28), [28, 28]);
+        assert_eq!(size(448, 224), [112, 56]);
+        assert_eq!(size(3, 2000), [1, 112]);
+    }
+}

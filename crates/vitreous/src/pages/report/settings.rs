@@ -11,16 +11,14 @@ use crate::format;
 /// What differs from the nearest recipe in the binary, then every key.
 pub fn recipe(run: &RunRecord) -> String {
     let mut html = String::new();
-    if let Ok(recipe) = &run.recipe {
-        if let Some((name, differences)) = nearest(recipe) {
-            html.push_str(&match differences.is_empty() {
-                true => format!("<p>It is the recipe <code>{name}</code>, unchanged.</p>"),
-                false => format!(
-                    "<p>Nearest to the recipe <code>{name}</code>. What differs:</p>{}",
-                    table(name, &differences)
-                ),
-            });
-        }
+    if let Some((name, differences)) = run.recipe.as_ref().ok().and_then(nearest) {
+        html.push_str(&match differences.is_empty() {
+            true => format!("<p>It is the recipe <code>{name}</code>, unchanged.</p>"),
+            false => {
+                let table = table(name, &differences);
+                format!("<p>Nearest to the recipe <code>{name}</code>. What differs:</p>{table}")
+            }
+        });
     }
     html.push_str(&format!(
         "<details><summary>Every key, as it was run</summary><pre>{}</pre></details>",
