@@ -19,7 +19,7 @@ use crate::subject::of_saving;
 use crate::task::{Found, LoopSettings, SpeedUnit, Task, TaskSize, Update};
 
 pub use data::PairData;
-pub use test::{ShownTranslation, TranslationReport};
+pub use test::{SPECIAL, ShownTranslation, TranslationReport};
 
 use step::PairStepper;
 

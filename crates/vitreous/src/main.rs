@@ -18,6 +18,7 @@ mod runner;
 mod scores;
 mod source;
 mod step;
+mod text_source;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ enum Command {
     Explain(commands::explain::Explain),
     Report(commands::report::Report),
     Summary(commands::summary::Summary),
+    Translate(commands::translate::Translate),
     Convert(commands::convert::Convert),
     Data(commands::data::Data),
     Eval(commands::eval::Eval),
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::Explain(explain) => explain.run(),
         Command::Report(report) => report.run(),
         Command::Summary(summary) => summary.run(),
+        Command::Translate(translate) => translate.run(),
         Command::Convert(convert) => convert.run(),
         Command::Data(data) => data.run(),
         Command::Eval(eval) => eval.run(),

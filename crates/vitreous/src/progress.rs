@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use vitreous_data::dataset::Splits;
 use vitreous_train::metrics::{EvaluationMetrics, StepMetrics};
-use vitreous_train::{Observer, Recipe, RunPlan, StepResult};
+use vitreous_train::{Observer, RunPlan, SpeedUnit, StepResult, TestedScores};
 
 use crate::format;
 use crate::pages::report::{Effort, LiveReport};
@@ -18,19 +17,14 @@ const REDRAW: Duration = Duration::from_millis(100);
 /// Shows a run on stderr.
 pub struct TrainProgress {
     epochs: u64,
-    images: usize,
-    tests: usize,
-    kind: String,
-    classes: usize,
+    /// What is learned from, in a line.
+    data: String,
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     told_stop: bool,
     plan: Option<RunPlan>,
     loss: f64,
     accuracy: Option<f64>,
-    /// Not so for mixed images, and for several labels.
-    one_class_is_right: bool,
-    batch: usize,
     rate: f64,
     speed: f64,
     drawn: Instant,
@@ -39,30 +33,26 @@ pub struct TrainProgress {
 }
 
 impl TrainProgress {
-    pub fn new(recipe: &Recipe, splits: &Splits, threads: usize, stop: Arc<AtomicBool>) -> TrainProgress {
+    /// Of a run of so many epochs on data that is described by a line.
+    pub fn new(epochs: u64, data: String, report: LiveReport, stop: Arc<AtomicBool>) -> TrainProgress {
         // Hidden by itself where stderr is no terminal.
         let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{bar:12} {percent:>3} %  {wide_msg}").expect("a sound template");
         bar.set_style(style.progress_chars("━╸─"));
         TrainProgress {
-            epochs: recipe.train.epochs,
-            images: splits.train.len(),
-            tests: splits.validation.len(),
-            kind: splits.kind.clone(),
-            classes: splits.classes.len(),
+            epochs,
+            data,
             bar,
             stop,
             told_stop: false,
             plan: None,
             loss: f64::NAN,
             accuracy: None,
-            one_class_is_right: recipe.augment.mixup == 0.0 && recipe.augment.cutmix == 0.0 && !splits.several_labels,
-            batch: recipe.train.batch,
             rate: 0.0,
             speed: 0.0,
             drawn: Instant::now(),
             started: Instant::now(),
-            report: LiveReport::new(splits, threads),
+            report,
         }
     }
 
@@ -90,12 +80,12 @@ impl TrainProgress {
         let speed = match self.speed {
             // Until it was measured.
             0.0 => {
-                let images = (step - plan.first_step) as f64 * plan.images_per_step as f64;
-                (images / self.started.elapsed().as_secs_f64()).max(1e-3)
+                let units = (step - plan.first_step) as f64 * plan.units_per_step as f64;
+                (units / self.started.elapsed().as_secs_f64()).max(1e-3)
             }
             speed => speed,
         };
-        let left = (plan.steps - step) as f64 * plan.images_per_step as f64 / speed;
+        let left = (plan.steps - step) as f64 * plan.units_per_step as f64 / speed;
         // The most wanted first: on a narrow terminal the end is cut off.
         let mut parts = vec![
             format!("epoch {epoch}/{}", self.epochs),
@@ -104,9 +94,17 @@ impl TrainProgress {
         ];
         parts.extend(self.accuracy.map(|accuracy| format!("accuracy {:.1} %", 100.0 * accuracy)));
         parts.push(format!("lr {:.1e}", self.rate));
-        parts.push(format!("{} images/s", format::thousands(speed as u64)));
+        parts.push(format!("{} {}/s", format::thousands(speed as u64), self.unit()));
         self.bar.set_position(step);
         self.bar.set_message(parts.join("  "));
+    }
+
+    /// What is counted by the second.
+    fn unit(&self) -> &'static str {
+        match self.plan.as_ref().map(|plan| plan.unit) {
+            Some(SpeedUnit::Tokens) => "tokens",
+            _ => "images",
+        }
     }
 }
 
@@ -118,35 +116,30 @@ impl Observer for TrainProgress {
             true => String::new(),
             false => format!(", {} of them learn", count(plan.trained)),
         };
+        self.plan = Some(plan.clone());
+        self.line(&format!("data    {}", self.data));
         self.line(&format!(
-            "data    {}: {} images to learn from, {} to test with, {} classes",
-            self.kind,
-            count(self.images),
-            count(self.tests),
-            self.classes
-        ));
-        self.line(&format!(
-            "model   {} parameters{trained}; {:.1} GFLOP and {} a step of {} images",
+            "model   {} parameters{trained}; {:.1} GFLOP and {} a step of {} {}",
             count(plan.parameters),
             plan.flops as f64 / 1e9,
             format::bytes(plan.bytes),
-            plan.images_per_step
+            plan.units_per_step,
+            self.unit()
         ));
         self.line(&format!("run     {}", plan.directory.display()));
         if plan.first_step > 0 {
             self.line(&format!("goes on after step {} of {}", plan.first_step, plan.steps));
         }
         self.started = Instant::now();
-        self.plan = Some(plan.clone());
         self.bar.set_position(plan.first_step);
     }
 
-    fn stepped(&mut self, step: u64, result: &StepResult, lr: f64) {
+    fn stepped(&mut self, step: u64, result: &StepResult, asked: u64, lr: f64) {
         // Running means, so that the eye can follow.
         let follow = |before: f64, now: f64| 0.95 * before + 0.05 * now;
         self.loss = if self.loss.is_nan() { result.loss } else { follow(self.loss, result.loss) };
-        if self.one_class_is_right {
-            let right = result.right as f64 / (self.batch * result.batches) as f64;
+        if asked > 0 {
+            let right = result.right as f64 / asked as f64;
             self.accuracy = Some(self.accuracy.map_or(right, |before| follow(before, right)));
         }
         self.rate = lr;
@@ -163,8 +156,8 @@ impl Observer for TrainProgress {
     fn measured(&mut self, metrics: &StepMetrics) {
         // The first steps are slower; later ones should not jump.
         self.speed = match self.speed {
-            0.0 => metrics.images_per_second,
-            before => 0.7 * before + 0.3 * metrics.images_per_second,
+            0.0 => metrics.speed(),
+            before => 0.7 * before + 0.3 * metrics.speed(),
         };
     }
 
@@ -175,6 +168,15 @@ impl Observer for TrainProgress {
         }
     }
 
+    fn tested(&mut self, scores: &TestedScores) {
+        if let TestedScores::Translation(report) = scores {
+            for shown in &report.shown {
+                self.line(&format!("  {}", format::one_line(&shown.source)));
+                self.line(&format!("  -> {}", format::one_line(&shown.translation)));
+            }
+        }
+    }
+
     fn epoch_ended(&mut self, epoch: u64, metrics: Option<&EvaluationMetrics>, train: &StepMetrics) {
         let width = self.epochs.to_string().len();
         let mut parts = vec![format!("epoch {epoch:>width$}/{}", self.epochs), format!("loss {:.3}", train.loss)];
@@ -182,8 +184,11 @@ impl Observer for TrainProgress {
             parts.push(format!("test loss {:.3}", metrics.val_loss));
             parts.extend(metrics.val_top1.map(|top1| format!("test accuracy {:.2} %", 100.0 * top1)));
             parts.extend(metrics.val_map.map(|mean| format!("mean average precision {mean:.4}")));
+            if let Some(bleu) = metrics.val_bleu {
+                parts.push(format!("perplexity {:.2}  BLEU {bleu:.2}", metrics.val_loss.exp()));
+            }
         }
-        parts.push(format!("{} images/s", format::thousands(self.speed as u64)));
+        parts.push(format!("{} {}/s", format::thousands(self.speed as u64), self.unit()));
         parts.push(format::duration(self.started.elapsed()));
         self.line(&parts.join("  "));
         self.write_report(Effort::Little);

@@ -9,6 +9,7 @@ pub mod predict;
 pub mod report;
 pub mod summary;
 pub mod train;
+pub mod translate;
 
 use clap::ValueEnum;
 use vitreous_engine::Precision;

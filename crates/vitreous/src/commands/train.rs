@@ -10,12 +10,16 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_data::dataset::{self, DatasetError, OpenDataset, Splits};
 use vitreous_data::download::KNOWN_NAMES;
+use vitreous_data::text::{self, OpenPairs, Tokenisers};
 use vitreous_train::recipe::{DataSettings, nearest, shipped};
-use vitreous_train::{Job, Outcome, Place, Recipe, RunDirectory, TrainError};
+use vitreous_train::translation::PairData;
+use vitreous_train::{
+    AnyRecipe, Orders, Outcome, Place, Recipe, RunDirectory, TrainError, TranslationRecipe, Work,
+};
 
 use super::parse_threads;
 use crate::failure::Failure;
-use crate::pages::report;
+use crate::pages::report::{self, LiveReport};
 use crate::progress::TrainProgress;
 use crate::{format, source};
 
@@ -32,6 +36,7 @@ Examples:
   vitreous train cifar10 model.patch=4 optimizer.lr=5e-4
   vitreous train small --data photos/                   the small ViT on your own images
   vitreous train finetune --init MODEL --data photos/   from a model that was trained before
+  vitreous train translation --data pairs/              a translator from pairs of sentences
   vitreous train --resume runs/small-1                  go on with a run that was stopped
 
 Ctrl-C saves and stops (exit code 130); a second one stops at once.")]
@@ -92,36 +97,91 @@ impl Train {
             }
             None => self.new_run()?,
         };
+        match recipe {
+            AnyRecipe::Images(recipe) => self.train_images(recipe, place),
+            AnyRecipe::Translation(recipe) => self.train_translation(recipe, place),
+        }
+    }
+
+    fn train_images(&self, recipe: Box<Recipe>, place: Place) -> Result<(), Failure> {
         let splits = open_data(&recipe)?;
-        let threads = self.threads.unwrap_or_else(source::threads);
-        let stop = stop_on_signals().map_err(Failure::work)?;
-        let mut progress = TrainProgress::new(&recipe, &splits, threads, stop.clone());
+        let count = |number: usize| format::thousands(number as u64);
+        let about = format!(
+            "{}: {} images to learn from, {} to test with, {} classes",
+            splits.kind,
+            count(splits.train.len()),
+            count(splits.validation.len()),
+            splits.classes.len()
+        );
+        let orders = self.orders(place)?;
+        let report = LiveReport::new(&splits, orders.threads);
+        let mut progress = TrainProgress::new(recipe.train.epochs, about, report, orders.stop.clone());
         let data = recipe.data.clone();
         let tested = !splits.validation.is_empty();
-        let watch_gradients = self.watch.contains(&Watch::Gradients);
-        let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-        let job = Job { recipe, splits, place, threads, watch_gradients, command, stop };
-        let outcome = vitreous_train::train(job, &mut progress);
+        let outcome = vitreous_train::train(Work::Images { recipe, splits }, orders, &mut progress);
         progress.finish();
         let outcome = outcome.map_err(of_training)?;
-        self.tell(&outcome, &data, tested)
+        self.tell(&outcome, Some((&data, tested)))
+    }
+
+    fn train_translation(&self, recipe: Box<TranslationRecipe>, place: Place) -> Result<(), Failure> {
+        if recipe.data.path.is_empty() {
+            let hint = "what is to be learned from? Name pairs: vitreous train translation --data DIR";
+            return Err(Failure::input(anyhow!("{hint}")));
+        }
+        let options = OpenPairs { validation_share: recipe.data.validation_share, ..OpenPairs::default() };
+        let path = Path::new(&recipe.data.path);
+        let splits = text::open(path, &options).map_err(Failure::input)?;
+        splits.notes.iter().for_each(|note| say!("note: {note}"));
+        // A run that is taken up goes on with its own words.
+        let tokenisers = match &place {
+            Place::Resumed(directory) => Tokenisers::open(directory.path()).ok(),
+            _ => None,
+        };
+        let kind = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let data = PairData::new(&recipe, splits, kind, tokenisers).map_err(of_training)?;
+        let count = |number: usize| format::thousands(number as u64);
+        let about = format!(
+            "{}: {} pairs to learn from, {} to test with; {} words; {} batches an epoch, {:.1} % of them padding",
+            data.kind,
+            count(data.train.len()),
+            count(data.validation.len()),
+            count(data.tokenisers.target.vocabulary_size()),
+            count(data.batches.batches_per_epoch()),
+            100.0 * data.batches.padding_share()
+        );
+        if data.dropped.total() > 0 {
+            say!("note: {}", data.dropped);
+        }
+        let orders = self.orders(place)?;
+        let report = LiveReport::of_text(orders.threads);
+        let mut progress = TrainProgress::new(recipe.train.epochs, about, report, orders.stop.clone());
+        let work = Work::Translation { recipe, data: Box::new(data) };
+        let outcome = vitreous_train::train(work, orders, &mut progress);
+        progress.finish();
+        let outcome = outcome.map_err(of_training)?;
+        self.tell(&outcome, None)
+    }
+
+    /// How the run is made.
+    fn orders(&self, place: Place) -> Result<Orders, Failure> {
+        Ok(Orders {
+            place,
+            threads: self.threads.unwrap_or_else(source::threads),
+            watch_gradients: self.watch.contains(&Watch::Gradients),
+            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            stop: stop_on_signals().map_err(Failure::work)?,
+        })
     }
 
     /// The recipe and the place of a run that begins.
-    fn new_run(&self) -> Result<(Recipe, Place), Failure> {
+    fn new_run(&self) -> Result<(AnyRecipe, Place), Failure> {
         let (name, overrides) = self.name_and_overrides();
         let (mut recipe, name) = read(name.as_deref().unwrap_or(shipped()[0].name), &overrides)?;
-        // Whole paths, so that the run can be taken up from anywhere.
-        if recipe.data.path != BUILT_IN {
-            recipe.data.path = whole(&recipe.data.path)?;
-        }
-        if !recipe.finetune.init.is_empty() {
-            refuse_what_is_replaced(&overrides)?;
-            let model = source::of_run(Path::new(&recipe.finetune.init));
-            recipe.finetune.init = whole(&model.to_string_lossy())?;
-        } else if name == "finetune" {
-            let hint = "what is to be fine-tuned? Name a model: vitreous train finetune --init MODEL --data DIR";
-            return Err(Failure::input(anyhow!("{hint}")));
+        match &mut recipe {
+            AnyRecipe::Images(recipe) => complete(recipe, &name, &overrides)?,
+            AnyRecipe::Translation(recipe) if recipe.data.path.is_empty() => {}
+            AnyRecipe::Translation(recipe) => recipe.data.path = whole(&recipe.data.path)?,
         }
         let place = match &self.out {
             Some(path) => Place::New(path.clone()),
@@ -156,7 +216,8 @@ impl Train {
         Ok(())
     }
 
-    fn tell(&self, outcome: &Outcome, data: &DataSettings, tested: bool) -> Result<(), Failure> {
+    /// Says how it ended; of images, with which data and whether it was tested.
+    fn tell(&self, outcome: &Outcome, images: Option<(&DataSettings, bool)>) -> Result<(), Failure> {
         tell_broken(outcome);
         let directory = outcome.directory.display();
         let command = command_name();
@@ -170,6 +231,7 @@ impl Train {
                 "val_top1": last.and_then(|last| last.val_top1),
                 "val_top5": last.and_then(|last| last.val_top5),
                 "val_map": last.and_then(|last| last.val_map),
+                "val_bleu": last.and_then(|last| last.val_bleu),
                 "best": outcome.best.map(|(score, _)| score),
                 "seconds": outcome.time.as_secs_f64(),
                 "broken_images": outcome.broken.len(),
@@ -186,43 +248,33 @@ impl Train {
         let mut out = std::io::stdout().lock();
         let time = format::duration(outcome.time);
         if let Some(last) = &outcome.last {
-            match (last.val_top1, last.val_map) {
+            match (last.val_top1, last.val_bleu) {
                 (Some(top1), _) => write!(out, "{:.2} % of the test images are right", 100.0 * top1)?,
-                (_, mean) => write!(out, "The mean average precision is {:.4}", mean.unwrap_or(f64::NAN))?,
+                (_, Some(bleu)) => write!(out, "BLEU {bleu:.2}")?,
+                _ => write!(out, "The mean average precision is {:.4}", last.val_map.unwrap_or(f64::NAN))?,
             }
             write!(out, " (loss {:.3}) ", last.val_loss)?;
         }
         writeln!(out, "after {} in {time}", format::count(outcome.step as usize, "step", "steps"))?;
         if let Some((score, step)) = outcome.best.filter(|(_, step)| *step != outcome.step) {
-            writeln!(out, "The best was {:.2} % after step {step}: {directory}/best", 100.0 * score)?;
+            match images {
+                Some(_) => write!(out, "The best was {:.2} %", 100.0 * score)?,
+                None => write!(out, "The best was BLEU {score:.2}")?,
+            }
+            writeln!(out, " after step {step}: {directory}/best")?;
         }
         writeln!(
             out,
             "\nThe model is in {directory}/model; metrics and checkpoints are beside it. Look at how it went:"
         )?;
         writeln!(out, "  {directory}/{}\n\nTry next:", report::FILE)?;
-        let path = &data.path;
-        // The same images are tested with, and not some that it learned from.
-        let share = match data.validation_share {
-            0.1 => String::new(),
-            share => format!(" --validation-share {share}"),
+        let tries = match images {
+            Some((data, tested)) => tries_with_images(&directory.to_string(), data, tested),
+            None => vec![
+                (format!("translate {directory} 'A sentence.'"), "what it makes of a sentence of yours"),
+                (format!("translate {directory} --beam 4 --file FILE"), "a file, a sentence a line, with more care"),
+            ],
         };
-        let mut tries = vec![(format!("summary {directory}/model"), "every shape inside it")];
-        match path.as_str() {
-            BUILT_IN => {
-                tries.insert(0, (format!("eval {directory}/model"), "which classes it confuses"));
-                tries.push(("data --preview seen.png --recipe small".to_string(), "what it saw while it learned"));
-            }
-            _ => {
-                tries.push((format!("predict {directory}/model IMAGE"), "what it sees in a picture of yours"));
-                tries.push((format!("explain {directory}/model IMAGE"), "where it looks in it"));
-                let about = match tested {
-                    true => (format!("eval {directory}/model --data {path}{share}"), "which classes it confuses"),
-                    false => (format!("data {path} --preview seen.png"), "images as augmentation shows them"),
-                };
-                tries.insert(0, about);
-            }
-        }
         let width = tries.iter().map(|(arguments, _)| arguments.len()).max().unwrap_or(0);
         for (arguments, why) in tries {
             writeln!(out, "  {command} {arguments:width$}  {why}")?;
@@ -231,8 +283,51 @@ impl Train {
     }
 }
 
+/// What to try with a model of images.
+fn tries_with_images(directory: &str, data: &DataSettings, tested: bool) -> Vec<(String, &'static str)> {
+    let path = &data.path;
+    // The same images are tested with, and not some that it learned from.
+    let share = match data.validation_share {
+        0.1 => String::new(),
+        share => format!(" --validation-share {share}"),
+    };
+    let mut tries = vec![(format!("summary {directory}/model"), "every shape inside it")];
+    match path.as_str() {
+        BUILT_IN => {
+            tries.insert(0, (format!("eval {directory}/model"), "which classes it confuses"));
+            tries.push(("data --preview seen.png --recipe small".to_string(), "what it saw while it learned"));
+        }
+        _ => {
+            tries.push((format!("predict {directory}/model IMAGE"), "what it sees in a picture of yours"));
+            tries.push((format!("explain {directory}/model IMAGE"), "where it looks in it"));
+            let about = match tested {
+                true => (format!("eval {directory}/model --data {path}{share}"), "which classes it confuses"),
+                false => (format!("data {path} --preview seen.png"), "images as augmentation shows them"),
+            };
+            tries.insert(0, about);
+        }
+    }
+    tries
+}
+
+/// Whole paths, so that the run can be taken up from anywhere.
+fn complete(recipe: &mut Recipe, name: &str, overrides: &[String]) -> Result<(), Failure> {
+    if recipe.data.path != BUILT_IN {
+        recipe.data.path = whole(&recipe.data.path)?;
+    }
+    if !recipe.finetune.init.is_empty() {
+        refuse_what_is_replaced(overrides)?;
+        let model = source::of_run(Path::new(&recipe.finetune.init));
+        recipe.finetune.init = whole(&model.to_string_lossy())?;
+    } else if name == "finetune" {
+        let hint = "what is to be fine-tuned? Name a model: vitreous train finetune --init MODEL --data DIR";
+        return Err(Failure::input(anyhow!("{hint}")));
+    }
+    Ok(())
+}
+
 /// A recipe by its name or file, and what to call its runs.
-pub(super) fn read(name: &str, overrides: &[String]) -> Result<(Recipe, String), Failure> {
+pub(super) fn read(name: &str, overrides: &[String]) -> Result<(AnyRecipe, String), Failure> {
     if let Some(recipe) = shipped().iter().find(|recipe| recipe.name == name) {
         return Ok((recipe.read(overrides).map_err(Failure::input)?, name.to_string()));
     }
@@ -245,7 +340,7 @@ pub(super) fn read(name: &str, overrides: &[String]) -> Result<(Recipe, String),
         return Err(Failure::input(anyhow!("`{name}` is neither a recipe nor a file; {hint}")));
     }
     let text = std::fs::read_to_string(path).with_context(|| name.to_string()).map_err(Failure::Input)?;
-    let recipe = Recipe::read(name, &text, overrides).map_err(Failure::input)?;
+    let recipe = AnyRecipe::read(name, &text, overrides).map_err(Failure::input)?;
     let stem = path.file_stem().map_or("run".into(), |stem| stem.to_string_lossy().into_owned());
     Ok((recipe, stem))
 }

@@ -24,7 +24,9 @@ pub fn write(file: &Path, splits: &Splits, recipe: Option<&str>, changes: &[Stri
         Some(side) if side > SMALL => "imagenet-s16",
         _ => "cifar10-strong",
     });
-    let (recipe, _) = train::read(name, changes)?;
+    let (AnyRecipe::Images(recipe), _) = train::read(name, changes)? else {
+        return Err(Failure::input(anyhow::anyhow!("`{name}` is a recipe for text: it shows no images")));
+    };
     let image = recipe.model.image;
     let channels = Channels::from_count(recipe.model.channels).unwrap_or(Channels::Rgb);
     let preprocess = recipe.preprocess.preprocess([image.height, image.width], channels);

@@ -131,7 +131,7 @@ pub fn points(run: &RunRecord, curve: Curve) -> Vec<(f64, f64)> {
             Curve::Loss => line.loss,
             Curve::Accuracy => 100.0 * line.top1?,
             Curve::LearningRate => line.lr,
-            Curve::Speed => line.images_per_second,
+            Curve::Speed => line.speed(),
             Curve::Wait => 100.0 * line.data_wait,
             Curve::GradientNorm => line.grad_norm,
             Curve::TestLoss | Curve::TestAccuracy | Curve::TestPrecision => return None,

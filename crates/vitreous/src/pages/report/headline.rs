@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use vitreous_engine::Graph;
 use vitreous_models::vit;
 use vitreous_pages::escape;
-use vitreous_train::{Recipe, RunRecord};
+use vitreous_train::{AnyRecipe, RunRecord};
 
 use crate::format;
 
@@ -73,7 +73,7 @@ impl Headline {
         let tested = history.tested.last();
         let per_epoch = run.steps_per_epoch();
         let epoch_of = |step: u64| per_epoch.map_or(f64::NAN, |steps| step as f64 / steps as f64);
-        let mut speeds: Vec<f64> = history.learned.iter().map(|line| line.images_per_second).collect();
+        let mut speeds: Vec<f64> = history.learned.iter().map(|line| line.speed()).collect();
         speeds.sort_by(f64::total_cmp);
         let written = run.sittings.last().map(|sitting| sitting.parameters).filter(|&count| count > 0);
         let state = match (run.goes_on, run.finished()) {
@@ -85,7 +85,7 @@ impl Headline {
             step: run.step(),
             steps: run.steps(),
             epoch: epoch_of(run.step()),
-            epochs: run.recipe.as_ref().ok().map(|recipe| recipe.train.epochs),
+            epochs: run.recipe.as_ref().ok().map(|recipe| recipe.epochs()),
             state,
             top1: tested.and_then(|line| line.val_top1),
             top5: tested.and_then(|line| line.val_top5),
@@ -202,7 +202,8 @@ fn last_epoch_top1(run: &RunRecord) -> Option<f64> {
 }
 
 /// For runs that did not write it down.
-fn count_parameters(recipe: &Recipe) -> Option<usize> {
+fn count_parameters(recipe: &AnyRecipe) -> Option<usize> {
+    let AnyRecipe::Images(recipe) = recipe else { return None };
     let mut graph = Graph::for_inference();
     vit(&mut graph, &recipe.model, 1).ok()?;
     Some(graph.parameters().iter().map(|parameter| parameter.shape.elements()).sum())

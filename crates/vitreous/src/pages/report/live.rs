@@ -16,9 +16,14 @@ pub struct LiveReport {
 }
 
 impl LiveReport {
-    /// Of a run on this data, which is open already.
+    /// Of a run on these images, which are open already.
     pub fn new(splits: &Splits, threads: usize) -> LiveReport {
         LiveReport { sources: Sources { data: Ok(splits.clone()), threads }, told: false }
+    }
+
+    /// Of a run on text.
+    pub fn of_text(threads: usize) -> LiveReport {
+        LiveReport { sources: Sources { data: Err("a translator has no images".to_string()), threads }, told: false }
     }
 
     /// Writes it. A report that cannot be written is no reason to stop: that is noted, and only once.

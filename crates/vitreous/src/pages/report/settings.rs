@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use vitreous_pages::escape;
 use vitreous_train::recipe::{Difference, shipped};
-use vitreous_train::{Recipe, RunRecord, Sitting};
+use vitreous_train::{AnyRecipe, RunRecord, Sitting};
 
 use crate::format;
 
@@ -28,8 +28,8 @@ pub fn recipe(run: &RunRecord) -> String {
 }
 
 /// The recipe in the binary that differs in the fewest keys, and in which. What follows from the data is no difference.
-fn nearest(recipe: &Recipe) -> Option<(&'static str, Vec<Difference>)> {
-    let of = |name: &'static str, shipped: Recipe| {
+fn nearest(recipe: &AnyRecipe) -> Option<(&'static str, Vec<Difference>)> {
+    let of = |name: &'static str, shipped: AnyRecipe| {
         let mut differences = recipe.differences(&shipped);
         differences.retain(|difference| difference.key != "model.classes");
         (name, differences)
