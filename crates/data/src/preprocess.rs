@@ -148,6 +148,27 @@ impl Preprocess {
         Ok(())
     }
 
+    /// The picture that prepared numbers came from, as far as they tell: what a model sees, for people to look at.
+    pub fn undo(&self, numbers: &[f32], [height, width]: [usize; 2]) -> Result<Image, ImageError> {
+        let count = self.channels.count();
+        let expected = height.saturating_mul(width).saturating_mul(count);
+        if numbers.len() != expected || self.mean.len() != count || self.std.len() != count {
+            return Err(ImageError::Output { expected, got: numbers.len() });
+        }
+        let plane = height * width;
+        let bytes = (0..plane * count).map(|at| {
+            let (pixel, channel) = (at / count, at % count);
+            self.byte(numbers[channel * plane + pixel], channel)
+        });
+        Image::new(width, height, self.channels, bytes.collect())
+    }
+
+    /// The byte that a normalised number came from.
+    pub(crate) fn byte(&self, number: f32, channel: usize) -> u8 {
+        let rescaled = number * self.std[channel] + self.mean[channel] - self.rescale_offset;
+        (f64::from(rescaled) / self.rescale_factor).round() as u8
+    }
+
     /// Height and width of what comes out, unless image or room for it are not what they should be.
     pub(crate) fn check(&self, image: &Image, room: usize) -> Result<[usize; 2], ImageError> {
         let count = self.channels.count();
@@ -214,5 +235,23 @@ impl Resize {
             Resize::Exact(size) | Resize::Within(size) | Resize::Cover(size) | Resize::Fit(size) => Some(size),
             Resize::ShorterSide(side) | Resize::ShorterSideWithin { shorter: side, .. } => Some([side, side]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_prepared_can_be_looked_at() {
+        let bytes: Vec<u8> = (0..4 * 2 * 3).map(|at| (at * 37 % 256) as u8).collect();
+        let image = Image::new(4, 2, Channels::Rgb, bytes).expect("an image");
+        let mut preprocess = Preprocess::default_for([2, 4], Channels::Rgb);
+        (preprocess.resize, preprocess.crop) = (Resize::None, None);
+        (preprocess.mean, preprocess.std) = (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]);
+        let mut numbers = vec![0.0; 4 * 2 * 3];
+        preprocess.apply(&image, &mut Scratch::default(), &mut numbers).expect("prepared");
+        assert_eq!(preprocess.undo(&numbers, [2, 4]).expect("a picture"), image);
+        assert!(preprocess.undo(&numbers, [2, 5]).is_err());
     }
 }

@@ -129,16 +129,22 @@ impl<'m> Explainer<'m> {
 
     /// The classes that relevance is computed for; `None` is for the features of a model without a head.
     fn classes(&self, logits: Option<&[f32]>) -> Vec<Option<usize>> {
-        match (&self.settings.classes, logits) {
-            (Classes::These(classes), _) => classes.iter().map(|&class| Some(class)).collect(),
-            (Classes::Top(0), _) => Vec::new(),
-            (Classes::Top(_), None) => vec![None],
-            (Classes::Top(count), Some(logits)) => {
+        let (count, named) = match &self.settings.classes {
+            Classes::Top(count) => (*count, &[][..]),
+            Classes::These(classes) => (0, classes.as_slice()),
+            Classes::TopAnd(count, classes) => (*count, classes.as_slice()),
+        };
+        let mut chosen: Vec<Option<usize>> = match logits {
+            None => vec![None; count.min(1)],
+            Some(logits) => {
                 let mut order: Vec<usize> = (0..logits.len()).collect();
                 order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
-                order.into_iter().take(*count).map(Some).collect()
+                order.into_iter().take(count).map(Some).collect()
             }
-        }
+        };
+        let likeliest = chosen.clone();
+        chosen.extend(named.iter().map(|&class| Some(class)).filter(|class| !likeliest.contains(class)));
+        chosen
     }
 
     fn relevance(&mut self, pixels: &[f32], class: Option<usize>) -> Result<Relevance, ExplainError> {

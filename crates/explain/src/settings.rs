@@ -51,6 +51,8 @@ pub enum Classes {
     Top(usize),
     /// These, in this order.
     These(Vec<usize>),
+    /// So many that the model holds likeliest, then those of these that are not among them.
+    TopAnd(usize, Vec<usize>),
 }
 
 /// All that is asked for.
@@ -90,7 +92,7 @@ impl Settings {
         if let Some(&discard) = self.discards.iter().find(|discard| !(0.0..1.0).contains(*discard)) {
             return Err(ExplainError::Discard(discard));
         }
-        let Classes::These(classes) = &self.classes else { return Ok(()) };
+        let (Classes::These(classes) | Classes::TopAnd(_, classes)) = &self.classes else { return Ok(()) };
         match classes.iter().find(|&&class| class >= config.classes) {
             None => Ok(()),
             Some(&asked) if config.classes == 0 => Err(ExplainError::NoHead { asked }),

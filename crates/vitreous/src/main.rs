@@ -12,8 +12,10 @@ mod folding;
 mod format;
 mod images;
 mod pages;
+mod prepared;
 mod progress;
 mod runner;
+mod scores;
 mod source;
 mod step;
 
@@ -35,6 +37,7 @@ struct Cli {
 enum Command {
     Train(commands::train::Train),
     Predict(commands::predict::Predict),
+    Explain(commands::explain::Explain),
     Summary(commands::summary::Summary),
     Convert(commands::convert::Convert),
     Data(commands::data::Data),
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Train(train) => train.run(),
         Command::Predict(predict) => predict.run(),
+        Command::Explain(explain) => explain.run(),
         Command::Summary(summary) => summary.run(),
         Command::Convert(convert) => convert.run(),
         Command::Data(data) => data.run(),

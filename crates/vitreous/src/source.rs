@@ -83,7 +83,7 @@ pub fn tell_guesses(model: &Model) {
     if model.guessed_heads {
         let heads = model.config.heads;
         say!(
-            "note: the file does not tell the number of heads; {heads} is taken from its width; --heads says otherwise"
+            "note: the file does not tell the number of heads; {heads} is taken from its width; --heads (of `explain`: --head-count) says otherwise"
         );
     }
 }

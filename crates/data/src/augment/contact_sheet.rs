@@ -177,7 +177,7 @@ impl Sheet {
         for at in 0..plane {
             let byte = |channel: usize| {
                 let channel = channel.min(numbers.len() / plane - 1);
-                to_byte(numbers[channel * plane + at], channel, augment)
+                augment.preprocess().byte(numbers[channel * plane + at], channel)
             };
             let colour = [byte(0), byte(1), byte(2)];
             let (top, left) = (top + at / width * scale, left + at % width * scale);
@@ -186,11 +186,4 @@ impl Sheet {
             }
         }
     }
-}
-
-/// The byte that a normalised number came from.
-fn to_byte(number: f32, channel: usize, augment: &Augment) -> u8 {
-    let preprocess = augment.preprocess();
-    let rescaled = number * preprocess.std[channel] + preprocess.mean[channel] - preprocess.rescale_offset;
-    (f64::from(rescaled) / preprocess.rescale_factor).round() as u8
 }

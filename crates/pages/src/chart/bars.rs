@@ -21,6 +21,8 @@ struct Bar {
 }
 
 const ROW: f64 = 26.0;
+/// How much wider bold letters are.
+const BOLD: f64 = 1.15;
 /// More bars than anybody reads.
 const MOST: usize = 1000;
 
@@ -61,7 +63,8 @@ impl Bars {
             return nothing(&self.title);
         }
         let widest = |text: fn(&Bar) -> &str, most: f64| {
-            shown.iter().map(|bar| text_width(text(bar), TEXT)).fold(0.0, f64::max).min(most)
+            let width = |bar: &Bar| text_width(text(bar), TEXT) * if bar.strong { BOLD } else { 1.0 };
+            shown.iter().map(width).fold(0.0, f64::max).min(most)
         };
         let left = widest(|bar| &bar.label, WIDTH * 0.42) + 10.0;
         let right = WIDTH - widest(|bar| &bar.text, WIDTH * 0.25) - 10.0;
@@ -88,7 +91,7 @@ fn draw_bar(drawing: &mut Drawing, top: f64, [left, right]: [f64; 2], share: f64
     let weight = if bar.strong { " font-weight=\"700\"" } else { "" };
     let ink = if bar.strong { Ink::Accent } else { Ink::Soft };
     let draw = |drawing: &mut Drawing| {
-        let label = shorten(&bar.label, left - 10.0, TEXT);
+        let label = shorten(&bar.label, (left - 10.0) / if bar.strong { BOLD } else { 1.0 }, TEXT);
         let base = top + 19.0;
         drawing.text([left - 8.0, base], &format!("text-anchor=\"end\"{weight}"), Ink::Ink, &label);
         drawing.rectangle([left, top + 5.0], [right - left, 18.0], &format!("rx=\"3\" fill=\"{}\"", Ink::AccentSoft));

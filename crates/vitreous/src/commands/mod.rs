@@ -4,6 +4,7 @@ pub mod bench;
 pub mod convert;
 pub mod data;
 pub mod eval;
+pub mod explain;
 pub mod predict;
 pub mod summary;
 pub mod train;

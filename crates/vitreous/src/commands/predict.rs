@@ -9,14 +9,15 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::json;
 use vitreous_data::ordered::{NotYet, OrderedMap};
-use vitreous_data::{Channels, Preprocess, Scratch};
 use vitreous_models::{Model, Size};
 
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
 use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
+use crate::prepared::{self, Prepared};
 use crate::runner::{Answer, Runner, usual_batch};
+use crate::scores::{best, label, softmax};
 use crate::source;
 
 /// Run a model on images: classes with their scores, or features
@@ -56,12 +57,6 @@ pub struct Predict {
 /// How long images that are ready wait for others of their batch, where these are still to be named on standard input.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// An image made ready for the model, or why it could not be.
-struct Prepared {
-    path: PathBuf,
-    pixels: Result<Vec<f32>, String>,
-}
-
 /// Counts for the last line.
 #[derive(Default)]
 struct Tally {
@@ -98,7 +93,7 @@ impl Predict {
         let floats = runner.input_floats();
         let channels = model.config.channels;
         let prepared = OrderedMap::new(images, threads, batch.saturating_mul(2), move || {
-            worker(preprocess.clone(), channels, floats)
+            prepared::worker(preprocess.clone(), channels, floats)
         });
         let tally = self.answer_all(prepared, batch, patience, &mut runner, &model)?;
         let seconds = start.elapsed().as_secs_f64();
@@ -228,71 +223,5 @@ impl Predict {
             writeln!(out, "  {:5.1} %  {}", 100.0 * scores[index], format::one_line(&label(model, index)))?;
         }
         Ok(())
-    }
-}
-
-/// What a class is called; its number where the model has no names.
-fn label(model: &Model, index: usize) -> String {
-    model.labels.get(index).cloned().unwrap_or_else(|| format!("class {index}"))
-}
-
-/// Shares of the whole, computed with the largest taken off first, so that nothing overflows.
-fn softmax(logits: &[f32]) -> Vec<f64> {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let powers: Vec<f64> = logits.iter().map(|&logit| f64::from(logit - largest).exp()).collect();
-    let sum: f64 = powers.iter().sum();
-    powers.into_iter().map(|power| power / sum).collect()
-}
-
-/// The places of the largest scores, the largest first; of equal ones, the class with the smaller number.
-fn best(scores: &[f64], count: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..scores.len()).collect();
-    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
-    order.truncate(count);
-    order
-}
-
-/// What each decoding thread does with an image.
-fn worker(preprocess: Preprocess, channels: usize, floats: usize) -> impl FnMut(Found) -> Prepared + Send + 'static {
-    let mut scratch = Scratch::default();
-    move |found| match found {
-        Ok(path) => {
-            let pixels = prepare(&path, &preprocess, channels, floats, &mut scratch);
-            Prepared { path, pixels }
-        }
-        Err(missing) => Prepared { path: missing.path, pixels: Err(missing.error) },
-    }
-}
-
-fn prepare(
-    path: &Path,
-    preprocess: &Preprocess,
-    channels: usize,
-    floats: usize,
-    scratch: &mut Scratch,
-) -> Result<Vec<f32>, String> {
-    let channels =
-        Channels::from_count(channels).ok_or("images have one or three channels, this model wants others")?;
-    let image = vitreous_data::open(path, channels).map_err(|error| error.to_string())?;
-    let mut pixels = vec![0.0; floats];
-    preprocess.apply(&image, scratch, &mut pixels).map_err(|error| error.to_string())?;
-    Ok(pixels)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scores_of_huge_logits_are_numbers() {
-        assert_eq!(softmax(&[1000.0, 0.0]), [1.0, 0.0]);
-        assert_eq!(softmax(&[-1000.0, -1000.0]), [0.5, 0.5]);
-        assert_eq!(softmax(&[f32::MAX, f32::MAX, f32::MIN]), [0.5, 0.5, 0.0]);
-    }
-
-    #[test]
-    fn equal_scores_are_in_the_order_of_classes() {
-        assert_eq!(best(&[0.1, 0.4, 0.1, 0.4], 9), [1, 3, 0, 2]);
-        assert_eq!(best(&[0.25; 40], 3), [0, 1, 2]);
     }
 }

@@ -1,0 +1,302 @@
+//! `vitreous explain`: what a model does inside with images, as pages, pictures and numbers.
+
+mod arrays;
+mod choose;
+mod files;
+mod json;
+mod names;
+
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use vitreous_data::Preprocess;
+use vitreous_data::ordered::OrderedMap;
+use vitreous_engine::Graph;
+use vitreous_explain::{Choice, Classes, Explainer, Explanation, ModelPictures, Settings, Spread, pictures};
+use vitreous_models::{Model, Size, vit};
+
+use super::{parse_count, parse_size, parse_threads};
+use crate::failure::Failure;
+use crate::format;
+use crate::images::Images;
+use crate::pages::explain::index::{self, Entry, Index};
+use crate::pages::explain::own::Own;
+use crate::pages::explain::{self as page, Subject};
+use crate::pages::{flow, write};
+use crate::prepared::{self, Prepared};
+use crate::scores::{best, label, softmax};
+use crate::source;
+
+use choose::Numbers;
+use names::Names;
+
+/// Look inside: attention, rollout, relevance and more, as a page an image
+#[derive(Args)]
+pub struct Explain {
+    /// A model directory or a checkpoint file
+    model: PathBuf,
+    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input
+    #[arg(required = true, value_name = "IMAGE")]
+    paths: Vec<OsString>,
+    /// Where pages and pictures go, a folder an image
+    #[arg(long, value_name = "DIR", default_value = "explain")]
+    out: PathBuf,
+    /// Layers whose attention is shown, from 0, as in `0,3-5,last`; all by default
+    #[arg(long, value_name = "LIST", value_parser = Numbers::parse, allow_hyphen_values = true)]
+    layers: Option<Numbers>,
+    /// Heads whose attention is shown, from 0, as in `0-2`; all by default
+    #[arg(long, value_name = "LIST", value_parser = Numbers::parse, allow_hyphen_values = true)]
+    heads: Option<Numbers>,
+    /// A class, by name or number, for which relevance is shown besides the likeliest ones; can be given again
+    #[arg(long = "class", value_name = "CLASS", allow_hyphen_values = true)]
+    classes: Vec<String>,
+    /// How many of the likeliest classes are shown, and relevance for them
+    #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count, allow_negative_numbers = true)]
+    top: usize,
+    /// The share of the weakest weights that a second rollout leaves out of each layer
+    #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = choose::parse_share, allow_negative_numbers = true)]
+    discard: f32,
+    /// How many images get a page; all count in the charts over all images
+    #[arg(long, value_name = "N", default_value = "20", allow_negative_numbers = true)]
+    pages: usize,
+    /// Print one JSON object a line, with the numbers: path, page, top, logits, layers, rollout, relevance; or path, error
+    #[arg(long)]
+    json: bool,
+    /// Write arrays.npz beside each page, with all numbers
+    #[arg(long)]
+    arrays: bool,
+    /// The size at which the model sees images, if not its own: positions are resized
+    #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
+    image: Option<Size>,
+    /// The number of heads, for files that do not tell it
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    head_count: Option<usize>,
+    /// Threads to compute with; by default one a core
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
+}
+
+/// What stays the same from image to image.
+struct Setting<'a> {
+    model: &'a Model,
+    preprocess: &'a Preprocess,
+    choice: Choice,
+    pictures: ModelPictures,
+    own: Own,
+    /// The drawing of the data flow.
+    flow: String,
+}
+
+/// What grows from image to image.
+#[derive(Default)]
+struct Tally {
+    names: Names,
+    entries: Vec<Entry>,
+    spread: Spread,
+    failed: usize,
+}
+
+impl Explain {
+    pub fn run(self) -> Result<(), Failure> {
+        let start = Instant::now();
+        let (model, preprocess) = source::open(&self.model, self.image, self.head_count)?;
+        let threads = self.threads.unwrap_or_else(source::threads);
+        let settings = self.settings(&model, threads)?;
+        let choice = settings.choice.clone();
+        let mut explainer = Explainer::new(&model, settings).map_err(Failure::input)?;
+        let pictures = pictures(&model).map_err(Failure::work)?;
+        let own = Own::draw(&pictures, model.config.channels).map_err(Failure::work)?;
+        let mut graph = Graph::for_inference();
+        vit(&mut graph, &model.config, 1).map_err(Failure::work)?;
+        let flow = flow::drawing(&graph, &model.config);
+        let setting = Setting { model: &model, preprocess: &preprocess, choice, pictures, own, flow };
+        files::create_folder(&self.out)?;
+        files::write_own(&self.out, &setting.own)?;
+
+        let floats = model.config.channels * model.config.image.height * model.config.image.width;
+        let (to_prepare, channels) = (preprocess.clone(), model.config.channels);
+        let images = OrderedMap::new(Images::new(self.paths.clone()), threads, 2 * threads, move || {
+            prepared::worker(to_prepare.clone(), channels, floats)
+        });
+        let mut tally = Tally { names: Names::reserving(files::OF_ALL), ..Tally::default() };
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        for image in images {
+            self.one(image, &mut explainer, &setting, &mut tally, &mut out)?;
+            // Whoever reads along sees each image when it is done.
+            out.flush()?;
+        }
+        self.finish(&setting, &tally)?;
+        let images = tally.spread.images();
+        say!(
+            "{} in {:.1} s, {} in {}",
+            format::count(images, "image", "images"),
+            start.elapsed().as_secs_f64(),
+            format::count(tally.entries.len(), "page", "pages"),
+            self.out.display()
+        );
+        if tally.entries.len() < images {
+            say!(
+                "note: --pages {} leaves {} without pages",
+                self.pages,
+                format::count(images - tally.entries.len(), "image", "images")
+            );
+        }
+        if tally.failed > 0 {
+            say!("{} could not be read", format::count(tally.failed, "image", "images"));
+            return Err(Failure::Reported);
+        }
+        Ok(())
+    }
+
+    fn settings(&self, model: &Model, threads: usize) -> Result<Settings, Failure> {
+        let list = |numbers: &Option<Numbers>, what: &str, count: usize| {
+            numbers.as_ref().map(|numbers| numbers.resolve(what, count)).transpose().map_err(Failure::Input)
+        };
+        let layers = list(&self.layers, "layer", model.config.depth)?;
+        let heads = list(&self.heads, "head", model.config.heads)?;
+        let choice = Choice::of(&model.config, layers.as_deref(), heads.as_deref()).map_err(Failure::input)?;
+        let named = choose::classes(&self.classes, model).map_err(Failure::Input)?;
+        let mut discards = vec![0.0, self.discard];
+        discards.dedup();
+        let classes = Classes::TopAnd(self.top, named);
+        Ok(Settings { choice, discards, classes, ..Settings::usual(&model.config, threads) })
+    }
+
+    fn one(
+        &self,
+        image: Prepared,
+        explainer: &mut Explainer,
+        setting: &Setting,
+        tally: &mut Tally,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
+        let path = image.path.to_string_lossy().into_owned();
+        let pixels = match image.pixels {
+            Ok(pixels) => pixels,
+            Err(error) => {
+                tally.failed += 1;
+                if self.json {
+                    writeln!(out, "{}", serde_json::json!({"path": path, "error": error}))?;
+                } else {
+                    out.flush()?;
+                    say!("error: {}: {error}", format::one_line(&path));
+                }
+                return Ok(());
+            }
+        };
+        if tally.spread.images() == 1 {
+            // From the second image on there will be an index.
+            write::check_place(&self.out.join(files::INDEX))?;
+        }
+        let has_page = tally.entries.len() < self.pages;
+        if !has_page && !self.json {
+            return explainer.spread(&pixels, &mut tally.spread).map_err(Failure::work);
+        }
+        let folder = has_page.then(|| tally.names.take(&path));
+        if let Some(folder) = &folder {
+            let directory = self.out.join(folder);
+            files::create_folder(&directory)?;
+            write::check_place(&directory.join(files::PAGE))?;
+        }
+        let explanation = explainer.explain(&pixels).map_err(Failure::work)?;
+        tally.spread.add(&explanation);
+        let page = match folder {
+            Some(folder) => Some(self.write_page(&path, folder, &pixels, &explanation, setting, tally)?),
+            None => None,
+        };
+        if self.json {
+            let object = json::object(&path, page.as_deref(), &explanation, setting.model, self.top);
+            writeln!(out, "{object}")?;
+        } else if let Some(page) = page {
+            let page = format::one_line(&page.to_string_lossy());
+            match answer(&explanation, setting.model) {
+                Some((name, score)) => writeln!(out, "{page}\t{}\t{:.1} %", format::one_line(&name), 100.0 * score)?,
+                None => writeln!(out, "{page}")?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all files of one image, and gives the page's path.
+    fn write_page(
+        &self,
+        path: &str,
+        folder: String,
+        pixels: &[f32],
+        explanation: &Explanation,
+        setting: &Setting,
+        tally: &mut Tally,
+    ) -> Result<PathBuf, Failure> {
+        let directory = self.out.join(&folder);
+        let size = explanation.layout.image;
+        let seen = setting.preprocess.undo(pixels, [size.height, size.width]).map_err(Failure::work)?;
+        let subject = Subject {
+            path,
+            model: setting.model,
+            seen: &seen,
+            explanation,
+            own: &setting.own,
+            flow: &setting.flow,
+            top: self.top,
+        };
+        let file = directory.join(files::PAGE);
+        write::write_page(&file, &page::page(&subject).map_err(Failure::Work)?)?;
+        files::write_pictures(&directory, &subject)?;
+        if self.arrays {
+            arrays::write(&directory.join(files::ARRAYS), pixels, explanation, setting.model, &setting.pictures)
+                .map_err(Failure::work)?;
+        }
+        let thumbnail = index::thumbnail(&seen).map_err(Failure::Work)?;
+        let answer = answer(explanation, setting.model);
+        tally.entries.push(Entry { path: path.to_string(), folder, thumbnail, answer });
+        Ok(file)
+    }
+
+    /// What is over all images.
+    fn finish(&self, setting: &Setting, tally: &Tally) -> Result<(), Failure> {
+        if tally.spread.images() < 2 {
+            return Ok(());
+        }
+        let spread = of_choice(&tally.spread, &setting.choice);
+        let index = Index {
+            model: setting.model,
+            layout: setting.pictures.layout,
+            entries: &tally.entries,
+            images: tally.spread.images(),
+            spread: &spread,
+            own: &setting.own,
+            flow: &setting.flow,
+        };
+        let file = self.out.join(files::INDEX);
+        write::write_page(&file, &index::page(&index).map_err(Failure::Work)?)?;
+        files::write_charts(&self.out, &index::spread_charts(&spread))?;
+        say!("{}: all images", file.display());
+        Ok(())
+    }
+}
+
+/// The layers and heads that were asked for: images without a page count all.
+fn of_choice(spread: &Spread, choice: &Choice) -> Vec<vitreous_explain::LayerSpread> {
+    let mut layers = spread.layers();
+    layers.retain(|layer| choice.layers.contains(&layer.layer));
+    for layer in &mut layers {
+        let asked: Vec<bool> = layer.heads.iter().map(|head| choice.heads.contains(head)).collect();
+        let mut numbers = asked.iter();
+        layer.heads.retain(|_| *numbers.next().unwrap_or(&false));
+        for values in [&mut layer.distance, &mut layer.entropy] {
+            let mut numbers = asked.iter();
+            values.retain(|_| *numbers.next().unwrap_or(&false));
+        }
+    }
+    layers
+}
+
+/// The likeliest class and its score.
+fn answer(explanation: &Explanation, model: &Model) -> Option<(String, f64)> {
+    let scores = softmax(explanation.logits.as_ref()?);
+    let class = *best(&scores, 1).first()?;
+    Some((label(model, class), scores[class]))
+}

@@ -1,0 +1,49 @@
+//! All numbers of an image, for NumPy.
+
+use std::path::Path;
+
+use vitreous_explain::{Explanation, ModelPictures};
+use vitreous_models::Model;
+use vitreous_models::archive::{Result, TensorToWrite, write_npz};
+
+/// Writes `arrays.npz`; see the guide for what is in it.
+pub fn write(
+    path: &Path,
+    pixels: &[f32],
+    explanation: &Explanation,
+    model: &Model,
+    pictures: &ModelPictures,
+) -> Result<()> {
+    let layout = &explanation.layout;
+    let (tokens, patches) = (layout.tokens(), layout.patches());
+    let grid = [layout.grid.height, layout.grid.width];
+    let config = &model.config;
+    let filters: Vec<f32> = pictures.filters.iter().flat_map(|filter| filter.pixels.iter().copied()).collect();
+    let mut tensors = vec![
+        TensorToWrite::f32("pixels", &[config.channels, config.image.height, config.image.width], pixels),
+        TensorToWrite::f32("features", &[explanation.features.len()], &explanation.features),
+    ];
+    if let Some(logits) = &explanation.logits {
+        tensors.push(TensorToWrite::f32("logits", &[logits.len()], logits));
+    }
+    for layer in &explanation.attention {
+        let shape = [layer.heads.len(), tokens, tokens];
+        tensors.push(TensorToWrite::f32(format!("attention.{}", layer.layer), &shape, &layer.weights));
+    }
+    for rollout in &explanation.rollout {
+        let name = format!("rollout.{}.{}", rollout.fusion.name(), rollout.discard);
+        tensors.push(TensorToWrite::f32(name, &grid, &rollout.patches));
+    }
+    for relevance in &explanation.relevance {
+        let class = relevance.class.map_or("features".to_string(), |class| class.to_string());
+        tensors.push(TensorToWrite::f32(format!("relevance.{class}"), &grid, &relevance.patches));
+    }
+    if let Some(positions) = &pictures.positions {
+        let dim = positions.table.len() / positions.rows.max(1);
+        tensors.push(TensorToWrite::f32("positions", &[positions.rows, dim], &positions.table));
+        tensors.push(TensorToWrite::f32("similarity", &[patches, patches], &positions.similarity));
+    }
+    let shape = [pictures.filters.len(), config.channels, config.patch.height, config.patch.width];
+    tensors.push(TensorToWrite::f32("filters", &shape, &filters));
+    write_npz(path, tensors)
+}

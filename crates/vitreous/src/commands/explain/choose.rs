@@ -1,0 +1,143 @@
+//! Layers, heads and classes as they are written on the command line.
+
+use anyhow::{Result, anyhow, bail};
+use vitreous_models::Model;
+use vitreous_train::recipe::nearest;
+
+use crate::format::one_line;
+
+/// A list such as `0,3-5,last`, before the model is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbers(Vec<(End, End)>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    At(usize),
+    Last,
+}
+
+impl End {
+    fn parse(text: &str) -> Option<End> {
+        match text.trim() {
+            "last" => Some(End::Last),
+            number => number.parse().ok().map(End::At),
+        }
+    }
+
+    fn of(self, count: usize) -> usize {
+        match self {
+            End::At(number) => number,
+            End::Last => count.saturating_sub(1),
+        }
+    }
+}
+
+impl Numbers {
+    /// Reads a list.
+    pub fn parse(text: &str) -> Result<Numbers, String> {
+        let part = |part: &str| match part.split_once('-') {
+            Some((first, last)) => End::parse(first).zip(End::parse(last)),
+            None => End::parse(part).map(|end| (end, end)),
+        };
+        let parts: Option<Vec<(End, End)>> = text.split(',').map(part).collect();
+        parts.map(Numbers).ok_or_else(|| format!("`{text}` is no list of numbers; write it as in 0,3-5,last"))
+    }
+
+    /// The numbers, of `count` that there are; each once, the smallest first.
+    pub fn resolve(&self, what: &str, count: usize) -> Result<Vec<usize>> {
+        let mut numbers = Vec::new();
+        for (first, last) in &self.0 {
+            let (first, last) = (first.of(count), last.of(count));
+            // Before it becomes a list that may be as long as any number.
+            if let Some(missing) = [first, last].into_iter().find(|&number| number >= count) {
+                bail!("there is no {what} {missing}: the model has {count}, 0 to {}", count.saturating_sub(1));
+            }
+            if first > last {
+                bail!("{what}s {first}-{last} go backwards; write {last}-{first}");
+            }
+            numbers.extend(first..=last);
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        Ok(numbers)
+    }
+}
+
+/// Reads a share of at least 0 and less than 1.
+pub fn parse_share(text: &str) -> Result<f32, String> {
+    let share = text.parse().ok().filter(|share| (0.0..1.0).contains(share));
+    share.ok_or_else(|| format!("`{text}` is no share; write a number from 0 to below 1, as in 0.9"))
+}
+
+/// The numbers of classes that are given by name or number, each once.
+pub fn classes(asked: &[String], model: &Model) -> Result<Vec<usize>> {
+    let mut found = Vec::new();
+    for text in asked {
+        let class = class(text, model)?;
+        if !found.contains(&class) {
+            found.push(class);
+        }
+    }
+    Ok(found)
+}
+
+/// By its whole name first, since names may be numbers, too; then by number; then by a name that differs in capitals alone.
+fn class(text: &str, model: &Model) -> Result<usize> {
+    let (labels, count) = (&model.labels, model.config.classes);
+    let shown = one_line(text);
+    if count == 0 {
+        bail!("--class {shown}: this model has no head, so it knows no classes");
+    }
+    if let Some(class) = labels.iter().position(|label| label == text) {
+        return Ok(class);
+    }
+    let number = text.strip_prefix("class ").unwrap_or(text).parse::<usize>();
+    if let Ok(number) = number {
+        return match number {
+            number if number < count => Ok(number),
+            number => Err(anyhow!("there is no class {number}: the model has {count}, 0 to {}", count - 1)),
+        };
+    }
+    let lower = text.to_lowercase();
+    if let Some(class) = labels.iter().position(|label| label.to_lowercase() == lower) {
+        return Ok(class);
+    }
+    let hint = match nearest(text, labels.iter().map(String::as_str)) {
+        Some(name) => format!("did you mean `{}`?", one_line(&name)),
+        None if labels.is_empty() => format!("its {count} classes have no names: give a number"),
+        None => format!(
+            "its classes are, for example, {}",
+            labels.iter().take(4).map(|name| one_line(name)).collect::<Vec<_>>().join(", ")
+        ),
+    };
+    Err(anyhow!("the model knows no class `{shown}`; {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(text: &str) -> Vec<usize> {
+        Numbers::parse(text).expect("a list").resolve("layer", 12).expect("numbers")
+    }
+
+    #[test]
+    fn lists_are_read() {
+        assert_eq!(resolve("0,3-5,last"), [0, 3, 4, 5, 11]);
+        assert_eq!(resolve("10-last, 3,3"), [3, 10, 11]);
+        for wrong in ["", "a", "1-", "-1", "1,,2", "1-2-3", "99999999999999999999999"] {
+            assert!(Numbers::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_before_it_takes_memory() {
+        let refusal =
+            |text: &str| Numbers::parse(text).expect("a list").resolve("layer", 12).expect_err("refused").to_string();
+        assert_eq!(
+            refusal("0-18446744073709551615"),
+            "there is no layer 18446744073709551615: the model has 12, 0 to 11"
+        );
+        assert_eq!(refusal("5-3"), "layers 5-3 go backwards; write 3-5");
+    }
+}

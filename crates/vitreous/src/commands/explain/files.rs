@@ -1,0 +1,103 @@
+//! The pictures beside a page.
+
+use std::path::Path;
+
+use anyhow::Context;
+use vitreous_data::Image;
+use vitreous_explain::Rollout;
+use vitreous_pages::chart::standalone;
+
+use super::names::{Names, safe};
+use crate::failure::Failure;
+use crate::pages::explain::maps::{SheetRow, enlarged, overlay, sheet, with_grid};
+use crate::pages::explain::own::Own;
+use crate::pages::explain::packed::reader_rows;
+use crate::pages::explain::{Subject, class_name, distance_charts};
+
+/// The page of an image.
+pub const PAGE: &str = "explain.html";
+/// The page of all images.
+pub const INDEX: &str = "index.html";
+/// The numbers of an image.
+pub const ARRAYS: &str = "arrays.npz";
+const POSITIONS: &str = "positions.png";
+const POSITION_TABLE: &str = "position-table.png";
+const FILTERS: &str = "filters.png";
+const DISTANCE: &str = "distance.svg";
+const ENTROPY: &str = "entropy.svg";
+/// What lies beside the images' folders: none of them can be called so.
+pub const OF_ALL: &[&str] = &[INDEX, POSITIONS, POSITION_TABLE, FILTERS, DISTANCE, ENTROPY];
+
+/// Makes a folder, and those around it.
+pub fn create_folder(folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("{}: this folder cannot be made", folder.display()))
+        .map_err(Failure::Work)
+}
+
+/// The pictures of the model itself.
+pub fn write_own(folder: &Path, own: &Own) -> Result<(), Failure> {
+    let filters = own.filter_sheet().map_err(Failure::work)?;
+    let pictures = [(POSITIONS, &own.similarity), (POSITION_TABLE, &own.table), (FILTERS, &filters)];
+    for (name, picture) in pictures {
+        if let Some(picture) = picture {
+            write_png(&folder.join(name), picture)?;
+        }
+    }
+    Ok(())
+}
+
+/// Charts of distance and entropy.
+pub fn write_charts(folder: &Path, [distance, entropy]: &[String; 2]) -> Result<(), Failure> {
+    write_text(&folder.join(DISTANCE), &standalone(distance))?;
+    write_text(&folder.join(ENTROPY), &standalone(entropy))
+}
+
+/// All pictures of one image.
+pub fn write_pictures(folder: &Path, subject: &Subject) -> Result<(), Failure> {
+    let explanation = subject.explanation;
+    let layout = &explanation.layout;
+    let grid = layout.grid;
+    let png = |name: &str, picture: Result<Image, vitreous_data::ImageError>| {
+        write_png(&folder.join(name), &picture.map_err(Failure::work)?)
+    };
+    png("seen.png", with_grid(subject.seen, grid))?;
+    if let Some(first) = explanation.attention.first() {
+        let names = first.heads.iter().map(|head| format!("head {head}"));
+        let columns: Vec<String> = names.chain(["mean".to_string()]).collect();
+        let maps = |row: Vec<f32>| row[layout.prefix..].to_vec();
+        let rows = explanation.attention.iter().map(|layer| SheetRow {
+            name: format!("layer {}", layer.layer),
+            maps: reader_rows(layer, layout).into_iter().map(maps).collect(),
+        });
+        png("attention.png", sheet(subject.seen, grid, &columns, &rows.collect::<Vec<_>>()))?;
+    }
+    let large = enlarged(subject.seen).map_err(Failure::work)?;
+    for rollout in &explanation.rollout {
+        png(&rollout_name(rollout), overlay(&large, grid, &rollout.patches))?;
+    }
+    let mut names = Names::default();
+    for relevance in &explanation.relevance {
+        let class = names
+            .unique(safe(&relevance.class.map_or("features".to_string(), |_| class_name(subject, relevance.class))));
+        png(&format!("relevance-{class}.png"), overlay(&large, grid, &relevance.patches))?;
+    }
+    write_charts(folder, &distance_charts(explanation))?;
+    write_text(&folder.join("flow.svg"), &standalone(subject.flow))
+}
+
+/// `rollout-mean.png`, or `rollout-mean-0.9.png` where weights were left out.
+fn rollout_name(Rollout { fusion, discard, .. }: &Rollout) -> String {
+    match *discard {
+        0.0 => format!("rollout-{}.png", fusion.name()),
+        share => format!("rollout-{}-{share}.png", fusion.name()),
+    }
+}
+
+fn write_png(path: &Path, picture: &Image) -> Result<(), Failure> {
+    picture.save_png(path).with_context(|| path.display().to_string()).map_err(Failure::Work)
+}
+
+fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display())).map_err(Failure::Work)
+}
