@@ -83,6 +83,8 @@ pub struct Batch {
     pub labels: Vec<i32>,
     /// `[batch, classes]`, where targets are no classes.
     pub targets: Vec<f32>,
+    /// Which samples these are, by their place in the data set.
+    pub samples: Vec<usize>,
     /// How many samples there are.
     pub count: usize,
 }
@@ -195,6 +197,7 @@ impl Shared {
         batch.images.resize(size * image_floats, 0.0);
         batch.labels.clear();
         batch.targets.clear();
+        batch.samples.clear();
         let first = order.index * size;
         let places = first..(first + size).min(order.permutation.len());
         for place in places {
@@ -207,6 +210,7 @@ impl Shared {
             };
             if let Some(index) = sample {
                 self.add_target(index, &mut batch);
+                batch.samples.push(index);
                 batch.count += 1;
             }
         }

@@ -1,6 +1,50 @@
-//! What the machine can spare.
+//! What the machine is, and what it can spare.
 
+use crate::cpu::instruction_set;
 use crate::error::{Error, Result};
+
+/// What a machine is, for who reads how long something took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// The processor's name, or its architecture where the system does not tell the name.
+    pub cpu: String,
+    /// Threads that can run at once.
+    pub cores: usize,
+    /// Bytes of memory that this process may use at most; `None` where the system does not tell.
+    pub memory: Option<u64>,
+    /// The instructions that kernels use here.
+    pub instruction_set: &'static str,
+    /// The operating system.
+    pub system: String,
+}
+
+impl Machine {
+    /// The one that this runs on.
+    pub fn this() -> Machine {
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        let architecture = std::env::consts::ARCH;
+        let cpu = read("/proc/cpuinfo").and_then(|text| field_of(&text, "model name", ':'));
+        let release = read("/etc/os-release").and_then(|text| field_of(&text, "PRETTY_NAME", '='));
+        let total = read("/proc/meminfo").and_then(|text| value_of(&text, "MemTotal:")).map(|kib| kib * 1024);
+        let limit = |path: &str| read(path)?.trim().parse::<u64>().ok();
+        let limits =
+            ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"].into_iter().filter_map(limit);
+        Machine {
+            cpu: cpu.unwrap_or_else(|| architecture.to_string()),
+            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            memory: total.into_iter().chain(limits).min(),
+            instruction_set: instruction_set(),
+            system: format!("{}, {architecture}", release.as_deref().unwrap_or(std::env::consts::OS)),
+        }
+    }
+}
+
+/// What stands behind a key on a line of its own: `model name : Some CPU`, `PRETTY_NAME="Some Linux"`.
+fn field_of(text: &str, key: &str, separator: char) -> Option<String> {
+    let pairs = text.lines().filter_map(|line| line.split_once(separator));
+    let value = pairs.into_iter().find(|(name, _)| name.trim() == key)?.1.trim().trim_matches('"');
+    (!value.is_empty()).then(|| value.to_string())
+}
 
 /// Bytes that can be taken without making the system swap or kill: what Linux calls available, within the limits of the control
 /// groups that this process is in. `None` where the system does not tell.
@@ -67,6 +111,19 @@ mod tests {
         assert_eq!(available_of("MemTotal: 5 kB\n"), None);
         assert_eq!(value_of("cache 1\ninactive_file 4096\n", "inactive_file"), Some(4096));
         assert_eq!(value_of("inactive_file many\n", "inactive_file"), None);
+    }
+
+    #[test]
+    fn the_machine_is_described() {
+        let text = "processor\t: 0\nmodel name\t: Some CPU @ 2.00GHz\nmodel name\t: another\nflags\t:\n";
+        assert_eq!(field_of(text, "model name", ':').as_deref(), Some("Some CPU @ 2.00GHz"));
+        assert_eq!(field_of(text, "flags", ':'), None);
+        assert_eq!(
+            field_of("NAME=x\nPRETTY_NAME=\"Some Linux 1\"\n", "PRETTY_NAME", '=').as_deref(),
+            Some("Some Linux 1")
+        );
+        let machine = Machine::this();
+        assert!(machine.cores > 0 && !machine.cpu.is_empty() && !machine.system.is_empty(), "{machine:?}");
     }
 
     #[test]

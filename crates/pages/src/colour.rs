@@ -35,10 +35,21 @@ pub fn hex([red, green, blue]: [u8; 3]) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// The text colour to be read on a colour.
-pub fn text_on([red, green, blue]: [u8; 3]) -> &'static str {
-    let lightness = 0.299 * f32::from(red) + 0.587 * f32::from(green) + 0.114 * f32::from(blue);
-    if lightness > 140.0 { "#111" } else { "#fff" }
+/// The text colour to be read on a colour: the one of greater contrast, which is never below 4.5 to 1.
+pub fn text_on(ground: [u8; 3]) -> &'static str {
+    let light = luminance(ground) + 0.05;
+    // Of white the luminance is 1, of black 0.
+    if light / 0.05 > 1.05 / light { "#000" } else { "#fff" }
+}
+
+/// Relative luminance, from 0 to 1, as the Web Content Accessibility Guidelines define it.
+fn luminance(colour: [u8; 3]) -> f32 {
+    let linear = |byte: u8| match f32::from(byte) / 255.0 {
+        dark if dark <= 0.04045 => dark / 12.92,
+        light => ((light + 0.055) / 1.055).powf(2.4),
+    };
+    let [red, green, blue] = colour.map(linear);
+    0.2126 * red + 0.7152 * green + 0.0722 * blue
 }
 
 fn between(stops: &[[u8; 3]], share: f32) -> [u8; 3] {
@@ -65,6 +76,20 @@ mod tests {
         assert_eq!(sequential(f32::NAN), SEQUENTIAL[0]);
         assert_eq!(diverging(0.0), DIVERGING[2]);
         assert_eq!(diverging(-9.0), DIVERGING[0]);
+    }
+
+    #[test]
+    fn text_can_be_read_on_every_colour() {
+        for step in 0..=200 {
+            for ground in [sequential(step as f32 / 200.0), diverging(step as f32 / 100.0 - 1.0)] {
+                let light = luminance(ground) + 0.05;
+                let contrast = match text_on(ground) {
+                    "#fff" => 1.05 / light,
+                    _ => light / 0.05,
+                };
+                assert!(contrast >= 4.5, "{contrast} on {ground:?}");
+            }
+        }
     }
 
     #[test]

@@ -9,42 +9,19 @@ use vitreous_engine::{DType, Graph, Mode, Parameter, Plan, Precision, State};
 use vitreous_models::{VitConfig, vit};
 
 use crate::error::TrainError;
-use crate::evaluation::{LabelScores, Scores};
+use crate::evaluation::{LabelScores, Mistake, Mistakes, Scores};
 use crate::recipe::Recipe;
 use crate::subject::Subject;
+use crate::tested::TestedScores;
 use crate::trainer::loader_threads;
 
 /// What a test gave.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Evaluation {
-    /// The mean loss.
-    pub loss: f64,
-    /// How good it is.
-    pub score: Score,
-}
-
-/// How good a model is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Score {
-    /// One class an image: the shares of images whose class came first, and among the first five.
-    Right {
-        /// First.
-        top1: f64,
-        /// Among the first five.
-        top5: f64,
-    },
-    /// Several: the mean over classes of the average precision.
-    MeanAveragePrecision(f64),
-}
-
-impl Score {
-    /// The number by which the best is chosen.
-    pub fn number(self) -> f64 {
-        match self {
-            Score::Right { top1, .. } => top1,
-            Score::MeanAveragePrecision(mean) => mean,
-        }
-    }
+    /// All scores.
+    pub scores: TestedScores,
+    /// The most confident mistakes.
+    pub mistakes: Vec<Mistake>,
 }
 
 /// Tests a recipe's model.
@@ -58,7 +35,7 @@ pub struct Evaluator {
 
 /// Answers as they come.
 enum Tally {
-    One(Box<Scores>),
+    One(Box<Scores>, Mistakes),
     Several(LabelScores),
 }
 
@@ -101,7 +78,7 @@ impl Evaluator {
         let mut executor = Executor::with_weights(plan, self.threads, lend)?;
         let classes = self.options.classes;
         let mut tally = match self.options.targets {
-            TargetKind::Class => Tally::One(Box::new(Scores::new(classes))),
+            TargetKind::Class => Tally::One(Box::new(Scores::new(classes)), Mistakes::default()),
             _ => Tally::Several(LabelScores::new(classes)),
         };
         let mut done = 0;
@@ -113,7 +90,12 @@ impl Evaluator {
             let rows = executor.output_slice(logits)?.chunks_exact(classes);
             for (index, row) in rows.take(batch.count).enumerate() {
                 match &mut tally {
-                    Tally::One(scores) => scores.add(row, batch.labels[index] as u32),
+                    Tally::One(scores, mistakes) => {
+                        let (label, sample) = (batch.labels[index] as u32, batch.samples[index]);
+                        if let Some(answer) = scores.add(row, label) {
+                            mistakes.add(sample, label, answer, || self.options.dataset.name(sample));
+                        }
+                    }
                     Tally::Several(scores) => {
                         let targets = batch.targets[index * classes..][..classes].iter().zip(0..);
                         let labels: Vec<u32> = targets.filter(|(there, _)| **there > 0.5).map(|(_, c)| c).collect();
@@ -129,12 +111,12 @@ impl Evaluator {
         if done == 0 {
             return Ok(None);
         }
-        Ok(Some(match &tally {
-            Tally::One(scores) => {
-                Evaluation { loss: scores.loss(), score: Score::Right { top1: scores.top1(), top5: scores.top5() } }
+        Ok(Some(match tally {
+            Tally::One(scores, mistakes) => {
+                Evaluation { scores: TestedScores::One(Box::new(scores.report())), mistakes: mistakes.into_vec() }
             }
             Tally::Several(scores) => {
-                Evaluation { loss: scores.loss(), score: Score::MeanAveragePrecision(scores.mean_average_precision()) }
+                Evaluation { scores: TestedScores::Several(scores.report()), mistakes: Vec::new() }
             }
         }))
     }

@@ -4,13 +4,16 @@
 //! the size of batches changes nothing.
 
 mod calibration;
+mod mistakes;
 mod several;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
 
 pub use calibration::{BINS, Bin, Calibration};
+pub use mistakes::{MOST_MISTAKES, Mistake, Mistakes};
 pub use several::{LabelClassScores, LabelReport, LabelScores};
 
 /// Answers to samples of one label each.
@@ -33,8 +36,17 @@ pub struct Scores {
     calibration: Calibration,
 }
 
+/// What a model says of a sample of one label.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Answer {
+    /// The class with the greatest logit.
+    pub class: u32,
+    /// Its probability.
+    pub confidence: f64,
+}
+
 /// How a class fares. A ratio of nothing to nothing is not there.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassScores {
     /// Of the samples that were said to be of this class, the share that is.
     pub precision: Option<f64>,
@@ -47,7 +59,7 @@ pub struct ClassScores {
 }
 
 /// Samples of one class that were taken for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confusion {
     /// What they are.
     pub label: u32,
@@ -58,23 +70,29 @@ pub struct Confusion {
 }
 
 /// Everything that is known of the answers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// How many samples there were.
     pub samples: u64,
     /// Mean cross-entropy, in nats.
+    #[serde(deserialize_with = "number")]
     pub loss: f64,
     /// Share of samples whose label has the greatest logit.
+    #[serde(deserialize_with = "number")]
     pub top1: f64,
     /// Share of samples whose label is among the five greatest.
+    #[serde(deserialize_with = "number")]
     pub top5: f64,
     /// Mean F1 over the classes that have one.
+    #[serde(deserialize_with = "number")]
     pub macro_f1: f64,
     /// Samples with a logit that is not a number.
     pub undecided: u64,
     /// Mean distance of confidence and accuracy, weighted by the samples of each bin.
+    #[serde(deserialize_with = "number")]
     pub expected_calibration_error: f64,
     /// The largest distance of any bin.
+    #[serde(deserialize_with = "number")]
     pub max_calibration_error: f64,
     /// By class.
     pub classes: Vec<ClassScores>,
@@ -106,11 +124,11 @@ impl Scores {
         }
     }
 
-    /// Adds the answer to one sample.
+    /// Adds the answer to one sample, and tells it; there is none where a logit is not a number.
     ///
     /// # Panics
     /// Panics unless there is a logit a class, and the label is one of the classes.
-    pub fn add(&mut self, logits: &[f32], label: u32) {
+    pub fn add(&mut self, logits: &[f32], label: u32) -> Option<Answer> {
         assert_eq!(logits.len(), self.classes, "a logit a class");
         let own = logits[label as usize];
         self.samples += 1;
@@ -121,7 +139,7 @@ impl Scores {
         self.loss += sum.ln() + (f64::from(greatest) - f64::from(own));
         if logits.iter().any(|logit| logit.is_nan()) {
             self.undecided += 1;
-            return;
+            return None;
         }
         let is_before = |&(class, &logit): &(usize, &f32)| logit > own || (logit == own && class < label as usize);
         let before = logits.iter().enumerate().filter(is_before).count();
@@ -130,7 +148,9 @@ impl Scores {
         let answer = logits.iter().position(|&logit| logit == greatest).unwrap_or(0) as u32;
         *self.confusion.entry((label, answer)).or_default() += 1;
         // The greatest is e^0 over the sum.
-        self.calibration.add(1.0 / sum, before < 1);
+        let confidence = 1.0 / sum;
+        self.calibration.add(confidence, before < 1);
+        Some(Answer { class: answer, confidence })
     }
 
     /// How many samples were added.
@@ -210,6 +230,25 @@ impl ClassScores {
     }
 }
 
+/// A report as JSON, with the names of its classes in it.
+///
+/// # Panics
+/// Panics if the report is not plain data.
+pub fn named(report: &impl Serialize, names: &[String]) -> Value {
+    let mut report = serde_json::to_value(report).expect("a report is plain data");
+    if let Some(classes) = report["classes"].as_array_mut() {
+        for (class, name) in classes.iter_mut().zip(names) {
+            class["name"] = json!(name);
+        }
+    }
+    report
+}
+
+/// JSON has no way to write what is not a number, so it was written as nothing.
+pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
@@ -278,6 +317,6 @@ mod tests {
     fn a_report_of_nothing_has_no_numbers_but_is_one() {
         let json = serde_json::to_value(Scores::new(2).report()).expect("JSON");
         assert_eq!((&json["samples"], &json["loss"], &json["top1"]), (&0.into(), &().into(), &().into()));
-        assert_eq!(json["classes"][0]["precision"], serde_json::Value::Null);
+        assert_eq!(json["classes"][0]["precision"], Value::Null);
     }
 }

@@ -6,12 +6,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::TrainError;
+use crate::evaluation::number;
 use crate::run_directory::write_whole;
 
 /// A line while learning. Rates and shares are of the time since the line before.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepMetrics {
     /// Updates so far.
     pub step: u64,
@@ -44,6 +46,7 @@ pub struct EvaluationMetrics {
     /// Epochs so far.
     pub epoch: f64,
     /// The mean loss.
+    #[serde(deserialize_with = "number")]
     pub val_loss: f64,
     /// The share of images whose class the model finds first.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,12 +62,55 @@ pub struct EvaluationMetrics {
 }
 
 /// The length of each parameter's gradient.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradientMetrics {
     /// Updates so far.
     pub step: u64,
     /// By parameter.
     pub gradient_norms: BTreeMap<String, f64>,
+}
+
+/// All lines of a file, by what they tell.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// While learning.
+    pub learned: Vec<StepMetrics>,
+    /// After evaluations.
+    pub tested: Vec<EvaluationMetrics>,
+    /// Of gradients.
+    pub gradients: Vec<GradientMetrics>,
+    /// How many lines could not be read.
+    pub damaged: usize,
+}
+
+impl History {
+    /// Reads a file, also while another process writes it; one that is not there has no lines.
+    pub fn read(path: &Path) -> Result<History, TrainError> {
+        let text = match fs::read(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(History::default()),
+            other => other.map_err(TrainError::io(path, "cannot be read"))?,
+        };
+        let mut history = History::default();
+        for line in String::from_utf8_lossy(&text).split_inclusive('\n') {
+            match history.add(line) {
+                Ok(()) => {}
+                // The last may be half written.
+                Err(_) if !line.ends_with('\n') => {}
+                Err(_) => history.damaged += 1,
+            }
+        }
+        Ok(history)
+    }
+
+    fn add(&mut self, line: &str) -> serde_json::Result<()> {
+        let value: Value = serde_json::from_str(line)?;
+        match () {
+            () if value.get("val_loss").is_some() => self.tested.push(serde_json::from_value(value)?),
+            () if value.get("gradient_norms").is_some() => self.gradients.push(serde_json::from_value(value)?),
+            () => self.learned.push(serde_json::from_value(value)?),
+        }
+        Ok(())
+    }
 }
 
 /// The file.

@@ -3,7 +3,9 @@
 //! ```text
 //! recipe.toml      every key, as it is run
 //! metrics.jsonl    one object a line
-//! events.out.*     the same for TensorBoard
+//! evaluation.json  all that the last evaluation found
+//! machine.json     where, when and for how long it was trained
+//! events.out.*     the metrics for TensorBoard
 //! checkpoints/     to resume from
 //! model/           the model after the last evaluation, as a model directory
 //! best/            the model of the best evaluation
@@ -12,11 +14,19 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::error::TrainError;
 use crate::recipe::Recipe;
 
-const RECIPE: &str = "recipe.toml";
+/// The recipe in a run directory: what makes it one.
+pub(crate) const RECIPE: &str = "recipe.toml";
+/// What was measured.
+pub(crate) const METRICS: &str = "metrics.jsonl";
+/// What the last evaluation found.
+pub(crate) const EVALUATION: &str = "evaluation.json";
+/// Where, when and for how long.
+pub(crate) const MACHINE: &str = "machine.json";
 /// The folder of checkpoints in a run directory.
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
 const LOCK: &str = ".lock";
@@ -73,11 +83,25 @@ impl RunDirectory {
         Ok((RunDirectory::lock(path)?, recipe))
     }
 
+    /// Whether a process trains in a directory now. Nothing is changed by asking.
+    pub fn in_use(path: &Path) -> bool {
+        let lock = File::open(path.join(LOCK));
+        lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
     fn lock(path: &Path) -> Result<RunDirectory, TrainError> {
         let file = path.join(LOCK);
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file);
         let mut lock = open.map_err(TrainError::io(&file, "cannot be opened"))?;
-        match lock.try_lock() {
+        // Whoever only asks whether it is in use holds the lock for an instant.
+        let mut locked = lock.try_lock();
+        for _ in 0..5 {
+            if matches!(locked, Err(TryLockError::WouldBlock)) {
+                std::thread::sleep(Duration::from_millis(10));
+                locked = lock.try_lock();
+            }
+        }
+        match locked {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut process = String::new();

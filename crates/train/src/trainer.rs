@@ -13,14 +13,16 @@ use vitreous_engine::{Run, State};
 
 use crate::checkpoint::{Checkpoints, Progress};
 use crate::error::TrainError;
-use crate::evaluate::{Evaluation, Evaluator, Score};
+use crate::evaluate::{Evaluation, Evaluator};
 use crate::events::Events;
 use crate::metrics::{EvaluationMetrics, GradientMetrics, MetricsFile, StepMetrics};
 use crate::recipe::{LossKind, Recipe};
-use crate::run_directory::{CHECKPOINTS, RunDirectory};
+use crate::run_directory::{CHECKPOINTS, EVALUATION, MACHINE, METRICS, RunDirectory};
 use crate::schedule::Schedule;
+use crate::sittings::{Sitting, Sittings};
 use crate::step::{StepResult, Stepper};
 use crate::subject::Subject;
+use crate::tested::{Tested, TestedAbout, TestedScores};
 
 /// A run to be made, or to be taken up.
 pub struct Job {
@@ -32,8 +34,10 @@ pub struct Job {
     pub place: Place,
     /// Threads of the model.
     pub threads: usize,
-    /// Whether the length of each parameter's gradient is written with every line of metrics.
+    /// Whether the length of each parameter's gradient is written with every line of metrics, and not only at each epoch's end.
     pub watch_gradients: bool,
+    /// How the process was called, to be written down.
+    pub command: Vec<String>,
     /// Set from outside to save and stop after the present update.
     pub stop: Arc<AtomicBool>,
 }
@@ -127,7 +131,10 @@ struct Trainer {
     checkpoints: Checkpoints,
     metrics: MetricsFile,
     events: Events,
+    sittings: Sittings,
     watch_gradients: bool,
+    /// What the data was found to be.
+    data: String,
     evaluator: Evaluator,
     learning: LoaderOptions,
     start: Instant,
@@ -149,7 +156,7 @@ struct Interval {
 
 impl Trainer {
     fn new(job: Job) -> Result<Trainer, TrainError> {
-        let Job { mut recipe, splits, place, threads, watch_gradients, stop } = job;
+        let Job { mut recipe, splits, place, threads, watch_gradients, command, stop } = job;
         let subject = Subject::new(&mut recipe, &splits)?;
         let several = match recipe.loss.kind {
             LossKind::Auto => splits.several_labels,
@@ -194,7 +201,7 @@ impl Trainer {
             );
             return Err(TrainError::Data(what));
         }
-        let metrics = MetricsFile::open(&directory.file("metrics.jsonl"), progress.step)?;
+        let metrics = MetricsFile::open(&directory.file(METRICS), progress.step)?;
         let evaluator = Evaluator::new(&recipe, &splits, &subject, threads);
         let events = Events::open(directory.path(), &recipe, progress.step)?;
         let schedule = Schedule::new(&recipe, steps_per_epoch);
@@ -209,9 +216,19 @@ impl Trainer {
             flops: stepper.flops() * batches_per_step,
             directory: directory.path().to_path_buf(),
         };
+        let sitting = Sitting {
+            first_step: plan.first_step,
+            step: plan.first_step,
+            steps: plan.steps,
+            parameters: plan.parameters,
+            precision: recipe.train.precision.name().to_string(),
+            ..Sitting::now(command, threads)
+        };
         let now = Instant::now();
         Ok(Trainer {
             threads,
+            sittings: Sittings::begin(&directory.file(MACHINE), sitting)?,
+            data: splits.kind,
             limit: measured_limit(recipe.train.precision.into(), threads)?,
             watch_gradients,
             events,
@@ -259,6 +276,7 @@ impl Trainer {
                 observer.measured(&line);
                 if epoch_ends {
                     let tested = if self.evaluation_is_due() { self.evaluate(observer)? } else { None };
+                    self.sittings.reached(step, self.start.elapsed().as_secs_f64())?;
                     observer.epoch_ended(step / self.steps_per_epoch, tested.as_ref(), &line);
                     last = tested.or(last);
                     self.begin_interval();
@@ -280,7 +298,9 @@ impl Trainer {
         broken.dedup();
         let (step, best) = (self.progress.step, self.progress.best);
         let directory = self.directory.path().to_path_buf();
-        Ok(Outcome { directory, stopped, step, last, best, broken, time: self.start.elapsed() })
+        let time = self.start.elapsed();
+        self.sittings.reached(step, time.as_secs_f64())?;
+        Ok(Outcome { directory, stopped, step, last, best, broken, time })
     }
 
     /// The batches of an update; an epoch's last update may have fewer.
@@ -367,7 +387,7 @@ impl Trainer {
         };
         self.metrics.add(&metrics)?;
         self.events.learned(&metrics)?;
-        if self.watch_gradients {
+        if self.watch_gradients || step.is_multiple_of(self.steps_per_epoch) {
             let count = result.batches as f64;
             let norms = self.state.gradient_norms().map(|(name, norm)| (name.to_string(), f64::from(norm) / count));
             let norms = GradientMetrics { step, gradient_norms: norms.collect() };
@@ -399,21 +419,23 @@ impl Trainer {
         let found = self.evaluator.run(state, &mut |done, all| observer.evaluating(done, all))?;
         let step = self.progress.step;
         self.subject.save(&self.directory.file("model"), state)?;
-        let score = found.map(|found| found.score.number()).filter(|score| !score.is_nan());
+        let score = found.as_ref().map(|found| found.scores.number()).filter(|score| !score.is_nan());
         if self.progress.best.is_none_or(|(best, _)| score.is_some_and(|score| score > best)) {
             self.progress.best = score.map(|score| (score, step));
             self.subject.save(&self.directory.file("best"), state)?;
         }
         self.state.swap_average();
         self.limit = self.limit.max(measured_limit(self.recipe.train.precision.into(), self.threads)?);
-        let Some(Evaluation { loss, score }) = found else { return Ok(None) };
-        let (val_top1, val_top5, val_map) = match score {
-            Score::Right { top1, top5 } => (Some(top1), Some(top5), None),
-            Score::MeanAveragePrecision(mean) => (None, None, Some(mean).filter(|mean| !mean.is_nan())),
+        let Some(Evaluation { scores, mistakes }) = found else { return Ok(None) };
+        let (val_top1, val_top5, val_map) = match &scores {
+            TestedScores::One(report) => (Some(report.top1), Some(report.top5), None),
+            TestedScores::Several(_) => (None, None, score),
         };
         let epoch = step as f64 / self.steps_per_epoch as f64;
         let seconds = self.start.elapsed().as_secs_f64();
-        let metrics = EvaluationMetrics { step, epoch, val_loss: loss, val_top1, val_top5, val_map, seconds };
+        let metrics = EvaluationMetrics { step, epoch, val_loss: scores.loss(), val_top1, val_top5, val_map, seconds };
+        let (about, names) = (TestedAbout { step, epoch, data: self.data.clone() }, self.subject.model.labels.clone());
+        Tested { about, names, scores, mistakes }.write(&self.directory.file(EVALUATION))?;
         self.metrics.add(&metrics)?;
         self.events.tested(&metrics)?;
         Ok(Some(metrics))

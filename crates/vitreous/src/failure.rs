@@ -29,6 +29,14 @@ impl Failure {
         Failure::Work(error.into())
     }
 
+    /// What happened, in one line.
+    pub fn text(&self) -> String {
+        match self {
+            Failure::Input(error) | Failure::Work(error) => chain(error),
+            Failure::Reported | Failure::Interrupted | Failure::OutputClosed => "the work ended early".to_string(),
+        }
+    }
+
     /// Says what happened, on stderr, and gives the exit code.
     pub fn report(self) -> ExitCode {
         let (error, code) = match self {

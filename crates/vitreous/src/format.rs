@@ -18,6 +18,11 @@ pub fn count(number: usize, one: &str, many: &str) -> String {
     format!("{} {}", thousands(number as u128), if number == 1 { one } else { many })
 }
 
+/// `87.50 %`.
+pub fn percent(share: f64) -> String {
+    format!("{:.2} %", 100.0 * share)
+}
+
 /// `1.5 MiB`.
 pub fn bytes(bytes: usize) -> String {
     scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])

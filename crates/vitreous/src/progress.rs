@@ -10,6 +10,7 @@ use vitreous_train::metrics::{EvaluationMetrics, StepMetrics};
 use vitreous_train::{Observer, Recipe, RunPlan, StepResult};
 
 use crate::format;
+use crate::pages::report::{Effort, LiveReport};
 
 /// Redrawing more often would only flicker.
 const REDRAW: Duration = Duration::from_millis(100);
@@ -34,10 +35,11 @@ pub struct TrainProgress {
     speed: f64,
     drawn: Instant,
     started: Instant,
+    report: LiveReport,
 }
 
 impl TrainProgress {
-    pub fn new(recipe: &Recipe, splits: &Splits, stop: Arc<AtomicBool>) -> TrainProgress {
+    pub fn new(recipe: &Recipe, splits: &Splits, threads: usize, stop: Arc<AtomicBool>) -> TrainProgress {
         // Hidden by itself where stderr is no terminal.
         let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{bar:12} {percent:>3} %  {wide_msg}").expect("a sound template");
@@ -60,12 +62,21 @@ impl TrainProgress {
             speed: 0.0,
             drawn: Instant::now(),
             started: Instant::now(),
+            report: LiveReport::new(splits, threads),
         }
     }
 
-    /// Takes the bar away.
-    pub fn finish(&self) {
+    /// Takes the bar away, and writes the report of how it ended.
+    pub fn finish(&mut self) {
         self.bar.finish_and_clear();
+        self.write_report(Effort::Usual);
+    }
+
+    fn write_report(&mut self, effort: Effort) {
+        let Some(plan) = &self.plan else { return };
+        if let Some(note) = self.report.write(&plan.directory, effort) {
+            self.line(&note);
+        }
     }
 
     /// A line that stays.
@@ -175,5 +186,6 @@ impl Observer for TrainProgress {
         parts.push(format!("{} images/s", format::thousands(self.speed as u64)));
         parts.push(format::duration(self.started.elapsed()));
         self.line(&parts.join("  "));
+        self.write_report(Effort::Little);
     }
 }

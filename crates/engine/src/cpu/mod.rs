@@ -46,6 +46,7 @@ use watch::Watch;
 pub use watch::{NotFinite, NotFiniteKind};
 
 pub use limit::measured_limit;
+pub use simd::instruction_set;
 
 /// The needs of the CPU's kernels.
 struct CpuTarget {

@@ -25,6 +25,18 @@ pub enum Isa {
     Avx512Bf16 = 4,
 }
 
+/// What kernels are compiled for here, in the words of the makers.
+pub fn instruction_set() -> &'static str {
+    match isa() {
+        Isa::Baseline if cfg!(target_arch = "x86_64") => "SSE2",
+        Isa::Baseline if cfg!(target_arch = "aarch64") => "NEON",
+        Isa::Baseline => "baseline",
+        Isa::Avx2 => "AVX2",
+        Isa::Avx512 => "AVX-512",
+        Isa::Avx512Bf16 => "AVX-512 with bf16",
+    }
+}
+
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 /// The best instruction set of this machine, found once. `VITREOUS_ISA` (`baseline`, `avx2`, `avx512`)

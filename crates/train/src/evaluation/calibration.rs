@@ -1,6 +1,6 @@
 //! Whether a model is as sure as it is right: Guo et al., "On Calibration of Modern Neural Networks", section 2.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Bins of confidence; equally wide.
 pub const BINS: usize = 15;
@@ -14,7 +14,7 @@ pub struct Calibration {
 }
 
 /// A row of the reliability table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
     /// Confidences are above this.
     pub above: f64,

@@ -1,8 +1,8 @@
 //! Answers to samples that are of several classes, or of none.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{ClassScores, mean};
+use super::{ClassScores, mean, number};
 
 /// Answers to samples of any number of labels. A class is said to be there when its logit is above 0, its probability above a
 /// half. Logits are kept until the report, since average precision needs their order.
@@ -16,24 +16,28 @@ pub struct LabelScores {
 }
 
 /// Everything that is known of the answers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LabelReport {
     /// How many samples there were.
     pub samples: u64,
     /// Binary cross-entropy, in nats, the mean over samples and classes.
+    #[serde(deserialize_with = "number")]
     pub loss: f64,
     /// Mean of the classes' average precision, over the classes that occur.
+    #[serde(deserialize_with = "number")]
     pub mean_average_precision: f64,
     /// F1 of all answers together.
+    #[serde(deserialize_with = "number")]
     pub micro_f1: f64,
     /// Mean F1 over the classes that have one.
+    #[serde(deserialize_with = "number")]
     pub macro_f1: f64,
     /// By class.
     pub classes: Vec<LabelClassScores>,
 }
 
 /// How a class fares.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LabelClassScores {
     /// `Σ (recall_n - recall_(n-1)) · precision_n` over the thresholds, from the highest down; none if the class never occurs.
     pub average_precision: Option<f64>,

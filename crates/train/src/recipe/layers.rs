@@ -1,5 +1,7 @@
 //! How a recipe is put together: defaults, a file, `key=value` pairs, each over the ones before; and what is wrong with it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Deserialize;
 use toml::{Table, Value};
 use vitreous_models::{VitConfig, preset, presets};
@@ -65,6 +67,17 @@ fn nearest_hint(nearest: &Option<String>) -> String {
     nearest.as_ref().map(|key| format!("; did you mean `{key}`?")).unwrap_or_default()
 }
 
+/// A key in which two recipes differ. A key that says "none" by being left out has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// `section.key`.
+    pub key: String,
+    /// In the first.
+    pub this: Option<String>,
+    /// In the other.
+    pub other: Option<String>,
+}
+
 /// One layer of a recipe: where it comes from, and the keys that it sets.
 struct Layer {
     origin: String,
@@ -90,6 +103,23 @@ impl Recipe {
     /// The whole recipe as TOML, with every key.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a recipe is plain data")
+    }
+
+    /// Every value by its whole key, as TOML writes it.
+    pub fn values(&self) -> BTreeMap<String, String> {
+        leaves(&to_table(self)).into_iter().map(|(key, value)| (key, value.to_string())).collect()
+    }
+
+    /// The keys in which another recipe differs from this one.
+    pub fn differences(&self, other: &Recipe) -> Vec<Difference> {
+        let (ours, theirs) = (self.values(), other.values());
+        let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
+        let of = |key: &String| Difference {
+            key: key.clone(),
+            this: ours.get(key).cloned(),
+            other: theirs.get(key).cloned(),
+        };
+        keys.into_iter().map(of).filter(|difference| difference.this != difference.other).collect()
     }
 
     /// Refuses values that make no sense.
@@ -314,6 +344,20 @@ mod tests {
     fn read(text: &str, overrides: &[&str]) -> Result<Recipe, String> {
         let overrides: Vec<String> = overrides.iter().map(|pair| pair.to_string()).collect();
         Recipe::read("test.toml", text, &overrides).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_what_differs_is_told() {
+        let plain = read("", &[]).expect("sound");
+        assert_eq!(plain.differences(&plain), []);
+        let changed = read("", &["optimizer.lr=0.5", "model.layer_scale=0.25"]).expect("sound");
+        let told = |key: &str, this: Option<&str>, other: &str| Difference {
+            key: key.to_string(),
+            this: this.map(str::to_string),
+            other: Some(other.to_string()),
+        };
+        let expected = [told("model.layer_scale", None, "0.25"), told("optimizer.lr", Some("0.001"), "0.5")];
+        assert_eq!(plain.differences(&changed), expected);
     }
 
     #[test]

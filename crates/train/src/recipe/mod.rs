@@ -11,7 +11,7 @@ use vitreous_data::augment::AugmentSettings;
 use vitreous_data::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};
 use vitreous_models::VitConfig;
 
-pub use layers::{RecipeError, nearest};
+pub use layers::{Difference, RecipeError, nearest};
 pub use shipped::{Shipped, shipped};
 
 macro_rules! choice {
@@ -353,6 +353,16 @@ impl Default for FinetuneSettings {
 impl Default for OutputSettings {
     fn default() -> Self {
         OutputSettings { log_steps: 10, eval_epochs: 1, checkpoint_steps: 0, checkpoint_minutes: 10.0, keep: 2 }
+    }
+}
+
+impl PrecisionChoice {
+    /// As recipes write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PrecisionChoice::F32 => "f32",
+            PrecisionChoice::Bf16 => "bf16",
+        }
     }
 }
 

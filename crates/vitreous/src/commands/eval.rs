@@ -15,7 +15,7 @@ use vitreous_data::dataset::{self, Dataset, OpenDataset, Splits};
 use vitreous_data::ordered::OrderedMap;
 use vitreous_data::{Preprocess, Scratch};
 use vitreous_models::Model;
-use vitreous_train::evaluation::{LabelReport, LabelScores, Report, Scores};
+use vitreous_train::evaluation::{LabelReport, LabelScores, Report, Scores, named};
 
 use super::{PrecisionName, parse_count, parse_threads};
 use crate::classes::{ClassMap, map_classes};
@@ -144,7 +144,7 @@ impl Eval {
         };
         let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", json_of(&found, &about, &broken)?)?;
+            writeln!(out, "{}", json_of(&found, &about, &broken))?;
         } else {
             for line in text::lines(&found, &about, self.all) {
                 writeln!(out, "{line}")?;
@@ -272,7 +272,9 @@ fn answer_batch(
     let logits = runner.run(images).map_err(Failure::work)?;
     for (logits, labels) in logits.chunks_exact(classes).zip(labels.iter()) {
         match answers {
-            Answers::One(scores) => scores.add(logits, labels[0]),
+            Answers::One(scores) => {
+                scores.add(logits, labels[0]);
+            }
             Answers::Several(scores) => scores.add(logits, labels),
         }
     }
@@ -315,17 +317,11 @@ fn names_of(model: &Model, data: &[String], to_model: &[u32]) -> Vec<String> {
     names
 }
 
-fn json_of(found: &Found, about: &About, broken: &[Broken]) -> Result<Value, Failure> {
+fn json_of(found: &Found, about: &About, broken: &[Broken]) -> Value {
     let report = match found {
-        Found::One(report) => serde_json::to_value(report),
-        Found::Several(report) => serde_json::to_value(report),
+        Found::One(report) => named(report, &about.names),
+        Found::Several(report) => named(report, &about.names),
     };
-    let mut report = report.map_err(Failure::work)?;
-    if let Some(classes) = report["classes"].as_array_mut() {
-        for (class, name) in classes.iter_mut().zip(&about.names) {
-            class["name"] = json!(name);
-        }
-    }
     let mut object = json!({
         "model": about.model,
         "data": about.data,
@@ -337,7 +333,7 @@ fn json_of(found: &Found, about: &About, broken: &[Broken]) -> Result<Value, Fai
     if let (Value::Object(object), Value::Object(report)) = (&mut object, report) {
         object.extend(report);
     }
-    Ok(object)
+    object
 }
 
 #[cfg(test)]

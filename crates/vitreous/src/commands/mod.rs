@@ -6,6 +6,7 @@ pub mod data;
 pub mod eval;
 pub mod explain;
 pub mod predict;
+pub mod report;
 pub mod summary;
 pub mod train;
 

@@ -8,13 +8,14 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use vitreous_data::dataset::{self, OpenDataset, Splits};
+use vitreous_data::dataset::{self, DatasetError, OpenDataset, Splits};
 use vitreous_data::download::KNOWN_NAMES;
 use vitreous_train::recipe::{DataSettings, nearest, shipped};
 use vitreous_train::{Job, Outcome, Place, Recipe, RunDirectory, TrainError};
 
 use super::parse_threads;
 use crate::failure::Failure;
+use crate::pages::report;
 use crate::progress::TrainProgress;
 use crate::{format, source};
 
@@ -94,11 +95,12 @@ impl Train {
         let splits = open_data(&recipe)?;
         let threads = self.threads.unwrap_or_else(source::threads);
         let stop = stop_on_signals().map_err(Failure::work)?;
-        let mut progress = TrainProgress::new(&recipe, &splits, stop.clone());
+        let mut progress = TrainProgress::new(&recipe, &splits, threads, stop.clone());
         let data = recipe.data.clone();
         let tested = !splits.validation.is_empty();
         let watch_gradients = self.watch.contains(&Watch::Gradients);
-        let job = Job { recipe, splits, place, threads, watch_gradients, stop };
+        let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let job = Job { recipe, splits, place, threads, watch_gradients, command, stop };
         let outcome = vitreous_train::train(job, &mut progress);
         progress.finish();
         let outcome = outcome.map_err(of_training)?;
@@ -194,7 +196,11 @@ impl Train {
         if let Some((score, step)) = outcome.best.filter(|(_, step)| *step != outcome.step) {
             writeln!(out, "The best was {:.2} % after step {step}: {directory}/best", 100.0 * score)?;
         }
-        writeln!(out, "\nThe model is in {directory}/model; metrics and checkpoints are beside it. Try next:")?;
+        writeln!(
+            out,
+            "\nThe model is in {directory}/model; metrics and checkpoints are beside it. Look at how it went:"
+        )?;
+        writeln!(out, "  {directory}/{}\n\nTry next:", report::FILE)?;
         let path = &data.path;
         // The same images are tested with, and not some that it learned from.
         let share = match data.validation_share {
@@ -209,6 +215,7 @@ impl Train {
             }
             _ => {
                 tries.push((format!("predict {directory}/model IMAGE"), "what it sees in a picture of yours"));
+                tries.push((format!("explain {directory}/model IMAGE"), "where it looks in it"));
                 let about = match tested {
                     true => (format!("eval {directory}/model --data {path}{share}"), "which classes it confuses"),
                     false => (format!("data {path} --preview seen.png"), "images as augmentation shows them"),
@@ -266,28 +273,30 @@ fn refuse_what_is_replaced(overrides: &[String]) -> Result<(), Failure> {
 }
 
 /// The data that a recipe names.
-fn open_data(recipe: &Recipe) -> Result<Splits, Failure> {
-    match recipe.data.path.as_str() {
-        BUILT_IN => Ok(dataset::builtin()),
-        path => {
-            let settings = &recipe.data;
-            let options = OpenDataset {
-                validation_share: settings.validation_share,
-                labels: Some(settings.labels.clone()).filter(|labels| !labels.is_empty()),
-                keep_bytes: settings.keep_mib.saturating_mul(1 << 20),
-            };
-            let splits = dataset::open(Path::new(path), &options).map_err(|error| {
-                let name = Path::new(path).file_name().unwrap_or_default();
-                let hint = match KNOWN_NAMES.iter().find(|known| name == **known) {
-                    Some(name) => format!("; `vitreous data get {name}` downloads it, --data PATH names other data"),
-                    None => "; --data PATH names the data".to_string(),
-                };
-                Failure::input(anyhow!("{error}{hint}"))
-            })?;
-            splits.notes.iter().for_each(|note| say!("note: {note}"));
-            Ok(splits)
-        }
+pub(super) fn data_of(settings: &DataSettings) -> Result<Splits, DatasetError> {
+    if settings.path == BUILT_IN {
+        return Ok(dataset::builtin());
     }
+    let options = OpenDataset {
+        validation_share: settings.validation_share,
+        labels: Some(settings.labels.clone()).filter(|labels| !labels.is_empty()),
+        keep_bytes: settings.keep_mib.saturating_mul(1 << 20),
+    };
+    dataset::open(Path::new(&settings.path), &options)
+}
+
+/// The same, with what a user should know of it.
+fn open_data(recipe: &Recipe) -> Result<Splits, Failure> {
+    let splits = data_of(&recipe.data).map_err(|error| {
+        let name = Path::new(&recipe.data.path).file_name().unwrap_or_default();
+        let hint = match KNOWN_NAMES.iter().find(|known| name == **known) {
+            Some(name) => format!("; `vitreous data get {name}` downloads it, --data PATH names other data"),
+            None => "; --data PATH names the data".to_string(),
+        };
+        Failure::input(anyhow!("{error}{hint}"))
+    })?;
+    splits.notes.iter().for_each(|note| say!("note: {note}"));
+    Ok(splits)
 }
 
 fn whole(path: &str) -> Result<String, Failure> {

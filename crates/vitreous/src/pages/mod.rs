@@ -2,5 +2,6 @@
 
 pub mod explain;
 pub mod flow;
+pub mod report;
 pub mod summary;
 pub mod write;

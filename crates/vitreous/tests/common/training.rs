@@ -61,6 +61,9 @@ pub fn results(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
             }
         }
     }
+    // A run that was not tested has none.
+    found
+        .extend(std::fs::read(run.join("evaluation.json")).ok().map(|bytes| (PathBuf::from("evaluation.json"), bytes)));
     found.sort();
     found
 }
@@ -134,8 +137,8 @@ pub fn assert_same_results(whole: &Path, cut: &Path) {
         assert!(a == b, "{} differs", name.display());
     }
     // Nothing is told twice, and the numbers are the same.
-    let told = |run: &Path| -> Vec<[String; 5]> {
-        let keys = ["step", "loss", "top1", "grad_norm", "val_loss"];
+    let told = |run: &Path| -> Vec<[String; 6]> {
+        let keys = ["step", "loss", "top1", "grad_norm", "val_loss", "gradient_norms"];
         metrics(run).iter().map(|line| keys.map(|key| line[key].to_string())).collect()
     };
     assert_eq!(told(whole), told(cut));

@@ -3,7 +3,7 @@
 use vitreous_train::evaluation::{ClassScores, LabelReport, Report};
 
 use super::{About, Found};
-use crate::format;
+use crate::format::{self, percent};
 
 /// With more classes than this, only the worst are shown.
 const MOST_CLASSES: usize = 25;
@@ -121,10 +121,6 @@ fn class_table(mut classes: Vec<(String, Option<f64>, &ClassScores)>, all: bool)
 }
 
 /// `86.65 %`.
-fn percent(share: f64) -> String {
-    format!("{:.2} %", 100.0 * share)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

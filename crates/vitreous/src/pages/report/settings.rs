@@ -1,0 +1,103 @@
+//! The recipe, the machine and the time.
+
+use std::time::Duration;
+
+use vitreous_pages::escape;
+use vitreous_train::recipe::{Difference, shipped};
+use vitreous_train::{Recipe, RunRecord, Sitting};
+
+use crate::format;
+
+/// What differs from the nearest recipe in the binary, then every key.
+pub fn recipe(run: &RunRecord) -> String {
+    let mut html = String::new();
+    if let Some((name, differences)) = run.recipe.as_ref().ok().and_then(nearest) {
+        html.push_str(&match differences.is_empty() {
+            true => format!("<p>It is the recipe <code>{name}</code>, unchanged.</p>"),
+            false => {
+                let table = table(name, &differences);
+                format!("<p>Nearest to the recipe <code>{name}</code>. What differs:</p>{table}")
+            }
+        });
+    }
+    html.push_str(&format!(
+        "<details><summary>Every key, as it was run</summary><pre>{}</pre></details>",
+        escape(&run.recipe_text)
+    ));
+    html
+}
+
+/// The recipe in the binary that differs in the fewest keys, and in which. What follows from the data is no difference.
+fn nearest(recipe: &Recipe) -> Option<(&'static str, Vec<Difference>)> {
+    let of = |name: &'static str, shipped: Recipe| {
+        let mut differences = recipe.differences(&shipped);
+        differences.retain(|difference| difference.key != "model.classes");
+        (name, differences)
+    };
+    let all = shipped().iter().filter_map(|shipped| Some(of(shipped.name, shipped.read(&[]).ok()?)));
+    all.min_by_key(|(_, differences)| differences.len())
+}
+
+fn table(name: &str, differences: &[Difference]) -> String {
+    let value = |value: &Option<String>| match value {
+        Some(value) => format!("<code>{}</code>", escape(value)),
+        None => "none".to_string(),
+    };
+    let row = |difference: &Difference| {
+        format!(
+            "<tr><td><code>{}</code></td><td>{}</td><td>{}</td></tr>",
+            escape(&difference.key),
+            value(&difference.this),
+            value(&difference.other)
+        )
+    };
+    let rows: String = differences.iter().map(row).collect();
+    format!("<div class=\"scroll\"><table><tr><th>key</th><th>here</th><th>in {name}</th></tr>{rows}</table></div>")
+}
+
+/// Where, when and for how long it was trained.
+pub fn machine(run: &RunRecord) -> String {
+    let Some(last) = run.sittings.last() else {
+        return "<p>The run was made by a version that did not write down its machine.</p>".to_string();
+    };
+    let mut html = facts(last, run);
+    if run.sittings.len() > 1 {
+        html.push_str(&format!("<p>It was trained in {} sittings:</p>", run.sittings.len()));
+        html.push_str("<div class=\"scroll\"><table><tr><th>began</th><th class=\"number\">from step</th><th class=\"number\">to step</th><th class=\"number\">time</th><th>processor</th></tr>");
+        for sitting in &run.sittings {
+            html.push_str(&format!(
+                "<tr><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td>{}</td></tr>",
+                escape(&sitting.started),
+                sitting.first_step,
+                sitting.step,
+                seconds(sitting.seconds),
+                escape(&sitting.cpu)
+            ));
+        }
+        html.push_str("</table></div>");
+    }
+    html
+}
+
+fn facts(sitting: &Sitting, run: &RunRecord) -> String {
+    let memory = sitting.memory.map_or("unknown".to_string(), |bytes| format::bytes(bytes as usize));
+    let threads = format!("{} of {}", sitting.threads, format::count(sitting.cores, "core", "cores"));
+    let facts = [
+        ("Trained", format!("{} in all", seconds(run.seconds()))),
+        ("Began", run.sittings[0].started.replace('T', " ").replace('Z', " UTC")),
+        ("Processor", sitting.cpu.clone()),
+        ("Threads", threads),
+        ("Instructions", sitting.instruction_set.clone()),
+        ("Precision", sitting.precision.clone()),
+        ("Memory", memory),
+        ("System", sitting.system.clone()),
+        ("Vitreous", sitting.version.clone()),
+        ("Command", sitting.command.join(" ")),
+    ];
+    let fact = |(name, value): (&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&value));
+    format!("<dl class=\"facts\">{}</dl>", facts.into_iter().map(fact).collect::<String>())
+}
+
+fn seconds(seconds: f64) -> String {
+    format::duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e12)))
+}
