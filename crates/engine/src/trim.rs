@@ -193,9 +193,6 @@ fn rebuild(graph: &Graph, outputs: &[Value], demands: &[Vec<Vec<Demand>>]) -> Tr
 /// What tells nodes apart: the node of the old graph, the rows that are left of it, and its new inputs.
 type Made = (usize, Option<Range<usize>>, Vec<Value>);
 
-/// The node that one was made of, which of its rows, and its new inputs.
-type Origin = (usize, Option<Range<usize>>, Vec<Value>);
-
 struct Builder<'g> {
     old: &'g Graph,
     graph: Graph,
