@@ -35,7 +35,7 @@ pub(crate) use files::{counted, ending, list, some_of};
 pub use inspect::{Broken, Inspection, Sizes, count_labels, inspect};
 pub use kept::{Kept, Room};
 pub use open::{OpenDataset, open};
-pub(crate) use split::is_drawn;
+pub(crate) use split::{Part, TEST_NAMES, TRAIN_NAMES, VALIDATION_NAMES, is_drawn};
 
 /// Images with labels.
 pub trait Dataset: Send + Sync {

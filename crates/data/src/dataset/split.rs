@@ -9,16 +9,16 @@ use crate::error::ImageError;
 
 /// The parts of a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Part {
+pub(crate) enum Part {
     Train,
     Validation,
     Test,
 }
 
 /// Names of the parts, the usual one first.
-pub(super) const TRAIN_NAMES: [&str; 2] = ["train", "training"];
-pub(super) const VALIDATION_NAMES: [&str; 5] = ["val", "valid", "validation", "dev", "eval"];
-pub(super) const TEST_NAMES: [&str; 2] = ["test", "testing"];
+pub(crate) const TRAIN_NAMES: [&str; 2] = ["train", "training"];
+pub(crate) const VALIDATION_NAMES: [&str; 5] = ["val", "valid", "validation", "dev", "eval"];
+pub(crate) const TEST_NAMES: [&str; 2] = ["test", "testing"];
 
 impl Part {
     /// The part that a folder, a file or a cell names.

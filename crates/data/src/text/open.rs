@@ -1,10 +1,10 @@
 //! Finding the pairs that a path holds: a file, two files, or a folder with a file for each part.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::parts::{Form, Part, find};
+use super::parts::{Form, find};
 use super::{Languages, Pair, PairsError, ReadPairs, jsonl, pairs};
-use crate::dataset::{counted, is_drawn};
+use crate::dataset::{Part, counted, is_drawn};
 
 /// How pairs are opened.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,10 +93,9 @@ pub(super) fn read_stem(stem: &Path, languages: Option<&Languages>) -> Result<Op
 }
 
 fn read_form(form: &Form, languages: Option<&Languages>) -> Result<ReadPairs, PairsError> {
-    let parallel = |source: &PathBuf, target: &PathBuf| pairs::read_parallel(source, target);
     match form {
         Form::Tsv(path) => pairs::read_tsv(path),
         Form::Jsonl(path) => jsonl::read(path, languages),
-        Form::Parallel(source, target) => parallel(source, target),
+        Form::Parallel(source, target) => pairs::read_parallel(source, target),
     }
 }

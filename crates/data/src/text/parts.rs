@@ -3,22 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::{Languages, PairsError};
-use crate::dataset::{list, some_of};
+use crate::dataset::{Part, TEST_NAMES, TRAIN_NAMES, VALIDATION_NAMES, list, some_of};
 
-/// The parts of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    Train,
-    Validation,
-    Test,
-}
-
-/// What the files of a part may be called, the usual name first.
-const NAMES: [(Part, &[&str]); 3] = [
-    (Part::Train, &["train", "training"]),
-    (Part::Validation, &["valid", "validation", "val", "dev"]),
-    (Part::Test, &["test"]),
-];
+/// What the files of a part may be called.
+const NAMES: [(Part, &[&str]); 3] =
+    [(Part::Train, &TRAIN_NAMES), (Part::Validation, &VALIDATION_NAMES), (Part::Test, &TEST_NAMES)];
 
 /// A part and its files.
 pub(super) struct Found {
@@ -88,7 +77,7 @@ fn with_ending(stem: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Finds the parts in a folder, in the order of [`Part`].
+/// Finds the parts in a folder, in the order training, validation, test.
 pub(super) fn find(folder: &Path, languages: Option<&Languages>) -> Result<Vec<Found>, PairsError> {
     let mut found: Vec<Found> = Vec::new();
     for (part, names) in NAMES {
@@ -112,7 +101,7 @@ fn nothing(folder: &Path) -> Result<PairsError, PairsError> {
     let files = list(folder)?.files;
     let names: Vec<String> =
         files.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned()).collect();
-    let of_train = |name: &&String| name.split_once('.').is_some_and(|(stem, _)| NAMES[0].1.contains(&stem));
+    let of_train = |name: &&String| name.split_once('.').is_some_and(|(stem, _)| TRAIN_NAMES.contains(&stem));
     let parallel: Vec<&str> = names.iter().filter(of_train).map(String::as_str).collect();
     let there = some_of(names.iter().map(String::as_str), 6);
     Ok(match parallel.len() {

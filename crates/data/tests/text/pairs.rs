@@ -140,7 +140,7 @@ fn json_lines_that_hold_no_pair_are_named() {
 
 #[test]
 fn a_folder_has_its_parts_in_any_form() {
-    for name in ["valid", "validation", "val", "dev"] {
+    for name in ["valid", "validation", "val", "dev", "eval"] {
         let validation = format!("{name}.jsonl");
         let folder = folder(&[
             ("train.en", b"one\ntwo\n"),
