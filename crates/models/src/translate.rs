@@ -47,14 +47,14 @@ pub struct TranslateOptions {
 }
 
 /// Where a model's parameters are.
-pub type Weights<'w> = dyn Fn(&str) -> Result<Cow<'w, [f32]>> + 'w;
+pub type Weights<'w> = Box<dyn Fn(&str) -> Result<Cow<'w, [f32]>> + 'w>;
 
 /// A model made ready to translate.
 pub struct Translator<'w> {
     config: TransformerConfig,
     special: SpecialTokens,
     options: TranslateOptions,
-    weights: &'w Weights<'w>,
+    weights: Weights<'w>,
     encoders: HashMap<(usize, usize), Encoder>,
     decoder: Option<Decoder>,
 }
@@ -85,7 +85,7 @@ impl<'w> Translator<'w> {
         config: &TransformerConfig,
         special: SpecialTokens,
         options: TranslateOptions,
-        weights: &'w Weights<'w>,
+        weights: Weights<'w>,
     ) -> Translator<'w> {
         let config = config.clone();
         Translator { config, special, options, weights, encoders: HashMap::new(), decoder: None }

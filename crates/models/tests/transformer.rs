@@ -216,8 +216,8 @@ fn translate(
     sources: &[Vec<u32>],
     options: TranslateOptions,
 ) -> Vec<Vec<Hypothesis>> {
-    let weights = |name: &str| case.state.parameter(name).map(std::borrow::Cow::Borrowed);
-    Translator::new(config, SPECIAL, options, &weights).translate(sources).expect("translates")
+    let weights = Box::new(|name: &str| case.state.parameter(name).map(std::borrow::Cow::Borrowed));
+    Translator::new(config, SPECIAL, options, weights).translate(sources).expect("translates")
 }
 
 fn options(beam: usize, slots: usize) -> TranslateOptions {

@@ -10,11 +10,11 @@ use vitreous_models::{VitConfig, vit};
 
 use crate::error::TrainError;
 use crate::evaluation::{LabelScores, Mistakes, Scores};
+use crate::images::loader_threads;
 use crate::recipe::Recipe;
 use crate::subject::Subject;
-use crate::tested::TestedScores;
-use crate::images::loader_threads;
 use crate::task::Found;
+use crate::tested::TestedScores;
 
 /// Tests a recipe's model.
 pub struct Evaluator {
@@ -107,9 +107,7 @@ impl Evaluator {
             Tally::One(scores, mistakes) => {
                 Found { scores: TestedScores::One(Box::new(scores.report())), mistakes: mistakes.into_vec() }
             }
-            Tally::Several(scores) => {
-                Found { scores: TestedScores::Several(scores.report()), mistakes: Vec::new() }
-            }
+            Tally::Several(scores) => Found { scores: TestedScores::Several(scores.report()), mistakes: Vec::new() },
         }))
     }
 }

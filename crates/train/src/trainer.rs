@@ -13,16 +13,16 @@ use vitreous_engine::{Run, State};
 use crate::checkpoint::{Checkpoints, Progress};
 use crate::error::TrainError;
 use crate::events::Events;
-use crate::metrics::{EvaluationMetrics, GradientMetrics, MetricsFile, StepMetrics};
 use crate::images::ImageTask;
+use crate::metrics::{EvaluationMetrics, GradientMetrics, MetricsFile, StepMetrics};
 use crate::recipe::{Recipe, TranslationRecipe};
 use crate::run_directory::{CHECKPOINTS, EVALUATION, MACHINE, METRICS, RunDirectory, write_whole};
 use crate::schedule::Schedule;
 use crate::sittings::{Sitting, Sittings};
 use crate::step::StepResult;
 use crate::task::{Found, LoopSettings, SpeedUnit, Task, Update};
-use crate::translation::{PairData, TranslationTask};
 use crate::tested::{Tested, TestedAbout, TestedScores};
+use crate::translation::{PairData, TranslationTask};
 
 /// What is learned.
 pub enum Work {

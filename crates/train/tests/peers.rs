@@ -4,11 +4,11 @@ use serde_json::Value;
 use vitreous_data::loader::{Batch, TargetKind};
 use vitreous_engine::{Graph, Mode, Precision, Run, State};
 use vitreous_models::vit;
-use vitreous_train::{AnyRecipe, Recipe};
 use vitreous_train::groups::group_of;
 use vitreous_train::recipe::shipped;
 use vitreous_train::schedule::Schedule;
 use vitreous_train::step::Stepper;
+use vitreous_train::{AnyRecipe, Recipe};
 
 fn fixture() -> Value {
     serde_json::from_str(include_str!("fixtures/training.json")).expect("JSON")

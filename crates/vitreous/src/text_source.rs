@@ -1,13 +1,12 @@
 //! What a MODEL argument names where text is translated: a directory with a Transformer and its tokenisers.
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::anyhow;
 use vitreous_data::text::Tokenisers;
 use vitreous_engine::Precision;
 use vitreous_models::TextModel;
-use vitreous_models::translate::{Hypothesis, SearchOptions, TranslateOptions, Translator, Weights};
+use vitreous_models::translate::{Hypothesis, SearchOptions, TranslateOptions, Translator};
 use vitreous_train::translation::SPECIAL;
 
 use crate::failure::Failure;
@@ -61,11 +60,6 @@ impl TextSource {
         Ok(TextSource { model, tokenisers })
     }
 
-    /// Where the model's parameters are.
-    pub fn weights(&self) -> impl Fn(&str) -> vitreous_engine::Result<Cow<'_, [f32]>> {
-        |name| self.model.parameter(name).map_err(|error| vitreous_engine::Error::Machine(error.to_string()))
-    }
-
     /// Tokens as text.
     pub fn text(&self, tokens: &[u32]) -> anyhow::Result<String> {
         Ok(self.tokenisers.target.decode(tokens)?)
@@ -85,7 +79,9 @@ pub struct Sentences<'w> {
 }
 
 impl<'w> Sentences<'w> {
-    pub fn new(source: &'w TextSource, weights: &'w Weights<'w>, options: TranslateOptions) -> Sentences<'w> {
+    pub fn new(source: &'w TextSource, options: TranslateOptions) -> Sentences<'w> {
+        let refused = |error: vitreous_models::ModelError| vitreous_engine::Error::Machine(error.to_string());
+        let weights = Box::new(move |name: &str| source.model.parameter(name).map_err(refused));
         Sentences { source, translator: Translator::new(&source.model.config, SPECIAL, options, weights) }
     }
 
@@ -98,6 +94,9 @@ impl<'w> Sentences<'w> {
         let full: Vec<Vec<u32>> = sources.iter().filter(|source| !source.is_empty()).cloned().collect();
         let mut found = self.translator.translate(&full)?.into_iter();
         let nothing = || vec![Hypothesis { tokens: Vec::new(), log_probability: 0.0, score: 0.0, ended: true }];
-        Ok(sources.iter().map(|source| if source.is_empty() { nothing() } else { found.next().unwrap_or_default() }).collect())
+        Ok(sources
+            .iter()
+            .map(|source| if source.is_empty() { nothing() } else { found.next().unwrap_or_default() })
+            .collect())
     }
 }

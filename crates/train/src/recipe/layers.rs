@@ -126,11 +126,8 @@ pub(super) fn values(recipe: &impl Serialize) -> BTreeMap<String, String> {
 /// The keys in which other values differ from these.
 pub(super) fn differences(ours: &BTreeMap<String, String>, theirs: &BTreeMap<String, String>) -> Vec<Difference> {
     let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
-    let of = |key: &String| Difference {
-        key: key.clone(),
-        this: ours.get(key).cloned(),
-        other: theirs.get(key).cloned(),
-    };
+    let of =
+        |key: &String| Difference { key: key.clone(), this: ours.get(key).cloned(), other: theirs.get(key).cloned() };
     keys.into_iter().map(of).filter(|difference| difference.this != difference.other).collect()
 }
 
@@ -190,7 +187,12 @@ fn take_preset<R: Layered>(origin: &str, layer: &mut Table, whole: &mut Table) -
 }
 
 /// Refuses a key that no recipe has, and a value that its key cannot have.
-fn check_leaf<R: Layered>(origin: &str, key: &str, value: &Value, known: &[(String, Value)]) -> Result<(), RecipeError> {
+fn check_leaf<R: Layered>(
+    origin: &str,
+    key: &str,
+    value: &Value,
+    known: &[(String, Value)],
+) -> Result<(), RecipeError> {
     let origin = origin.to_string();
     if !known.iter().any(|(name, _)| name == key) {
         let names = || known.iter().map(|(name, _)| name.as_str()).chain(["model.preset"]);

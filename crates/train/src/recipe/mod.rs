@@ -3,7 +3,6 @@
 //! A recipe is read in layers: the defaults below, a file, then `key=value` from the command line. What was run is written
 //! into the run directory with every key.
 
-
 use serde::{Deserialize, Serialize};
 use vitreous_data::augment::AugmentSettings;
 use vitreous_data::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};

@@ -158,9 +158,7 @@ fn check_output(settings: &OutputSettings) -> Checked {
     match () {
         () if *log_steps == 0 => rule("output.log_steps", log_steps, POSITIVE),
         () if *eval_epochs == 0 => rule("output.eval_epochs", eval_epochs, POSITIVE),
-        () if !not_negative(*checkpoint_minutes) => {
-            rule("output.checkpoint_minutes", checkpoint_minutes, NOT_NEGATIVE)
-        }
+        () if !not_negative(*checkpoint_minutes) => rule("output.checkpoint_minutes", checkpoint_minutes, NOT_NEGATIVE),
         () if *keep == 0 => rule("output.keep", keep, "at least one checkpoint is needed to resume"),
         () => Ok(()),
     }

@@ -77,7 +77,10 @@ impl PairStepper {
         };
         let whole = update.as_ref().map_or(&graph, |(graph, _)| graph);
         let peak = plans.iter().map(|plan| plan.peak_bytes(threads)).max().unwrap_or(0);
-        check_memory(&format!("training with train.tokens={}", recipe.train.tokens), peak + State::bytes_needed(whole))?;
+        check_memory(
+            &format!("training with train.tokens={}", recipe.train.tokens),
+            peak + State::bytes_needed(whole),
+        )?;
         let state = State::new(whole)?;
         let passes = Executor::for_turns(plans, threads)?;
         let update = match update {

@@ -183,8 +183,8 @@ fn translate(
         threads,
         precision: recipe.train.precision.into(),
     };
-    let weights = |name: &str| state.parameter(name).map(Cow::Borrowed);
-    let mut translator = Translator::new(&recipe.model, SPECIAL, options, &weights);
+    let weights = Box::new(|name: &str| state.parameter(name).map(Cow::Borrowed));
+    let mut translator = Translator::new(&recipe.model, SPECIAL, options, weights);
     let mut translations = Vec::new();
     for some in pairs.chunks(SENTENCES_AT_ONCE) {
         let sources: Result<Vec<Vec<u32>>, _> =

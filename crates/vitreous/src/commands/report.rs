@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
-use vitreous_train::{RunRecord, TrainError};
+use vitreous_train::{AnyRecipe, RunRecord, TrainError};
 
 use super::train::data_of;
 use crate::failure::Failure;
@@ -89,7 +89,8 @@ fn runs_in(folder: &Path) -> Vec<PathBuf> {
 
 fn sources(run: &RunRecord) -> Sources {
     let data = match &run.recipe {
-        Ok(recipe) => data_of(&recipe.data).map_err(|error| error.to_string()),
+        Ok(AnyRecipe::Images(recipe)) => data_of(&recipe.data).map_err(|error| error.to_string()),
+        Ok(AnyRecipe::Translation(_)) => Err("A translator has no images.".to_string()),
         Err(_) => Err("The recipe, which names it, cannot be understood.".to_string()),
     };
     Sources { data, threads: source::threads() }

@@ -13,9 +13,7 @@ use vitreous_data::download::KNOWN_NAMES;
 use vitreous_data::text::{self, OpenPairs, Tokenisers};
 use vitreous_train::recipe::{DataSettings, nearest, shipped};
 use vitreous_train::translation::PairData;
-use vitreous_train::{
-    AnyRecipe, Orders, Outcome, Place, Recipe, RunDirectory, TrainError, TranslationRecipe, Work,
-};
+use vitreous_train::{AnyRecipe, Orders, Outcome, Place, Recipe, RunDirectory, TrainError, TranslationRecipe, Work};
 
 use super::parse_threads;
 use crate::failure::Failure;

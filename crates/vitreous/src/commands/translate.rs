@@ -70,9 +70,8 @@ impl Translate {
         let model = TextSource::open(&self.model)?;
         let threads = self.threads.unwrap_or_else(source::threads);
         let search = SearchOptions { beam: self.beam, length_penalty: self.length_penalty };
-        let weights = model.weights();
         let options = translate_options(search, threads, self.precision.into());
-        let mut sentences = Sentences::new(&model, &weights, options);
+        let mut sentences = Sentences::new(&model, options);
         let start = Instant::now();
         let mut count = 0;
         let mut computing = 0.0;
@@ -154,7 +153,9 @@ fn read_aside(from: Box<dyn Read + Send>, name: String) -> Receiver<Line> {
             let read = from.by_ref().take(MOST_LINE_BYTES as u64 + 1).read_until(b'\n', &mut bytes);
             let line = match read {
                 Ok(0) => return,
-                Ok(length) if length > MOST_LINE_BYTES => Err(format!("{name}, line {number}: it is longer than 1 MiB")),
+                Ok(length) if length > MOST_LINE_BYTES => {
+                    Err(format!("{name}, line {number}: it is longer than 1 MiB"))
+                }
                 Ok(_) => {
                     while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
                         bytes.pop();

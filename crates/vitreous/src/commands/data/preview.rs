@@ -6,6 +6,7 @@ use anyhow::{Context, anyhow};
 use vitreous_data::Channels;
 use vitreous_data::augment::{Augment, Mixer, contact_sheet};
 use vitreous_data::dataset::Splits;
+use vitreous_train::AnyRecipe;
 
 use crate::commands::train;
 use crate::failure::Failure;
@@ -25,7 +26,7 @@ pub fn write(file: &Path, splits: &Splits, recipe: Option<&str>, changes: &[Stri
         _ => "cifar10-strong",
     });
     let (AnyRecipe::Images(recipe), _) = train::read(name, changes)? else {
-        return Err(Failure::input(anyhow::anyhow!("`{name}` is a recipe for text: it shows no images")));
+        return Err(Failure::input(anyhow!("`{name}` is a recipe for text: it shows no images")));
     };
     let image = recipe.model.image;
     let channels = Channels::from_count(recipe.model.channels).unwrap_or(Channels::Rgb);

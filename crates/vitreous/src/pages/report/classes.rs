@@ -18,6 +18,7 @@ pub fn lead(tested: &Tested) -> String {
     let samples = match &tested.scores {
         TestedScores::One(report) => report.samples,
         TestedScores::Several(report) => report.samples,
+        TestedScores::Translation(report) => report.pairs,
     };
     format!(
         "<p class=\"note\">Of the test after epoch {}: {} of {}.</p>",
@@ -93,6 +94,7 @@ pub fn scores(tested: &Tested) -> String {
             let pairs = tested.names.iter().zip(&report.classes);
             pairs.map(|(name, class)| (name.as_str(), Some(class.average_precision), &class.at_half)).collect()
         }
+        TestedScores::Translation(_) => Vec::new(),
     };
     let key = |row: &(&str, Option<Option<f64>>, &ClassScores)| row.1.unwrap_or(row.2.f1).unwrap_or(f64::INFINITY);
     rows.sort_by(|a, b| key(a).total_cmp(&key(b)));
@@ -151,6 +153,7 @@ fn summary(tested: &Tested) -> String {
             format::percent(report.micro_f1),
             format::percent(report.macro_f1)
         ),
+        TestedScores::Translation(_) => String::new(),
     }
 }
 

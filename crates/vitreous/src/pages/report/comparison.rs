@@ -146,6 +146,7 @@ fn curves(runs: &[RunRecord], names: &[String]) -> String {
     let charts = [
         ("Test accuracy", "right, %", Curve::TestAccuracy),
         ("Mean average precision", "precision", Curve::TestPrecision),
+        ("BLEU", "BLEU", Curve::TestBleu),
         ("Test loss", "loss", Curve::TestLoss),
         ("Training loss", "loss", Curve::Loss),
         ("Learning rate", "rate", Curve::LearningRate),
@@ -273,6 +274,7 @@ fn recalls(run: &RunRecord) -> Vec<(&str, Option<f64>)> {
     let recalls: Vec<Option<f64>> = match &tested.scores {
         TestedScores::One(report) => report.classes.iter().map(|class| class.recall).collect(),
         TestedScores::Several(report) => report.classes.iter().map(|class| class.at_half.recall).collect(),
+        TestedScores::Translation(_) => Vec::new(),
     };
     tested.names.iter().map(String::as_str).zip(recalls).collect()
 }

@@ -26,6 +26,8 @@ pub enum Curve {
     TestAccuracy,
     /// The test's mean average precision.
     TestPrecision,
+    /// BLEU of test sentences.
+    TestBleu,
 }
 
 /// A chart: its title, its vertical axis, what stands below it, how the axis is divided, and its curves with their names.
@@ -46,7 +48,7 @@ enum Scale {
     Log,
 }
 
-const CHARTS: [Chart; 7] = [
+const CHARTS: [Chart; 8] = [
     Chart {
         title: "Accuracy",
         axis: "right, %",
@@ -62,9 +64,16 @@ const CHARTS: [Chart; 7] = [
         curves: &[("test", Curve::TestPrecision)],
     },
     Chart {
+        title: "BLEU",
+        axis: "BLEU",
+        note: "How much translations share with those of the data.",
+        scale: Scale::Tight,
+        curves: &[("test", Curve::TestBleu)],
+    },
+    Chart {
         title: "Loss",
         axis: "loss",
-        note: "While learning, images are changed, targets smoothed and parts of the model dropped, as the recipe says: so its loss can lie above the test's.",
+        note: "While learning, images are changed (where there are some), targets smoothed and parts of the model dropped, as the recipe says: so its loss can lie above the test's.",
         scale: Scale::Tight,
         curves: &[("training", Curve::Loss), ("test", Curve::TestLoss)],
     },
@@ -75,11 +84,11 @@ const CHARTS: [Chart; 7] = [
         scale: Scale::FromZero,
         curves: &[("learning rate", Curve::LearningRate)],
     },
-    Chart { title: "Speed", axis: "images/s", note: "", scale: Scale::FromZero, curves: &[("speed", Curve::Speed)] },
+    Chart { title: "Speed", axis: "a second", note: "", scale: Scale::FromZero, curves: &[("speed", Curve::Speed)] },
     Chart {
         title: "Waiting for data",
         axis: "% of the time",
-        note: "How long the model waited for images to be prepared.",
+        note: "How long the model waited for its batches.",
         scale: Scale::FromZero,
         curves: &[("waiting", Curve::Wait)],
     },
@@ -134,7 +143,7 @@ pub fn points(run: &RunRecord, curve: Curve) -> Vec<(f64, f64)> {
             Curve::Speed => line.speed(),
             Curve::Wait => 100.0 * line.data_wait,
             Curve::GradientNorm => line.grad_norm,
-            Curve::TestLoss | Curve::TestAccuracy | Curve::TestPrecision => return None,
+            Curve::TestLoss | Curve::TestAccuracy | Curve::TestPrecision | Curve::TestBleu => return None,
         };
         Some((line.epoch, value))
     });
@@ -143,6 +152,7 @@ pub fn points(run: &RunRecord, curve: Curve) -> Vec<(f64, f64)> {
             Curve::TestLoss => line.val_loss,
             Curve::TestAccuracy => 100.0 * line.val_top1?,
             Curve::TestPrecision => line.val_map?,
+            Curve::TestBleu => line.val_bleu?,
             _ => return None,
         };
         Some((line.epoch, value))

@@ -28,6 +28,10 @@ pub struct Headline {
     pub top5: Option<f64>,
     /// The last test's mean average precision.
     pub map: Option<f64>,
+    /// The last BLEU of a translator.
+    pub bleu: Option<f64>,
+    /// What its speed is counted in.
+    unit: &'static str,
     /// The best score, and after how many epochs.
     pub best: Option<(f64, f64)>,
     /// The last test's loss.
@@ -90,6 +94,11 @@ impl Headline {
             top1: tested.and_then(|line| line.val_top1),
             top5: tested.and_then(|line| line.val_top5),
             map: tested.and_then(|line| line.val_map),
+            bleu: tested.and_then(|line| line.val_bleu),
+            unit: match history.learned.last() {
+                Some(line) if line.tokens_per_second.is_some() => "tokens",
+                _ => "images",
+            },
             best: run.best().map(|(score, step)| (score, epoch_of(step))),
             test_loss: tested.map(|line| line.val_loss).filter(|loss| !loss.is_nan()),
             loss: history.learned.last().map(|line| line.loss),
@@ -102,7 +111,7 @@ impl Headline {
 
     /// The last score: of right answers, or the mean average precision.
     pub fn score(&self) -> Option<f64> {
-        self.top1.or(self.map)
+        self.top1.or(self.map).or(self.bleu)
     }
 
     /// As `vitreous report --json` tells them.
@@ -120,9 +129,11 @@ impl Headline {
             "val_top1": self.top1,
             "val_top5": self.top5,
             "val_map": self.map,
+            "val_bleu": self.bleu,
             "loss": self.loss,
             "seconds": self.seconds,
-            "images_per_second": self.speed,
+            "speed": self.speed,
+            "speed_unit": self.unit,
             "parameters": self.parameters,
         })
     }
@@ -171,6 +182,9 @@ impl Headline {
                 &best(of_best(|score| format!("{score:.4}"))),
             ));
         }
+        if let Some(bleu) = self.bleu {
+            tiles.push(tile("BLEU", &format!("{bleu:.2}"), &best(of_best(|score| format!("{score:.2}")))));
+        }
         if self.score().is_none() {
             tiles.push(tile("Test accuracy", "none yet", "no test was made"));
         }
@@ -179,7 +193,8 @@ impl Headline {
         tiles.push(tile("Test loss", &loss(self.test_loss), &among.unwrap_or_default()));
         let learned = self.learned_top1.map(|top1| format!("{} right while learning", format::percent(top1)));
         tiles.push(tile("Training loss", &loss(self.loss), &learned.unwrap_or_default()));
-        let speed = self.speed.map(|speed| format!("{} images/s", format::thousands(speed as u64))).unwrap_or_default();
+        let speed =
+            self.speed.map(|speed| format!("{} {}/s", format::thousands(speed as u64), self.unit)).unwrap_or_default();
         tiles.push(tile("Time", &format::duration(Duration::from_secs_f64(self.seconds.max(0.0))), &speed));
         let parameters = self.parameters.map_or("unknown".to_string(), |count| format::thousands(count as u64));
         tiles.push(tile("Parameters", &parameters, ""));

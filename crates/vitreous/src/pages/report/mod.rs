@@ -9,10 +9,11 @@ pub mod headline;
 mod live;
 mod mistakes;
 mod settings;
+mod translations;
 
 use vitreous_data::dataset::Splits;
 use vitreous_pages::{Document, escape};
-use vitreous_train::{RunRecord, TestedScores};
+use vitreous_train::{AnyRecipe, RunRecord, Tested, TestedScores};
 
 pub use attention::Effort;
 use headline::Headline;
@@ -40,6 +41,9 @@ pub fn page(run: &RunRecord, sources: &Sources, effort: Effort) -> String {
         None => {
             document.section("test", "Test", no_test(run));
         }
+        Some(tested @ Tested { scores: TestedScores::Translation(report), .. }) => {
+            document.section("translations", "Translations", &translations::html(tested, report));
+        }
         Some(tested) => {
             if let Some(html) = classes::confusion(tested) {
                 document.section("confusion", "Confusion", &html);
@@ -53,8 +57,10 @@ pub fn page(run: &RunRecord, sources: &Sources, effort: Effort) -> String {
             }
         }
     }
+    if !matches!(run.recipe, Ok(AnyRecipe::Translation(_))) {
+        document.section("attention", "Attention", &attention::html(run, sources, effort));
+    }
     document
-        .section("attention", "Attention", &attention::html(run, sources, effort))
         .section("gradients", "Gradients", &gradients::html(run))
         .section("recipe", "Recipe", &settings::recipe(run))
         .section("machine", "Machine and time", &settings::machine(run));
@@ -109,9 +115,7 @@ fn in_words(run: &RunRecord, headline: &Headline) -> String {
 
 fn no_test(run: &RunRecord) -> &'static str {
     match run.history.tested.is_empty() {
-        true => {
-            "<p>No test was made yet, or the data has no images to test with: so there are no confusions, scores of classes, calibration or mistakes.</p>"
-        }
+        true => "<p>No test was made yet, or the data has nothing to test with: so there are no scores.</p>",
         false => {
             "<p>The run has no <code>evaluation.json</code>: it was made by a version that did not keep what its tests found. <code>vitreous eval</code> finds confusions, scores of classes and calibration again.</p>"
         }
