@@ -1,6 +1,7 @@
 //! Learning to translate: sentence pairs through an encoder and a decoder, by teacher forcing.
 
 mod data;
+mod measure;
 mod step;
 mod test;
 
@@ -19,7 +20,8 @@ use crate::subject::of_saving;
 use crate::task::{Found, LoopSettings, SpeedUnit, Task, TaskSize, Update};
 
 pub use data::PairData;
-pub use test::{SPECIAL, ShownTranslation, TranslationReport};
+pub use measure::{SPECIAL, TranslatorScores, TranslatorTest, translate_options};
+pub use test::{ShownTranslation, TranslationReport};
 
 use step::PairStepper;
 

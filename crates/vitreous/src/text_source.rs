@@ -4,18 +4,13 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use vitreous_data::text::Tokenisers;
-use vitreous_engine::Precision;
 use vitreous_models::TextModel;
-use vitreous_models::translate::{Hypothesis, SearchOptions, TranslateOptions, Translator};
+use vitreous_models::translate::{Hypothesis, TranslateOptions, Translator};
 use vitreous_train::translation::SPECIAL;
+pub use vitreous_train::translation::translate_options;
 
 use crate::failure::Failure;
 use crate::source;
-
-/// Hypotheses that are computed at once.
-const SLOTS: usize = 64;
-/// The most words of a translation beyond those of its source.
-const EXTRA_TOKENS: usize = 50;
 
 /// A Transformer with its tokenisers.
 pub struct TextSource {
@@ -64,12 +59,6 @@ impl TextSource {
     pub fn text(&self, tokens: &[u32]) -> anyhow::Result<String> {
         Ok(self.tokenisers.target.decode(tokens)?)
     }
-}
-
-/// How sentences are translated.
-pub fn translate_options(search: SearchOptions, threads: usize, precision: Precision) -> TranslateOptions {
-    let slots = SLOTS.max(search.beam);
-    TranslateOptions { search, slots, extra_tokens: EXTRA_TOKENS, threads, precision }
 }
 
 /// A translator of texts.

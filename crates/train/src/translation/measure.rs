@@ -1,0 +1,161 @@
+//! How good a translator is on pairs, wherever its parameters are: the loss on them, and how its translations compare with theirs.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use vitreous_data::text::{
+    BatchShape, END, EncodedPairs, EpochOrder, Limits, PADDING, Pair, PairBatches, START, Tokenisers, TooFewTokens,
+};
+use vitreous_engine::cpu::Executor;
+use vitreous_engine::{CrossEntropyOptions, DType, Graph, Mode, Parameter, Plan, Precision};
+use vitreous_models::transformer::{PairShape, TransformerConfig, transformer};
+use vitreous_models::translate::{SearchOptions, SpecialTokens, TranslateOptions, Translator};
+
+use crate::error::TrainError;
+use crate::translation_scores::{Bleu, Chrf, ScoreError, bleu, chrf};
+
+/// Hypotheses that are computed at once.
+const SLOTS: usize = 64;
+/// The most words of a translation beyond those of its source.
+const EXTRA_TOKENS: usize = 50;
+/// How many sentences go to the translator at a time, so that progress can be told.
+const SENTENCES_AT_ONCE: usize = 512;
+
+/// The special tokens of our tokenisers.
+pub const SPECIAL: SpecialTokens = SpecialTokens { padding: PADDING, start: START, end: END };
+
+/// How sentences are translated, in tests and elsewhere.
+pub fn translate_options(search: SearchOptions, threads: usize, precision: Precision) -> TranslateOptions {
+    let slots = SLOTS.max(search.beam);
+    TranslateOptions { search, slots, extra_tokens: EXTRA_TOKENS, threads, precision }
+}
+
+/// A translator that is to be tested.
+pub struct TranslatorTest<'w> {
+    /// What it is.
+    pub model: &'w TransformerConfig,
+    /// By which texts become tokens.
+    pub tokenisers: &'w Tokenisers,
+    /// A parameter's values, by its name.
+    pub weights: &'w dyn Fn(&str) -> vitreous_engine::Result<Cow<'w, [f32]>>,
+    /// How words are chosen.
+    pub search: SearchOptions,
+    /// The most tokens of a side of a batch for the loss, with padding; more if one pair has more.
+    pub tokens: usize,
+    /// The loss leaves out pairs with a side of more tokens.
+    pub max_tokens: usize,
+    /// Threads to compute with.
+    pub threads: usize,
+    /// Numbers to compute with.
+    pub precision: Precision,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct TranslatorScores {
+    /// Mean cross-entropy a token, in nats, without smoothing; NaN if no pair is short enough.
+    pub loss: f64,
+    /// How many tokens it is the mean over.
+    pub tokens: u64,
+    /// A line each.
+    pub translations: Vec<String>,
+    /// BLEU of the translations.
+    pub bleu: Bleu,
+    /// chrF of the translations.
+    pub chrf: Chrf,
+}
+
+impl<'w> TranslatorTest<'w> {
+    /// Tests with pairs: the loss on all, translations of the first `sentences`. `tell` is called with how many are translated, of
+    /// how many.
+    pub fn run(
+        &self,
+        pairs: &[Pair],
+        sentences: usize,
+        tell: &mut dyn FnMut(usize, usize),
+    ) -> Result<TranslatorScores, TrainError> {
+        let (loss, tokens) = self.mean_loss(pairs)?;
+        let pairs = &pairs[..sentences.min(pairs.len())];
+        let translations = self.translate(pairs, tell)?;
+        let references: Vec<&str> = pairs.iter().map(|pair| pair.target.as_str()).collect();
+        let failed = |error: ScoreError| TrainError::Data(error.to_string());
+        let bleu = bleu(&translations, &references).map_err(failed)?;
+        let chrf = chrf(&translations, &references).map_err(failed)?;
+        Ok(TranslatorScores { loss, tokens, translations, bleu, chrf })
+    }
+
+    /// The mean loss a token, and over how many.
+    fn mean_loss(&self, pairs: &[Pair]) -> Result<(f64, u64), TrainError> {
+        let limits = Limits { max_tokens: self.max_tokens, max_ratio: f64::INFINITY };
+        let (pairs, _) = EncodedPairs::new(pairs, self.tokenisers, &limits)?;
+        if pairs.is_empty() {
+            return Ok((f64::NAN, 0));
+        }
+        let batches = PairBatches::new(&pairs, self.tokens, 0)
+            .or_else(|TooFewTokens { longest, .. }| PairBatches::new(&pairs, longest, 0))
+            .map_err(|error| TrainError::Data(format!("what is tested with: {error}")))?;
+        let order = batches.epoch(0);
+        let mut by_shape: BTreeMap<BatchShape, Vec<usize>> = BTreeMap::new();
+        (0..order.len()).for_each(|index| by_shape.entry(order.shape(index)).or_default().push(index));
+        let (mut sum, mut tokens) = (0.0, 0);
+        for (shape, indices) in by_shape {
+            let (of_shape, count) = self.loss_of(shape, &order, &indices, &pairs)?;
+            sum += of_shape;
+            tokens += count;
+        }
+        Ok((sum / tokens as f64, tokens))
+    }
+
+    /// The sum of the losses of batches of one shape, and their tokens.
+    fn loss_of(
+        &self,
+        shape: BatchShape,
+        order: &EpochOrder,
+        indices: &[usize],
+        pairs: &EncodedPairs,
+    ) -> Result<(f64, u64), TrainError> {
+        let BatchShape { batch, source, target } = shape;
+        let mut graph = Graph::new(Mode::Inference, self.precision);
+        let logits = transformer(&mut graph, self.model, PairShape { batch, source, target })?.logits;
+        let wanted = graph.input("wanted", [batch, target], DType::I32)?;
+        let options = CrossEntropyOptions { ignored_index: Some(PADDING as i32), ..CrossEntropyOptions::default() };
+        let loss = graph.cross_entropy(logits, wanted, options)?;
+        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[loss])?;
+        let lend = |parameter: &Parameter| (self.weights)(&parameter.name);
+        let mut executor = Executor::with_weights(plan, self.threads, lend)?;
+        let (mut sum, mut tokens) = (0.0, 0);
+        for &index in indices {
+            let batch = order.batch(index, pairs);
+            executor.input_i32("source")?.copy_from_slice(&batch.source);
+            executor.input_i32("source_lengths")?.copy_from_slice(&batch.source_lengths);
+            executor.input_i32("target")?.copy_from_slice(&batch.target);
+            executor.input_i32("wanted")?.copy_from_slice(&batch.wanted);
+            executor.infer()?;
+            sum += f64::from(executor.number(loss)?) * batch.tokens as f64;
+            tokens += batch.tokens as u64;
+        }
+        Ok((sum, tokens))
+    }
+
+    /// The translations of the sources of some pairs.
+    fn translate(&self, pairs: &[Pair], tell: &mut dyn FnMut(usize, usize)) -> Result<Vec<String>, TrainError> {
+        let options = translate_options(self.search, self.threads, self.precision);
+        let mut translator = Translator::new(self.model, SPECIAL, options, Box::new(self.weights));
+        let mut translations = Vec::new();
+        for some in pairs.chunks(SENTENCES_AT_ONCE) {
+            let sources: Result<Vec<Vec<u32>>, _> =
+                some.iter().map(|pair| self.tokenisers.source.encode(&pair.source)).collect();
+            for hypotheses in translator.translate(&sources?)? {
+                let tokens = hypotheses.first().map_or(&[][..], |best| &best.tokens);
+                translations.push(one_line(&self.tokenisers.target.decode(tokens)?));
+            }
+            tell(translations.len(), pairs.len());
+        }
+        Ok(translations)
+    }
+}
+
+/// A model may write any byte, a line break too. Scores are of lines, so that who reads them from a file finds the same.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
