@@ -16,7 +16,7 @@ use crate::config::NormOrder;
 use crate::layers::{linear, norm};
 use crate::positions;
 
-pub use config::{TextPositions, TransformerConfig, preset};
+pub use config::{PRESET_NAMES, TextPositions, TransformerConfig, preset};
 
 mod config;
 

@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use vitreous_data::{Channels, Preprocess};
 use vitreous_models::model::USUAL_WEIGHTS;
-use vitreous_models::{Model, OpenOptions, Preprocessing, Size, VitConfig, preset, presets};
+use vitreous_models::transformer::{self, TransformerConfig};
+use vitreous_models::{Model, OpenOptions, Preprocessing, Size, TextModel, VitConfig, preset, presets};
 
 use vitreous_train::recipe::nearest;
 
 use crate::failure::Failure;
+use crate::text_source::TextSource;
 
 /// The configuration of a model on disk or of a preset, at another image size or with other heads if they are given.
 pub fn configuration(model: &str, image: Option<Size>, heads: Option<usize>) -> Result<VitConfig, Failure> {
+    refuse_translator(model)?;
     if Path::new(model).exists() {
         let model = open_with(Path::new(model), &OpenOptions { image, heads, ..OpenOptions::default() })?;
         tell_guesses(&model);
@@ -25,6 +28,34 @@ pub fn configuration(model: &str, image: Option<Size>, heads: Option<usize>) -> 
     config.heads = heads.unwrap_or(config.heads);
     config.check().map_err(Failure::input)?;
     Ok(config)
+}
+
+/// The configuration of a translator on disk or of a preset; none of what is for images or not there.
+pub fn translator_configuration(model: &str) -> Result<Option<TransformerConfig>, Failure> {
+    let path = Path::new(model);
+    match path.exists() {
+        true if TextSource::is_at(path) => Ok(Some(TextModel::open(&of_run(path)).map_err(Failure::input)?.config)),
+        true => Ok(None),
+        false => Ok(transformer::preset(model)),
+    }
+}
+
+/// Refuses what is no model for images, with what to use instead.
+fn refuse_translator(model: &str) -> Result<(), Failure> {
+    let path = Path::new(model);
+    if path.exists() && TextSource::is_at(path) {
+        return Err(Failure::input(anyhow!(
+            "{model}: this is a translator, which takes sentences, not images; `vitreous translate {model} TEXT` runs it, \
+             `vitreous eval {model} --data FILE` measures it, `vitreous summary {model}` describes it"
+        )));
+    }
+    if !path.exists() && transformer::preset(model).is_some() {
+        return Err(Failure::input(anyhow!(
+            "`{model}` is a preset of translators, but this is for images; `vitreous summary {model}` describes it, \
+             `vitreous train translation --data DIR` trains one"
+        )));
+    }
+    Ok(())
 }
 
 /// A model on disk with how its images are prepared, at a size that both agree on: the one that is given, or else the one that
@@ -48,6 +79,7 @@ pub fn open(path: &Path, image: Option<Size>, heads: Option<usize>) -> Result<(M
 
 /// A model on disk.
 pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Model, Failure> {
+    refuse_translator(&path.to_string_lossy())?;
     if !path.exists() {
         let name = path.to_string_lossy();
         return Err(match preset(&name) {
@@ -111,7 +143,8 @@ fn preprocessing(model: &Model) -> Result<Preprocess, Failure> {
 
 /// Neither a path nor a preset.
 fn unknown(model: &str) -> Failure {
-    let names = presets::names();
+    let mut names = presets::names();
+    names.extend(transformer::PRESET_NAMES.map(str::to_string));
     let close = nearest(model, names.iter().map(String::as_str));
     let hint = match close {
         _ if is_hub_name(model) => {

@@ -1,5 +1,6 @@
 //! What a MODEL argument names where text is translated: a directory with a Transformer and its tokenisers.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::anyhow;
@@ -55,6 +56,11 @@ impl TextSource {
         Ok(TextSource { model, tokenisers })
     }
 
+    /// A parameter's values, as what runs the model asks for them.
+    pub fn parameter(&self, name: &str) -> vitreous_engine::Result<Cow<'_, [f32]>> {
+        self.model.parameter(name).map_err(|error| vitreous_engine::Error::Machine(error.to_string()))
+    }
+
     /// Tokens as text.
     pub fn text(&self, tokens: &[u32]) -> anyhow::Result<String> {
         Ok(self.tokenisers.target.decode(tokens)?)
@@ -69,8 +75,7 @@ pub struct Sentences<'w> {
 
 impl<'w> Sentences<'w> {
     pub fn new(source: &'w TextSource, options: TranslateOptions) -> Sentences<'w> {
-        let refused = |error: vitreous_models::ModelError| vitreous_engine::Error::Machine(error.to_string());
-        let weights = Box::new(move |name: &str| source.model.parameter(name).map_err(refused));
+        let weights = Box::new(|name: &str| source.parameter(name));
         Sentences { source, translator: Translator::new(&source.model.config, SPECIAL, options, weights) }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use toml::Table;
-use vitreous_models::transformer::{TransformerConfig, preset};
+use vitreous_models::transformer::{PRESET_NAMES, TransformerConfig, preset};
 
 use super::layers::{self, Layered};
 use super::rules::check_translation;
@@ -178,7 +178,7 @@ impl Layered for TranslationRecipe {
     }
 
     fn preset_names() -> Vec<String> {
-        ["transformer_tiny", "transformer_base", "transformer_big"].map(str::to_string).to_vec()
+        PRESET_NAMES.map(str::to_string).to_vec()
     }
 
     fn check(&self) -> Result<(), RecipeError> {

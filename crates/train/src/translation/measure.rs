@@ -57,6 +57,8 @@ pub struct TranslatorScores {
     pub loss: f64,
     /// How many tokens it is the mean over.
     pub tokens: u64,
+    /// How many pairs were too long for it.
+    pub left_out: usize,
     /// A line each.
     pub translations: Vec<String>,
     /// BLEU of the translations.
@@ -74,22 +76,22 @@ impl<'w> TranslatorTest<'w> {
         sentences: usize,
         tell: &mut dyn FnMut(usize, usize),
     ) -> Result<TranslatorScores, TrainError> {
-        let (loss, tokens) = self.mean_loss(pairs)?;
+        let (loss, tokens, left_out) = self.mean_loss(pairs)?;
         let pairs = &pairs[..sentences.min(pairs.len())];
         let translations = self.translate(pairs, tell)?;
         let references: Vec<&str> = pairs.iter().map(|pair| pair.target.as_str()).collect();
         let failed = |error: ScoreError| TrainError::Data(error.to_string());
         let bleu = bleu(&translations, &references).map_err(failed)?;
         let chrf = chrf(&translations, &references).map_err(failed)?;
-        Ok(TranslatorScores { loss, tokens, translations, bleu, chrf })
+        Ok(TranslatorScores { loss, tokens, left_out, translations, bleu, chrf })
     }
 
-    /// The mean loss a token, and over how many.
-    fn mean_loss(&self, pairs: &[Pair]) -> Result<(f64, u64), TrainError> {
+    /// The mean loss a token, over how many, and how many pairs were left out.
+    fn mean_loss(&self, pairs: &[Pair]) -> Result<(f64, u64, usize), TrainError> {
         let limits = Limits { max_tokens: self.max_tokens, max_ratio: f64::INFINITY };
-        let (pairs, _) = EncodedPairs::new(pairs, self.tokenisers, &limits)?;
+        let (pairs, dropped) = EncodedPairs::new(pairs, self.tokenisers, &limits)?;
         if pairs.is_empty() {
-            return Ok((f64::NAN, 0));
+            return Ok((f64::NAN, 0, dropped.total()));
         }
         let batches = PairBatches::new(&pairs, self.tokens, 0)
             .or_else(|TooFewTokens { longest, .. }| PairBatches::new(&pairs, longest, 0))
@@ -103,7 +105,7 @@ impl<'w> TranslatorTest<'w> {
             sum += of_shape;
             tokens += count;
         }
-        Ok((sum / tokens as f64, tokens))
+        Ok((sum / tokens as f64, tokens, dropped.total()))
     }
 
     /// The sum of the losses of batches of one shape, and their tokens.

@@ -77,7 +77,7 @@ pub(super) fn test(
         most => most,
     };
     let scores = test.run(&data.validation, sentences, tell)?;
-    let TranslatorScores { loss, tokens, translations, bleu, chrf } = scores;
+    let TranslatorScores { loss, tokens, translations, bleu, chrf, .. } = scores;
     let count = translations.len();
     // Spread over the data, the same ones after every epoch.
     let shown = recipe.test.shown.min(count);

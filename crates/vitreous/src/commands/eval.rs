@@ -1,6 +1,7 @@
 //! `vitreous eval`: how good a model is on a data set. Images are decoded and prepared by threads of their own while it runs.
 
 mod text;
+mod translation;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,43 +24,61 @@ use crate::failure::Failure;
 use crate::format;
 use crate::runner::{Answer, Runner, usual_batch};
 use crate::source;
+use crate::text_source::TextSource;
 
-/// Measure how good a model is on a data set: accuracy, precision and recall of each class, confusions, calibration
+/// Measure how good a model is on a data set: accuracy, precision and recall of each class, confusions, calibration; of a
+/// translator BLEU, chrF, perplexity
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  vitreous eval runs/small-1
+  vitreous eval runs/translation-1 --data test.tsv --beam 4 --translations test.out")]
 pub struct Eval {
-    /// A model directory or a checkpoint file
+    /// A model directory, a run directory or a checkpoint file
     model: PathBuf,
-    /// The data set; by default the one inside this program
+    /// The data set; for images by default the one inside this program. For a translator a file of pairs, or a folder
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
-    /// Which part of the data set
-    #[arg(long, value_enum, default_value = "validation", ignore_case = true)]
-    split: Split,
-    /// The share that was drawn for validation, where the data has no such part
-    #[arg(long, value_name = "SHARE", default_value = "0.1", allow_negative_numbers = true)]
-    validation_share: f64,
-    /// Images at a time; by default as many as keep the machine busy
-    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
-    batch: Option<usize>,
+    /// Which part of the data set [default: validation; of pairs test, if there is such a part]
+    #[arg(long, value_enum, ignore_case = true)]
+    split: Option<Split>,
+    /// The share that was drawn for validation, where the data has no such part [default: 0.1; of pairs 0.02]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    validation_share: Option<f64>,
     /// Numbers to compute with
     #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
     precision: PrecisionName,
     /// Threads to compute with; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Take so many images only, spread evenly over the data set
+    /// Take so many images or pairs only, spread evenly over the data set
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     limit: Option<usize>,
-    /// The number of heads, for files that do not tell it
-    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
-    heads: Option<usize>,
-    /// Show every class, however many there are
-    #[arg(long)]
-    all: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Images at a time; by default as many as keep the machine busy
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_IMAGES)]
+    batch: Option<usize>,
+    /// The number of heads, for files that do not tell it
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_IMAGES)]
+    heads: Option<usize>,
+    /// Show every class, however many there are
+    #[arg(long, help_heading = FOR_IMAGES)]
+    all: bool,
+    /// Hypotheses that are followed at once [default: 1, which is greedy]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_TEXT)]
+    beam: Option<usize>,
+    /// How much longer hypotheses are preferred, with a beam [default: 0.6]; 0 is not at all
+    #[arg(long, value_name = "A", allow_negative_numbers = true, help_heading = FOR_TEXT)]
+    length_penalty: Option<f32>,
+    /// Write the translations, a line each; a file that is there is not overwritten
+    #[arg(long, value_name = "FILE", help_heading = FOR_TEXT)]
+    translations: Option<PathBuf>,
 }
+
+const FOR_IMAGES: &str = "For images";
+const FOR_TEXT: &str = "For translators";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Split {
@@ -67,6 +86,8 @@ enum Split {
     Validation,
     /// What to learn from
     Train,
+    /// What to test with at the end, of pairs
+    Test,
 }
 
 /// An image made ready for the model, or why it could not be.
@@ -105,6 +126,18 @@ struct About {
 
 impl Eval {
     pub fn run(self) -> Result<(), Failure> {
+        if TextSource::is_at(&self.model) {
+            return self.run_translation();
+        }
+        let of_text = [
+            ("--beam", self.beam.is_some()),
+            ("--length-penalty", self.length_penalty.is_some()),
+            ("--translations", self.translations.is_some()),
+        ];
+        self.refuse(&of_text, "is for translators, but this is a model for images")?;
+        if self.split == Some(Split::Test) {
+            return Err(Failure::input(anyhow!("--split test is for pairs; of images there are validation and train")));
+        }
         let (model, preprocess) = source::open(&self.model, None, self.heads)?;
         let classes = model.config.classes;
         if classes == 0 {
@@ -153,11 +186,19 @@ impl Eval {
         Ok(())
     }
 
+    /// Refuses options that mean nothing to the model, of which some were given.
+    fn refuse(&self, options: &[(&str, bool)], why: &str) -> Result<(), Failure> {
+        match options.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::input(anyhow!("{}: {option} {why}", self.model.display()))),
+            None => Ok(()),
+        }
+    }
+
     /// The part that was asked for, and what it is called.
     fn part(&self, splits: &Splits) -> Result<(Arc<dyn Dataset>, &'static str), Failure> {
         let (part, name, other, hint) = match self.split {
-            Split::Validation => (&splits.validation, "validation", &splits.train, "train"),
-            Split::Train => (&splits.train, "train", &splits.validation, "validation"),
+            Some(Split::Train) => (&splits.train, "train", &splits.validation, "validation"),
+            _ => (&splits.validation, "validation", &splits.train, "train"),
         };
         if !part.is_empty() {
             return Ok((part.clone(), name));
@@ -182,7 +223,7 @@ impl Eval {
             None => usual_batch(&model.config).map_err(Failure::input)?,
         };
         let batch = batch.min(samples.len()).max(1);
-        let progress = progress_bar(samples.len());
+        let progress = progress_bar(samples.len(), "images");
         let floats = runner.input_floats();
         let prepared = OrderedMap::new(samples.into_iter(), threads, batch.saturating_mul(2), || {
             worker(part.clone(), preprocess.clone(), floats)
@@ -218,10 +259,12 @@ impl Found {
 }
 
 /// The data set that was named, or the one inside this program.
-fn open_data(path: Option<&Path>, validation_share: f64) -> Result<Splits, Failure> {
+fn open_data(path: Option<&Path>, validation_share: Option<f64>) -> Result<Splits, Failure> {
     let Some(path) = path else { return Ok(dataset::builtin()) };
+    let usual = OpenDataset::default();
+    let validation_share = validation_share.unwrap_or(usual.validation_share);
     // Each image is looked at once.
-    let options = OpenDataset { keep_bytes: 0, validation_share, ..OpenDataset::default() };
+    let options = OpenDataset { keep_bytes: 0, validation_share, ..usual };
     dataset::open(path, &options).map_err(Failure::input)
 }
 
@@ -284,9 +327,9 @@ fn answer_batch(
 }
 
 /// Shown only where stderr is a terminal.
-fn progress_bar(samples: usize) -> ProgressBar {
+fn progress_bar(samples: usize, of: &str) -> ProgressBar {
     let bar = ProgressBar::new(samples as u64);
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} images, {per_sec}, {eta} left");
+    let style = ProgressStyle::with_template(&format!("{{wide_bar}} {{pos}}/{{len}} {of}, {{per_sec}}, {{eta}} left"));
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 

@@ -1,13 +1,17 @@
 //! `vitreous summary`: every stage with its shape, parameters and cost. Everything is read off the graph; nothing is allocated.
 
+mod images;
+mod pairs;
+
 use std::io::Write;
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::Args;
-use serde_json::json;
-use vitreous_engine::{GradientOptions, Graph, Plan, Precision, State};
-use vitreous_models::stages::{Stage, stages};
-use vitreous_models::{Size, VitConfig, vit};
+use serde_json::{Value as Json, json};
+use vitreous_engine::{GradientOptions, Graph, Plan, State, Value};
+use vitreous_models::Size;
+use vitreous_models::stages::Stage;
 
 use super::{parse_count, parse_size};
 use crate::failure::Failure;
@@ -16,28 +20,51 @@ use crate::format;
 use crate::pages::summary::{Summarised, page};
 use crate::pages::write::{check_place, write_page};
 use crate::source;
-use crate::step::training_graph;
 
 /// Show every stage of a model: shape, parameters, FLOPs, memory. It allocates nothing
 #[derive(Args)]
 pub struct Summary {
-    /// A model directory, a checkpoint file, or a preset such as vit_base_patch16_224
+    /// A model directory, a checkpoint file, or a preset such as vit_base_patch16_224 or transformer_base
     model: String,
-    /// The size of the images, if not the model's own: HEIGHTxWIDTH, or one number
-    #[arg(long, value_name = "HxW", value_parser = parse_size)]
-    image: Option<Size>,
-    /// The number of heads, for files that do not tell it
-    #[arg(long, value_name = "N", value_parser = parse_count)]
-    heads: Option<usize>,
-    /// Images at a time
+    /// Images or pairs at a time
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_count)]
     batch: usize,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Write a page instead, with the data flow as a picture; a page that is there is replaced, any other file is not
+    /// Write a page instead, of images with the data flow as a picture; a page that is there is replaced, any other file is not
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// The size of the images, if not the model's own: HEIGHTxWIDTH, or one number
+    #[arg(long, value_name = "HxW", value_parser = parse_size, help_heading = "For images")]
+    image: Option<Size>,
+    /// The number of heads, for files that do not tell it
+    #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "For images")]
+    heads: Option<usize>,
+    /// Tokens of a source [default: 32]
+    #[arg(long, value_name = "N", value_parser = parse_length, help_heading = "For translators")]
+    source: Option<usize>,
+    /// Tokens of a target [default: 32]
+    #[arg(long, value_name = "N", value_parser = parse_length, help_heading = "For translators")]
+    target: Option<usize>,
+}
+
+/// What is known of a model.
+struct Described {
+    /// What it takes at a time, in words.
+    batch: String,
+    /// What else a page says at its top.
+    facts: Vec<(&'static str, String)>,
+    /// The shapes of what goes in, by name.
+    inputs: Vec<(&'static str, Vec<usize>)>,
+    /// The sizes that were asked for, as JSON.
+    sizes: Json,
+    stages: Vec<Stage>,
+    /// What a layer has and costs, in sentences.
+    layer: Vec<String>,
+    memory: Memory,
+    /// The data flow; none of models with two sides.
+    drawing: Option<String>,
 }
 
 /// What running a model takes, in bytes.
@@ -52,39 +79,56 @@ struct Memory {
 impl Summary {
     pub fn run(self) -> Result<(), Failure> {
         self.html.as_deref().map_or(Ok(()), check_place)?;
-        let config = source::configuration(&self.model, self.image, self.heads)?;
-        let mut graph = Graph::for_inference();
-        let model = vit(&mut graph, &config, self.batch).map_err(Failure::input)?;
-        let output = model.logits.unwrap_or(model.features);
-        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[output]).map_err(Failure::input)?;
-        let stages = stages(&graph, &plan);
-        let memory = Memory::of(&config, self.batch, &plan)?;
+        let described = match source::translator_configuration(&self.model)? {
+            Some(config) => {
+                self.refuse(&[("--image", self.image.is_some()), ("--heads", self.heads.is_some())], "images")?;
+                pairs::describe(&config, self.batch, self.source.unwrap_or(32), self.target.unwrap_or(32))?
+            }
+            None => {
+                self.refuse(
+                    &[("--source", self.source.is_some()), ("--target", self.target.is_some())],
+                    "translators",
+                )?;
+                let config = source::configuration(&self.model, self.image, self.heads)?;
+                images::describe(&config, self.batch)?
+            }
+        };
+        let memory = described.memory.lines(&described.batch);
         if let Some(path) = &self.html {
             let summarised = Summarised {
                 model: &self.model,
-                batch: self.batch,
-                config: &config,
-                graph: &graph,
-                stages: &stages,
-                layer: a_layer(&config, &stages),
-                memory: memory.lines(self.batch),
+                batch: &described.batch,
+                facts: &described.facts,
+                inputs: &described.inputs,
+                drawing: described.drawing.as_deref(),
+                stages: &described.stages,
+                layer: &described.layer,
+                memory: &memory,
             };
             write_page(path, &page(&summarised))?;
             say!("{} written", path.display());
         }
         let mut out = std::io::stdout().lock();
         if self.json {
-            let value = self.json_of(&config, &stages, &memory);
-            writeln!(out, "{value}")?;
+            writeln!(out, "{}", self.json_of(&described))?;
         } else if self.html.is_none() {
-            for line in self.lines(&config, &stages, &memory) {
+            for line in described.lines(memory) {
                 writeln!(out, "{line}")?;
             }
         }
         Ok(())
     }
 
-    fn json_of(&self, config: &VitConfig, stages: &[Stage], memory: &Memory) -> serde_json::Value {
+    /// Refuses options that mean nothing to the model, of which some were given.
+    fn refuse(&self, options: &[(&str, bool)], of: &str) -> Result<(), Failure> {
+        match options.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::input(anyhow!("{option} is for {of}, which {} is not for", self.model))),
+            None => Ok(()),
+        }
+    }
+
+    fn json_of(&self, described: &Described) -> Json {
+        let Described { stages, memory, sizes, .. } = described;
         let stage = |stage: &Stage| {
             json!({
                 "name": stage.name,
@@ -94,10 +138,8 @@ impl Summary {
                 "activation_bytes": stage.activation_bytes,
             })
         };
-        json!({
-            "model": self.model,
-            "batch": self.batch,
-            "image": [config.image.height, config.image.width],
+        let mut object = json!({ "model": self.model, "batch": self.batch });
+        let rest = json!({
             "total_parameters": stages.iter().map(|stage| stage.parameters).sum::<usize>(),
             "forward_flops": stages.iter().map(|stage| stage.flops).sum::<u64>(),
             "memory_bytes": {
@@ -108,66 +150,78 @@ impl Summary {
                 "training_with_recomputation": memory.training_recomputed,
             },
             "stages": stages.iter().map(stage).collect::<Vec<_>>(),
-        })
+        });
+        if let (Json::Object(object), Json::Object(sizes), Json::Object(rest)) = (&mut object, sizes, rest) {
+            object.extend(sizes.clone());
+            object.extend(rest);
+        }
+        object
     }
+}
 
-    fn lines(&self, config: &VitConfig, stages: &[Stage], memory: &Memory) -> Vec<String> {
-        let image = [self.batch, config.channels, config.image.height, config.image.width];
-        let mut rows = vec![
-            ["stage", "shape", "parameters", "FLOPs", "activations"].map(str::to_string).to_vec(),
-            vec!["images".to_string(), shape_text(&image)],
-        ];
-        rows.extend(stage_rows(stages));
-        let parameters: usize = stages.iter().map(|stage| stage.parameters).sum();
-        let flops: u64 = stages.iter().map(|stage| stage.flops).sum();
-        let activations: usize = stages.iter().map(|stage| stage.activation_bytes).sum();
+impl Described {
+    fn lines(&self, memory: Vec<String>) -> Vec<String> {
+        let mut rows = vec![["stage", "shape", "parameters", "FLOPs", "activations"].map(str::to_string).to_vec()];
+        rows.extend(self.inputs.iter().map(|(name, shape)| vec![name.to_string(), shape_text(shape)]));
+        rows.extend(stage_rows(&self.stages));
+        let parameters: usize = self.stages.iter().map(|stage| stage.parameters).sum();
+        let flops: u64 = self.stages.iter().map(|stage| stage.flops).sum();
+        let activations: usize = self.stages.iter().map(|stage| stage.activation_bytes).sum();
         rows.push(row("total", String::new(), parameters, flops, activations));
         let mut lines = format::table(&rows);
         let rule = "-".repeat(lines.iter().map(|line| line.chars().count()).max().unwrap_or(0));
         lines.insert(lines.len() - 1, rule.clone());
         lines.insert(1, rule);
         lines.push(String::new());
-        lines.extend(a_layer(config, stages));
-        lines.extend(memory.lines(self.batch));
+        lines.extend(self.layer.iter().cloned());
+        lines.extend(memory);
         lines
     }
 }
 
 impl Memory {
-    fn of(config: &VitConfig, batch: usize, inference: &Plan) -> Result<Memory, Failure> {
-        let state = training_plan(config, batch, false)?;
-        let recomputed = training_plan(config, batch, true)?;
+    /// Of a plan for inference, and of the training step that is built with or without recomputation.
+    fn of(
+        inference: &Plan,
+        training: impl Fn(GradientOptions) -> vitreous_engine::Result<(Graph, Value)>,
+    ) -> Result<Memory, Failure> {
         let threads = source::threads();
+        let plan = |recompute| {
+            let (graph, loss) = training(GradientOptions { recompute })?;
+            let state = State::bytes_needed(&graph);
+            Ok((Plan::for_cpu(&graph, &[loss])?.peak_bytes(threads) + state, state))
+        };
+        let plan = |recompute| plan(recompute).map_err(|error: vitreous_engine::Error| Failure::input(error));
+        let (training, training_state) = plan(false)?;
         Ok(Memory {
             weights: inference.weight_bytes(),
             inference: inference.peak_bytes(threads),
-            training_state: state.1,
-            training: state.0.peak_bytes(threads) + state.1,
-            training_recomputed: recomputed.0.peak_bytes(threads) + recomputed.1,
+            training_state,
+            training,
+            training_recomputed: plan(true)?.0,
         })
     }
 
-    fn lines(&self, batch: usize) -> Vec<String> {
+    fn lines(&self, batch: &str) -> Vec<String> {
         let [inference, weights] = [self.inference, self.weights].map(format::bytes);
         let [training, state] = [self.training, self.training_state].map(format::bytes);
         let recomputed = format::bytes(self.training_recomputed);
         vec![
-            format!("Inference, batch {batch}: {inference} ({weights} of weights)"),
+            format!("Inference, {batch} at a time: {inference} ({weights} of weights)"),
             format!(
-                "Training with AdamW, batch {batch}: {training} ({state} of parameters, gradients and moments), \
+                "Training with AdamW, {batch} at a time: {training} ({state} of parameters, gradients and moments), \
                  {recomputed} with recomputation"
             ),
         ]
     }
 }
 
-/// The plan of a training step and the bytes of what it changes.
-fn training_plan(config: &VitConfig, batch: usize, recompute: bool) -> Result<(Plan, usize), Failure> {
-    let build = || {
-        let (graph, loss) = training_graph(config, batch, Precision::F32, GradientOptions { recompute })?;
-        Ok((Plan::for_cpu(&graph, &[loss])?, State::bytes_needed(&graph)))
-    };
-    build().map_err(|error: vitreous_engine::Error| Failure::input(error))
+/// Reads a number of tokens: of at most a million, because the table of positions is made.
+fn parse_length(text: &str) -> Result<usize, String> {
+    match parse_count(text)? {
+        length if length <= 1 << 20 => Ok(length),
+        _ => Err("at most 1048576 tokens are taken".to_string()),
+    }
 }
 
 fn shape_text(axes: &[usize]) -> String {
@@ -208,30 +262,8 @@ fn stage_row(name: &str, stage: &Stage) -> Vec<String> {
     row(name, shape_text(stage.shape.axes()), stage.parameters, stage.flops, stage.activation_bytes)
 }
 
-/// What one layer has and costs, the costs by the terms that papers compare.
-fn a_layer(config: &VitConfig, stages: &[Stage]) -> Vec<String> {
-    let of = |part: &str| {
-        let inside = stages.iter().filter(|stage| block_of(&stage.name) == Some("blocks.0"));
-        inside.filter(|stage| stage.name.contains(part)).map(|stage| stage.parameters).sum::<usize>()
-    };
-    let layer: usize =
-        stages.iter().filter(|stage| block_of(&stage.name) == Some("blocks.0")).map(|stage| stage.parameters).sum();
-    let text = |number: usize| format::thousands(number as u128);
-    let (tokens, dim) = (config.tokens() as u128, config.dim as u128);
-    vec![
-        format!(
-            "A layer: attention {} + feed-forward {} + norms {} = {} parameters; {} layers: {}",
-            text(of(".attention")),
-            text(of(".mlp")),
-            text(of(".norm")),
-            text(layer),
-            config.depth,
-            text(layer.saturating_mul(config.depth))
-        ),
-        format!(
-            "Cost of a layer an image, by its leading terms: attention L\u{b2}D = {}, feed-forward L\u{b7}D\u{b7}D_ff = {}",
-            format::thousands(tokens.saturating_mul(tokens).saturating_mul(dim)),
-            format::thousands(tokens.saturating_mul(dim).saturating_mul(config.mlp_dim as u128))
-        ),
-    ]
+/// Parameters of the stages of a block whose name has a part, such as `.mlp`; of all with an empty one.
+fn parameters_of(stages: &[Stage], block: &str, part: &str) -> usize {
+    let inside = stages.iter().filter(|stage| block_of(&stage.name) == Some(block));
+    inside.filter(|stage| stage.name.contains(part)).map(|stage| stage.parameters).sum()
 }

@@ -2,8 +2,6 @@
 
 use std::fmt::Write;
 
-use vitreous_engine::Graph;
-use vitreous_models::VitConfig;
 use vitreous_models::stages::Stage;
 use vitreous_pages::chart::Bars;
 use vitreous_pages::{Document, escape};
@@ -16,18 +14,20 @@ use crate::format;
 pub struct Summarised<'a> {
     /// As the user named it.
     pub model: &'a str,
-    /// Images at a time.
-    pub batch: usize,
-    /// What it is made of.
-    pub config: &'a VitConfig,
-    /// Its graph for inference.
-    pub graph: &'a Graph,
+    /// What the model takes at a time, in words: `2 images`.
+    pub batch: &'a str,
+    /// What stands at the top, by name.
+    pub facts: &'a [(&'static str, String)],
+    /// The shapes of what goes in, by name.
+    pub inputs: &'a [(&'static str, Vec<usize>)],
+    /// The data flow, drawn; none of models with two sides.
+    pub drawing: Option<&'a str>,
     /// Its stages.
     pub stages: &'a [Stage],
     /// What a layer has and costs, in sentences.
-    pub layer: Vec<String>,
+    pub layer: &'a [String],
     /// The memory that it takes, in sentences.
-    pub memory: Vec<String>,
+    pub memory: &'a [String],
 }
 
 const STYLE: &str = "
@@ -55,15 +55,21 @@ pub fn page(summary: &Summarised) -> String {
     let mut page = Document::new(summary.model);
     page.kind("summary").style(flow::STYLE).style(STYLE);
     page.lead(&lead(summary));
-    let drawing = flow::drawing(summary.graph, summary.config);
-    page.section(
-        "flow",
-        "Data flow",
-        &format!("<div class=\"columns\">\n<figure class=\"drawn\">{drawing}</figure>\n{}</div>", reading(summary)),
-    );
+    match summary.drawing {
+        Some(drawing) => {
+            let reading =
+                format!("<div class=\"reading\">\n{}{}</div>", how_to_read(summary.batch), all_shares(summary));
+            let body = format!("<div class=\"columns\">\n<figure class=\"drawn\">{drawing}</figure>\n{reading}</div>");
+            page.section("flow", "Data flow", &body);
+        }
+        None => {
+            let body = format!("{}<p class=\"note\">{NOT_DRAWN}</p>", all_shares(summary));
+            page.section("shares", "Where it goes", &body);
+        }
+    }
     page.section("stages", "Stages", &stages_html(summary));
-    page.section("layer", "A layer", &paragraphs(&summary.layer));
-    page.section("memory", "Memory", &paragraphs(&summary.memory));
+    page.section("layer", "A layer", &paragraphs(summary.layer));
+    page.section("memory", "Memory", &paragraphs(summary.memory));
     page.finish()
 }
 
@@ -75,22 +81,24 @@ fn sums(stages: &[Stage]) -> (usize, u64, usize) {
 
 fn lead(summary: &Summarised) -> String {
     let (parameters, flops, _) = sums(summary.stages);
-    let config = summary.config;
-    let facts = [
+    let sums = [
         ("Parameters", format::thousands(parameters as u128)),
-        ("FLOPs", format!("{} for {}", format::thousands(flops), format::count(summary.batch, "image", "images"))),
-        ("Images", format!("{} \u{d7} {} pixels", config.image.height, config.image.width)),
-        ("Tokens", format!("{} of {} numbers", format::thousands(config.tokens() as u128), config.dim)),
-        ("Layers", format!("{} with {} each", config.depth, format::count(config.heads, "head", "heads"))),
+        ("FLOPs", format!("{} for {}", format::thousands(flops), summary.batch)),
     ];
-    let rows = facts.map(|(name, text)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&text)));
-    format!("<dl class=\"facts\">{}</dl>", rows.concat())
+    let rows: String = sums
+        .iter()
+        .chain(summary.facts)
+        .map(|(name, text)| format!("<dt>{name}</dt><dd>{}</dd>", escape(text)))
+        .collect();
+    format!("<dl class=\"facts\">{rows}</dl>")
 }
 
-fn reading(summary: &Summarised) -> String {
-    let batch = format::count(summary.batch, "image", "images");
+const NOT_DRAWN: &str =
+    "The data flow of a model with an encoder and a decoder is not drawn; the table below has every stage.";
+
+fn how_to_read(batch: &str) -> String {
     format!(
-        "<div class=\"reading\">\n<h3>How to read it</h3>\n\
+        "<h3>How to read it</h3>\n\
          <p>Data flows from top to bottom. Beside each arrow stands the shape of what it carries; the first number is the \
          batch, here {batch}. A line that leaves to the left goes around some steps and joins again: a residual connection.</p>\n\
          <p>The frame is drawn once and stands for every layer that is the same. Inside it, numbers are those of one layer, \
@@ -98,8 +106,13 @@ fn reading(summary: &Summarised) -> String {
          <p>What joins from the right is no result of a layer: trained tokens, and the table of positions.</p>\n\
          <p>A layer norm brings each token to mean 0 and variance 1, then scales and shifts it by trained numbers.</p>\n\
          <p class=\"note\">FLOPs are floating-point operations of one pass forward; a multiplication and an addition are two. \
-         k, M, G and T are thousands, millions, 10<sup>9</sup> and 10<sup>12</sup>. Exact numbers are in the table below.</p>\n\
-         <h3>Where the parameters are</h3>\n{}\n<h3>Where the operations go</h3>\n{}\n</div>",
+         k, M, G and T are thousands, millions, 10<sup>9</sup> and 10<sup>12</sup>. Exact numbers are in the table below.</p>\n"
+    )
+}
+
+fn all_shares(summary: &Summarised) -> String {
+    format!(
+        "<h3>Where the parameters are</h3>\n{}\n<h3>Where the operations go</h3>\n{}\n",
         shares(summary.stages, "Share of the parameters", |stage| stage.parameters as f64),
         shares(summary.stages, "Share of the FLOPs", |stage| stage.flops as f64)
     )
@@ -139,9 +152,9 @@ fn table(summary: &Summarised) -> String {
         let _ = write!(html, "<th class=\"number\">{name}</th>");
     }
     html.push_str("</tr></thead>\n<tbody>\n");
-    let (config, batch) = (summary.config, summary.batch);
-    let images = [batch, config.channels, config.image.height, config.image.width];
-    html.push_str(&row("", "images", &shape_text(&images), (0, 0, 0)));
+    for (name, shape) in summary.inputs {
+        html.push_str(&row("", name, &shape_text(shape), (0, 0, 0)));
+    }
     // Stages of blocks are compared without their names, as in the text.
     let inside = |stage: &Stage| (name_inside(&stage.name).to_string(), Stage { name: String::new(), ..stage.clone() });
     for fold in fold(summary.stages, |stage| &stage.name, inside) {

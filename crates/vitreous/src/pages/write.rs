@@ -1,4 +1,4 @@
-//! Pages on disk.
+//! Pages and other results on disk: whole or not at all, and never in the place of a file that is not ours.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -16,10 +16,20 @@ const HEAD: u64 = 4096;
 /// the directory must be there.
 pub fn write_page(path: &Path, html: &str) -> Result<(), Failure> {
     check_place(path)?;
+    write_whole(path, html.as_bytes())
+}
+
+/// Writes a file that is not there yet, as a page is written.
+pub fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    check_new(path)?;
+    write_whole(path, bytes)
+}
+
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let aside = aside(path);
     let write = || -> io::Result<()> {
         let mut file = File::create(&aside)?;
-        file.write_all(html.as_bytes())?;
+        file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&aside, path)
     };
@@ -31,6 +41,29 @@ pub fn write_page(path: &Path, html: &str) -> Result<(), Failure> {
 
 /// Refuses a place at which a page cannot or should not be written; to be asked before long work.
 pub fn check_place(path: &Path) -> Result<(), Failure> {
+    check_directory(path)?;
+    let name = path.display();
+    if path.exists() && !is_ours(path).with_context(|| format!("{name}: cannot be read")).map_err(Failure::Input)? {
+        return Err(Failure::input(anyhow!(
+            "{name} is there and no page of vitreous; it is not overwritten: name another file, or remove it"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses a place at which there is a file already, or cannot be one; to be asked before long work.
+pub fn check_new(path: &Path) -> Result<(), Failure> {
+    check_directory(path)?;
+    match path.symlink_metadata() {
+        Err(_) => Ok(()),
+        Ok(_) => Err(Failure::input(anyhow!(
+            "{} is there; it is not overwritten: name another file, or remove it",
+            path.display()
+        ))),
+    }
+}
+
+fn check_directory(path: &Path) -> Result<(), Failure> {
     let name = path.display();
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -42,15 +75,10 @@ pub fn check_place(path: &Path) -> Result<(), Failure> {
             "{name}: there is no directory {directory}; make it, or name another file"
         )));
     }
-    if path.is_dir() {
-        return Err(Failure::input(anyhow!("{name} is a directory; name a file in it, such as {name}/page.html")));
+    match path.is_dir() {
+        true => Err(Failure::input(anyhow!("{name} is a directory; name a file in it, such as {name}/page.html"))),
+        false => Ok(()),
     }
-    if path.exists() && !is_ours(path).with_context(|| format!("{name}: cannot be read")).map_err(Failure::Input)? {
-        return Err(Failure::input(anyhow!(
-            "{name} is there and no page of vitreous; it is not overwritten: name another file, or remove it"
-        )));
-    }
-    Ok(())
 }
 
 fn is_ours(path: &Path) -> io::Result<bool> {
