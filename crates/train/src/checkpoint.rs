@@ -47,12 +47,24 @@ pub struct Progress {
 pub struct Checkpoints {
     directory: PathBuf,
     keep: usize,
+    /// Those of multiples of these steps are made in every run of a recipe.
+    regular: Vec<u64>,
 }
 
 impl Checkpoints {
     /// Those of a directory, of which the last few are kept.
     pub fn new(directory: &Path, keep: usize) -> Checkpoints {
-        Checkpoints { directory: directory.to_path_buf(), keep: keep.max(1) }
+        Checkpoints { directory: directory.to_path_buf(), keep: keep.max(1), regular: vec![1] }
+    }
+
+    /// Says at multiples of which steps every run of the recipe makes one (0: none). Others are made because a run was stopped or
+    /// by the clock. They are kept only until the next, and are not averaged: what a run ends with must not depend on them.
+    pub fn regular_at(self, steps: [u64; 2]) -> Checkpoints {
+        Checkpoints { regular: steps.to_vec(), ..self }
+    }
+
+    fn is_regular(&self, step: u64) -> bool {
+        self.regular.iter().any(|&every| every > 0 && step.is_multiple_of(every))
     }
 
     /// Saves where a run stands, then removes the oldest beyond those that are kept.
@@ -74,7 +86,10 @@ impl Checkpoints {
             places(state, section).map(of).collect::<Vec<_>>()
         });
         write_safetensors(&path, tensors, &metadata).map_err(|error| of_archive(&path, error))?;
-        for (_, old) in self.all()?.into_iter().rev().skip(self.keep) {
+        let mut before = self.all()?;
+        before.pop();
+        let (regular, others): (Vec<_>, Vec<_>) = before.into_iter().partition(|(step, _)| self.is_regular(*step));
+        for (_, old) in regular.into_iter().rev().skip(self.keep - 1).chain(others) {
             // One too many does no harm.
             let _ = fs::remove_file(old);
         }
@@ -95,9 +110,10 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// The mean of a state's parameters and those of so many of the last checkpoints before it; `None` if there is none.
+    /// The mean of a state's parameters and those of so many of the last regular checkpoints before it; `None` if there is none.
     pub fn average_with(&self, state: &State, before: usize) -> Result<Option<State>, TrainError> {
-        let all = self.all()?;
+        let mut all = self.all()?;
+        all.retain(|(step, _)| self.is_regular(*step));
         let last = &all[all.len().saturating_sub(before)..];
         if last.is_empty() {
             return Ok(None);

@@ -201,7 +201,8 @@ impl Trainer {
             write_whole(&directory.file(&name), &bytes)?;
         }
         let size = task.size();
-        let checkpoints = Checkpoints::new(&directory.file(CHECKPOINTS), settings.output.keep);
+        let regular = [size.steps_per_epoch, settings.output.checkpoint_steps];
+        let checkpoints = Checkpoints::new(&directory.file(CHECKPOINTS), settings.output.keep).regular_at(regular);
         let progress = match checkpoints.restore(&mut state)? {
             Some(progress) => progress,
             None => {

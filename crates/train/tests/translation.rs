@@ -1,13 +1,15 @@
 //! Translators from pairs to scores: a task that can be learned wholly, gradients that are added by tokens, runs that go on as if they had
 //! never stopped.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vitreous_data::random::Random;
 use vitreous_data::text::{Pair, PairSplits, Tokenisers};
-use vitreous_train::metrics::{EvaluationMetrics, History, StepMetrics};
+use vitreous_models::archive::Archive;
+use vitreous_train::metrics::{EvaluationMetrics, StepMetrics};
 use vitreous_train::translation::{PairData, TranslationReport};
 use vitreous_train::{
     AnyRecipe, Observer, Orders, Outcome, Place, RunDirectory, RunPlan, StepResult, TestedScores, TranslationRecipe,
@@ -83,17 +85,35 @@ impl Observer for Watch {
 }
 
 fn run(recipe: TranslationRecipe, splits: PairSplits, place: Place, watch: &mut Watch) -> Outcome {
-    let stop = Arc::new(AtomicBool::new(false));
-    if let Some((_, flag)) = &mut watch.stop {
-        *flag = stop.clone();
-    }
     let tokenisers = match &place {
         Place::Resumed(directory) => Some(Tokenisers::open(directory.path()).expect("tokenisers")),
         _ => None,
     };
     let data = PairData::new(&recipe, splits, "digits".to_string(), tokenisers).expect("pairs");
+    run_with(recipe, data, place, watch)
+}
+
+fn run_with(recipe: TranslationRecipe, data: PairData, place: Place, watch: &mut Watch) -> Outcome {
+    let stop = Arc::new(AtomicBool::new(false));
+    if let Some((_, flag)) = &mut watch.stop {
+        *flag = stop.clone();
+    }
     let orders = Orders { place, threads: 2, watch_gradients: false, command: Vec::new(), stop };
     train(Work::Translation { recipe: Box::new(recipe), data: Box::new(data) }, orders, watch).expect("a run")
+}
+
+/// All numbers of a file of tensors, by name.
+fn tensors(file: &Path) -> BTreeMap<String, Vec<f32>> {
+    let archive = Archive::open(file).expect("an archive");
+    archive.tensors().map(|view| (view.name().to_string(), view.to_f32().expect("numbers").into_owned())).collect()
+}
+
+/// The checkpoints of a run, by step.
+fn checkpoints(run: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(run.join("checkpoints")).expect("a folder").flatten();
+    let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
+    files.sort();
+    files
 }
 
 #[test]
@@ -103,10 +123,102 @@ fn copying_and_reversing_is_learned() {
     let recipe = recipe(&["train.epochs=6", "loss.label_smoothing=0.0", "output.eval_epochs=6"]);
     run(recipe, splits(6000), Place::New(directory.path().join("run")), &mut watch);
     let report = watch.scores.expect("a test");
-    println!("{report:?}");
     // Every token right but one in a hundred; and nearly every whole sentence.
     assert!(report.precisions[0] >= 99.0 && report.bleu >= 98.0, "{report:?}");
     assert!(report.perplexity < 1.05, "{report:?}");
     let shown = &report.shown[0];
     assert_eq!(shown.reference, shown.translation);
+}
+
+#[test]
+fn batches_add_their_gradients_by_tokens() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let many = |text: &str, count: usize| vec![Pair::new(text, text); count];
+    let train = [many("1 2 3", 6), many("1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3", 2)].concat();
+    let splits = || PairSplits { train: train.clone(), ..PairSplits::default() };
+    // A rule without a memory: what the parameters have moved is the gradient.
+    let plain = ["train.epochs=1", "optimizer.name=sgd", "optimizer.momentum=0.0", "optimizer.lr=1.0"];
+    let plain = [&plain[..], &["schedule.kind=constant", "schedule.warmup_steps=0"]].concat();
+    let moved = |name: &str, more: &[&str], batches: usize| {
+        let recipe = recipe(&[&plain[..], more].concat());
+        let data = PairData::new(&recipe, splits(), "digits".to_string(), None).expect("pairs");
+        assert_eq!(data.batches.batches_per_epoch(), batches);
+        let order = data.batches.epoch(0);
+        let tokens: Vec<usize> = (0..batches).map(|index| order.batch(index, &data.train).tokens).collect();
+        let run = directory.path().join(name);
+        let outcome = run_with(recipe, data, Place::New(run.clone()), &mut Watch::default());
+        assert_eq!(outcome.step, 1);
+        (tensors(&checkpoints(&run)[0]), tokens)
+    };
+    let (together, _) = moved("together", &["train.tokens=1024"], 1);
+    let (added, tokens) = moved("added", &["train.tokens=48", "train.accumulate=2"], 2);
+    assert!(tokens[0] * 3 < 2 * tokens[1] || tokens[1] * 3 < 2 * tokens[0], "{tokens:?} are too much alike");
+    let mut largest = 0.0f32;
+    for (name, values) in &together {
+        for (a, b) in values.iter().zip(&added[name]) {
+            largest = largest.max((a - b).abs());
+        }
+    }
+    assert!(largest < 1e-5, "{largest}");
+}
+
+/// Small, with everything random switched on.
+fn short(more: &[&str]) -> TranslationRecipe {
+    let few = ["train.epochs=4", "train.tokens=256", "model.dropout=0.1", "model.attention_dropout=0.1"];
+    recipe(&[&few[..], &["model.dim=16", "model.mlp_dim=32", "output.eval_epochs=2"], more].concat())
+}
+
+#[test]
+fn a_run_that_was_stopped_ends_with_the_same_bytes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (whole, cut) = (directory.path().join("whole"), directory.path().join("cut"));
+    let recipe = || short(&["train.accumulate=2", "train.average=3", "output.keep=3"]);
+    let outcome = run(recipe(), splits(300), Place::New(whole.clone()), &mut Watch::default());
+    let mut place = Place::New(cut.clone());
+    // Within the first epoch, at the end of one, and within the last, where the average is near.
+    for stop in [2, outcome.step / 2, outcome.step - 2] {
+        let mut watch = Watch { stop: Some((stop, Arc::default())), ..Watch::default() };
+        let outcome = run(recipe(), splits(300), place, &mut watch);
+        assert!(outcome.stopped && outcome.step == stop, "{outcome:?}");
+        let (directory, read) = RunDirectory::open(&cut).expect("a run");
+        assert!(matches!(read, AnyRecipe::Translation(_)));
+        place = Place::Resumed(directory);
+    }
+    let ended = run(recipe(), splits(300), place, &mut Watch::default());
+    assert_eq!((ended.stopped, ended.step), (false, outcome.step));
+    let names = |run: &Path| {
+        checkpoints(run)
+            .iter()
+            .map(|path| path.file_name().map(Into::into))
+            .collect::<Vec<Option<std::ffi::OsString>>>()
+    };
+    assert_eq!(names(&whole), names(&cut));
+    let mut files: Vec<_> =
+        checkpoints(&whole).iter().map(|path| path.strip_prefix(&whole).expect("inside").to_path_buf()).collect();
+    files.push("model/model.safetensors".into());
+    for file in files {
+        let [a, b] = [&whole, &cut].map(|run| std::fs::read(run.join(&file)).expect("a file"));
+        assert!(a == b, "{} differs", file.display());
+    }
+}
+
+#[test]
+fn the_model_at_the_end_is_the_mean_of_the_last_checkpoints() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("run");
+    run(short(&["train.average=3", "output.keep=4"]), splits(200), Place::New(path.clone()), &mut Watch::default());
+    let kept = checkpoints(&path);
+    assert_eq!(kept.len(), 4, "one an epoch");
+    let last: Vec<_> = kept[1..].iter().map(|file| tensors(file)).collect();
+    let model = tensors(&path.join("model/model.safetensors"));
+    let mut differs = false;
+    for (name, values) in &model {
+        let of = |checkpoint: usize| &last[checkpoint][&format!("parameters/{name}")];
+        for (index, &value) in values.iter().enumerate() {
+            let mean = (0..3).map(|checkpoint| f64::from(of(checkpoint)[index])).sum::<f64>() / 3.0;
+            assert!((f64::from(value) - mean).abs() < 1e-6, "{name}[{index}]: {value}, not {mean}");
+            differs |= value != of(2)[index];
+        }
+    }
+    assert!(differs, "the checkpoints are not all the same");
 }

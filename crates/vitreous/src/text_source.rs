@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use vitreous_data::text::Tokenisers;
-use vitreous_models::TextModel;
 use vitreous_models::translate::{Hypothesis, TranslateOptions, Translator};
+use vitreous_models::{TextModel, transformer};
 use vitreous_train::translation::SPECIAL;
 pub use vitreous_train::translation::translate_options;
 
@@ -27,16 +27,21 @@ impl TextSource {
 
     /// Opens one.
     pub fn open(path: &Path) -> Result<TextSource, Failure> {
+        let name = path.display();
         if !path.exists() {
-            return Err(Failure::input(anyhow!("{}: no such file or directory", path.display())));
+            return Err(Failure::input(match transformer::preset(&path.to_string_lossy()) {
+                Some(_) => anyhow!(
+                    "`{name}` is a preset, which has no weights; give a directory that `vitreous train translation` wrote"
+                ),
+                None => anyhow!("{name}: no such file or directory"),
+            }));
         }
         let directory = source::of_run(path);
         if !TextModel::is_at(&directory) {
-            let what = format!(
-                "{}: this is no translator; give a directory that `vitreous train translation` wrote",
-                path.display()
-            );
-            return Err(Failure::input(anyhow!(what)));
+            return Err(Failure::input(anyhow!(
+                "{name}: this is no translator; give a directory that `vitreous train translation` wrote, or, if it is a \
+                 model for images, run it with `vitreous predict {name} IMAGE`"
+            )));
         }
         let model = TextModel::open(&directory).map_err(Failure::input)?;
         let tokenisers = Tokenisers::open(&directory).map_err(Failure::input)?;

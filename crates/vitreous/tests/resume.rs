@@ -2,12 +2,12 @@
 
 mod common;
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::training::{
-    TINY, assert_same_results, checkpoints, metrics, pictures, saved_step, start, tensors, train_tiny, wait_for_step,
+    TINY, assert_same_results, checkpoints, killed_and_whole_are_the_same, metrics, pictures, saved_step, start,
+    tensors, train_tiny, wait_for_step,
 };
 use common::vitreous;
 
@@ -99,25 +99,6 @@ fn a_full_disk_stops_the_run_and_loses_nothing() {
     assert!(said.contains("What was saved before is whole"), "{said}");
     assert_eq!(checkpoints(&run), before);
     vitreous(&["train", "--resume", out]).succeeded();
-}
-
-/// Trains in one go and, with the same words, stopped by SIGKILL soon after these steps; panics unless both leave the same bytes.
-fn killed_and_whole_are_the_same(directory: &Path, words: &[&str], kills: &[u64]) {
-    let (whole, cut) = (directory.join("whole"), directory.join("cut"));
-    let (whole_name, out) = (whole.to_str().expect("UTF-8"), cut.to_str().expect("UTF-8"));
-    vitreous(&[words, &["--out", whole_name]].concat()).succeeded();
-    let mut child = start(&[words, &["--out", out]].concat());
-    for &step in kills {
-        wait_for_step(&cut, &mut child, step);
-        // The moment within a step is chance.
-        std::thread::sleep(Duration::from_micros(700 * step % 5000));
-        child.kill().expect("killed");
-        child.wait().expect("ends");
-        child = start(&["train", "--resume", out]);
-    }
-    let ended = child.wait_with_output().expect("ends");
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    assert_same_results(&whole, &cut);
 }
 
 #[test]

@@ -87,3 +87,65 @@ fn a_larger_batch_takes_more_of_everything_but_weights() {
     assert!(more("training_with_recomputation") >= 7 * (image + 6 * input));
     assert!(more("training") >= 7 * (image + 6 * (input + inside)));
 }
+
+#[test]
+fn the_transformer_of_the_paper_has_the_numbers_of_its_description() {
+    let text = vitreous(&["summary", "transformer_base"]).succeeded().stdout;
+    let row = |name: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_else(|| panic!("{name}"));
+        line.split_whitespace().map(str::to_string).collect::<Vec<_>>()
+    };
+    assert!(row("total").contains(&"59,508,496".to_string()), "{text}");
+    // Four matrices of 512 x 512 with biases; 512 to 2048 and back; two numbers a norm and place.
+    assert!(row("attention").contains(&"1,050,624".to_string()), "{text}");
+    assert!(row("mlp").contains(&"2,099,712".to_string()), "{text}");
+    assert!(row("encoder.0").contains(&"3,152,384".to_string()), "{text}");
+    assert!(row("decoder.0").contains(&"4,204,032".to_string()), "{text}");
+    assert!(row("output").contains(&"5,130,000".to_string()), "{text}");
+    assert!(text.contains("cross-attention 1,050,624 + feed-forward 2,099,712 + norms 3,072 = 4,204,032"), "{text}");
+
+    let json = |more: &[&str]| {
+        vitreous(&[&["summary", "transformer_base", "--json"], more].concat()).succeeded().json_lines().remove(0)
+    };
+    let of = json(&["--source", "7", "--target", "5", "--batch", "2"]);
+    assert_eq!((&of["source"], &of["target"], &of["total_parameters"]), (&7.into(), &5.into(), &59_508_496.into()));
+    let stages = of["stages"].as_array().expect("a list");
+    let shape = |name: &str| stages.iter().find(|stage| stage["name"] == name).expect(name)["shape"].clone();
+    assert_eq!(shape("encoder.5.mlp"), serde_json::json!([2, 7, 512]));
+    assert_eq!(shape("decoder.5.cross_attention"), serde_json::json!([2, 5, 512]));
+    assert_eq!(shape("output"), serde_json::json!([2, 5, 10_000]));
+    let sum: u64 = stages.iter().map(|stage| stage["flops"].as_u64().expect("a number")).sum();
+    assert_eq!(of["forward_flops"], sum);
+    // Every target word goes through the whole decoder once, with or without what is kept.
+    let flops = &of["translating_flops"];
+    let number = |key: &str| flops[key].as_u64().expect("a number");
+    let translated = number("source") + 5 * number("word");
+    assert!(translated > sum && translated < sum * 11 / 10, "{translated} {sum}");
+    assert!(
+        vitreous(&["summary", "transformer_big", "--json"]).succeeded().json_lines()[0]["total_parameters"].is_u64()
+    );
+}
+
+#[test]
+fn a_translator_on_disk_is_described_too() {
+    let learned = common::translation::translator();
+    let model = learned.model();
+    let described = vitreous(&["summary", &model, "--json"]).succeeded().json_lines().remove(0);
+    let weights = common::training::tensors(&learned.run().join("model/model.safetensors"));
+    let numbers: usize = weights.values().map(Vec::len).sum();
+    assert_eq!(described["total_parameters"], numbers);
+    let inner = format!("{model}/model");
+    assert_eq!(vitreous(&["summary", &inner, "--json"]).succeeded().json_lines()[0]["total_parameters"], numbers);
+    // Its longest sequence is 64.
+    vitreous(&["summary", &model, "--source", "65"]).failed(2, &["65", "max_length"]);
+}
+
+#[test]
+fn options_of_the_other_kind_are_refused() {
+    vitreous(&["summary", "transformer_base", "--image", "64"]).failed(2, &["--image", "images"]);
+    vitreous(&["summary", "transformer_base", "--heads", "4"]).failed(2, &["--heads"]);
+    vitreous(&["summary", "vit_cifar", "--source", "4"]).failed(2, &["--source", "translators"]);
+    vitreous(&["summary", "transformer_bsae"]).failed(2, &["did you mean `transformer_base`?"]);
+    vitreous(&["summary", "transformer_base", "--target", "0"]).failed(2, &["at least 1"]);
+    vitreous(&["summary", "transformer_base", "--target", "99999999999"]).failed(2, &["1048576"]);
+}

@@ -65,3 +65,17 @@ fn only_pages_of_ours_are_replaced() {
     let nowhere = place.path().join("no/where.html");
     vitreous(&["summary", "vit_cifar", "--html", &nowhere.to_string_lossy()]).failed(2, &["there is no directory"]);
 }
+
+#[test]
+fn a_translators_page_has_the_table_and_says_that_nothing_is_drawn() {
+    let place = tempfile::tempdir().expect("a directory");
+    let page = page("transformer_base", &place.path().join("page.html"));
+    let text = vitreous(&["summary", "transformer_base"]).succeeded().stdout;
+    for line in text.lines().skip_while(|line| !line.is_empty()).filter(|line| !line.is_empty()) {
+        assert!(page.contains(line), "{line}");
+    }
+    for part in ["59,508,496", "encoder.0 to encoder.5, each (6 times)", "cross_attention", "is not drawn"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("src="));
+}

@@ -143,3 +143,22 @@ pub fn assert_same_results(whole: &Path, cut: &Path) {
     };
     assert_eq!(told(whole), told(cut));
 }
+
+/// Trains in one go and, with the same words, stopped by SIGKILL soon after these steps; panics unless both leave the same bytes.
+pub fn killed_and_whole_are_the_same(directory: &Path, words: &[&str], kills: &[u64]) {
+    let (whole, cut) = (directory.join("whole"), directory.join("cut"));
+    let (whole_name, out) = (whole.to_str().expect("UTF-8"), cut.to_str().expect("UTF-8"));
+    vitreous(&[words, &["--out", whole_name]].concat()).succeeded();
+    let mut child = start(&[words, &["--out", out]].concat());
+    for &step in kills {
+        wait_for_step(&cut, &mut child, step);
+        // The moment within a step is chance.
+        std::thread::sleep(Duration::from_micros(700 * step % 5000));
+        child.kill().expect("killed");
+        child.wait().expect("ends");
+        child = start(&["train", "--resume", out]);
+    }
+    let ended = child.wait_with_output().expect("ends");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_same_results(&whole, &cut);
+}

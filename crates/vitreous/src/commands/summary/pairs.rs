@@ -17,14 +17,18 @@ pub fn describe(config: &TransformerConfig, batch: usize, source: usize, target:
     let mut graph = Graph::for_inference();
     let model = transformer(&mut graph, config, shape).map_err(Failure::input)?;
     let plan = Plan::for_cpu_with_fixed_weights(&graph, &[model.logits]).map_err(Failure::input)?;
-    let stages = stages(&graph, &plan);
+    let mut stages = stages(&graph, &plan);
+    for (scope, name) in [("encoder", "source_embedding"), ("decoder", "target_embedding")] {
+        // What stands in a side's scope but in no layer.
+        stages.iter_mut().filter(|stage| stage.name == scope).for_each(|stage| stage.name = name.to_string());
+    }
     let memory = Memory::of(&plan, |gradient| translation_graph(config, shape, gradient))?;
     let [encoding, a_word] = flops_of_translating(config, shape).map_err(Failure::input)?;
     let mut layer = layers(config, &stages);
     layer.push(format!(
-        "Translating, with keys and values kept: {} FLOPs for the {}, then at most {} for each word",
+        "Translating {}, with keys and values kept: {} FLOPs to read, then at most {} for each word",
+        format::count(batch, "sentence", "sentences"),
         format::thousands(encoding),
-        format::count(batch, "source", "sources"),
         format::thousands(a_word)
     ));
     let words = |count: usize| format::thousands(count as u128);
