@@ -53,7 +53,7 @@ fn recipe(overrides: &[&str]) -> TranslationRecipe {
         "model.shared_vocabulary=true",
         "model.tied_output=true",
         "schedule.warmup_steps=100",
-        "optimizer.lr=3e-3",
+        "optimizer.lr=2e-3",
         "output.log_steps=5",
     ];
     let overrides: Vec<String> = base.iter().chain(overrides).map(|pair| pair.to_string()).collect();
@@ -120,7 +120,13 @@ fn checkpoints(run: &Path) -> Vec<std::path::PathBuf> {
 fn copying_and_reversing_is_learned() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut watch = Watch::default();
-    let recipe = recipe(&["train.epochs=6", "loss.label_smoothing=0.0", "output.eval_epochs=6"]);
+    let recipe = recipe(&[
+        "train.epochs=10",
+        "train.tokens=512",
+        "train.average=3",
+        "loss.label_smoothing=0.0",
+        "output.eval_epochs=10",
+    ]);
     run(recipe, splits(6000), Place::New(directory.path().join("run")), &mut watch);
     let report = watch.scores.expect("a test");
     // Every token right but one in a hundred; and nearly every whole sentence.
@@ -133,15 +139,21 @@ fn copying_and_reversing_is_learned() {
 #[test]
 fn batches_add_their_gradients_by_tokens() {
     let directory = tempfile::tempdir().expect("a directory");
-    let many = |text: &str, count: usize| vec![Pair::new(text, text); count];
-    let train = [many("1 2 3", 6), many("1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3", 2)].concat();
-    let splits = || PairSplits { train: train.clone(), ..PairSplits::default() };
+    let (little, much) = ("1 2 3", "1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3");
+    let splits = |short: usize| {
+        let train = [vec![Pair::new(little, little); short], vec![Pair::new(much, much)]].concat();
+        PairSplits { train, ..PairSplits::default() }
+    };
+    // As many short pairs as fill a batch that the long one fills, too.
+    let of_lengths = PairData::new(&recipe(&[]), splits(1), "digits".to_string(), None).expect("pairs");
+    let [short, long] = of_lengths.batches.shapes() else { panic!("two shapes") };
+    let (tokens, count) = (long.source, long.source / short.source);
     // A rule without a memory: what the parameters have moved is the gradient.
     let plain = ["train.epochs=1", "optimizer.name=sgd", "optimizer.momentum=0.0", "optimizer.lr=1.0"];
     let plain = [&plain[..], &["schedule.kind=constant", "schedule.warmup_steps=0"]].concat();
     let moved = |name: &str, more: &[&str], batches: usize| {
         let recipe = recipe(&[&plain[..], more].concat());
-        let data = PairData::new(&recipe, splits(), "digits".to_string(), None).expect("pairs");
+        let data = PairData::new(&recipe, splits(count), "digits".to_string(), None).expect("pairs");
         assert_eq!(data.batches.batches_per_epoch(), batches);
         let order = data.batches.epoch(0);
         let tokens: Vec<usize> = (0..batches).map(|index| order.batch(index, &data.train).tokens).collect();
@@ -151,8 +163,8 @@ fn batches_add_their_gradients_by_tokens() {
         (tensors(&checkpoints(&run)[0]), tokens)
     };
     let (together, _) = moved("together", &["train.tokens=1024"], 1);
-    let (added, tokens) = moved("added", &["train.tokens=48", "train.accumulate=2"], 2);
-    assert!(tokens[0] * 3 < 2 * tokens[1] || tokens[1] * 3 < 2 * tokens[0], "{tokens:?} are too much alike");
+    let (added, counts) = moved("added", &[&format!("train.tokens={tokens}"), "train.accumulate=2"], 2);
+    assert!(counts[0] != counts[1], "{counts:?}: each batch would count the same");
     let mut largest = 0.0f32;
     for (name, values) in &together {
         for (a, b) in values.iter().zip(&added[name]) {
