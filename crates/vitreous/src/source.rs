@@ -100,7 +100,7 @@ pub fn of_run(path: &Path) -> PathBuf {
 
 /// The model directory whose weights this file is. Without its `config.json` the same file would silently be another model:
 /// other heads, no names of classes, other preprocessing.
-fn directory_of(file: &Path) -> Option<&Path> {
+pub fn directory_of(file: &Path) -> Option<&Path> {
     let name = file.file_name().filter(|_| file.is_file())?;
     let directory = match file.parent()? {
         here if here.as_os_str().is_empty() => Path::new("."),

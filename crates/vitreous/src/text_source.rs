@@ -1,7 +1,7 @@
 //! What a MODEL argument names where text is translated: a directory with a Transformer and its tokenisers.
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use vitreous_data::text::Tokenisers;
@@ -20,9 +20,14 @@ pub struct TextSource {
 }
 
 impl TextSource {
-    /// Whether a path names one: a run directory counts as its model.
+    /// Whether a path names one.
     pub fn is_at(path: &Path) -> bool {
-        TextModel::is_at(&source::of_run(path))
+        TextModel::is_at(&TextSource::directory(path))
+    }
+
+    /// The model directory that is meant: by a run directory its model, by a file of weights what lies around it.
+    pub fn directory(path: &Path) -> PathBuf {
+        source::of_run(source::directory_of(path).unwrap_or(path))
     }
 
     /// Opens one.
@@ -36,7 +41,7 @@ impl TextSource {
                 None => anyhow!("{name}: no such file or directory"),
             }));
         }
-        let directory = source::of_run(path);
+        let directory = TextSource::directory(path);
         if !TextModel::is_at(&directory) {
             return Err(Failure::input(anyhow!(
                 "{name}: this is no translator; give a directory that `vitreous train translation` wrote, or, if it is a \

@@ -64,7 +64,8 @@ impl ReadPairs {
 pub fn read(path: &Path, languages: Option<&Languages>) -> Result<ReadPairs, PairsError> {
     if !path.exists() {
         return open::read_stem(path, languages)?.ok_or_else(|| {
-            let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+            // As the system says it.
+            let error = path.metadata().err().unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
             PairsError::io(path, error)
         });
     }
