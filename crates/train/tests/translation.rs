@@ -124,6 +124,7 @@ fn copying_and_reversing_is_learned() {
         "train.epochs=10",
         "train.tokens=512",
         "train.average=3",
+        "output.keep=3",
         "loss.label_smoothing=0.0",
         "output.eval_epochs=10",
     ]);
