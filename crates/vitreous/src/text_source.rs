@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use vitreous_data::text::Tokenisers;
 use vitreous_engine::Precision;
 use vitreous_models::TextModel;
-use vitreous_models::translate::{Hypothesis, SearchOptions, TranslateOptions, Translator};
+use vitreous_models::translate::{Hypothesis, SearchOptions, TranslateOptions, Translator, Weights};
 use vitreous_train::translation::SPECIAL;
 
 use crate::failure::Failure;
@@ -72,6 +72,12 @@ pub fn translate_options(search: SearchOptions, threads: usize, precision: Preci
     TranslateOptions { search, slots, extra_tokens: EXTRA_TOKENS, threads, precision }
 }
 
+/// A model's parameters by name.
+pub fn weights_of(source: &TextSource) -> Weights<'_> {
+    let refused = |error: vitreous_models::ModelError| vitreous_engine::Error::Machine(error.to_string());
+    Box::new(move |name: &str| source.model.parameter(name).map_err(refused))
+}
+
 /// A translator of texts.
 pub struct Sentences<'w> {
     source: &'w TextSource,
@@ -80,9 +86,8 @@ pub struct Sentences<'w> {
 
 impl<'w> Sentences<'w> {
     pub fn new(source: &'w TextSource, options: TranslateOptions) -> Sentences<'w> {
-        let refused = |error: vitreous_models::ModelError| vitreous_engine::Error::Machine(error.to_string());
-        let weights = Box::new(move |name: &str| source.model.parameter(name).map_err(refused));
-        Sentences { source, translator: Translator::new(&source.model.config, SPECIAL, options, weights) }
+        let translator = Translator::new(&source.model.config, SPECIAL, options, weights_of(source));
+        Sentences { source, translator }
     }
 
     /// The translations of some texts, of each the best first. What has no words has one translation, which has none either.

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test binary uses its part
 
 pub mod training;
+pub mod translator;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
