@@ -1,16 +1,18 @@
-//! `vitreous explain`: what a model does inside with images, as pages, pictures and numbers.
+//! `vitreous explain`: what a model does inside with images, or a translator with sentences, as pages, pictures and numbers.
 
 mod arrays;
 mod choose;
 mod files;
 mod json;
 mod names;
+mod text;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use anyhow::anyhow;
 use clap::Args;
 use vitreous_data::Preprocess;
 use vitreous_data::ordered::OrderedMap;
@@ -29,18 +31,30 @@ use crate::pages::{flow, write};
 use crate::prepared::{self, Prepared};
 use crate::scores::{best, label, softmax};
 use crate::source;
+use crate::text_source::TextSource;
 
 use choose::Numbers;
 use names::Names;
 
-/// Look inside: attention, rollout, relevance and more, as a page an image
+/// Look inside: attention, rollout, relevance and more, as a page an image; of a translator, as a page a sentence
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  vitreous explain runs/small-1 photos
+  vitreous explain runs/translation-1 --text 'Click the button.'")]
 pub struct Explain {
     /// A model directory or a checkpoint file
     model: PathBuf,
     /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input
-    #[arg(required = true, value_name = "IMAGE")]
+    #[arg(value_name = "IMAGE")]
     paths: Vec<OsString>,
+    /// A sentence, for a translator in place of images; can be given again
+    #[arg(long = "text", value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(conflicts_with_all = ["paths", "classes", "top", "discard", "pages", "image", "head_count"])]
+    texts: Vec<String>,
+    /// The translation of that sentence that is looked at, in place of the model's own
+    #[arg(long = "target", value_name = "TEXT", requires = "texts", allow_hyphen_values = true)]
+    targets: Vec<String>,
     /// Where pages and pictures go, a folder an image
     #[arg(long, value_name = "DIR", default_value = "explain")]
     out: PathBuf,
@@ -101,6 +115,10 @@ struct Tally {
 
 impl Explain {
     pub fn run(self) -> Result<(), Failure> {
+        if !self.texts.is_empty() {
+            return self.explain_texts();
+        }
+        self.check_images()?;
         let start = Instant::now();
         let (model, preprocess) = source::open(&self.model, self.image, self.head_count)?;
         let threads = self.threads.unwrap_or_else(source::threads);
@@ -149,6 +167,34 @@ impl Explain {
             return Err(Failure::Reported);
         }
         Ok(())
+    }
+
+    fn explain_texts(&self) -> Result<(), Failure> {
+        let request = text::Request {
+            texts: &self.texts,
+            targets: &self.targets,
+            out: &self.out,
+            layers: self.layers.as_ref(),
+            heads: self.heads.as_ref(),
+            json: self.json,
+            arrays: self.arrays,
+            threads: self.threads.unwrap_or_else(source::threads),
+        };
+        text::run(&self.model, &request)
+    }
+
+    /// Refuses to look for images where there can be none.
+    fn check_images(&self) -> Result<(), Failure> {
+        let model = self.model.display();
+        let what = match (TextSource::is_at(&self.model), self.paths.is_empty()) {
+            (true, false) => {
+                format!("{model}: this is a translator, which sees no images; give it a sentence: --text '..'")
+            }
+            (true, true) => format!("{model}: this is a translator; give it a sentence: --text '..'"),
+            (false, true) => "there is nothing to look at: give images, or --text with a translator".to_string(),
+            (false, false) => return Ok(()),
+        };
+        Err(Failure::input(anyhow!(what)))
     }
 
     fn settings(&self, model: &Model, threads: usize) -> Result<Settings, Failure> {

@@ -63,6 +63,23 @@ impl Numbers {
     }
 }
 
+impl Numbers {
+    /// The numbers of each of some stacks, of `counts` that they have: what only the highest has is of that alone, and `last` is each
+    /// one's own last.
+    pub fn resolve_each<const N: usize>(&self, what: &str, counts: [usize; N]) -> Result<[Vec<usize>; N]> {
+        let most = counts.into_iter().max().unwrap_or(0);
+        self.resolve(what, most)?;
+        Ok(counts.map(|count| {
+            let ranges =
+                self.0.iter().map(|(first, last)| first.of(count)..last.of(count).saturating_add(1).min(count));
+            let mut numbers: Vec<usize> = ranges.flatten().collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers
+        }))
+    }
+}
+
 /// Reads a share of at least 0 and less than 1.
 pub fn parse_share(text: &str) -> Result<f32, String> {
     let share = text.parse().ok().filter(|share| (0.0..1.0).contains(share));
@@ -128,6 +145,15 @@ mod tests {
         for wrong in ["", "a", "1-", "-1", "1,,2", "1-2-3", "99999999999999999999999"] {
             assert!(Numbers::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn stacks_of_different_heights_each_have_their_own_last() {
+        let each = |text: &str| Numbers::parse(text).expect("a list").resolve_each("layer", [2, 4]);
+        assert_eq!(each("last").expect("numbers"), [vec![1], vec![3]]);
+        assert_eq!(each("0,2-3").expect("numbers"), [vec![0], vec![0, 2, 3]]);
+        assert_eq!(each("1-last").expect("numbers"), [vec![1], vec![1, 2, 3]]);
+        assert_eq!(each("4").expect_err("refused").to_string(), "there is no layer 4: the model has 4, 0 to 3");
     }
 
     #[test]

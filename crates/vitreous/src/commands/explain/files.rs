@@ -98,6 +98,7 @@ fn write_png(path: &Path, picture: &Image) -> Result<(), Failure> {
     picture.save_png(path).with_context(|| path.display().to_string()).map_err(Failure::Work)
 }
 
-fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
+/// Writes a file, over what is there.
+pub fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display())).map_err(Failure::Work)
 }
