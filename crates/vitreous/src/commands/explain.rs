@@ -189,7 +189,7 @@ impl Explain {
         };
         if tally.spread.images() == 1 {
             // From the second image on there will be an index.
-            write::check_place(&self.out.join(files::INDEX))?;
+            write::check_place(&self.out.join(files::INDEX), index::KIND)?;
         }
         let has_page = tally.entries.len() < self.pages;
         if !has_page && !self.json {
@@ -199,7 +199,7 @@ impl Explain {
         if let Some(folder) = &folder {
             let directory = self.out.join(folder);
             files::create_folder(&directory)?;
-            write::check_place(&directory.join(files::PAGE))?;
+            write::check_place(&directory.join(files::PAGE), page::KIND)?;
         }
         let explanation = explainer.explain(&pixels).map_err(Failure::work)?;
         tally.spread.add(&explanation);

@@ -13,7 +13,7 @@ use super::{parse_count, parse_size};
 use crate::failure::Failure;
 use crate::folding::{block_of, fold, name_inside};
 use crate::format;
-use crate::pages::summary::{Summarised, page};
+use crate::pages::summary::{KIND, Summarised, page};
 use crate::pages::write::{check_place, write_page};
 use crate::source;
 use crate::step::training_graph;
@@ -51,7 +51,7 @@ struct Memory {
 
 impl Summary {
     pub fn run(self) -> Result<(), Failure> {
-        self.html.as_deref().map_or(Ok(()), check_place)?;
+        self.html.as_deref().map_or(Ok(()), |path| check_place(path, KIND))?;
         let config = source::configuration(&self.model, self.image, self.heads)?;
         let mut graph = Graph::for_inference();
         let model = vit(&mut graph, &config, self.batch).map_err(Failure::input)?;

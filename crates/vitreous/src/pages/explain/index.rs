@@ -14,6 +14,8 @@ use super::{STYLE, scale_style};
 use crate::format;
 use crate::pages::flow;
 
+/// What kind of page it is.
+pub const KIND: &str = "explain-index";
 /// The longer side of a thumbnail, in pixels.
 const THUMBNAIL: usize = 160;
 
@@ -70,7 +72,7 @@ pub fn page(index: &Index) -> Result<String> {
     let mut document = Document::new(&format!("Inside the model: {images}"));
     let from = index.model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     document.lead(&format!("<dl class=\"facts\"><dt>Model</dt><dd class=\"mono\">{}</dd></dl>", escape(&from)));
-    document.kind("explain-index").style(flow::STYLE).style(&scale_style()).style(STYLE);
+    document.kind(KIND).style(flow::STYLE).style(&scale_style()).style(STYLE);
     let [distance, entropy] = spread_charts(index.spread);
     document
         .section("images", "Images", &thumbnails(index)?)

@@ -21,6 +21,8 @@ use packed::Kept;
 
 pub use sections::{class_name, distance_charts};
 
+/// What kind of page it is.
+pub const KIND: &str = "explain";
 const STYLE: &str = include_str!("explain.css");
 const SCRIPT: &str = include_str!("explain.js");
 /// Images of fewer pixels a side are shown with hard edges; larger ones are photographs.
@@ -49,7 +51,7 @@ pub fn page(subject: &Subject) -> Result<String> {
     let name = subject.path.rsplit(['/', '\\']).next().unwrap_or(subject.path);
     let kept = Kept::within_budget(subject.explanation);
     let mut document = Document::new(&format!("Inside the model: {name}"));
-    document.kind("explain").style(flow::STYLE);
+    document.kind(KIND).style(flow::STYLE);
     document.lead(&lead(subject)).style(&root_style(subject)?).style(&scale_style()).style(STYLE);
     document
         .section("prediction", "What it sees and says", &sections::prediction(subject)?)
