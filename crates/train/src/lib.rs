@@ -21,7 +21,7 @@ mod trainer;
 
 pub use error::TrainError;
 pub use recipe::{Recipe, RecipeError};
-pub use record::RunRecord;
+pub use record::{Fault, RunRecord};
 pub use run_directory::RunDirectory;
 pub use sittings::Sitting;
 pub use step::StepResult;

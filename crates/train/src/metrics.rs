@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::error::TrainError;
 use crate::evaluation::number;
 use crate::run_directory::write_whole;
+use crate::tested::TestedScores;
 
 /// A line while learning. Rates and shares are of the time since the line before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,6 +62,19 @@ pub struct EvaluationMetrics {
     pub seconds: f64,
 }
 
+impl EvaluationMetrics {
+    /// Of what a test found.
+    pub(crate) fn of(scores: &TestedScores, step: u64, epoch: f64, seconds: f64) -> EvaluationMetrics {
+        let (val_top1, val_top5, val_map) = match scores {
+            TestedScores::One(report) => (Some(report.top1), Some(report.top5), None),
+            TestedScores::Several(report) => {
+                (None, None, Some(report.mean_average_precision).filter(|mean| !mean.is_nan()))
+            }
+        };
+        EvaluationMetrics { step, epoch, val_loss: scores.loss(), val_top1, val_top5, val_map, seconds }
+    }
+}
+
 /// The length of each parameter's gradient.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradientMetrics {
@@ -84,8 +98,9 @@ pub struct History {
 }
 
 impl History {
-    /// Reads a file, also while another process writes it; one that is not there has no lines.
-    pub fn read(path: &Path) -> Result<History, TrainError> {
+    /// Reads a file; one that is not there has no lines. While another process writes it, its last line may be half written,
+    /// which is no damage then.
+    pub fn read(path: &Path, is_written: bool) -> Result<History, TrainError> {
         let text = match fs::read(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(History::default()),
             other => other.map_err(TrainError::io(path, "cannot be read"))?,
@@ -94,8 +109,7 @@ impl History {
         for line in String::from_utf8_lossy(&text).split_inclusive('\n') {
             match history.add(line) {
                 Ok(()) => {}
-                // The last may be half written.
-                Err(_) if !line.ends_with('\n') => {}
+                Err(_) if is_written && !line.ends_with('\n') => {}
                 Err(_) => history.damaged += 1,
             }
         }

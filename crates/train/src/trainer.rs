@@ -22,7 +22,7 @@ use crate::schedule::Schedule;
 use crate::sittings::{Sitting, Sittings};
 use crate::step::{StepResult, Stepper};
 use crate::subject::Subject;
-use crate::tested::{Tested, TestedAbout, TestedScores};
+use crate::tested::{Tested, TestedAbout};
 
 /// A run to be made, or to be taken up.
 pub struct Job {
@@ -140,7 +140,7 @@ struct Trainer {
     start: Instant,
     interval: Interval,
     threads: usize,
-    /// Floating-point operations a second that the machine was measured to do: the most of all measurements, because what else
+    /// Floating-point operations a second that the machine can do: the most of all that was measured or reached, because what else
     /// runs at the time makes it less.
     limit: f64,
     plan: RunPlan,
@@ -371,6 +371,9 @@ impl Trainer {
         let updates = batches.div_ceil(self.recipe.train.accumulate as u64).max(1) as f64;
         let per_batch = self.recipe.train.batch as f64;
         let flops = self.interval.batches as f64 * self.stepper.flops() as f64;
+        let rate = flops / (seconds - waited);
+        // What was reached is possible, whatever was measured while the machine did other things.
+        self.limit = self.limit.max(rate);
         // Of mixed images, and of images with several labels, no class is the right one.
         let one_class = self.learning.targets == TargetKind::Class;
         let metrics = StepMetrics {
@@ -382,7 +385,7 @@ impl Trainer {
             grad_norm: result.grad_norm,
             images_per_second: self.interval.batches as f64 * per_batch / seconds,
             data_wait: waited / seconds,
-            peak_share: flops / (seconds - waited) / self.limit,
+            peak_share: rate / self.limit,
             seconds: self.start.elapsed().as_secs_f64(),
         };
         self.metrics.add(&metrics)?;
@@ -427,13 +430,9 @@ impl Trainer {
         self.state.swap_average();
         self.limit = self.limit.max(measured_limit(self.recipe.train.precision.into(), self.threads)?);
         let Some(Evaluation { scores, mistakes }) = found else { return Ok(None) };
-        let (val_top1, val_top5, val_map) = match &scores {
-            TestedScores::One(report) => (Some(report.top1), Some(report.top5), None),
-            TestedScores::Several(_) => (None, None, score),
-        };
         let epoch = step as f64 / self.steps_per_epoch as f64;
         let seconds = self.start.elapsed().as_secs_f64();
-        let metrics = EvaluationMetrics { step, epoch, val_loss: scores.loss(), val_top1, val_top5, val_map, seconds };
+        let metrics = EvaluationMetrics::of(&scores, step, epoch, seconds);
         let (about, names) = (TestedAbout { step, epoch, data: self.data.clone() }, self.subject.model.labels.clone());
         Tested { about, names, scores, mistakes }.write(&self.directory.file(EVALUATION))?;
         self.metrics.add(&metrics)?;

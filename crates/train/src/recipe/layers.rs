@@ -107,7 +107,9 @@ impl Recipe {
 
     /// Every value by its whole key, as TOML writes it.
     pub fn values(&self) -> BTreeMap<String, String> {
-        leaves(&to_table(self)).into_iter().map(|(key, value)| (key, value.to_string())).collect()
+        // Of the text: a table made from the settings would write numbers of 32 bits with the digits of 64.
+        let table: Table = self.to_toml().parse().expect("what was just written");
+        leaves(&table).into_iter().map(|(key, value)| (key, value.to_string())).collect()
     }
 
     /// The keys in which another recipe differs from this one.
@@ -199,6 +201,12 @@ impl Recipe {
             false => Ok(()),
         }
     }
+}
+
+/// The keys that a recipe's text sets; none if it is not TOML.
+pub(crate) fn written_keys(text: &str) -> BTreeSet<String> {
+    let table: Table = text.parse().unwrap_or_default();
+    leaves(&table).into_iter().map(|(key, _)| key).collect()
 }
 
 /// Reads `optimizer.lr=5e-4`. What is not TOML is a string, so that `data.path=photos` needs no quotes.
@@ -358,6 +366,12 @@ mod tests {
         };
         let expected = [told("model.layer_scale", None, "0.25"), told("optimizer.lr", Some("0.001"), "0.5")];
         assert_eq!(plain.differences(&changed), expected);
+        // Numbers of 32 bits, too, as they were written.
+        let smooth =
+            read("", &["loss.label_smoothing=0.2", "preprocess.mean=[0.1, 0.2, 0.3]"]).expect("sound").values();
+        assert_eq!((&*smooth["loss.label_smoothing"], &*smooth["preprocess.mean"]), ("0.2", "[0.1, 0.2, 0.3]"));
+        let keys: BTreeSet<String> = smooth.into_keys().collect();
+        assert_eq!(written_keys(&plain.to_toml()), keys);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use vitreous_data::augment::AugmentSettings;
 use vitreous_data::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};
 use vitreous_models::VitConfig;
 
+pub(crate) use layers::written_keys;
 pub use layers::{Difference, RecipeError, nearest};
 pub use shipped::{Shipped, shipped};
 
