@@ -43,7 +43,11 @@ pub fn html(run: &RunRecord, sources: &Sources, effort: Effort) -> String {
 fn maps(run: &RunRecord, sources: &Sources, effort: Effort) -> Result<String, String> {
     let directory = run.path.join("model");
     if !directory.join("config.json").is_file() {
-        return Err("There is no model yet: it is saved at each test.".to_string());
+        // It is written before the line of its test.
+        return Err(match run.finished() || !run.history.tested.is_empty() {
+            true => "model/ is missing, or is no model: it was removed or changed after the run saved it.".to_string(),
+            false => "There is no model yet: it is saved at each test.".to_string(),
+        });
     }
     let data =
         sources.data.as_ref().map_err(|error| format!("No images are shown: the data cannot be opened. {error}"))?;

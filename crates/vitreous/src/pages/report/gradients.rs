@@ -39,7 +39,7 @@ fn layers(run: &RunRecord) -> Option<String> {
         .describe(&described(&norms))
         .axes("layer", "epoch")
         .columns(&names)
-        .scale(&format!("{:.1e}", low.exp()), &format!("{:.1e}", high.exp()))
+        .scale(&short(low.exp()), &short(high.exp()))
         .flat();
     for row in rows {
         let cells = norms.iter().zip(&names).map(|(column, epoch)| {

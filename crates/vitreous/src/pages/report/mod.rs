@@ -12,7 +12,7 @@ mod settings;
 
 use vitreous_data::dataset::Splits;
 use vitreous_pages::{Document, escape};
-use vitreous_train::{RunRecord, TestedScores};
+use vitreous_train::{Fault, RunRecord, TestedScores};
 
 pub use attention::Effort;
 use headline::Headline;
@@ -34,11 +34,11 @@ pub struct Sources {
 pub fn page(run: &RunRecord, sources: &Sources, effort: Effort) -> String {
     let headline = Headline::of(run);
     let mut document = Document::new(&format!("Run {}", name_of(run)));
-    document.style(STYLE).lead(&lead(run, &headline));
+    document.kind("report").style(STYLE).lead(&lead(run, &headline));
     document.section("curves", "Curves", &curves::html(run));
     match &run.tested {
         None => {
-            document.section("test", "Test", no_test(run));
+            document.section("test", "Test", &no_test(run));
         }
         Some(tested) => {
             if let Some(html) = classes::confusion(tested) {
@@ -73,7 +73,7 @@ fn lead(run: &RunRecord, headline: &Headline) -> String {
 
 /// What could not be read.
 fn faults(run: &RunRecord) -> String {
-    let fault = |fault: &String| format!("<li class=\"note warn\">{}</li>", escape(fault));
+    let fault = |fault: &Fault| format!("<li class=\"note warn\">{}</li>", escape(&fault.to_string()));
     match run.faults.is_empty() {
         true => String::new(),
         false => format!("<ul class=\"faults\">{}</ul>", run.faults.iter().map(fault).collect::<String>()),
@@ -107,14 +107,13 @@ fn in_words(run: &RunRecord, headline: &Headline) -> String {
     if words.is_empty() { String::new() } else { format!("<p>{}</p>", words.join(" ")) }
 }
 
-fn no_test(run: &RunRecord) -> &'static str {
-    match run.history.tested.is_empty() {
-        true => {
-            "<p>No test was made yet, or the data has no images to test with: so there are no confusions, scores of classes, calibration or mistakes.</p>"
-        }
-        false => {
-            "<p>The run has no <code>evaluation.json</code>: it was made by a version that did not keep what its tests found. <code>vitreous eval</code> finds confusions, scores of classes and calibration again.</p>"
-        }
+fn no_test(run: &RunRecord) -> String {
+    match run.fault_of("evaluation.json") {
+        Some(fault) => format!(
+            "<p>{} <code>vitreous eval</code> finds confusions, scores of classes and calibration again.</p>",
+            escape(&fault.to_string())
+        ),
+        None => "<p>No test was made yet, or the data has no images to test with: so there are no confusions, scores of classes, calibration or mistakes.</p>".to_string(),
     }
 }
 

@@ -4,14 +4,19 @@ use std::time::Duration;
 
 use vitreous_pages::escape;
 use vitreous_train::recipe::{Difference, shipped};
-use vitreous_train::{Recipe, RunRecord, Sitting};
+use vitreous_train::{Fault, Recipe, RunRecord, Sitting};
 
 use crate::format;
 
-/// What differs from the nearest recipe in the binary, then every key.
+/// What differs from the nearest recipe in the binary, if all of it is known; then every key.
 pub fn recipe(run: &RunRecord) -> String {
     let mut html = String::new();
-    if let Some((name, differences)) = run.recipe.as_ref().ok().and_then(nearest) {
+    if let Some(fault) = run.fault_of("recipe.toml") {
+        let fault = escape(&fault.to_string());
+        html.push_str(&format!(
+            "<p class=\"note warn\">{fault} So it is not compared with the recipes in the binary.</p>"
+        ));
+    } else if let Some((name, differences)) = run.recipe.as_ref().ok().and_then(nearest) {
         html.push_str(&match differences.is_empty() {
             true => format!("<p>It is the recipe <code>{name}</code>, unchanged.</p>"),
             false => {
@@ -58,7 +63,8 @@ fn table(name: &str, differences: &[Difference]) -> String {
 /// Where, when and for how long it was trained.
 pub fn machine(run: &RunRecord) -> String {
     let Some(last) = run.sittings.last() else {
-        return "<p>The run was made by a version that did not write down its machine.</p>".to_string();
+        let why = run.fault_of("machine.json").map_or("Nothing was written down yet.".to_string(), Fault::to_string);
+        return format!("<p>{}</p>", escape(&why));
     };
     let mut html = facts(last, run);
     if run.sittings.len() > 1 {
