@@ -194,7 +194,11 @@ fn layers_and_heads_can_be_chosen() {
     // Rollout is of all of the model, whatever is shown.
     let all = Place::new().json("tiny_vit", &["pictures/noise.png"]);
     assert_eq!(line["rollout"], all["rollout"]);
-    assert!(!place.page("noise").contains("head 1<"));
+    let page = place.page("noise");
+    assert!(!page.contains("head 1<"));
+    // A mean of some heads is not called one of all.
+    assert!(page.contains(">mean of heads 0, 2</option>") && page.contains("\"mean\":\"mean of heads 0, 2\""));
+    assert!(!page.contains("mean over heads</option>"));
 }
 
 #[test]

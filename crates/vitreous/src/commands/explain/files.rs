@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::pages::explain::maps::{SheetRow, enlarged, overlay, sheet, with_grid};
 use crate::pages::explain::own::Own;
 use crate::pages::explain::packed::reader_rows;
-use crate::pages::explain::{Subject, class_name, distance_charts};
+use crate::pages::explain::{Subject, class_name, distance_charts, mean_name};
 
 /// The page of an image.
 pub const PAGE: &str = "explain.html";
@@ -64,7 +64,7 @@ pub fn write_pictures(folder: &Path, subject: &Subject) -> Result<(), Failure> {
     png("seen.png", with_grid(subject.seen, grid))?;
     if let Some(first) = explanation.attention.first() {
         let names = first.heads.iter().map(|head| format!("head {head}"));
-        let columns: Vec<String> = names.chain(["mean".to_string()]).collect();
+        let columns: Vec<String> = names.chain([mean_name(explanation, &subject.model.config)]).collect();
         let maps = |row: Vec<f32>| row[layout.prefix..].to_vec();
         let rows = explanation.attention.iter().map(|layer| SheetRow {
             name: format!("layer {}", layer.layer),

@@ -106,6 +106,17 @@ pub fn reader_name(layout: &Layout) -> &'static str {
     }
 }
 
+/// What the mean over the heads that are shown is called: where some were chosen, it is of those alone.
+pub fn mean_name(explanation: &Explanation, config: &VitConfig) -> String {
+    let chosen = explanation.attention.first().map_or(&[][..], |layer| &layer.heads);
+    let numbers: Vec<String> = chosen.iter().map(ToString::to_string).collect();
+    match chosen.len() {
+        all if all == config.heads => "mean over heads".to_string(),
+        1 => format!("mean of head {}", numbers[0]),
+        _ => format!("mean of heads {}", numbers.join(", ")),
+    }
+}
+
 /// The image once, for everything that lies over it.
 fn root_style(subject: &Subject) -> Result<String> {
     let (width, height) = (subject.seen.width(), subject.seen.height());
@@ -131,6 +142,7 @@ fn data(subject: &Subject, kept: Kept) -> Value {
         "grid": [layout.grid.height, layout.grid.width],
         "prefix": prefix_names(&subject.model.config),
         "reader": reader_name(layout),
+        "mean": mean_name(explanation, &subject.model.config),
         "kept": kept.name(),
         "colours": base64(&colours),
         "layers": layers,
