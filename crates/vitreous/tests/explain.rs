@@ -130,11 +130,12 @@ fn json_arrays_and_predict_say_the_same() {
     let rollouts = line["rollout"].as_array().expect("a list");
     assert_eq!(rollouts.len(), 6);
     for rollout in rollouts {
-        let name = format!("rollout.{}.{}", rollout["heads"].as_str().expect("a name"), rollout["discard"]);
-        // A share of f32 as JSON has it, and as it is called in the file.
-        let name = name.replace(".0.0", ".0").replace("0.8999999761581421", "0.9");
-        assert_eq!(floats(&rollout["patches"]), arrays[&name], "{name}");
+        let name = rollout["array"].as_str().expect("a name");
+        assert_eq!(floats(&rollout["patches"]), arrays[name], "{name}");
     }
+    assert_eq!(rollouts[5]["array"], "rollout.min.0.9");
+    // As it is written, and not as an f32 is in f64.
+    assert_eq!(rollouts[5]["discard"].to_string(), "0.9");
     let classes: Vec<u64> = line["relevance"]
         .as_array()
         .expect("a list")
@@ -146,8 +147,9 @@ fn json_arrays_and_predict_say_the_same() {
     expected.extend([1, 6].into_iter().filter(|class| *class != likeliest));
     assert_eq!(classes, expected);
     for relevance in line["relevance"].as_array().expect("a list") {
-        let name = format!("relevance.{}", relevance["class"]["index"]);
-        assert_eq!(floats(&relevance["patches"]), arrays[&name], "{name}");
+        let name = relevance["array"].as_str().expect("a name");
+        assert_eq!(name, format!("relevance.{}", relevance["class"]["index"]));
+        assert_eq!(floats(&relevance["patches"]), arrays[name], "{name}");
     }
 }
 
@@ -227,9 +229,11 @@ fn what_cannot_be_read_is_named_and_the_others_go_on() {
     let broken = place.path("text.png").to_str().expect("text").to_string();
     let arguments = ["pictures/noise.png", &broken, "missing.png", "pictures/smooth.png"];
     let outcome =
-        place.explain("tiny_vit", &arguments).failed(1, &["text.png: ", "missing.png: ", "2 images could not"]);
+        place.explain("tiny_vit", &arguments).failed(1, &["text.png: ", "missing.png: ", "2 paths gave no image"]);
     assert_eq!(outcome.stdout.lines().count(), 2, "{}", outcome.stdout);
-    assert!(place.path("out/smooth/explain.html").is_file() && place.path("out/index.html").is_file());
+    assert!(place.path("out/smooth/explain.html").is_file());
+    let index = fs::read_to_string(place.path("out/index.html")).expect("an index");
+    assert!(index.contains("2 paths gave no image") && index.contains("missing.png</span>: "), "what failed is named");
     let lines = place.explain("tiny_vit", &[&arguments[..], &["--json"]].concat()).json_lines();
     let has_error: Vec<bool> = lines.iter().map(|line| line["error"].is_string()).collect();
     assert_eq!(has_error, [false, true, true, false]);
@@ -330,7 +334,9 @@ fn what_is_not_ours_is_not_overwritten() {
     fs::remove_file(&foreign).expect("removed");
     fs::write(place.path("out/index.html"), "my own site").expect("written");
     place.explain("tiny_vit", &["pictures/noise.png"]).succeeded();
-    place.explain("tiny_vit", &["pictures"]).failed(2, &["index.html", "not overwritten"]);
+    fs::remove_dir_all(place.path("out/noise")).expect("removed");
+    place.explain("tiny_vit", &["pictures"]).failed(2, &["index.html", "not overwritten", "another --out DIR"]);
+    assert!(!place.path("out/noise").exists(), "it is found before any work is done");
     assert_eq!(fs::read_to_string(place.path("out/index.html")).expect("a file"), "my own site");
 }
 
@@ -339,4 +345,49 @@ fn a_place_that_cannot_be_written_is_an_error() {
     let place = Place::new();
     fs::write(place.path("out"), "a file").expect("written");
     place.explain("tiny_vit", &["pictures/noise.png"]).failed(1, &["out: this folder cannot be made"]);
+}
+
+#[test]
+fn what_gives_no_image_leaves_nothing_behind() {
+    let place = Place::new();
+    fs::create_dir(place.path("empty")).expect("a folder");
+    let empty = place.path("empty").to_str().expect("text").to_string();
+    let outcome = place.explain("tiny_vit", &[&empty]).failed(1, &["no image in this folder", "1 path gave no image"]);
+    assert!(outcome.stdout.is_empty());
+    place.explain("tiny_vit", &["missing.png"]).failed(1, &["missing.png: "]);
+    let out = place.out();
+    let list = common::vitreous_with_input(&["explain", "tiny_vit", "-", "--out", &out], "");
+    list.failed(2, &["no image was named", "standard input is empty"]);
+    assert!(!place.path("out").exists());
+}
+
+#[test]
+fn what_an_earlier_run_left_does_not_mix_with_this_one() {
+    let place = Place::new();
+    place.explain("tiny_vit", &["pictures", "--top", "7", "--discard", "0.5", "--arrays"]).succeeded();
+    assert!(place.path("out/index.html").is_file() && place.path("out/noise/rollout-min-0.5.png").is_file());
+    let own = place.path("out/noise/relevance.txt");
+    fs::write(&own, "my own notes").expect("written");
+    place.explain("tiny_vit", &["pictures/noise.png", "--top", "1"]).succeeded();
+    let files = names_in(&place.path("out/noise"));
+    assert_eq!(files.iter().filter(|name| name.starts_with("relevance-")).count(), 1, "{files:?}");
+    assert!(!place.path("out/noise/rollout-min-0.5.png").exists() && !place.path("out/noise/arrays.npz").exists());
+    assert!(own.is_file(), "what is not called as ours stays");
+    for file in ["index.html", "distance.svg", "entropy.svg"] {
+        assert!(!place.path("out").join(file).exists(), "{file} is of three images");
+    }
+    assert!(place.path("out/smooth/explain.html").is_file(), "pages of other images stay");
+}
+
+#[test]
+fn images_of_the_same_name_can_be_told_apart() {
+    let place = Place::new();
+    for folder in ["left", "right"] {
+        fs::create_dir(place.path(folder)).expect("a folder");
+        fs::copy(fixtures().join("pictures/noise.png"), place.path(folder).join("noise.png")).expect("copied");
+    }
+    let [left, right] = ["left", "right"].map(|folder| place.path(folder).to_str().expect("text").to_string());
+    place.explain("tiny_vit", &[&left, &right]).succeeded();
+    let index = fs::read_to_string(place.path("out/index.html")).expect("an index");
+    assert!(index.contains(">left/noise.png</span>") && index.contains(">right/noise.png</span>"));
 }

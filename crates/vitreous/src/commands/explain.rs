@@ -11,6 +11,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use anyhow::anyhow;
 use clap::Args;
 use vitreous_data::Preprocess;
 use vitreous_data::ordered::OrderedMap;
@@ -21,7 +22,7 @@ use vitreous_models::{Model, Size, vit};
 use super::{parse_count, parse_size, parse_threads};
 use crate::failure::Failure;
 use crate::format;
-use crate::images::Images;
+use crate::images::{Found, Images};
 use crate::pages::explain::index::{self, Entry, Index};
 use crate::pages::explain::own::Own;
 use crate::pages::explain::{self as page, Subject};
@@ -96,7 +97,8 @@ struct Tally {
     names: Names,
     entries: Vec<Entry>,
     spread: Spread,
-    failed: usize,
+    /// Paths that gave no image, and why.
+    failed: Vec<(String, String)>,
 }
 
 impl Explain {
@@ -113,12 +115,9 @@ impl Explain {
         vit(&mut graph, &model.config, 1).map_err(Failure::work)?;
         let flow = flow::drawing(&graph, &model.config);
         let setting = Setting { model: &model, preprocess: &preprocess, choice, pictures, own, flow };
-        files::create_folder(&self.out)?;
-        files::write_own(&self.out, &setting.own)?;
-
         let floats = model.config.channels * model.config.image.height * model.config.image.width;
         let (to_prepare, channels) = (preprocess.clone(), model.config.channels);
-        let images = OrderedMap::new(Images::new(self.paths.clone()), threads, 2 * threads, move || {
+        let images = OrderedMap::new(self.images()?, threads, 2 * threads, move || {
             prepared::worker(to_prepare.clone(), channels, floats)
         });
         let mut tally = Tally { names: Names::reserving(files::OF_ALL), ..Tally::default() };
@@ -128,8 +127,14 @@ impl Explain {
             // Whoever reads along sees each image when it is done.
             out.flush()?;
         }
-        self.finish(&setting, &tally)?;
+        drop(out);
         let images = tally.spread.images();
+        if images == 0 && tally.failed.is_empty() {
+            return Err(Failure::input(anyhow!("no image was named: the list on standard input is empty")));
+        }
+        if images > 0 {
+            self.finish(&setting, &tally)?;
+        }
         say!(
             "{} in {:.1} s, {} in {}",
             format::count(images, "image", "images"),
@@ -144,11 +149,29 @@ impl Explain {
                 format::count(images - tally.entries.len(), "image", "images")
             );
         }
-        if tally.failed > 0 {
-            say!("{} could not be read", format::count(tally.failed, "image", "images"));
+        if !tally.failed.is_empty() {
+            say!("{} gave no image", format::count(tally.failed.len(), "path", "paths"));
             return Err(Failure::Reported);
         }
         Ok(())
+    }
+
+    /// The images that were asked for. Where all are known now, so are the places of their pages: what lies there and is not
+    /// ours is refused before any work is done.
+    fn images(&self) -> Result<Box<dyn Iterator<Item = Found> + Send>, Failure> {
+        let images = Images::new(self.paths.clone());
+        if !images.are_known() {
+            return Ok(Box::new(images));
+        }
+        let all: Vec<Found> = images.collect();
+        if all.iter().flatten().count() > 1 {
+            files::check_page(&self.out.join(files::INDEX))?;
+        }
+        let mut names = Names::reserving(files::OF_ALL);
+        for path in all.iter().flatten().take(self.pages) {
+            files::check_page(&self.out.join(names.take(&path.to_string_lossy())).join(files::PAGE))?;
+        }
+        Ok(Box::new(all.into_iter()))
     }
 
     fn settings(&self, model: &Model, threads: usize) -> Result<Settings, Failure> {
@@ -177,19 +200,25 @@ impl Explain {
         let pixels = match image.pixels {
             Ok(pixels) => pixels,
             Err(error) => {
-                tally.failed += 1;
                 if self.json {
                     writeln!(out, "{}", serde_json::json!({"path": path, "error": error}))?;
                 } else {
                     out.flush()?;
                     say!("error: {}: {error}", format::one_line(&path));
                 }
+                tally.failed.push((path, error));
                 return Ok(());
             }
         };
-        if tally.spread.images() == 1 {
+        match tally.spread.images() {
+            // Only now: where no image can be read, nothing is written.
+            0 => {
+                files::create_folder(&self.out)?;
+                files::write_own(&self.out, &setting.own)?;
+            }
             // From the second image on there will be an index.
-            write::check_place(&self.out.join(files::INDEX))?;
+            1 => files::check_page(&self.out.join(files::INDEX))?,
+            _ => {}
         }
         let has_page = tally.entries.len() < self.pages;
         if !has_page && !self.json {
@@ -199,7 +228,7 @@ impl Explain {
         if let Some(folder) = &folder {
             let directory = self.out.join(folder);
             files::create_folder(&directory)?;
-            write::check_place(&directory.join(files::PAGE))?;
+            files::check_page(&directory.join(files::PAGE))?;
         }
         let explanation = explainer.explain(&pixels).map_err(Failure::work)?;
         tally.spread.add(&explanation);
@@ -243,6 +272,7 @@ impl Explain {
             top: self.top,
         };
         let file = directory.join(files::PAGE);
+        files::remove_earlier(&directory)?;
         write::write_page(&file, &page::page(&subject).map_err(Failure::Work)?)?;
         files::write_pictures(&directory, &subject)?;
         if self.arrays {
@@ -258,7 +288,7 @@ impl Explain {
     /// What is over all images.
     fn finish(&self, setting: &Setting, tally: &Tally) -> Result<(), Failure> {
         if tally.spread.images() < 2 {
-            return Ok(());
+            return files::remove_index(&self.out);
         }
         let spread = of_choice(&tally.spread, &setting.choice);
         let index = Index {
@@ -266,6 +296,7 @@ impl Explain {
             layout: setting.pictures.layout,
             entries: &tally.entries,
             images: tally.spread.images(),
+            failed: &tally.failed,
             spread: &spread,
             own: &setting.own,
             flow: &setting.flow,

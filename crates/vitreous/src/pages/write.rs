@@ -31,6 +31,11 @@ pub fn write_page(path: &Path, html: &str) -> Result<(), Failure> {
 
 /// Refuses a place at which a page cannot or should not be written; to be asked before long work.
 pub fn check_place(path: &Path) -> Result<(), Failure> {
+    check_place_or(path, "name another file")
+}
+
+/// The same, with what else a user can do.
+pub fn check_place_or(path: &Path, otherwise: &str) -> Result<(), Failure> {
     let name = path.display();
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -38,22 +43,21 @@ pub fn check_place(path: &Path) -> Result<(), Failure> {
     };
     if !directory.is_dir() {
         let directory = directory.display();
-        return Err(Failure::input(anyhow!(
-            "{name}: there is no directory {directory}; make it, or name another file"
-        )));
+        return Err(Failure::input(anyhow!("{name}: there is no directory {directory}; make it, or {otherwise}")));
     }
     if path.is_dir() {
         return Err(Failure::input(anyhow!("{name} is a directory; name a file in it, such as {name}/page.html")));
     }
     if path.exists() && !is_ours(path).with_context(|| format!("{name}: cannot be read")).map_err(Failure::Input)? {
         return Err(Failure::input(anyhow!(
-            "{name} is there and no page of vitreous; it is not overwritten: name another file, or remove it"
+            "{name} is there and no page of vitreous; it is not overwritten: {otherwise}, or remove it"
         )));
     }
     Ok(())
 }
 
-fn is_ours(path: &Path) -> io::Result<bool> {
+/// Whether a file is a page of vitreous.
+pub fn is_ours(path: &Path) -> io::Result<bool> {
     if !path.is_file() {
         return Ok(false);
     }
