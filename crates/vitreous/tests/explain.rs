@@ -391,3 +391,53 @@ fn images_of_the_same_name_can_be_told_apart() {
     let index = fs::read_to_string(place.path("out/index.html")).expect("an index");
     assert!(index.contains(">left/noise.png</span>") && index.contains(">right/noise.png</span>"));
 }
+
+/// A model directory as another one, with this in its `preprocessor_config.json`.
+fn model_that_prepares(place: &Place, name: &str, preprocessing: &str) -> String {
+    let folder = place.path(name);
+    fs::create_dir_all(&folder).expect("a folder");
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(fixtures().join("tiny_vit").join(file), folder.join(file)).expect("copied");
+    }
+    fs::write(folder.join("preprocessor_config.json"), preprocessing).expect("written");
+    folder.to_str().expect("text").to_string()
+}
+
+#[test]
+fn how_much_of_an_image_is_seen_is_said() {
+    let place = Place::new();
+    let crops = r#"{"do_resize": false, "do_center_crop": true, "crop_size": 32, "do_rescale": true, "do_normalize": true,
+        "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "image_processor_type": "ViTImageProcessor"}"#;
+    let model = model_that_prepares(&place, "crops", crops);
+    let pixels = vec![100; 80 * 160 * 3];
+    let large = vitreous_data::Image::new(160, 80, vitreous_data::Channels::Rgb, pixels).expect("an image");
+    large.save_png(&place.path("large.png")).expect("saved");
+    let path = place.path("large.png").to_str().expect("text").to_string();
+    let outcome = place.explain(&model, &[&path, &path]).succeeded();
+    let note = "the model sees only the middle 32x32 of 80x160 pixels, 8.0 % of the image";
+    assert_eq!(outcome.stderr.matches(note).count(), 1, "{}", outcome.stderr);
+    assert!(place.page("large").contains("the middle 32x32 of the image's 80x160 pixels, 8.0 % of its area"));
+    let outcome = place.explain("tiny_vit", &["pictures/noise.png"]).succeeded();
+    assert!(!outcome.stderr.contains("the model sees only"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_run_has_images_of_its_own() {
+    let place = Place::new();
+    let preprocessing = fs::read_to_string(fixtures().join("tiny_vit/preprocessor_config.json")).expect("read");
+    model_that_prepares(&place, "run/model", &preprocessing);
+    let recipe = vitreous(&["train", "--show", "small"]).succeeded().stdout;
+    fs::write(place.path("run/recipe.toml"), recipe).expect("written");
+    let run = place.path("run").to_str().expect("text").to_string();
+    let paths = |arguments: &[&str]| -> Vec<String> {
+        let lines = place.explain(&run, &[arguments, &["--json"]].concat()).succeeded().json_lines();
+        lines.iter().map(|line| line["path"].as_str().expect("a name").to_string()).collect()
+    };
+    let four = paths(&[]);
+    assert_eq!(four.len(), 4);
+    assert!(four[0].starts_with("test-") && four[0].ends_with("-T-shirt_top"), "{four:?}");
+    assert!(place.path("out").join(&four[3]).join("explain.html").is_file() && place.path("out/index.html").is_file());
+    assert_eq!(paths(&["--samples", "12", "--pages", "0"]).len(), 12);
+    place.explain("tiny_vit", &[]).failed(2, &["no image was named", "the directory of a run"]);
+    place.explain(&run, &["pictures", "--samples", "3"]).failed(2, &["--samples"]);
+}

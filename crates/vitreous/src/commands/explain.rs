@@ -5,10 +5,11 @@ mod choose;
 mod files;
 mod json;
 mod names;
+mod of_run;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::anyhow;
@@ -27,7 +28,7 @@ use crate::pages::explain::index::{self, Entry, Index};
 use crate::pages::explain::own::Own;
 use crate::pages::explain::{self as page, Subject};
 use crate::pages::{flow, write};
-use crate::prepared::{self, Prepared};
+use crate::prepared::{self, PartSeen, Prepared};
 use crate::scores::{best, label, softmax};
 use crate::source;
 
@@ -37,11 +38,14 @@ use names::Names;
 /// Look inside: attention, rollout, relevance and more, as a page an image
 #[derive(Args)]
 pub struct Explain {
-    /// A model directory or a checkpoint file
+    /// A model directory, a checkpoint file, or the directory of a run
     model: PathBuf,
-    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input
-    #[arg(required = true, value_name = "IMAGE")]
+    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input; of a run, test images of its data if none is named
+    #[arg(value_name = "IMAGE")]
     paths: Vec<OsString>,
+    /// How many test images of a run's data are explained where no image is named, spread over the classes
+    #[arg(long, value_name = "N", default_value = "4", value_parser = parse_count, conflicts_with = "paths", allow_negative_numbers = true)]
+    samples: usize,
     /// Where pages and pictures go, a folder an image
     #[arg(long, value_name = "DIR", default_value = "explain")]
     out: PathBuf,
@@ -80,6 +84,9 @@ pub struct Explain {
     threads: Option<usize>,
 }
 
+/// A model that sees less of an image than this share is hardly asked about that image.
+const MUCH_OF_AN_IMAGE: f64 = 0.25;
+
 /// What stays the same from image to image.
 struct Setting<'a> {
     model: &'a Model,
@@ -99,6 +106,8 @@ struct Tally {
     spread: Spread,
     /// Paths that gave no image, and why.
     failed: Vec<(String, String)>,
+    /// Whether it was said that little of an image is seen.
+    told_part: bool,
 }
 
 impl Explain {
@@ -116,10 +125,16 @@ impl Explain {
         let flow = flow::drawing(&graph, &model.config);
         let setting = Setting { model: &model, preprocess: &preprocess, choice, pictures, own, flow };
         let floats = model.config.channels * model.config.image.height * model.config.image.width;
-        let (to_prepare, channels) = (preprocess.clone(), model.config.channels);
-        let images = OrderedMap::new(self.images()?, threads, 2 * threads, move || {
-            prepared::worker(to_prepare.clone(), channels, floats)
-        });
+        let images: Box<dyn Iterator<Item = Prepared>> = if self.paths.is_empty() {
+            let images = of_run::images(&self.model, self.samples, &preprocess, floats)?;
+            self.check_places(images.iter().map(|image| image.path.as_path()))?;
+            Box::new(images.into_iter())
+        } else {
+            let (to_prepare, channels) = (preprocess.clone(), model.config.channels);
+            Box::new(OrderedMap::new(self.images()?, threads, 2 * threads, move || {
+                prepared::worker(to_prepare.clone(), channels, floats)
+            }))
+        };
         let mut tally = Tally { names: Names::reserving(files::OF_ALL), ..Tally::default() };
         let mut out = BufWriter::new(std::io::stdout().lock());
         for image in images {
@@ -156,22 +171,28 @@ impl Explain {
         Ok(())
     }
 
-    /// The images that were asked for. Where all are known now, so are the places of their pages: what lies there and is not
-    /// ours is refused before any work is done.
+    /// The images that were asked for.
     fn images(&self) -> Result<Box<dyn Iterator<Item = Found> + Send>, Failure> {
         let images = Images::new(self.paths.clone());
         if !images.are_known() {
             return Ok(Box::new(images));
         }
         let all: Vec<Found> = images.collect();
-        if all.iter().flatten().count() > 1 {
+        self.check_places(all.iter().flatten().map(PathBuf::as_path))?;
+        Ok(Box::new(all.into_iter()))
+    }
+
+    /// Where all images are known, so are the places of their pages: what lies there and is not ours is refused before any work
+    /// is done.
+    fn check_places<'a>(&self, paths: impl Iterator<Item = &'a Path> + Clone) -> Result<(), Failure> {
+        if paths.clone().nth(1).is_some() {
             files::check_page(&self.out.join(files::INDEX))?;
         }
         let mut names = Names::reserving(files::OF_ALL);
-        for path in all.iter().flatten().take(self.pages) {
+        for path in paths.take(self.pages) {
             files::check_page(&self.out.join(names.take(&path.to_string_lossy())).join(files::PAGE))?;
         }
-        Ok(Box::new(all.into_iter()))
+        Ok(())
     }
 
     fn settings(&self, model: &Model, threads: usize) -> Result<Settings, Failure> {
@@ -220,6 +241,8 @@ impl Explain {
             1 => files::check_page(&self.out.join(files::INDEX))?,
             _ => {}
         }
+        self.tell_part(&path, pixels.part, tally);
+        let (part, pixels) = (pixels.part, pixels.numbers);
         let has_page = tally.entries.len() < self.pages;
         if !has_page && !self.json {
             return explainer.spread(&pixels, &mut tally.spread).map_err(Failure::work);
@@ -233,7 +256,7 @@ impl Explain {
         let explanation = explainer.explain(&pixels).map_err(Failure::work)?;
         tally.spread.add(&explanation);
         let page = match folder {
-            Some(folder) => Some(self.write_page(&path, folder, &pixels, &explanation, setting, tally)?),
+            Some(folder) => Some(self.write_page(&path, folder, &pixels, part, &explanation, setting, tally)?),
             None => None,
         };
         if self.json {
@@ -249,12 +272,29 @@ impl Explain {
         Ok(())
     }
 
+    /// Says, of the first such image, that the model sees little of it.
+    fn tell_part(&self, path: &str, part: PartSeen, tally: &mut Tally) {
+        if part.share() >= MUCH_OF_AN_IMAGE || tally.told_part {
+            return;
+        }
+        tally.told_part = true;
+        say!(
+            "note: {}: the model sees only the middle {} of {} pixels, {:.1} % of the image; \
+             pages say what is seen of each",
+            format::one_line(path),
+            part.seen,
+            part.image,
+            100.0 * part.share()
+        );
+    }
+
     /// Writes all files of one image, and gives the page's path.
     fn write_page(
         &self,
         path: &str,
         folder: String,
         pixels: &[f32],
+        part: PartSeen,
         explanation: &Explanation,
         setting: &Setting,
         tally: &mut Tally,
@@ -266,6 +306,7 @@ impl Explain {
             path,
             model: setting.model,
             seen: &seen,
+            part,
             explanation,
             own: &setting.own,
             flow: &setting.flow,

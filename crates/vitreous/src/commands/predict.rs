@@ -165,7 +165,7 @@ impl Predict {
             paths.push(prepared.path);
             match prepared.pixels {
                 Ok(pixels) => {
-                    images.push(pixels);
+                    images.push(pixels.numbers);
                     failures.push(None);
                 }
                 Err(error) => failures.push(Some(error)),

@@ -15,6 +15,7 @@ use vitreous_models::{Model, VitConfig};
 use vitreous_pages::{Document, base64, colour, escape, png_uri};
 
 use crate::pages::flow;
+use crate::prepared::PartSeen;
 
 use own::Own;
 use packed::Kept;
@@ -34,6 +35,8 @@ pub struct Subject<'a> {
     pub model: &'a Model,
     /// The image as the model sees it.
     pub seen: &'a Image,
+    /// How much of the image that is.
+    pub part: PartSeen,
     /// What the model makes of it.
     pub explanation: &'a Explanation,
     /// What the model looks like by itself.

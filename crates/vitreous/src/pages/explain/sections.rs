@@ -10,6 +10,7 @@ use vitreous_pages::{base64, escape, image, png_uri};
 
 use super::own::legend;
 use super::{Subject, maps, reader_name};
+use crate::prepared::PartSeen;
 use crate::scores::{best, label, softmax};
 
 /// The image with its grid, and bars.
@@ -20,9 +21,10 @@ pub fn prediction(subject: &Subject) -> Result<String> {
     let picture = image(subject.seen, &text, "seen-image")?;
     let figure = format!(
         "<figure><div class=\"seen\">{picture}{}</div><figcaption>As the model sees it, after its own resizing and cropping: \
-         {size} pixels, {grid} patches of {}.</figcaption></figure>",
+         {size} pixels, {grid} patches of {}. {}</figcaption></figure>",
         grid_lines(grid),
         layout.patch,
+        part_in_words(subject.part),
     );
     let Some(logits) = &subject.explanation.logits else {
         let features = subject.explanation.features.len();
@@ -44,6 +46,19 @@ pub fn prediction(subject: &Subject) -> Result<String> {
         logits.len(),
         bars.svg()
     ))
+}
+
+/// How much of the image that is. Sizes are height x width.
+fn part_in_words(part: PartSeen) -> String {
+    match part.seen == part.image {
+        true => format!("It is all of the image's {} pixels.", part.image),
+        false => format!(
+            "It is the middle {} of the image's {} pixels, {:.1} % of its area.",
+            part.seen,
+            part.image,
+            100.0 * part.share()
+        ),
+    }
 }
 
 /// Lines between patches, dark and light, so that they are seen on every image.
