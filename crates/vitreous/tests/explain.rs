@@ -301,7 +301,10 @@ fn registers_and_means_of_patches_can_be_asked() {
     assert!(page.contains("data-query=\"2\" aria-pressed=\"false\">register 1</button>"));
     let line = place.json(&model("timm_avg"), &["pictures/noise.png", "--image", "16"]);
     assert_eq!(line["layout"]["reader"], "mean_of_patches");
-    assert!(place.page("noise").contains("<strong id=\"query-name\">mean of patches</strong>"));
+    let page = place.page("noise");
+    assert!(page.contains("<strong id=\"query-name\">mean of patches</strong>"));
+    // What the identity adds to the relevance of every patch is said.
+    assert!(page.contains("the mean of all 16 patches, so each of them has 0.0625 to begin with"), "timm_avg has 16");
 }
 
 #[test]
