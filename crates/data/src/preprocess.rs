@@ -122,6 +122,13 @@ impl Preprocess {
         self.output_size().unwrap_or_else(|| self.resize.size_for([image.height(), image.width()]))
     }
 
+    /// How many of the image's own rows and columns come out, filling apart: all of them, unless a crop cuts some off.
+    pub fn rows_and_columns_seen(&self, image: &Image) -> [usize; 2] {
+        let Placed { resized, rows, columns } = self.place(image);
+        let seen = |kept: usize, resized: usize, all: usize| (kept * all).div_ceil(resized.max(1)).min(all);
+        [seen(rows.source.length, resized[0], image.height()), seen(columns.source.length, resized[1], image.width())]
+    }
+
     /// Prepares an image: channels first, `out` holds `channels * height * width` numbers.
     pub fn apply(&self, image: &Image, scratch: &mut Scratch, out: &mut [f32]) -> Result<(), ImageError> {
         let count = self.channels.count();

@@ -211,6 +211,7 @@ impl Train {
         match path.as_str() {
             BUILT_IN => {
                 tries.insert(0, (format!("eval {directory}/model"), "which classes it confuses"));
+                tries.insert(1, (format!("explain {directory}"), "where it looks in a few test images"));
                 tries.push(("data --preview seen.png --recipe small".to_string(), "what it saw while it learned"));
             }
             _ => {

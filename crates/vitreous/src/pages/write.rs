@@ -31,6 +31,11 @@ pub fn write_page(path: &Path, html: &str) -> Result<(), Failure> {
 
 /// Refuses a place at which a page of a kind cannot or should not be written; to be asked before long work.
 pub fn check_place(path: &Path, kind: &str) -> Result<(), Failure> {
+    check_place_or(path, kind, "name another file")
+}
+
+/// The same, with what else a user can do.
+pub fn check_place_or(path: &Path, kind: &str, otherwise: &str) -> Result<(), Failure> {
     let name = path.display();
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -38,9 +43,7 @@ pub fn check_place(path: &Path, kind: &str) -> Result<(), Failure> {
     };
     if !directory.is_dir() {
         let directory = directory.display();
-        return Err(Failure::input(anyhow!(
-            "{name}: there is no directory {directory}; make it, or name another file"
-        )));
+        return Err(Failure::input(anyhow!("{name}: there is no directory {directory}; make it, or {otherwise}")));
     }
     if path.is_dir() {
         return Err(Failure::input(anyhow!("{name} is a directory; name a file in it, such as {name}/page.html")));
@@ -54,7 +57,12 @@ pub fn check_place(path: &Path, kind: &str) -> Result<(), Failure> {
         Some(there) => format!("another page of vitreous ({there}, not {kind})"),
         None => "no page of vitreous".to_string(),
     };
-    Err(Failure::input(anyhow!("{name} is there and {is}; it is not overwritten: name another file, or remove it")))
+    Err(Failure::input(anyhow!("{name} is there and {is}; it is not overwritten: {otherwise}, or remove it")))
+}
+
+/// Whether a file is a page of vitreous, of any kind.
+pub fn is_ours(path: &Path) -> io::Result<bool> {
+    Ok(kind_of(&head_of(path)?).is_some())
 }
 
 fn head_of(path: &Path) -> io::Result<String> {

@@ -93,7 +93,10 @@ pub fn sheet(seen: &Image, grid: Size, columns: &[String], rows: &[SheetRow]) ->
     let small =
         resize(seen, tall, wide, if seen.width() < wide { Interpolation::Nearest } else { Interpolation::Box })?;
     let top = font::HEIGHT + 2 * GAP;
-    let mut board = Board::new(margin + columns.len() * (wide + GAP), top + rows.len() * (tall + GAP));
+    // The last name may be longer than its tile is wide.
+    let last = columns.last().map_or(0, |name| font::width(name) + GAP).max(wide + GAP);
+    let width = margin + columns.len().saturating_sub(1) * (wide + GAP) + last;
+    let mut board = Board::new(width, top + rows.len() * (tall + GAP));
     for (place, name) in columns.iter().enumerate() {
         board.text(GAP, margin + place * (wide + GAP), name);
     }

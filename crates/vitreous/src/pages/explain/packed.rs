@@ -14,7 +14,7 @@ const BUDGET: usize = 8_000_000;
 /// What a page holds of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Every head's row of every query.
+    /// Every head's row of every query, and their mean: a mean of what the script gets would be less exact.
     All,
     /// The mean over heads of every query, and every head's row of the reader.
     MeanAndReader,
@@ -36,7 +36,7 @@ impl Kept {
         let reader = (layers + heads).saturating_mul(row);
         let with_queries =
             |maps: usize| maps.saturating_mul(layout.tokens()).saturating_mul(row).saturating_add(reader);
-        if with_queries(heads) <= budget {
+        if with_queries(heads + layers) <= budget {
             Kept::All
         } else if with_queries(layers) <= budget {
             Kept::MeanAndReader
@@ -89,13 +89,12 @@ pub fn layer(layer: &LayerAttention, layout: &Layout, kept: Kept) -> Value {
     };
     let mut fields = json!({ "layer": layer.layer, "heads": layer.heads });
     fields["reader"] = pack(&mut reader_rows(layer, layout).iter().map(Vec::as_slice));
-    match kept {
-        Kept::All => fields["all"] = pack(&mut layer.weights.chunks_exact(tokens)),
-        Kept::MeanAndReader => {
-            let mean = mean_of(layer.weights.chunks_exact(tokens * tokens), tokens * tokens);
-            fields["mean"] = pack(&mut mean.chunks_exact(tokens));
-        }
-        Kept::Reader => {}
+    if kept == Kept::All {
+        fields["all"] = pack(&mut layer.weights.chunks_exact(tokens));
+    }
+    if kept != Kept::Reader {
+        let mean = mean_of(layer.weights.chunks_exact(tokens * tokens), tokens * tokens);
+        fields["mean"] = pack(&mut mean.chunks_exact(tokens));
     }
     fields
 }
@@ -157,8 +156,8 @@ mod tests {
     fn a_page_holds_as_much_as_its_budget_allows() {
         let explanation = explanation(4, 3);
         let row = 16 + 8;
-        assert_eq!(Kept::within(&explanation, (3 * 17 + 4) * row), Kept::All);
-        assert_eq!(Kept::within(&explanation, (3 * 17 + 4) * row - 1), Kept::MeanAndReader);
+        assert_eq!(Kept::within(&explanation, 4 * (17 + 1) * row), Kept::All);
+        assert_eq!(Kept::within(&explanation, 4 * (17 + 1) * row - 1), Kept::MeanAndReader);
         assert_eq!(Kept::within(&explanation, (17 + 4) * row), Kept::MeanAndReader);
         assert_eq!(Kept::within(&explanation, (17 + 4) * row - 1), Kept::Reader);
     }

@@ -1,7 +1,6 @@
 //! Several runs side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use vitreous_pages::chart::Lines;
 use vitreous_pages::{Document, escape};
@@ -78,7 +77,7 @@ const ROWS: [Row; 11] = [
     Row { name: "training loss", value: |h| h.loss, text: four, better: Better::Neither },
     Row { name: "epochs", value: |h| h.epoch, text: |epochs| format!("{epochs:.1}"), better: Better::Neither },
     Row { name: "steps", value: |h| Some(h.step as f64), text: whole, better: Better::Neither },
-    Row { name: "time", value: |h| Some(h.seconds), text: time, better: Better::LessForTheSameWork },
+    Row { name: "time", value: |h| Some(h.seconds), text: format::seconds, better: Better::LessForTheSameWork },
     Row { name: "images a second", value: |h| h.speed, text: whole, better: Better::MoreForTheSameWork },
     Row { name: "parameters", value: |h| h.parameters.map(|count| count as f64), text: whole, better: Better::Neither },
 ];
@@ -89,10 +88,6 @@ fn four(value: f64) -> String {
 
 fn whole(value: f64) -> String {
     format::thousands(value as u64)
-}
-
-fn time(seconds: f64) -> String {
-    format::duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e12)))
 }
 
 fn numbers(runs: &[RunRecord], names: &[String]) -> String {

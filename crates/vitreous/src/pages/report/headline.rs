@@ -1,7 +1,5 @@
 //! The numbers of a run that say at a glance how it went.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use vitreous_engine::Graph;
 use vitreous_models::vit;
@@ -189,7 +187,7 @@ impl Headline {
         let learned = self.loss.map(|_| format!("over the last epoch{}", right.unwrap_or_default()));
         tiles.push(tile("Training loss", &loss(self.loss), &learned.unwrap_or_default()));
         let speed = self.speed.map(|speed| format!("{} images/s", format::thousands(speed as u64))).unwrap_or_default();
-        tiles.push(tile("Time", &format::duration(Duration::from_secs_f64(self.seconds.max(0.0))), &speed));
+        tiles.push(tile("Time", &format::seconds(self.seconds), &speed));
         let parameters = self.parameters.map_or("unknown".to_string(), |count| format::thousands(count as u64));
         tiles.push(tile("Parameters", &parameters, ""));
         format!("<div class=\"headline\">{}</div>", tiles.concat())

@@ -1,7 +1,5 @@
 //! The recipe, the machine and the time.
 
-use std::time::Duration;
-
 use vitreous_pages::escape;
 use vitreous_train::recipe::{Difference, shipped};
 use vitreous_train::{Fault, Recipe, RunRecord, Sitting};
@@ -76,7 +74,7 @@ pub fn machine(run: &RunRecord) -> String {
                 escape(&sitting.started),
                 sitting.first_step,
                 sitting.step,
-                seconds(sitting.seconds),
+                format::seconds(sitting.seconds),
                 escape(&sitting.cpu)
             ));
         }
@@ -89,7 +87,7 @@ fn facts(sitting: &Sitting, run: &RunRecord) -> String {
     let memory = sitting.memory.map_or("unknown".to_string(), |bytes| format::bytes(bytes as usize));
     let threads = format!("{} of {}", sitting.threads, format::count(sitting.cores, "core", "cores"));
     let facts = [
-        ("Trained", format!("{} in all", seconds(run.seconds()))),
+        ("Trained", format!("{} in all", format::seconds(run.seconds()))),
         ("Began", run.sittings[0].started.replace('T', " ").replace('Z', " UTC")),
         ("Processor", sitting.cpu.clone()),
         ("Threads", threads),
@@ -102,8 +100,4 @@ fn facts(sitting: &Sitting, run: &RunRecord) -> String {
     ];
     let fact = |(name, value): (&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&value));
     format!("<dl class=\"facts\">{}</dl>", facts.into_iter().map(fact).collect::<String>())
-}
-
-fn seconds(seconds: f64) -> String {
-    format::duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e12)))
 }
