@@ -327,6 +327,33 @@ fn names_cannot_leave_their_place() {
 }
 
 #[test]
+fn images_are_not_written_over_and_pictures_of_explanations_are_no_images() {
+    let place = Place::new();
+    let photos = place.path("photos");
+    fs::create_dir_all(&photos).expect("a folder");
+    for name in ["a.png", "b.png"] {
+        fs::copy("tests/fixtures/pictures/noise.png", photos.join(name)).expect("copied");
+    }
+    let photos = photos.to_str().expect("text").to_string();
+    let out = format!("{photos}/explain");
+    let explain = |image: &str, out: &str| vitreous(&["explain", "tiny_vit", image, "--out", out]);
+    explain(&photos, &out).succeeded();
+    // The model's own pictures lie where they would be written again.
+    explain(&photos, &out).failed(2, &["would be written over", "another --out DIR"]);
+    for own in ["filters.png", "positions.png", "position-table.png"] {
+        fs::remove_file(format!("{out}/{own}")).expect("removed");
+    }
+    let again = explain(&photos, &out).succeeded();
+    assert_eq!(again.stdout.lines().filter(|line| line.contains("explain.html")).count(), 2, "{}", again.stdout);
+    assert!(again.stderr.contains("of an earlier explanation"), "{}", again.stderr);
+    let mine = format!("{photos}/filters.png");
+    fs::copy(format!("{photos}/a.png"), &mine).expect("copied");
+    let before = fs::read(&mine).expect("a file");
+    explain(&mine, &photos).failed(2, &["would be written over"]);
+    assert_eq!(fs::read(&mine).expect("a file"), before);
+}
+
+#[test]
 fn what_is_not_ours_is_not_overwritten() {
     let place = Place::new();
     fs::create_dir_all(place.path("out/noise")).expect("a folder");

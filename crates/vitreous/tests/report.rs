@@ -184,6 +184,12 @@ fn what_is_missing_or_damaged_is_said() {
     has_sections(&page, &WHOLE);
     assert!(section(&page, "machine").contains("machine.json is damaged"));
     assert!(page.contains("after 10 steps, 1 epoch."), "{}", lead(&page));
+    // A number that no clock can show.
+    let absurd = "{\"step\":10,\"epoch\":1.0,\"val_loss\":1.0,\"val_top1\":0.5,\"seconds\":1e300}\n";
+    let metrics = std::fs::read(run.join("metrics.jsonl")).expect("metrics");
+    std::fs::write(run.join("metrics.jsonl"), [absurd.as_bytes(), &metrics].concat()).expect("written");
+    report_with_notes(&run, &["machine.json is damaged", "metrics.jsonl has 4 lines that are damaged"]);
+    std::fs::write(run.join("metrics.jsonl"), metrics).expect("written");
     std::fs::write(run.join("evaluation.json"), "{\"classes\": []}").expect("written");
     let notes = ["evaluation.json is damaged", "machine.json is damaged", "metrics.jsonl has 4 lines"];
     let page = report_with_notes(&run, &notes);

@@ -90,7 +90,8 @@ impl Scale {
     /// The place of a number.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = match self.log {
-            true => (value / self.low).ln() / (self.high / self.low).ln(),
+            // Not of quotients: that of the largest and the smallest number there is would overflow.
+            true => (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln()),
             false => (value / 2.0 - self.low / 2.0) / (self.high / 2.0 - self.low / 2.0),
         };
         self.places.0 + share.clamp(-0.001, 1.001) * (self.places.1 - self.places.0)
@@ -247,6 +248,14 @@ mod tests {
 
     fn texts(ticks: &[&str]) -> Vec<String> {
         ticks.iter().map(|tick| tick.to_string()).collect()
+    }
+
+    #[test]
+    fn the_smallest_and_the_largest_numbers_have_places() {
+        let axis = Axis { log: true, ..Axis::default() };
+        let scale = axis.scale([1e-320, 1e300].into_iter(), (0.0, 100.0), 10).expect("numbers");
+        assert!((scale.place(1e-320) - 0.0).abs() < 0.2 && (scale.place(1e300) - 100.0).abs() < 0.2);
+        assert!(scale.place(1.0) > 40.0 && scale.place(1.0) < 60.0);
     }
 
     #[test]

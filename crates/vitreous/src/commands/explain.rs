@@ -177,7 +177,14 @@ impl Explain {
         if !images.are_known() {
             return Ok(Box::new(images));
         }
-        let all: Vec<Found> = images.collect();
+        let mut all: Vec<Found> = images.collect();
+        files::refuse_overwriting(&self.out, all.iter().flatten().map(PathBuf::as_path))?;
+        let before = all.len();
+        all.retain(|found| !found.as_ref().is_ok_and(|path| files::is_generated(&self.out, path)));
+        if all.len() < before {
+            let count = format::count(before - all.len(), "picture", "pictures");
+            say!("note: {count} of an earlier explanation in {} left out", self.out.display());
+        }
         self.check_places(all.iter().flatten().map(PathBuf::as_path))?;
         Ok(Box::new(all.into_iter()))
     }

@@ -1,8 +1,8 @@
 //! The pictures beside a page.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use vitreous_data::Image;
 use vitreous_explain::Rollout;
 use vitreous_pages::chart::standalone;
@@ -33,6 +33,28 @@ pub const OF_ALL: &[&str] = &[INDEX, POSITIONS, POSITION_TABLE, FILTERS, DISTANC
 /// Refuses a place where something lies that is no page of ours.
 pub fn check_page(path: &Path, kind: &str) -> Result<(), Failure> {
     if path.exists() { write::check_place_or(path, kind, "give another --out DIR") } else { Ok(()) }
+}
+
+/// Refuses images that would be written over: they lie where what is drawn of the whole model goes.
+pub fn refuse_overwriting<'a>(out: &Path, images: impl Iterator<Item = &'a Path>) -> Result<(), Failure> {
+    let real = |path: &Path| path.canonicalize().ok();
+    let places: Vec<PathBuf> = OF_ALL.iter().filter_map(|name| real(&out.join(name))).collect();
+    for image in images {
+        if real(image).is_some_and(|image| places.contains(&image)) {
+            let (image, out) = (image.display(), out.display());
+            let what =
+                format!("{image} would be written over, since {out} is where pictures go; give another --out DIR");
+            return Err(Failure::input(anyhow!(what)));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a picture is one that an explanation in this directory wrote: it lies beside a page of ours.
+pub fn is_generated(out: &Path, image: &Path) -> bool {
+    let (Ok(out), Ok(image)) = (out.canonicalize(), image.canonicalize()) else { return false };
+    let folder = image.parent().filter(|folder| folder.parent() == Some(&out));
+    folder.is_some_and(|folder| is_ours(&folder.join(PAGE)))
 }
 
 /// Removes what a run before this one left in an image's folder and this one may not write again: maps of other classes and

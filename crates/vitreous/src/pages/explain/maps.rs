@@ -53,9 +53,13 @@ fn faint(byte: u8) -> f32 {
     (((f32::from(byte) - 127.5) * 0.65 + 127.5) * 1.15).min(255.0)
 }
 
+/// No image is enlarged beyond so many rows.
+const MOST_HEIGHT: usize = 4096;
+
 /// The image at a size that people can look at: small ones are enlarged, pixel by pixel.
 pub fn enlarged(seen: &Image) -> Result<Image, ImageError> {
-    let times = LEAST_WIDTH.div_ceil(seen.width());
+    // A tall and narrow image is not made taller than people look at.
+    let times = LEAST_WIDTH.div_ceil(seen.width()).min(MOST_HEIGHT / seen.height()).max(1);
     resize(seen, seen.height() * times, seen.width() * times, Interpolation::Nearest)
 }
 

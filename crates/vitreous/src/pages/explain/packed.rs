@@ -177,6 +177,48 @@ mod tests {
         assert_eq!(packed.patches[4], 0);
     }
 
+    /// The bytes of a field that the script reads.
+    fn bytes(value: &Value, field: &str) -> Vec<u8> {
+        let text = value[field].as_str().expect("text");
+        let digit = |byte: u8| match byte {
+            b'A'..=b'Z' => u32::from(byte - b'A'),
+            b'a'..=b'z' => u32::from(byte - b'a') + 26,
+            b'0'..=b'9' => u32::from(byte - b'0') + 52,
+            b'+' => 62,
+            _ => 63,
+        };
+        let mut found = Vec::new();
+        for four in text.trim_end_matches('=').as_bytes().chunks(4) {
+            let number = four.iter().enumerate().fold(0, |sum, (place, &byte)| sum | digit(byte) << (18 - 6 * place));
+            found.extend(number.to_be_bytes()[1..four.len()].iter());
+        }
+        found
+    }
+
+    #[test]
+    fn rows_stand_by_head_and_query_and_the_reader_is_the_class_token() {
+        let explanation = explanation(2, 3);
+        let (attention, layout) = (&explanation.attention[0], &explanation.layout);
+        let value = layer(attention, layout, Kept::All);
+        let of = |field: &str, row: usize, patch: usize| {
+            let floats = bytes(&value[field], "largest");
+            let largest = f32::from_le_bytes(floats[4 * row..4 * row + 4].try_into().expect("four bytes"));
+            largest * (f32::from(bytes(&value[field], "patches")[row * 4 + patch]) / 255.0).powi(2)
+        };
+        let tokens = layout.tokens();
+        for head in 0..3 {
+            for query in 0..tokens {
+                for patch in 0..4 {
+                    let weight = attention.weights[(head * tokens + query) * tokens + 1 + patch];
+                    assert!((of("all", head * tokens + query, patch) - weight).abs() < 1e-3, "{head} {query} {patch}");
+                    if query == 0 {
+                        assert!((of("reader", head, patch) - weight).abs() < 1e-3, "{head} {patch}");
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_mean_stands_behind_the_heads() {
         let explanation = explanation(2, 2);
