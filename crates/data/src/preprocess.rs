@@ -261,4 +261,19 @@ mod tests {
         assert_eq!(preprocess.undo(&numbers, [2, 4]).expect("a picture"), image);
         assert!(preprocess.undo(&numbers, [2, 5]).is_err());
     }
+
+    #[test]
+    fn how_much_of_an_image_is_seen_is_told_in_its_own_pixels() {
+        let image = |height: usize, width: usize| {
+            Image::new(width, height, Channels::Grey, vec![0; height * width]).expect("an image")
+        };
+        // A square of 0.9 of the shorter side.
+        let mut preprocess = Preprocess::default_for([18, 18], Channels::Grey);
+        assert_eq!(preprocess.rows_and_columns_seen(&image(40, 100)), [36, 36]);
+        preprocess.resize = Resize::None;
+        assert_eq!(preprocess.rows_and_columns_seen(&image(40, 100)), [18, 18]);
+        assert_eq!(preprocess.rows_and_columns_seen(&image(10, 100)), [10, 18], "filling is not seen");
+        (preprocess.resize, preprocess.crop) = (Resize::Exact([18, 18]), None);
+        assert_eq!(preprocess.rows_and_columns_seen(&image(40, 100)), [40, 100]);
+    }
 }

@@ -102,9 +102,10 @@ impl Bar {
         if fits(&self.label) {
             return vec![self.label.clone()];
         }
-        let words = self.label.match_indices(' ').map(|(at, _)| at).filter(|&at| at > 0 && fits(&self.label[..at]));
-        let letters = self.label.char_indices().map(|(at, _)| at).filter(|&at| at > 0 && fits(&self.label[..at]));
-        match words.last().or(letters.last()) {
+        let has_room = |at: &usize| *at > 0 && fits(&self.label[..*at]);
+        let word = self.label.match_indices(' ').map(|(at, _)| at).rfind(has_room);
+        let letter = || self.label.char_indices().map(|(at, _)| at).rfind(has_room);
+        match word.or_else(letter) {
             Some(at) => vec![self.label[..at].to_string(), shorten(self.label[at..].trim_start(), width, TEXT)],
             None => vec![shorten(&self.label, width, TEXT)],
         }

@@ -134,8 +134,8 @@ impl Own {
             self.html,
             "<h3>What the patch embedding looks for</h3><p>The first thing the model does is to compare each patch of {patch} \
              pixels with its filters. These are their principal components, the patterns along which the filters differ most, \
-             with the share of the variance that each explains. Trained models often show smooth waves, edges and colours here; \
-             but some that are trained well show fine patterns that look like noise.</p><div class=\"filters\">"
+             with the share of the variance that each explains. Trained models often show smooth waves, edges and colours here, \
+             untrained ones noise; but some that are trained well show fine patterns that look like noise, too.</p><div class=\"filters\">"
         );
         for (place, (filter, picture)) in pictures.filters.iter().zip(&self.filters).enumerate() {
             let share = 100.0 * filter.share;
