@@ -1,7 +1,7 @@
 // What a reader does with a page, by kind of page (the body's data-page). Each function gives a list of what is wrong.
 
 export const interactions = {
-  explain: [clickingAPatchChangesTheMap, choosingALayerOrHeadChangesTheMap],
+  explain: [clickingAPatchChangesTheMap, choosingALayerOrHeadChangesTheMap, theReadoutFollowsTheMap, sharesAddUp],
   "explain-text": [
     choosingALayerOrHeadChangesTheMap, choosingAKindChangesTheMap, wordsLightUp, anotherLayerAlignsOtherwise, placesOfTheMapAreRead,
   ],
@@ -107,4 +107,28 @@ async function placesOfTheMapAreRead(page) {
   if (!first.includes("%") || first === second) wrong.push(`arrow keys on the map say "${first}" and "${second}"`);
   await page.keyboard.press("Escape");
   return wrong;
+}
+
+// What is said of the patch under the pointer is said of the map that is shown now.
+async function theReadoutFollowsTheMap(page) {
+  const text = async () => (await page.locator("#readout").textContent()).trim();
+  await clickMap(page, [0.1, 0.1]);
+  const before = await text();
+  if (!before) return ["nothing is said of the patch under the pointer"];
+  await page.locator("#map").focus();
+  for (const key of ["ArrowRight", "ArrowDown"]) await page.keyboard.press(key);
+  await page.waitForTimeout(50);
+  const after = await text();
+  // The pointer rests: any way to say the same number must come from the new map.
+  const { layer, head, query, patch } = await page.evaluate(() => ({ ...state, patch: underPointer }));
+  const expected = await page.evaluate(([layer, head, query, patch]) => percent(weights(layer, head, query).patches[patch]), [layer, head, query, patch]);
+  return after.endsWith(expected) ? [] : [`the map shows ${expected} under the pointer, and "${after}" is said`];
+}
+
+// The shares of one sentence are one whole, but for rounding.
+async function sharesAddUp(page) {
+  const says = await page.locator("#says").textContent();
+  const shares = [...says.split("Most on")[0].matchAll(/([\d.]+)\u00a0%/g)].map((found) => Number(found[1]));
+  const sum = shares.reduce((sum, share) => sum + share, 0);
+  return shares.length && Math.abs(sum - 100) > 0.06 * shares.length ? [`shares sum to ${sum} %: ${says}`] : [];
 }

@@ -105,7 +105,7 @@ fn class(text: &str, model: &Model) -> Result<usize> {
     if count == 0 {
         bail!("--class {shown}: this model has no head, so it knows no classes");
     }
-    if let Some(class) = labels.iter().position(|label| label == text) {
+    if let Some(class) = only(labels, &shown, |label| label == text)? {
         return Ok(class);
     }
     let number = text.strip_prefix("class ").unwrap_or(text).parse::<usize>();
@@ -116,7 +116,7 @@ fn class(text: &str, model: &Model) -> Result<usize> {
         };
     }
     let lower = text.to_lowercase();
-    if let Some(class) = labels.iter().position(|label| label.to_lowercase() == lower) {
+    if let Some(class) = only(labels, &shown, |label| label.to_lowercase() == lower)? {
         return Ok(class);
     }
     let hint = match nearest(text, labels.iter().map(String::as_str)) {
@@ -128,6 +128,19 @@ fn class(text: &str, model: &Model) -> Result<usize> {
         ),
     };
     Err(anyhow!("the model knows no class `{shown}`; {hint}"))
+}
+
+/// The one class whose label is meant, if there is one. Two would make it a guess.
+fn only(labels: &[String], shown: &str, is_meant: impl Fn(&str) -> bool) -> Result<Option<usize>> {
+    let meant: Vec<usize> = (0..labels.len()).filter(|&class| is_meant(&labels[class])).collect();
+    match meant[..] {
+        [] => Ok(None),
+        [class] => Ok(Some(class)),
+        _ => {
+            let numbers: Vec<String> = meant.iter().map(ToString::to_string).collect();
+            Err(anyhow!("--class {shown}: classes {} are called so; give one of these numbers", numbers.join(" and ")))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -154,6 +167,16 @@ mod tests {
         assert_eq!(each("0,2-3").expect("numbers"), [vec![0], vec![0, 2, 3]]);
         assert_eq!(each("1-last").expect("numbers"), [vec![1], vec![1, 2, 3]]);
         assert_eq!(each("4").expect_err("refused").to_string(), "there is no layer 4: the model has 4, 0 to 3");
+    }
+
+    #[test]
+    fn a_name_of_two_classes_is_refused() {
+        let labels = ["crane", "dog", "crane", "Dog"].map(str::to_string);
+        let find = |text: &'static str| only(&labels, text, |label| label == text);
+        let refusal = find("crane").expect_err("refused").to_string();
+        assert_eq!(refusal, "--class crane: classes 0 and 2 are called so; give one of these numbers");
+        assert_eq!(find("dog").expect("found"), Some(1));
+        assert_eq!(find("cat").expect("looked for"), None);
     }
 
     #[test]

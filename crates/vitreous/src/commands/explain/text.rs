@@ -19,7 +19,7 @@ use super::names::{Names, safe};
 use crate::failure::Failure;
 use crate::format;
 use crate::pages::explain_text::words::Words;
-use crate::pages::explain_text::{Subject, drawings, page};
+use crate::pages::explain_text::{KIND, Subject, drawings, page};
 use crate::pages::write;
 use crate::text_source::{Sentences, TextSource, translate_options, weights_of};
 
@@ -61,7 +61,7 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
     for sentence in &sentences {
         let directory = request.out.join(names.unique(folder_name(&sentence.text)));
         files::create_folder(&directory)?;
-        write::check_place(&directory.join(PAGE))?;
+        files::check_page(&directory.join(PAGE), KIND)?;
         let target = match &sentence.target {
             Some(target) => target.clone(),
             None => own_translation(&model, &mut translator, &sentence.text)?,

@@ -13,6 +13,8 @@ use vitreous_pages::{Document, base64, colour};
 use crate::text_source::TextSource;
 use words::{Words, special_name};
 
+/// What kind of page it is.
+pub const KIND: &str = "explain-text";
 const STYLE: &str = include_str!("explain_text.css");
 const SCRIPT: &str = include_str!("explain_text.js");
 /// Letters of a text that a title has room for.
@@ -45,7 +47,7 @@ impl Subject<'_> {
 pub fn page(subject: &Subject) -> String {
     let with_heads = packed::holds_heads(subject.explanation, packed::BUDGET);
     let mut document = Document::new(&format!("Inside the translator: {}", shortened(subject.text)));
-    document.kind("explain-text").lead(&sections::lead(subject)).style(&scale_style()).style(STYLE);
+    document.kind(KIND).lead(&sections::lead(subject)).style(&scale_style()).style(STYLE);
     document
         .section("translation", "Words that look at words", &sections::translation(subject))
         .section("alignment", "The alignment that attention suggests", &sections::alignment(subject))
