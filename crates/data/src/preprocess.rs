@@ -122,6 +122,13 @@ impl Preprocess {
         self.output_size().unwrap_or_else(|| self.resize.size_for([image.height(), image.width()]))
     }
 
+    /// How many of the image's own rows and columns come out, filling apart: all of them, unless a crop cuts some off.
+    pub fn rows_and_columns_seen(&self, image: &Image) -> [usize; 2] {
+        let Placed { resized, rows, columns } = self.place(image);
+        let seen = |kept: usize, resized: usize, all: usize| (kept * all).div_ceil(resized.max(1)).min(all);
+        [seen(rows.source.length, resized[0], image.height()), seen(columns.source.length, resized[1], image.width())]
+    }
+
     /// Prepares an image: channels first, `out` holds `channels * height * width` numbers.
     pub fn apply(&self, image: &Image, scratch: &mut Scratch, out: &mut [f32]) -> Result<(), ImageError> {
         let count = self.channels.count();
@@ -253,5 +260,20 @@ mod tests {
         preprocess.apply(&image, &mut Scratch::default(), &mut numbers).expect("prepared");
         assert_eq!(preprocess.undo(&numbers, [2, 4]).expect("a picture"), image);
         assert!(preprocess.undo(&numbers, [2, 5]).is_err());
+    }
+
+    #[test]
+    fn how_much_of_an_image_is_seen_is_told_in_its_own_pixels() {
+        let image = |height: usize, width: usize| {
+            Image::new(width, height, Channels::Grey, vec![0; height * width]).expect("an image")
+        };
+        // A square of 0.9 of the shorter side.
+        let mut preprocess = Preprocess::default_for([18, 18], Channels::Grey);
+        assert_eq!(preprocess.rows_and_columns_seen(&image(40, 100)), [36, 36]);
+        preprocess.resize = Resize::None;
+        assert_eq!(preprocess.rows_and_columns_seen(&image(40, 100)), [18, 18]);
+        assert_eq!(preprocess.rows_and_columns_seen(&image(10, 100)), [10, 18], "filling is not seen");
+        (preprocess.resize, preprocess.crop) = (Resize::Exact([18, 18]), None);
+        assert_eq!(preprocess.rows_and_columns_seen(&image(40, 100)), [40, 100]);
     }
 }

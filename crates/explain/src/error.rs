@@ -9,7 +9,7 @@ pub enum ExplainError {
     /// A layer or a head that the model has not.
     #[error("there is no {what} {asked}: the model has {}", counted(*.count, .what))]
     NotThere {
-        /// `layer`, `head` or `class`.
+        /// `layer`, `layer of the encoder`, `head` or `class`.
         what: &'static str,
         /// What was asked for.
         asked: usize,
@@ -41,6 +41,28 @@ pub enum ExplainError {
         /// How many there should be.
         expected: usize,
     },
+    /// A sentence of more tokens than the model has places for.
+    #[error(
+        "the {side} has {got} tokens with its start or end, but the model reads at most {most}: give a shorter one"
+    )]
+    TooLong {
+        /// `source` or `target`.
+        side: &'static str,
+        /// How many there are.
+        got: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// A token that the model has no row for.
+    #[error("the {side} has token {token}, but the model knows {vocabulary}: its tokeniser is of another model")]
+    NoToken {
+        /// `source` or `target`.
+        side: &'static str,
+        /// What came.
+        token: u32,
+        /// How many there are.
+        vocabulary: usize,
+    },
     /// The graph or the machine refused.
     #[error(transparent)]
     Engine(#[from] vitreous_engine::Error),
@@ -51,7 +73,11 @@ pub enum ExplainError {
 
 /// `12 layers, 0 to 11`.
 fn counted(count: usize, what: &str) -> String {
-    let many = if what == "class" { "classes".to_string() } else { format!("{what}s") };
+    let many = match what.split_once(' ') {
+        _ if what == "class" => "classes".to_string(),
+        Some((one, rest)) => format!("{one}s {rest}"),
+        None => format!("{what}s"),
+    };
     match count {
         0 => format!("no {many}"),
         1 => format!("one {what}, 0"),

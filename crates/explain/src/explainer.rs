@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use vitreous_engine::machine::check_memory;
 use vitreous_models::Model;
 
 use crate::backward::Backward;
@@ -30,6 +31,15 @@ pub struct Explainer<'m> {
     backward: Option<Backward>,
 }
 
+/// The matrices of tokens by tokens that are held at once, besides the model: those that are kept, one for each way of joining heads and
+/// a copy of it to sort for each rollout at work, and the heads that are looked at.
+fn bytes_needed(settings: &Settings, layout: &Layout) -> usize {
+    let Settings { choice, fusions, discards, threads, memory, .. } = settings;
+    let rollouts = fusions.len().saturating_mul(discards.len()).min(*threads);
+    let matrices = choice.layers.len().saturating_mul(choice.heads.len()).saturating_add(fusions.len() + rollouts);
+    layout.tokens().saturating_pow(2).saturating_mul(4).saturating_mul(matrices).saturating_add(*memory)
+}
+
 impl<'m> Explainer<'m> {
     /// Takes the model's weights in. Refuses settings that are not for this model.
     pub fn new(model: &'m Model, settings: Settings) -> Result<Explainer<'m>, ExplainError> {
@@ -38,6 +48,7 @@ impl<'m> Explainer<'m> {
         let choice = Choice::of(&model.config, Some(layers), Some(heads))?;
         let settings = Settings { choice, threads: settings.threads.max(1), ..settings };
         let layout = Layout::of(&model.config);
+        check_memory(&format!("explaining {} tokens an image", layout.tokens()), bytes_needed(&settings, &layout))?;
         let forward = Forward::new(model, settings.threads)?;
         // A model has a layer at least, and all are alike.
         let heads = Heads::new(&forward.taps[0], layout.tokens(), settings.memory, settings.threads)?;

@@ -1,5 +1,5 @@
 //! What a Vision Transformer does inside, as numbers: attention weights, rollout, relevance, distances, entropy, the similarity of
-//! positions, the principal components of the patch embedding.
+//! positions, the principal components of the patch embedding. Of translators, [`text`]: attention between words.
 //!
 //! Everything is read through taps on the graph; the models know nothing of it. Of a layer's weights only some heads' are there at
 //! a time, so that memory stays bounded on large models and long sequences.
@@ -23,6 +23,7 @@ mod settings;
 pub mod similarity;
 mod spread;
 mod taps;
+pub mod text;
 
 pub use error::ExplainError;
 pub use explainer::Explainer;

@@ -1,5 +1,6 @@
 //! What a model looks like by itself.
 
+use vitreous_engine::machine::check_memory;
 use vitreous_models::config::Positions;
 use vitreous_models::{Model, positions};
 
@@ -30,6 +31,8 @@ fn position_pictures(model: &Model) -> Result<Option<PositionPictures>, ExplainE
         Positions::Sinusoidal => positions::sinusoidal(rows, config.dim),
         Positions::SinCos2d => positions::sin_cos_2d(config.grid(), config.dim),
     };
+    let bytes = config.patches().saturating_pow(2).saturating_mul(4);
+    check_memory(&format!("comparing {} positions", config.patches()), bytes)?;
     let similarity = similarity(&table[prefix * config.dim..], config.dim);
     let learned = config.positions == Positions::Learned;
     Ok(Some(PositionPictures { table, rows, prefix, learned, similarity }))

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-/// Stands in every page, so that a page can be known as one of ours before it is written again.
-pub const GENERATOR: &str = "<meta name=\"generator\" content=\"vitreous\">";
+/// Stands in the head of every page, followed by its kind and a quote, so that a page can be known as one of ours before it is
+/// written again.
+pub const GENERATOR: &str = "<meta name=\"generator\" content=\"vitreous ";
 
 /// Nothing may be fetched, whatever a page holds.
 const POLICY: &str = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
@@ -41,7 +42,7 @@ impl Document {
         }
     }
 
-    /// What kind of page it is, for who checks or styles it: `<body data-page="summary">`.
+    /// What kind of page it is, for who checks, styles or replaces it: `<body data-page="summary">`.
     pub fn kind(&mut self, kind: &str) -> &mut Document {
         self.kind = kind.to_string();
         self
@@ -85,7 +86,7 @@ impl Document {
         let (title, kind) = (escape(&self.title), escape(&self.kind));
         let _ = write!(
             page,
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n{GENERATOR}\n\
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n{GENERATOR}{kind}\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
              <title>{title}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body data-page=\"{kind}\">\n<main>\n<header>\n<h1>{title}</h1>\n{}\n</header>\n",

@@ -25,7 +25,7 @@ pub mod translation_scores;
 
 pub use error::TrainError;
 pub use recipe::{AnyRecipe, Recipe, RecipeError, TranslationRecipe};
-pub use record::RunRecord;
+pub use record::{Fault, RunRecord};
 pub use run_directory::RunDirectory;
 pub use sittings::Sitting;
 pub use step::StepResult;

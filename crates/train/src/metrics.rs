@@ -125,8 +125,9 @@ pub struct History {
 }
 
 impl History {
-    /// Reads a file, also while another process writes it; one that is not there has no lines.
-    pub fn read(path: &Path) -> Result<History, TrainError> {
+    /// Reads a file; one that is not there has no lines. While another process writes it, its last line may be half written,
+    /// which is no damage then.
+    pub fn read(path: &Path, is_written: bool) -> Result<History, TrainError> {
         let text = match fs::read(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(History::default()),
             other => other.map_err(TrainError::io(path, "cannot be read"))?,
@@ -135,8 +136,7 @@ impl History {
         for line in String::from_utf8_lossy(&text).split_inclusive('\n') {
             match history.add(line) {
                 Ok(()) => {}
-                // The last may be half written.
-                Err(_) if !line.ends_with('\n') => {}
+                Err(_) if is_written && !line.ends_with('\n') => {}
                 Err(_) => history.damaged += 1,
             }
         }

@@ -162,7 +162,7 @@ struct Trainer {
     start: Instant,
     interval: Interval,
     threads: usize,
-    /// Floating-point operations a second that the machine was measured to do: the most of all measurements, because what else
+    /// Floating-point operations a second that the machine can do: the most of all that was measured or reached, because what else
     /// runs at the time makes it less.
     limit: f64,
     plan: RunPlan,
@@ -357,6 +357,9 @@ impl Trainer {
         let waited = self.interval.waited.as_secs_f64();
         let speed = self.interval.units as f64 / seconds;
         let of = |unit: SpeedUnit| (self.task.unit() == unit).then_some(speed);
+        let rate = self.interval.flops as f64 / (seconds - waited);
+        // What was reached is possible, whatever was measured while the machine did other things.
+        self.limit = self.limit.max(rate);
         let metrics = StepMetrics {
             step,
             epoch: step as f64 / self.steps_per_epoch as f64,
@@ -367,7 +370,7 @@ impl Trainer {
             images_per_second: of(SpeedUnit::Images),
             tokens_per_second: of(SpeedUnit::Tokens),
             data_wait: waited / seconds,
-            peak_share: self.interval.flops as f64 / (seconds - waited) / self.limit,
+            peak_share: rate / self.limit,
             seconds: self.start.elapsed().as_secs_f64(),
         };
         self.metrics.add(&metrics)?;

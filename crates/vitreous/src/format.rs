@@ -52,6 +52,12 @@ pub fn share(share: f64) -> String {
     if share > 0.0 && share < 0.001 { "<0.1%".to_string() } else { format!("{:.1}%", share * 100.0) }
 }
 
+/// A time in seconds, as a file tells it: one that cannot be is shown as the nearest that can.
+pub fn seconds(seconds: f64) -> String {
+    let seconds = if seconds.is_nan() { 0.0 } else { seconds.clamp(0.0, 1e12) };
+    duration(std::time::Duration::from_secs_f64(seconds))
+}
+
 /// `48 s`, `1 min 52 s`, `3 h 05 min`.
 pub fn duration(time: std::time::Duration) -> String {
     match time.as_secs() {

@@ -15,6 +15,7 @@ mod pages;
 mod prepared;
 mod progress;
 mod runner;
+mod samples;
 mod scores;
 mod source;
 mod step;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use vitreous_data::{Channels, Preprocess, Scratch};
+use vitreous_data::{Channels, Image, Preprocess, Scratch};
+use vitreous_models::Size;
 
 use crate::images::Found;
 
@@ -11,7 +12,32 @@ pub struct Prepared {
     /// The file.
     pub path: PathBuf,
     /// Channels first.
-    pub pixels: Result<Vec<f32>, String>,
+    pub pixels: Result<Pixels, String>,
+}
+
+/// What a model is given of an image.
+pub struct Pixels {
+    /// Channels first.
+    pub numbers: Vec<f32>,
+    /// How large the image is, and how much of that the model sees.
+    pub part: PartSeen,
+}
+
+/// How much of an image a model sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartSeen {
+    /// The image's own size.
+    pub image: Size,
+    /// The part in its middle, in the image's own pixels.
+    pub seen: Size,
+}
+
+impl PartSeen {
+    /// The share of the image's area.
+    pub fn share(self) -> f64 {
+        let area = |size: Size| size.height as f64 * size.width as f64;
+        area(self.seen) / area(self.image).max(1.0)
+    }
 }
 
 /// What each decoding thread does with an image.
@@ -23,24 +49,24 @@ pub fn worker(
     let mut scratch = Scratch::default();
     move |found| match found {
         Ok(path) => {
-            let pixels = prepare(&path, &preprocess, channels, floats, &mut scratch);
+            let pixels = decode(&path, channels).and_then(|image| prepare(&image, &preprocess, floats, &mut scratch));
             Prepared { path, pixels }
         }
         Err(missing) => Prepared { path: missing.path, pixels: Err(missing.error) },
     }
 }
 
-fn prepare(
-    path: &Path,
-    preprocess: &Preprocess,
-    channels: usize,
-    floats: usize,
-    scratch: &mut Scratch,
-) -> Result<Vec<f32>, String> {
+fn decode(path: &Path, channels: usize) -> Result<Image, String> {
     let channels =
         Channels::from_count(channels).ok_or("images have one or three channels, this model wants others")?;
-    let image = vitreous_data::open(path, channels).map_err(|error| error.to_string())?;
-    let mut pixels = vec![0.0; floats];
-    preprocess.apply(&image, scratch, &mut pixels).map_err(|error| error.to_string())?;
-    Ok(pixels)
+    vitreous_data::open(path, channels).map_err(|error| error.to_string())
+}
+
+/// Makes a decoded image ready.
+pub fn prepare(image: &Image, preprocess: &Preprocess, floats: usize, scratch: &mut Scratch) -> Result<Pixels, String> {
+    let mut numbers = vec![0.0; floats];
+    preprocess.apply(image, scratch, &mut numbers).map_err(|error| error.to_string())?;
+    let [height, width] = preprocess.rows_and_columns_seen(image);
+    let whole = Size { height: image.height(), width: image.width() };
+    Ok(Pixels { numbers, part: PartSeen { image: whole, seen: Size { height, width } } })
 }

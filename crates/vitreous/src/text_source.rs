@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use vitreous_data::text::Tokenisers;
-use vitreous_models::translate::{Hypothesis, TranslateOptions, Translator};
+use vitreous_models::translate::{Hypothesis, TranslateOptions, Translator, Weights};
 use vitreous_models::{TextModel, transformer};
 use vitreous_train::translation::SPECIAL;
 pub use vitreous_train::translation::translate_options;
@@ -77,6 +77,11 @@ impl TextSource {
     }
 }
 
+/// A model's parameters by name.
+pub fn weights_of(source: &TextSource) -> Weights<'_> {
+    Box::new(|name: &str| source.parameter(name))
+}
+
 /// A translator of texts.
 pub struct Sentences<'w> {
     source: &'w TextSource,
@@ -85,8 +90,8 @@ pub struct Sentences<'w> {
 
 impl<'w> Sentences<'w> {
     pub fn new(source: &'w TextSource, options: TranslateOptions) -> Sentences<'w> {
-        let weights = Box::new(|name: &str| source.parameter(name));
-        Sentences { source, translator: Translator::new(&source.model.config, SPECIAL, options, weights) }
+        let translator = Translator::new(&source.model.config, SPECIAL, options, weights_of(source));
+        Sentences { source, translator }
     }
 
     /// The translations of some texts, of each the best first. What has no words has one translation, which has none either.

@@ -107,7 +107,7 @@ fn the_number_of_heads_can_be_said() {
         config["num_attention_heads"].as_u64()
     };
     // 16 wide: one head of up to 64. Every command says that this is a guess, until it is told.
-    let note = "note: the file does not tell the number of heads; 1 is taken from its width; --heads says otherwise";
+    let note = "note: the file does not tell the number of heads; 1 is taken from its width; --heads (of `explain`: --head-count) says otherwise";
     let file = path("bare.safetensors");
     let other = path("other");
     let commands: [&[&str]; 3] =

@@ -130,11 +130,12 @@ fn json_arrays_and_predict_say_the_same() {
     let rollouts = line["rollout"].as_array().expect("a list");
     assert_eq!(rollouts.len(), 6);
     for rollout in rollouts {
-        let name = format!("rollout.{}.{}", rollout["heads"].as_str().expect("a name"), rollout["discard"]);
-        // A share of f32 as JSON has it, and as it is called in the file.
-        let name = name.replace(".0.0", ".0").replace("0.8999999761581421", "0.9");
-        assert_eq!(floats(&rollout["patches"]), arrays[&name], "{name}");
+        let name = rollout["array"].as_str().expect("a name");
+        assert_eq!(floats(&rollout["patches"]), arrays[name], "{name}");
     }
+    assert_eq!(rollouts[5]["array"], "rollout.min.0.9");
+    // As it is written, and not as an f32 is in f64.
+    assert_eq!(rollouts[5]["discard"].to_string(), "0.9");
     let classes: Vec<u64> = line["relevance"]
         .as_array()
         .expect("a list")
@@ -146,8 +147,9 @@ fn json_arrays_and_predict_say_the_same() {
     expected.extend([1, 6].into_iter().filter(|class| *class != likeliest));
     assert_eq!(classes, expected);
     for relevance in line["relevance"].as_array().expect("a list") {
-        let name = format!("relevance.{}", relevance["class"]["index"]);
-        assert_eq!(floats(&relevance["patches"]), arrays[&name], "{name}");
+        let name = relevance["array"].as_str().expect("a name");
+        assert_eq!(name, format!("relevance.{}", relevance["class"]["index"]));
+        assert_eq!(floats(&relevance["patches"]), arrays[name], "{name}");
     }
 }
 
@@ -194,7 +196,11 @@ fn layers_and_heads_can_be_chosen() {
     // Rollout is of all of the model, whatever is shown.
     let all = Place::new().json("tiny_vit", &["pictures/noise.png"]);
     assert_eq!(line["rollout"], all["rollout"]);
-    assert!(!place.page("noise").contains("head 1<"));
+    let page = place.page("noise");
+    assert!(!page.contains("head 1<"));
+    // A mean of some heads is not called one of all.
+    assert!(page.contains(">mean of heads 0, 2</option>") && page.contains("\"mean\":\"mean of heads 0, 2\""));
+    assert!(!page.contains("mean over heads</option>"));
 }
 
 #[test]
@@ -223,9 +229,11 @@ fn what_cannot_be_read_is_named_and_the_others_go_on() {
     let broken = place.path("text.png").to_str().expect("text").to_string();
     let arguments = ["pictures/noise.png", &broken, "missing.png", "pictures/smooth.png"];
     let outcome =
-        place.explain("tiny_vit", &arguments).failed(1, &["text.png: ", "missing.png: ", "2 images could not"]);
+        place.explain("tiny_vit", &arguments).failed(1, &["text.png: ", "missing.png: ", "2 paths gave no image"]);
     assert_eq!(outcome.stdout.lines().count(), 2, "{}", outcome.stdout);
-    assert!(place.path("out/smooth/explain.html").is_file() && place.path("out/index.html").is_file());
+    assert!(place.path("out/smooth/explain.html").is_file());
+    let index = fs::read_to_string(place.path("out/index.html")).expect("an index");
+    assert!(index.contains("2 paths gave no image") && index.contains("missing.png</span>: "), "what failed is named");
     let lines = place.explain("tiny_vit", &[&arguments[..], &["--json"]].concat()).json_lines();
     let has_error: Vec<bool> = lines.iter().map(|line| line["error"].is_string()).collect();
     assert_eq!(has_error, [false, true, true, false]);
@@ -293,7 +301,10 @@ fn registers_and_means_of_patches_can_be_asked() {
     assert!(page.contains("data-query=\"2\" aria-pressed=\"false\">register 1</button>"));
     let line = place.json(&model("timm_avg"), &["pictures/noise.png", "--image", "16"]);
     assert_eq!(line["layout"]["reader"], "mean_of_patches");
-    assert!(place.page("noise").contains("<strong id=\"query-name\">mean of patches</strong>"));
+    let page = place.page("noise");
+    assert!(page.contains("<strong id=\"query-name\">mean of patches</strong>"));
+    // What the identity adds to the relevance of every patch is said.
+    assert!(page.contains("the mean of all 16 patches, so each of them has 0.0625 to begin with"), "timm_avg has 16");
 }
 
 #[test]
@@ -316,6 +327,33 @@ fn names_cannot_leave_their_place() {
 }
 
 #[test]
+fn images_are_not_written_over_and_pictures_of_explanations_are_no_images() {
+    let place = Place::new();
+    let photos = place.path("photos");
+    fs::create_dir_all(&photos).expect("a folder");
+    for name in ["a.png", "b.png"] {
+        fs::copy("tests/fixtures/pictures/noise.png", photos.join(name)).expect("copied");
+    }
+    let photos = photos.to_str().expect("text").to_string();
+    let out = format!("{photos}/explain");
+    let explain = |image: &str, out: &str| vitreous(&["explain", "tiny_vit", image, "--out", out]);
+    explain(&photos, &out).succeeded();
+    // The model's own pictures lie where they would be written again.
+    explain(&photos, &out).failed(2, &["would be written over", "another --out DIR"]);
+    for own in ["filters.png", "positions.png", "position-table.png"] {
+        fs::remove_file(format!("{out}/{own}")).expect("removed");
+    }
+    let again = explain(&photos, &out).succeeded();
+    assert_eq!(again.stdout.lines().filter(|line| line.contains("explain.html")).count(), 2, "{}", again.stdout);
+    assert!(again.stderr.contains("of an earlier explanation"), "{}", again.stderr);
+    let mine = format!("{photos}/filters.png");
+    fs::copy(format!("{photos}/a.png"), &mine).expect("copied");
+    let before = fs::read(&mine).expect("a file");
+    explain(&mine, &photos).failed(2, &["would be written over"]);
+    assert_eq!(fs::read(&mine).expect("a file"), before);
+}
+
+#[test]
 fn what_is_not_ours_is_not_overwritten() {
     let place = Place::new();
     fs::create_dir_all(place.path("out/noise")).expect("a folder");
@@ -326,7 +364,9 @@ fn what_is_not_ours_is_not_overwritten() {
     fs::remove_file(&foreign).expect("removed");
     fs::write(place.path("out/index.html"), "my own site").expect("written");
     place.explain("tiny_vit", &["pictures/noise.png"]).succeeded();
-    place.explain("tiny_vit", &["pictures"]).failed(2, &["index.html", "not overwritten"]);
+    fs::remove_dir_all(place.path("out/noise")).expect("removed");
+    place.explain("tiny_vit", &["pictures"]).failed(2, &["index.html", "not overwritten", "another --out DIR"]);
+    assert!(!place.path("out/noise").exists(), "it is found before any work is done");
     assert_eq!(fs::read_to_string(place.path("out/index.html")).expect("a file"), "my own site");
 }
 
@@ -335,4 +375,99 @@ fn a_place_that_cannot_be_written_is_an_error() {
     let place = Place::new();
     fs::write(place.path("out"), "a file").expect("written");
     place.explain("tiny_vit", &["pictures/noise.png"]).failed(1, &["out: this folder cannot be made"]);
+}
+
+#[test]
+fn what_gives_no_image_leaves_nothing_behind() {
+    let place = Place::new();
+    fs::create_dir(place.path("empty")).expect("a folder");
+    let empty = place.path("empty").to_str().expect("text").to_string();
+    let outcome = place.explain("tiny_vit", &[&empty]).failed(1, &["no image in this folder", "1 path gave no image"]);
+    assert!(outcome.stdout.is_empty());
+    place.explain("tiny_vit", &["missing.png"]).failed(1, &["missing.png: "]);
+    let out = place.out();
+    let list = common::vitreous_with_input(&["explain", "tiny_vit", "-", "--out", &out], "");
+    list.failed(2, &["no image was named", "standard input is empty"]);
+    assert!(!place.path("out").exists());
+}
+
+#[test]
+fn what_an_earlier_run_left_does_not_mix_with_this_one() {
+    let place = Place::new();
+    place.explain("tiny_vit", &["pictures", "--top", "7", "--discard", "0.5", "--arrays"]).succeeded();
+    assert!(place.path("out/index.html").is_file() && place.path("out/noise/rollout-min-0.5.png").is_file());
+    let own = place.path("out/noise/relevance.txt");
+    fs::write(&own, "my own notes").expect("written");
+    place.explain("tiny_vit", &["pictures/noise.png", "--top", "1"]).succeeded();
+    let files = names_in(&place.path("out/noise"));
+    assert_eq!(files.iter().filter(|name| name.starts_with("relevance-")).count(), 1, "{files:?}");
+    assert!(!place.path("out/noise/rollout-min-0.5.png").exists() && !place.path("out/noise/arrays.npz").exists());
+    assert!(own.is_file(), "what is not called as ours stays");
+    for file in ["index.html", "distance.svg", "entropy.svg"] {
+        assert!(!place.path("out").join(file).exists(), "{file} is of three images");
+    }
+    assert!(place.path("out/smooth/explain.html").is_file(), "pages of other images stay");
+}
+
+#[test]
+fn images_of_the_same_name_can_be_told_apart() {
+    let place = Place::new();
+    for folder in ["left", "right"] {
+        fs::create_dir(place.path(folder)).expect("a folder");
+        fs::copy(fixtures().join("pictures/noise.png"), place.path(folder).join("noise.png")).expect("copied");
+    }
+    let [left, right] = ["left", "right"].map(|folder| place.path(folder).to_str().expect("text").to_string());
+    place.explain("tiny_vit", &[&left, &right]).succeeded();
+    let index = fs::read_to_string(place.path("out/index.html")).expect("an index");
+    assert!(index.contains(">left/noise.png</span>") && index.contains(">right/noise.png</span>"));
+}
+
+/// A model directory as another one, with this in its `preprocessor_config.json`.
+fn model_that_prepares(place: &Place, name: &str, preprocessing: &str) -> String {
+    let folder = place.path(name);
+    fs::create_dir_all(&folder).expect("a folder");
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(fixtures().join("tiny_vit").join(file), folder.join(file)).expect("copied");
+    }
+    fs::write(folder.join("preprocessor_config.json"), preprocessing).expect("written");
+    folder.to_str().expect("text").to_string()
+}
+
+#[test]
+fn how_much_of_an_image_is_seen_is_said() {
+    let place = Place::new();
+    let crops = r#"{"do_resize": false, "do_center_crop": true, "crop_size": 32, "do_rescale": true, "do_normalize": true,
+        "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "image_processor_type": "ViTImageProcessor"}"#;
+    let model = model_that_prepares(&place, "crops", crops);
+    let pixels = vec![100; 80 * 160 * 3];
+    let large = vitreous_data::Image::new(160, 80, vitreous_data::Channels::Rgb, pixels).expect("an image");
+    large.save_png(&place.path("large.png")).expect("saved");
+    let path = place.path("large.png").to_str().expect("text").to_string();
+    let outcome = place.explain(&model, &[&path, &path]).succeeded();
+    let note = "the model sees only the middle 32x32 of 80x160 pixels, 8.0 % of the image";
+    assert_eq!(outcome.stderr.matches(note).count(), 1, "{}", outcome.stderr);
+    assert!(place.page("large").contains("the middle 32x32 of the image's 80x160 pixels, 8.0 % of its area"));
+    let outcome = place.explain("tiny_vit", &["pictures/noise.png"]).succeeded();
+    assert!(!outcome.stderr.contains("the model sees only"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_run_has_images_of_its_own() {
+    let place = Place::new();
+    let preprocessing = fs::read_to_string(fixtures().join("tiny_vit/preprocessor_config.json")).expect("read");
+    model_that_prepares(&place, "run/model", &preprocessing);
+    let recipe = vitreous(&["train", "--show", "small"]).succeeded().stdout;
+    fs::write(place.path("run/recipe.toml"), recipe).expect("written");
+    let run = place.path("run").to_str().expect("text").to_string();
+    let paths = |arguments: &[&str]| -> Vec<String> {
+        let lines = place.explain(&run, &[arguments, &["--json"]].concat()).succeeded().json_lines();
+        lines.iter().map(|line| line["path"].as_str().expect("a name").to_string()).collect()
+    };
+    let four = paths(&[]);
+    assert_eq!(four.len(), 4);
+    assert!(four[0].starts_with("test-") && four[0].ends_with("-T-shirt_top"), "{four:?}");
+    assert!(place.path("out").join(&four[3]).join("explain.html").is_file() && place.path("out/index.html").is_file());
+    assert_eq!(paths(&["--samples", "12", "--pages", "0"]).len(), 12);
+    place.explain("tiny_vit", &[]).failed(2, &["no image was named", "the directory of a run"]);
+    place.explain(&run, &["pictures", "--samples", "3"]).failed(2, &["--samples"]);
 }

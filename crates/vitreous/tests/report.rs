@@ -18,10 +18,26 @@ fn text(path: &Path) -> &str {
 }
 
 fn report(run: &Path) -> String {
+    report_with_notes(run, &[])
+}
+
+/// Panics unless the page is written, and these notes, and no others, are said on stderr and on the page.
+fn report_with_notes(run: &Path, notes: &[&str]) -> String {
     let outcome = vitreous(&["report", text(run)]).succeeded();
     assert_eq!(outcome.stdout, format!("{}\n", run.join("report.html").display()));
-    assert_eq!(outcome.stderr, "");
-    read(&run.join("report.html"))
+    let page = read(&run.join("report.html"));
+    let said: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("note: ")).collect();
+    assert_eq!(said.len(), notes.len(), "{}", outcome.stderr);
+    for (line, note) in said.iter().zip(notes) {
+        assert!(line.starts_with(&format!("note: {}: {note}", text(run))), "{line} does not say {note}");
+        assert!(page.contains(&format!("<li class=\"note warn\">{note}")), "{note} is not in {}", lead(&page));
+    }
+    page
+}
+
+/// What stands before the first section.
+fn lead(page: &str) -> &str {
+    page.split("<main>").nth(1).and_then(|rest| rest.split("<section").next()).expect("a lead")
 }
 
 /// Panics unless the page has all of these sections, in this order, and each has something in it.
@@ -121,13 +137,16 @@ fn a_run_that_goes_on_and_one_that_was_killed_are_told_apart() {
     let words =
         [&["train", "small", "--out", text(&run)], &TINY[..], &["train.epochs=1000", "train.batch=1000"]].concat();
     let mut child = start(&words);
-    // It is there after the first epoch, and again after the second.
-    let mut seen = String::new();
-    while !seen.contains("Written after epoch 2 of 1000") {
+    // It is there after an epoch, and again after another.
+    let epoch_of =
+        |page: &str| -> Option<u64> { page.split("Written after epoch ").nth(1)?.split(' ').next()?.parse().ok() };
+    let (mut seen, mut first) = (String::new(), None);
+    while first.is_none() || epoch_of(&seen) <= first {
         std::thread::sleep(Duration::from_millis(1));
         assert!(child.try_wait().expect("a child").is_none(), "it ended too soon: {seen}");
         seen = std::fs::read_to_string(run.join("report.html")).unwrap_or_default();
         assert!(seen.is_empty() || seen.ends_with("</html>\n"), "half a page: {seen}");
+        first = first.or(epoch_of(&seen));
     }
     assert!(seen.contains("<strong>Goes on.</strong>"));
     let elsewhere = directory.path().join("now.html");
@@ -161,26 +180,37 @@ fn what_is_missing_or_damaged_is_said() {
     lines.extend(b"{\"step\": 3, \"lo\n\xff\xfe\n[1]\n{\"step\":9,\"ep");
     std::fs::write(run.join("metrics.jsonl"), lines).expect("written");
     std::fs::write(run.join("machine.json"), "{").expect("written");
-    let page = report(&run);
-    assert!(page.contains("3 lines of metrics.jsonl are damaged"), "{}", &page[..4000]);
-    assert!(page.contains("machine.json is damaged"));
+    let page = report_with_notes(&run, &["machine.json is damaged", "metrics.jsonl has 4 lines that are damaged"]);
     has_sections(&page, &WHOLE);
+    assert!(section(&page, "machine").contains("machine.json is damaged"));
+    assert!(page.contains("after 10 steps, 1 epoch."), "{}", lead(&page));
+    // A number that no clock can show.
+    let absurd = "{\"step\":10,\"epoch\":1.0,\"val_loss\":1.0,\"val_top1\":0.5,\"seconds\":1e300}\n";
+    let metrics = std::fs::read(run.join("metrics.jsonl")).expect("metrics");
+    std::fs::write(run.join("metrics.jsonl"), [absurd.as_bytes(), &metrics].concat()).expect("written");
+    report_with_notes(&run, &["machine.json is damaged", "metrics.jsonl has 4 lines that are damaged"]);
+    std::fs::write(run.join("metrics.jsonl"), metrics).expect("written");
     std::fs::write(run.join("evaluation.json"), "{\"classes\": []}").expect("written");
-    assert!(report(&run).contains("evaluation.json is damaged"));
+    let notes = ["evaluation.json is damaged", "machine.json is damaged", "metrics.jsonl has 4 lines"];
+    let page = report_with_notes(&run, &notes);
+    assert!(section(&page, "test").contains("evaluation.json is damaged"));
 
     // An older version wrote neither of them.
     let file = |name: &str| run.join(name);
     std::fs::remove_file(file("evaluation.json")).expect("removed");
     std::fs::remove_file(file("machine.json")).expect("removed");
     let without = ["curves", "test", "attention", "gradients", "recipe", "machine"];
-    let page = report(&run);
+    const MISSING: &str = "is missing (it was removed, or a version made the run that did not keep it).";
+    let missing = ["evaluation.json", "machine.json"].map(|name| format!("{name} {MISSING}"));
+    let page = report_with_notes(&run, &["metrics.jsonl has 4 lines", &missing[0], &missing[1]]);
     has_sections(&page, &without);
-    assert!(section(&page, "test").contains("no <code>evaluation.json</code>"));
+    assert!(section(&page, "test").contains(&missing[0]) && section(&page, "machine").contains(&missing[1]));
     assert!(page.contains("<strong>Finished</strong> after 10 steps"));
     // Nothing but a recipe, and one that cannot be understood.
-    for name in ["metrics.jsonl", "report.html"] {
-        std::fs::remove_file(file(name)).expect("removed");
-    }
+    std::fs::remove_file(file("metrics.jsonl")).expect("removed");
+    let page = report_with_notes(&run, &["metrics.jsonl is missing.", &missing[1]]);
+    assert!(section(&page, "curves").contains("metrics.jsonl is missing"), "{}", section(&page, "curves"));
+    std::fs::remove_file(file("report.html")).expect("removed");
     for name in ["model", "checkpoints"] {
         std::fs::remove_dir_all(file(name)).expect("removed");
     }
@@ -188,8 +218,51 @@ fn what_is_missing_or_damaged_is_said() {
     has_sections(&page, &without);
     assert!(page.contains("Nothing was measured yet") && page.contains("There is no model yet"));
     std::fs::write(file("recipe.toml"), "[nonsense]\na = \"<b>\"\n").expect("written");
-    let page = report(&run);
-    assert!(page.contains("The recipe cannot be understood") && !page.contains("<b>"), "{page}");
+    let page = report_with_notes(&run, &["recipe.toml cannot be understood"]);
+    assert!(!page.contains("<b>"), "{page}");
+}
+
+#[test]
+fn a_cut_run_is_told_by_what_is_whole() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = directory.path().join("run");
+    train_tiny(&run, &["train.batch=1000", "loss.label_smoothing=0.2"]).succeeded();
+    let file = |name: &str| run.join(name);
+    let whole = read(&file("metrics.jsonl"));
+    let last = metrics(&run).pop().expect("a line");
+    let accuracy = format!(">{:.2} %</span>", 100.0 * last["val_top1"].as_f64().expect("a test"));
+    assert!(section(&report(&run), "recipe").contains("<code>0.2</code>"));
+
+    // The last line, which is that of the last test, is cut: what the test found is still known.
+    std::fs::write(file("metrics.jsonl"), &whole[..whole.len() - 9]).expect("cut");
+    let page = report_with_notes(&run, &["metrics.jsonl has one line that is damaged"]);
+    assert!(lead(&page).contains(&accuracy) && lead(&page).contains("after 20 steps, 2 epochs."), "{}", lead(&page));
+    let numbers = vitreous(&["report", text(&run), "--json"]).succeeded().json_lines().remove(0);
+    assert_eq!((&numbers["val_top1"], &numbers["epoch"]), (&last["val_top1"], &json!(2.0)));
+    for content in [Some(""), None] {
+        let what = match content {
+            Some(content) => std::fs::write(file("metrics.jsonl"), content).map(|()| "metrics.jsonl is empty."),
+            None => std::fs::remove_file(file("metrics.jsonl")).map(|()| "metrics.jsonl is missing."),
+        };
+        let page = report_with_notes(&run, &[what.expect("changed")]);
+        assert!(lead(&page).contains(&accuracy) && lead(&page).contains("20 steps, 2 epochs."), "{}", lead(&page));
+        assert!(!page.contains("NaN") && !page.contains("Nothing was measured yet"), "{page}");
+    }
+
+    std::fs::remove_dir_all(file("model")).expect("removed");
+    let page = report_with_notes(&run, &["metrics.jsonl is missing."]);
+    assert!(section(&page, "attention").contains("model/ is missing"));
+    // Of a recipe that is not wholly there, no difference is claimed.
+    let recipe = read(&file("recipe.toml")).replace("label_smoothing = 0.2\n", "");
+    for (text, note) in [
+        (&*recipe, "recipe.toml lacks the key `loss.label_smoothing`"),
+        ("\n", "recipe.toml cannot be understood: it is empty"),
+    ] {
+        std::fs::write(file("recipe.toml"), text).expect("written");
+        let page = report_with_notes(&run, &[note, "metrics.jsonl is missing."]);
+        let shown = section(&page, "recipe");
+        assert!(shown.contains(note) && !shown.contains("Nearest") && !shown.contains("<td>"), "{shown}");
+    }
 }
 
 #[test]
@@ -251,6 +324,7 @@ fn several_labels_and_no_images_to_test_with() {
     train("several", &["data.validation_share=0.3"]).succeeded();
     let page = read(&directory.path().join("several/report.html"));
     has_sections(&page, &["curves", "classes", "attention", "gradients", "recipe", "machine"]);
+    assert!(section(&page, "classes").contains("no list of mistakes"));
     assert!(page.contains("Mean average precision") && section(&page, "classes").contains("average precision</th>"));
     train("untested", &["data.validation_share=0"]).succeeded();
     let page = read(&directory.path().join("untested/report.html"));
@@ -281,7 +355,15 @@ fn runs_side_by_side_and_what_is_no_run() {
     let score = |run: &Path| metrics(run).iter().rev().find_map(|line| line["val_top1"].as_f64()).expect("a test");
     let best = format!("<td class=\"number marked best\">{:.2} %</td>", 100.0 * score(&one).max(score(&two)));
     assert!(section(&html, "numbers").contains(&best), "{best}");
-    // The folder has both.
+    // They did not do the same work, so neither was faster.
+    for row in ["time", "images a second"] {
+        let row = section(&html, "numbers").split(&format!("<th>{row}</th>")).nth(1).expect(row);
+        assert!(!row.split("</tr>").next().expect("a row").contains("best"), "{row}");
+    }
+    // The folder has both. A run that is named twice is taken once.
+    let twice = vitreous(&["report", text(&runs), text(&one.join(".")), "--json"]).succeeded();
+    assert_eq!(twice.json_lines().len(), 2);
+    assert!(twice.stderr.contains("named more than once"), "{}", twice.stderr);
     let lines = vitreous(&["report", text(&runs), "--json"]).succeeded().json_lines();
     assert_eq!(
         lines.iter().map(|line| line["val_top1"].as_f64()).collect::<Vec<_>>(),
@@ -291,7 +373,9 @@ fn runs_side_by_side_and_what_is_no_run() {
     vitreous(&["report", text(directory.path())]).failed(2, &["there is no run in it", "recipe.toml"]);
     vitreous(&["report", "nowhere"]).failed(2, &["nowhere: no such directory"]);
     vitreous(&["report"]).failed(2, &["RUN"]);
-    // What is not ours stays.
+    // What is another page, or not ours, stays.
+    vitreous(&["summary", text(&one), "--html", text(&one.join("report.html"))])
+        .failed(2, &["report.html", "another page of vitreous (report, not summary)", "not overwritten"]);
     std::fs::write(one.join("report.html"), "<p>mine</p>").expect("written");
     vitreous(&["report", text(&one)]).failed(2, &["report.html", "not overwritten"]);
     assert_eq!(read(&one.join("report.html")), "<p>mine</p>");

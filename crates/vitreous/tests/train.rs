@@ -21,6 +21,8 @@ fn a_run_leaves_a_model_metrics_and_checkpoints() {
     for key in ["step", "epoch", "lr", "grad_norm", "images_per_second", "data_wait", "peak_share"] {
         assert!(learning.iter().all(|line| line[key].is_number()), "{key}");
     }
+    let share = |line: &&Value| line["peak_share"].as_f64().is_some_and(|share| share > 0.0 && share <= 1.0);
+    assert!(learning.iter().all(share), "{learning:?}");
     assert!(learning[0]["loss"].as_f64() > learning[19]["loss"].as_f64());
     let tests: Vec<&Value> = lines.iter().filter(|line| line.get("val_loss").is_some()).collect();
     assert_eq!(tests.iter().map(|line| line["step"].as_u64()).collect::<Vec<_>>(), [Some(40), Some(80)]);

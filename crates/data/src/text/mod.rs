@@ -32,6 +32,7 @@ mod special;
 mod tokeniser;
 mod tokenisers;
 mod training;
+mod words;
 
 pub use batches::{EpochOrder, PairBatch, PairBatches, TooFewTokens};
 pub use encode::{Dropped, EncodedPairs, Limits};
@@ -44,3 +45,4 @@ pub use special::{END, PADDING, SPECIAL_TOKENS, START, shifted_target, source_of
 pub use tokeniser::Tokeniser;
 pub use tokenisers::{SHARED_FILE, SOURCE_FILE, TARGET_FILE, Tokenisers};
 pub use training::{MOST_VOCABULARY, SMALLEST_VOCABULARY, TokeniserKind};
+pub use words::Word;

@@ -91,7 +91,7 @@ impl Tokeniser {
         if SPECIAL_TOKENS.get(token as usize).is_some() {
             return name;
         }
-        let Some(bytes) = name.chars().map(byte_of).collect::<Option<Vec<u8>>>() else {
+        let Some(bytes) = self.bytes(token) else {
             return name;
         };
         let show = |chunk: std::str::Utf8Chunk| {
@@ -104,6 +104,19 @@ impl Tokeniser {
             valid.chain(invalid).collect::<String>()
         };
         bytes.utf8_chunks().map(show).collect()
+    }
+
+    /// What a token adds to a text; `None` for special tokens, and numbers outside of the vocabulary.
+    pub(super) fn bytes(&self, token: u32) -> Option<Vec<u8>> {
+        let is_special = SPECIAL_TOKENS.get(token as usize).is_some();
+        let name = self.inner.id_to_token(token).filter(|_| !is_special)?;
+        name.chars().map(byte_of).collect()
+    }
+
+    /// What cuts text into words.
+    pub(super) fn cutter(&self) -> &PreTokenizerWrapper {
+        // A tokeniser is never made without one.
+        self.inner.get_pre_tokenizer().expect("made with it")
     }
 
     /// How many tokens there are, the special ones among them: one more than the largest number.

@@ -259,3 +259,44 @@ fn a_damaged_file_never_ends_in_a_panic() {
         }
     }
 }
+
+#[test]
+fn tokens_are_shown_as_the_words_they_are_pieces_of() {
+    for kind in KINDS {
+        let tokeniser = trained(kind);
+        let texts = [
+            "Donaudampfschiff 2017, \u{1f600}x!",
+            "\u{fc}ber </s> a  b",
+            "\u{5e9}\u{5dc}\u{5d5}\u{5dd} \u{928}\u{92e}\u{938}\u{94d}\u{924}\u{947}",
+            "\u{65e5}\u{672c}",
+        ];
+        let expected: [&[&str]; 4] = [
+            &["Donaudampfschiff", "2017", ",", "\u{1f600}", "x", "!"],
+            &["\u{fc}ber", "</", "s", ">", "a", "\u{2423}", "b"],
+            &["\u{5e9}\u{5dc}\u{5d5}\u{5dd}", "\u{928}\u{92e}\u{938}\u{94d}\u{924}\u{947}"],
+            &["\u{65e5}\u{672c}"],
+        ];
+        for (text, expected) in texts.iter().zip(expected) {
+            let tokens = tokeniser.encode(text).unwrap();
+            let words = tokeniser.words(&tokens).unwrap();
+            assert_eq!(words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>(), expected, "{kind:?}");
+            let pieces: Vec<usize> = words.iter().flat_map(|word| word.tokens.clone()).collect();
+            assert_eq!(pieces, (0..tokens.len()).collect::<Vec<_>>());
+        }
+        let words = tokeniser.words(&[START, END]).unwrap();
+        assert!(words.iter().all(|word| word.is_special) && words[1].text == "</s>" && words[1].tokens == (1..2));
+        assert!(tokeniser.words(&[]).unwrap().is_empty());
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_tokens_belong_to_one_word_each(tokens in prop::collection::vec(0u32..420, 0..40)) {
+        for kind in KINDS {
+            let words = trained(kind).words(&tokens).unwrap();
+            prop_assert!(words.iter().all(|word| !word.tokens.is_empty() && !word.text.is_empty()));
+            let pieces: Vec<usize> = words.into_iter().flat_map(|word| word.tokens).collect();
+            prop_assert_eq!(pieces, (0..tokens.len()).collect::<Vec<_>>());
+        }
+    }
+}

@@ -52,6 +52,10 @@ impl Axis {
         if self.log {
             return Some(log_scale(low, high, places, most));
         }
+        // Whole numbers tell a place only if there are two of them.
+        if self.whole && high.floor() - low.ceil() < 1.0 {
+            (low, high) = (low.floor(), high.ceil());
+        }
         // A range of one number, or one so narrow that numbers can hardly tell its ends apart, is made wider.
         let least = low.abs().max(high.abs()) * 1e-9;
         if high - low <= least {
@@ -86,7 +90,8 @@ impl Scale {
     /// The place of a number.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = match self.log {
-            true => (value / self.low).ln() / (self.high / self.low).ln(),
+            // Not of quotients: that of the largest and the smallest number there is would overflow.
+            true => (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln()),
             false => (value / 2.0 - self.low / 2.0) / (self.high / 2.0 - self.low / 2.0),
         };
         self.places.0 + share.clamp(-0.001, 1.001) * (self.places.1 - self.places.0)
@@ -241,10 +246,24 @@ mod tests {
         scale.ticks.into_iter().map(|tick| tick.1).collect()
     }
 
+    fn texts(ticks: &[&str]) -> Vec<String> {
+        ticks.iter().map(|tick| tick.to_string()).collect()
+    }
+
+    #[test]
+    fn the_smallest_and_the_largest_numbers_have_places() {
+        let axis = Axis { log: true, ..Axis::default() };
+        let scale = axis.scale([1e-320, 1e300].into_iter(), (0.0, 100.0), 10).expect("numbers");
+        assert!((scale.place(1e-320) - 0.0).abs() < 0.2 && (scale.place(1e300) - 100.0).abs() < 0.2);
+        assert!(scale.place(1.0) > 40.0 && scale.place(1.0) < 60.0);
+    }
+
     #[test]
     fn ticks_stand_at_round_numbers() {
         assert_eq!(ticks(Axis::default(), &[0.0, 1.0]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
-        assert_eq!(ticks(Axis { whole: true, ..Axis::default() }, &[1.0, 3.0]), ["1", "2", "3"]);
+        let whole = |values: &[f64]| ticks(Axis { whole: true, ..Axis::default() }, values);
+        assert_eq!((whole(&[1.0, 3.0]), whole(&[1.0, 2.0])), (texts(&["1", "2", "3"]), texts(&["1", "2"])));
+        assert_eq!((whole(&[0.1, 0.9]), whole(&[1.0])), (texts(&["0", "1"]), texts(&["0", "1", "2"])));
         assert_eq!(ticks(Axis::default(), &[0.0, 50_000.0]), ["0", "10k", "20k", "30k", "40k", "50k"]);
         assert_eq!(ticks(Axis::default(), &[0.0, 5e-4]), ["0", "1e-4", "2e-4", "3e-4", "4e-4", "5e-4"]);
         assert_eq!(ticks(Axis { from_zero: true, ..Axis::default() }, &[90.0, 100.0]).first().expect("one"), "0");

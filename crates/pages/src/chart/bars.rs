@@ -21,6 +21,8 @@ struct Bar {
 }
 
 const ROW: f64 = 26.0;
+/// What a second line of a label adds to its row.
+const LINE: f64 = 16.0;
 /// How much wider bold letters are.
 const BOLD: f64 = 1.15;
 /// More bars than anybody reads.
@@ -70,10 +72,15 @@ impl Bars {
         let right = WIDTH - widest(|bar| &bar.text, WIDTH * 0.25) - 10.0;
         let largest = shown.iter().map(|bar| bar.value).filter(|value| value.is_finite()).fold(0.0, f64::max);
         let full = self.full.filter(|full| full.is_finite() && *full > 0.0).unwrap_or(largest);
-        let mut drawing = Drawing::new(&self.title, &self.text_of(shown), WIDTH, ROW * shown.len() as f64 + 4.0);
-        for (index, bar) in shown.iter().enumerate() {
+        let labels: Vec<Vec<String>> = shown.iter().map(|bar| bar.lines(left - 10.0)).collect();
+        let height = |lines: &[String]| ROW + LINE * lines.len().saturating_sub(1) as f64;
+        let all = labels.iter().map(|lines| height(lines)).sum::<f64>();
+        let mut drawing = Drawing::new(&self.title, &self.text_of(shown), WIDTH, all + 4.0);
+        let mut top = 0.0;
+        for (bar, lines) in shown.iter().zip(&labels) {
             let share = if full > 0.0 && bar.value > 0.0 { (bar.value / full).min(1.0) } else { 0.0 };
-            draw_bar(&mut drawing, index as f64 * ROW, [left, right], share, bar);
+            draw_bar(&mut drawing, [top, height(lines)], [left, right], share, bar, lines);
+            top += height(lines);
         }
         drawing.finish()
     }
@@ -87,17 +94,50 @@ impl Bars {
     }
 }
 
-fn draw_bar(drawing: &mut Drawing, top: f64, [left, right]: [f64; 2], share: f64, bar: &Bar) {
+impl Bar {
+    /// The label in one line, or in two, broken between words where it can be; what has no room in two is cut.
+    fn lines(&self, width: f64) -> Vec<String> {
+        let width = width / if self.strong { BOLD } else { 1.0 };
+        let fits = |text: &str| text_width(text, TEXT) <= width;
+        if fits(&self.label) {
+            return vec![self.label.clone()];
+        }
+        let has_room = |at: &usize| *at > 0 && fits(&self.label[..*at]);
+        let word = self.label.match_indices(' ').map(|(at, _)| at).rfind(has_room);
+        let letter = || self.label.char_indices().map(|(at, _)| at).rfind(has_room);
+        match word.or_else(letter) {
+            Some(at) => vec![self.label[..at].to_string(), shorten(self.label[at..].trim_start(), width, TEXT)],
+            None => vec![shorten(&self.label, width, TEXT)],
+        }
+    }
+}
+
+fn draw_bar(
+    drawing: &mut Drawing,
+    [top, height]: [f64; 2],
+    [left, right]: [f64; 2],
+    share: f64,
+    bar: &Bar,
+    lines: &[String],
+) {
+    // The bar stands in the middle of its row.
+    let middle = top + (height - ROW) / 2.0;
     let weight = if bar.strong { " font-weight=\"700\"" } else { "" };
     let ink = if bar.strong { Ink::Accent } else { Ink::Soft };
     let draw = |drawing: &mut Drawing| {
-        let label = shorten(&bar.label, (left - 10.0) / if bar.strong { BOLD } else { 1.0 }, TEXT);
-        let base = top + 19.0;
-        drawing.text([left - 8.0, base], &format!("text-anchor=\"end\"{weight}"), Ink::Ink, &label);
-        drawing.rectangle([left, top + 5.0], [right - left, 18.0], &format!("rx=\"3\" fill=\"{}\"", Ink::AccentSoft));
+        for (line, text) in lines.iter().enumerate() {
+            let base = top + 19.0 + LINE * line as f64;
+            drawing.text([left - 8.0, base], &format!("text-anchor=\"end\"{weight}"), Ink::Ink, text);
+        }
+        let base = middle + 19.0;
+        drawing.rectangle(
+            [left, middle + 5.0],
+            [right - left, 18.0],
+            &format!("rx=\"3\" fill=\"{}\"", Ink::AccentSoft),
+        );
         // A value that is not 0 is seen.
         let width = if share > 0.0 { ((right - left) * share).max(1.5) } else { 0.0 };
-        drawing.rectangle([left, top + 5.0], [width, 18.0], &format!("rx=\"3\" fill=\"{ink}\""));
+        drawing.rectangle([left, middle + 5.0], [width, 18.0], &format!("rx=\"3\" fill=\"{ink}\""));
         let value = shorten(&bar.text, WIDTH - right, TEXT);
         drawing.text([WIDTH - 2.0, base], &format!("text-anchor=\"end\"{weight}"), Ink::Ink, &value);
     };
@@ -107,6 +147,17 @@ fn draw_bar(drawing: &mut Drawing, top: f64, [left, right]: [f64; 2], share: f64
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_of_forty_letters_are_shown_whole_in_two_lines() {
+        let svg =
+            Bars::new("scores").full(1.0).strong_bar("African hunting dog, hyena dog, Cape dog", 0.5, "50%").svg();
+        assert!(svg.contains(">African hunting dog,</text>") && svg.contains(">hyena dog, Cape dog</text>"), "{svg}");
+        let bar = |label: &str| Bar { label: label.to_string(), value: 0.0, text: String::new(), strong: false };
+        assert_eq!(bar("cat").lines(100.0), ["cat"]);
+        let [first, second] = &bar(&"ä".repeat(100)).lines(100.0)[..] else { panic!("two lines") };
+        assert!(first.chars().all(|letter| letter == 'ä') && second.ends_with('…'), "{first} {second}");
+    }
 
     #[test]
     fn lengths_follow_values_and_whole_labels_can_be_read() {

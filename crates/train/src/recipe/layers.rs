@@ -120,7 +120,9 @@ pub(super) fn to_toml(recipe: &impl Serialize) -> String {
 
 /// Every value by its whole key, as TOML writes it.
 pub(super) fn values(recipe: &impl Serialize) -> BTreeMap<String, String> {
-    leaves(&to_table(recipe)).into_iter().map(|(key, value)| (key, value.to_string())).collect()
+    // Of the text: a table made from the settings would write numbers of 32 bits with the digits of 64.
+    let table: Table = to_toml(recipe).parse().expect("what was just written");
+    leaves(&table).into_iter().map(|(key, value)| (key, value.to_string())).collect()
 }
 
 /// The keys in which other values differ from these.
@@ -129,6 +131,12 @@ pub(super) fn differences(ours: &BTreeMap<String, String>, theirs: &BTreeMap<Str
     let of =
         |key: &String| Difference { key: key.clone(), this: ours.get(key).cloned(), other: theirs.get(key).cloned() };
     keys.into_iter().map(of).filter(|difference| difference.this != difference.other).collect()
+}
+
+/// The keys that a recipe's text sets; none if it is not TOML.
+pub(crate) fn written_keys(text: &str) -> BTreeSet<String> {
+    let table: Table = text.parse().unwrap_or_default();
+    leaves(&table).into_iter().map(|(key, _)| key).collect()
 }
 
 /// Reads `optimizer.lr=5e-4`. What is not TOML is a string, so that `data.path=photos` needs no quotes.
@@ -288,6 +296,12 @@ mod tests {
         };
         let expected = [told("model.layer_scale", None, "0.25"), told("optimizer.lr", Some("0.001"), "0.5")];
         assert_eq!(differences(&values(&plain), &values(&changed)), expected);
+        // Numbers of 32 bits, too, as they were written.
+        let smooth = read("", &["loss.label_smoothing=0.2", "preprocess.mean=[0.1, 0.2, 0.3]"]).expect("sound");
+        let smooth = values(&smooth);
+        assert_eq!((&*smooth["loss.label_smoothing"], &*smooth["preprocess.mean"]), ("0.2", "[0.1, 0.2, 0.3]"));
+        let keys: BTreeSet<String> = smooth.into_keys().collect();
+        assert_eq!(written_keys(&plain.to_toml()), keys);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use vitreous_models::{VitConfig, preset, presets};
 use layers::Layered;
 
 pub use any::AnyRecipe;
+pub(crate) use layers::written_keys;
 pub use layers::{Difference, RecipeError, nearest};
 pub use shipped::{Shipped, shipped};
 pub use translation::{

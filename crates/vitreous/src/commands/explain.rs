@@ -1,16 +1,19 @@
-//! `vitreous explain`: what a model does inside with images, as pages, pictures and numbers.
+//! `vitreous explain`: what a model does inside with images, or a translator with sentences, as pages, pictures and numbers.
 
 mod arrays;
 mod choose;
 mod files;
 mod json;
 mod names;
+mod of_run;
+mod text;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use anyhow::anyhow;
 use clap::Args;
 use vitreous_data::Preprocess;
 use vitreous_data::ordered::OrderedMap;
@@ -21,26 +24,41 @@ use vitreous_models::{Model, Size, vit};
 use super::{parse_count, parse_size, parse_threads};
 use crate::failure::Failure;
 use crate::format;
-use crate::images::Images;
+use crate::images::{Found, Images};
 use crate::pages::explain::index::{self, Entry, Index};
 use crate::pages::explain::own::Own;
 use crate::pages::explain::{self as page, Subject};
 use crate::pages::{flow, write};
-use crate::prepared::{self, Prepared};
+use crate::prepared::{self, PartSeen, Prepared};
 use crate::scores::{best, label, softmax};
 use crate::source;
+use crate::text_source::TextSource;
 
 use choose::Numbers;
 use names::Names;
 
-/// Look inside: attention, rollout, relevance and more, as a page an image
+/// Look inside: attention, rollout, relevance and more, as a page an image; of a translator, as a page a sentence
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  vitreous explain runs/small-1 photos
+  vitreous explain runs/translation-1 --text 'Click the button.'")]
 pub struct Explain {
-    /// A model directory or a checkpoint file
+    /// A model directory, a checkpoint file, or the directory of a run
     model: PathBuf,
-    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input
-    #[arg(required = true, value_name = "IMAGE")]
+    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input; of a run, test images of its data if none is named
+    #[arg(value_name = "IMAGE")]
     paths: Vec<OsString>,
+    /// How many test images of a run's data are explained where no image is named, spread over the classes
+    #[arg(long, value_name = "N", default_value = "4", value_parser = parse_count, conflicts_with = "paths", allow_negative_numbers = true)]
+    samples: usize,
+    /// A sentence, for a translator in place of images; can be given again
+    #[arg(long = "text", value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(conflicts_with_all = ["paths", "classes", "top", "discard", "pages", "image", "head_count"])]
+    texts: Vec<String>,
+    /// The translation of that sentence that is looked at, in place of the model's own
+    #[arg(long = "target", value_name = "TEXT", requires = "texts", allow_hyphen_values = true)]
+    targets: Vec<String>,
     /// Where pages and pictures go, a folder an image
     #[arg(long, value_name = "DIR", default_value = "explain")]
     out: PathBuf,
@@ -79,6 +97,9 @@ pub struct Explain {
     threads: Option<usize>,
 }
 
+/// A model that sees less of an image than this share is hardly asked about that image.
+const MUCH_OF_AN_IMAGE: f64 = 0.25;
+
 /// What stays the same from image to image.
 struct Setting<'a> {
     model: &'a Model,
@@ -96,11 +117,18 @@ struct Tally {
     names: Names,
     entries: Vec<Entry>,
     spread: Spread,
-    failed: usize,
+    /// Paths that gave no image, and why.
+    failed: Vec<(String, String)>,
+    /// Whether it was said that little of an image is seen.
+    told_part: bool,
 }
 
 impl Explain {
     pub fn run(self) -> Result<(), Failure> {
+        if !self.texts.is_empty() {
+            return self.explain_texts();
+        }
+        self.check_images()?;
         let start = Instant::now();
         let (model, preprocess) = source::open(&self.model, self.image, self.head_count)?;
         let threads = self.threads.unwrap_or_else(source::threads);
@@ -113,14 +141,17 @@ impl Explain {
         vit(&mut graph, &model.config, 1).map_err(Failure::work)?;
         let flow = flow::drawing(&graph, &model.config);
         let setting = Setting { model: &model, preprocess: &preprocess, choice, pictures, own, flow };
-        files::create_folder(&self.out)?;
-        files::write_own(&self.out, &setting.own)?;
-
         let floats = model.config.channels * model.config.image.height * model.config.image.width;
-        let (to_prepare, channels) = (preprocess.clone(), model.config.channels);
-        let images = OrderedMap::new(Images::new(self.paths.clone()), threads, 2 * threads, move || {
-            prepared::worker(to_prepare.clone(), channels, floats)
-        });
+        let images: Box<dyn Iterator<Item = Prepared>> = if self.paths.is_empty() {
+            let images = of_run::images(&self.model, self.samples, &preprocess, floats)?;
+            self.check_places(images.iter().map(|image| image.path.as_path()))?;
+            Box::new(images.into_iter())
+        } else {
+            let (to_prepare, channels) = (preprocess.clone(), model.config.channels);
+            Box::new(OrderedMap::new(self.images()?, threads, 2 * threads, move || {
+                prepared::worker(to_prepare.clone(), channels, floats)
+            }))
+        };
         let mut tally = Tally { names: Names::reserving(files::OF_ALL), ..Tally::default() };
         let mut out = BufWriter::new(std::io::stdout().lock());
         for image in images {
@@ -128,8 +159,14 @@ impl Explain {
             // Whoever reads along sees each image when it is done.
             out.flush()?;
         }
-        self.finish(&setting, &tally)?;
+        drop(out);
         let images = tally.spread.images();
+        if images == 0 && tally.failed.is_empty() {
+            return Err(Failure::input(anyhow!("no image was named: the list on standard input is empty")));
+        }
+        if images > 0 {
+            self.finish(&setting, &tally)?;
+        }
         say!(
             "{} in {:.1} s, {} in {}",
             format::count(images, "image", "images"),
@@ -144,9 +181,67 @@ impl Explain {
                 format::count(images - tally.entries.len(), "image", "images")
             );
         }
-        if tally.failed > 0 {
-            say!("{} could not be read", format::count(tally.failed, "image", "images"));
+        if !tally.failed.is_empty() {
+            say!("{} gave no image", format::count(tally.failed.len(), "path", "paths"));
             return Err(Failure::Reported);
+        }
+        Ok(())
+    }
+
+    fn explain_texts(&self) -> Result<(), Failure> {
+        let request = text::Request {
+            texts: &self.texts,
+            targets: &self.targets,
+            out: &self.out,
+            layers: self.layers.as_ref(),
+            heads: self.heads.as_ref(),
+            json: self.json,
+            arrays: self.arrays,
+            threads: self.threads.unwrap_or_else(source::threads),
+        };
+        text::run(&self.model, &request)
+    }
+
+    /// Refuses to look for images where there can be none.
+    fn check_images(&self) -> Result<(), Failure> {
+        let model = self.model.display();
+        let what = match (TextSource::is_at(&self.model), self.paths.is_empty()) {
+            (true, false) => {
+                format!("{model}: this is a translator, which sees no images; give it a sentence: --text '..'")
+            }
+            (true, true) => format!("{model}: this is a translator; give it a sentence: --text '..'"),
+            (false, _) => return Ok(()),
+        };
+        Err(Failure::input(anyhow!(what)))
+    }
+
+    /// The images that were asked for.
+    fn images(&self) -> Result<Box<dyn Iterator<Item = Found> + Send>, Failure> {
+        let images = Images::new(self.paths.clone());
+        if !images.are_known() {
+            return Ok(Box::new(images));
+        }
+        let mut all: Vec<Found> = images.collect();
+        files::refuse_overwriting(&self.out, all.iter().flatten().map(PathBuf::as_path))?;
+        let before = all.len();
+        all.retain(|found| !found.as_ref().is_ok_and(|path| files::is_generated(&self.out, path)));
+        if all.len() < before {
+            let count = format::count(before - all.len(), "picture", "pictures");
+            say!("note: {count} of an earlier explanation in {} left out", self.out.display());
+        }
+        self.check_places(all.iter().flatten().map(PathBuf::as_path))?;
+        Ok(Box::new(all.into_iter()))
+    }
+
+    /// Where all images are known, so are the places of their pages: what lies there and is not ours is refused before any work
+    /// is done.
+    fn check_places<'a>(&self, paths: impl Iterator<Item = &'a Path> + Clone) -> Result<(), Failure> {
+        if paths.clone().nth(1).is_some() {
+            files::check_page(&self.out.join(files::INDEX), index::KIND)?;
+        }
+        let mut names = Names::reserving(files::OF_ALL);
+        for path in paths.take(self.pages) {
+            files::check_page(&self.out.join(names.take(&path.to_string_lossy())).join(files::PAGE), page::KIND)?;
         }
         Ok(())
     }
@@ -177,20 +272,28 @@ impl Explain {
         let pixels = match image.pixels {
             Ok(pixels) => pixels,
             Err(error) => {
-                tally.failed += 1;
                 if self.json {
                     writeln!(out, "{}", serde_json::json!({"path": path, "error": error}))?;
                 } else {
                     out.flush()?;
                     say!("error: {}: {error}", format::one_line(&path));
                 }
+                tally.failed.push((path, error));
                 return Ok(());
             }
         };
-        if tally.spread.images() == 1 {
+        match tally.spread.images() {
+            // Only now: where no image can be read, nothing is written.
+            0 => {
+                files::create_folder(&self.out)?;
+                files::write_own(&self.out, &setting.own)?;
+            }
             // From the second image on there will be an index.
-            write::check_place(&self.out.join(files::INDEX))?;
+            1 => files::check_page(&self.out.join(files::INDEX), index::KIND)?,
+            _ => {}
         }
+        self.tell_part(&path, pixels.part, tally);
+        let (part, pixels) = (pixels.part, pixels.numbers);
         let has_page = tally.entries.len() < self.pages;
         if !has_page && !self.json {
             return explainer.spread(&pixels, &mut tally.spread).map_err(Failure::work);
@@ -199,12 +302,12 @@ impl Explain {
         if let Some(folder) = &folder {
             let directory = self.out.join(folder);
             files::create_folder(&directory)?;
-            write::check_place(&directory.join(files::PAGE))?;
+            files::check_page(&directory.join(files::PAGE), page::KIND)?;
         }
         let explanation = explainer.explain(&pixels).map_err(Failure::work)?;
         tally.spread.add(&explanation);
         let page = match folder {
-            Some(folder) => Some(self.write_page(&path, folder, &pixels, &explanation, setting, tally)?),
+            Some(folder) => Some(self.write_page(&path, folder, &pixels, part, &explanation, setting, tally)?),
             None => None,
         };
         if self.json {
@@ -220,12 +323,29 @@ impl Explain {
         Ok(())
     }
 
+    /// Says, of the first such image, that the model sees little of it.
+    fn tell_part(&self, path: &str, part: PartSeen, tally: &mut Tally) {
+        if part.share() >= MUCH_OF_AN_IMAGE || tally.told_part {
+            return;
+        }
+        tally.told_part = true;
+        say!(
+            "note: {}: the model sees only the middle {} of {} pixels, {:.1} % of the image; \
+             pages say what is seen of each",
+            format::one_line(path),
+            part.seen,
+            part.image,
+            100.0 * part.share()
+        );
+    }
+
     /// Writes all files of one image, and gives the page's path.
     fn write_page(
         &self,
         path: &str,
         folder: String,
         pixels: &[f32],
+        part: PartSeen,
         explanation: &Explanation,
         setting: &Setting,
         tally: &mut Tally,
@@ -237,12 +357,14 @@ impl Explain {
             path,
             model: setting.model,
             seen: &seen,
+            part,
             explanation,
             own: &setting.own,
             flow: &setting.flow,
             top: self.top,
         };
         let file = directory.join(files::PAGE);
+        files::remove_earlier(&directory)?;
         write::write_page(&file, &page::page(&subject).map_err(Failure::Work)?)?;
         files::write_pictures(&directory, &subject)?;
         if self.arrays {
@@ -258,7 +380,7 @@ impl Explain {
     /// What is over all images.
     fn finish(&self, setting: &Setting, tally: &Tally) -> Result<(), Failure> {
         if tally.spread.images() < 2 {
-            return Ok(());
+            return files::remove_index(&self.out);
         }
         let spread = of_choice(&tally.spread, &setting.choice);
         let index = Index {
@@ -266,6 +388,7 @@ impl Explain {
             layout: setting.pictures.layout,
             entries: &tally.entries,
             images: tally.spread.images(),
+            failed: &tally.failed,
             spread: &spread,
             own: &setting.own,
             flow: &setting.flow,

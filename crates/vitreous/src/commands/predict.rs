@@ -104,8 +104,11 @@ impl Predict {
             tally.answered as f64 / seconds,
             tally.answered as f64 / computing.max(1e-9),
         );
+        if tally.answered + tally.failed == 0 {
+            return Err(Failure::input(anyhow!("no image was named: the list on standard input is empty")));
+        }
         if tally.failed > 0 {
-            say!("{} could not be read", format::count(tally.failed, "image", "images"));
+            say!("{} gave no image", format::count(tally.failed, "path", "paths"));
             return Err(Failure::Reported);
         }
         Ok(())
@@ -162,7 +165,7 @@ impl Predict {
             paths.push(prepared.path);
             match prepared.pixels {
                 Ok(pixels) => {
-                    images.push(pixels);
+                    images.push(pixels.numbers);
                     failures.push(None);
                 }
                 Err(error) => failures.push(Some(error)),

@@ -1,5 +1,6 @@
 //! `vitreous report`: the page of a run, or of several side by side.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -37,7 +38,11 @@ impl Report {
     pub fn run(self) -> Result<(), Failure> {
         let mut runs = Vec::new();
         for path in self.directories()? {
-            runs.push(RunRecord::read(&path).map_err(of_reading)?);
+            let run = RunRecord::read(&path).map_err(of_reading)?;
+            for fault in &run.faults {
+                say!("note: {}: {fault}", path.display());
+            }
+            runs.push(run);
         }
         let mut out = std::io::stdout().lock();
         if self.json {
@@ -60,7 +65,7 @@ impl Report {
         Ok(())
     }
 
-    /// Those that were named, and for a folder of runs, those in it by name.
+    /// Those that were named, and for a folder of runs, those in it by name. Each once.
     fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
         for path in &self.runs {
@@ -76,6 +81,14 @@ impl Report {
             }
             found.extend(inside);
         }
+        let mut seen = BTreeSet::new();
+        found.retain(|path| {
+            let first = seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone()));
+            if !first {
+                say!("note: {}: named more than once, and taken once", path.display());
+            }
+            first
+        });
         Ok(found)
     }
 }
@@ -89,6 +102,7 @@ fn runs_in(folder: &Path) -> Vec<PathBuf> {
 
 fn sources(run: &RunRecord) -> Sources {
     let data = match &run.recipe {
+        Ok(_) if run.lacks("data.path") => Err("The recipe does not name it.".to_string()),
         Ok(AnyRecipe::Images(recipe)) => data_of(&recipe.data).map_err(|error| error.to_string()),
         Ok(AnyRecipe::Translation(_)) => Err("A translator has no images.".to_string()),
         Err(_) => Err("The recipe, which names it, cannot be understood.".to_string()),

@@ -17,7 +17,7 @@ use super::{parse_count, parse_size};
 use crate::failure::Failure;
 use crate::folding::{block_of, fold, name_inside};
 use crate::format;
-use crate::pages::summary::{Summarised, page};
+use crate::pages::summary::{KIND, Summarised, page};
 use crate::pages::write::{check_place, write_page};
 use crate::source;
 
@@ -78,7 +78,7 @@ struct Memory {
 
 impl Summary {
     pub fn run(self) -> Result<(), Failure> {
-        self.html.as_deref().map_or(Ok(()), check_place)?;
+        self.html.as_deref().map_or(Ok(()), |path| check_place(path, KIND))?;
         let described = match source::translator_configuration(&self.model)? {
             Some(config) => {
                 self.refuse(&[("--image", self.image.is_some()), ("--heads", self.heads.is_some())], "images")?;

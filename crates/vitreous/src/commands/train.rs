@@ -293,6 +293,7 @@ fn tries_with_images(directory: &str, data: &DataSettings, tested: bool) -> Vec<
     match path.as_str() {
         BUILT_IN => {
             tries.insert(0, (format!("eval {directory}/model"), "which classes it confuses"));
+            tries.insert(1, (format!("explain {directory}"), "where it looks in a few test images"));
             tries.push(("data --preview seen.png --recipe small".to_string(), "what it saw while it learned"));
         }
         _ => {

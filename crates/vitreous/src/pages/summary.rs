@@ -10,6 +10,9 @@ use super::flow;
 use crate::folding::{Fold, fold, name_inside};
 use crate::format;
 
+/// What kind of page it is.
+pub const KIND: &str = "summary";
+
 /// What is known of a model without running it.
 pub struct Summarised<'a> {
     /// As the user named it.
@@ -53,7 +56,7 @@ const STYLE: &str = "
 /// The page.
 pub fn page(summary: &Summarised) -> String {
     let mut page = Document::new(summary.model);
-    page.kind("summary").style(flow::STYLE).style(STYLE);
+    page.kind(KIND).style(flow::STYLE).style(STYLE);
     page.lead(&lead(summary));
     match summary.drawing {
         Some(drawing) => {

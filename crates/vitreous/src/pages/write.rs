@@ -9,13 +9,13 @@ use vitreous_pages::GENERATOR;
 
 use crate::failure::Failure;
 
-/// How far into a file its generator is looked for. It stands in the head, after a few lines.
+/// How far into a file its generator and kind are looked for. They stand in the head, after a few lines.
 const HEAD: u64 = 4096;
 
-/// Writes a page: aside first, so that a reader never sees half of one. A file that is not one of our pages is left alone, and
-/// the directory must be there.
+/// Writes a page: aside first, so that a reader never sees half of one. A file that is not one of our pages of the same kind is
+/// left alone, and the directory must be there.
 pub fn write_page(path: &Path, html: &str) -> Result<(), Failure> {
-    check_place(path)?;
+    check_place(path, kind_of(html).unwrap_or_default())?;
     write_whole(path, html.as_bytes())
 }
 
@@ -39,21 +39,30 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// Refuses a place at which a page cannot or should not be written; to be asked before long work.
-pub fn check_place(path: &Path) -> Result<(), Failure> {
-    check_directory(path)?;
-    let name = path.display();
-    if path.exists() && !is_ours(path).with_context(|| format!("{name}: cannot be read")).map_err(Failure::Input)? {
-        return Err(Failure::input(anyhow!(
-            "{name} is there and no page of vitreous; it is not overwritten: name another file, or remove it"
-        )));
+/// Refuses a place at which a page of a kind cannot or should not be written; to be asked before long work.
+pub fn check_place(path: &Path, kind: &str) -> Result<(), Failure> {
+    check_place_or(path, kind, "name another file")
+}
+
+/// The same, with what else a user can do.
+pub fn check_place_or(path: &Path, kind: &str, otherwise: &str) -> Result<(), Failure> {
+    check_directory(path, otherwise)?;
+    if !path.exists() {
+        return Ok(());
     }
-    Ok(())
+    let name = path.display();
+    let head = head_of(path).with_context(|| format!("{name}: cannot be read")).map_err(Failure::Input)?;
+    let is = match kind_of(&head) {
+        Some(there) if there == kind => return Ok(()),
+        Some(there) => format!("another page of vitreous ({there}, not {kind})"),
+        None => "no page of vitreous".to_string(),
+    };
+    Err(Failure::input(anyhow!("{name} is there and {is}; it is not overwritten: {otherwise}, or remove it")))
 }
 
 /// Refuses a place at which there is a file already, or cannot be one; to be asked before long work.
 pub fn check_new(path: &Path) -> Result<(), Failure> {
-    check_directory(path)?;
+    check_directory(path, "name another file")?;
     match path.symlink_metadata() {
         Err(_) => Ok(()),
         Ok(_) => Err(Failure::input(anyhow!(
@@ -63,7 +72,7 @@ pub fn check_new(path: &Path) -> Result<(), Failure> {
     }
 }
 
-fn check_directory(path: &Path) -> Result<(), Failure> {
+fn check_directory(path: &Path, otherwise: &str) -> Result<(), Failure> {
     let name = path.display();
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -71,9 +80,7 @@ fn check_directory(path: &Path) -> Result<(), Failure> {
     };
     if !directory.is_dir() {
         let directory = directory.display();
-        return Err(Failure::input(anyhow!(
-            "{name}: there is no directory {directory}; make it, or name another file"
-        )));
+        return Err(Failure::input(anyhow!("{name}: there is no directory {directory}; make it, or {otherwise}")));
     }
     match path.is_dir() {
         true => Err(Failure::input(anyhow!("{name} is a directory; name a file in it, such as {name}/page.html"))),
@@ -81,13 +88,22 @@ fn check_directory(path: &Path) -> Result<(), Failure> {
     }
 }
 
-fn is_ours(path: &Path) -> io::Result<bool> {
-    if !path.is_file() {
-        return Ok(false);
-    }
+/// Whether a file is a page of vitreous, of any kind.
+pub fn is_ours(path: &Path) -> io::Result<bool> {
+    Ok(kind_of(&head_of(path)?).is_some())
+}
+
+fn head_of(path: &Path) -> io::Result<String> {
     let mut head = Vec::new();
-    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
-    Ok(head.windows(GENERATOR.len()).any(|part| part == GENERATOR.as_bytes()))
+    if path.is_file() {
+        File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// The kind of a page of ours, from its text or the head of it.
+fn kind_of(html: &str) -> Option<&str> {
+    html.split_once(GENERATOR)?.1.split_once('"').map(|(kind, _)| kind)
 }
 
 /// Beside the page, so that it can be renamed; of this process, so that two do not share it.
@@ -114,8 +130,13 @@ mod tests {
     fn our_pages_are_replaced_and_other_files_left_alone() {
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("page.html");
-        write_page(&path, &Document::new("first").finish()).expect("written");
-        write_page(&path, &Document::new("second").finish()).expect("written again");
+        let page = |title: &str, kind: &str| Document::new(title).kind(kind).finish();
+        write_page(&path, &page("first", "report")).expect("written");
+        write_page(&path, &page("second", "report")).expect("written again");
+        assert!(fs::read_to_string(&path).expect("read").contains("second"));
+        let refused = refusal(write_page(&path, &page("third", "summary")));
+        assert!(refused.contains("another page of vitreous (report, not summary)"), "{refused}");
+        assert!(refused.contains("not overwritten"), "{refused}");
         assert!(fs::read_to_string(&path).expect("read").contains("second"));
         assert_eq!(fs::read_dir(place.path()).expect("listed").count(), 1, "nothing is left aside");
 

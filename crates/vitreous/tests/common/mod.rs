@@ -3,6 +3,7 @@
 
 pub mod training;
 pub mod translation;
+pub mod translator;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vitreous_explain::{Explanation, ModelPictures};
+use vitreous_explain::{Explanation, ModelPictures, Relevance, Rollout};
 use vitreous_models::Model;
 use vitreous_models::archive::{Result, TensorToWrite, write_npz};
 
@@ -31,12 +31,10 @@ pub fn write(
         tensors.push(TensorToWrite::f32(format!("attention.{}", layer.layer), &shape, &layer.weights));
     }
     for rollout in &explanation.rollout {
-        let name = format!("rollout.{}.{}", rollout.fusion.name(), rollout.discard);
-        tensors.push(TensorToWrite::f32(name, &grid, &rollout.patches));
+        tensors.push(TensorToWrite::f32(rollout_name(rollout), &grid, &rollout.patches));
     }
     for relevance in &explanation.relevance {
-        let class = relevance.class.map_or("features".to_string(), |class| class.to_string());
-        tensors.push(TensorToWrite::f32(format!("relevance.{class}"), &grid, &relevance.patches));
+        tensors.push(TensorToWrite::f32(relevance_name(relevance), &grid, &relevance.patches));
     }
     if let Some(positions) = &pictures.positions {
         let dim = positions.table.len() / positions.rows.max(1);
@@ -46,4 +44,15 @@ pub fn write(
     let shape = [pictures.filters.len(), config.channels, config.patch.height, config.patch.width];
     tensors.push(TensorToWrite::f32("filters", &shape, &filters));
     write_npz(path, tensors)
+}
+
+/// What a rollout is called in the file, as `rollout.mean.0.9`.
+pub fn rollout_name(rollout: &Rollout) -> String {
+    format!("rollout.{}.{}", rollout.fusion.name(), rollout.discard)
+}
+
+/// What relevance is called in the file, as `relevance.3`.
+pub fn relevance_name(relevance: &Relevance) -> String {
+    let class = relevance.class.map_or("features".to_string(), |class| class.to_string());
+    format!("relevance.{class}")
 }

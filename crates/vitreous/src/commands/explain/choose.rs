@@ -63,6 +63,23 @@ impl Numbers {
     }
 }
 
+impl Numbers {
+    /// The numbers of each of some stacks, of `counts` that they have: what only the highest has is of that alone, and `last` is each
+    /// one's own last.
+    pub fn resolve_each<const N: usize>(&self, what: &str, counts: [usize; N]) -> Result<[Vec<usize>; N]> {
+        let most = counts.into_iter().max().unwrap_or(0);
+        self.resolve(what, most)?;
+        Ok(counts.map(|count| {
+            let ranges =
+                self.0.iter().map(|(first, last)| first.of(count)..last.of(count).saturating_add(1).min(count));
+            let mut numbers: Vec<usize> = ranges.flatten().collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers
+        }))
+    }
+}
+
 /// Reads a share of at least 0 and less than 1.
 pub fn parse_share(text: &str) -> Result<f32, String> {
     let share = text.parse().ok().filter(|share| (0.0..1.0).contains(share));
@@ -88,7 +105,7 @@ fn class(text: &str, model: &Model) -> Result<usize> {
     if count == 0 {
         bail!("--class {shown}: this model has no head, so it knows no classes");
     }
-    if let Some(class) = labels.iter().position(|label| label == text) {
+    if let Some(class) = only(labels, &shown, |label| label == text)? {
         return Ok(class);
     }
     let number = text.strip_prefix("class ").unwrap_or(text).parse::<usize>();
@@ -99,7 +116,7 @@ fn class(text: &str, model: &Model) -> Result<usize> {
         };
     }
     let lower = text.to_lowercase();
-    if let Some(class) = labels.iter().position(|label| label.to_lowercase() == lower) {
+    if let Some(class) = only(labels, &shown, |label| label.to_lowercase() == lower)? {
         return Ok(class);
     }
     let hint = match nearest(text, labels.iter().map(String::as_str)) {
@@ -111,6 +128,19 @@ fn class(text: &str, model: &Model) -> Result<usize> {
         ),
     };
     Err(anyhow!("the model knows no class `{shown}`; {hint}"))
+}
+
+/// The one class whose label is meant, if there is one. Two would make it a guess.
+fn only(labels: &[String], shown: &str, is_meant: impl Fn(&str) -> bool) -> Result<Option<usize>> {
+    let meant: Vec<usize> = (0..labels.len()).filter(|&class| is_meant(&labels[class])).collect();
+    match meant[..] {
+        [] => Ok(None),
+        [class] => Ok(Some(class)),
+        _ => {
+            let numbers: Vec<String> = meant.iter().map(ToString::to_string).collect();
+            Err(anyhow!("--class {shown}: classes {} are called so; give one of these numbers", numbers.join(" and ")))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -128,6 +158,25 @@ mod tests {
         for wrong in ["", "a", "1-", "-1", "1,,2", "1-2-3", "99999999999999999999999"] {
             assert!(Numbers::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn stacks_of_different_heights_each_have_their_own_last() {
+        let each = |text: &str| Numbers::parse(text).expect("a list").resolve_each("layer", [2, 4]);
+        assert_eq!(each("last").expect("numbers"), [vec![1], vec![3]]);
+        assert_eq!(each("0,2-3").expect("numbers"), [vec![0], vec![0, 2, 3]]);
+        assert_eq!(each("1-last").expect("numbers"), [vec![1], vec![1, 2, 3]]);
+        assert_eq!(each("4").expect_err("refused").to_string(), "there is no layer 4: the model has 4, 0 to 3");
+    }
+
+    #[test]
+    fn a_name_of_two_classes_is_refused() {
+        let labels = ["crane", "dog", "crane", "Dog"].map(str::to_string);
+        let find = |text: &'static str| only(&labels, text, |label| label == text);
+        let refusal = find("crane").expect_err("refused").to_string();
+        assert_eq!(refusal, "--class crane: classes 0 and 2 are called so; give one of these numbers");
+        assert_eq!(find("dog").expect("found"), Some(1));
+        assert_eq!(find("cat").expect("looked for"), None);
     }
 
     #[test]

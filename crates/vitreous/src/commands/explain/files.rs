@@ -1,18 +1,20 @@
 //! The pictures beside a page.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use vitreous_data::Image;
 use vitreous_explain::Rollout;
 use vitreous_pages::chart::standalone;
 
 use super::names::{Names, safe};
 use crate::failure::Failure;
+use crate::pages::explain::index::KIND as INDEX_KIND;
 use crate::pages::explain::maps::{SheetRow, enlarged, overlay, sheet, with_grid};
 use crate::pages::explain::own::Own;
 use crate::pages::explain::packed::reader_rows;
-use crate::pages::explain::{Subject, class_name, distance_charts};
+use crate::pages::explain::{Subject, class_name, distance_charts, mean_name};
+use crate::pages::write;
 
 /// The page of an image.
 pub const PAGE: &str = "explain.html";
@@ -27,6 +29,75 @@ const DISTANCE: &str = "distance.svg";
 const ENTROPY: &str = "entropy.svg";
 /// What lies beside the images' folders: none of them can be called so.
 pub const OF_ALL: &[&str] = &[INDEX, POSITIONS, POSITION_TABLE, FILTERS, DISTANCE, ENTROPY];
+
+/// Refuses a place where something lies that is no page of ours.
+pub fn check_page(path: &Path, kind: &str) -> Result<(), Failure> {
+    if path.exists() { write::check_place_or(path, kind, "give another --out DIR") } else { Ok(()) }
+}
+
+/// Refuses images that would be written over: they lie where what is drawn of the whole model goes.
+pub fn refuse_overwriting<'a>(out: &Path, images: impl Iterator<Item = &'a Path>) -> Result<(), Failure> {
+    let real = |path: &Path| path.canonicalize().ok();
+    let places: Vec<PathBuf> = OF_ALL.iter().filter_map(|name| real(&out.join(name))).collect();
+    for image in images {
+        if real(image).is_some_and(|image| places.contains(&image)) {
+            let (image, out) = (image.display(), out.display());
+            let what =
+                format!("{image} would be written over, since {out} is where pictures go; give another --out DIR");
+            return Err(Failure::input(anyhow!(what)));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a picture is one that an explanation in this directory wrote: it lies beside a page of ours.
+pub fn is_generated(out: &Path, image: &Path) -> bool {
+    let (Ok(out), Ok(image)) = (out.canonicalize(), image.canonicalize()) else { return false };
+    let folder = image.parent().filter(|folder| folder.parent() == Some(&out));
+    folder.is_some_and(|folder| is_ours(&folder.join(PAGE)))
+}
+
+/// Removes what a run before this one left in an image's folder and this one may not write again: maps of other classes and
+/// shares, and arrays. Only where the page is ours, and only files that are called as ours are.
+pub fn remove_earlier(folder: &Path) -> Result<(), Failure> {
+    if !is_ours(&folder.join(PAGE)) {
+        return Ok(());
+    }
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
+        let is_map = name.ends_with(".png") && ["rollout-", "relevance-"].iter().any(|start| name.starts_with(start));
+        if is_map || name == ARRAYS {
+            remove(&folder.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the page of all images that a run before this one wrote, and its charts: it would speak of other images and perhaps
+/// of another model.
+pub fn remove_index(folder: &Path) -> Result<(), Failure> {
+    let index = folder.join(INDEX);
+    let is_index =
+        || std::fs::read_to_string(&index).is_ok_and(|page| page.contains(&format!("data-page=\"{INDEX_KIND}\"")));
+    if is_ours(&index) && is_index() {
+        [INDEX, DISTANCE, ENTROPY].iter().try_for_each(|name| remove(&folder.join(name)))?;
+    }
+    Ok(())
+}
+
+fn is_ours(page: &Path) -> bool {
+    write::is_ours(page).unwrap_or(false)
+}
+
+fn remove(file: &Path) -> Result<(), Failure> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Failure::work(
+            anyhow::Error::new(error)
+                .context(format!("{}: it is of an earlier run and cannot be removed", file.display())),
+        )),
+        _ => Ok(()),
+    }
+}
 
 /// Makes a folder, and those around it.
 pub fn create_folder(folder: &Path) -> Result<(), Failure> {
@@ -64,7 +135,7 @@ pub fn write_pictures(folder: &Path, subject: &Subject) -> Result<(), Failure> {
     png("seen.png", with_grid(subject.seen, grid))?;
     if let Some(first) = explanation.attention.first() {
         let names = first.heads.iter().map(|head| format!("head {head}"));
-        let columns: Vec<String> = names.chain(["mean".to_string()]).collect();
+        let columns: Vec<String> = names.chain([mean_name(explanation, &subject.model.config)]).collect();
         let maps = |row: Vec<f32>| row[layout.prefix..].to_vec();
         let rows = explanation.attention.iter().map(|layer| SheetRow {
             name: format!("layer {}", layer.layer),
@@ -98,6 +169,7 @@ fn write_png(path: &Path, picture: &Image) -> Result<(), Failure> {
     picture.save_png(path).with_context(|| path.display().to_string()).map_err(Failure::Work)
 }
 
-fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
+/// Writes a file, over what is there.
+pub fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display())).map_err(Failure::Work)
 }

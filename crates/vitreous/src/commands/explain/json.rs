@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use vitreous_explain::{Explanation, Reader};
 use vitreous_models::{Model, Size};
 
+use super::arrays;
 use crate::scores::{best, label, softmax};
 
 /// The object that `--json` prints; see the guide for its fields.
@@ -42,15 +43,27 @@ pub fn object(path: &str, page: Option<&Path>, explanation: &Explanation, model:
         json!({"layer": layer.layer, "heads": layer.heads, "distance": layer.distance, "entropy": layer.entropy})
     });
     object["layers"] = layers.collect();
-    let rollout = explanation
-        .rollout
-        .iter()
-        .map(|rollout| json!({"heads": rollout.fusion.name(), "discard": rollout.discard, "patches": rollout.patches}));
+    let rollout = explanation.rollout.iter().map(|rollout| {
+        json!({
+            "heads": rollout.fusion.name(),
+            "discard": as_written(rollout.discard),
+            "array": arrays::rollout_name(rollout),
+            "patches": rollout.patches,
+        })
+    });
     object["rollout"] = rollout.collect();
-    let relevance = explanation
-        .relevance
-        .iter()
-        .map(|relevance| json!({"class": relevance.class.map(class), "patches": relevance.patches}));
+    let relevance = explanation.relevance.iter().map(|relevance| {
+        json!({
+            "class": relevance.class.map(class),
+            "array": arrays::relevance_name(relevance),
+            "patches": relevance.patches,
+        })
+    });
     object["relevance"] = relevance.collect();
     object
+}
+
+/// A setting as a user writes it: 0.9, and not the 0.8999999761581421 that is the same in f32.
+fn as_written(setting: f32) -> f64 {
+    setting.to_string().parse().unwrap_or(f64::from(setting))
 }

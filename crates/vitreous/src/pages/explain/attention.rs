@@ -8,7 +8,7 @@ use vitreous_explain::{Explanation, LayerAttention};
 use vitreous_pages::image;
 
 use super::packed::{Kept, reader_rows};
-use super::{Subject, maps, prefix_names, reader_name};
+use super::{Subject, maps, mean_name, prefix_names, reader_name};
 
 /// The map with its controls, all heads, all layers.
 pub fn section(subject: &Subject, kept: Kept) -> Result<String> {
@@ -16,6 +16,7 @@ pub fn section(subject: &Subject, kept: Kept) -> Result<String> {
     let (layout, layers) = (&explanation.layout, &explanation.attention);
     let reader = reader_name(layout);
     let Some(first) = layers.first() else { return Ok("<p class=\"note\">No layer was asked for.</p>".to_string()) };
+    let mean = mean_name(explanation, &subject.model.config);
     let mut html = "<p>In every layer each token looks at all tokens and takes from each by its weight; a row of weights sums to 1. \
                     The map shows how much the <em>query</em> takes from each patch."
         .to_string();
@@ -70,11 +71,11 @@ pub fn section(subject: &Subject, kept: Kept) -> Result<String> {
     html.push_str("</div>");
     let sheet = plain_sheet(explanation)?;
     let text =
-        format!("Attention of the {reader} over the image, a row a layer, a column a head, the last column their mean");
+        format!("Attention of the {reader} over the image, a row a layer, a column a head, the last column the {mean}");
     let _ = write!(
         html,
         "<noscript><p class=\"note\">Without scripts only this overview can be shown: the {reader}'s attention, a row a layer, a \
-         column a head, the last column the mean over heads.</p>{}</noscript>",
+         column a head, the last column the {mean}.</p>{}</noscript>",
         image(&sheet, &text, "pixels")?
     );
     html.push_str(
@@ -102,7 +103,7 @@ fn controls(subject: &Subject, kept: Kept) -> String {
     }
     html.push_str("</select></label><label>Head <select id=\"head\" autocomplete=\"off\">");
     for (place, name) in head_places(&explanation.attention[last]) {
-        let name = if place < 0 { "mean over heads".to_string() } else { name };
+        let name = if place < 0 { mean_name(explanation, &subject.model.config) } else { name };
         let _ = write!(html, "<option value=\"{place}\">{name}</option>");
     }
     html.push_str("</select></label></div>");
@@ -129,17 +130,17 @@ fn controls(subject: &Subject, kept: Kept) -> String {
          <div class=\"pair\"><label><input type=\"checkbox\" id=\"smooth\" autocomplete=\"off\"> smooth between patches</label>\
          <label><input type=\"checkbox\" id=\"root\" autocomplete=\"off\"> square-root scale, to see what is weak</label></div>{}</div>",
         3 + explanation.layout.prefix / 2,
-        left_out(kept, reader)
+        left_out(kept, reader, &mean_name(explanation, &subject.model.config))
     );
     html
 }
 
 /// What of the weights the page has not, and how to get it.
-fn left_out(kept: Kept, reader: &str) -> String {
+fn left_out(kept: Kept, reader: &str, mean: &str) -> String {
     let (has, misses) = match kept {
         Kept::All => return String::new(),
         Kept::MeanAndReader => {
-            (format!("the mean over heads, and every head from the {reader}"), "single heads from other tokens")
+            (format!("the {mean}, and every head from the {reader}"), "single heads from other tokens")
         }
         Kept::Reader => (format!("every head from the {reader}"), "all other queries"),
     };

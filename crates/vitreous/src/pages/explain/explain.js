@@ -47,23 +47,11 @@ function row(packed, place) {
   return { patches: weights, prefix: packed.prefix.subarray(place * prefix, (place + 1) * prefix) };
 }
 
-function mean(list) {
-  const sum = { patches: new Float32Array(patches), prefix: new Float32Array(prefix) };
-  for (const one of list) {
-    for (let at = 0; at < patches; at++) sum.patches[at] += one.patches[at] / list.length;
-    for (let at = 0; at < prefix; at++) sum.prefix[at] += one.prefix[at] / list.length;
-  }
-  return sum;
-}
-
 function weights(layer, head, query) {
   const heads = data.layers[layer].heads.length;
   if (query === READER) return row(part(layer, "reader"), head === MEAN ? heads : head);
-  if (data.kept === "mean") return row(part(layer, "mean"), query);
-  const all = part(layer, "all");
-  const tokens = prefix + patches;
-  if (head !== MEAN) return row(all, head * tokens + query);
-  return mean(Array.from({ length: heads }, (_, one) => row(all, one * tokens + query)));
+  if (head === MEAN) return row(part(layer, "mean"), query);
+  return row(part(layer, "all"), head * (prefix + patches) + query);
 }
 
 const hasQueries = data.kept !== "reader";
@@ -107,10 +95,18 @@ function queryName(query) {
 }
 
 function headName(layer, head) {
-  return head === MEAN ? "mean over heads" : `head ${data.layers[layer].heads[head]}`;
+  return head === MEAN ? data.mean : `head ${data.layers[layer].heads[head]}`;
 }
 
 let shown = null;
+let underPointer = null;
+
+// Weights of single patches are kept in a byte each.
+function readOut() {
+  byId("readout").textContent = underPointer === null
+    ? "\u00a0"
+    : `Under the pointer: ${placeName(underPointer)}, about ${percent(shown.patches[underPointer])}`;
+}
 
 function drawMap() {
   const { layer, head, query } = state;
@@ -119,7 +115,8 @@ function drawMap() {
   byId("low").textContent = short(low);
   byId("high").textContent = short(high);
   byId("query-name").textContent = queryName(query);
-  const onPatches = shown.patches.reduce((sum, one) => sum + one, 0);
+  // A row sums to 1, and what is in front of the patches is kept exactly; the bytes of patches do not add up to it.
+  const onPatches = 1 - shown.prefix.reduce((sum, one) => sum + one, 0);
   const strongest = shown.patches.indexOf(high);
   const where = `Layer ${data.layers[layer].layer}, ${headName(layer, head)}, ${from(query)}`;
   const front = data.prefix.map((name, at) => `${percent(shown.prefix[at])} on the ${name}`);
@@ -133,6 +130,7 @@ function drawMap() {
     marker.style.left = `${(100 * (patch % columns)) / columns}%`;
     marker.style.top = `${(100 * Math.floor(patch / columns)) / rows}%`;
   }
+  readOut();
 }
 
 function press(cells, isChosen) {
@@ -214,11 +212,14 @@ function pick(patch) {
 
 map.addEventListener("click", (event) => pick(patchAt(event)));
 map.addEventListener("pointermove", (event) => {
-  const patch = patchAt(event);
-  byId("readout").textContent = `Under the pointer: ${placeName(patch)}, ${percent(shown.patches[patch])}`;
-  if (event.pointerType === "mouse" && event.buttons === 1) pick(patch);
+  underPointer = patchAt(event);
+  readOut();
+  if (event.pointerType === "mouse" && event.buttons === 1) pick(underPointer);
 });
-map.addEventListener("pointerleave", () => { byId("readout").textContent = "\u00a0"; });
+map.addEventListener("pointerleave", () => {
+  underPointer = null;
+  readOut();
+});
 
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 

@@ -14,8 +14,12 @@ use super::{STYLE, scale_style};
 use crate::format;
 use crate::pages::flow;
 
+/// What kind of page it is.
+pub const KIND: &str = "explain-index";
 /// The longer side of a thumbnail, in pixels.
 const THUMBNAIL: usize = 160;
+/// Paths without an image that are named.
+const MOST_LEFT_OUT: usize = 100;
 
 /// An image that has a page.
 pub struct Entry {
@@ -39,6 +43,8 @@ pub struct Index<'a> {
     pub entries: &'a [Entry],
     /// How many images there were.
     pub images: usize,
+    /// Paths that gave no image, and why.
+    pub failed: &'a [(String, String)],
     /// Means over all of them.
     pub spread: &'a [LayerSpread],
     /// What the model looks like by itself.
@@ -70,7 +76,7 @@ pub fn page(index: &Index) -> Result<String> {
     let mut document = Document::new(&format!("Inside the model: {images}"));
     let from = index.model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     document.lead(&format!("<dl class=\"facts\"><dt>Model</dt><dd class=\"mono\">{}</dd></dl>", escape(&from)));
-    document.kind("explain-index").style(flow::STYLE).style(&scale_style()).style(STYLE);
+    document.kind(KIND).style(flow::STYLE).style(&scale_style()).style(STYLE);
     let [distance, entropy] = spread_charts(index.spread);
     document
         .section("images", "Images", &thumbnails(index)?)
@@ -94,6 +100,7 @@ fn thumbnails(index: &Index) -> Result<String> {
              the charts below.</p>"
         );
     }
+    let common = common_folder(index.entries);
     html.push_str("<div class=\"tiles images\">");
     for entry in index.entries {
         let answer = match &entry.answer {
@@ -105,11 +112,45 @@ fn thumbnails(index: &Index) -> Result<String> {
             html,
             "<a class=\"image\" href=\"{}/explain.html\">{picture}<span class=\"mono\">{}</span><span>{answer}</span></a>",
             escape(&address(&entry.folder)),
-            escape(entry.path.rsplit(['/', '\\']).next().unwrap_or(&entry.path)),
+            escape(&entry.path[common..]),
         );
     }
     html.push_str("</div>");
+    html.push_str(&left_out(index.failed));
     Ok(html)
+}
+
+/// Paths that gave no image: who looks for one of them here learns why.
+fn left_out(failed: &[(String, String)]) -> String {
+    if failed.is_empty() {
+        return String::new();
+    }
+    let mut html = format!(
+        "<p class=\"note warn\">{} gave no image and {} in no chart:</p><ul>",
+        format::count(failed.len(), "path", "paths"),
+        if failed.len() == 1 { "is" } else { "are" }
+    );
+    for (path, reason) in failed.iter().take(MOST_LEFT_OUT) {
+        let _ = write!(html, "<li><span class=\"mono\">{}</span>: {}</li>", escape(path), escape(reason));
+    }
+    if failed.len() > MOST_LEFT_OUT {
+        let _ = write!(html, "<li>and {} more</li>", failed.len() - MOST_LEFT_OUT);
+    }
+    html.push_str("</ul>");
+    html
+}
+
+/// How much of all paths is the same folder, in bytes: it tells no image from another.
+fn common_folder(entries: &[Entry]) -> usize {
+    let folder = |path: &str| path.rfind(['/', '\\']).map_or(0, |end| end + 1);
+    let Some(first) = entries.first() else { return 0 };
+    let mut common = &first.path[..folder(&first.path)];
+    for entry in entries {
+        while !entry.path.starts_with(common) {
+            common = &common[..folder(&common[..common.len() - 1])];
+        }
+    }
+    common.len()
 }
 
 /// A name as part of an address: all bytes but plain ones as `%41`.

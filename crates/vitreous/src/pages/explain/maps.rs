@@ -53,9 +53,13 @@ fn faint(byte: u8) -> f32 {
     (((f32::from(byte) - 127.5) * 0.65 + 127.5) * 1.15).min(255.0)
 }
 
+/// No image is enlarged beyond so many rows.
+const MOST_HEIGHT: usize = 4096;
+
 /// The image at a size that people can look at: small ones are enlarged, pixel by pixel.
 pub fn enlarged(seen: &Image) -> Result<Image, ImageError> {
-    let times = LEAST_WIDTH.div_ceil(seen.width());
+    // A tall and narrow image is not made taller than people look at.
+    let times = LEAST_WIDTH.div_ceil(seen.width()).min(MOST_HEIGHT / seen.height()).max(1);
     resize(seen, seen.height() * times, seen.width() * times, Interpolation::Nearest)
 }
 
@@ -93,7 +97,10 @@ pub fn sheet(seen: &Image, grid: Size, columns: &[String], rows: &[SheetRow]) ->
     let small =
         resize(seen, tall, wide, if seen.width() < wide { Interpolation::Nearest } else { Interpolation::Box })?;
     let top = font::HEIGHT + 2 * GAP;
-    let mut board = Board::new(margin + columns.len() * (wide + GAP), top + rows.len() * (tall + GAP));
+    // The last name may be longer than its tile is wide.
+    let last = columns.last().map_or(0, |name| font::width(name) + GAP).max(wide + GAP);
+    let width = margin + columns.len().saturating_sub(1) * (wide + GAP) + last;
+    let mut board = Board::new(width, top + rows.len() * (tall + GAP));
     for (place, name) in columns.iter().enumerate() {
         board.text(GAP, margin + place * (wide + GAP), name);
     }

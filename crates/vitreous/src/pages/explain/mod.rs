@@ -15,12 +15,15 @@ use vitreous_models::{Model, VitConfig};
 use vitreous_pages::{Document, base64, colour, escape, png_uri};
 
 use crate::pages::flow;
+use crate::prepared::PartSeen;
 
 use own::Own;
 use packed::Kept;
 
 pub use sections::{class_name, distance_charts};
 
+/// What kind of page it is.
+pub const KIND: &str = "explain";
 const STYLE: &str = include_str!("explain.css");
 const SCRIPT: &str = include_str!("explain.js");
 /// Images of fewer pixels a side are shown with hard edges; larger ones are photographs.
@@ -34,6 +37,8 @@ pub struct Subject<'a> {
     pub model: &'a Model,
     /// The image as the model sees it.
     pub seen: &'a Image,
+    /// How much of the image that is.
+    pub part: PartSeen,
     /// What the model makes of it.
     pub explanation: &'a Explanation,
     /// What the model looks like by itself.
@@ -49,7 +54,7 @@ pub fn page(subject: &Subject) -> Result<String> {
     let name = subject.path.rsplit(['/', '\\']).next().unwrap_or(subject.path);
     let kept = Kept::within_budget(subject.explanation);
     let mut document = Document::new(&format!("Inside the model: {name}"));
-    document.kind("explain").style(flow::STYLE);
+    document.kind(KIND).style(flow::STYLE);
     document.lead(&lead(subject)).style(&root_style(subject)?).style(&scale_style()).style(STYLE);
     document
         .section("prediction", "What it sees and says", &sections::prediction(subject)?)
@@ -106,6 +111,17 @@ pub fn reader_name(layout: &Layout) -> &'static str {
     }
 }
 
+/// What the mean over the heads that are shown is called: where some were chosen, it is of those alone.
+pub fn mean_name(explanation: &Explanation, config: &VitConfig) -> String {
+    let chosen = explanation.attention.first().map_or(&[][..], |layer| &layer.heads);
+    let numbers: Vec<String> = chosen.iter().map(ToString::to_string).collect();
+    match chosen.len() {
+        all if all == config.heads => "mean over heads".to_string(),
+        1 => format!("mean of head {}", numbers[0]),
+        _ => format!("mean of heads {}", numbers.join(", ")),
+    }
+}
+
 /// The image once, for everything that lies over it.
 fn root_style(subject: &Subject) -> Result<String> {
     let (width, height) = (subject.seen.width(), subject.seen.height());
@@ -131,6 +147,7 @@ fn data(subject: &Subject, kept: Kept) -> Value {
         "grid": [layout.grid.height, layout.grid.width],
         "prefix": prefix_names(&subject.model.config),
         "reader": reader_name(layout),
+        "mean": mean_name(explanation, &subject.model.config),
         "kept": kept.name(),
         "colours": base64(&colours),
         "layers": layers,

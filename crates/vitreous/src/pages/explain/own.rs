@@ -70,15 +70,23 @@ impl Own {
 
     fn describe_positions(&mut self, positions: &PositionPictures, grid: Size) -> Result<(), ImageError> {
         let [low, high] = range(&positions.similarity);
-        let kind = if positions.learned { "learned" } else { "made of sines and cosines, not learned" };
+        let kind = match positions.learned {
+            true => {
+                "learned: a bright spot that wanders with the patch, often with traces of its row and column, tells that the \
+                     model has understood the plane"
+            }
+            false => {
+                "made of sines and cosines: the bright spot that wanders with the patch comes from their formula and not \
+                      from training"
+            }
+        };
         let mut html = String::new();
         let _ = write!(
             html,
             "<h3>How alike positions are</h3><p>Each small square belongs to one patch and stands where that patch lies in the \
              image. It shows the cosine similarity of that patch's position embedding to those of all {} patches: the brighter, \
-             the more alike. Positions of this model are {kind}. A model that has understood the plane shows a bright spot that \
-             wanders with the patch, often with traces of its row and column (figure 7 of “An image is worth 16x16 words”, \
-             Dosovitskiy et al., 2021).</p>",
+             the more alike. Positions of this model are {kind} (as in figure 7 of “An image is worth 16x16 words”, Dosovitskiy et \
+             al., 2021).</p>",
             grid.height * grid.width
         );
         if let Some(picture) = &self.similarity {
@@ -126,8 +134,8 @@ impl Own {
             self.html,
             "<h3>What the patch embedding looks for</h3><p>The first thing the model does is to compare each patch of {patch} \
              pixels with its filters. These are their principal components, the patterns along which the filters differ most, \
-             with the share of the variance that each explains. Trained models show smooth waves, edges and colours here; \
-             untrained ones show noise.</p><div class=\"filters\">"
+             with the share of the variance that each explains. Trained models often show smooth waves, edges and colours here, \
+             untrained ones noise; but some that are trained well show fine patterns that look like noise, too.</p><div class=\"filters\">"
         );
         for (place, (filter, picture)) in pictures.filters.iter().zip(&self.filters).enumerate() {
             let share = 100.0 * filter.share;

@@ -14,7 +14,7 @@ const BUDGET: usize = 8_000_000;
 /// What a page holds of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Every head's row of every query.
+    /// Every head's row of every query, and their mean: a mean of what the script gets would be less exact.
     All,
     /// The mean over heads of every query, and every head's row of the reader.
     MeanAndReader,
@@ -36,7 +36,7 @@ impl Kept {
         let reader = (layers + heads).saturating_mul(row);
         let with_queries =
             |maps: usize| maps.saturating_mul(layout.tokens()).saturating_mul(row).saturating_add(reader);
-        if with_queries(heads) <= budget {
+        if with_queries(heads + layers) <= budget {
             Kept::All
         } else if with_queries(layers) <= budget {
             Kept::MeanAndReader
@@ -89,13 +89,12 @@ pub fn layer(layer: &LayerAttention, layout: &Layout, kept: Kept) -> Value {
     };
     let mut fields = json!({ "layer": layer.layer, "heads": layer.heads });
     fields["reader"] = pack(&mut reader_rows(layer, layout).iter().map(Vec::as_slice));
-    match kept {
-        Kept::All => fields["all"] = pack(&mut layer.weights.chunks_exact(tokens)),
-        Kept::MeanAndReader => {
-            let mean = mean_of(layer.weights.chunks_exact(tokens * tokens), tokens * tokens);
-            fields["mean"] = pack(&mut mean.chunks_exact(tokens));
-        }
-        Kept::Reader => {}
+    if kept == Kept::All {
+        fields["all"] = pack(&mut layer.weights.chunks_exact(tokens));
+    }
+    if kept != Kept::Reader {
+        let mean = mean_of(layer.weights.chunks_exact(tokens * tokens), tokens * tokens);
+        fields["mean"] = pack(&mut mean.chunks_exact(tokens));
     }
     fields
 }
@@ -157,8 +156,8 @@ mod tests {
     fn a_page_holds_as_much_as_its_budget_allows() {
         let explanation = explanation(4, 3);
         let row = 16 + 8;
-        assert_eq!(Kept::within(&explanation, (3 * 17 + 4) * row), Kept::All);
-        assert_eq!(Kept::within(&explanation, (3 * 17 + 4) * row - 1), Kept::MeanAndReader);
+        assert_eq!(Kept::within(&explanation, 4 * (17 + 1) * row), Kept::All);
+        assert_eq!(Kept::within(&explanation, 4 * (17 + 1) * row - 1), Kept::MeanAndReader);
         assert_eq!(Kept::within(&explanation, (17 + 4) * row), Kept::MeanAndReader);
         assert_eq!(Kept::within(&explanation, (17 + 4) * row - 1), Kept::Reader);
     }
@@ -176,6 +175,48 @@ mod tests {
             assert!((back - weight).abs() <= 0.004 * largest, "{weight} became {back}");
         }
         assert_eq!(packed.patches[4], 0);
+    }
+
+    /// The bytes of a field that the script reads.
+    fn bytes(value: &Value, field: &str) -> Vec<u8> {
+        let text = value[field].as_str().expect("text");
+        let digit = |byte: u8| match byte {
+            b'A'..=b'Z' => u32::from(byte - b'A'),
+            b'a'..=b'z' => u32::from(byte - b'a') + 26,
+            b'0'..=b'9' => u32::from(byte - b'0') + 52,
+            b'+' => 62,
+            _ => 63,
+        };
+        let mut found = Vec::new();
+        for four in text.trim_end_matches('=').as_bytes().chunks(4) {
+            let number = four.iter().enumerate().fold(0, |sum, (place, &byte)| sum | digit(byte) << (18 - 6 * place));
+            found.extend(number.to_be_bytes()[1..four.len()].iter());
+        }
+        found
+    }
+
+    #[test]
+    fn rows_stand_by_head_and_query_and_the_reader_is_the_class_token() {
+        let explanation = explanation(2, 3);
+        let (attention, layout) = (&explanation.attention[0], &explanation.layout);
+        let value = layer(attention, layout, Kept::All);
+        let of = |field: &str, row: usize, patch: usize| {
+            let floats = bytes(&value[field], "largest");
+            let largest = f32::from_le_bytes(floats[4 * row..4 * row + 4].try_into().expect("four bytes"));
+            largest * (f32::from(bytes(&value[field], "patches")[row * 4 + patch]) / 255.0).powi(2)
+        };
+        let tokens = layout.tokens();
+        for head in 0..3 {
+            for query in 0..tokens {
+                for patch in 0..4 {
+                    let weight = attention.weights[(head * tokens + query) * tokens + 1 + patch];
+                    assert!((of("all", head * tokens + query, patch) - weight).abs() < 1e-3, "{head} {query} {patch}");
+                    if query == 0 {
+                        assert!((of("reader", head, patch) - weight).abs() < 1e-3, "{head} {patch}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use vitreous_explain::{Explanation, LayerAttention, Layout, Rollout};
+use vitreous_explain::{Explanation, LayerAttention, Layout, Reader, Rollout};
 use vitreous_models::Size;
 use vitreous_pages::chart::{Bars, Dots};
 use vitreous_pages::{base64, escape, image, png_uri};
 
-use super::own::legend;
+use super::own::{legend, number};
 use super::{Subject, maps, reader_name};
+use crate::prepared::PartSeen;
 use crate::scores::{best, label, softmax};
 
 /// The image with its grid, and bars.
@@ -20,9 +21,10 @@ pub fn prediction(subject: &Subject) -> Result<String> {
     let picture = image(subject.seen, &text, "seen-image")?;
     let figure = format!(
         "<figure><div class=\"seen\">{picture}{}</div><figcaption>As the model sees it, after its own resizing and cropping: \
-         {size} pixels, {grid} patches of {}.</figcaption></figure>",
+         {size} pixels, {grid} patches of {}. {}</figcaption></figure>",
         grid_lines(grid),
         layout.patch,
+        part_in_words(subject.part),
     );
     let Some(logits) = &subject.explanation.logits else {
         let features = subject.explanation.features.len();
@@ -44,6 +46,19 @@ pub fn prediction(subject: &Subject) -> Result<String> {
         logits.len(),
         bars.svg()
     ))
+}
+
+/// How much of the image that is. Sizes are height x width.
+fn part_in_words(part: PartSeen) -> String {
+    match part.seen == part.image {
+        true => format!("It is all of the image's {} pixels.", part.image),
+        false => format!(
+            "It is the middle {} of the image's {} pixels, {:.1} % of its area.",
+            part.seen,
+            part.image,
+            100.0 * part.share()
+        ),
+    }
 }
 
 /// Lines between patches, dark and light, so that they are seen on every image.
@@ -148,6 +163,15 @@ pub fn relevance(subject: &Subject) -> Result<String> {
         html.push_str("<p class=\"note\">No class was asked for.</p>");
         return Ok(html);
     }
+    if explanation.layout.reader == Reader::MeanOfPatches {
+        let _ = write!(
+            html,
+            "<p>The answer is read from the mean of all {} patches, so each of them has {} to begin with, whatever the class; what \
+             is above that speaks for it.</p>",
+            explanation.layout.patches(),
+            number(1.0 / explanation.layout.patches() as f32)
+        );
+    }
     let scores = explanation.logits.as_deref().map(softmax);
     html.push_str("<div class=\"maps\">");
     for relevance in &explanation.relevance {
@@ -189,7 +213,7 @@ pub fn describe_spread(layout: &Layout, distance: &str, entropy: &str, over: &st
     let most = (layout.tokens() as f64).ln();
     format!(
         "<p>A dot a head. <em>Distance</em> is how far from a patch those patches lie that it looks at, in pixels of the model's \
-         input, weighted by attention and averaged over the patches of {over}: small for heads that look nearby as a convolution \
+         input, weighted by attention among patches (whose weights are made to sum to 1) and averaged over the patches of {over}: small for heads that look nearby as a convolution \
          does, large for heads that look everywhere. <em>Entropy</em> is how widely a head spreads its weight: 0 if all lies on \
          one token, {most:.2} nats if all {} tokens get the same.</p>\
          <div class=\"columns\"><figure>{distance}</figure><figure>{entropy}</figure></div>\

@@ -10,6 +10,7 @@ use vitreous_train::RunRecord;
 use super::Sources;
 use crate::pages::explain::maps::overlay;
 use crate::pages::explain::packed::reader_rows;
+use crate::samples::{shown_part, spread};
 use crate::scores::{label, softmax};
 use crate::source;
 
@@ -43,11 +44,15 @@ pub fn html(run: &RunRecord, sources: &Sources, effort: Effort) -> String {
 fn maps(run: &RunRecord, sources: &Sources, effort: Effort) -> Result<String, String> {
     let directory = run.path.join("model");
     if !directory.join("config.json").is_file() {
-        return Err("There is no model yet: it is saved at each test.".to_string());
+        // It is written before the line of its test.
+        return Err(match run.finished() || !run.history.tested.is_empty() {
+            true => "model/ is missing, or is no model: it was removed or changed after the run saved it.".to_string(),
+            false => "There is no model yet: it is saved at each test.".to_string(),
+        });
     }
     let data =
         sources.data.as_ref().map_err(|error| format!("No images are shown: the data cannot be opened. {error}"))?;
-    let part = if data.validation.is_empty() { &data.train } else { &data.validation };
+    let (part, _) = shown_part(data);
     let (model, preprocess) = source::open(&directory, None, None).map_err(|failure| failure.text())?;
     bounded(&model, effort)?;
     let settings = Settings {
@@ -70,9 +75,9 @@ fn maps(run: &RunRecord, sources: &Sources, effort: Effort) -> Result<String, St
     );
     let mut scratch = Scratch::default();
     let mut shown = 0;
-    for sample in spread(part.as_ref(), data) {
+    for sample in spread(part, data.classes.len(), IMAGES) {
         // One that cannot be read is passed over.
-        if let Ok(figure) = one(sample, part.as_ref(), data, &model, &preprocess, &mut explainer, &mut scratch) {
+        if let Ok(figure) = one(sample, part, data, &model, &preprocess, &mut explainer, &mut scratch) {
             html.push_str(&figure);
             shown += 1;
         }
@@ -94,24 +99,6 @@ fn bounded(model: &Model, effort: Effort) -> Result<(), String> {
         }
         _ => Ok(()),
     }
-}
-
-/// Samples of as many different classes as there is room for, spread over all classes: the first of each.
-fn spread(part: &dyn Dataset, data: &Splits) -> Vec<usize> {
-    let count = data.classes.len().min(IMAGES);
-    let wanted: Vec<u32> = (0..count).map(|place| (place * data.classes.len() / count) as u32).collect();
-    let mut found = vec![None; count];
-    for sample in 0..part.len() {
-        for (class, place) in wanted.iter().zip(&mut found) {
-            if place.is_none() && part.labels(sample).first() == Some(class) {
-                *place = Some(sample);
-            }
-        }
-        if found.iter().all(Option::is_some) {
-            break;
-        }
-    }
-    found.into_iter().flatten().collect()
 }
 
 fn one(
@@ -184,18 +171,4 @@ fn read(explanation: &Explanation) -> Vec<f32> {
     let layout = &explanation.layout;
     let rows = explanation.attention.first().map(|layer| reader_rows(layer, layout)).unwrap_or_default();
     rows.last().map(|mean| mean[layout.prefix..].to_vec()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use vitreous_data::dataset::builtin;
-
-    #[test]
-    fn images_are_of_different_classes() {
-        let data = builtin();
-        let samples = spread(data.validation.as_ref(), &data);
-        let classes: Vec<u32> = samples.iter().map(|&sample| data.validation.labels(sample)[0]).collect();
-        assert_eq!(classes, [0, 1, 3, 5, 6, 8]);
-    }
 }

@@ -148,7 +148,8 @@ fn summary(tested: &Tested) -> String {
             )
         }
         TestedScores::Several(report) => format!(
-            "<p>The worst first. The mean average precision is {:.4}; with a threshold of one half, F1 is {} over all answers, {} as the mean over classes.</p>",
+            "<p>Where images have several labels, there are no confusions, no calibration and no list of mistakes.</p>\
+             <p>The worst first. The mean average precision is {:.4}; with a threshold of one half, F1 is {} over all answers, {} as the mean over classes.</p>",
             report.mean_average_precision,
             format::percent(report.micro_f1),
             format::percent(report.macro_f1)

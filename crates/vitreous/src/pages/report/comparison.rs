@@ -1,7 +1,6 @@
 //! Several runs side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use vitreous_pages::chart::Lines;
 use vitreous_pages::{Document, escape};
@@ -19,7 +18,7 @@ const SHOWN_CLASSES: usize = 40;
 pub fn page(runs: &[RunRecord]) -> String {
     let names = names(runs);
     let mut document = Document::new(&format!("{} runs side by side", runs.len()));
-    document.style(STYLE).lead(&lead(runs, &names));
+    document.kind("comparison").style(STYLE).lead(&lead(runs, &names));
     document
         .section("numbers", "Numbers", &numbers(runs, &names))
         .section("curves", "Curves", &curves(runs, &names))
@@ -63,35 +62,23 @@ struct Row {
 enum Better {
     More,
     Less,
+    /// Of runs that have done the same work, else neither.
+    MoreForTheSameWork,
+    LessForTheSameWork,
     Neither,
 }
 
 const ROWS: [Row; 11] = [
-    Row {
-        name: "best test accuracy",
-        value: |h| h.top1.and(h.best).map(|best| best.0),
-        text: format::percent,
-        better: Better::More,
-    },
+    Row { name: "best test accuracy", value: |h| h.top1.and(h.best), text: format::percent, better: Better::More },
     Row { name: "last test accuracy", value: |h| h.top1, text: format::percent, better: Better::More },
-    Row {
-        name: "best mean average precision",
-        value: |h| h.map.and(h.best).map(|best| best.0),
-        text: four,
-        better: Better::More,
-    },
+    Row { name: "best mean average precision", value: |h| h.map.and(h.best), text: four, better: Better::More },
     Row { name: "last mean average precision", value: |h| h.map, text: four, better: Better::More },
     Row { name: "test loss", value: |h| h.test_loss, text: four, better: Better::Less },
     Row { name: "training loss", value: |h| h.loss, text: four, better: Better::Neither },
-    Row {
-        name: "epochs",
-        value: |h| Some(h.epoch).filter(|epoch| !epoch.is_nan()),
-        text: |epochs| format!("{epochs:.1}"),
-        better: Better::Neither,
-    },
+    Row { name: "epochs", value: |h| h.epoch, text: |epochs| format!("{epochs:.1}"), better: Better::Neither },
     Row { name: "steps", value: |h| Some(h.step as f64), text: whole, better: Better::Neither },
-    Row { name: "time", value: |h| Some(h.seconds), text: time, better: Better::Less },
-    Row { name: "images a second", value: |h| h.speed, text: whole, better: Better::More },
+    Row { name: "time", value: |h| Some(h.seconds), text: format::seconds, better: Better::LessForTheSameWork },
+    Row { name: "images a second", value: |h| h.speed, text: whole, better: Better::MoreForTheSameWork },
     Row { name: "parameters", value: |h| h.parameters.map(|count| count as f64), text: whole, better: Better::Neither },
 ];
 
@@ -103,12 +90,9 @@ fn whole(value: f64) -> String {
     format::thousands(value as u64)
 }
 
-fn time(seconds: f64) -> String {
-    format::duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e12)))
-}
-
 fn numbers(runs: &[RunRecord], names: &[String]) -> String {
     let headlines: Vec<Headline> = runs.iter().map(Headline::of).collect();
+    let same_work = headlines.windows(2).all(|pair| pair[0].step == pair[1].step && pair[0].state == pair[1].state);
     let mut rows = String::new();
     let states: String = headlines
         .iter()
@@ -122,8 +106,9 @@ fn numbers(runs: &[RunRecord], names: &[String]) -> String {
             continue;
         }
         let best = match row.better {
-            Better::More => Some(known().fold(f64::NEG_INFINITY, f64::max)),
-            Better::Less => Some(known().fold(f64::INFINITY, f64::min)),
+            Better::MoreForTheSameWork | Better::LessForTheSameWork if !same_work => None,
+            Better::More | Better::MoreForTheSameWork => Some(known().fold(f64::NEG_INFINITY, f64::max)),
+            Better::Less | Better::LessForTheSameWork => Some(known().fold(f64::INFINITY, f64::min)),
             Better::Neither => None,
         };
         let cell = |value: &Option<f64>| {
@@ -133,8 +118,9 @@ fn numbers(runs: &[RunRecord], names: &[String]) -> String {
         rows.push_str(&format!("<tr><th>{}</th>{}</tr>", row.name, values.iter().map(cell).collect::<String>()));
     }
     format!(
-        "<div class=\"scroll\"><table><tr><th></th>{}</tr>{rows}</table></div><p class=\"note\">A star marks the best of a row.</p>",
-        heads(names)
+        "<div class=\"scroll\"><table><tr><th></th>{}</tr>{rows}</table></div><p class=\"note\">A star marks the best of a row.{}</p>",
+        heads(names),
+        if same_work { "" } else { " Time and speed have none: the runs differ in their steps or state." }
     )
 }
 
@@ -151,11 +137,11 @@ fn curves(runs: &[RunRecord], names: &[String]) -> String {
         ("Training loss", "loss", Curve::Loss),
         ("Learning rate", "rate", Curve::LearningRate),
         ("Speed", "images/s", Curve::Speed),
-        ("Length of the whole gradient", "length", Curve::GradientNorm),
+        ("Length of the whole gradient", "length, logarithmic", Curve::GradientNorm),
     ];
     let mut html = String::new();
     for (title, axis, curve) in charts {
-        let mut lines = Lines::new(title).x("epoch").y(axis);
+        let mut lines = Lines::new(title).x("epoch").whole_x().y(axis);
         match curve {
             Curve::GradientNorm => lines = lines.log_y(),
             Curve::Speed | Curve::LearningRate => lines = lines.from_zero(),
@@ -180,9 +166,11 @@ fn curves(runs: &[RunRecord], names: &[String]) -> String {
 
 /// Only the keys that differ.
 fn recipes(runs: &[RunRecord], names: &[String]) -> String {
-    let recipes: Vec<_> = runs.iter().map(|run| run.recipe.as_ref().ok()).collect();
+    // Of what is not wholly known, no difference is claimed.
+    let known = |run: &'_ RunRecord| run.missing_keys.is_empty();
+    let recipes: Vec<_> = runs.iter().map(|run| run.recipe.as_ref().ok().filter(|_| known(run))).collect();
     let Some(first) = recipes.iter().flatten().next() else {
-        return "<p>None of their recipes can be understood.</p>".to_string();
+        return "<p>None of their recipes is whole and can be understood.</p>".to_string();
     };
     let keys: BTreeSet<String> = recipes
         .iter()
@@ -191,7 +179,10 @@ fn recipes(runs: &[RunRecord], names: &[String]) -> String {
         .map(|difference| difference.key)
         .collect();
     if keys.is_empty() {
-        return "<p>Nothing: they are the same.</p>".to_string();
+        return match recipes.iter().all(Option::is_some) {
+            true => "<p>Nothing: they are the same.</p>".to_string(),
+            false => "<p>Nothing, as far as their recipes are whole and can be understood.</p>".to_string(),
+        };
     }
     let values: Vec<_> = recipes.iter().map(|recipe| recipe.map(|recipe| recipe.values())).collect();
     let mut rows = String::new();

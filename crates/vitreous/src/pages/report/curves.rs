@@ -1,6 +1,7 @@
 //! How a run went over time: loss, accuracy, learning rate, speed.
 
 use vitreous_pages::chart::Lines;
+use vitreous_pages::escape;
 use vitreous_train::RunRecord;
 
 use super::figure;
@@ -94,7 +95,7 @@ const CHARTS: [Chart; 8] = [
     },
     Chart {
         title: "Length of the gradient",
-        axis: "length",
+        axis: "length, logarithmic",
         note: "Of all parameters together, before it is clipped.",
         scale: Scale::Log,
         curves: &[("gradient", Curve::GradientNorm)],
@@ -105,9 +106,11 @@ const CHARTS: [Chart; 8] = [
 pub fn html(run: &RunRecord) -> String {
     let charts: String = CHARTS.iter().filter_map(|chart| chart.figure(run)).collect();
     match charts.is_empty() {
-        true => {
-            "<p>Nothing was measured yet: the first line of metrics comes some steps after the start.</p>".to_string()
-        }
+        true => match run.fault_of("metrics.jsonl") {
+            Some(fault) => format!("<p>There is nothing to show: {}</p>", escape(&fault.to_string())),
+            None => "<p>Nothing was measured yet: the first line of metrics comes some steps after the start.</p>"
+                .to_string(),
+        },
         false => format!("<div class=\"charts\">{charts}</div>"),
     }
 }
@@ -115,7 +118,7 @@ pub fn html(run: &RunRecord) -> String {
 impl Chart {
     /// `None` where the run has no such numbers.
     fn figure(&self, run: &RunRecord) -> Option<String> {
-        let mut lines = Lines::new(self.title).x("epoch").y(self.axis);
+        let mut lines = Lines::new(self.title).x("epoch").whole_x().y(self.axis);
         lines = match self.scale {
             Scale::Tight => lines,
             Scale::FromZero => lines.from_zero(),

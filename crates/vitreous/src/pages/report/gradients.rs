@@ -39,7 +39,7 @@ fn layers(run: &RunRecord) -> Option<String> {
         .describe(&described(&norms))
         .axes("layer", "epoch")
         .columns(&names)
-        .scale(&format!("{:.1e}", low.exp()), &format!("{:.1e}", high.exp()))
+        .scale(&short(low.exp()), &short(high.exp()))
         .flat();
     for row in rows {
         let cells = norms.iter().zip(&names).map(|(column, epoch)| {
@@ -91,7 +91,10 @@ fn layer_of(parameter: &str) -> (u8, usize, String) {
     let first = words.next().unwrap_or_default();
     match (first, words.next().and_then(|word| word.parse::<usize>().ok())) {
         ("blocks", Some(number)) => (1, number, format!("layer {number}")),
-        ("norm" | "head" | "pre_logits" | "head_distillation", _) => (2, 0, first.replace('_', " ")),
+        ("norm", _) => (2, 0, first.to_string()),
+        ("pre_logits", _) => (3, 0, first.replace('_', " ")),
+        ("head", _) => (4, 0, first.to_string()),
+        ("distillation_head", _) => (5, 0, first.replace('_', " ")),
         _ => (0, 0, first.replace('_', " ")),
     }
 }
@@ -121,7 +124,7 @@ mod tests {
         let line = GradientMetrics { step: 1, gradient_norms: names.map(|name| (name.to_string(), 3.0)).into() };
         let layers: Vec<(String, f64)> = by_layer(&line).into_iter().map(|(layer, norm)| (layer.2, norm)).collect();
         let expected =
-            [("patch embedding", 3.0), ("layer 2", 18f64.sqrt()), ("layer 10", 3.0), ("head", 3.0), ("norm", 3.0)];
+            [("patch embedding", 3.0), ("layer 2", 18f64.sqrt()), ("layer 10", 3.0), ("norm", 3.0), ("head", 3.0)];
         assert_eq!(layers, expected.map(|(name, norm)| (name.to_string(), norm)));
     }
 }

@@ -13,7 +13,7 @@ mod translations;
 
 use vitreous_data::dataset::Splits;
 use vitreous_pages::{Document, escape};
-use vitreous_train::{AnyRecipe, RunRecord, Tested, TestedScores};
+use vitreous_train::{AnyRecipe, Fault, RunRecord, Tested, TestedScores};
 
 pub use attention::Effort;
 use headline::Headline;
@@ -35,11 +35,11 @@ pub struct Sources {
 pub fn page(run: &RunRecord, sources: &Sources, effort: Effort) -> String {
     let headline = Headline::of(run);
     let mut document = Document::new(&format!("Run {}", name_of(run)));
-    document.style(STYLE).lead(&lead(run, &headline));
+    document.kind("report").style(STYLE).lead(&lead(run, &headline));
     document.section("curves", "Curves", &curves::html(run));
     match &run.tested {
         None => {
-            document.section("test", "Test", no_test(run));
+            document.section("test", "Test", &no_test(run));
         }
         Some(tested @ Tested { scores: TestedScores::Translation(report), .. }) => {
             document.section("translations", "Translations", &translations::html(tested, report));
@@ -79,7 +79,7 @@ fn lead(run: &RunRecord, headline: &Headline) -> String {
 
 /// What could not be read.
 fn faults(run: &RunRecord) -> String {
-    let fault = |fault: &String| format!("<li class=\"note warn\">{}</li>", escape(fault));
+    let fault = |fault: &Fault| format!("<li class=\"note warn\">{}</li>", escape(&fault.to_string()));
     match run.faults.is_empty() {
         true => String::new(),
         false => format!("<ul class=\"faults\">{}</ul>", run.faults.iter().map(fault).collect::<String>()),
@@ -113,11 +113,13 @@ fn in_words(run: &RunRecord, headline: &Headline) -> String {
     if words.is_empty() { String::new() } else { format!("<p>{}</p>", words.join(" ")) }
 }
 
-fn no_test(run: &RunRecord) -> &'static str {
-    match run.history.tested.is_empty() {
-        true => "<p>No test was made yet, or the data has nothing to test with: so there are no scores.</p>",
-        false => {
-            "<p>The run has no <code>evaluation.json</code>: it was made by a version that did not keep what its tests found. <code>vitreous eval</code> finds confusions, scores of classes and calibration again.</p>"
+fn no_test(run: &RunRecord) -> String {
+    match run.fault_of("evaluation.json") {
+        Some(fault) => {
+            format!("<p>{} <code>vitreous eval</code> finds its scores again.</p>", escape(&fault.to_string()))
+        }
+        None => {
+            "<p>No test was made yet, or the data has nothing to test with: so there are no scores.</p>".to_string()
         }
     }
 }

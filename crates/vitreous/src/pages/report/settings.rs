@@ -1,17 +1,20 @@
 //! The recipe, the machine and the time.
 
-use std::time::Duration;
-
 use vitreous_pages::escape;
 use vitreous_train::recipe::{Difference, shipped};
-use vitreous_train::{AnyRecipe, RunRecord, Sitting};
+use vitreous_train::{AnyRecipe, Fault, RunRecord, Sitting};
 
 use crate::format;
 
-/// What differs from the nearest recipe in the binary, then every key.
+/// What differs from the nearest recipe in the binary, if all of it is known; then every key.
 pub fn recipe(run: &RunRecord) -> String {
     let mut html = String::new();
-    if let Some((name, differences)) = run.recipe.as_ref().ok().and_then(nearest) {
+    if let Some(fault) = run.fault_of("recipe.toml") {
+        let fault = escape(&fault.to_string());
+        html.push_str(&format!(
+            "<p class=\"note warn\">{fault} So it is not compared with the recipes in the binary.</p>"
+        ));
+    } else if let Some((name, differences)) = run.recipe.as_ref().ok().and_then(nearest) {
         html.push_str(&match differences.is_empty() {
             true => format!("<p>It is the recipe <code>{name}</code>, unchanged.</p>"),
             false => {
@@ -58,7 +61,8 @@ fn table(name: &str, differences: &[Difference]) -> String {
 /// Where, when and for how long it was trained.
 pub fn machine(run: &RunRecord) -> String {
     let Some(last) = run.sittings.last() else {
-        return "<p>The run was made by a version that did not write down its machine.</p>".to_string();
+        let why = run.fault_of("machine.json").map_or("Nothing was written down yet.".to_string(), Fault::to_string);
+        return format!("<p>{}</p>", escape(&why));
     };
     let mut html = facts(last, run);
     if run.sittings.len() > 1 {
@@ -70,7 +74,7 @@ pub fn machine(run: &RunRecord) -> String {
                 escape(&sitting.started),
                 sitting.first_step,
                 sitting.step,
-                seconds(sitting.seconds),
+                format::seconds(sitting.seconds),
                 escape(&sitting.cpu)
             ));
         }
@@ -83,7 +87,7 @@ fn facts(sitting: &Sitting, run: &RunRecord) -> String {
     let memory = sitting.memory.map_or("unknown".to_string(), |bytes| format::bytes(bytes as usize));
     let threads = format!("{} of {}", sitting.threads, format::count(sitting.cores, "core", "cores"));
     let facts = [
-        ("Trained", format!("{} in all", seconds(run.seconds()))),
+        ("Trained", format!("{} in all", format::seconds(run.seconds()))),
         ("Began", run.sittings[0].started.replace('T', " ").replace('Z', " UTC")),
         ("Processor", sitting.cpu.clone()),
         ("Threads", threads),
@@ -96,8 +100,4 @@ fn facts(sitting: &Sitting, run: &RunRecord) -> String {
     ];
     let fact = |(name, value): (&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&value));
     format!("<dl class=\"facts\">{}</dl>", facts.into_iter().map(fact).collect::<String>())
-}
-
-fn seconds(seconds: f64) -> String {
-    format::duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e12)))
 }

@@ -1,0 +1,223 @@
+//! What a Transformer of encoder and decoder does inside with a sentence and its translation: who looks at whom, and how sure it is.
+//!
+//! One run with teacher forcing, with a tap on every attention. A row of weights belongs to what is computed there: in the encoder
+//! to a token that is read, in the decoder to the token that is written next. So a decoder's row `t` writes `written[t]`, and has
+//! `read[..=t]` before it.
+
+mod alignment;
+mod words;
+
+use vitreous_engine::cpu::Executor;
+use vitreous_engine::{Graph, Mode, Op, Parameter, Plan, Precision, Value};
+use vitreous_models::transformer::{PairShape, TransformerConfig, transformer};
+use vitreous_models::translate::{SpecialTokens, Weights};
+
+use crate::error::ExplainError;
+
+pub use alignment::{Link, align, usual_layer};
+pub use words::by_words;
+
+/// The layers and heads whose weights are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextChoice {
+    /// Layers of the encoder, from 0, each once, the first first.
+    pub encoder_layers: Vec<usize>,
+    /// Layers of the decoder.
+    pub decoder_layers: Vec<usize>,
+    /// Heads, the same ones of every layer.
+    pub heads: Vec<usize>,
+}
+
+impl TextChoice {
+    /// All of a model's.
+    pub fn all(config: &TransformerConfig) -> TextChoice {
+        TextChoice {
+            encoder_layers: (0..config.encoder_layers).collect(),
+            decoder_layers: (0..config.decoder_layers).collect(),
+            heads: (0..config.heads).collect(),
+        }
+    }
+
+    /// Refuses what the model has not, and says what it has.
+    pub fn check(&self, config: &TransformerConfig) -> Result<(), ExplainError> {
+        let parts = [
+            ("layer of the encoder", &self.encoder_layers, config.encoder_layers),
+            ("layer of the decoder", &self.decoder_layers, config.decoder_layers),
+            ("head", &self.heads, config.heads),
+        ];
+        for (what, numbers, count) in parts {
+            if let Some(&asked) = numbers.iter().find(|&&number| number >= count) {
+                return Err(ExplainError::NotThere { what, asked, count });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The attention of one layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextAttention {
+    /// Which layer of its stack.
+    pub layer: usize,
+    /// Whose weights are kept.
+    pub heads: Vec<usize>,
+    /// `[heads, queries, keys]`.
+    pub weights: Vec<f32>,
+    /// The mean over all heads of the layer, whichever are kept: `[queries, keys]`.
+    pub mean: Vec<f32>,
+}
+
+/// What the model makes of a sentence and its translation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextExplanation {
+    /// What the encoder reads: the source and its end.
+    pub source: Vec<u32>,
+    /// What the decoder reads: the start and the target.
+    pub read: Vec<u32>,
+    /// What it is asked to write: the target and its end.
+    pub written: Vec<u32>,
+    /// How likely each of these was to the model, with all before it given.
+    pub probabilities: Vec<f32>,
+    /// What it held likeliest in the place of each, and how likely.
+    pub likeliest: Vec<(u32, f32)>,
+    /// Attention of the source to itself, a kept layer each: `[heads, source, source]`.
+    pub encoder: Vec<TextAttention>,
+    /// Attention of the target to what was written before, a kept layer each: `[heads, written, read]`. What is ahead has exactly 0.
+    pub decoder: Vec<TextAttention>,
+    /// Attention of the target to the source, a kept layer each: `[heads, written, source]`.
+    pub cross: Vec<TextAttention>,
+    /// Attention of the target to the source, the mean over all heads, of all layers of the decoder: `[written, source]`.
+    pub cross_means: Vec<Vec<f32>>,
+}
+
+/// Takes a source and a target, both without start and end, through a model. It computes in f32.
+pub fn explain_text(
+    config: &TransformerConfig,
+    weights: &Weights,
+    special: SpecialTokens,
+    [source, target]: [&[u32]; 2],
+    choice: &TextChoice,
+    threads: usize,
+) -> Result<TextExplanation, ExplainError> {
+    choice.check(config)?;
+    let source: Vec<u32> = source.iter().copied().chain([special.end]).collect();
+    let read: Vec<u32> = [special.start].into_iter().chain(target.iter().copied()).collect();
+    let written: Vec<u32> = target.iter().copied().chain([special.end]).collect();
+    check_tokens("source", &source, config.source_vocabulary, config.max_length)?;
+    check_tokens("target", &read, config.target_vocabulary, config.max_length)?;
+
+    let mut graph = Graph::new(Mode::Inference, Precision::F32);
+    let shape = PairShape { batch: 1, source: source.len(), target: read.len() };
+    let logits = transformer(&mut graph, config, shape)?.logits;
+    let probabilities = graph.softmax(logits)?;
+    let taps = taps(&mut graph)?;
+    let outputs: Vec<Value> = [probabilities].into_iter().chain(taps.iter().map(|tap| tap.weights)).collect();
+    let plan = Plan::for_cpu_with_fixed_weights(&graph, &outputs)?;
+    let lend = |parameter: &Parameter| weights(&parameter.name);
+    let mut executor = Executor::with_weights(plan, threads.max(1), lend)?;
+    for (name, tokens) in [("source", &source), ("target", &read), ("source_lengths", &vec![source.len() as u32])] {
+        let numbers = executor.input_i32(name)?;
+        numbers.iter_mut().zip(tokens).for_each(|(number, &token)| *number = token as i32);
+    }
+    executor.infer()?;
+
+    let scores = executor.output_slice(probabilities)?;
+    let rows = || scores.chunks_exact(config.target_vocabulary);
+    let likeliest = |row: &[f32]| {
+        let best = (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0);
+        (best as u32, row[best])
+    };
+    let mut explanation = TextExplanation {
+        probabilities: rows().zip(&written).map(|(row, &token)| row[token as usize]).collect(),
+        likeliest: rows().map(likeliest).collect(),
+        source,
+        read,
+        written,
+        encoder: Vec::new(),
+        decoder: Vec::new(),
+        cross: Vec::new(),
+        cross_means: Vec::new(),
+    };
+    for tap in taps {
+        explanation.take(&tap, executor.output_slice(tap.weights)?, config.heads, choice);
+    }
+    Ok(explanation)
+}
+
+impl TextExplanation {
+    /// Keeps what is chosen of one layer's weights.
+    fn take(&mut self, tap: &Tap, weights: &[f32], heads: usize, choice: &TextChoice) {
+        let one_head = weights.len() / heads;
+        let mean = mean(weights, one_head);
+        let (layers, to) = match tap.kind {
+            Kind::Encoder => (&choice.encoder_layers, &mut self.encoder),
+            Kind::Decoder => (&choice.decoder_layers, &mut self.decoder),
+            Kind::Cross => {
+                self.cross_means.push(mean.clone());
+                (&choice.decoder_layers, &mut self.cross)
+            }
+        };
+        if layers.contains(&tap.layer) {
+            let kept = choice.heads.iter().flat_map(|head| &weights[head * one_head..(head + 1) * one_head]);
+            let weights = kept.copied().collect();
+            to.push(TextAttention { layer: tap.layer, heads: choice.heads.clone(), weights, mean });
+        }
+    }
+}
+
+fn mean(weights: &[f32], one_head: usize) -> Vec<f32> {
+    let mut sum = vec![0.0f64; one_head];
+    for head in weights.chunks_exact(one_head) {
+        sum.iter_mut().zip(head).for_each(|(sum, &weight)| *sum += f64::from(weight));
+    }
+    let heads = (weights.len() / one_head) as f64;
+    sum.into_iter().map(|sum| (sum / heads) as f32).collect()
+}
+
+/// Whose attention, to whom.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The source's, to itself.
+    Encoder,
+    /// The target's, to itself.
+    Decoder,
+    /// The target's, to the source.
+    Cross,
+}
+
+/// Where the weights of a layer come out.
+struct Tap {
+    kind: Kind,
+    layer: usize,
+    weights: Value,
+}
+
+/// Taps all attention of a graph, in its order, which is that of the layers.
+fn taps(graph: &mut Graph) -> Result<Vec<Tap>, ExplainError> {
+    let paths: Vec<String> =
+        graph.nodes().iter().filter(|node| matches!(node.op, Op::Attention(_))).map(|node| node.path.clone()).collect();
+    let mut taps: Vec<Tap> = Vec::new();
+    for path in paths {
+        // `encoder.3.attention.attention`, `decoder.3.cross_attention.attention`.
+        let kind = match (path.starts_with("encoder."), path.contains(".cross_attention.")) {
+            (true, _) => Kind::Encoder,
+            (false, false) => Kind::Decoder,
+            (false, true) => Kind::Cross,
+        };
+        let attention = graph.find(&path)?;
+        let weights = graph.attention_weights(attention)?;
+        let layer = taps.iter().filter(|tap| tap.kind == kind).count();
+        taps.push(Tap { kind, layer, weights });
+    }
+    Ok(taps)
+}
+
+fn check_tokens(side: &'static str, tokens: &[u32], vocabulary: usize, max_length: usize) -> Result<(), ExplainError> {
+    if tokens.len() > max_length {
+        return Err(ExplainError::TooLong { side, got: tokens.len(), most: max_length });
+    }
+    match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+        Some(&token) => Err(ExplainError::NoToken { side, token, vocabulary }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,61 @@
+//! The numbers of a sentence in one line.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use vitreous_data::text::{Tokeniser, Word};
+use vitreous_explain::text::TextAttention;
+
+use crate::pages::explain_text::Subject;
+
+/// The object that `--json` prints; see the guide for its fields.
+pub fn object(subject: &Subject, page: &Path) -> Value {
+    let Subject { explanation, words, model, .. } = subject;
+    let tokenisers = &model.tokenisers;
+    let (sources, targets) = (explanation.source.len(), explanation.written.len());
+    let mut target = side(&tokenisers.target, &explanation.written, &words.written);
+    target["probability"] = json!(explanation.probabilities);
+    target["likeliest"] = explanation
+        .likeliest
+        .iter()
+        .map(|&(token, probability)| json!({"piece": tokenisers.target.piece(token), "probability": probability}))
+        .collect();
+    let log_probability: f64 = explanation.probabilities.iter().map(|&share| f64::from(share).ln()).sum();
+    let alignment = words.links.iter().enumerate().map(|(layer, links)| {
+        let link =
+            |l: &vitreous_explain::text::Link| json!({"target": l.target, "source": l.source, "weight": l.weight});
+        json!({"layer": layer, "links": links.iter().map(link).collect::<Vec<_>>()})
+    });
+    json!({
+        "text": subject.text,
+        "page": page.to_string_lossy(),
+        "translation": subject.translation,
+        "given": subject.is_given,
+        "log_probability": log_probability,
+        "source": side(&tokenisers.source, &explanation.source, &words.source),
+        "target": target,
+        "alignment_layer": subject.usual_layer(),
+        "alignment": alignment.collect::<Vec<Value>>(),
+        "attention": {
+            "encoder": means(&explanation.encoder, sources),
+            "decoder": means(&explanation.decoder, targets),
+            "cross": means(&explanation.cross, sources),
+        },
+    })
+}
+
+/// Tokens of a side with its end, and the words that they are pieces of.
+fn side(tokeniser: &Tokeniser, tokens: &[u32], words: &[Word]) -> Value {
+    let pieces: Vec<String> = tokens.iter().map(|&token| tokeniser.piece(token)).collect();
+    let word = |word: &Word| json!({"text": word.text, "first": word.tokens.start, "pieces": word.tokens.len()});
+    json!({"tokens": tokens, "pieces": pieces, "words": words.iter().map(word).collect::<Vec<_>>()})
+}
+
+/// Of each layer its heads that were chosen, and the mean over all heads, a list a row.
+fn means(layers: &[TextAttention], columns: usize) -> Vec<Value> {
+    let one = |attention: &TextAttention| {
+        let rows: Vec<&[f32]> = attention.mean.chunks_exact(columns).collect();
+        json!({"layer": attention.layer, "heads": attention.heads, "mean": rows})
+    };
+    layers.iter().map(one).collect()
+}
