@@ -258,7 +258,7 @@ fn wrong_usage_says_what_to_do() {
     place.explain(&["pictures/noise.png", "--text", TEXT]).failed(2, &["--text", "cannot be used with", "IMAGE"]);
     place.explain(&["--text", TEXT, "--class", "cat"]).failed(2, &["--class", "cannot be used with"]);
     vitreous(&["explain", "tiny_vit", "--text", TEXT]).failed(2, &["tiny_vit: this is no translator"]);
-    vitreous(&["explain", "tiny_vit"]).failed(2, &["nothing to look at", "--text"]);
+    vitreous(&["explain", "tiny_vit"]).failed(2, &["no image was named", "--text"]);
     vitreous(&["explain", "missing", "--text", TEXT]).failed(2, &["missing: no such file"]);
     assert!(!place.path("").exists(), "nothing is written before all is known to be right");
 }
