@@ -18,7 +18,7 @@ pub fn images(model: &Path, count: usize, preprocess: &Preprocess, floats: usize
     let Some(directory) = directory else {
         return Err(Failure::input(anyhow!(
             "no image was named; without one, give the directory of a run, as in `vitreous explain runs/small-1`: \
-             test images of its data are explained"
+             test images of its data are explained; a translator takes --text"
         )));
     };
     let run = RunRecord::read(directory).map_err(Failure::input)?;
