@@ -34,7 +34,9 @@ pub fn configuration(model: &str, image: Option<Size>, heads: Option<usize>) -> 
 pub fn translator_configuration(model: &str) -> Result<Option<TransformerConfig>, Failure> {
     let path = Path::new(model);
     match path.exists() {
-        true if TextSource::is_at(path) => Ok(Some(TextModel::open(&of_run(path)).map_err(Failure::input)?.config)),
+        true if TextSource::is_at(path) => {
+            Ok(Some(TextModel::open(&TextSource::directory(path)).map_err(Failure::input)?.config))
+        }
         true => Ok(None),
         false => Ok(transformer::preset(model)),
     }

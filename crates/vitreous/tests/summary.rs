@@ -133,8 +133,9 @@ fn a_translator_on_disk_is_described_too() {
     let weights = common::training::tensors(&learned.run().join("model/model.safetensors"));
     let numbers: usize = weights.values().map(Vec::len).sum();
     assert_eq!(described["total_parameters"], numbers);
-    let inner = format!("{model}/model");
-    assert_eq!(vitreous(&["summary", &inner, "--json"]).succeeded().json_lines()[0]["total_parameters"], numbers);
+    for inner in ["model", "model/model.safetensors"].map(|inner| format!("{model}/{inner}")) {
+        assert_eq!(vitreous(&["summary", &inner, "--json"]).succeeded().json_lines()[0]["total_parameters"], numbers);
+    }
     // Its longest sequence is 64.
     vitreous(&["summary", &model, "--source", "65"]).failed(2, &["65", "max_length"]);
 }
