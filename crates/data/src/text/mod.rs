@@ -40,7 +40,7 @@ pub use error::{PairsError, TokeniserError};
 pub use lines::MOST_LINE_BYTES;
 pub use open::{OpenPairs, PairSplits, open};
 pub use pairs::{Languages, Pair, ReadPairs, read, read_parallel};
-pub use shapes::BatchShape;
+pub use shapes::{BatchShape, padded_length};
 pub use special::{END, PADDING, SPECIAL_TOKENS, START, shifted_target, source_of, wanted_target};
 pub use tokeniser::Tokeniser;
 pub use tokenisers::{SHARED_FILE, SOURCE_FILE, TARGET_FILE, Tokenisers};

@@ -31,7 +31,7 @@ pub(super) fn cost(lengths: Lengths) -> usize {
 }
 
 /// Rounds a length up to one of few: by at most a sixteenth, or one.
-fn rounded(length: usize) -> usize {
+pub fn padded_length(length: usize) -> usize {
     let step = (length.next_power_of_two() / 32).max(2);
     length.max(1).next_multiple_of(step)
 }
@@ -40,7 +40,7 @@ fn rounded(length: usize) -> usize {
 pub(super) fn choose(pairs: impl IntoIterator<Item = Lengths>, most: usize) -> Vec<Lengths> {
     let mut counts: BTreeMap<Lengths, usize> = BTreeMap::new();
     for (source, target) in pairs {
-        *counts.entry((rounded(source), rounded(target))).or_default() += 1;
+        *counts.entry((padded_length(source), padded_length(target))).or_default() += 1;
     }
     let Some(largest) = counts.keys().copied().reduce(|a, b| (a.0.max(b.0), a.1.max(b.1))) else {
         return Vec::new();
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn lengths_are_rounded_up_by_little() {
         for length in 1..2000 {
-            let round = rounded(length);
+            let round = padded_length(length);
             assert!(round >= length && (round - length) * 16 <= length.max(16), "{length}: {round}");
         }
     }

@@ -285,6 +285,19 @@ mod tests {
     }
 
     #[test]
+    fn a_sentence_must_fit_the_model_as_batches_round_it() {
+        let read = |tokens: usize| {
+            let overrides = [format!("text.max_tokens={tokens}"), "model.max_length=102".to_string()];
+            crate::TranslationRecipe::read("test", "task = \"translation\"", &overrides)
+        };
+        assert!(read(99).is_ok());
+        for tokens in [100, 101, 102, usize::MAX >> 1] {
+            let refusal = read(tokens).expect_err("too long").to_string();
+            assert!(refusal.contains("text.max_tokens") && refusal.contains("rounded up"), "{refusal}");
+        }
+    }
+
+    #[test]
     fn only_what_differs_is_told() {
         let plain = read("", &[]).expect("sound");
         assert_eq!(differences(&values(&plain), &values(&plain)), []);

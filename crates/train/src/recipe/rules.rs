@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use vitreous_data::text::padded_length;
+
 use super::{
     DataSettings, FinetuneSettings, Fit, OptimizerSettings, OutputSettings, PreprocessSettings, Recipe, RecipeError,
     ScheduleSettings, TrainSettings, TranslationRecipe,
@@ -77,8 +79,12 @@ pub(super) fn check_translation(recipe: &TranslationRecipe) -> Checked {
         () if !test.length_penalty.is_finite() => {
             rule("test.length_penalty", &test.length_penalty, "it must be a number")
         }
-        () if text.max_tokens + 2 > recipe.model.max_length => {
-            rule("text.max_tokens", &text.max_tokens, "with start and end it must be at most model.max_length")
+        // Compared first by itself: a length that no model has is not rounded up.
+        () if text.max_tokens >= recipe.model.max_length
+            || padded_length(text.max_tokens + 1) > recipe.model.max_length =>
+        {
+            let what = "with its end, and rounded up as batches are, it must be at most model.max_length";
+            rule("text.max_tokens", &text.max_tokens, what)
         }
         () => Ok(()),
     }?;

@@ -27,7 +27,7 @@ pub const KIND: &str = "explain";
 const STYLE: &str = include_str!("explain.css");
 const SCRIPT: &str = include_str!("explain.js");
 /// Images of fewer pixels a side are shown with hard edges; larger ones are photographs.
-const HARD_EDGES_BELOW: usize = 128;
+pub const HARD_EDGES_BELOW: usize = 128;
 
 /// All that a page shows.
 pub struct Subject<'a> {

@@ -8,6 +8,7 @@ use vitreous_pages::{escape, image};
 use vitreous_train::RunRecord;
 
 use super::Sources;
+use crate::pages::explain::HARD_EDGES_BELOW;
 use crate::pages::explain::maps::overlay;
 use crate::pages::explain::packed::reader_rows;
 use crate::samples::{shown_part, spread};
@@ -24,8 +25,6 @@ pub enum Effort {
 }
 
 const IMAGES: usize = 6;
-/// Images of fewer pixels a side are shown with hard edges; larger ones are photographs.
-const HARD_EDGES_BELOW: usize = 128;
 /// Larger models, and more tokens, are left to `vitreous explain`.
 const MOST_PARAMETERS: usize = 100_000_000;
 const MOST_TOKENS: usize = 1500;
@@ -70,7 +69,7 @@ fn maps(run: &RunRecord, sources: &Sources, effort: Effort) -> Result<String, St
     let mut html = format!(
         "<p>Of each test image: as the model sees it; the attention {reader} in the last layer, as the mean over heads; and rollout, \
          which follows attention through all layers. Bright patches count most. \
-         <code>vitreous explain {} IMAGE</code> shows every layer and head.</p><div class=\"attention\">",
+         <code>vitreous explain {} IMAGE</code> shows every layer and head (without IMAGE, of test images).</p><div class=\"attention\">",
         escape(&directory.display().to_string())
     );
     let mut scratch = Scratch::default();
