@@ -4,7 +4,7 @@
     python scripts/peer_translation.py --decode-only peer.pt --test test.tsv
     (torch and tokenizers; sacrebleu for the scores)
 
-Pairs are lines of `source<TAB>target`. Post-norm, ReLU, sinusoidal positions, label smoothing, Adam with the paper's rates; batches
+Pairs are lines of `source<TAB>target`. Post-norm (or pre-norm), ReLU, sinusoidal positions, label smoothing, Adam with the paper's rates; batches
 are bounded by tokens and grouped by length. Eager PyTorch as good as it gets without a compiler: projections of one input are one
 product, attention is PyTorch's fused kernel, Adam is fused, padding reaches neither the output's product nor the loss, and decoding
 keeps keys and values, works on whole batches, and drops sentences that have ended. Tokens are counted without padding.
@@ -85,10 +85,13 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.attention = Attention(options["dim"], options["heads"], options["attention_dropout"])
         self.feed_forward = FeedForward(options["dim"], options["ff"], options["dropout"])
-        self.norms = nn.ModuleList(nn.LayerNorm(options["dim"]) for _ in range(2))
+        self.norms, self.pre_norm = nn.ModuleList(nn.LayerNorm(options["dim"]) for _ in range(2)), options["pre_norm"]
         self.dropout = nn.Dropout(options["dropout"])
 
     def forward(self, x, mask):
+        if self.pre_norm:
+            x = x + self.dropout(self.attention.mix(*self.attention.project(self.norms[0](x)), mask))
+            return x + self.dropout(self.feed_forward(self.norms[1](x)))
         x = self.norms[0](x + self.dropout(self.attention.mix(*self.attention.project(x), mask)))
         return self.norms[1](x + self.dropout(self.feed_forward(x)))
 
@@ -99,22 +102,31 @@ class DecoderLayer(nn.Module):
         self.attention = Attention(options["dim"], options["heads"], options["attention_dropout"])
         self.cross_attention = Attention(options["dim"], options["heads"], options["attention_dropout"])
         self.feed_forward = FeedForward(options["dim"], options["ff"], options["dropout"])
-        self.norms = nn.ModuleList(nn.LayerNorm(options["dim"]) for _ in range(3))
+        self.norms, self.pre_norm = nn.ModuleList(nn.LayerNorm(options["dim"]) for _ in range(3)), options["pre_norm"]
         self.dropout = nn.Dropout(options["dropout"])
 
     def forward(self, y, memory, mask):
         key, value = self.cross_attention.project_memory(memory)
-        return self.rest(y, self.attention.mix(*self.attention.project(y), causal=True), key, value, mask)
+        return self.rest(y, self.attention.mix(*self.attention.project(self.first(y)), causal=True), key, value, mask)
 
     def step(self, y, kept, place):
         """One more token a sentence: `kept` holds the keys and values of the ones before, and of the source."""
-        query, key, value = self.attention.project(y)
+        query, key, value = self.attention.project(self.first(y))
         kept["key"][:, :, place] = key[:, :, 0]
         kept["value"][:, :, place] = value[:, :, 0]
         own = self.attention.mix(query, kept["key"][:, :, : place + 1], kept["value"][:, :, : place + 1])
         return self.rest(y, own, kept["source_key"], kept["source_value"], kept["mask"])
 
+    def first(self, y):
+        """What the decoder's own attention reads."""
+        return self.norms[0](y) if self.pre_norm else y
+
     def rest(self, y, own, source_key, source_value, mask):
+        if self.pre_norm:
+            y = y + self.dropout(own)
+            query = self.cross_attention.project_query(self.norms[1](y))
+            y = y + self.dropout(self.cross_attention.mix(query, source_key, source_value, mask))
+            return y + self.dropout(self.feed_forward(self.norms[2](y)))
         y = self.norms[0](y + self.dropout(own))
         query = self.cross_attention.project_query(y)
         y = self.norms[1](y + self.dropout(self.cross_attention.mix(query, source_key, source_value, mask)))
@@ -130,6 +142,9 @@ class Transformer(nn.Module):
         self.target = self.source if options["shared"] else nn.Embedding(words, dim)
         self.encoder = nn.ModuleList(EncoderLayer(options) for _ in range(options["layers"]))
         self.decoder = nn.ModuleList(DecoderLayer(options) for _ in range(options["layers"]))
+        # Nothing else brings the sums of a pre-norm stack back to size one.
+        last = (lambda: nn.LayerNorm(dim)) if options["pre_norm"] else nn.Identity
+        self.encoder_norm, self.decoder_norm = last(), last()
         self.output = nn.Linear(dim, words)
         self.dropout = nn.Dropout(options["dropout"])
         self.register_buffer("positions", positions(LONGEST, dim), persistent=False)
@@ -159,7 +174,7 @@ class Transformer(nn.Module):
         x = self.embed(self.source, source)
         for layer in self.encoder:
             x = layer(x, mask)
-        return x, mask
+        return self.encoder_norm(x), mask
 
     def forward(self, source, target, wanted):
         """Logits at the places where a word is wanted."""
@@ -167,7 +182,7 @@ class Transformer(nn.Module):
         y = self.embed(self.target, target)
         for layer in self.decoder:
             y = layer(y, memory, mask)
-        return self.output(y[wanted != PADDING])
+        return self.output(self.decoder_norm(y[wanted != PADDING]))
 
 
 # Text
@@ -327,7 +342,7 @@ def decode_batch(model, source):
         y = model.embed(model.target, token, place)
         for layer, of_layer in zip(model.decoder, kept):
             y = layer.step(y, of_layer, place)
-        token = model.output(y).argmax(-1)
+        token = model.output(model.decoder_norm(y)).argmax(-1)
         written[rows, place] = token[:, 0]
         alive &= token[:, 0] != END
         living = int(alive.sum())
@@ -393,6 +408,7 @@ def read_options():
     add("--heads", type=int, default=4)
     add("--layers", type=int, default=4, help="of the encoder, and as many of the decoder")
     add("--ff", type=int, default=1024, help="width of the feed-forward part")
+    add("--pre-norm", action="store_true", help="norms before the sublayers, and one at the end of each stack")
     add("--dropout", type=float, default=0.1)
     add("--attention-dropout", type=float, default=0.1, help="on the weights of attention")
     add("--label-smoothing", type=float, default=0.1)
@@ -406,6 +422,7 @@ def read_options():
     add("--average-every", type=int, default=100, help="steps between those")
     add("--seed", type=int, default=0)
     add("--threads", type=int, default=2)
+    add("--device", default="cpu", help="cpu or cuda")
     add("--longest", type=int, default=128, help="pairs with more tokens on a side are not learned from")
     add("--log-every", type=int, default=50)
     add("--valid-every", type=int, default=500)
@@ -428,6 +445,7 @@ def read_options():
 def main():
     options = read_options()
     torch.set_num_threads(options["threads"])
+    torch.set_default_device(options["device"])
     torch.manual_seed(options["seed"])
     result = {"torch": torch.__version__, "threads": options["threads"]}
     if options["decode_only"]:
