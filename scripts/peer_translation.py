@@ -2,17 +2,19 @@
 
     python scripts/peer_translation.py --train train.tsv --test test.tsv --steps 2000 --save peer.pt
     python scripts/peer_translation.py --decode-only peer.pt --test test.tsv
-    (torch and tokenizers; sacrebleu for the scores)
+    python scripts/peer_translation.py --decode-only runs/translation-1/model --test test.tsv
+    (torch and tokenizers; safetensors for models of ours, sacrebleu for the scores)
 
 Pairs are lines of `source<TAB>target`. Post-norm (or pre-norm), ReLU, sinusoidal positions, label smoothing, Adam with the paper's rates; batches
 are bounded by tokens and grouped by length. Eager PyTorch as good as it gets without a compiler: projections of one input are one
 product, attention is PyTorch's fused kernel, Adam is fused, padding reaches neither the output's product nor the loss, and decoding
-keeps keys and values, works on whole batches, and drops sentences that have ended. Tokens are counted without padding.
+keeps keys and values, works on whole batches, and drops sentences that have ended. Tokens are the target's, without padding.
 """
 
 import argparse
 import json
 import math
+import os
 import random
 import sys
 import time
@@ -185,6 +187,36 @@ class Transformer(nn.Module):
         return self.output(self.decoder_norm(y[wanted != PADDING]))
 
 
+def from_ours(directory):
+    """A model that `vitreous train translation` made: the same weights, here."""
+    from safetensors.torch import load_file
+
+    with open(f"{directory}/config.json", encoding="utf8") as file:
+        config = json.load(file)["transformer"]
+    if config["activation"] != "relu" or config["positions"] != "sinusoidal" or not config["shared_vocabulary"]:
+        raise SystemExit("only ReLU, sinusoidal positions and one vocabulary are known here")
+    options = {"dim": config["dim"], "heads": config["heads"], "layers": config["encoder_layers"], "ff": config["mlp_dim"],
+               "dropout": config["dropout"], "attention_dropout": config["attention_dropout"], "shared": True,
+               "tied": config["tied_output"], "pre_norm": config["norm_order"] == "pre"}
+    ours, theirs = load_file(f"{directory}/model.safetensors"), {}
+    rest = {"mlp.fc1": "feed_forward.first", "mlp.fc2": "feed_forward.second", "norm1": "norms.0", "norm2": "norms.1", "norm3": "norms.2"}
+    for name, value in ours.items():
+        if name == "embedding":
+            theirs |= {"source.weight": value, "target.weight": value}
+        elif ".query." in name:
+            parts = [ours[name.replace(".query.", f".{part}.")] for part in ["query", "key", "value"]]
+            theirs[name.replace(".query.", ".query_key_value.")] = torch.cat(parts)
+        elif ".key." not in name and ".value." not in name:
+            for old, new in rest.items():
+                name = name.replace(f".{old}.", f".{new}.")
+            theirs[name] = value
+    if options["tied"]:
+        theirs["output.weight"] = theirs["target.weight"]
+    model = Transformer(options, config["target_vocabulary"])
+    model.load_state_dict(theirs)
+    return model, Tokenizer.from_file(f"{directory}/tokenizer.json")
+
+
 # Text
 
 
@@ -290,7 +322,7 @@ def train(model, pairs, valid, options):
     optimizer = torch.optim.Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
     draw, queue, average = random.Random(options["seed"]), [], Average(options)
     step = epoch = tokens = places = since_tokens = 0
-    seconds = since_seconds = since_loss = since_words = 0.0
+    seconds = since_seconds = since_loss = 0.0
     history = []
     model.train()
     while step < options["steps"]:
@@ -308,17 +340,16 @@ def train(model, pairs, valid, options):
         average.add(step, model)
         since_loss += loss.item() * len(words)
         elapsed = time.perf_counter() - start
-        seen = len(words) + int((source != PADDING).sum())
-        tokens, places, since_tokens = tokens + seen, places + source.numel() + wanted.numel(), since_tokens + seen
-        seconds, since_seconds, since_words = seconds + elapsed, since_seconds + elapsed, since_words + len(words)
+        tokens, places, since_tokens = tokens + len(words), places + wanted.numel(), since_tokens + len(words)
+        seconds, since_seconds = seconds + elapsed, since_seconds + elapsed
         if step % options["log_every"] == 0 or step == options["steps"]:
-            line = {"step": step, "epoch": epoch, "loss": since_loss / since_words, "lr": rate(step, options),
+            line = {"step": step, "epoch": epoch, "loss": since_loss / since_tokens, "lr": rate(step, options),
                     "tokens_per_second": since_tokens / since_seconds, "seconds": seconds}
             if valid and (step % options["valid_every"] == 0 or step == options["steps"]):
                 line["val_loss"] = loss_of(model, valid, options["tokens"])
             history.append(line)
             say("  ".join(f"{name} {value:.6g}" for name, value in line.items()))
-            since_tokens, since_seconds, since_loss, since_words = 0, 0.0, 0.0, 0.0
+            since_tokens, since_seconds, since_loss = 0, 0.0, 0.0
     average.write(model)
     return {"steps": step, "epochs": epoch, "tokens": tokens, "seconds": seconds, "tokens_per_second": tokens / seconds,
             "padding": 1 - tokens / places, "history": history}
@@ -326,8 +357,8 @@ def train(model, pairs, valid, options):
 
 @torch.inference_mode()
 def decode_batch(model, source):
-    """Greedy translations of padded sources, without start and end. Sources may become twice as long, and ten tokens more."""
-    limit = min(2 * source.shape[1] + 10, LONGEST)
+    """Greedy translations of padded sources, without start and end. Translations have at most fifty tokens more than sources."""
+    limit = min(source.shape[1] + 50, LONGEST)
     memory, mask = model.encode(source)
     batch, heads = len(source), model.decoder[0].attention.heads
     kept = []
@@ -430,7 +461,7 @@ def read_options():
     add("--test-pairs", type=int, help="translate only so many of the test's pairs")
     add("--translations", help="write the test's translations to this file")
     add("--save", metavar="CHECKPOINT", help="write the trained model")
-    add("--decode-only", metavar="CHECKPOINT", help="translate with a saved model instead of training")
+    add("--decode-only", metavar="CHECKPOINT", help="translate with a saved model, or one of ours (a directory), instead of training")
     add("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()
     if not options.decode_only and not options.train:
@@ -448,7 +479,9 @@ def main():
     torch.set_default_device(options["device"])
     torch.manual_seed(options["seed"])
     result = {"torch": torch.__version__, "threads": options["threads"]}
-    if options["decode_only"]:
+    if options["decode_only"] and os.path.isdir(options["decode_only"]):
+        model, tokenizer = from_ours(options["decode_only"])
+    elif options["decode_only"]:
         saved = torch.load(options["decode_only"], weights_only=True)
         tokenizer = Tokenizer.from_str(saved["tokenizer"])
         model = Transformer(saved["options"], tokenizer.get_vocab_size())

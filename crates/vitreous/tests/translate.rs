@@ -5,6 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::training::killed_and_whole_are_the_same;
 use common::translation::{TINY_TEXT, pair_folder, pairs, translator, write_pairs};
@@ -64,12 +65,13 @@ fn answers_come_while_lines_are_still_to_come() {
         .spawn()
         .expect("starts");
     let mut input = child.stdin.take().expect("an input");
-    let mut output = BufReader::new(child.stdout.take().expect("an output"));
+    let output = BufReader::new(child.stdout.take().expect("an output"));
+    let (send, answers) = std::sync::mpsc::channel();
+    std::thread::spawn(move || output.lines().try_for_each(|line| send.send(line.expect("UTF-8"))));
     for sentence in ["one two.", "three."] {
         writeln!(input, "{sentence}").expect("written");
-        // It would wait forever for an answer that waits for the end of the input.
-        let mut answer = String::new();
-        output.read_line(&mut answer).expect("an answer");
+        // An answer that waits for the end of the input would never come.
+        let answer = answers.recv_timeout(Duration::from_secs(120)).expect("an answer before the input's end");
         assert!(answer.trim().len() > 1, "{answer:?}");
     }
     drop(input);
@@ -247,6 +249,41 @@ fn parts_of_the_pairs_are_as_asked() {
     of(&[text(&data), "--batch", "3"]).failed(2, &["--batch", "this is a translator"]);
     vitreous(&["eval", "tiny_fashion", "--beam", "3"]).failed(2, &["--beam", "translators", "images"]);
     vitreous(&["eval", "tiny_fashion", "--translations", "x"]).failed(2, &["--translations"]);
+}
+
+#[test]
+fn parallel_files_are_learned_and_tested_when_their_languages_are_named() {
+    let (learned, place) = (translator(), tempfile::tempdir().expect("a directory"));
+    let folder = place.path().join("parallel");
+    std::fs::create_dir(&folder).expect("a folder");
+    for part in ["train", "valid", "test"] {
+        let pairs = std::fs::read_to_string(learned.data().join(format!("{part}.tsv"))).expect("pairs");
+        let side =
+            |place: usize| pairs.lines().map(move |line| format!("{}\n", line.split('\t').nth(place).expect("two")));
+        std::fs::write(folder.join(format!("{part}.en")), side(0).collect::<String>()).expect("written");
+        std::fs::write(folder.join(format!("{part}.de")), side(1).collect::<String>()).expect("written");
+    }
+    let run = place.path().join("run");
+    let train = |more: &[&str]| {
+        let words = ["train", "translation", "--data", text(&folder), "--out", text(&run)];
+        vitreous(&[&words[..], &TINY_TEXT, more].concat())
+    };
+    train(&[]).failed(2, &["train.de, train.en", "--languages en-de"]);
+    train(&["--languages", "english"]).failed(2, &["data.languages", "english", "en-de"]);
+    train(&["--languages", "en-de"]).succeeded();
+    // The same pairs from other files make the same model.
+    let bytes = |run: &Path| std::fs::read(run.join("model/model.safetensors")).expect("a model");
+    assert!(bytes(&run) == bytes(&learned.run()), "another model");
+
+    let eval =
+        |path: &Path, more: &[&str]| vitreous(&[&["eval", text(&run), "--json", "--data", text(path)], more].concat());
+    let score = |path: &Path, more: &[&str]| eval(path, more).succeeded().json_lines()[0]["chrf"]["score"].clone();
+    let expected = score(&learned.data(), &[]);
+    assert_eq!(score(&folder, &["--languages", "en-de"]), expected);
+    assert_eq!(score(&folder.join("test"), &["--languages", "en,de"]), expected);
+    assert_ne!(score(&folder, &["--languages", "de-en"]), expected);
+    eval(&folder, &[]).failed(2, &["--languages"]);
+    eval(&folder, &["--languages", "en"]).failed(2, &["two languages"]);
 }
 
 #[test]

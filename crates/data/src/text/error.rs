@@ -63,7 +63,7 @@ pub enum PairsError {
     #[error(
         "{}: no sentence pairs were found here; {found}. Known are: train.tsv (source, tab, target), train.jsonl \
          ({{\"source\": .., \"target\": ..}} or {{\"translation\": {{\"en\": .., \"de\": ..}}}}), and train.en with train.de if the \
-         languages are named", .path.display()
+         languages are named (--languages en-de)", .path.display()
     )]
     Unknown {
         /// Where it was looked.

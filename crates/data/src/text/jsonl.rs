@@ -48,9 +48,11 @@ fn named(translation: &Map<String, Value>, languages: &mut Option<Languages>) ->
     let keys: Vec<&str> = translation.keys().map(String::as_str).collect();
     let [source, target] = keys[..] else {
         return Err(format!(
-            "`translation` has {} languages ({}): name the two that are meant",
+            "`translation` has {} languages ({}): name the two that are meant: --languages {}-{}",
             keys.len(),
-            some(&keys)
+            some(&keys),
+            keys.first().unwrap_or(&"en"),
+            keys.get(1).unwrap_or(&"de"),
         ));
     };
     let found = Languages { source: source.to_string(), target: target.to_string() };

@@ -1,6 +1,7 @@
 //! Sentence pairs, and the files that hold them.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use tokenizers::NormalizedString;
 
@@ -41,6 +42,26 @@ pub struct Languages {
     pub source: String,
     /// What it is translated to.
     pub target: String,
+}
+
+impl Languages {
+    /// How two languages are written in one word.
+    pub const RULE: &str = "it must be two languages, the source first: en-de (or pt-BR,en)";
+}
+
+impl FromStr for Languages {
+    type Err = &'static str;
+
+    /// `en-de`: from English to German. Names that have a hyphen themselves are parted by a comma: `pt-BR,en`.
+    fn from_str(text: &str) -> Result<Languages, &'static str> {
+        let separator = if text.contains(',') { ',' } else { '-' };
+        match text.split(separator).map(str::trim).collect::<Vec<_>>()[..] {
+            [source, target] if !source.is_empty() && !target.is_empty() && source != target => {
+                Ok(Languages { source: source.to_string(), target: target.to_string() })
+            }
+            _ => Err(Languages::RULE),
+        }
+    }
 }
 
 /// The pairs of a file, in its order.

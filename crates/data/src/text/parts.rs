@@ -108,7 +108,7 @@ fn nothing(folder: &Path) -> Result<PairsError, PairsError> {
         2.. => PairsError::Ambiguous {
             path: folder.to_path_buf(),
             found: format!("it holds {}", some_of(parallel.into_iter(), 6)),
-            advice: "name the languages to say which is translated to which, source first".to_string(),
+            advice: "name the languages, the source first: --languages en-de".to_string(),
         },
         _ => PairsError::Unknown {
             path: folder.to_path_buf(),

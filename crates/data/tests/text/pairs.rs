@@ -172,7 +172,7 @@ fn a_folder_that_can_be_read_in_two_ways_is_refused() {
     let half = refused(&[("train.en", b"")], &german);
     assert!(half.contains("train.en") && half.contains("train.de") && half.contains("missing"), "{half}");
     let unnamed = refused(&[("train.en", b""), ("train.de", b"")], &OpenPairs::default());
-    assert!(unnamed.contains("train.de, train.en") && unnamed.contains("name the languages"), "{unnamed}");
+    assert!(unnamed.contains("train.de, train.en") && unnamed.contains("--languages en-de"), "{unnamed}");
     let nothing = refused(&[("notes.md", b"")], &german);
     assert!(nothing.contains("it holds notes.md"), "{nothing}");
     assert!(refused(&[], &german).contains("no files"));

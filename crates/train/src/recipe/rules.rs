@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use vitreous_data::text::padded_length;
+use vitreous_data::text::{Languages, padded_length};
 
 use super::{
     DataSettings, FinetuneSettings, Fit, OptimizerSettings, OutputSettings, PreprocessSettings, Recipe, RecipeError,
@@ -68,6 +68,9 @@ pub(super) fn check_translation(recipe: &TranslationRecipe) -> Checked {
         () if train.average == 0 => rule("train.average", &train.average, "it must be 1 for no average, or more"),
         () if train.average > recipe.output.keep => {
             rule("train.average", &train.average, "it must be at most output.keep: no more checkpoints are kept")
+        }
+        () if !data.languages.is_empty() && data.languages.parse::<Languages>().is_err() => {
+            rule("data.languages", &data.languages, Languages::RULE)
         }
         () if !share(data.validation_share) => rule("data.validation_share", &data.validation_share, SHARE),
         () if text.vocabulary < SMALLEST_VOCABULARY => {

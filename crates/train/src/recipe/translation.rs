@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use toml::Table;
+use vitreous_data::text::OpenPairs;
 use vitreous_models::transformer::{PRESET_NAMES, TransformerConfig, preset};
 
 use super::layers::{self, Layered};
@@ -71,6 +72,8 @@ pub struct TranslationTrainSettings {
 pub struct PairSettings {
     /// A directory or a file of pairs.
     pub path: String,
+    /// Source and target language, as files and keys are called: "en-de". Empty where the data itself tells which is which.
+    pub languages: String,
     /// The share of pairs that is kept for testing where the data has no part for that.
     pub validation_share: f64,
 }
@@ -152,7 +155,14 @@ impl Default for TranslationTrainSettings {
 
 impl Default for PairSettings {
     fn default() -> Self {
-        PairSettings { path: String::new(), validation_share: 0.02 }
+        PairSettings { path: String::new(), languages: String::new(), validation_share: 0.02 }
+    }
+}
+
+impl PairSettings {
+    /// How the pairs are opened.
+    pub fn options(&self) -> OpenPairs {
+        OpenPairs { languages: self.languages.parse().ok(), validation_share: self.validation_share }
     }
 }
 

@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use vitreous_data::dataset::{self, Dataset, OpenDataset, Splits};
 use vitreous_data::ordered::OrderedMap;
+use vitreous_data::text::Languages;
 use vitreous_data::{Preprocess, Scratch};
 use vitreous_models::Model;
 use vitreous_train::evaluation::{LabelReport, LabelScores, Report, Scores, named};
@@ -66,6 +67,9 @@ pub struct Eval {
     /// Show every class, however many there are
     #[arg(long, help_heading = FOR_IMAGES)]
     all: bool,
+    /// Source and target language, as the files or keys of the pairs are called: en-de
+    #[arg(long, value_name = "LANGUAGES", help_heading = FOR_TEXT)]
+    languages: Option<Languages>,
     /// Hypotheses that are followed at once [default: 1, which is greedy]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_TEXT)]
     beam: Option<usize>,
@@ -131,6 +135,7 @@ impl Eval {
         }
         let of_text = [
             ("--beam", self.beam.is_some()),
+            ("--languages", self.languages.is_some()),
             ("--length-penalty", self.length_penalty.is_some()),
             ("--translations", self.translations.is_some()),
         ];

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_data::dataset::{self, DatasetError, OpenDataset, Splits};
 use vitreous_data::download::KNOWN_NAMES;
-use vitreous_data::text::{self, OpenPairs, Tokenisers};
+use vitreous_data::text::{self, Tokenisers};
 use vitreous_train::recipe::{DataSettings, nearest, shipped};
 use vitreous_train::translation::PairData;
 use vitreous_train::{AnyRecipe, Orders, Outcome, Place, Recipe, RunDirectory, TrainError, TranslationRecipe, Work};
@@ -42,9 +42,12 @@ pub struct Train {
     /// A recipe: its name (see --list) or a TOML file. Then changes to it, as in `optimizer.lr=5e-4`
     #[arg(value_name = "RECIPE | KEY=VALUE")]
     words: Vec<String>,
-    /// The images to learn from: a folder, CIFAR or IDX files, a manifest, tar shards
+    /// What to learn from. Images: a folder, CIFAR or IDX files, a manifest, tar shards. Pairs of sentences: a folder or a file
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
+    /// Source and target language of pairs, as their files or keys are called: en-de
+    #[arg(long, value_name = "LANGUAGES")]
+    languages: Option<String>,
     /// A model to start from: a directory or a file
     #[arg(long, value_name = "MODEL")]
     init: Option<String>,
@@ -52,7 +55,7 @@ pub struct Train {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Go on with the run of this directory from its last checkpoint
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["data", "init", "out", "words"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["data", "languages", "init", "out", "words"])]
     resume: Option<PathBuf>,
     /// List the recipes
     #[arg(long)]
@@ -127,9 +130,8 @@ impl Train {
             let hint = "what is to be learned from? Name pairs: vitreous train translation --data DIR";
             return Err(Failure::input(anyhow!("{hint}")));
         }
-        let options = OpenPairs { validation_share: recipe.data.validation_share, ..OpenPairs::default() };
         let path = Path::new(&recipe.data.path);
-        let splits = text::open(path, &options).map_err(Failure::input)?;
+        let splits = text::open(path, &recipe.data.options()).map_err(Failure::input)?;
         splits.notes.iter().for_each(|note| say!("note: {note}"));
         // A run that is taken up goes on with its own words.
         let tokenisers = match &place {
@@ -198,6 +200,7 @@ impl Train {
         }
         let quoted = |text: &str| toml_string(text);
         overrides.extend(self.data.iter().map(|path| format!("data.path={}", quoted(path))));
+        overrides.extend(self.languages.iter().map(|pair| format!("data.languages={}", quoted(pair))));
         overrides.extend(self.init.iter().map(|path| format!("finetune.init={}", quoted(path))));
         (name, overrides)
     }

@@ -105,16 +105,16 @@ impl Eval {
         };
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         if !path.is_dir() && self.split.is_none() && self.validation_share.is_none() {
-            let read = text::read(path, None).map_err(Failure::input)?;
+            let read = text::read(path, self.languages.as_ref()).map_err(Failure::input)?;
             if read.empty > 0 {
                 let empty = format::count(read.empty, "pair was", "pairs were");
                 say!("note: {name}: {empty} left out because a side is empty");
             }
             return Tested::of(path, read.pairs, name, None);
         }
-        let usual = OpenPairs::default();
-        let validation_share = self.validation_share.unwrap_or(usual.validation_share);
-        let splits = text::open(path, &OpenPairs { validation_share, ..usual }).map_err(Failure::input)?;
+        let validation_share = self.validation_share.unwrap_or(OpenPairs::default().validation_share);
+        let options = OpenPairs { languages: self.languages.clone(), validation_share };
+        let splits = text::open(path, &options).map_err(Failure::input)?;
         splits.notes.iter().for_each(|note| say!("note: {note}"));
         let PairSplits { train, validation, test, .. } = splits;
         let (pairs, split) = match self.split {
