@@ -51,6 +51,39 @@ fn an_encoder_computes_the_same_bits_with_weights_taken_in_once() {
     }
 }
 
+#[test]
+fn an_executor_goes_on_with_batches_of_other_sizes() {
+    let planned = |batch: usize| {
+        let mut g = Graph::for_inference();
+        encoder(&mut g, batch, 2, 32).unwrap();
+        let logits = g.find("logits").unwrap();
+        (Plan::for_cpu_with_fixed_weights(&g, &[logits]).unwrap(), g, logits)
+    };
+    let (plan, graph, _) = planned(6);
+    let all = values(&graph);
+    let lend = |parameter: &Parameter| -> Result<Cow<[f32]>> {
+        Ok(Cow::Owned(all[&parameter.name].iter().map(|&x| x as f32).collect()))
+    };
+    let mut one = Executor::with_weights(plan, 2, lend).unwrap();
+    // Smaller, larger than ever, and back.
+    for batch in [5, 40, 6] {
+        let (plan, _, logits) = planned(batch);
+        let mut fresh = Executor::with_weights(plan.clone(), 2, lend).unwrap();
+        one.change_to(plan).unwrap();
+        one.poison();
+        for executor in [&mut fresh, &mut one] {
+            let images = executor.input("images").unwrap().iter_mut();
+            images.enumerate().for_each(|(i, pixel)| *pixel = ((i * 37 % 101) as f32 - 50.0) / 40.0);
+            executor.infer().unwrap();
+        }
+        assert_eq!(one.output(logits).unwrap(), fresh.output(logits).unwrap(), "a batch of {batch}");
+    }
+    // A single sample's head reads its weight as it is, which is kept nowhere.
+    let (plan, ..) = planned(1);
+    assert!(!one.can_change_to(&plan));
+    assert!(one.change_to(plan).unwrap_err().to_string().contains("other weights"));
+}
+
 /// A table that is read row by row, and, packed, by two products.
 fn shared_matrix(g: &mut Graph) -> Result<Value> {
     let table = g.parameter("table", [40, 24])?;

@@ -6,10 +6,10 @@
 mod search;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use vitreous_engine::cpu::Executor;
-use vitreous_engine::{Graph, Mode, Parameter, Plan, Precision, Result, Value};
+use vitreous_engine::{DType, Graph, Mode, Parameter, Plan, Precision, Result, Value};
 
 use crate::transformer::{StepShape, TransformerConfig, decoder_step, encoder_for_decoding};
 use search::Search;
@@ -17,8 +17,6 @@ pub use search::{Hypothesis, SearchOptions};
 
 /// Sources are padded to a multiple of this, so that few plans serve all lengths.
 const LENGTH_STEP: usize = 8;
-/// Plans of the encoder that are kept, each with weights of its own.
-const KEPT_ENCODERS: usize = 12;
 
 /// What special tokens are called by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +53,13 @@ pub struct Translator<'w> {
     special: SpecialTokens,
     options: TranslateOptions,
     weights: Weights<'w>,
-    encoders: HashMap<(usize, usize), Encoder>,
+    encoder: Option<Encoder>,
     decoder: Option<Decoder>,
 }
 
 struct Encoder {
+    /// Sources at once, and the length of each, with padding.
+    shape: (usize, usize),
     executor: Executor,
     keys_and_values: Vec<(Value, Value)>,
 }
@@ -88,7 +88,7 @@ impl<'w> Translator<'w> {
         weights: Weights<'w>,
     ) -> Translator<'w> {
         let config = config.clone();
-        Translator { config, special, options, weights, encoders: HashMap::new(), decoder: None }
+        Translator { config, special, options, weights, encoder: None, decoder: None }
     }
 
     /// Translates sources, given without start and end: of each its hypotheses, the best first. What is longer than the model can read is cut.
@@ -150,13 +150,36 @@ impl<'w> Translator<'w> {
         let mut graph = Graph::new(Mode::Inference, self.options.precision);
         let step = decoder_step(&mut graph, &self.config, shape)?;
         let probabilities = graph.softmax(step.logits)?;
-        let executor = self.executor(&graph, &[probabilities])?;
+        let executor = self.executor(Plan::for_cpu_with_fixed_weights(&graph, &[probabilities])?)?;
         self.decoder = Some(Decoder { shape, executor, probabilities });
         Ok(())
     }
 
-    fn executor(&self, graph: &Graph, outputs: &[Value]) -> Result<Executor> {
-        let plan = Plan::for_cpu_with_fixed_weights(graph, outputs)?;
+    /// Makes an encoder of a shape, from the one that is there if it can change.
+    fn prepare_encoder(&mut self, shape: (usize, usize)) -> Result<()> {
+        if self.encoder.as_ref().is_some_and(|encoder| encoder.shape == shape) {
+            return Ok(());
+        }
+        let mut graph = Graph::new(Mode::Inference, self.options.precision);
+        let mut keys_and_values = Vec::new();
+        for (keys, values) in encoder_for_decoding(&mut graph, &self.config, shape.0, shape.1)? {
+            keys_and_values.push((graph.cast(keys, DType::F32)?, graph.cast(values, DType::F32)?));
+        }
+        let outputs: Vec<Value> = keys_and_values.iter().flat_map(|&(keys, values)| [keys, values]).collect();
+        let plan = Plan::for_cpu_with_fixed_weights(&graph, &outputs)?;
+        let executor = match self.encoder.take() {
+            Some(Encoder { mut executor, .. }) if executor.can_change_to(&plan) => {
+                executor.change_to(plan)?;
+                executor
+            }
+            // The old one goes before the new one takes its memory.
+            _ => self.executor(plan)?,
+        };
+        self.encoder = Some(Encoder { shape, executor, keys_and_values });
+        Ok(())
+    }
+
+    fn executor(&self, plan: Plan) -> Result<Executor> {
         Executor::with_weights(plan, self.options.threads, |parameter: &Parameter| (self.weights)(&parameter.name))
     }
 
@@ -164,24 +187,9 @@ impl<'w> Translator<'w> {
     fn encode(&mut self, sources: &[Vec<u32>], batch: &[usize]) -> Result<Vec<(usize, Encoded)>> {
         let Some(&longest) = batch.iter().max_by_key(|&&index| sources[index].len()) else { return Ok(Vec::new()) };
         let length = self.source_length(&sources[longest]).next_multiple_of(LENGTH_STEP).min(self.config.max_length);
-        let key = (batch.len(), length);
-        if !self.encoders.contains_key(&key) {
-            if self.encoders.len() == KEPT_ENCODERS {
-                self.encoders.clear();
-            }
-            let mut graph = Graph::new(Mode::Inference, self.options.precision);
-            let pairs = encoder_for_decoding(&mut graph, &self.config, batch.len(), length)?;
-            let cast = |graph: &mut Graph, value| graph.cast(value, vitreous_engine::DType::F32);
-            let mut keys_and_values = Vec::new();
-            for (keys, values) in pairs {
-                keys_and_values.push((cast(&mut graph, keys)?, cast(&mut graph, values)?));
-            }
-            let outputs: Vec<Value> = keys_and_values.iter().flat_map(|&(keys, values)| [keys, values]).collect();
-            let executor = self.executor(&graph, &outputs)?;
-            self.encoders.insert(key, Encoder { executor, keys_and_values });
-        }
+        self.prepare_encoder((batch.len(), length))?;
         let lengths: Vec<usize> = batch.iter().map(|&index| self.source_length(&sources[index])).collect();
-        let Encoder { executor, keys_and_values } = self.encoders.get_mut(&key).expect("just made");
+        let Encoder { executor, keys_and_values, .. } = self.encoder.as_mut().expect("prepared");
         let rows = executor.input_i32("source")?;
         rows.fill(self.special.padding as i32);
         for ((row, &index), &length) in rows.chunks_exact_mut(length).zip(batch).zip(&lengths) {
@@ -225,18 +233,23 @@ impl<'w> Translator<'w> {
     /// One word for every sentence.
     fn step(&mut self, writing: &mut [Option<Sentence>], beam: usize, found: &mut [Vec<Hypothesis>]) -> Result<()> {
         let Decoder { shape, executor, probabilities } = self.decoder.as_mut().expect("prepared");
-        for (group, sentence) in writing.iter().enumerate() {
-            let (place, source) = sentence.as_ref().map_or((0, 1), |s| (s.place, s.source_length));
-            let slots = group * beam..(group + 1) * beam;
-            if place == 0 {
-                executor.input_i32("token")?[slots.clone()].fill(self.special.start as i32);
+        let mut fill = |name: &str, number: &dyn Fn(&Option<Sentence>) -> Option<usize>| -> Result<()> {
+            for (slots, sentence) in executor.input_i32(name)?.chunks_exact_mut(beam).zip(writing.iter()) {
+                if let Some(number) = number(sentence) {
+                    slots.fill(number as i32);
+                }
             }
-            executor.input_i32("place")?[slots.clone()].fill(place as i32);
-            executor.input_i32("length")?[slots.clone()].fill(place as i32 + 1);
-            executor.input_i32("source_lengths")?[slots].fill(source as i32);
-        }
+            Ok(())
+        };
+        // Slots that nobody has compute something, too: the shortest there is.
+        let place = |sentence: &Option<Sentence>| sentence.as_ref().map_or(0, |sentence| sentence.place);
+        fill("token", &|sentence| (place(sentence) == 0).then_some(self.special.start as usize))?;
+        fill("place", &|sentence| Some(place(sentence)))?;
+        fill("length", &|sentence| Some(place(sentence) + 1))?;
+        fill("source_lengths", &|sentence| Some(sentence.as_ref().map_or(1, |sentence| sentence.source_length)))?;
         executor.infer()?;
         let words = self.config.target_vocabulary;
+        let mut tokens = executor.input_i32("token")?.to_vec();
         for (group, slot) in writing.iter_mut().enumerate() {
             let Some(sentence) = slot else { continue };
             let rows = executor.output_slice(*probabilities)?[group * beam * words..].chunks_exact(words);
@@ -247,13 +260,14 @@ impl<'w> Translator<'w> {
                 continue;
             }
             sentence.place += 1;
-            for (to, next) in executor.input_i32("token")?[group * beam..].iter_mut().zip(&next) {
+            for (to, next) in tokens[group * beam..].iter_mut().zip(&next) {
                 *to = next.token as i32;
             }
             let parents: Vec<usize> = next.iter().map(|next| next.parent).collect();
             let kept = Rows { first_slot: group * beam, capacity: shape.capacity, dim: self.config.dim };
             kept.inherit(executor, self.config.decoder_layers, &parents, sentence.place)?;
         }
+        executor.input_i32("token")?.copy_from_slice(&tokens);
         Ok(())
     }
 }

@@ -103,7 +103,7 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Bu
         Op::Linear(_) | Op::LinearInputGradient(_) | Op::MatMul(_) => products::multiply(kernel, team),
         Op::LinearWeightGradient(_) => products::weight_gradient(kernel, team),
         Op::Pointwise(_) => steps::pointwise(kernel, team),
-        Op::WriteRows(_) => tables::write_rows(kernel),
+        Op::WriteRows(_) => tables::write_rows(kernel, team),
         Op::Broadcast(_) => moves::broadcast(kernel, team),
         Op::Transpose(op) => moves::transpose(kernel, team, &op.order),
         Op::Concat(op) => moves::concat(kernel, team, op.axis),

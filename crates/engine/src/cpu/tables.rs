@@ -56,21 +56,25 @@ pub(super) fn embedding_gradient(kernel: &Kernel, team: &mut Team, vocabulary: u
     });
 }
 
-/// Puts rows into what is kept. They are few, so one thread does it.
-pub(super) fn write_rows(kernel: &Kernel) {
+/// Puts rows into what is kept: few, but each where nothing is in cache, so threads share them.
+pub(super) fn write_rows(kernel: &Kernel, team: &mut Team) {
     let rows: &[f32] = kernel.memory.read_raw(kernel.node.inputs[1]);
     let places = kernel.input_i32(2);
     let kept = kernel.output_raw::<f32>(0);
     let (kept_axes, row_axes) = (kernel.input_type(0).shape.axes(), kernel.input_type(1).shape.axes());
     let (capacity, count, dim) = (kept_axes[1], row_axes[1], kept_axes[2]);
-    for (sample, rows) in rows.chunks_exact(count * dim).enumerate() {
-        let place = usize::try_from(places[sample]).ok().filter(|place| place + count <= capacity);
-        let Some(place) = place else {
-            kernel.report_fault(sample);
-            continue;
-        };
-        let first = (sample * capacity + place) * dim;
-        // SAFETY: no other thread runs; the rows are a value of their own, beside what is kept.
-        unsafe { kept.range(first..first + count * dim) }.copy_from_slice(rows);
-    }
+    let per_tile = rows_per_tile(places.len(), count * dim);
+    team.run(places.len().div_ceil(per_tile), &|tile, _| {
+        for sample in tile_rows(tile, per_tile, places.len()) {
+            let place = usize::try_from(places[sample]).ok().filter(|place| place + count <= capacity);
+            let Some(place) = place else {
+                kernel.report_fault(sample);
+                continue;
+            };
+            let first = (sample * capacity + place) * dim;
+            let rows = &rows[sample * count * dim..(sample + 1) * count * dim];
+            // SAFETY: each sample has its own part; the rows are a value of their own, beside what is kept.
+            unsafe { kept.range(first..first + count * dim) }.copy_from_slice(rows);
+        }
+    });
 }

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::team::Team;
 use super::{Executor, products};
+use crate::buffer::Floats;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Parameter};
 use crate::ops::Op;
@@ -44,6 +46,33 @@ impl Executor {
             }
         }
         Ok(executor)
+    }
+
+    /// Whether another plan's kernels want the same weights, as they were taken in here: those of a batch of another size, say.
+    pub fn can_change_to(&self, plan: &Plan) -> bool {
+        let same_parameters = self.plan.graph().parameters() == plan.graph().parameters();
+        plan.fixed_weights().is_some() && same_parameters && self.plan.fixed_weights() == plan.fixed_weights()
+    }
+
+    /// Goes on with another plan, with the same weights and threads, in the same memory where that is large enough. All inputs must be
+    /// given anew.
+    pub fn change_to(&mut self, plan: Plan) -> Result<()> {
+        if !self.can_change_to(&plan) {
+            let message = "this plan wants other weights than the executor has: make another".to_string();
+            return Err(Error::Machine(message));
+        }
+        if plan.scratch_bytes() > self.scratch {
+            self.scratch = plan.scratch_bytes();
+            self.team = Team::new(self.threads(), self.scratch / 4)?;
+        }
+        if plan.arena_bytes() > 4 * self.arena.len() {
+            // Before the larger is taken, so that they are never there together.
+            self.arena = Floats::zeroed(0)?;
+            self.arena = Floats::zeroed(plan.arena_bytes() / 4)?;
+        }
+        self.constants = Floats::holding(&plan.constants())?;
+        self.plan = plan;
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::ops::Op;
 use crate::types::Shape;
 
 /// Where each weight lies in the buffer that an executor keeps for them, in floats.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FixedWeights {
     /// By parameter: its values as they are; `None` if no kernel reads those.
     pub plain: Vec<Option<usize>>,

@@ -153,17 +153,24 @@ impl Search {
 
 /// The places of the largest numbers, the largest first; of equal ones the first. What is no number is never among them.
 fn best(row: &[f32], count: usize) -> Vec<u32> {
+    /// So many are passed over at once if none of them is large enough, which is seen without a branch for each.
+    const PIECE: usize = 64;
     let mut best: Vec<u32> = Vec::with_capacity(count + 1);
     let mut least = f32::NEG_INFINITY;
-    for (token, &probability) in row.iter().enumerate() {
-        if !(probability > least || best.len() < count && probability >= least) {
+    for (piece, numbers) in row.chunks(PIECE).enumerate() {
+        if best.len() == count && !numbers.iter().fold(false, |any, &number| any | (number > least)) {
             continue;
         }
-        let place = best.partition_point(|&other| row[other as usize] >= probability);
-        best.insert(place, token as u32);
-        best.truncate(count);
-        if best.len() == count {
-            least = row[best[count - 1] as usize];
+        for (token, &number) in (piece * PIECE..).zip(numbers) {
+            if !(number > least || best.len() < count && number >= least) {
+                continue;
+            }
+            let place = best.partition_point(|&other| row[other as usize] >= number);
+            best.insert(place, token as u32);
+            best.truncate(count);
+            if best.len() == count {
+                least = row[best[count - 1] as usize];
+            }
         }
     }
     best

@@ -19,7 +19,7 @@ const SLOTS: usize = 64;
 /// The most words of a translation beyond those of its source.
 const EXTRA_TOKENS: usize = 50;
 /// How many sentences go to the translator at a time, so that progress can be told.
-const SENTENCES_AT_ONCE: usize = 512;
+const SENTENCES_AT_ONCE: usize = 1024;
 
 /// The special tokens of our tokenisers.
 pub const SPECIAL: SpecialTokens = SpecialTokens { padding: PADDING, start: START, end: END };

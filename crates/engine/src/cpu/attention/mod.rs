@@ -13,6 +13,7 @@
 //! What a tile is depends on shapes alone, so results are the same bits for any number of threads.
 
 mod backward;
+mod one_query;
 mod pairs;
 mod rows;
 mod scores;
@@ -171,7 +172,8 @@ impl Attention<'_> {
 
 /// The scratch memory that each thread needs for any of the passes.
 pub fn scratch_floats(attention: &Attention) -> usize {
-    forward_scratch(attention).max(backward::scratch(attention)).max(weights::scratch(attention))
+    let passes = [forward_scratch, one_query::scratch, backward::scratch, weights::scratch];
+    passes.map(|scratch| scratch(attention)).into_iter().max().unwrap_or(0)
 }
 
 fn forward_scratch(attention: &Attention) -> usize {
@@ -202,6 +204,9 @@ pub fn forward(
     assert_eq!(log_sums.len(), attention.pairs() * attention.queries);
     if attention.pairs() * attention.queries == 0 {
         return;
+    }
+    if one_query::suits(attention, &k, &v) {
+        return one_query::forward(team, attention, q, [k, v], out, log_sums);
     }
     let unit = pairs::unit_of(attention, [&q, &k, &v]);
     let pass = Forward { attention, unit, q, k, v, out, log_sums };

@@ -492,6 +492,19 @@ fn long_sequences_in_key_blocks() {
 }
 
 #[test]
+fn one_query() {
+    for keys in [1, 2, 17, 64, 197, 600] {
+        for (heads, head_dim) in [(1, 1), (5, 7), (2, 32), (4, 64), (3, 80)] {
+            let case = Case { batch: 5, heads, queries: 1, keys, head_dim, ..PLAIN };
+            case.check();
+            Case { lengths: true, causal: true, ..case }.check();
+            Case { mask: true, bias: Some((true, true)), ..case }.check();
+            Case { bf16: true, lengths: true, ..case }.check();
+        }
+    }
+}
+
+#[test]
 fn every_sharing_of_the_bias() {
     for bias in [(false, false), (false, true), (true, false), (true, true)] {
         for narrow in [false, true] {
