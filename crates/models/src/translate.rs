@@ -15,8 +15,13 @@ use crate::transformer::{StepShape, TransformerConfig, decoder_step, encoder_for
 use search::Search;
 pub use search::{Hypothesis, SearchOptions};
 
-/// Sources are padded to a multiple of this, so that few plans serve all lengths.
+/// A decoder has room for lengths up to a multiple of this, so that it serves sentences that are hardly longer, too.
 const LENGTH_STEP: usize = 8;
+/// Slots that a decoder has at least, if sentences become fewer: products of hardly any rows want their weights otherwise.
+const LEAST_SLOTS: usize = 8;
+/// What a decoder's layer keeps of the source, and of its own words.
+const SOURCE_ROWS: [&str; 2] = ["source_keys", "source_values"];
+const OWN_ROWS: [&str; 2] = ["kept_keys", "kept_values"];
 
 /// What special tokens are called by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +66,8 @@ struct Encoder {
     /// Sources at once, and the length of each, with padding.
     shape: (usize, usize),
     executor: Executor,
-    keys_and_values: Vec<(Value, Value)>,
+    /// Of each layer of the decoder.
+    keys_and_values: Vec<[Value; 2]>,
 }
 
 struct Decoder {
@@ -100,15 +106,16 @@ impl<'w> Translator<'w> {
         let Some(&longest) = order.first() else { return Ok(found) };
         let beam = self.options.search.beam.max(1);
         let groups = (self.options.slots / beam).clamp(1, sources.len());
-        let source = self.source_length(&sources[longest]).next_multiple_of(LENGTH_STEP);
-        let capacity = self.most_tokens(&sources[longest]).next_multiple_of(LENGTH_STEP).min(self.config.max_length);
+        let room = |length: usize| length.next_multiple_of(LENGTH_STEP).min(self.config.max_length);
+        let source = room(self.source_length(&sources[longest]));
+        let capacity = room(self.most_tokens(&sources[longest]));
         self.prepare_decoder(StepShape { batch: groups * beam, source, capacity })?;
 
         let mut waiting: VecDeque<usize> = order.into();
-        let mut ready: VecDeque<(usize, Encoded)> = VecDeque::new();
+        let mut ready: VecDeque<Encoded> = VecDeque::new();
         let mut writing: Vec<Option<Sentence>> = (0..groups).map(|_| None).collect();
         loop {
-            for group in 0..groups {
+            for group in 0..writing.len() {
                 if writing[group].is_some() {
                     continue;
                 }
@@ -116,14 +123,18 @@ impl<'w> Translator<'w> {
                     let batch: Vec<usize> = waiting.drain(..groups.min(waiting.len())).collect();
                     ready.extend(self.encode(sources, &batch)?);
                 }
-                let Some((index, encoded)) = ready.pop_front() else { break };
+                let Some(encoded) = ready.pop_front() else { break };
                 self.take_up(group, beam, &encoded)?;
-                let most_tokens = self.most_tokens(&sources[index]);
+                let most_tokens = self.most_tokens(&sources[encoded.index]);
                 let search = Search::new(self.options.search, self.special.end, most_tokens);
-                writing[group] = Some(Sentence { index, search, place: 0, source_length: encoded.length });
+                let Encoded { index, length, .. } = encoded;
+                writing[group] = Some(Sentence { index, search, place: 0, source_length: length });
             }
-            if writing.iter().all(Option::is_none) {
-                return Ok(found);
+            match writing.iter().flatten().count() {
+                0 => return Ok(found),
+                // More slots than sentences: no other waits, or there would be none.
+                left if 2 * left <= writing.len() => self.move_together(&mut writing, beam)?,
+                _ => {}
             }
             self.step(&mut writing, beam, &mut found)?;
         }
@@ -146,16 +157,16 @@ impl<'w> Translator<'w> {
         if self.decoder.as_ref().is_some_and(|decoder| fits(&decoder.shape)) {
             return Ok(());
         }
-        self.decoder = None;
         let mut graph = Graph::new(Mode::Inference, self.options.precision);
         let step = decoder_step(&mut graph, &self.config, shape)?;
         let probabilities = graph.softmax(step.logits)?;
-        let executor = self.executor(Plan::for_cpu_with_fixed_weights(&graph, &[probabilities])?)?;
-        self.decoder = Some(Decoder { shape, executor, probabilities });
+        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[probabilities])?;
+        let there = self.decoder.take().map(|decoder| decoder.executor);
+        self.decoder = Some(Decoder { shape, executor: self.executor(there, plan)?, probabilities });
         Ok(())
     }
 
-    /// Makes an encoder of a shape, from the one that is there if it can change.
+    /// Makes an encoder for so many sources of a length, with padding.
     fn prepare_encoder(&mut self, shape: (usize, usize)) -> Result<()> {
         if self.encoder.as_ref().is_some_and(|encoder| encoder.shape == shape) {
             return Ok(());
@@ -163,36 +174,39 @@ impl<'w> Translator<'w> {
         let mut graph = Graph::new(Mode::Inference, self.options.precision);
         let mut keys_and_values = Vec::new();
         for (keys, values) in encoder_for_decoding(&mut graph, &self.config, shape.0, shape.1)? {
-            keys_and_values.push((graph.cast(keys, DType::F32)?, graph.cast(values, DType::F32)?));
+            keys_and_values.push([graph.cast(keys, DType::F32)?, graph.cast(values, DType::F32)?]);
         }
-        let outputs: Vec<Value> = keys_and_values.iter().flat_map(|&(keys, values)| [keys, values]).collect();
-        let plan = Plan::for_cpu_with_fixed_weights(&graph, &outputs)?;
-        let executor = match self.encoder.take() {
-            Some(Encoder { mut executor, .. }) if executor.can_change_to(&plan) => {
-                executor.change_to(plan)?;
-                executor
-            }
-            // The old one goes before the new one takes its memory.
-            _ => self.executor(plan)?,
-        };
-        self.encoder = Some(Encoder { shape, executor, keys_and_values });
+        let plan = Plan::for_cpu_with_fixed_weights(&graph, &keys_and_values.concat())?;
+        let there = self.encoder.take().map(|encoder| encoder.executor);
+        self.encoder = Some(Encoder { shape, executor: self.executor(there, plan)?, keys_and_values });
         Ok(())
     }
 
-    fn executor(&self, plan: Plan) -> Result<Executor> {
-        Executor::with_weights(plan, self.options.threads, |parameter: &Parameter| (self.weights)(&parameter.name))
+    /// What runs a plan: the executor that is there, if it can change, which spares taking in the weights.
+    fn executor(&self, there: Option<Executor>, plan: Plan) -> Result<Executor> {
+        match there {
+            Some(mut executor) if executor.can_change_to(&plan) => {
+                executor.change_to(plan)?;
+                Ok(executor)
+            }
+            there => {
+                // Its memory goes back before the new one takes its own.
+                drop(there);
+                let weights = |parameter: &Parameter| (self.weights)(&parameter.name);
+                Executor::with_weights(plan, self.options.threads, weights)
+            }
+        }
     }
 
-    /// What the decoder asks of some sources.
-    fn encode(&mut self, sources: &[Vec<u32>], batch: &[usize]) -> Result<Vec<(usize, Encoded)>> {
-        let Some(&longest) = batch.iter().max_by_key(|&&index| sources[index].len()) else { return Ok(Vec::new()) };
-        let length = self.source_length(&sources[longest]).next_multiple_of(LENGTH_STEP).min(self.config.max_length);
-        self.prepare_encoder((batch.len(), length))?;
+    /// Computes what the decoder asks of some sources. It stays in the encoder until the next are encoded.
+    fn encode(&mut self, sources: &[Vec<u32>], batch: &[usize]) -> Result<Vec<Encoded>> {
         let lengths: Vec<usize> = batch.iter().map(|&index| self.source_length(&sources[index])).collect();
-        let Encoder { executor, keys_and_values, .. } = self.encoder.as_mut().expect("prepared");
+        let Some(&longest) = lengths.iter().max() else { return Ok(Vec::new()) };
+        self.prepare_encoder((batch.len(), longest))?;
+        let executor = &mut self.encoder.as_mut().expect("prepared").executor;
         let rows = executor.input_i32("source")?;
         rows.fill(self.special.padding as i32);
-        for ((row, &index), &length) in rows.chunks_exact_mut(length).zip(batch).zip(&lengths) {
+        for ((row, &index), &length) in rows.chunks_exact_mut(longest).zip(batch).zip(&lengths) {
             for (to, &token) in row.iter_mut().zip(&sources[index][..length - 1]) {
                 *to = token as i32;
             }
@@ -202,31 +216,77 @@ impl<'w> Translator<'w> {
             *to = length as i32;
         }
         executor.infer()?;
-        let mut encoded: Vec<(usize, Encoded)> = Vec::new();
-        let dim = self.config.dim;
-        for (row, (&index, &tokens)) in batch.iter().zip(&lengths).enumerate() {
-            let mut layers = Vec::new();
-            for &(keys, values) in keys_and_values.iter() {
-                let part = |all: &[f32]| all[row * length * dim..][..tokens * dim].to_vec();
-                layers.push([part(executor.output_slice(keys)?), part(executor.output_slice(values)?)]);
-            }
-            encoded.push((index, Encoded { length: tokens, layers }));
-        }
-        Ok(encoded)
+        let encoded = batch.iter().zip(lengths).enumerate();
+        Ok(encoded.map(|(row, (&index, length))| Encoded { index, row, length }).collect())
     }
 
     /// Gives a sentence the slots of its group.
     fn take_up(&mut self, group: usize, beam: usize, encoded: &Encoded) -> Result<()> {
-        let Decoder { shape, executor, .. } = self.decoder.as_mut().expect("prepared");
-        let floats = shape.source * self.config.dim;
-        for (layer, [keys, values]) in encoded.layers.iter().enumerate() {
-            for (name, from) in [("source_keys", keys), ("source_values", values)] {
-                let to = executor.input(&format!("decoder.{layer}.{name}"))?;
+        let Decoder { shape, executor: decoder, .. } = self.decoder.as_mut().expect("prepared");
+        let Encoder { shape: (_, length), executor: encoder, keys_and_values } =
+            self.encoder.as_ref().expect("prepared");
+        let dim = self.config.dim;
+        for (layer, pair) in keys_and_values.iter().enumerate() {
+            for (name, &value) in SOURCE_ROWS.iter().zip(pair) {
+                let from = &encoder.output_slice(value)?[encoded.row * length * dim..][..encoded.length * dim];
+                let to = decoder.input(&format!("decoder.{layer}.{name}"))?;
                 for slot in group * beam..(group + 1) * beam {
-                    to[slot * floats..][..from.len()].copy_from_slice(from);
+                    to[slot * shape.source * dim..][..from.len()].copy_from_slice(from);
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Moves the sentences that are left into a decoder with hardly more slots than they need.
+    fn move_together(&mut self, writing: &mut Vec<Option<Sentence>>, beam: usize) -> Result<()> {
+        let left = writing.iter().flatten().count();
+        let groups = left.next_power_of_two().max(LEAST_SLOTS.div_ceil(beam));
+        if groups >= writing.len() {
+            return Ok(());
+        }
+        let Decoder { shape, executor, .. } = self.decoder.as_mut().expect("prepared");
+        let (shape, dim, layers) = (*shape, self.config.dim, self.config.decoder_layers);
+        let old: Vec<usize> = (0..writing.len()).filter(|&group| writing[group].is_some()).collect();
+        *writing = std::mem::take(writing).into_iter().filter(Option::is_some).collect();
+        let mut tokens = Vec::new();
+        for &group in &old {
+            tokens.extend_from_slice(&executor.input_i32("token")?[group * beam..(group + 1) * beam]);
+        }
+        // Of every input what the sentences' slots have, as much of it as is written.
+        let parts = |sentence: &Sentence| {
+            let own = OWN_ROWS.map(|name| (name, shape.capacity, sentence.place));
+            let source = SOURCE_ROWS.map(|name| (name, shape.source, sentence.source_length));
+            own.into_iter().chain(source)
+        };
+        let mut rows = Vec::new();
+        for (sentence, &group) in writing.iter().flatten().zip(&old) {
+            for layer in 0..layers {
+                for (name, capacity, count) in parts(sentence) {
+                    let from = executor.input(&format!("decoder.{layer}.{name}"))?;
+                    for slot in group * beam..(group + 1) * beam {
+                        rows.extend_from_slice(&from[slot * capacity * dim..][..count * dim]);
+                    }
+                }
+            }
+        }
+        self.prepare_decoder(StepShape { batch: groups * beam, ..shape })?;
+        let executor = &mut self.decoder.as_mut().expect("prepared").executor;
+        executor.input_i32("token")?[..tokens.len()].copy_from_slice(&tokens);
+        let mut rows = &rows[..];
+        for (group, sentence) in writing.iter().flatten().enumerate() {
+            for layer in 0..layers {
+                for (name, capacity, count) in parts(sentence) {
+                    let to = executor.input(&format!("decoder.{layer}.{name}"))?;
+                    for slot in group * beam..(group + 1) * beam {
+                        let (own, others) = rows.split_at(count * dim);
+                        to[slot * capacity * dim..][..own.len()].copy_from_slice(own);
+                        rows = others;
+                    }
+                }
+            }
+        }
+        writing.resize_with(groups, || None);
         Ok(())
     }
 
@@ -272,10 +332,13 @@ impl<'w> Translator<'w> {
     }
 }
 
-/// What the decoder asks of one source: a layer's keys and values.
+/// A source whose keys and values the encoder has.
 struct Encoded {
+    index: usize,
+    /// Its place among those that were encoded together.
+    row: usize,
+    /// Its tokens.
     length: usize,
-    layers: Vec<[Vec<f32>; 2]>,
 }
 
 /// The rows that a group of slots keeps.
@@ -294,7 +357,7 @@ impl Rows {
         let place = |slot: usize| (self.first_slot + slot) * self.capacity * self.dim;
         let floats = words * self.dim;
         for layer in 0..layers {
-            for name in ["kept_keys", "kept_values"] {
+            for name in OWN_ROWS {
                 let kept = executor.input(&format!("decoder.{layer}.{name}"))?;
                 // All are read before one is written: a parent may be overwritten by its own heir.
                 let of_parents: Vec<f32> =
