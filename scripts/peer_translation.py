@@ -195,6 +195,8 @@ def from_ours(directory):
         config = json.load(file)["transformer"]
     if config["activation"] != "relu" or config["positions"] != "sinusoidal" or not config["shared_vocabulary"]:
         raise SystemExit("only ReLU, sinusoidal positions and one vocabulary are known here")
+    if config["encoder_layers"] != config["decoder_layers"] or abs(config["norm_eps"] - 1e-5) > 1e-9:
+        raise SystemExit("only as many layers of the decoder as of the encoder, and norms with eps 1e-5 are known here")
     options = {"dim": config["dim"], "heads": config["heads"], "layers": config["encoder_layers"], "ff": config["mlp_dim"],
                "dropout": config["dropout"], "attention_dropout": config["attention_dropout"], "shared": True,
                "tied": config["tied_output"], "pre_norm": config["norm_order"] == "pre"}

@@ -84,6 +84,25 @@ fn an_executor_goes_on_with_batches_of_other_sizes() {
     assert!(one.change_to(plan).unwrap_err().to_string().contains("other weights"));
 }
 
+#[test]
+fn weights_that_change_places_are_no_reason_to_go_on() {
+    let plan = |order: [&str; 2]| {
+        let mut g = Graph::for_inference();
+        let x = g.input("x", [8, 16], DType::F32).unwrap();
+        let weights = ["a", "b"].map(|name| (name, g.parameter(name, [16, 16]).unwrap()));
+        let of = |name: &str| weights.iter().find(|(other, _)| *other == name).expect("known").1;
+        let hidden = g.linear(x, of(order[0]), None).unwrap();
+        let y = g.linear(hidden, of(order[1]), None).unwrap();
+        Plan::for_cpu_with_fixed_weights(&g, &[y]).unwrap()
+    };
+    let lend = |_: &Parameter| -> Result<Cow<[f32]>> { Ok(Cow::Owned(vec![0.5; 256])) };
+    let executor = Executor::with_weights(plan(["a", "b"]), 1, lend).unwrap();
+    assert!(executor.can_change_to(&plan(["a", "b"])));
+    assert!(!executor.can_change_to(&plan(["b", "a"])));
+    let turns = Executor::for_turns(vec![plan(["a", "b"])], 1);
+    assert!(turns.is_err_and(|error| error.to_string().contains("fixed weights")));
+}
+
 /// A table that is read row by row, and, packed, by two products.
 fn shared_matrix(g: &mut Graph) -> Result<Value> {
     let table = g.parameter("table", [40, 24])?;

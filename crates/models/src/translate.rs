@@ -9,7 +9,8 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use vitreous_engine::cpu::Executor;
-use vitreous_engine::{DType, Graph, Mode, Parameter, Plan, Precision, Result, Value};
+use vitreous_engine::machine::check_memory;
+use vitreous_engine::{DType, Error, Graph, Mode, Parameter, Plan, Precision, Result, Value};
 
 use crate::transformer::{StepShape, TransformerConfig, decoder_step, encoder_for_decoding};
 use search::Search;
@@ -17,6 +18,8 @@ pub use search::{Hypothesis, SearchOptions};
 
 /// A decoder has room for lengths up to a multiple of this, so that it serves sentences that are hardly longer, too.
 const LENGTH_STEP: usize = 8;
+/// Tokens that all slots together have room for: where one sentence is very long, fewer are written at once.
+const MOST_KEPT_TOKENS: usize = 1 << 16;
 /// Slots that a decoder has at least, if sentences become fewer: products of hardly any rows want their weights otherwise.
 const LEAST_SLOTS: usize = 8;
 /// What a decoder's layer keeps of the source, and of its own words.
@@ -93,7 +96,8 @@ impl<'w> Translator<'w> {
         options: TranslateOptions,
         weights: Weights<'w>,
     ) -> Translator<'w> {
-        let config = config.clone();
+        let (config, mut options) = (config.clone(), options);
+        options.search.beam = options.search.beam.max(1);
         Translator { config, special, options, weights, encoder: None, decoder: None }
     }
 
@@ -104,11 +108,12 @@ impl<'w> Translator<'w> {
         let mut order: Vec<usize> = (0..sources.len()).collect();
         order.sort_by_key(|&index| std::cmp::Reverse(sources[index].len()));
         let Some(&longest) = order.first() else { return Ok(found) };
-        let beam = self.options.search.beam.max(1);
-        let groups = (self.options.slots / beam).clamp(1, sources.len());
+        let beam = self.options.search.beam;
         let room = |length: usize| length.next_multiple_of(LENGTH_STEP).min(self.config.max_length);
         let source = room(self.source_length(&sources[longest]));
         let capacity = room(self.most_tokens(&sources[longest]));
+        let slots = self.options.slots.min(MOST_KEPT_TOKENS / (source + capacity));
+        let groups = (slots / beam).clamp(1, sources.len());
         self.prepare_decoder(StepShape { batch: groups * beam, source, capacity })?;
 
         let mut waiting: VecDeque<usize> = order.into();
@@ -192,6 +197,7 @@ impl<'w> Translator<'w> {
             there => {
                 // Its memory goes back before the new one takes its own.
                 drop(there);
+                check_memory("translating", plan.peak_bytes(self.options.threads))?;
                 let weights = |parameter: &Parameter| (self.weights)(&parameter.name);
                 Executor::with_weights(plan, self.options.threads, weights)
             }
@@ -317,6 +323,10 @@ impl<'w> Translator<'w> {
             if next.is_empty() {
                 let Sentence { index, search, .. } = slot.take().expect("writing");
                 found[index] = search.finish();
+                if found[index].is_empty() {
+                    let what = "the model's probabilities are no numbers (NaN): its weights are damaged or too large";
+                    return Err(Error::Machine(what.to_string()));
+                }
                 continue;
             }
             sentence.place += 1;

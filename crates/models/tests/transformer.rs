@@ -297,12 +297,43 @@ fn sentences_that_are_left_move_together_and_go_on_as_they_were() {
             for (source, together) in many.iter().zip(together) {
                 let alone = TranslateOptions { extra_tokens: 9, ..options(beam, beam) };
                 let alone = translate(&case, &config, std::slice::from_ref(source), alone).remove(0);
+                assert!(together.len() == alone.len() && !alone.is_empty(), "{name}, {beam}: {source:?}");
                 for (together, alone) in together.iter().zip(&alone) {
                     assert_eq!(together.tokens, alone.tokens, "{name}, {beam}: {source:?}");
                     assert!((together.score - alone.score).abs() < 1e-4, "{name}, {beam}: {source:?}");
                 }
             }
         }
+    }
+}
+
+#[test]
+fn in_bf16_a_translation_is_as_likely_as_f32_finds_it() {
+    for (name, config) in cases() {
+        let config = TransformerConfig { max_length: 6, ..config };
+        let case = Case::new(name, &config);
+        let narrow = TranslateOptions { precision: Precision::Bf16, ..options(1, 3) };
+        for (source, found) in sources().iter().zip(translate(&case, &config, &sources(), narrow)) {
+            let words = [&found[0].tokens[..], if found[0].ended { &[SPECIAL.end] } else { &[] }].concat();
+            let likelihoods =
+                (0..words.len()).map(|place| opinions(&case, &config, source, &words[..place])[words[place] as usize]);
+            let sum: f64 = likelihoods.sum();
+            assert!((sum - found[0].log_probability).abs() < 0.05, "{name}: {source:?}: {sum} {found:?}");
+        }
+    }
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_an_error_and_no_empty_translation() {
+    let (name, config) = cases().into_iter().next().expect("a case");
+    let case = Case::new(name, &config);
+    for beam in [1, 2] {
+        let weights: vitreous_models::translate::Weights = Box::new(|name: &str| {
+            let values = case.state.parameter(name)?.iter();
+            Ok(values.map(|&value| if name.ends_with("norm1.bias") { f32::NAN } else { value }).collect())
+        });
+        let result = Translator::new(&config, SPECIAL, options(beam, beam), weights).translate(&sources()[..1]);
+        assert!(result.unwrap_err().to_string().contains("NaN"), "beam {beam}");
     }
 }
 
@@ -332,6 +363,7 @@ fn a_wide_beam_finds_the_best_of_all_translations() {
                 }
             }
             all.sort_by(|a, b| b.2.total_cmp(&a.2));
+            assert_eq!(found[0].len(), beam.min(all.len()), "{name}: {source:?}");
             for (found, expected) in found[0].iter().zip(&all).take(10) {
                 assert_eq!(found.tokens, expected.0, "{name}: {source:?}");
                 assert!((found.log_probability - expected.1).abs() < 1e-4 && (found.score - expected.2).abs() < 1e-4);

@@ -220,9 +220,10 @@ impl RunRecord {
         }
     }
 
-    /// The best score of an evaluation (the share of right answers, or the mean average precision), and after which step.
+    /// The best score of an evaluation (the share of right answers, the mean average precision, or BLEU), and after which step.
     pub fn best(&self) -> Option<(f64, u64)> {
-        let scores = self.history.tested.iter().filter_map(|line| Some((line.val_top1.or(line.val_map)?, line.step)));
+        let score = |line: &EvaluationMetrics| line.val_top1.or(line.val_map).or(line.val_bleu);
+        let scores = self.history.tested.iter().filter_map(|line| Some((score(line)?, line.step)));
         // Of equal ones the first, as training keeps it.
         scores.fold(None, |best: Option<(f64, u64)>, found| match best {
             Some(best) if best.0 >= found.0 => Some(best),

@@ -35,7 +35,9 @@ impl Schedule {
             steps => steps,
         };
         let final_lr = settings.final_lr;
-        Schedule { kind: settings.kind, lr, final_lr, warmup: warmup.min(steps), steps }
+        // The paper's rate rises as slowly however soon the run ends; schedules with an end must get there.
+        let warmup = if settings.kind == ScheduleKind::InverseSqrt { warmup } else { warmup.min(steps) };
+        Schedule { kind: settings.kind, lr, final_lr, warmup, steps }
     }
 
     /// The rate of a step.
@@ -43,7 +45,7 @@ impl Schedule {
         if step < self.warmup {
             return self.lr * (step + 1) as f64 / self.warmup as f64;
         }
-        let progress = (step - self.warmup) as f64 / (self.steps - self.warmup).max(1) as f64;
+        let progress = (step - self.warmup) as f64 / self.steps.saturating_sub(self.warmup).max(1) as f64;
         let falling = self.lr - self.final_lr;
         match self.kind {
             ScheduleKind::Cosine => self.final_lr + falling * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),

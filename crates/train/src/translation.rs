@@ -20,7 +20,7 @@ use crate::subject::of_saving;
 use crate::task::{Found, LoopSettings, SpeedUnit, Task, TaskSize, Update};
 
 pub use data::PairData;
-pub use measure::{SPECIAL, TranslatorScores, TranslatorTest, translate_options};
+pub use measure::{SPECIAL, TranslatorScores, TranslatorTest, longest_side, one_line, translate_options};
 pub use test::{ShownTranslation, TranslationReport};
 
 use step::PairStepper;

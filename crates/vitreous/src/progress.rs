@@ -30,6 +30,8 @@ pub struct TrainProgress {
     drawn: Instant,
     started: Instant,
     report: LiveReport,
+    /// The last test is of the mean of so many checkpoints.
+    averaged: usize,
 }
 
 impl TrainProgress {
@@ -53,7 +55,14 @@ impl TrainProgress {
             drawn: Instant::now(),
             started: Instant::now(),
             report,
+            averaged: 1,
         }
+    }
+
+    /// Says of the last test that it is of the mean of so many checkpoints.
+    pub fn averaged(mut self, checkpoints: usize) -> TrainProgress {
+        self.averaged = checkpoints;
+        self
     }
 
     /// Takes the bar away, and writes the report of how it ended.
@@ -187,6 +196,9 @@ impl Observer for TrainProgress {
             if let Some(bleu) = metrics.val_bleu {
                 parts.push(format!("perplexity {:.2}  BLEU {bleu:.2}", metrics.val_loss.exp()));
             }
+        }
+        if epoch == self.epochs && self.averaged > 1 && metrics.is_some() {
+            parts.push(format!("(tested: the mean of {} checkpoints)", self.averaged));
         }
         parts.push(format!("{} {}/s", format::thousands(self.speed as u64), self.unit()));
         parts.push(format::duration(self.started.elapsed()));

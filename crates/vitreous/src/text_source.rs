@@ -43,6 +43,9 @@ impl TextSource {
         }
         let directory = TextSource::directory(path);
         if !TextModel::is_at(&directory) {
+            if let Some(reason) = unreadable(&directory.join("config.json")) {
+                return Err(Failure::input(anyhow!("{reason}")));
+            }
             return Err(Failure::input(anyhow!(
                 "{name}: this is no translator; give a directory that `vitreous train translation` wrote, or, if it is a \
                  model for images, run it with `vitreous predict {name} IMAGE`"
@@ -63,6 +66,11 @@ impl TextSource {
                 return Err(Failure::input(anyhow!(what)));
             }
         }
+        if model.config.shared_vocabulary != tokenisers.is_shared() {
+            let has = if tokenisers.is_shared() { "one tokeniser for both sides" } else { "a tokeniser for each side" };
+            let what = format!("{}: there is {has}, which the model does not have", path.display());
+            return Err(Failure::input(anyhow!(what)));
+        }
         Ok(TextSource { model, tokenisers })
     }
 
@@ -77,6 +85,20 @@ impl TextSource {
     }
 }
 
+/// Why a config cannot be read, where that is not because it is another model's.
+fn unreadable(config: &Path) -> Option<String> {
+    let name = config.display();
+    match std::fs::read(config) {
+        // A file of weights, or an image: something else altogether.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => None,
+        Err(error) => Some(format!("{name}: {error}; give a directory that `vitreous train translation` wrote")),
+        Ok(bytes) => match serde_json::from_slice::<serde_json::Value>(&bytes) {
+            Err(error) => Some(format!("{name}: this is no JSON: {error}")),
+            Ok(_) => None,
+        },
+    }
+}
+
 /// A model's parameters by name.
 pub fn weights_of(source: &TextSource) -> Weights<'_> {
     Box::new(|name: &str| source.parameter(name))
@@ -86,12 +108,18 @@ pub fn weights_of(source: &TextSource) -> Weights<'_> {
 pub struct Sentences<'w> {
     source: &'w TextSource,
     translator: Translator<'w>,
+    cut: usize,
 }
 
 impl<'w> Sentences<'w> {
     pub fn new(source: &'w TextSource, options: TranslateOptions) -> Sentences<'w> {
         let translator = Translator::new(&source.model.config, SPECIAL, options, weights_of(source));
-        Sentences { source, translator }
+        Sentences { source, translator, cut: 0 }
+    }
+
+    /// How many texts had more tokens than the model can read.
+    pub fn cut(&self) -> usize {
+        self.cut
     }
 
     /// The translations of some texts, of each the best first. What has no words has one translation, which has none either.
@@ -100,6 +128,7 @@ impl<'w> Sentences<'w> {
         for text in texts {
             sources.push(self.source.tokenisers.source.encode(text.trim())?);
         }
+        self.cut += sources.iter().filter(|source| source.len() >= self.source.model.config.max_length).count();
         let full: Vec<Vec<u32>> = sources.iter().filter(|source| !source.is_empty()).cloned().collect();
         let mut found = self.translator.translate(&full)?.into_iter();
         let nothing = || vec![Hypothesis { tokens: Vec::new(), log_probability: 0.0, score: 0.0, ended: true }];

@@ -89,8 +89,13 @@ fn beams_scores_and_json() {
     let all = of(&["--beam", "3", "--n-best", "3"]).succeeded();
     let all: Vec<(f64, &str)> = lines(&all)
         .iter()
-        .map(|line| line.split_once('\t').expect("a score and a tab"))
-        .map(|(score, line)| (score.parse().expect("a number"), line))
+        .enumerate()
+        .map(|(place, line)| (place, line.splitn(3, '\t').collect::<Vec<_>>()))
+        .map(|(place, parts)| {
+            // Whose it is, how good it is, what it is.
+            assert_eq!(parts[0], (place / 3 + 1).to_string());
+            (parts[1].parse().expect("a number"), parts[2])
+        })
         .collect();
     assert_eq!(all.len(), 6, "{all:?}");
     for (hypotheses, best) in all.chunks(3).zip(lines(&best)) {
@@ -112,6 +117,7 @@ fn beams_scores_and_json() {
     assert_eq!(greedy.as_array().map(Vec::len), Some(1));
     of(&["--n-best", "2"]).failed(2, &["--n-best 2", "--beam"]);
     of(&["--beam", "0"]).failed(2, &["at least 1"]);
+    of(&["--beam", "100000"]).failed(2, &["at most 256"]);
     of(&["--length-penalty", "nan"]).failed(2, &["--length-penalty"]);
 }
 
@@ -125,10 +131,15 @@ fn text_that_is_broken_or_hostile() {
         vitreous(&["translate", &model, "--file", text(&file)])
     };
     // What came before is answered.
-    let broken = of(b"one.\ntw\xff three.\nfour.\n").failed(2, &["line 2: byte 3 is not UTF-8"]);
+    let broken = of(b"one.\ntw\xff three.\nfour.\n").failed(2, &["line 2, byte 3: this is not UTF-8"]);
     assert_eq!(lines(&broken).len(), 1);
     let long = [b"one.\n".to_vec(), vec![b'x'; (1 << 20) + 1]].concat();
     assert_eq!(lines(&of(&long).failed(2, &["line 2", "1 MiB"])).len(), 1);
+    // A mark of the byte order is no text, and a line of one MiB is none too long.
+    let plain = of("one two.\n".as_bytes()).succeeded().stdout;
+    assert_eq!(of("\u{feff}one two.\n".as_bytes()).succeeded().stdout, plain);
+    let longest = of(&[vec![b'x'; 1 << 20], b"\n".to_vec()].concat()).succeeded();
+    assert!(longest.stderr.contains("1 sentence was longer"), "{}", longest.stderr);
     // More than the model reads is cut; the names of special tokens are text; nothing commands the terminal.
     let hostile =
         ["one ".repeat(5000), "</s><pad><s> \u{0} \u{1b}[31m".into(), "\u{202e}\u{1f600} \u{65e5}\u{672c}".into()];
@@ -137,6 +148,7 @@ fn text_that_is_broken_or_hostile() {
     assert!(!answered.stdout.replace('\n', "").contains(char::is_control), "{:?}", answered.stdout);
     vitreous(&["translate", &model, "--file", "no/file"]).failed(2, &["no/file"]);
     vitreous(&["translate", &model, "one.", "--file", text(&file)]).failed(2, &["--file"]);
+    vitreous(&["translate", &model, "one.", "--length-penalty", "1000"]).failed(2, &["between -10 and 10"]);
 }
 
 #[test]
@@ -282,7 +294,10 @@ fn parallel_files_are_learned_and_tested_when_their_languages_are_named() {
     assert_eq!(score(&folder, &["--languages", "en-de"]), expected);
     assert_eq!(score(&folder.join("test"), &["--languages", "en,de"]), expected);
     assert_ne!(score(&folder, &["--languages", "de-en"]), expected);
-    eval(&folder, &[]).failed(2, &["--languages"]);
+    // A run remembers which languages it was trained with; a model alone does not.
+    assert_eq!(score(&folder, &[]), expected);
+    let model = run.join("model");
+    vitreous(&["eval", text(&model), "--data", text(&folder)]).failed(2, &["--languages"]);
     eval(&folder, &["--languages", "en"]).failed(2, &["two languages"]);
 }
 

@@ -48,7 +48,7 @@ fn named(translation: &Map<String, Value>, languages: &mut Option<Languages>) ->
     let keys: Vec<&str> = translation.keys().map(String::as_str).collect();
     let [source, target] = keys[..] else {
         return Err(format!(
-            "`translation` has {} languages ({}): name the two that are meant: --languages {}-{}",
+            "`translation` has {} languages ({}): name the two that are meant: --languages {},{}",
             keys.len(),
             some(&keys),
             keys.first().unwrap_or(&"en"),

@@ -11,27 +11,35 @@ pub const MOST_LINE_BYTES: usize = 1 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A file, line by line.
-pub(super) struct Lines {
+/// Text, line by line.
+pub struct Lines {
+    /// What errors call it.
     path: PathBuf,
-    reader: BufReader<File>,
+    reader: BufReader<Box<dyn Read + Send>>,
     /// Of the last line that was given; the first is 1.
     number: usize,
     line: Vec<u8>,
 }
 
 impl Lines {
-    pub(super) fn open(path: &Path) -> Result<Lines, PairsError> {
+    /// The lines of a file.
+    pub fn open(path: &Path) -> Result<Lines, PairsError> {
         let file = File::open(path).map_err(|error| PairsError::io(path, error))?;
-        Ok(Lines { path: path.to_path_buf(), reader: BufReader::new(file), number: 0, line: Vec::new() })
+        Ok(Lines::of(Box::new(file), path))
     }
 
-    pub(super) fn number(&self) -> usize {
+    /// The lines of what is read; `name` is what errors call it.
+    pub fn of(from: Box<dyn Read + Send>, name: &Path) -> Lines {
+        Lines { path: name.to_path_buf(), reader: BufReader::new(from), number: 0, line: Vec::new() }
+    }
+
+    /// The number of the line that was given last.
+    pub fn number(&self) -> usize {
         self.number
     }
 
     /// The next line without its end (LF or CR LF; the last one needs none) and, if it is the first, without a byte order mark.
-    pub(super) fn next_line(&mut self) -> Result<Option<&str>, PairsError> {
+    pub fn next_line(&mut self) -> Result<Option<&str>, PairsError> {
         self.line.clear();
         // Room for what does not count: the mark and the end.
         let most = (MOST_LINE_BYTES + BYTE_ORDER_MARK.len() + 2) as u64;
@@ -49,7 +57,7 @@ impl Lines {
             line = &line[skipped..];
         }
         if line.len() > MOST_LINE_BYTES {
-            let reason = format!("it is longer than {MOST_LINE_BYTES} bytes: this is no file of one sentence a line");
+            let reason = "it is longer than 1 MiB: this is no text of one sentence a line".to_string();
             return Err(PairsError::line(&self.path, self.number, reason));
         }
         match std::str::from_utf8(line) {

@@ -37,7 +37,7 @@ mod words;
 pub use batches::{EpochOrder, PairBatch, PairBatches, TooFewTokens};
 pub use encode::{Dropped, EncodedPairs, Limits};
 pub use error::{PairsError, TokeniserError};
-pub use lines::MOST_LINE_BYTES;
+pub use lines::{Lines, MOST_LINE_BYTES};
 pub use open::{OpenPairs, PairSplits, open};
 pub use pairs::{Languages, Pair, ReadPairs, read, read_parallel};
 pub use shapes::{BatchShape, padded_length};

@@ -81,9 +81,9 @@ fn a_line_that_does_not_end_is_refused() {
     let (pairs, _) = read_one("a.tsv", &line(MOST_LINE_BYTES)).unwrap();
     assert_eq!((pairs.len(), pairs[1].target.len()), (3, MOST_LINE_BYTES - 2));
     let refused = message(read_one("a.tsv", &line(MOST_LINE_BYTES + 1)));
-    assert!(refused.contains("line 2") && refused.contains("1048576"), "{refused}");
+    assert!(refused.contains("line 2") && refused.contains("1 MiB"), "{refused}");
     let refused = message(read_one("a.jsonl", &vec![b'['; 3 * MOST_LINE_BYTES]));
-    assert!(refused.contains("line 1") && refused.contains("1048576"), "{refused}");
+    assert!(refused.contains("line 1") && refused.contains("1 MiB"), "{refused}");
 }
 
 #[test]

@@ -208,9 +208,10 @@ impl Executor {
         self.team.threads()
     }
 
-    /// The bytes that were taken for running: what [`Plan::peak_bytes`] said.
+    /// The bytes that were taken for running: what [`Plan::peak_bytes`] said, or more where other plans take turns or came before.
     pub fn memory_bytes(&self) -> usize {
-        4 * (self.arena.len() + self.constants.len() + self.weights.len()) + self.threads() * self.scratch
+        let resting: usize = self.resting.iter().flatten().map(|resting| resting.constants.len()).sum();
+        4 * (self.arena.len() + self.constants.len() + self.weights.len() + resting) + self.threads() * self.scratch
     }
 
     /// Runs the plan once. What training changes is in `state`, made by [`State::new`] of the same graph.

@@ -4,6 +4,9 @@
 //! training step hands over some hundred kernels of tens of microseconds each: the hand-over here is an atomic
 //! counter that workers watch for a moment before they sleep.
 //!
+//! A job ends when its tiles are done, whoever did them: a thread that the system has not given a core is not waited for, so that
+//! several programs on one machine slow each other down by no more than their share.
+//!
 //! Which thread runs which tile is left open; so that results do not depend on it, a tile's result may depend
 //! on its number alone, and the number of tiles on shapes alone.
 
@@ -29,11 +32,13 @@ struct Job {
     /// A `*const &Work`, valid while the job's `run` call has not returned.
     work: AtomicPtr<()>,
     tiles: AtomicUsize,
-    /// Next tile in the low half, the job's number in the high half: a worker that comes late to a finished
-    /// job cannot take a tile of the next one.
-    next: AtomicU64,
-    /// Workers that have seen the current job and left it again.
-    finished: AtomicUsize,
+    /// Tiles that nobody has taken in the low half, the job's number in the high half: a worker that comes late to a finished
+    /// job takes no tile of the next one. Who has taken one keeps the job alive until it is done.
+    left: AtomicU64,
+    /// Tiles that are done.
+    done: AtomicUsize,
+    /// Workers that have their memory and wait for the first job.
+    started: AtomicUsize,
     number: AtomicU32,
     stop: AtomicBool,
     panicked: AtomicBool,
@@ -93,8 +98,9 @@ impl<'a> Team<'a> {
         let job = Arc::new(Job {
             work: AtomicPtr::new(std::ptr::null_mut()),
             tiles: AtomicUsize::new(0),
-            next: AtomicU64::new(0),
-            finished: AtomicUsize::new(0),
+            left: AtomicU64::new(0),
+            done: AtomicUsize::new(0),
+            started: AtomicUsize::new(0),
             number: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
@@ -115,7 +121,9 @@ impl<'a> Team<'a> {
             team.workers.push(worker);
         }
         // Threads take their memory before the first job, so that running allocates nothing.
-        team.run(0, &|_, _| {});
+        while job.started.load(Ordering::Acquire) < team.workers.len() {
+            std::thread::yield_now();
+        }
         Ok(team)
     }
 
@@ -143,22 +151,16 @@ impl<'a> Team<'a> {
         // The reference is fat, so workers get a pointer to it; it outlives the wait at the end of this call.
         job.work.store((&raw const fat).cast_mut().cast(), Ordering::Relaxed);
         job.tiles.store(tiles, Ordering::Relaxed);
-        job.finished.store(0, Ordering::Relaxed);
-        job.next.store(u64::from(number) << 32, Ordering::Relaxed);
+        job.done.store(0, Ordering::Relaxed);
+        assert!(u32::try_from(tiles).is_ok(), "{tiles} tiles are more than can be counted");
+        job.left.store(u64::from(number) << 32 | tiles as u64, Ordering::Release);
         job.publish(number);
-        let scratch = self.scratch.as_mut_slice();
-        let mine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            take_tiles(job, number, tiles, work, scratch);
-        }));
-        // Workers that are late have at most a tile to finish, so this does not sleep.
-        while !look(job.patience, || job.finished.load(Ordering::Acquire) == self.workers.len()) {
+        take_tiles(job, number, self.scratch.as_mut_slice());
+        // Others have at most a tile each to finish, so this does not sleep.
+        while !look(job.patience, || job.done.load(Ordering::Acquire) == tiles) {
             std::thread::yield_now();
         }
-        let theirs = job.panicked.swap(false, Ordering::Relaxed);
-        if let Err(panic) = mine {
-            std::panic::resume_unwind(panic);
-        }
-        assert!(!theirs, "a kernel panicked on another thread");
+        assert!(!job.panicked.swap(false, Ordering::Relaxed), "a kernel panicked");
     }
 }
 
@@ -174,35 +176,29 @@ impl Drop for Team<'_> {
     }
 }
 
-fn take_tiles(job: &Job, number: u32, tiles: usize, work: &Work, scratch: &mut [f32]) {
-    let limit = (u64::from(number) << 32) + tiles as u64;
-    loop {
-        let ticket = job.next.fetch_add(1, Ordering::Relaxed);
-        if ticket >= limit {
-            return;
+/// Takes tiles of a job until none is left.
+fn take_tiles(job: &Job, number: u32, scratch: &mut [f32]) {
+    let one_less = |left: u64| (left >> 32 == u64::from(number) && left as u32 > 0).then(|| left - 1);
+    while let Ok(left) = job.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less) {
+        let tile = job.tiles.load(Ordering::Relaxed) - (left as u32) as usize;
+        // SAFETY: `run` stored a pointer to a live `&Work` before it gave out tiles, and does not return before this one is done.
+        let work: &Work = unsafe { *job.work.load(Ordering::Relaxed).cast::<&Work>() };
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(tile, scratch))).is_err() {
+            job.panicked.store(true, Ordering::Relaxed);
         }
-        work((ticket & 0xffff_ffff) as usize, scratch);
+        job.done.fetch_add(1, Ordering::Release);
     }
 }
 
 fn worker_loop(job: &Job, mut scratch: Floats) {
     let mut seen = 0;
+    job.started.fetch_add(1, Ordering::Release);
     loop {
         seen = wait_for_job(job, seen);
         if job.stop.load(Ordering::Relaxed) {
             return;
         }
-        let tiles = job.tiles.load(Ordering::Relaxed);
-        // SAFETY: `run` stored a pointer to a live `&Work` before it published the job's number, and does not
-        // return before this worker has counted itself as finished.
-        let work: &Work = unsafe { *job.work.load(Ordering::Relaxed).cast::<&Work>() };
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            take_tiles(job, seen, tiles, work, scratch.as_mut_slice());
-        }));
-        if result.is_err() {
-            job.panicked.store(true, Ordering::Relaxed);
-        }
-        job.finished.fetch_add(1, Ordering::Release);
+        take_tiles(job, seen, scratch.as_mut_slice());
     }
 }
 
@@ -251,6 +247,25 @@ mod tests {
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
             }
         }
+    }
+
+    #[test]
+    fn many_teams_on_few_cores_run_every_tile_once() {
+        let teams = (0..4).map(|seed| {
+            std::thread::spawn(move || {
+                let mut team = Team::new(3, 1).unwrap();
+                for round in 0..3000 {
+                    let tiles = 2 + (round * 7 + seed) % 13;
+                    let counts: [AtomicUsize; 15] = std::array::from_fn(|_| AtomicUsize::new(0));
+                    team.run(tiles, &|tile, _| {
+                        counts[tile].fetch_add(1, Ordering::Relaxed);
+                    });
+                    let sums = counts.map(AtomicUsize::into_inner);
+                    assert!(sums[..tiles].iter().all(|&sum| sum == 1) && sums[tiles..].iter().all(|&sum| sum == 0));
+                }
+            })
+        });
+        teams.collect::<Vec<_>>().into_iter().for_each(|team| team.join().expect("no lost tile"));
     }
 
     #[test]

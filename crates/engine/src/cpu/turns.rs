@@ -8,13 +8,17 @@ use crate::plan::Plan;
 /// A plan that waits for its turn, with its constants.
 pub(super) struct Resting {
     plan: Plan,
-    constants: Floats,
+    pub constants: Floats,
 }
 
 impl Executor {
     /// As [`Executor::new`], for plans of graphs that have the same parameters. It has the memory of the largest. The first plan's
     /// turn comes first; see [`Executor::choose`].
     pub fn for_turns(plans: Vec<Plan>, threads: usize) -> Result<Self> {
+        if plans.iter().any(|plan| plan.fixed_weights().is_some()) {
+            let message = "plans with fixed weights take no turns: use `Executor::change_to`".to_string();
+            return Err(Error::Machine(message));
+        }
         let arena = plans.iter().map(Plan::arena_bytes).max().unwrap_or(0);
         let scratch = plans.iter().map(Plan::scratch_bytes).max().unwrap_or(0);
         let mut plans = plans.into_iter();

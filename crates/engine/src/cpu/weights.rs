@@ -50,8 +50,15 @@ impl Executor {
 
     /// Whether another plan's kernels want the same weights, as they were taken in here: those of a batch of another size, say.
     pub fn can_change_to(&self, plan: &Plan) -> bool {
-        let same_parameters = self.plan.graph().parameters() == plan.graph().parameters();
-        plan.fixed_weights().is_some() && same_parameters && self.plan.fixed_weights() == plan.fixed_weights()
+        let (mine, other) = (self.plan.graph(), plan.graph());
+        let (Some(places), Some(others)) = (self.plan.fixed_weights(), plan.fixed_weights()) else { return false };
+        let packed = (0..places.packed.len()).filter(|&node| places.packed[node].is_some());
+        let same = |node: usize| {
+            let weight = |graph: &Graph| graph.root_of(graph.nodes()[node].inputs[1]);
+            let op = |graph: &Graph| (graph.nodes()[node].op.clone(), graph.nodes()[weight(graph).node()].op.clone());
+            op(mine) == op(other)
+        };
+        mine.parameters() == other.parameters() && places == others && packed.into_iter().all(same)
     }
 
     /// Goes on with another plan, with the same weights and threads, in the same memory where that is large enough. All inputs must be
@@ -61,16 +68,25 @@ impl Executor {
             let message = "this plan wants other weights than the executor has: make another".to_string();
             return Err(Error::Machine(message));
         }
-        if plan.scratch_bytes() > self.scratch {
-            self.scratch = plan.scratch_bytes();
-            self.team = Team::new(self.threads(), self.scratch / 4)?;
+        let scratch = plan.scratch_bytes().max(self.scratch);
+        let team = match scratch > self.scratch {
+            true => Some(Team::new(self.threads(), scratch / 4)?),
+            false => None,
+        };
+        let arena = match plan.arena_bytes() > 4 * self.arena.len() {
+            true => Some(Floats::zeroed(plan.arena_bytes() / 4)?),
+            false => None,
+        };
+        let constants = Floats::holding(&plan.constants())?;
+        // From here on nothing can fail: the plan and its memory change together.
+        if let Some(team) = team {
+            self.team = team;
         }
-        if plan.arena_bytes() > 4 * self.arena.len() {
-            // Before the larger is taken, so that they are never there together.
-            self.arena = Floats::zeroed(0)?;
-            self.arena = Floats::zeroed(plan.arena_bytes() / 4)?;
+        if let Some(arena) = arena {
+            self.arena = arena;
         }
-        self.constants = Floats::holding(&plan.constants())?;
+        self.constants = constants;
+        self.scratch = scratch;
         self.plan = plan;
         Ok(())
     }

@@ -46,6 +46,10 @@ impl Graph {
             let path = self.path_of("write_rows");
             return Err(Error::Rule { op: "write_rows", path, inputs: Vec::new(), rule });
         }
+        if self.root_of(rows) == kept {
+            let rule = "the rows that are written must be another value than what is kept".to_string();
+            return Err(Error::Rule { op: "write_rows", path: self.path_of("write_rows"), inputs: Vec::new(), rule });
+        }
         self.push(WriteRows, &[kept, rows, places])
     }
 }

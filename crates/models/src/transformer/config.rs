@@ -75,6 +75,9 @@ impl Default for TransformerConfig {
     }
 }
 
+/// More layers than any model has: a config that asks for more is damaged.
+const MOST_LAYERS: usize = 1000;
+
 impl TransformerConfig {
     /// Whether it can be built, and which rule it breaks otherwise.
     pub fn check(&self) -> Result<(), ConfigError> {
@@ -91,6 +94,10 @@ impl TransformerConfig {
         ];
         if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
             return broken(format!("{name} must be at least 1"));
+        }
+        let layers = [("encoder_layers", self.encoder_layers), ("decoder_layers", self.decoder_layers)];
+        if let Some((name, _)) = layers.iter().find(|(_, layers)| *layers > MOST_LAYERS) {
+            return broken(format!("{name} must be at most {MOST_LAYERS}"));
         }
         if !self.dim.is_multiple_of(self.heads) {
             return broken(format!("the {} heads must divide dim {}", self.heads, self.dim));

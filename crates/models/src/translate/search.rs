@@ -81,7 +81,8 @@ impl Search {
         // One of a hypothesis' candidates is its end, at most: twice as many leave enough that live.
         let wanted = 2 * self.options.beam;
         for (parent, row) in rows.take(self.living.len()).enumerate() {
-            for token in best(row, wanted) {
+            // What is impossible is no candidate: its logarithm is none to compare.
+            for token in best(row, wanted).into_iter().filter(|&token| row[token as usize] > 0.0) {
                 let log_probability = self.living[parent].log_probability + f64::from(row[token as usize]).ln();
                 candidates.push(Candidate { parent, token, log_probability });
             }
@@ -193,13 +194,20 @@ mod tests {
     }
 
     fn search(seed: u64, options: SearchOptions, most_tokens: usize) -> Vec<Hypothesis> {
+        counted_search(seed, options, most_tokens).0
+    }
+
+    /// The hypotheses, and how many words it took.
+    fn counted_search(seed: u64, options: SearchOptions, most_tokens: usize) -> (Vec<Hypothesis>, usize) {
+        let mut words = 0;
         let mut search = Search::new(options, END, most_tokens);
         let mut beginnings = vec![Vec::new()];
         loop {
             let rows: Vec<Vec<f32>> = beginnings.iter().map(|tokens| probabilities(seed, tokens)).collect();
             let next = search.advance(rows.iter().map(Vec::as_slice));
+            words += 1;
             if next.is_empty() {
-                return search.finish();
+                return (search.finish(), words);
             }
             let goes_on = |next: &Next| [&beginnings[next.parent][..], &[next.token]].concat();
             beginnings = next.iter().map(goes_on).collect();
@@ -248,18 +256,53 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_search_stops_only_when_nothing_better_can_come() {
-        let mut better = 0;
-        for seed in 0..200 {
-            let best_of = |beam| search(seed, SearchOptions { beam, length_penalty: 1.0 }, 6)[0].score;
-            // The widest beam there is, against one that stops early: what the narrow one gives is a real translation's score.
-            let (narrow, wide, best) = (best_of(2), best_of(64), all(seed, 1.0, 6)[0].score);
-            assert!(narrow <= best + 1e-12 && wide <= best + 1e-12);
-            better += usize::from(wide > narrow + 1e-12);
-            assert!((wide - best).abs() < 1e-12, "seed {seed}");
+    /// The same search without a rule for stopping: the best of all that a beam comes by.
+    fn never_stopping(seed: u64, options: SearchOptions, most_tokens: usize) -> Vec<Hypothesis> {
+        let norm = |length: usize| ((5.0 + length as f64) / 6.0).powf(options.length_penalty.into());
+        let mut found = Vec::new();
+        let mut living = vec![(Vec::new(), 0.0f64)];
+        for _ in 0..most_tokens {
+            let mut longer: Vec<(Vec<u32>, f64)> = Vec::new();
+            for (tokens, sum) in &living {
+                for (token, probability) in probabilities(seed, tokens).into_iter().enumerate() {
+                    longer.push(([&tokens[..], &[token as u32]].concat(), sum + f64::from(probability).ln()));
+                }
+            }
+            longer.sort_by(|a, b| b.1.total_cmp(&a.1));
+            for (tokens, sum) in longer.iter().take(options.beam).filter(|(tokens, _)| tokens.ends_with(&[END])) {
+                let (score, tokens) = (sum / norm(tokens.len()), tokens[..tokens.len() - 1].to_vec());
+                found.push(Hypothesis { tokens, log_probability: *sum, score, ended: true });
+            }
+            longer.retain(|(tokens, _)| !tokens.ends_with(&[END]));
+            longer.truncate(options.beam);
+            living = longer;
         }
-        assert!(better > 0, "a beam of two never misses the best: the test shows nothing");
+        for (tokens, sum) in living {
+            let score = sum / norm(tokens.len());
+            found.push(Hypothesis { tokens, log_probability: sum, score, ended: false });
+        }
+        found.sort_by(|a, b| b.score.total_cmp(&a.score));
+        found.truncate(options.beam);
+        found
+    }
+
+    #[test]
+    fn a_search_stops_early_and_misses_nothing_by_it() {
+        const MOST: usize = 9;
+        let mut early = 0;
+        for seed in 0..200 {
+            for beam in [2, 3, 4] {
+                for length_penalty in [0.0, 0.6, 1.5, -0.5] {
+                    let options = SearchOptions { beam, length_penalty };
+                    let (found, words) = counted_search(seed, options, MOST);
+                    let expected = never_stopping(seed, options, MOST);
+                    let tokens = |all: &[Hypothesis]| all.iter().map(|h| h.tokens.clone()).collect::<Vec<_>>();
+                    assert_eq!(tokens(&found), tokens(&expected), "seed {seed}, {options:?}");
+                    early += usize::from(words < MOST);
+                }
+            }
+        }
+        assert!(early > 100, "only {early} searches stopped early");
     }
 
     #[test]

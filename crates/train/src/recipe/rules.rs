@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use vitreous_data::text::{Languages, padded_length};
+use vitreous_data::text::{Languages, MOST_VOCABULARY, SMALLEST_VOCABULARY, padded_length};
 
 use super::{
     DataSettings, FinetuneSettings, Fit, OptimizerSettings, OutputSettings, PreprocessSettings, Recipe, RecipeError,
@@ -59,8 +59,6 @@ pub(super) fn check_images(recipe: &Recipe) -> Checked {
 
 pub(super) fn check_translation(recipe: &TranslationRecipe) -> Checked {
     let TranslationRecipe { train, data, text, test, .. } = recipe;
-    /// The bytes, the special tokens, and some room for words.
-    const SMALLEST_VOCABULARY: usize = 300;
     match () {
         () if train.epochs == 0 => rule("train.epochs", &train.epochs, POSITIVE),
         () if train.tokens == 0 => rule("train.tokens", &train.tokens, POSITIVE),
@@ -74,7 +72,10 @@ pub(super) fn check_translation(recipe: &TranslationRecipe) -> Checked {
         }
         () if !share(data.validation_share) => rule("data.validation_share", &data.validation_share, SHARE),
         () if text.vocabulary < SMALLEST_VOCABULARY => {
-            rule("text.vocabulary", &text.vocabulary, "it must be at least 300: every byte is a word of its own")
+            rule("text.vocabulary", &text.vocabulary, "it must be at least 260: every byte is a word of its own")
+        }
+        () if text.vocabulary > MOST_VOCABULARY => {
+            rule("text.vocabulary", &text.vocabulary, "it must be at most 1048576")
         }
         () if text.max_tokens == 0 => rule("text.max_tokens", &text.max_tokens, POSITIVE),
         () if !positive(text.max_ratio) => rule("text.max_ratio", &text.max_ratio, POSITIVE),

@@ -67,6 +67,12 @@ pub struct TranslatorScores {
     pub chrf: Chrf,
 }
 
+/// The most tokens that a side of a pair can have for a model to measure its loss: a batch has the start or the end, too, and its length
+/// is rounded up, by at most a sixteenth.
+pub fn longest_side(model: &TransformerConfig) -> usize {
+    (model.max_length * 16 / 17).saturating_sub(3).max(1)
+}
+
 impl<'w> TranslatorTest<'w> {
     /// Tests with pairs: the loss on all, translations of the first `sentences`. `tell` is called with how many are translated, of
     /// how many.
@@ -100,21 +106,23 @@ impl<'w> TranslatorTest<'w> {
         let mut by_shape: BTreeMap<BatchShape, Vec<usize>> = BTreeMap::new();
         (0..order.len()).for_each(|index| by_shape.entry(order.shape(index)).or_default().push(index));
         let (mut sum, mut tokens) = (0.0, 0);
+        let mut executor = None;
         for (shape, indices) in by_shape {
-            let (of_shape, count) = self.loss_of(shape, &order, &indices, &pairs)?;
+            let (of_shape, count) = self.loss_of(shape, &order, &indices, &pairs, &mut executor)?;
             sum += of_shape;
             tokens += count;
         }
         Ok((sum / tokens as f64, tokens, dropped.total()))
     }
 
-    /// The sum of the losses of batches of one shape, and their tokens.
+    /// The sum of the losses of batches of one shape, and their tokens. The executor of the shape before is used on, if it can be.
     fn loss_of(
         &self,
         shape: BatchShape,
         order: &EpochOrder,
         indices: &[usize],
         pairs: &EncodedPairs,
+        executor: &mut Option<Executor>,
     ) -> Result<(f64, u64), TrainError> {
         let BatchShape { batch, source, target } = shape;
         let mut graph = Graph::new(Mode::Inference, self.precision);
@@ -123,8 +131,14 @@ impl<'w> TranslatorTest<'w> {
         let options = CrossEntropyOptions { ignored_index: Some(PADDING as i32), ..CrossEntropyOptions::default() };
         let loss = graph.cross_entropy(logits, wanted, options)?;
         let plan = Plan::for_cpu_with_fixed_weights(&graph, &[loss])?;
-        let lend = |parameter: &Parameter| (self.weights)(&parameter.name);
-        let mut executor = Executor::with_weights(plan, self.threads, lend)?;
+        match executor {
+            Some(executor) if executor.can_change_to(&plan) => executor.change_to(plan)?,
+            _ => {
+                let lend = |parameter: &Parameter| (self.weights)(&parameter.name);
+                *executor = Some(Executor::with_weights(plan, self.threads, lend)?);
+            }
+        }
+        let executor = executor.as_mut().expect("just made");
         let (mut sum, mut tokens) = (0.0, 0);
         for &index in indices {
             let batch = order.batch(index, pairs);
@@ -157,7 +171,8 @@ impl<'w> TranslatorTest<'w> {
     }
 }
 
-/// A model may write any byte, a line break too. Scores are of lines, so that who reads them from a file finds the same.
-fn one_line(text: &str) -> String {
+/// A translation as a line: a model may write any byte, a line break too. Scores are of lines, so that who reads them from a file finds
+/// the same.
+pub fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }

@@ -72,23 +72,25 @@ impl PairStepper {
         }
         let graph = last.ok_or_else(|| TrainError::Data("there is no batch to learn from".to_string()))?;
         let update = match adds_up {
-            true => Some(graph.update_step(&options)?),
+            true => {
+                let (graph, values) = graph.update_step(&options)?;
+                let plan = Plan::for_cpu(&graph, &[values.gradient_norm])?;
+                Some((graph, plan, values.gradient_norm))
+            }
             false => None,
         };
-        let whole = update.as_ref().map_or(&graph, |(graph, _)| graph);
-        let peak = plans.iter().map(|plan| plan.peak_bytes(threads)).max().unwrap_or(0);
-        check_memory(
-            &format!("training with train.tokens={}", recipe.train.tokens),
-            peak + State::bytes_needed(whole),
-        )?;
+        let whole = update.as_ref().map_or(&graph, |(graph, ..)| graph);
+        // One runs at a time, but all keep their constants.
+        let largest = plans.iter().map(|plan| plan.peak_bytes(threads)).max().unwrap_or(0);
+        let constants: usize = plans.iter().map(Plan::constant_bytes).sum();
+        let of_update = update.as_ref().map_or(0, |(_, plan, _)| plan.peak_bytes(threads));
+        let bytes = largest + constants + of_update + State::bytes_needed(whole);
+        check_memory(&format!("training with train.tokens={}", recipe.train.tokens), bytes)?;
         let state = State::new(whole)?;
         let passes = Executor::for_turns(plans, threads)?;
         let update = match update {
             None => None,
-            Some((graph, values)) => {
-                let plan = Plan::for_cpu(&graph, &[values.gradient_norm])?;
-                Some((Executor::new(plan, threads)?, values.gradient_norm))
-            }
+            Some((_, plan, gradient_norm)) => Some((Executor::new(plan, threads)?, gradient_norm)),
         };
         Ok((PairStepper { passes, update, places }, state))
     }

@@ -7,7 +7,7 @@ use vitreous_engine::State;
 use vitreous_models::translate::SearchOptions;
 
 use super::PairData;
-use super::measure::{TranslatorScores, TranslatorTest};
+use super::measure::{TranslatorScores, TranslatorTest, longest_side};
 use crate::error::TrainError;
 use crate::recipe::TranslationRecipe;
 
@@ -68,7 +68,7 @@ pub(super) fn test(
         weights: &|name| state.parameter(name).map(Cow::Borrowed),
         search: SearchOptions { beam: recipe.test.beam, length_penalty: recipe.test.length_penalty },
         tokens: recipe.train.tokens,
-        max_tokens: recipe.text.max_tokens,
+        max_tokens: longest_side(&recipe.model),
         threads,
         precision: recipe.train.precision.into(),
     };

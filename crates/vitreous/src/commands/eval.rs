@@ -19,7 +19,7 @@ use vitreous_data::{Preprocess, Scratch};
 use vitreous_models::Model;
 use vitreous_train::evaluation::{LabelReport, LabelScores, Report, Scores, named};
 
-use super::{PrecisionName, parse_count, parse_threads};
+use super::{PrecisionName, parse_beam, parse_count, parse_threads};
 use crate::classes::{ClassMap, map_classes};
 use crate::failure::Failure;
 use crate::format;
@@ -71,7 +71,7 @@ pub struct Eval {
     #[arg(long, value_name = "LANGUAGES", help_heading = FOR_TEXT)]
     languages: Option<Languages>,
     /// Hypotheses that are followed at once [default: 1, which is greedy]
-    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_TEXT)]
+    #[arg(long, value_name = "N", value_parser = parse_beam, allow_negative_numbers = true, help_heading = FOR_TEXT)]
     beam: Option<usize>,
     /// How much longer hypotheses are preferred, with a beam [default: 0.6]; 0 is not at all
     #[arg(long, value_name = "A", allow_negative_numbers = true, help_heading = FOR_TEXT)]

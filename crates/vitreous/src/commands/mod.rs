@@ -54,6 +54,15 @@ fn parse_threads(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Reads how many hypotheses are followed at once. Beyond this many, time and memory grow and translations do not get better.
+fn parse_beam(text: &str) -> Result<usize, String> {
+    const MOST_BEAM: usize = 256;
+    match parse_count(text)? {
+        count if count <= MOST_BEAM => Ok(count),
+        _ => Err(format!("a beam is at most {MOST_BEAM} wide; 4 to 10 are usual")),
+    }
+}
+
 /// Reads a number that is at least 1.
 fn parse_count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&count| count > 0).ok_or_else(|| format!("`{text}` is not a whole number of at least 1"))

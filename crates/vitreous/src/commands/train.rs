@@ -91,7 +91,7 @@ impl Train {
         let (recipe, place) = match &self.resume {
             Some(path) => {
                 let (directory, recipe) = RunDirectory::open(path).map_err(of_training)?;
-                if !path.join("checkpoints").read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+                if !has_checkpoint(path) {
                     say!("note: {} has no checkpoint: the run begins anew", path.display());
                 }
                 (recipe, Place::Resumed(directory))
@@ -135,7 +135,9 @@ impl Train {
         splits.notes.iter().for_each(|note| say!("note: {note}"));
         // A run that is taken up goes on with its own words.
         let tokenisers = match &place {
-            Place::Resumed(directory) => Tokenisers::open(directory.path()).ok(),
+            Place::Resumed(directory) if has_checkpoint(directory.path()) => {
+                Some(Tokenisers::open(directory.path()).map_err(Failure::input)?)
+            }
             _ => None,
         };
         let kind = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -155,7 +157,8 @@ impl Train {
         }
         let orders = self.orders(place)?;
         let report = LiveReport::of_text(orders.threads);
-        let mut progress = TrainProgress::new(recipe.train.epochs, about, report, orders.stop.clone());
+        let progress = TrainProgress::new(recipe.train.epochs, about, report, orders.stop.clone());
+        let mut progress = progress.averaged(recipe.train.average);
         let work = Work::Translation { recipe, data: Box::new(data) };
         let outcome = vitreous_train::train(work, orders, &mut progress);
         progress.finish();
@@ -177,6 +180,13 @@ impl Train {
     /// The recipe and the place of a run that begins.
     fn new_run(&self) -> Result<(AnyRecipe, Place), Failure> {
         let (name, overrides) = self.name_and_overrides();
+        let of_init = |override_: &String| override_.starts_with("finetune.init=");
+        if self.init.is_some() && name.is_some() {
+            let others: Vec<String> = overrides.iter().filter(|other| !of_init(other)).cloned().collect();
+            if let (AnyRecipe::Translation(_), _) = read(name.as_deref().unwrap_or_default(), &others)? {
+                return Err(Failure::input(anyhow!("--init is for images: a translator begins with random weights")));
+            }
+        }
         let (mut recipe, name) = read(name.as_deref().unwrap_or(shipped()[0].name), &overrides)?;
         match &mut recipe {
             AnyRecipe::Images(recipe) => complete(recipe, &name, &overrides)?,
@@ -399,6 +409,10 @@ fn open_data(recipe: &Recipe) -> Result<Splits, Failure> {
 fn whole(path: &str) -> Result<String, Failure> {
     let whole = std::path::absolute(path).with_context(|| path.to_string()).map_err(Failure::Input)?;
     whole.into_os_string().into_string().map_err(|_| Failure::input(anyhow!("{path}: the path is not UTF-8")))
+}
+
+fn has_checkpoint(run: &Path) -> bool {
+    run.join("checkpoints").read_dir().is_ok_and(|mut entries| entries.next().is_some())
 }
 
 fn toml_string(text: &str) -> String {

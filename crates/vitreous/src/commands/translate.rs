@@ -1,7 +1,6 @@
 //! `vitreous translate`: sentences in, translations out, line by line, while lines come in.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
@@ -9,10 +8,11 @@ use std::time::Instant;
 use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
-use vitreous_data::text::MOST_LINE_BYTES;
+use vitreous_data::text::{Lines, PairsError};
 use vitreous_models::translate::{Hypothesis, SearchOptions};
+use vitreous_train::translation::one_line;
 
-use super::{PrecisionName, parse_count, parse_threads};
+use super::{PrecisionName, parse_beam, parse_count, parse_threads};
 use crate::failure::Failure;
 use crate::format;
 use crate::source;
@@ -34,16 +34,16 @@ pub struct Translate {
     /// Sentences; without any, and without --file, they are read from standard input
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
-    /// Files with a sentence a line
+    /// Files with a sentence a line; `-` is standard input
     #[arg(long = "file", value_name = "FILE", conflicts_with = "texts")]
     files: Vec<PathBuf>,
     /// Hypotheses that are followed at once; 1 is greedy
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_count, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_beam, allow_negative_numbers = true)]
     beam: usize,
     /// How much longer hypotheses are preferred, with a beam; 0 is not at all
     #[arg(long, value_name = "A", default_value = "0.6", allow_negative_numbers = true)]
     length_penalty: f32,
-    /// Give so many translations of each sentence, each behind its score and a tab; at most the beam
+    /// Give so many translations of each sentence, at most the beam: the sentence's number, a tab, the score, a tab, the translation
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     n_best: Option<usize>,
     /// Print one JSON object a line: source, and translations with their scores
@@ -64,9 +64,7 @@ impl Translate {
             let what = format!("--n-best {best} needs a --beam of at least {best}; it is {}", self.beam);
             return Err(Failure::input(anyhow!(what)));
         }
-        if !self.length_penalty.is_finite() {
-            return Err(Failure::input(anyhow!("--length-penalty must be a number")));
-        }
+        check_length_penalty(self.length_penalty)?;
         let model = TextSource::open(&self.model)?;
         let threads = self.threads.unwrap_or_else(source::threads);
         let search = SearchOptions { beam: self.beam, length_penalty: self.length_penalty };
@@ -81,26 +79,33 @@ impl Translate {
             let answers = sentences.translate(lines).map_err(Failure::work)?;
             computing += before.elapsed().as_secs_f64();
             count += lines.len();
-            for (line, hypotheses) in lines.iter().zip(answers) {
-                self.write(line, &hypotheses[..best.min(hypotheses.len())], &model, &mut out)?;
+            for (number, (line, hypotheses)) in (count - lines.len() + 1..).zip(lines.iter().zip(answers)) {
+                self.write((number, line), &hypotheses[..best.min(hypotheses.len())], &model, &mut out)?;
             }
             // Whoever reads along sees them when they are there.
             Ok(out.flush()?)
         };
         match (&self.texts[..], &self.files[..]) {
             ([], []) => {
-                let lines = read_aside(Box::new(std::io::stdin()), "standard input".to_string());
+                if std::io::stdin().is_terminal() {
+                    say!("translating what you write, a line each; Ctrl-D ends");
+                }
+                let lines = read_aside(from_standard_input());
                 take_lines(&lines, lines.try_iter(), &mut answer)?;
             }
             ([], files) => {
-                for path in files {
-                    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-                    let lines = read_aside(Box::new(file), path.display().to_string());
+                // All are opened before work begins.
+                for lines in files.iter().map(|path| open_lines(path)).collect::<Result<Vec<_>, _>>()? {
+                    let lines = read_aside(lines);
                     // Nobody waits for the first lines of a file, and many at once are translated faster.
                     take_lines(&lines, lines.iter(), &mut answer)?;
                 }
             }
             (texts, _) => texts.chunks(AT_ONCE).try_for_each(&mut answer)?,
+        }
+        if sentences.cut() > 0 {
+            let cut = format::count(sentences.cut(), "sentence was", "sentences were");
+            say!("note: {cut} longer than the model can read, {} tokens, and cut", model.model.config.max_length - 1);
         }
         say!(
             "{} in {:.2} s; the model took {computing:.2} s, {:.1} sentences/s",
@@ -113,7 +118,7 @@ impl Translate {
 
     fn write(
         &self,
-        source: &str,
+        (number, source): (usize, &str),
         hypotheses: &[Hypothesis],
         model: &TextSource,
         out: &mut impl Write,
@@ -133,42 +138,44 @@ impl Translate {
             return Ok(());
         }
         for hypothesis in hypotheses {
-            let line = format::one_line(&text(hypothesis)?);
+            let line = one_line(&text(hypothesis)?);
             match self.n_best {
                 None => writeln!(out, "{line}")?,
-                Some(_) => writeln!(out, "{:.4}\t{line}", hypothesis.score)?,
+                Some(_) => writeln!(out, "{number}\t{:.4}\t{line}", hypothesis.score)?,
             }
         }
         Ok(())
     }
 }
 
-type Line = Result<String, String>;
+/// Refuses penalties that are no numbers, or so large that scores are none.
+pub(super) fn check_length_penalty(penalty: f32) -> Result<(), Failure> {
+    match (-10.0..=10.0).contains(&penalty) {
+        true => Ok(()),
+        false => Err(Failure::input(anyhow!("--length-penalty must be between -10 and 10; it is {penalty}"))),
+    }
+}
+
+type Line = Result<String, PairsError>;
+
+fn from_standard_input() -> Lines {
+    Lines::of(Box::new(std::io::stdin()), Path::new("standard input"))
+}
+
+/// A file's lines; `-` is standard input.
+fn open_lines(path: &Path) -> Result<Lines, Failure> {
+    match path.as_os_str() == "-" {
+        true => Ok(from_standard_input()),
+        false if path.is_dir() => Err(Failure::input(anyhow!("{}: this is a directory; name a file", path.display()))),
+        false => Lines::open(path).map_err(Failure::input),
+    }
+}
 
 /// Reads lines on a thread of its own, so that those which have come can be translated while others are awaited.
-fn read_aside(from: Box<dyn Read + Send>, name: String) -> Receiver<Line> {
+fn read_aside(mut lines: Lines) -> Receiver<Line> {
     let (sender, receiver) = sync_channel(2 * AT_ONCE);
     std::thread::spawn(move || {
-        let mut from = BufReader::new(from);
-        for number in 1.. {
-            let mut bytes = Vec::new();
-            let read = from.by_ref().take(MOST_LINE_BYTES as u64 + 1).read_until(b'\n', &mut bytes);
-            let line = match read {
-                Ok(0) => return,
-                Ok(length) if length > MOST_LINE_BYTES => {
-                    Err(format!("{name}, line {number}: it is longer than 1 MiB"))
-                }
-                Ok(_) => {
-                    while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
-                        bytes.pop();
-                    }
-                    String::from_utf8(bytes).map_err(|error| {
-                        let byte = error.utf8_error().valid_up_to() + 1;
-                        format!("{name}, line {number}: byte {byte} is not UTF-8")
-                    })
-                }
-                Err(error) => Err(format!("{name}, line {number}: {error}")),
-            };
+        while let Some(line) = lines.next_line().map(|line| line.map(str::to_string)).transpose() {
             let failed = line.is_err();
             if sender.send(line).is_err() || failed {
                 return;
@@ -190,13 +197,9 @@ fn take_lines(
         let failure = some.iter().position(Result::is_err).map(|place| some.split_off(place).swap_remove(0));
         let texts: Vec<String> = some.into_iter().flatten().collect();
         answer(&texts)?;
-        if let Some(Err(what)) = failure {
-            return Err(Failure::input(anyhow!(what)));
+        if let Some(Err(error)) = failure {
+            return Err(Failure::input(error));
         }
     }
     Ok(())
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::input(anyhow!("{}: {error}", path.display()))
 }

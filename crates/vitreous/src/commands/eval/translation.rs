@@ -9,10 +9,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use vitreous_data::text::{self, OpenPairs, Pair, PairSplits};
 use vitreous_models::translate::SearchOptions;
-use vitreous_train::translation::{TranslatorScores, TranslatorTest};
+use vitreous_train::translation::{TranslatorScores, TranslatorTest, longest_side};
 use vitreous_train::translation_scores::{Chrf, chrf_plus_plus};
+use vitreous_train::{AnyRecipe, RunRecord};
 
 use super::{Eval, Split, progress_bar, spread};
+use crate::commands::translate::check_length_penalty;
 use crate::failure::Failure;
 use crate::format;
 use crate::pages::write::{check_new, write_new};
@@ -46,9 +48,7 @@ impl Eval {
         let of_images = [("--batch", self.batch.is_some()), ("--heads", self.heads.is_some()), ("--all", self.all)];
         self.refuse(&of_images, "is for images, but this is a translator")?;
         let search = SearchOptions { beam: self.beam.unwrap_or(1), length_penalty: self.length_penalty.unwrap_or(0.6) };
-        if !search.length_penalty.is_finite() {
-            return Err(Failure::input(anyhow!("--length-penalty must be a number")));
-        }
+        check_length_penalty(search.length_penalty)?;
         if let Some(path) = &self.translations {
             check_new(path)?;
         }
@@ -65,8 +65,7 @@ impl Eval {
             weights: &|name| model.parameter(name),
             search,
             tokens: TOKENS,
-            // A batch has the start or end, too, and its length is rounded up, by at most a sixteenth.
-            max_tokens: (config.max_length * 16 / 17).saturating_sub(3).max(1),
+            max_tokens: longest_side(config),
             threads: self.threads.unwrap_or_else(source::threads),
             precision: self.precision.into(),
         };
@@ -112,8 +111,10 @@ impl Eval {
             }
             return Tested::of(path, read.pairs, name, None);
         }
-        let validation_share = self.validation_share.unwrap_or(OpenPairs::default().validation_share);
-        let options = OpenPairs { languages: self.languages.clone(), validation_share };
+        // What a run kept for testing is drawn as it was.
+        let of_run = options_of(&self.model);
+        let validation_share = self.validation_share.unwrap_or(of_run.validation_share);
+        let options = OpenPairs { languages: self.languages.clone().or(of_run.languages), validation_share };
         let splits = text::open(path, &options).map_err(Failure::input)?;
         splits.notes.iter().for_each(|note| say!("note: {note}"));
         let PairSplits { train, validation, test, .. } = splits;
@@ -144,6 +145,14 @@ impl Eval {
             "chrf": signed(&scores.chrf, scores.chrf.signature()),
             "chrf_plus_plus": signed(chrf_plus_plus, chrf_plus_plus.signature()),
         })
+    }
+}
+
+/// How a run opened its pairs; the usual way if the model is no run.
+fn options_of(model: &Path) -> OpenPairs {
+    match RunRecord::read(model).map(|run| run.recipe) {
+        Ok(Ok(AnyRecipe::Translation(recipe))) => recipe.data.options(),
+        _ => OpenPairs::default(),
     }
 }
 

@@ -68,11 +68,13 @@ enum Better {
     Neither,
 }
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 13] = [
     Row { name: "best test accuracy", value: |h| h.top1.and(h.best), text: format::percent, better: Better::More },
     Row { name: "last test accuracy", value: |h| h.top1, text: format::percent, better: Better::More },
     Row { name: "best mean average precision", value: |h| h.map.and(h.best), text: four, better: Better::More },
     Row { name: "last mean average precision", value: |h| h.map, text: four, better: Better::More },
+    Row { name: "best BLEU", value: |h| h.bleu.and(h.best), text: two, better: Better::More },
+    Row { name: "last BLEU", value: |h| h.bleu, text: two, better: Better::More },
     Row { name: "test loss", value: |h| h.test_loss, text: four, better: Better::Less },
     Row { name: "training loss", value: |h| h.loss, text: four, better: Better::Neither },
     Row { name: "epochs", value: |h| h.epoch, text: |epochs| format!("{epochs:.1}"), better: Better::Neither },
@@ -81,6 +83,10 @@ const ROWS: [Row; 11] = [
     Row { name: "images a second", value: |h| h.speed, text: whole, better: Better::MoreForTheSameWork },
     Row { name: "parameters", value: |h| h.parameters.map(|count| count as f64), text: whole, better: Better::Neither },
 ];
+
+fn two(value: f64) -> String {
+    format!("{value:.2}")
+}
 
 fn four(value: f64) -> String {
     format!("{value:.4}")
