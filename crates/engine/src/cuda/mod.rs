@@ -1,0 +1,19 @@
+//! The CUDA executor: the same graphs on NVIDIA's GPUs.
+//!
+//! Nothing of CUDA is needed to build or to start this program: its libraries are looked for when a GPU is asked for. Kernels are text that
+//! NVRTC compiles at first use, with the sizes of the node as constants; what was compiled is kept on disk ([`compile`]). Matrix products are
+//! cuBLASLt's ([`products`]).
+//!
+//! A plan becomes a list of [`launch::Work`], each with its arguments' places in a few large buffers; running it is going through the list,
+//! or launching it as one captured graph.
+
+mod attention;
+mod compile;
+mod device;
+mod launch;
+mod losses;
+mod norms;
+mod pools;
+mod steps;
+
+pub use device::{Device, Gpu, Libraries, Library};
