@@ -2,7 +2,7 @@
 //!
 //! Two families. Where queries, keys and values are stored as bf16 and the head's size suits tensor cores, tiles are multiplied by those
 //! (`kernels/attention_forward.cu`, `attention_backward.cu`); everything else, weights on request and the bias' gradient are done in f32
-//! (`*_f32.cu`, `attention_weights.cu`). Neither stores the matrix of weights, and no kernel adds by atomics, so that runs are repeatable.
+//! (`*_f32.cu`, `attention_weights.cu`). A single query, as in decoding, has a kernel of its own (`attention_one_query.cu`). None stores the matrix of weights, and no kernel adds by atomics, so that runs are repeatable.
 
 mod tiling;
 
@@ -25,10 +25,14 @@ const FORWARD: &str = include_str!("kernels/attention_forward.cu");
 const FORWARD_F32: &str = include_str!("kernels/attention_forward_f32.cu");
 const BACKWARD: &str = include_str!("kernels/attention_backward.cu");
 const BACKWARD_F32: &str = include_str!("kernels/attention_backward_f32.cu");
+const ONE_QUERY: &str = include_str!("kernels/attention_one_query.cu");
 const WEIGHTS: &str = include_str!("kernels/attention_weights.cu");
 
 /// Threads of a block of the kernels without tensor cores.
 const PLAIN_THREADS: u32 = 256;
+
+/// Threads of a block of the kernel for one query.
+const ONE_QUERY_THREADS: u32 = 128;
 
 /// Bytes that a node's kernels need between them: a gradient's deltas, one number a query and head.
 pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
@@ -167,7 +171,8 @@ impl<'s, 'p> Site<'s, 'p> {
 
     /// The text of kernels on tensor cores.
     fn tensor_text(&self, mut constants: Constants, tiling: &TensorTiling, kernel: &str) -> String {
-        let light = self.sizes.head_dim <= 32 || self.sizes.head_dim <= 64 && self.op.dropout.is_none() && !self.op.bias;
+        let light =
+            self.sizes.head_dim <= 32 || self.sizes.head_dim <= 64 && self.op.dropout.is_none() && !self.op.bias;
         constants.extend(
             [
                 ("PAIRS", tiling.pairs),
@@ -213,13 +218,14 @@ impl<'s, 'p> Site<'s, 'p> {
 
     fn forward(&self) -> Vec<Launch> {
         let (sizes, building) = (self.sizes, self.building);
-        if self.pair_count() * sizes.queries == 0 {
-            return Vec::new();
-        }
         let out = building.output_type(0).dtype;
         let constants = self.constants(out, out);
         let mut arguments = self.first_arguments();
         arguments.extend([building.output(0), building.output(1)]);
+        if self.suits_one_query() {
+            arguments.push(building.run());
+            return vec![self.one_query(constants, arguments)];
+        }
         if self.suits_tensor_cores(&[]) {
             let tiling = TensorTiling::new(sizes, false);
             arguments.extend([Argument::U32(self.pair_count() as u32), building.run()]);
@@ -240,33 +246,43 @@ impl<'s, 'p> Site<'s, 'p> {
         vec![self.plain_launch(&text, "attention_forward_f32", blocks, bytes, arguments)]
     }
 
+    /// Whether the kernel for one query does it: its threads load eight values at once.
+    fn suits_one_query(&self) -> bool {
+        let places =
+            (0..3).map(|which| self.projection(which)).chain([self.building.place(Value::new(self.building.index, 0))]);
+        self.sizes.queries == 1
+            && self.sizes.head_dim.is_multiple_of(8)
+            && self.sizes.head_dim <= 256
+            && places.into_iter().all(|place| place.byte.is_multiple_of(16))
+    }
+
+    fn one_query(&self, mut constants: Constants, arguments: Vec<Argument>) -> Launch {
+        constants.push(("LANES", (self.sizes.head_dim / 8).next_power_of_two().to_string()));
+        Launch {
+            source: source(&constants, COMMON, ONE_QUERY),
+            entry: "attention_one_query",
+            grid: [self.pair_count() as u32, 1, 1],
+            block: ONE_QUERY_THREADS,
+            shared_bytes: 0,
+            arguments,
+        }
+    }
+
     fn weights(&self) -> Vec<Launch> {
         let sizes = self.sizes;
-        if self.pair_count() * sizes.queries * sizes.keys == 0 {
-            return Vec::new();
-        }
         let tile = plain_tile(sizes.head_dim, sizes.queries, 2, 0);
         let text = self.plain_text(self.constants(DType::F32, DType::F32), tile, WEIGHTS);
         let mut arguments = [0, 1].map(|which| Argument::Place(self.projection(which))).to_vec();
         arguments.extend(self.masks());
         arguments.push(self.building.output(0));
         let blocks = self.pair_count() * sizes.queries.div_ceil(tile);
-        vec![self.plain_launch(
-            &text,
-            "attention_weights",
-            blocks,
-            plain_bytes(sizes.head_dim, tile, 2, 0),
-            arguments,
-        )]
+        vec![self.plain_launch(&text, "attention_weights", blocks, plain_bytes(sizes.head_dim, tile, 2, 0), arguments)]
     }
 
     fn gradient(&self, op: &AttentionGradient) -> Vec<Launch> {
         let out = self.op.input_count();
-        let mut launches = match self.pair_count() {
-            0 => Vec::new(),
-            _ if self.suits_tensor_cores(&[out, out + 2]) => self.tensor_gradient(out),
-            _ => self.plain_gradient(out),
-        };
+        let mut launches =
+            if self.suits_tensor_cores(&[out, out + 2]) { self.tensor_gradient(out) } else { self.plain_gradient(out) };
         if op.bias_gradient {
             launches.extend(self.bias_gradient(out));
         }
@@ -280,36 +296,31 @@ impl<'s, 'p> Site<'s, 'p> {
         let constants = self.constants(building.input_type(out).dtype, building.input_type(out + 2).dtype);
         let source = self.tensor_text(constants, &tiling, BACKWARD);
         let last = [Argument::U32(self.pair_count() as u32), building.run()];
-        let mut launches = Vec::new();
-        if sizes.queries > 0 {
-            let mut arguments = self.first_arguments();
-            arguments.extend([out, out + 1, out + 2].map(|input| building.input(input)));
-            arguments.extend([building.workspace(), self.projection_gradient(0)]);
-            arguments.extend(last);
-            launches.push(Launch {
+        let mut query_arguments = self.first_arguments();
+        query_arguments.extend([out, out + 1, out + 2].map(|input| building.input(input)));
+        query_arguments.extend([building.workspace(), self.projection_gradient(0)]);
+        query_arguments.extend(last);
+        let mut key_arguments = self.backward_arguments(out);
+        key_arguments.extend([self.projection_gradient(1), self.projection_gradient(2)]);
+        key_arguments.extend(last);
+        vec![
+            Launch {
                 source: source.clone(),
                 entry: "attention_backward_queries",
                 grid: [(tiling.pair_blocks() * tiling.query_blocks) as u32, 1, 1],
                 block: (32 * tiling.pairs * tiling.query_groups) as u32,
                 shared_bytes: tiling.key_bytes() as u32,
-                arguments,
-            });
-        }
-        if sizes.keys > 0 {
-            let mut arguments = self.first_arguments();
-            arguments.extend([building.input(out + 1), building.input(out + 2), building.workspace()]);
-            arguments.extend([self.projection_gradient(1), self.projection_gradient(2)]);
-            arguments.extend(last);
-            launches.push(Launch {
+                arguments: query_arguments,
+            },
+            Launch {
                 source,
                 entry: "attention_backward_keys",
                 grid: [(tiling.pair_blocks() * tiling.key_blocks) as u32, 1, 1],
                 block: (32 * tiling.pairs * tiling.key_groups) as u32,
                 shared_bytes: tiling.query_bytes() as u32,
-                arguments,
-            });
-        }
-        launches
+                arguments: key_arguments,
+            },
+        ]
     }
 
     /// The text of the backward kernels without tensor cores, and the tile that it is for.
@@ -331,29 +342,26 @@ impl<'s, 'p> Site<'s, 'p> {
         let (sizes, building) = (self.sizes, self.building);
         let (text, tile) = self.plain_backward(out);
         let bytes = |score_tiles: usize| plain_bytes(sizes.head_dim, tile, 4, score_tiles);
-        let mut launches = Vec::new();
-        if sizes.queries > 0 {
-            let rows = self.pair_count() * sizes.queries;
-            let arguments = vec![
-                building.input(out),
-                building.input(out + 2),
-                building.workspace(),
-                Argument::U64(rows as u64),
-            ];
-            let rows_a_block = PLAIN_THREADS as usize / 32;
-            launches.push(self.plain_launch(&text, "attention_deltas", rows.div_ceil(rows_a_block), 0, arguments));
-            let mut arguments = self.backward_arguments(out);
-            arguments.extend([self.projection_gradient(0), building.run()]);
-            let blocks = self.pair_count() * sizes.queries.div_ceil(tile);
-            launches.push(self.plain_launch(&text, "attention_backward_queries_f32", blocks, bytes(1), arguments));
-        }
-        if sizes.keys > 0 {
-            let mut arguments = self.backward_arguments(out);
-            arguments.extend([self.projection_gradient(1), self.projection_gradient(2), building.run()]);
-            let blocks = self.pair_count() * sizes.keys.div_ceil(tile);
-            launches.push(self.plain_launch(&text, "attention_backward_keys_f32", blocks, bytes(2), arguments));
-        }
-        launches
+        let rows = self.pair_count() * sizes.queries;
+        let delta_arguments =
+            vec![building.input(out), building.input(out + 2), building.workspace(), Argument::U64(rows as u64)];
+        let mut query_arguments = self.backward_arguments(out);
+        query_arguments.extend([self.projection_gradient(0), building.run()]);
+        let mut key_arguments = self.backward_arguments(out);
+        key_arguments.extend([self.projection_gradient(1), self.projection_gradient(2), building.run()]);
+        let blocks = |rows: usize| self.pair_count() * rows.div_ceil(tile);
+        let delta_blocks = rows.div_ceil(PLAIN_THREADS as usize / 32);
+        vec![
+            self.plain_launch(&text, "attention_deltas", delta_blocks, 0, delta_arguments),
+            self.plain_launch(
+                &text,
+                "attention_backward_queries_f32",
+                blocks(sizes.queries),
+                bytes(1),
+                query_arguments,
+            ),
+            self.plain_launch(&text, "attention_backward_keys_f32", blocks(sizes.keys), bytes(2), key_arguments),
+        ]
     }
 
     /// The bias' gradient, whichever family has computed the deltas before.
@@ -369,6 +377,6 @@ impl<'s, 'p> Site<'s, 'p> {
             self.building.run(),
         ]);
         let bytes = plain_bytes(sizes.head_dim, tile, 4, 0);
-        (blocks > 0).then(|| self.plain_launch(&text, "attention_bias_gradient", blocks, bytes, arguments))
+        Some(self.plain_launch(&text, "attention_bias_gradient", blocks, bytes, arguments))
     }
 }

@@ -194,18 +194,17 @@ fn packed_projections_begin_side_by_side() {
 }
 
 #[test]
-fn nothing_to_attend_to_gives_only_what_must_be_written() {
-    let bias = Some((false, false));
-    assert!(Case { batch: 0, ..PLAIN }.entries().is_empty());
-    assert_eq!(Case { queries: 0, ..PLAIN }.entries(), ["attention_backward_keys"]);
-    assert_eq!(Case { keys: 0, ..PLAIN }.entries(), ["attention_backward_queries", "attention_forward"]);
-    assert_eq!(Case { batch: 0, bias, ..PLAIN }.entries(), ["attention_bias_gradient"]);
+fn a_single_query_has_its_own_kernel() {
+    for (dtype, head_dim) in [(DType::F32, 8), (DType::F32, 64), (DType::Bf16, 80), (DType::Bf16, 256)] {
+        let case = Case { queries: 1, keys: 70, dtype, head_dim, ..PLAIN };
+        assert!(case.entries().contains(&"attention_one_query"), "{case:?}");
+    }
+    assert!(!Case { queries: 1, head_dim: 20, ..PLAIN }.entries().contains(&"attention_one_query"));
+    let case = Case { queries: 1, keys: 70, lengths: true, ..PLAIN };
     compile_all(&[
-        Case { queries: 0, ..PLAIN },
-        Case { keys: 0, ..PLAIN },
-        Case { queries: 0, dtype: DType::F32, ..PLAIN },
-        Case { keys: 0, dtype: DType::F32, ..PLAIN },
-        Case { batch: 0, bias, ..PLAIN },
+        case,
+        Case { dtype: DType::F32, head_dim: 256, dropout: 0.1, ..case },
+        Case { head_dim: 48, lengths: false, mask: true, bias: Some((true, true)), ..case },
     ]);
 }
 
