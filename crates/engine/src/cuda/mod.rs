@@ -12,8 +12,13 @@ mod compile;
 mod device;
 mod launch;
 mod losses;
+mod moves;
 mod norms;
+mod pointwise;
 mod pools;
+mod products;
 mod steps;
+mod tables;
+mod updates;
 
 pub use device::{Device, Gpu, Libraries, Library};
