@@ -67,10 +67,8 @@ fn launch_one(source: String, entry: &'static str, arguments: Vec<Argument>) -> 
 fn softmax(building: &Building) -> Launch {
     let rows = rows_of(building, &building.input_type(0).shape, ONE_ROW);
     let mut constants = rows.constants();
-    constants.extend([
-        ("X_TYPE", c_type(building.input_type(0).dtype)),
-        ("Y_TYPE", c_type(building.output_type(0).dtype)),
-    ]);
+    constants
+        .extend([("X_TYPE", c_type(building.input_type(0).dtype)), ("Y_TYPE", c_type(building.output_type(0).dtype))]);
     let kernel = format!("{EXPONENTIALS}{}", include_str!("kernels/softmax.cu"));
     let source = source(&constants, "", &with_rows(&kernel));
     launch(&rows, source, "softmax", vec![building.input(0), building.output(0)])
@@ -118,8 +116,7 @@ fn cross_entropy(building: &Building, targets: Targets, options: &CrossEntropyOp
     ]);
     let kernel = format!("{EXPONENTIALS}{TARGET}{}{MEAN_LOSS}", include_str!("kernels/loss.cu"));
     let source = source(&constants, "", &with_rows(&kernel));
-    let arguments =
-        vec![building.input(0), building.input(1), building.workspace(), building.output(1), fault()];
+    let arguments = vec![building.input(0), building.input(1), building.workspace(), building.output(1), fault()];
     vec![
         launch(&rows, source.clone(), "cross_entropy", arguments),
         launch_one(source, "mean_loss", vec![building.workspace(), building.output(0)]),

@@ -10,8 +10,10 @@
 mod attention;
 mod compile;
 mod device;
+mod executor;
 mod launch;
 mod losses;
+mod memory;
 mod moves;
 mod norms;
 mod pointwise;
@@ -19,6 +21,8 @@ mod pools;
 mod products;
 mod steps;
 mod tables;
+mod target;
 mod updates;
 
 pub use device::{Device, Gpu, Libraries, Library};
+pub use executor::Executor;

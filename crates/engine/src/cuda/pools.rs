@@ -81,8 +81,14 @@ fn leading_groups(graph: &Graph, node: &Node, columns: usize) -> Groups {
 
 /// Bytes between the two kernels of a sum: each group's.
 pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
-    let Op::SumLeading(op) = &node.op else { return 0 };
-    let columns = op.shape.elements();
+    match &node.op {
+        Op::SumLeading(op) => row_sum_bytes(graph, node, op.shape.elements()),
+        _ => 0,
+    }
+}
+
+/// Bytes between the two kernels of [`row_sum`].
+pub(super) fn row_sum_bytes(graph: &Graph, node: &Node, columns: usize) -> usize {
     match leading_groups(graph, node, columns).count() {
         1 => 0,
         groups => 4 * groups * columns,
@@ -92,7 +98,7 @@ pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
 /// The launches of a sum, a pooling, or a pooling's gradient.
 pub(super) fn build(building: &Building) -> Vec<Launch> {
     match &building.node().op {
-        Op::SumLeading(op) => sum_leading(building, op.shape.elements()),
+        Op::SumLeading(op) => row_sum(building, op.shape.elements(), building.output(0), building.workspace()),
         Op::MeanTokens(_) => vec![mean_tokens(building)],
         Op::MaxTokens(_) => vec![max_tokens(building)],
         Op::MeanTokensGradient(op) => vec![gradient(building, op.tokens, "mean_tokens_gradient")],
@@ -101,18 +107,16 @@ pub(super) fn build(building: &Building) -> Vec<Launch> {
     }
 }
 
-fn sum_leading(building: &Building, columns: usize) -> Vec<Launch> {
+/// Adds up the rows of the node's first input.
+pub(super) fn row_sum(building: &Building, columns: usize, to: Argument, workspace: Argument) -> Vec<Launch> {
     let groups = leading_groups(building.graph(), building.node(), columns);
     let dtype = building.input_type(0).dtype;
     if groups.count() == 1 {
-        return vec![groups.sum(building.input(0), dtype, building.output(0), 1.0)];
+        return vec![groups.sum(building.input(0), dtype, to, 1.0)];
     }
     // Few columns a block: many threads share the groups that have to be added.
     let again = Groups::new(groups.count(), columns, groups.count(), 1);
-    vec![
-        groups.sum(building.input(0), dtype, building.workspace(), 1.0),
-        again.sum(building.workspace(), DType::F32, building.output(0), 1.0),
-    ]
+    vec![groups.sum(building.input(0), dtype, workspace, 1.0), again.sum(workspace, DType::F32, to, 1.0)]
 }
 
 /// The rows of `[.., tokens, columns]`, a sample's tokens being a group.

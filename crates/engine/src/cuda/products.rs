@@ -10,10 +10,10 @@ use cudarc::cublaslt::result as lt;
 use cudarc::cublaslt::sys;
 
 use super::launch::{Argument, Building, Launch, Place, blocks, c_type, source};
-use super::pointwise;
+use super::{pointwise, pools};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node};
-use crate::ops::{Op, Step};
+use crate::ops::Op;
 use crate::precision::Precision;
 use crate::types::{DType, Type};
 
@@ -101,6 +101,20 @@ fn is_parameter(graph: &Graph, node: &Node, input: usize) -> bool {
 
 /// Bytes for operands that are rounded before.
 pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
+    rounded_bytes(graph, node) + bias_bytes(graph, node)
+}
+
+/// Bytes for the bias gradient, which a weight gradient's node computes beside.
+fn bias_bytes(graph: &Graph, node: &Node) -> usize {
+    match node.op {
+        Op::LinearWeightGradient(_) if node.outputs.len() > 1 => {
+            pools::row_sum_bytes(graph, node, graph.shape_of(node.inputs[0]).columns())
+        }
+        _ => 0,
+    }
+}
+
+fn rounded_bytes(graph: &Graph, node: &Node) -> usize {
     let precision = Sizes::of(graph, node).precision;
     (0..2)
         .filter(|&input| {
@@ -154,18 +168,17 @@ pub(super) fn build(building: &Building) -> Work {
     let d = Operand { place: result, transposed: false, rows: n, columns: m, stride: m * n };
     let output = building.output_type(0);
     let product = Product { operands, result: output.dtype, a, b, d, batch, bias: None, added: None };
-    let after = if node.steps.is_empty() {
-        Vec::new()
-    } else {
-        vec![pointwise::apply(building, building.output(0), output.dtype)]
-    };
-    Work { before, product: with_bias(building, product), after }
-}
-
-/// A bias that is the first step could be cuBLASLt's own; steps as they are do it for now.
-fn with_bias(building: &Building, product: Product) -> Product {
-    let _ = building.node().steps.first().is_some_and(|step| matches!(step, Step::Add { .. }));
-    product
+    let mut after = Vec::new();
+    if !node.steps.is_empty() {
+        after.push(pointwise::apply(building, building.output(0), output.dtype));
+    }
+    if matches!(node.op, Op::LinearWeightGradient(_)) && node.outputs.len() > 1 {
+        let Argument::Place(workspace) = building.workspace() else { unreachable!("a workspace has a place") };
+        let free = Argument::Place(workspace.plus(rounded_bytes(graph, node)));
+        let columns = building.input_type(0).shape.columns();
+        after.extend(pools::row_sum(building, columns, building.output(1), free));
+    }
+    Work { before, product, after }
 }
 
 /// Rounds values to bf16.

@@ -6,8 +6,11 @@ use crate::ops::attention::Sizes;
 const GROUP: usize = 16;
 /// Warps that a block should not have more of.
 const MOST_WARPS: usize = 8;
-/// Warps of a block of several short heads.
-const MOST_SHARED_WARPS: usize = 16;
+/// Warps of a block of several short heads, if the heads are small. More than [`MOST_WARPS`] have to do with 128 registers a thread, which
+/// larger heads' sums do not fit into.
+const MOST_SMALL_WARPS: usize = 16;
+/// Values of a small head.
+const SMALL_HEAD: usize = 32;
 /// With up to so many (sample, head) pairs, each gets a block: there would be processors without work.
 const FEW_PAIRS: usize = 264;
 /// Bytes of shared memory that let a processor hold two blocks or more.
@@ -50,11 +53,12 @@ fn warps_for(groups: usize) -> usize {
 
 /// Pairs of a block whose heads have so many warps each. Registers are given to four warps at once, so that a number of warps that four
 /// does not divide leaves some unused.
-fn pairs_for(warps: usize, pair_count: usize) -> usize {
+fn pairs_for(warps: usize, pair_count: usize, head_dim: usize) -> usize {
     if pair_count <= FEW_PAIRS {
         return 1;
     }
-    let most = (MOST_SHARED_WARPS / warps).max(1);
+    let most_warps = if head_dim <= SMALL_HEAD { MOST_SMALL_WARPS } else { MOST_WARPS };
+    let most = (most_warps / warps).max(1);
     let idle = |pairs: usize| {
         let used = pairs * warps;
         // In thousandths, to be ordered.
@@ -85,9 +89,9 @@ impl TensorTiling {
         let query_groups = warps_for(sizes.queries.div_ceil(GROUP));
         let key_groups = warps_for(sizes.keys.div_ceil(GROUP));
         let most_groups = if gradient { query_groups.max(key_groups) } else { query_groups };
-        let mut most_rows = if sizes.head_dim <= 32 { 96 } else { 64 };
+        let mut most_rows = if sizes.head_dim <= SMALL_HEAD { 96 } else { 64 };
         let mut tiling = TensorTiling {
-            pairs: pairs_for(most_groups, sizes.batch * sizes.heads),
+            pairs: pairs_for(most_groups, sizes.batch * sizes.heads, sizes.head_dim),
             query_groups,
             query_blocks: sizes.queries.div_ceil(GROUP * query_groups).max(1),
             key_groups,
@@ -174,6 +178,9 @@ mod tests {
         assert_eq!((tiling.pairs, tiling.query_groups, tiling.query_blocks, tiling.key_tile), (3, 5, 1, 80));
         let tiling = TensorTiling::new(sizes(1024, 4, 17, 32), true);
         assert_eq!((tiling.pairs, tiling.query_groups), (2, 2));
+        // Large heads need more registers than sixteen warps leave a thread.
+        let tiling = TensorTiling::new(sizes(1024, 4, 65, 128), true);
+        assert_eq!((tiling.pairs, tiling.query_groups), (1, 5));
     }
 
     #[test]
