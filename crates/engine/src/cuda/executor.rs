@@ -171,7 +171,6 @@ impl Executor {
                 Argument::Nothing => 0,
                 Argument::U32(value) => u64::from(value),
                 Argument::U64(value) => value,
-                Argument::F32(value) => u64::from(value.to_bits()),
             })
             .collect();
         let mut pointers: Vec<*mut c_void> =

@@ -52,7 +52,6 @@ pub(super) enum Argument {
     Nothing,
     U32(u32),
     U64(u64),
-    F32(f32),
 }
 
 /// A kernel that is run.

@@ -1,11 +1,10 @@
 //! The CUDA executor: the same graphs on NVIDIA's GPUs.
 //!
 //! Nothing of CUDA is needed to build or to start this program: its libraries are looked for when a GPU is asked for. Kernels are text that
-//! NVRTC compiles at first use, with the sizes of the node as constants; what was compiled is kept on disk ([`compile`]). Matrix products are
-//! cuBLASLt's ([`products`]).
+//! NVRTC compiles at first use, with the sizes of the node as constants; what was compiled is kept on disk. Matrix products are
+//! cuBLASLt's.
 //!
-//! A plan becomes a list of [`launch::Work`], each with its arguments' places in a few large buffers; running it is going through the list,
-//! or launching it as one captured graph.
+//! A plan becomes a list of kernels and products, each with its arguments' places in a few large buffers; running it is going through the list.
 
 mod attention;
 mod compile;

@@ -73,12 +73,11 @@ fn double(value: f64) -> String {
     format!("__longlong_as_double(0x{:016x}ll)", value.to_bits())
 }
 
-struct Builder<'b, 'p> {
-    building: &'b Building<'p>,
+struct Builder {
     constants: Vec<(&'static str, String)>,
 }
 
-impl Builder<'_, '_> {
+impl Builder {
     fn launch(&self, entry: &'static str, blocks: u32, arguments: Vec<Argument>) -> Launch {
         let source = source(&self.constants, "", KERNEL);
         Launch { source, entry, grid: [blocks, 1, 1], block: BLOCK as u32, shared_bytes: 0, arguments }
@@ -108,7 +107,7 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
                 ("CLIPS", u8::from(op.clip.is_some()).to_string()),
                 ("CLIP", double(op.clip.unwrap_or(0.0))),
             ]);
-            let builder = Builder { building, constants };
+            let builder = Builder { constants };
             let (pieces, sums) = (tables.add(&pieces(parameters, None)), building.workspace());
             let results = vec![sums, building.input(0), building.output(0), building.output(1)];
             vec![
@@ -123,7 +122,7 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
                 ("BETA2", double(op.beta2)),
                 ("EPS", double(op.eps)),
             ]);
-            let builder = Builder { building, constants };
+            let builder = Builder { constants };
             let buffers = [Buffer::Gradients, Buffer::First, Buffer::Second].map(whole);
             let mut arguments =
                 vec![tables.add(&pieces(parameters, Some(&op.groups))), whole(Buffer::Parameters), narrow];
@@ -137,7 +136,7 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
                 ("HAS_MOMENTUM", u8::from(op.momentum != 0.0).to_string()),
                 ("NESTEROV", u8::from(op.nesterov).to_string()),
             ]);
-            let builder = Builder { building, constants };
+            let builder = Builder { constants };
             let mut arguments =
                 vec![tables.add(&pieces(parameters, Some(&op.groups))), whole(Buffer::Parameters), narrow];
             arguments
@@ -151,7 +150,7 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
                 ("BETA2", double(op.beta2)),
                 ("EPS", double(op.eps)),
             ]);
-            let builder = Builder { building, constants };
+            let builder = Builder { constants };
             let (table, sums) = (tables.add(&pieces(parameters, Some(&op.groups))), building.workspace());
             let [gradients, first, second] = [Buffer::Gradients, Buffer::First, Buffer::Second].map(whole);
             let p = whole(Buffer::Parameters);
@@ -162,7 +161,7 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
         Op::Ema(_) => {
             let values = building.graph().parameter_floats();
             set(&[("VALUES", format!("{values}ull"))]);
-            let builder = Builder { building, constants };
+            let builder = Builder { constants };
             let arguments = vec![whole(Buffer::Parameters), whole(Buffer::Average), rates[0], rates[1]];
             vec![builder.launch("average", blocks(values, BLOCK), arguments)]
         }
@@ -170,7 +169,7 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
             let gradient = building.input_type(1);
             let values = gradient.shape.elements();
             set(&[("VALUES", format!("{values}ull")), ("GRADIENT", c_type(gradient.dtype))]);
-            let builder = Builder { building, constants };
+            let builder = Builder { constants };
             let float = parameters[op.parameter].gradient_offset.expect("an accumulated gradient has a place");
             let sum = Argument::Place(Place { buffer: Buffer::Gradients, byte: 4 * float });
             vec![builder.launch("accumulate", blocks(values, BLOCK), vec![building.input(0), building.input(1), sum])]

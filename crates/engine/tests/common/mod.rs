@@ -232,6 +232,8 @@ pub fn check(build: &Build, numbers: &Numbers, checks: Checks) {
             assert!(error < limit, "{precision:?} {name}: relative error {error:e}, limit {limit:e}");
         }
         if let Some(device) = gpu() {
+            // Products of few rows round their operands there, which the CPU's do not.
+            let limit = if precision == Precision::Bf16 { 5.0 * limit } else { limit };
             let on_gpu = run_cuda(&subject.graph, &wanted, &values, device);
             let names = std::iter::once("result").chain(subject.gradients.iter().map(|(name, _, _)| name.as_str()));
             let plain_values = std::iter::once(plain.y).chain(plain.gradients.iter().map(|(_, _, gradient)| *gradient));
