@@ -2,6 +2,7 @@
 
 mod buffer;
 pub mod cpu;
+pub mod cuda;
 mod error;
 mod gradient;
 mod graph;

@@ -179,7 +179,7 @@ impl State {
         })
     }
 
-    fn buffers_needed(graph: &Graph) -> [usize; 4] {
+    pub(crate) fn buffers_needed(graph: &Graph) -> [usize; 4] {
         let floats = graph.gradient_floats();
         let mut needed = [floats, 0, 0, 0];
         for node in graph.nodes() {

@@ -54,6 +54,10 @@ pub trait Target {
     fn packed_weight_floats(&self, _graph: &Graph, _node: &Node) -> Option<usize> {
         None
     }
+    /// Whether runs of kernels are executed tile by tile.
+    fn forms_chains(&self) -> bool {
+        true
+    }
     /// Bytes that a node's kernel needs a thread.
     fn scratch_bytes(&self, graph: &Graph, node: &Node) -> usize;
 }
@@ -104,7 +108,7 @@ impl Plan {
                 map.insert(*original, planned);
             }
         }
-        let chains = tile::chains(&graph);
+        let chains = if target.forms_chains() { tile::chains(&graph) } else { Vec::new() };
         let nodes = graph.nodes();
         // What a node needs follows from the sizes that its kernel sees.
         let workspace_bytes = |index: usize| {

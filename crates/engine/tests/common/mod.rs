@@ -5,8 +5,10 @@
 pub mod encoder;
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use vitreous_engine::cpu::Executor;
+use vitreous_engine::cuda;
 use vitreous_engine::random::Run;
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::reference::Reference;
@@ -118,6 +120,51 @@ pub fn run_cpu(graph: &Graph, wanted: &[Value], values: &HashMap<String, Vec<f64
     wanted.iter().map(|&value| executor.output(value).expect("a result")).collect()
 }
 
+/// The GPU, if there is one; that there is none is said once.
+pub fn gpu() -> Option<&'static Arc<cuda::Device>> {
+    static GPU: OnceLock<Option<Arc<cuda::Device>>> = OnceLock::new();
+    let found = GPU.get_or_init(|| {
+        let device = cuda::Device::open(0);
+        if let Err(error) = &device {
+            eprintln!("skipped on the GPU: {error}");
+        }
+        device.ok()
+    });
+    found.as_ref()
+}
+
+/// Runs a graph on a GPU and returns the wanted values.
+pub fn run_cuda(
+    graph: &Graph,
+    wanted: &[Value],
+    values: &HashMap<String, Vec<f64>>,
+    device: &Arc<cuda::Device>,
+) -> Vec<Vec<f32>> {
+    let plan = Plan::for_cuda(graph, wanted).expect("a plan");
+    let mut executor = cuda::Executor::new(plan, device).expect("an executor");
+    let mut state = State::new(graph).unwrap();
+    for parameter in graph.parameters() {
+        let target = state.parameter_mut(&parameter.name).expect("a parameter");
+        for (to, from) in target.iter_mut().zip(&values[&parameter.name]) {
+            *to = *from as f32;
+        }
+    }
+    let present: Vec<(String, DType)> = {
+        let graph = executor.plan().graph();
+        graph.inputs().map(|(name, value)| (name.to_string(), graph.type_of(value).dtype)).collect()
+    };
+    for (name, dtype) in present {
+        let given = &values[&name];
+        match dtype {
+            DType::I32 => executor.set_input(&name, &given.iter().map(|&x| x as i32).collect::<Vec<_>>()),
+            _ => executor.set_input(&name, &given.iter().map(|&x| x as f32).collect::<Vec<_>>()),
+        }
+        .expect("an input");
+    }
+    executor.run(&mut state, RUN).expect("a run");
+    wanted.iter().map(|&value| executor.output(value).expect("a result")).collect()
+}
+
 pub fn fill(executor: &mut Executor, state: &mut State, graph: &Graph, values: &HashMap<String, Vec<f64>>) {
     for parameter in graph.parameters() {
         let target = state.parameter_mut(&parameter.name).expect("a parameter");
@@ -183,6 +230,17 @@ pub fn check(build: &Build, numbers: &Numbers, checks: Checks) {
         for ((name, plain_value), got) in names.zip(plain_values).zip(&results) {
             let error = relative_error(got, &truth.get(plain_value).data, checks.least);
             assert!(error < limit, "{precision:?} {name}: relative error {error:e}, limit {limit:e}");
+        }
+        if let Some(device) = gpu() {
+            // Products of few rows round their operands there, which the CPU's do not.
+            let limit = if precision == Precision::Bf16 { 5.0 * limit } else { limit };
+            let on_gpu = run_cuda(&subject.graph, &wanted, &values, device);
+            let names = std::iter::once("result").chain(subject.gradients.iter().map(|(name, _, _)| name.as_str()));
+            let plain_values = std::iter::once(plain.y).chain(plain.gradients.iter().map(|(_, _, gradient)| *gradient));
+            for ((name, plain_value), got) in names.zip(plain_values).zip(&on_gpu) {
+                let error = relative_error(got, &truth.get(plain_value).data, checks.least);
+                assert!(error < limit, "CUDA, {precision:?} {name}: relative error {error:e}, limit {limit:e}");
+            }
         }
         for threads in [1, 4] {
             let again = run_cpu(&subject.graph, &wanted, &values, threads);

@@ -1,0 +1,382 @@
+//! Attention, its weights and its gradient as kernels.
+//!
+//! Two families. Where queries, keys and values are stored as bf16 and the head's size suits tensor cores, tiles are multiplied by those
+//! (`kernels/attention_forward.cu`, `attention_backward.cu`); everything else, weights on request and the bias' gradient are done in f32
+//! (`*_f32.cu`, `attention_weights.cu`). A single query, as in decoding, has a kernel of its own (`attention_one_query.cu`). None stores the matrix of weights, and no kernel adds by atomics, so that runs are repeatable.
+
+mod tiling;
+
+#[cfg(test)]
+mod tests;
+
+use super::launch::{Argument, Building, Launch, Place, c_type, source};
+use super::steps::float;
+use crate::graph::{Graph, Node, Value};
+use crate::ops::attention::{PaddingKind, Sizes};
+use crate::ops::{Attention, AttentionGradient, Op};
+use crate::random::{Mask, Stream};
+use crate::types::DType;
+use tiling::{TensorTiling, plain_bytes, plain_tile};
+
+const COMMON: &str = include_str!("kernels/attention_common.cu");
+const TENSOR: [&str; 2] = [include_str!("kernels/attention_tensor.cu"), include_str!("kernels/attention_tiles.cu")];
+const PLAIN: &str = include_str!("kernels/attention_plain.cu");
+const FORWARD: &str = include_str!("kernels/attention_forward.cu");
+const FORWARD_F32: &str = include_str!("kernels/attention_forward_f32.cu");
+const BACKWARD: &str = include_str!("kernels/attention_backward.cu");
+const BACKWARD_F32: &str = include_str!("kernels/attention_backward_f32.cu");
+const ONE_QUERY: &str = include_str!("kernels/attention_one_query.cu");
+const WEIGHTS: &str = include_str!("kernels/attention_weights.cu");
+
+/// Threads of a block of the kernels without tensor cores.
+const PLAIN_THREADS: u32 = 256;
+
+/// Threads of a block of the kernel for one query.
+const ONE_QUERY_THREADS: u32 = 128;
+
+/// Bytes that a node's kernels need between them: a gradient's deltas, one number a query and head.
+pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
+    match &node.op {
+        Op::AttentionGradient(op) => {
+            let sizes = sizes(&op.of, graph, node);
+            4 * sizes.batch * sizes.heads * sizes.queries
+        }
+        _ => 0,
+    }
+}
+
+/// The launches of a node of attention.
+pub(super) fn build(building: &Building) -> Vec<Launch> {
+    match &building.node().op {
+        Op::Attention(op) => Site::new(building, op).forward(),
+        Op::AttentionWeights(op) => Site::new(building, &op.of).weights(),
+        Op::AttentionGradient(op) => Site::new(building, &op.of).gradient(op),
+        op => unreachable!("{} is no attention", op.name()),
+    }
+}
+
+fn sizes(op: &Attention, graph: &Graph, node: &Node) -> Sizes {
+    op.sizes(node.inputs.len(), |input| graph.shape_of(node.inputs[input]))
+        .expect("shapes were checked when the graph was built")
+}
+
+/// An attention that becomes launches.
+struct Site<'s, 'p> {
+    building: &'s Building<'p>,
+    op: &'s Attention,
+    sizes: Sizes,
+}
+
+type Constants = Vec<(&'static str, String)>;
+
+impl<'s, 'p> Site<'s, 'p> {
+    fn new(building: &'s Building<'p>, op: &'s Attention) -> Self {
+        Site { building, op, sizes: sizes(op, building.graph(), building.node()) }
+    }
+
+    fn pair_count(&self) -> usize {
+        self.sizes.batch * self.sizes.heads
+    }
+
+    /// Which input, or result of a gradient, q, k or v is, and at which of its columns it begins.
+    fn part(&self, which: usize) -> (usize, usize) {
+        if self.op.packed { (0, which * self.sizes.heads * self.sizes.head_dim) } else { (which, 0) }
+    }
+
+    fn projection_type(&self, which: usize) -> DType {
+        self.building.input_type(self.part(which).0).dtype
+    }
+
+    /// Where q, k or v begins.
+    fn projection(&self, which: usize) -> Place {
+        let (input, column) = self.part(which);
+        self.building.place(self.building.node().inputs[input]).plus(column * self.projection_type(which).bytes())
+    }
+
+    /// Where the gradient of q, k or v begins.
+    fn projection_gradient(&self, which: usize) -> Argument {
+        let (output, column) = self.part(which);
+        let bytes = column * self.building.output_type(output).dtype.bytes();
+        Argument::Place(self.building.place(Value::new(self.building.index, output)).plus(bytes))
+    }
+
+    /// q, k, v, padding, bias: what most kernels begin with.
+    fn first_arguments(&self) -> Vec<Argument> {
+        let mut arguments = [0, 1, 2].map(|which| Argument::Place(self.projection(which))).to_vec();
+        arguments.extend(self.masks());
+        arguments
+    }
+
+    /// Padding and bias, as far as they are there.
+    fn masks(&self) -> [Argument; 2] {
+        [self.op.padding_input(), self.op.bias_input()]
+            .map(|input| input.map_or(Argument::Nothing, |input| self.building.input(input)))
+    }
+
+    fn bias_axes(&self) -> Option<&'p [usize]> {
+        self.op.bias_input().map(|input| self.building.input_type(input).shape.axes())
+    }
+
+    /// Whether the kernels on tensor cores do it: their loads are of 16 bytes.
+    fn suits_tensor_cores(&self, also_read: &[usize]) -> bool {
+        let aligned = |place: Place| place.byte.is_multiple_of(16);
+        TensorTiling::takes(self.sizes.head_dim)
+            && (0..3).all(|which| self.projection_type(which) == DType::Bf16 && aligned(self.projection(which)))
+            && also_read.iter().all(|&input| aligned(self.building.place(self.building.node().inputs[input])))
+    }
+
+    /// The constants of all kernels. `out` and `d_out` are the types of the output and its gradient.
+    fn constants(&self, out: DType, d_out: DType) -> Constants {
+        let (op, sizes) = (self.op, self.sizes);
+        let dim = sizes.heads * sizes.head_dim;
+        let stride = if op.packed { 3 * dim } else { dim };
+        let padding = match op.padding {
+            PaddingKind::None => 0,
+            PaddingKind::Lengths => 1,
+            PaddingKind::Mask => 2,
+        };
+        let bias = self.bias_axes().map_or([1, 1], |axes| [axes[0].max(1), axes[1].max(1)]);
+        let (rate, place) = op.dropout.as_ref().map_or((0.0, 0), |drop| (drop.rate, drop.place));
+        // Threshold and scale do not depend on the stream.
+        let mask = Mask::new(Stream::new(0, 0, 0), rate);
+        let scale = op.scale_for(sizes.head_dim);
+        let flag = |flag: bool| usize::from(flag).to_string();
+        vec![
+            ("QUERIES", sizes.queries.to_string()),
+            ("KEYS", sizes.keys.to_string()),
+            ("HEADS", sizes.heads.to_string()),
+            ("HEAD_DIM", sizes.head_dim.to_string()),
+            ("Q_STRIDE", stride.to_string()),
+            ("K_STRIDE", stride.to_string()),
+            ("V_STRIDE", stride.to_string()),
+            ("Q_TYPE", c_type(self.projection_type(0))),
+            ("K_TYPE", c_type(self.projection_type(1))),
+            ("V_TYPE", c_type(self.projection_type(2))),
+            ("OUT_TYPE", c_type(out)),
+            ("D_OUT_TYPE", c_type(d_out)),
+            ("CAUSAL", flag(op.causal)),
+            ("PADDING", padding.to_string()),
+            ("BIAS", flag(op.bias)),
+            ("BIAS_BATCH", bias[0].to_string()),
+            ("BIAS_HEADS", bias[1].to_string()),
+            ("DROPOUT", flag(op.dropout.is_some())),
+            ("DROP_PLACE", format!("{place}ull")),
+            ("DROP_THRESHOLD", format!("{}u", mask.threshold())),
+            ("DROP_SCALE", float(mask.scale())),
+            ("SCALE", float(scale)),
+            ("SCALE_LOG2", float(scale * std::f32::consts::LOG2_E)),
+            ("SCALE_IS_POSITIVE", flag(scale > 0.0)),
+        ]
+    }
+
+    /// The text of kernels on tensor cores.
+    fn tensor_text(&self, mut constants: Constants, tiling: &TensorTiling, kernel: &str) -> String {
+        let light =
+            self.sizes.head_dim <= 32 || self.sizes.head_dim <= 64 && self.op.dropout.is_none() && !self.op.bias;
+        constants.extend(
+            [
+                ("PAIRS", tiling.pairs),
+                ("QUERY_GROUPS", tiling.query_groups),
+                ("QUERY_BLOCKS", tiling.query_blocks),
+                ("QUERY_MIN_BLOCKS", tiling.resident_blocks(tiling.query_groups, light)),
+                ("KEY_GROUPS", tiling.key_groups),
+                ("KEY_BLOCKS", tiling.key_blocks),
+                ("KEY_MIN_BLOCKS", tiling.resident_blocks(tiling.key_groups, light)),
+                ("KEY_TILE", tiling.key_tile),
+                ("KEY_STAGES", tiling.key_stages()),
+                ("QUERY_TILE", tiling.query_tile),
+                ("QUERY_STAGES", tiling.query_stages()),
+            ]
+            .map(|(name, value)| (name, value.to_string())),
+        );
+        source(&constants, COMMON, &(TENSOR.concat() + kernel))
+    }
+
+    /// The text of kernels without them.
+    fn plain_text(&self, mut constants: Constants, tile: usize, kernel: &str) -> String {
+        constants.push(("TILE", tile.to_string()));
+        source(&constants, COMMON, &format!("{PLAIN}{kernel}"))
+    }
+
+    fn plain_launch(
+        &self,
+        source: &str,
+        entry: &'static str,
+        blocks: usize,
+        bytes: usize,
+        arguments: Vec<Argument>,
+    ) -> Launch {
+        Launch {
+            source: source.to_string(),
+            entry,
+            grid: [blocks as u32, 1, 1],
+            block: PLAIN_THREADS,
+            shared_bytes: bytes as u32,
+            arguments,
+        }
+    }
+
+    fn forward(&self) -> Vec<Launch> {
+        let (sizes, building) = (self.sizes, self.building);
+        let out = building.output_type(0).dtype;
+        let constants = self.constants(out, out);
+        let mut arguments = self.first_arguments();
+        arguments.extend([building.output(0), building.output(1)]);
+        if self.suits_one_query() {
+            arguments.push(building.run());
+            return vec![self.one_query(constants, arguments)];
+        }
+        if self.suits_tensor_cores(&[]) {
+            let tiling = TensorTiling::new(sizes, false);
+            arguments.extend([Argument::U32(self.pair_count() as u32), building.run()]);
+            return vec![Launch {
+                source: self.tensor_text(constants, &tiling, FORWARD),
+                entry: "attention_forward",
+                grid: [(tiling.pair_blocks() * tiling.query_blocks) as u32, 1, 1],
+                block: (32 * tiling.pairs * tiling.query_groups) as u32,
+                shared_bytes: tiling.key_bytes() as u32,
+                arguments,
+            }];
+        }
+        let tile = plain_tile(sizes.head_dim, sizes.queries, 2, 1);
+        arguments.push(building.run());
+        let text = self.plain_text(constants, tile, FORWARD_F32);
+        let blocks = self.pair_count() * sizes.queries.div_ceil(tile);
+        let bytes = plain_bytes(sizes.head_dim, tile, 2, 1);
+        vec![self.plain_launch(&text, "attention_forward_f32", blocks, bytes, arguments)]
+    }
+
+    /// Whether the kernel for one query does it: its threads load eight values at once.
+    fn suits_one_query(&self) -> bool {
+        let places =
+            (0..3).map(|which| self.projection(which)).chain([self.building.place(Value::new(self.building.index, 0))]);
+        self.sizes.queries == 1
+            && self.sizes.head_dim.is_multiple_of(8)
+            && self.sizes.head_dim <= 256
+            && places.into_iter().all(|place| place.byte.is_multiple_of(16))
+    }
+
+    fn one_query(&self, mut constants: Constants, arguments: Vec<Argument>) -> Launch {
+        constants.push(("LANES", (self.sizes.head_dim / 8).next_power_of_two().to_string()));
+        Launch {
+            source: source(&constants, COMMON, ONE_QUERY),
+            entry: "attention_one_query",
+            grid: [self.pair_count() as u32, 1, 1],
+            block: ONE_QUERY_THREADS,
+            shared_bytes: 0,
+            arguments,
+        }
+    }
+
+    fn weights(&self) -> Vec<Launch> {
+        let sizes = self.sizes;
+        let tile = plain_tile(sizes.head_dim, sizes.queries, 2, 0);
+        let text = self.plain_text(self.constants(DType::F32, DType::F32), tile, WEIGHTS);
+        let mut arguments = [0, 1].map(|which| Argument::Place(self.projection(which))).to_vec();
+        arguments.extend(self.masks());
+        arguments.push(self.building.output(0));
+        let blocks = self.pair_count() * sizes.queries.div_ceil(tile);
+        vec![self.plain_launch(&text, "attention_weights", blocks, plain_bytes(sizes.head_dim, tile, 2, 0), arguments)]
+    }
+
+    fn gradient(&self, op: &AttentionGradient) -> Vec<Launch> {
+        let out = self.op.input_count();
+        let mut launches =
+            if self.suits_tensor_cores(&[out, out + 2]) { self.tensor_gradient(out) } else { self.plain_gradient(out) };
+        if op.bias_gradient {
+            launches.extend(self.bias_gradient(out));
+        }
+        launches
+    }
+
+    /// dQ and the deltas, then dK and dV. `out` is the input that holds the output; log-sums and the output's gradient follow it.
+    fn tensor_gradient(&self, out: usize) -> Vec<Launch> {
+        let (sizes, building) = (self.sizes, self.building);
+        let tiling = TensorTiling::new(sizes, true);
+        let constants = self.constants(building.input_type(out).dtype, building.input_type(out + 2).dtype);
+        let source = self.tensor_text(constants, &tiling, BACKWARD);
+        let last = [Argument::U32(self.pair_count() as u32), building.run()];
+        let mut query_arguments = self.first_arguments();
+        query_arguments.extend([out, out + 1, out + 2].map(|input| building.input(input)));
+        query_arguments.extend([building.workspace(), self.projection_gradient(0)]);
+        query_arguments.extend(last);
+        let mut key_arguments = self.backward_arguments(out);
+        key_arguments.extend([self.projection_gradient(1), self.projection_gradient(2)]);
+        key_arguments.extend(last);
+        vec![
+            Launch {
+                source: source.clone(),
+                entry: "attention_backward_queries",
+                grid: [(tiling.pair_blocks() * tiling.query_blocks) as u32, 1, 1],
+                block: (32 * tiling.pairs * tiling.query_groups) as u32,
+                shared_bytes: tiling.key_bytes() as u32,
+                arguments: query_arguments,
+            },
+            Launch {
+                source,
+                entry: "attention_backward_keys",
+                grid: [(tiling.pair_blocks() * tiling.key_blocks) as u32, 1, 1],
+                block: (32 * tiling.pairs * tiling.key_groups) as u32,
+                shared_bytes: tiling.query_bytes() as u32,
+                arguments: key_arguments,
+            },
+        ]
+    }
+
+    /// The text of the backward kernels without tensor cores, and the tile that it is for.
+    fn plain_backward(&self, out: usize) -> (String, usize) {
+        let tile = plain_tile(self.sizes.head_dim, self.sizes.queries.max(self.sizes.keys), 4, 2);
+        let types = [out, out + 2].map(|input| self.building.input_type(input).dtype);
+        (self.plain_text(self.constants(types[0], types[1]), tile, BACKWARD_F32), tile)
+    }
+
+    /// Log-sums, the output's gradient, deltas: what follows the first arguments of the backward kernels.
+    fn backward_arguments(&self, out: usize) -> Vec<Argument> {
+        let building = self.building;
+        let mut arguments = self.first_arguments();
+        arguments.extend([building.input(out + 1), building.input(out + 2), building.workspace()]);
+        arguments
+    }
+
+    fn plain_gradient(&self, out: usize) -> Vec<Launch> {
+        let (sizes, building) = (self.sizes, self.building);
+        let (text, tile) = self.plain_backward(out);
+        let bytes = |score_tiles: usize| plain_bytes(sizes.head_dim, tile, 4, score_tiles);
+        let rows = self.pair_count() * sizes.queries;
+        let delta_arguments =
+            vec![building.input(out), building.input(out + 2), building.workspace(), Argument::U64(rows as u64)];
+        let mut query_arguments = self.backward_arguments(out);
+        query_arguments.extend([self.projection_gradient(0), building.run()]);
+        let mut key_arguments = self.backward_arguments(out);
+        key_arguments.extend([self.projection_gradient(1), self.projection_gradient(2), building.run()]);
+        let blocks = |rows: usize| self.pair_count() * rows.div_ceil(tile);
+        let delta_blocks = rows.div_ceil(PLAIN_THREADS as usize / 32);
+        vec![
+            self.plain_launch(&text, "attention_deltas", delta_blocks, 0, delta_arguments),
+            self.plain_launch(
+                &text,
+                "attention_backward_queries_f32",
+                blocks(sizes.queries),
+                bytes(1),
+                query_arguments,
+            ),
+            self.plain_launch(&text, "attention_backward_keys_f32", blocks(sizes.keys), bytes(2), key_arguments),
+        ]
+    }
+
+    /// The bias' gradient, whichever family has computed the deltas before.
+    fn bias_gradient(&self, out: usize) -> Option<Launch> {
+        let sizes = self.sizes;
+        let slices: usize = self.bias_axes()?[..2].iter().product();
+        let (text, tile) = self.plain_backward(out);
+        let blocks = slices * sizes.queries.div_ceil(tile) * sizes.keys.div_ceil(tile);
+        let mut arguments = self.backward_arguments(out);
+        arguments.extend([
+            self.building.output(self.op.projections()),
+            Argument::U32(self.pair_count() as u32),
+            self.building.run(),
+        ]);
+        let bytes = plain_bytes(sizes.head_dim, tile, 4, 0);
+        Some(self.plain_launch(&text, "attention_bias_gradient", blocks, bytes, arguments))
+    }
+}

@@ -1,0 +1,232 @@
+//! Every kind of attention becomes launches whose texts NVRTC compiles. What they compute is compared on a GPU, by the harness of ops.
+
+use std::collections::HashSet;
+
+use super::super::compile::compile;
+use super::super::launch::{Argument, Buffer, Building, Launch};
+use super::{build, workspace_bytes};
+use crate::gradient::GradientOptions;
+use crate::graph::{Graph, Mode, Node};
+use crate::ops::{AttentionInputs, AttentionOptions, Op, Padding};
+use crate::plan::{Plan, Target};
+use crate::precision::Precision;
+use crate::types::{DType, Shape};
+
+struct TestTarget;
+
+impl Target for TestTarget {
+    fn workspace_bytes(&self, graph: &Graph, node: &Node) -> usize {
+        workspace_bytes(graph, node)
+    }
+
+    fn rounds_operands(&self, _op: &Op, _first: &Shape, _second: &Shape) -> bool {
+        true
+    }
+
+    fn scratch_bytes(&self, _graph: &Graph, _node: &Node) -> usize {
+        0
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    batch: usize,
+    heads: usize,
+    queries: usize,
+    keys: usize,
+    head_dim: usize,
+    packed: bool,
+    dtype: DType,
+    causal: bool,
+    lengths: bool,
+    mask: bool,
+    /// Whether there is a bias for each sample, and for each head.
+    bias: Option<(bool, bool)>,
+    dropout: f32,
+    scale: Option<f32>,
+}
+
+const PLAIN: Case = Case {
+    batch: 3,
+    heads: 2,
+    queries: 20,
+    keys: 20,
+    head_dim: 32,
+    packed: false,
+    dtype: DType::Bf16,
+    causal: false,
+    lengths: false,
+    mask: false,
+    bias: None,
+    dropout: 0.0,
+    scale: None,
+};
+
+impl Case {
+    /// The launches of attention, its weights, and its gradient.
+    fn launches(&self) -> Vec<Launch> {
+        let precision = if self.dtype == DType::Bf16 { Precision::Bf16 } else { Precision::F32 };
+        let mut graph = Graph::new(Mode::Training, precision);
+        let dim = self.heads * self.head_dim;
+        let mut input = |name: &str, tokens: usize, columns: usize| {
+            graph.input(name, [self.batch, tokens, columns], self.dtype).unwrap()
+        };
+        let mut wanted = Vec::new();
+        let inputs = if self.packed {
+            wanted.push(input("qkv", self.queries, 3 * dim));
+            AttentionInputs::Packed(wanted[0])
+        } else {
+            wanted.extend([input("q", self.queries, dim), input("k", self.keys, dim), input("v", self.keys, dim)]);
+            AttentionInputs::Separate { q: wanted[0], k: wanted[1], v: wanted[2] }
+        };
+        let padding = if self.lengths {
+            Padding::Lengths(graph.input("lengths", [self.batch], DType::I32).unwrap())
+        } else if self.mask {
+            Padding::Mask(graph.input("mask", [self.batch, self.keys], DType::I32).unwrap())
+        } else {
+            Padding::None
+        };
+        let bias = self.bias.map(|(samples, heads)| {
+            let axes =
+                [if samples { self.batch } else { 1 }, if heads { self.heads } else { 1 }, self.queries, self.keys];
+            graph.input("bias", axes, DType::F32).unwrap()
+        });
+        wanted.extend(bias);
+        let options = AttentionOptions {
+            heads: self.heads,
+            scale: self.scale,
+            causal: self.causal,
+            padding,
+            bias,
+            dropout: self.dropout,
+        };
+        let out = graph.attention(inputs, &options).unwrap();
+        let weights = graph.attention_weights(out).unwrap();
+        let seed = graph.input("seed", [self.batch, self.queries, dim], graph.type_of(out).dtype).unwrap();
+        let gradients = graph.gradients_from(out, seed, &wanted, GradientOptions::default()).unwrap();
+        let mut outputs = vec![out, weights];
+        outputs.extend(gradients);
+        let plan = Plan::new(&graph, &outputs, &TestTarget).unwrap();
+        let is_attention =
+            |node: &Node| matches!(node.op, Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_));
+        let indices = (0..plan.graph().nodes().len()).filter(|&index| is_attention(&plan.graph().nodes()[index]));
+        let launches: Vec<Launch> = indices.flat_map(|index| build(&Building { plan: &plan, index })).collect();
+        for launch in &launches {
+            check_sizes(&plan, launch);
+        }
+        launches
+    }
+
+    fn entries(&self) -> Vec<&'static str> {
+        let mut entries: Vec<_> = self.launches().iter().map(|launch| launch.entry).collect();
+        entries.sort_unstable();
+        entries
+    }
+}
+
+fn check_sizes(plan: &Plan, launch: &Launch) {
+    assert!(launch.block.is_multiple_of(32) && launch.block <= 1024, "{} has {} threads", launch.entry, launch.block);
+    assert!(launch.grid[0] > 0 && launch.grid[1..] == [1, 1], "{} has the grid {:?}", launch.entry, launch.grid);
+    assert!(launch.shared_bytes <= 163 << 10, "{} takes {} bytes", launch.entry, launch.shared_bytes);
+    let (_, head) = launch.source.split_once(&format!("{}(", launch.entry)).expect("the kernel is in its text");
+    let parameters = head.split_once(')').expect("parameters end").0.split(',').count();
+    assert_eq!(parameters, launch.arguments.len(), "{}", launch.entry);
+    for argument in &launch.arguments {
+        if let Argument::Place(place) = argument
+            && place.buffer == Buffer::Arena
+        {
+            assert!(place.byte < plan.arena_bytes(), "{} reaches past the arena", launch.entry);
+        }
+    }
+}
+
+fn compile_all(cases: &[Case]) {
+    let texts: HashSet<String> = cases.iter().flat_map(|case| case.launches()).map(|launch| launch.source).collect();
+    // SAFETY: only looks for the library.
+    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
+        eprintln!("skipped: NVRTC was not found");
+        return;
+    }
+    for text in texts {
+        for architecture in ["sm_80", "sm_90"] {
+            let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".to_string()];
+            if let Err(error) = compile(&text, &options) {
+                panic!("{error}\n{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_family_follows_from_storage_and_head_size() {
+    let weights = "attention_weights";
+    let tensor = ["attention_backward_keys", "attention_backward_queries", "attention_forward", weights];
+    assert_eq!(PLAIN.entries(), tensor);
+    assert_eq!(Case { packed: true, head_dim: 128, ..PLAIN }.entries(), tensor);
+    let plain = [
+        "attention_backward_keys_f32",
+        "attention_backward_queries_f32",
+        "attention_deltas",
+        "attention_forward_f32",
+        weights,
+    ];
+    for case in [
+        Case { dtype: DType::F32, ..PLAIN },
+        Case { head_dim: 16, ..PLAIN },
+        Case { head_dim: 40, ..PLAIN },
+        Case { head_dim: 144, ..PLAIN },
+    ] {
+        assert_eq!(case.entries(), plain, "{case:?}");
+    }
+    assert!(Case { bias: Some((false, true)), ..PLAIN }.entries().contains(&"attention_bias_gradient"));
+}
+
+#[test]
+fn packed_projections_begin_side_by_side() {
+    let case = Case { packed: true, ..PLAIN };
+    for launch in case.launches().iter().filter(|launch| launch.entry != "attention_deltas") {
+        let byte = |index: usize| match launch.arguments[index] {
+            Argument::Place(place) => place.byte,
+            _ => panic!("a pointer"),
+        };
+        assert_eq!(byte(1) - byte(0), 2 * case.heads * case.head_dim, "{}", launch.entry);
+    }
+}
+
+#[test]
+fn a_single_query_has_its_own_kernel() {
+    for (dtype, head_dim) in [(DType::F32, 8), (DType::F32, 64), (DType::Bf16, 80), (DType::Bf16, 256)] {
+        let case = Case { queries: 1, keys: 70, dtype, head_dim, ..PLAIN };
+        assert!(case.entries().contains(&"attention_one_query"), "{case:?}");
+    }
+    assert!(!Case { queries: 1, head_dim: 20, ..PLAIN }.entries().contains(&"attention_one_query"));
+    let case = Case { queries: 1, keys: 70, lengths: true, ..PLAIN };
+    compile_all(&[
+        case,
+        Case { dtype: DType::F32, head_dim: 256, dropout: 0.1, ..case },
+        Case { head_dim: 48, lengths: false, mask: true, bias: Some((true, true)), ..case },
+    ]);
+}
+
+#[test]
+fn kernels_on_tensor_cores_compile() {
+    compile_all(&[
+        Case { packed: true, queries: 197, keys: 197, head_dim: 64, ..PLAIN },
+        Case { packed: true, queries: 17, keys: 17, dropout: 0.1, ..PLAIN },
+        Case { queries: 1, keys: 70, lengths: true, causal: true, head_dim: 128, ..PLAIN },
+        Case { queries: 33, keys: 150, mask: true, dropout: 0.2, bias: Some((true, false)), head_dim: 80, ..PLAIN },
+        Case { causal: true, head_dim: 48, scale: Some(-0.5), ..PLAIN },
+    ]);
+}
+
+#[test]
+fn kernels_without_tensor_cores_compile() {
+    let case = Case { dtype: DType::F32, ..PLAIN };
+    compile_all(&[
+        Case { packed: true, queries: 197, keys: 197, head_dim: 64, ..case },
+        Case { queries: 33, keys: 150, lengths: true, dropout: 0.2, bias: Some((true, true)), head_dim: 5, ..case },
+        Case { queries: 150, keys: 33, mask: true, causal: true, head_dim: 256, ..case },
+        Case { head_dim: 600, ..case },
+        Case { dtype: DType::Bf16, head_dim: 24, dropout: 0.2, bias: Some((false, false)), ..case },
+    ]);
+}

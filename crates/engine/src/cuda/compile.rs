@@ -1,0 +1,155 @@
+//! From text to kernels: NVRTC compiles for the device at hand, and what it made is kept on disk by text, options and device.
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::{CString, c_void};
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cudarc::driver::result as driver;
+use cudarc::driver::sys;
+use cudarc::nvrtc::result as compiler;
+
+use super::device::{Device, failed};
+use crate::error::{Error, Result};
+
+/// Kernels that were compiled, by their text.
+pub(super) struct Kernels {
+    device: Arc<Device>,
+    folder: Option<PathBuf>,
+    modules: HashMap<String, Module>,
+}
+
+/// A loaded piece of machine code.
+struct Module {
+    handle: sys::CUmodule,
+}
+
+// SAFETY: a module is a handle that any thread with the context can use.
+unsafe impl Send for Module {}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: loaded by `Kernels::module`, unloaded once.
+        let _ = unsafe { driver::module::unload(self.handle) };
+    }
+}
+
+impl Kernels {
+    /// None yet; what is compiled goes into the user's cache folder.
+    pub fn new(device: Arc<Device>) -> Kernels {
+        Kernels { device, folder: cache_folder(), modules: HashMap::new() }
+    }
+
+    /// A kernel of a text. Kernels that ask for more shared memory than a launch usually has are allowed it here.
+    pub fn function(&mut self, source: &str, entry: &str, shared_bytes: u32) -> Result<sys::CUfunction> {
+        self.device.bind()?;
+        if !self.modules.contains_key(source) {
+            let module = self.module(source)?;
+            self.modules.insert(source.to_string(), module);
+        }
+        let name = CString::new(entry).map_err(|_| Error::Machine(format!("{entry:?} is no name")))?;
+        let of = |error| failed(&format!("loading the kernel {entry}"), error);
+        // SAFETY: the module is loaded, and stays as long as these kernels.
+        let function = unsafe { driver::module::get_function(self.modules[source].handle, name) }.map_err(of)?;
+        if shared_bytes > 48 << 10 {
+            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: as above.
+            unsafe { driver::function::set_function_attribute(function, attribute, shared_bytes as i32) }
+                .map_err(of)?;
+        }
+        Ok(function)
+    }
+
+    fn module(&self, source: &str) -> Result<Module> {
+        let options = self.options();
+        let kept = self.folder.as_ref().map(|folder| folder.join(self.file_name(source, &options)));
+        if let Some(code) = kept.as_ref().and_then(|path| std::fs::read(path).ok())
+            && let Ok(module) = load(&code)
+        {
+            return Ok(module);
+        }
+        let code = compile(source, &options)?;
+        if let Some(path) = kept {
+            // Only a cache: where it cannot be written, the next start compiles again.
+            let _ = keep(&path, &code);
+        }
+        load(&code)
+    }
+
+    fn options(&self) -> Vec<String> {
+        let (major, minor) = self.device.gpu().capability;
+        vec![format!("--gpu-architecture=sm_{major}{minor}"), "--std=c++17".to_string()]
+    }
+
+    /// Named after all that the code depends on.
+    fn file_name(&self, source: &str, options: &[String]) -> String {
+        let mut hasher = DefaultHasher::new();
+        (source, options, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
+        format!("{:016x}.cubin", hasher.finish())
+    }
+}
+
+/// Where compiled kernels are kept: `VITREOUS_CACHE`, or the user's usual place.
+fn cache_folder() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = variable("VITREOUS_CACHE")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("vitreous")))
+        .or_else(|| variable("HOME").map(|home| home.join(".cache/vitreous")))?;
+    Some(cache.join("kernels"))
+}
+
+/// Writes a file that others see whole or not at all.
+fn keep(path: &Path, code: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    std::fs::write(&new, code)?;
+    std::fs::rename(&new, path)
+}
+
+fn load(code: &[u8]) -> Result<Module> {
+    // SAFETY: the driver checks what it is given, and copies it.
+    let handle = unsafe { driver::module::load_data(code.as_ptr().cast::<c_void>()) };
+    Ok(Module { handle: handle.map_err(|error| failed("loading a kernel", error))? })
+}
+
+pub(super) fn compile(source: &str, options: &[String]) -> Result<Vec<u8>> {
+    let broken = |what: &str| Error::Machine(format!("NVRTC could not compile a kernel: {what}"));
+    let text = CString::new(source).map_err(|_| broken("its text has a zero byte"))?;
+    let program = compiler::create_program(&text, None).map_err(|error| broken(&error.to_string()))?;
+    // SAFETY: the program is alive until it is destroyed below.
+    unsafe {
+        let compiled = compiler::compile_program(program, options);
+        let found = match compiled {
+            Ok(()) => machine_code(program).map_err(|error| broken(&error.to_string())),
+            Err(error) => Err(broken(&log_of(program).unwrap_or_else(|| error.to_string()))),
+        };
+        let _ = compiler::destroy_program(program);
+        found
+    }
+}
+
+/// # Safety
+/// The program must be compiled.
+unsafe fn machine_code(program: cudarc::nvrtc::sys::nvrtcProgram) -> Result<Vec<u8>, compiler::NvrtcError> {
+    use cudarc::nvrtc::sys::{nvrtcGetCUBIN, nvrtcGetCUBINSize};
+    let mut size = 0;
+    // SAFETY: the program is compiled, and the buffer has the size that it says.
+    unsafe {
+        nvrtcGetCUBINSize(program, &mut size).result()?;
+        let mut code = vec![0u8; size];
+        nvrtcGetCUBIN(program, code.as_mut_ptr().cast()).result()?;
+        Ok(code)
+    }
+}
+
+/// # Safety
+/// The program must be alive.
+unsafe fn log_of(program: cudarc::nvrtc::sys::nvrtcProgram) -> Option<String> {
+    // SAFETY: the caller's promise.
+    let log = unsafe { compiler::get_program_log(program) }.ok()?;
+    let bytes: Vec<u8> = log.into_iter().map(|byte| byte as u8).take_while(|&byte| byte != 0).collect();
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,25 @@
+// Rows go together in groups of GROUP; a group becomes one row of the result. A block has one group and LANES * VECTOR columns of it: each
+// thread takes VECTOR of them in every SLICES-th row, then the slices are brought together, always in the same order.
+
+constexpr int TILE = LANES * VECTOR;
+constexpr int TILES = (COLUMNS + TILE - 1) / TILE;
+constexpr int BLOCK = LANES * SLICES;
+
+// The thread's place.
+struct Place {
+    uint64 group, first_row, end_row;
+    int slice, lane, column;
+    bool inside;
+};
+
+__device__ __forceinline__ Place place_of_thread() {
+    Place place;
+    place.group = blockIdx.x / TILES;
+    place.slice = threadIdx.x / LANES;
+    place.lane = threadIdx.x % LANES;
+    place.column = (int)(blockIdx.x % TILES) * TILE + place.lane * VECTOR;
+    place.inside = place.column < COLUMNS;
+    place.first_row = place.group * GROUP + place.slice;
+    place.end_row = min((place.group + 1) * GROUP, ROWS);
+    return place;
+}

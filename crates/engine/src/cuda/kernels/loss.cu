@@ -1,0 +1,53 @@
+// Cross-entropy of rows of logits against a class each (HARD) or a distribution each: every row's loss and log-sum. SMOOTHING is the share
+// of each target that is spread over all classes; SMOOTHS says whether there is such a share.
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+cross_entropy(const LOGITS_TYPE* __restrict__ logits, const TARGETS_TYPE* __restrict__ targets, float* __restrict__ losses,
+              float* __restrict__ log_sums, int* fault) {
+    for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
+        const uint64 row = first + threadIdx.x / THREADS;
+        const bool inside = row < ROWS;
+        float values[KEPT][VECTOR];
+        Exponentials own;
+        each_part(inside, [&](int part, int column) {
+            load<VECTOR>(logits + row * COLUMNS + column, values[part]);
+            own.add(values[part]);
+        });
+        const Exponentials all = own.of_row();
+        const float log_sum = all.max + logf(all.sum);
+
+        // The sum over classes of -ln p = log_sum - logit, each weighed by its target if targets are distributions.
+        float loss = 0.0f;
+        if constexpr (!HARD || SMOOTHS) {
+            each_part(inside, [&](int part, int column) {
+                if constexpr (!KEEPS) load<VECTOR>(logits + row * COLUMNS + column, values[part]);
+#if HARD
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++) loss += log_sum - values[part][i];
+#else
+                float shares[VECTOR];
+                load<VECTOR>(targets + row * COLUMNS + column, shares);
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++)
+                    loss += (shares[i] * (1.0f - SMOOTHING) + SMOOTHING / COLUMNS) * (log_sum - values[part][i]);
+#endif
+            });
+            loss = row_sum(loss);
+        }
+        if (inside && leads()) {
+#if HARD
+            const int target = class_of_row(targets, row, fault);
+            if (target < 0) {
+                // Marks a row that does not count.
+                loss = MINUS_INFINITY;
+            } else {
+                // Without smoothing, other classes that are ruled out (minus infinity) have no say.
+                const float surprise = log_sum - widen(logits[row * COLUMNS + target]);
+                loss = SMOOTHS ? (1.0f - SMOOTHING) * surprise + SMOOTHING * (loss / (float)COLUMNS) : surprise;
+            }
+#endif
+            losses[row] = loss;
+            log_sums[row] = log_sum;
+        }
+    }
+}

@@ -1,0 +1,150 @@
+// Gradients of LayerNorm (LAYER) and RMSNorm, before their steps: dx, and, if AFFINE, the gradients of gamma (and LayerNorm's beta). Each
+// block adds up those of its rows; `add_partials` adds up the blocks'.
+
+// Rows of sums that a block leaves: of gamma, and of beta.
+constexpr int SUMS = LAYER ? 2 : 1;
+constexpr int WIDTH = SUMS * COLUMNS;
+
+// What a thread has of its block's sums.
+struct Sums {
+    float of[SUMS][KEPT][VECTOR];
+};
+
+// Adds what the warps of a block have, always in the same order, and leaves it in `partial`. All threads must call it.
+__device__ __forceinline__ void leave_sums(Sums& sums, float* partial) {
+#if KEEPS && THREADS <= 32
+    // The rows of a warp.
+#pragma unroll
+    for (int offset = THREADS; offset < 32; offset *= 2)
+#pragma unroll
+        for (int which = 0; which < SUMS; which++)
+#pragma unroll
+            for (int part = 0; part < PARTS; part++)
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++)
+                    sums.of[which][part][i] += __shfl_xor_sync(0xffffffffu, sums.of[which][part][i], offset);
+    // The warps of the block, one after the other.
+    __shared__ __align__(16) float totals[WIDTH];
+    for (int warp = 0; warp < BLOCK / 32; warp++) {
+        const bool turn = threadIdx.x / 32 == warp && threadIdx.x % 32 < THREADS;
+        each_part(turn, [&](int part, int column) {
+#pragma unroll
+            for (int which = 0; which < SUMS; which++) {
+                float total[VECTOR] = {};
+                if (warp > 0) load<VECTOR>(totals + which * COLUMNS + column, total);
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++) total[i] += sums.of[which][part][i];
+                store<VECTOR>(totals + which * COLUMNS + column, total);
+            }
+        });
+        __syncthreads();
+    }
+    for (int column = threadIdx.x; column < WIDTH; column += BLOCK) partial[column] = totals[column];
+#elif KEEPS
+    each_part(true, [&](int part, int column) {
+#pragma unroll
+        for (int which = 0; which < SUMS; which++) store<VECTOR>(partial + which * COLUMNS + column, sums.of[which][part]);
+    });
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, const float* __restrict__ means,
+              const float* __restrict__ inverses, const float* __restrict__ gamma, DX_TYPE* __restrict__ dx, float* partials,
+              const Run* run STEP_PARAMETERS) {
+    float* partial = partials + (uint64)blockIdx.x * WIDTH;
+    Sums sums = {};
+    for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
+        const uint64 row = first + threadIdx.x / THREADS;
+        const bool inside = row < ROWS;
+        const float mean = LAYER && inside ? means[row] : 0.0f;
+        const float inverse = inside ? inverses[row] : 0.0f;
+        float normals[KEPT][VECTOR], gradients[KEPT][VECTOR];
+        // Leaves x's normal form, and dy; then `weigh` makes g = gamma dy of it.
+        auto read = [&](int part, int column) {
+            load<VECTOR>(x + row * COLUMNS + column, normals[part]);
+            load<VECTOR>(dy + row * COLUMNS + column, gradients[part]);
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++) normals[part][i] = (normals[part][i] - mean) * inverse;
+        };
+        auto weigh = [&](int part, int column) {
+            if constexpr (AFFINE) {
+                float factors[VECTOR];
+                load<VECTOR>(gamma + column, factors);
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++) gradients[part][i] *= factors[i];
+            }
+        };
+
+        float sum = 0.0f, product = 0.0f;
+        each_part(inside, [&](int part, int column) {
+            read(part, column);
+            if constexpr (AFFINE) {
+                if constexpr (!KEEPS) {
+                    // Too long for registers: the sums are in memory, each at the one thread that has the column. The first row starts them.
+                    if (first == first_row()) {
+                        sums = {};
+                    } else {
+#pragma unroll
+                        for (int which = 0; which < SUMS; which++) load<VECTOR>(partial + which * COLUMNS + column, sums.of[which][0]);
+                    }
+                }
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++) {
+                    sums.of[0][part][i] += gradients[part][i] * normals[part][i];
+                    if constexpr (LAYER) sums.of[SUMS - 1][part][i] += gradients[part][i];
+                }
+                if constexpr (!KEEPS) {
+#pragma unroll
+                    for (int which = 0; which < SUMS; which++) store<VECTOR>(partial + which * COLUMNS + column, sums.of[which][0]);
+                }
+            }
+            weigh(part, column);
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++) {
+                sum += gradients[part][i];
+                product += gradients[part][i] * normals[part][i];
+            }
+        });
+        const float mean_gradient = LAYER ? row_sum(sum) / (float)COLUMNS : 0.0f;
+        const float mean_product = row_sum(product) / (float)COLUMNS;
+
+        each_part(inside, [&](int part, int column) {
+            if constexpr (!KEEPS) {
+                read(part, column);
+                weigh(part, column);
+            }
+            float values[VECTOR];
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++)
+                values[i] = (gradients[part][i] - mean_gradient - normals[part][i] * mean_product) * inverse;
+            apply_steps<VECTOR>(values, row, column, run STEP_ARGUMENTS);
+            store<VECTOR>(dx + row * COLUMNS + column, values);
+        });
+    }
+    if constexpr (AFFINE) leave_sums(sums, partial);
+}
+
+// Adds up PARTIALS rows of sums, always in the same order: 32 columns a block, each by SLICES threads.
+constexpr int SLICES = 16;
+
+extern "C" __global__ void __launch_bounds__(32 * SLICES)
+add_partials(const float* __restrict__ partials, float* __restrict__ d_gamma, float* __restrict__ d_beta) {
+    __shared__ float of_slices[SLICES][32];
+    const int lane = threadIdx.x % 32, slice = threadIdx.x / 32;
+    const int column = blockIdx.x * 32 + lane;
+    float sum = 0.0f;
+    if (column < WIDTH) {
+#pragma unroll 8
+        for (int row = slice; row < PARTIALS; row += SLICES) sum += partials[(uint64)row * WIDTH + column];
+    }
+    of_slices[slice][lane] = sum;
+    __syncthreads();
+    if (slice > 0 || column >= WIDTH) return;
+#pragma unroll
+    for (int other = 1; other < SLICES; other++) sum += of_slices[other][lane];
+    if (column < COLUMNS)
+        d_gamma[column] = sum;
+    else
+        d_beta[column - COLUMNS] = sum;
+}

@@ -1,0 +1,26 @@
+// Sums of rows times FACTOR: over leading axes, over blocks of rows, and, as means, over tokens.
+
+extern "C" __global__ void __launch_bounds__(BLOCK) sum_rows(const X_TYPE* __restrict__ x, float* __restrict__ sums) {
+    __shared__ __align__(16) float of_slices[SLICES][TILE];
+    const Place at = place_of_thread();
+    float sum[VECTOR] = {};
+    if (at.inside) {
+#pragma unroll 4
+        for (uint64 row = at.first_row; row < at.end_row; row += SLICES) {
+            float values[VECTOR];
+            load<VECTOR>(x + row * COLUMNS + at.column, values);
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++) sum[i] += values[i];
+        }
+    }
+    store<VECTOR>(&of_slices[at.slice][at.lane * VECTOR], sum);
+    __syncthreads();
+    if (at.slice > 0 || !at.inside) return;
+    for (int slice = 1; slice < SLICES; slice++) {
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) sum[i] += of_slices[slice][at.lane * VECTOR + i];
+    }
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) sum[i] *= FACTOR;
+    store<VECTOR>(sums + at.group * COLUMNS + at.column, sum);
+}

@@ -1,0 +1,10 @@
+// The classes that hard targets name.
+
+// The row's class if it counts, or -1. A number that is no class is reported, by its row, and does not count.
+__device__ __forceinline__ int class_of_row(const int* targets, uint64 row, int* fault) {
+    const int target = targets[row];
+    if (HAS_IGNORED && target == IGNORED) return -1;
+    if (target >= 0 && target < COLUMNS) return target;
+    if (leads()) atomicMin(fault, (int)row);
+    return -1;
+}

@@ -1,0 +1,158 @@
+// What ends a training step, on the flat buffers. A block has a piece of one parameter.
+
+struct Piece {
+    uint64 parameter;  // first value in the buffer of parameters
+    uint64 gradient;   // first value in the buffers of gradients and moments
+    uint32 length;
+    uint32 index;      // which parameter
+    double decay;
+    double rate_factor;
+};
+
+__device__ __forceinline__ double block_sum(double x) {
+    __shared__ double sums[8];
+    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+    __syncthreads();
+    double sum = 0.0;
+    for (int i = 0; i < 8; i++) sum += sums[i];
+    return sum;
+}
+
+// The squares of a piece's gradients, added in a fixed order.
+extern "C" __global__ void __launch_bounds__(256) square_sums(const Piece* pieces, const float* gradients, double* sums) {
+    Piece piece = pieces[blockIdx.x];
+    double sum = 0.0;
+    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
+        float g = gradients[piece.gradient + i];
+        sum += (double)g * (double)g;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+// One block: the norm, and what gradients are multiplied by; NaN if there must be no update.
+extern "C" __global__ void __launch_bounds__(256) gradient_norm(const double* sums, const float* first, float* norm, float* factor) {
+    double sum = 0.0;
+    for (uint32 i = threadIdx.x; i < PIECES; i += 256) sum += sums[i];
+    sum = block_sum(sum);
+    if (threadIdx.x != 0) return;
+    double given = *first, scale = SCALED ? given : 1.0;
+    double length = sqrt(sum) * scale;
+    double found = scale;
+#if CLIPS
+    double limited = CLIP / (length + 1e-6);
+    found *= limited < 1.0 ? limited : 1.0;
+#endif
+    *norm = (float)length;
+    *factor = isfinite(given) && isfinite((float)length) ? (float)found : __int_as_float(0x7fffffff);
+}
+
+__device__ __forceinline__ void put_parameter(float* p, bf16* narrow, uint64 at, float value) {
+    p[at] = value;
+    if (narrow) narrow[at] = narrow_to_bf16(value);
+}
+
+#if RULE == 1
+extern "C" __global__ void __launch_bounds__(256) adamw(const Piece* pieces, float* p, bf16* narrow, const float* gradients, float* first,
+                                                        float* second, const float* rate, const float* factor, const Run* run) {
+    if (isnan(*factor)) return;
+    Piece piece = pieces[blockIdx.x];
+    double step = (double)run->step + 1.0, own_rate = (double)*rate * piece.rate_factor;
+    float scale = *factor, keep = (float)(1.0 - own_rate * piece.decay);
+    float new1 = (float)(1.0 - BETA1), old2 = (float)BETA2, new2 = (float)(1.0 - BETA2), eps = (float)EPS;
+    float stride = (float)(-own_rate / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
+    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
+        uint64 flat = piece.gradient + i, at = piece.parameter + i;
+        float g = gradients[flat] * scale, m = first[flat], v = second[flat];
+        m = fmaf(g - m, new1, m);
+        v = fmaf(g * g, new2, v * old2);
+        first[flat] = m, second[flat] = v;
+        put_parameter(p, narrow, at, fmaf(p[at], keep, m * stride / fmaf(sqrtf(v), root, eps)));
+    }
+}
+#elif RULE == 2
+extern "C" __global__ void __launch_bounds__(256) sgd(const Piece* pieces, float* p, bf16* narrow, const float* gradients, float* first,
+                                                      const float* rate, const float* factor, const Run* run) {
+    if (isnan(*factor)) return;
+    Piece piece = pieces[blockIdx.x];
+    float own_rate = (float)((double)*rate * piece.rate_factor), decay = (float)piece.decay, momentum = (float)MOMENTUM, scale = *factor;
+    bool begins = run->step == 0;
+    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
+        uint64 flat = piece.gradient + i, at = piece.parameter + i;
+        float value = p[at], g = fmaf(value, decay, gradients[flat] * scale), move = g;
+#if HAS_MOMENTUM
+        float velocity = begins ? g : fmaf(first[flat], momentum, g);
+        first[flat] = velocity;
+        move = NESTEROV ? fmaf(velocity, momentum, g) : velocity;
+#endif
+        put_parameter(p, narrow, at, fmaf(move, -own_rate, value));
+    }
+}
+#elif RULE == 3
+__device__ __forceinline__ float lamb_update(float p, float m, float v, float correct1, float root, float decay) {
+    return fmaf(p, decay, m * correct1 / fmaf(sqrtf(v), root, (float)EPS));
+}
+// Moves the moments, and measures parameters and updates piece by piece.
+extern "C" __global__ void __launch_bounds__(256) lamb_moments(const Piece* pieces, const float* p, const float* gradients, float* first,
+                                                               float* second, double* sums, const float* factor, const Run* run) {
+    Piece piece = pieces[blockIdx.x];
+    double step = (double)run->step + 1.0, parameters = 0.0, updates = 0.0;
+    float scale = *factor, correct1 = (float)(1.0 / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
+    if (!isnan(scale)) {
+        for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
+            uint64 flat = piece.gradient + i;
+            float value = p[piece.parameter + i], g = gradients[flat] * scale, m = first[flat], v = second[flat];
+            m = fmaf(g - m, (float)(1.0 - BETA1), m);
+            v = fmaf(g * g, (float)(1.0 - BETA2), v * (float)BETA2);
+            first[flat] = m, second[flat] = v;
+            float update = lamb_update(value, m, v, correct1, root, (float)piece.decay);
+            parameters += (double)value * value;
+            updates += (double)update * update;
+        }
+    }
+    parameters = block_sum(parameters);
+    updates = block_sum(updates);
+    if (threadIdx.x == 0) sums[2 * blockIdx.x] = parameters, sums[2 * blockIdx.x + 1] = updates;
+}
+// Moves the parameters, by a rate that all pieces of a parameter share.
+extern "C" __global__ void __launch_bounds__(256) lamb_move(const Piece* pieces, float* p, bf16* narrow, const float* first, const float* second,
+                                                            const double* sums, const float* rate, const float* factor, const Run* run) {
+    if (isnan(*factor)) return;
+    Piece piece = pieces[blockIdx.x];
+    double parameters = 0.0, updates = 0.0;
+    for (uint32 i = 0; i < PIECES; i++)
+        if (pieces[i].index == piece.index) parameters += sums[2 * i], updates += sums[2 * i + 1];
+    double trust = piece.decay != 0.0 && parameters > 0.0 && updates > 0.0 ? sqrt(parameters) / sqrt(updates) : 1.0;
+    double step = (double)run->step + 1.0;
+    float correct1 = (float)(1.0 / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
+    float move = (float)(-(double)*rate * piece.rate_factor * trust);
+    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
+        uint64 flat = piece.gradient + i, at = piece.parameter + i;
+        float value = p[at];
+        put_parameter(p, narrow, at, fmaf(lamb_update(value, first[flat], second[flat], correct1, root, (float)piece.decay), move, value));
+    }
+}
+#endif
+
+// The average of all parameters.
+extern "C" __global__ void __launch_bounds__(256) average(const float* p, float* mean, const float* decay, const float* factor) {
+    if (isnan(*factor)) return;
+    float fresh = (float)(1.0 - (double)*decay);
+    for (uint64 i = blockIdx.x * 256ull + threadIdx.x; i < VALUES; i += gridDim.x * 256ull) mean[i] = fmaf(p[i] - mean[i], fresh, mean[i]);
+}
+
+// Adds a gradient to the buffer, or puts it there.
+extern "C" __global__ void __launch_bounds__(256) accumulate(const float* adds, const GRADIENT* gradient, float* sum) {
+    bool add = *adds != 0.0f;
+    for (uint64 i = blockIdx.x * 256ull + threadIdx.x; i < VALUES; i += gridDim.x * 256ull) {
+        float g = widen(gradient[i]);
+        sum[i] = add ? sum[i] + g : g;
+    }
+}
+
+// The parameters rounded to bf16, for products.
+extern "C" __global__ void __launch_bounds__(256) narrow_all(const float* from, bf16* to) {
+    for (uint64 i = blockIdx.x * 256ull + threadIdx.x; i < VALUES; i += gridDim.x * 256ull) to[i] = narrow_to_bf16(from[i]);
+}

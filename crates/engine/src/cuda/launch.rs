@@ -1,0 +1,156 @@
+//! What is run on the device: kernels and where their arguments lie.
+
+use crate::graph::{Graph, Node, Value};
+use crate::plan::{Location, Plan};
+use crate::types::{DType, Type};
+
+/// A buffer on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Buffer {
+    /// Inputs, results and what lies between them.
+    Arena,
+    /// The plan's constants.
+    Constants,
+    /// The parameters in f32.
+    Parameters,
+    /// The parameters rounded to bf16, at the same places (in values).
+    NarrowParameters,
+    /// Gradients of parameters.
+    Gradients,
+    /// The optimiser's first moments.
+    First,
+    /// Its second ones.
+    Second,
+    /// The parameters' average.
+    Average,
+    /// What a run is given: `struct Run` of the prelude.
+    Run,
+    /// Tables of a plan: numbers that kernels look up.
+    Tables,
+}
+
+/// A byte of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub buffer: Buffer,
+    pub byte: usize,
+}
+
+impl Place {
+    /// So many bytes behind.
+    pub fn plus(self, bytes: usize) -> Place {
+        Place { byte: self.byte + bytes, ..self }
+    }
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Argument {
+    /// A pointer.
+    Place(Place),
+    /// A pointer to nothing.
+    Nothing,
+    U32(u32),
+    U64(u64),
+}
+
+/// A kernel that is run.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Launch {
+    /// All of its text, the prelude included. Launches of one text share what is compiled of it.
+    pub source: String,
+    /// The kernel's name in the text.
+    pub entry: &'static str,
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: u32,
+    /// Bytes of shared memory that the launch asks for, beyond what the kernel has by itself.
+    pub shared_bytes: u32,
+    pub arguments: Vec<Argument>,
+}
+
+/// What every kernel's text begins with.
+pub(super) const PRELUDE: &str = include_str!("kernels/prelude.cu");
+
+/// The text of a kernel: constants, the prelude, what was generated, the kernel itself.
+pub(super) fn source(constants: &[(&str, String)], generated: &str, kernel: &str) -> String {
+    let constants: String = constants.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect();
+    format!("{constants}{PRELUDE}{generated}{kernel}")
+}
+
+/// A storage format in CUDA's words.
+pub(super) fn c_type(dtype: DType) -> String {
+    match dtype {
+        DType::F32 => "float",
+        DType::Bf16 => "bf16",
+        DType::I32 => "int",
+    }
+    .to_string()
+}
+
+/// A node that becomes work, with its values' places.
+#[derive(Clone, Copy)]
+pub(super) struct Building<'p> {
+    pub plan: &'p Plan,
+    pub index: usize,
+}
+
+impl<'p> Building<'p> {
+    pub fn graph(&self) -> &'p Graph {
+        self.plan.graph()
+    }
+
+    pub fn node(&self) -> &'p Node {
+        &self.graph().nodes()[self.index]
+    }
+
+    /// A value's place.
+    pub fn place(&self, value: Value) -> Place {
+        let (buffer, byte) = match self.plan.location(value) {
+            Location::Arena(byte) => (Buffer::Arena, byte),
+            Location::Constants(float) => (Buffer::Constants, 4 * float),
+            Location::Parameters(float) => (Buffer::Parameters, 4 * float),
+            Location::Gradients(float) => (Buffer::Gradients, 4 * float),
+            Location::Tile(_) | Location::FixedWeights(_) | Location::PackedOnly => {
+                unreachable!("plans for the GPU have no chains and no packed weights")
+            }
+        };
+        Place { buffer, byte }
+    }
+
+    pub fn input(&self, index: usize) -> Argument {
+        Argument::Place(self.place(self.node().inputs[index]))
+    }
+
+    pub fn input_type(&self, index: usize) -> &'p Type {
+        self.graph().type_of(self.node().inputs[index])
+    }
+
+    pub fn output(&self, index: usize) -> Argument {
+        Argument::Place(self.place(Value::new(self.index, index)))
+    }
+
+    pub fn output_type(&self, index: usize) -> &'p Type {
+        &self.node().outputs[index]
+    }
+
+    /// The node's workspace.
+    pub fn workspace(&self) -> Argument {
+        Argument::Place(Place { buffer: Buffer::Arena, byte: self.plan.workspace(self.index) })
+    }
+
+    /// What the run is given.
+    pub fn run(&self) -> Argument {
+        Argument::Place(Place { buffer: Buffer::Run, byte: 0 })
+    }
+}
+
+/// Values that a thread takes at once: as many of a row as 16 bytes of bf16, if rows can be divided so.
+pub(super) fn vector(columns: usize) -> usize {
+    [8, 4, 2].into_iter().find(|&width| columns.is_multiple_of(width)).unwrap_or(1)
+}
+
+/// Blocks for so many threads' work, each thread going on in strides where there is more.
+pub(super) fn blocks(work: usize, block: usize) -> u32 {
+    work.div_ceil(block).clamp(1, 132 * 32) as u32
+}

@@ -1,0 +1,268 @@
+//! Softmax, cross-entropy, binary cross-entropy, and their gradients.
+//!
+//! A loss is two kernels: each row's loss goes to the workspace, and one block adds them up, always in the same order.
+
+use super::launch::{Argument, Buffer, Building, Launch, Place, c_type, source};
+use super::norms::rows::{Kept, Rows, vector_of, with_rows};
+use super::steps::float;
+use crate::graph::{Graph, Node};
+use crate::ops::{BinaryCrossEntropy, CrossEntropyOptions, Op, Targets};
+use crate::types::Shape;
+
+/// A row of logits, or of targets, in registers.
+const ONE_ROW: Kept = Kept { by_warp: 64, by_block: 64 };
+/// A row of softmax's results and of their gradients.
+const TWO_ROWS: Kept = Kept { by_warp: 32, by_block: 32 };
+const BLOCK: usize = 256;
+/// Threads of the one block that goes over all rows' losses or targets.
+const MEAN_BLOCK: u32 = 1024;
+
+const EXPONENTIALS: &str = include_str!("kernels/exponentials.cu");
+const TARGET: &str = include_str!("kernels/target.cu");
+const MEAN_LOSS: &str = include_str!("kernels/mean_loss.cu");
+
+/// Where kernels note the first position of a number that is out of range, by `atomicMin`: behind what the run is given.
+fn fault() -> Argument {
+    Argument::Place(Place { buffer: Buffer::Run, byte: 16 })
+}
+
+/// Bytes between a node's kernels: a loss a row, or the number of rows that count.
+pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
+    match &node.op {
+        Op::CrossEntropy(_) | Op::BinaryCrossEntropy(_) => 4 * graph.shape_of(node.inputs[0]).rows(),
+        Op::CrossEntropyGradient(op) if ignored_index(op.targets, &op.options).is_some() => 4,
+        _ => 0,
+    }
+}
+
+/// The launches of a softmax, a loss, or a gradient of one.
+pub(super) fn build(building: &Building) -> Vec<Launch> {
+    match &building.node().op {
+        Op::Softmax(_) => vec![softmax(building)],
+        Op::SoftmaxGradient(_) => vec![softmax_gradient(building)],
+        Op::CrossEntropy(op) => cross_entropy(building, op.targets, &op.options),
+        Op::CrossEntropyGradient(op) => cross_entropy_gradient(building, op.targets, &op.options),
+        Op::BinaryCrossEntropy(op) => binary_cross_entropy(building, op.sum_classes),
+        Op::BinaryCrossEntropyGradient(op) => vec![binary_cross_entropy_gradient(building, op.sum_classes)],
+        _ => unreachable!("a softmax or a loss"),
+    }
+}
+
+fn rows_of(building: &Building, shape: &Shape, kept: Kept) -> Rows {
+    let vector = vector_of(building.graph(), building.node(), shape.columns());
+    Rows::new(shape.rows(), shape.columns(), vector, kept, BLOCK)
+}
+
+/// A launch with as many blocks as there are rows for.
+fn launch(rows: &Rows, source: String, entry: &'static str, arguments: Vec<Argument>) -> Launch {
+    let grid = [rows.blocks(), 1, 1];
+    Launch { source, entry, grid, block: rows.block as u32, shared_bytes: 0, arguments }
+}
+
+/// A launch of one block for all rows.
+fn launch_one(source: String, entry: &'static str, arguments: Vec<Argument>) -> Launch {
+    Launch { source, entry, grid: [1, 1, 1], block: MEAN_BLOCK, shared_bytes: 0, arguments }
+}
+
+fn softmax(building: &Building) -> Launch {
+    let rows = rows_of(building, &building.input_type(0).shape, ONE_ROW);
+    let mut constants = rows.constants();
+    constants
+        .extend([("X_TYPE", c_type(building.input_type(0).dtype)), ("Y_TYPE", c_type(building.output_type(0).dtype))]);
+    let kernel = format!("{EXPONENTIALS}{}", include_str!("kernels/softmax.cu"));
+    let source = source(&constants, "", &with_rows(&kernel));
+    launch(&rows, source, "softmax", vec![building.input(0), building.output(0)])
+}
+
+fn softmax_gradient(building: &Building) -> Launch {
+    let rows = rows_of(building, &building.input_type(0).shape, TWO_ROWS);
+    let mut constants = rows.constants();
+    constants.extend([
+        ("DY_TYPE", c_type(building.input_type(0).dtype)),
+        ("Y_TYPE", c_type(building.input_type(1).dtype)),
+        ("DX_TYPE", c_type(building.output_type(0).dtype)),
+    ]);
+    let source = source(&constants, "", &with_rows(include_str!("kernels/softmax_gradient.cu")));
+    launch(&rows, source, "softmax_gradient", vec![building.input(0), building.input(1), building.output(0)])
+}
+
+/// The hard target that does not count.
+fn ignored_index(targets: Targets, options: &CrossEntropyOptions) -> Option<i32> {
+    options.ignored_index.filter(|_| targets == Targets::Hard)
+}
+
+fn target_constants(targets: Targets, options: &CrossEntropyOptions) -> Vec<(&'static str, String)> {
+    let ignored = ignored_index(targets, options);
+    vec![
+        ("HARD", u8::from(targets == Targets::Hard).to_string()),
+        ("SMOOTHS", u8::from(options.label_smoothing != 0.0).to_string()),
+        ("SMOOTHING", float(options.label_smoothing)),
+        ("HAS_IGNORED", u8::from(ignored.is_some()).to_string()),
+        // By its bits: the lowest number cannot be written with a minus.
+        ("IGNORED", format!("((int)0x{:08x}u)", ignored.unwrap_or(0))),
+        ("MEAN_BLOCK", MEAN_BLOCK.to_string()),
+    ]
+}
+
+fn cross_entropy(building: &Building, targets: Targets, options: &CrossEntropyOptions) -> Vec<Launch> {
+    let rows = rows_of(building, &building.input_type(0).shape, ONE_ROW);
+    let mut constants = rows.constants();
+    constants.extend(target_constants(targets, options));
+    constants.extend([
+        ("LOGITS_TYPE", c_type(building.input_type(0).dtype)),
+        ("TARGETS_TYPE", c_type(building.input_type(1).dtype)),
+        // By the rows that count.
+        ("DIVISOR", "0".to_string()),
+    ]);
+    let kernel = format!("{EXPONENTIALS}{TARGET}{}{MEAN_LOSS}", include_str!("kernels/loss.cu"));
+    let source = source(&constants, "", &with_rows(&kernel));
+    let arguments = vec![building.input(0), building.input(1), building.workspace(), building.output(1), fault()];
+    vec![
+        launch(&rows, source.clone(), "cross_entropy", arguments),
+        launch_one(source, "mean_loss", vec![building.workspace(), building.output(0)]),
+    ]
+}
+
+fn cross_entropy_gradient(building: &Building, targets: Targets, options: &CrossEntropyOptions) -> Vec<Launch> {
+    let rows = rows_of(building, &building.input_type(1).shape, ONE_ROW);
+    let mut constants = rows.constants();
+    constants.extend(target_constants(targets, options));
+    constants.extend([
+        ("D_LOSS_TYPE", c_type(building.input_type(0).dtype)),
+        ("LOGITS_TYPE", c_type(building.input_type(1).dtype)),
+        ("TARGETS_TYPE", c_type(building.input_type(2).dtype)),
+        ("D_LOGITS_TYPE", c_type(building.output_type(0).dtype)),
+    ]);
+    let kernel = format!("{TARGET}{}", include_str!("kernels/loss_gradient.cu"));
+    let source = source(&constants, "", &with_rows(&kernel));
+    let mut launches = Vec::new();
+    let mut counted = Argument::Nothing;
+    if ignored_index(targets, options).is_some() {
+        counted = building.workspace();
+        launches.push(launch_one(source.clone(), "count_targets", vec![building.input(2), counted]));
+    }
+    let mut arguments: Vec<Argument> = (0..4).map(|index| building.input(index)).collect();
+    arguments.extend([counted, building.output(0), fault()]);
+    launches.push(launch(&rows, source, "cross_entropy_gradient", arguments));
+    launches
+}
+
+fn divisor(sum_classes: bool, logits: &Shape) -> (&'static str, String) {
+    ("DIVISOR", format!("{}ull", BinaryCrossEntropy::count(sum_classes, logits)))
+}
+
+fn binary_cross_entropy(building: &Building, sum_classes: bool) -> Vec<Launch> {
+    let shape = &building.input_type(0).shape;
+    let rows = rows_of(building, shape, ONE_ROW);
+    let mut constants = rows.constants();
+    constants.extend([
+        ("LOGITS_TYPE", c_type(building.input_type(0).dtype)),
+        ("TARGETS_TYPE", c_type(building.input_type(1).dtype)),
+        ("MEAN_BLOCK", MEAN_BLOCK.to_string()),
+        divisor(sum_classes, shape),
+    ]);
+    let kernel = format!("{}{MEAN_LOSS}", include_str!("kernels/binary_loss.cu"));
+    let source = source(&constants, "", &with_rows(&kernel));
+    let arguments = vec![building.input(0), building.input(1), building.workspace()];
+    vec![
+        launch(&rows, source.clone(), "binary_cross_entropy", arguments),
+        launch_one(source, "mean_loss", vec![building.workspace(), building.output(0)]),
+    ]
+}
+
+fn binary_cross_entropy_gradient(building: &Building, sum_classes: bool) -> Launch {
+    let shape = &building.input_type(1).shape;
+    let rows = rows_of(building, shape, ONE_ROW);
+    let mut constants = rows.constants();
+    constants.extend([
+        ("D_LOSS_TYPE", c_type(building.input_type(0).dtype)),
+        ("LOGITS_TYPE", c_type(building.input_type(1).dtype)),
+        ("TARGETS_TYPE", c_type(building.input_type(2).dtype)),
+        ("D_LOGITS_TYPE", c_type(building.output_type(0).dtype)),
+        divisor(sum_classes, shape),
+    ]);
+    let source = source(&constants, "", &with_rows(include_str!("kernels/binary_loss_gradient.cu")));
+    let mut arguments: Vec<Argument> = (0..3).map(|index| building.input(index)).collect();
+    arguments.push(building.output(0));
+    launch(&rows, source, "binary_cross_entropy_gradient", arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GradientOptions;
+    use crate::cuda::norms::testing::check;
+    use crate::graph::Value;
+    use crate::types::DType;
+
+    const LENGTHS: [usize; 6] = [1, 10, 197, 1000, 8000, 50_257];
+
+    fn is_own(op: &Op) -> bool {
+        matches!(
+            op,
+            Op::Softmax(_)
+                | Op::SoftmaxGradient(_)
+                | Op::CrossEntropy(_)
+                | Op::CrossEntropyGradient(_)
+                | Op::BinaryCrossEntropy(_)
+                | Op::BinaryCrossEntropyGradient(_)
+        )
+    }
+
+    /// Launches of a loss of logits and of its gradient.
+    fn launches(mut graph: Graph, loss: Value, logits: Value) -> usize {
+        let mut outputs = graph.gradients(loss, &[logits], GradientOptions::default()).unwrap();
+        outputs.push(loss);
+        check(&graph, &outputs, &is_own, &workspace_bytes, &build).launches
+    }
+
+    #[test]
+    fn softmax_compiles_for_every_length_of_rows_and_format() {
+        for columns in LENGTHS {
+            for dtype in [DType::F32, DType::Bf16] {
+                let mut graph = Graph::for_training();
+                let x = graph.input("x", [3, 2, columns], dtype).unwrap();
+                let y = graph.softmax(x).unwrap();
+                let seed = graph.input("seed", [3, 2, columns], DType::F32).unwrap();
+                let mut outputs = graph.gradients_from(y, seed, &[x], GradientOptions::default()).unwrap();
+                outputs.push(y);
+                assert_eq!(check(&graph, &outputs, &is_own, &workspace_bytes, &build).launches, 2);
+            }
+        }
+    }
+
+    #[test]
+    fn cross_entropy_compiles_for_every_kind_of_target() {
+        for (columns, dtype) in LENGTHS.into_iter().zip([DType::F32, DType::Bf16].into_iter().cycle()) {
+            for label_smoothing in [0.0, 0.1] {
+                let mut graph = Graph::for_training();
+                let logits = graph.input("logits", [5, columns], dtype).unwrap();
+                let targets = graph.input("targets", [5, columns], DType::F32).unwrap();
+                let options = CrossEntropyOptions { label_smoothing, ignored_index: None };
+                let loss = graph.cross_entropy(logits, targets, options).unwrap();
+                assert_eq!(launches(graph, loss, logits), 3);
+                for ignored_index in [None, Some(-1), Some(i32::MIN), Some(0)] {
+                    let mut graph = Graph::for_training();
+                    let logits = graph.input("logits", [5, columns], dtype).unwrap();
+                    let targets = graph.input("targets", [5], DType::I32).unwrap();
+                    let options = CrossEntropyOptions { label_smoothing, ignored_index };
+                    let loss = graph.cross_entropy(logits, targets, options).unwrap();
+                    assert_eq!(launches(graph, loss, logits), if ignored_index.is_some() { 4 } else { 3 });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn binary_cross_entropy_compiles() {
+        for columns in LENGTHS {
+            for (dtype, sum_classes) in [(DType::F32, false), (DType::Bf16, true)] {
+                let mut graph = Graph::for_training();
+                let logits = graph.input("logits", [5, columns], dtype).unwrap();
+                let targets = graph.input("targets", [5, columns], DType::F32).unwrap();
+                let loss = graph.binary_cross_entropy(logits, targets, sum_classes).unwrap();
+                assert_eq!(launches(graph, loss, logits), 3);
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! How the rows of a kernel are divided among threads: see `kernels/rows.cu`.
+
+use super::super::launch;
+use crate::graph::{Graph, Node};
+use crate::ops::Step;
+use crate::types::DType;
+
+/// Processors that work is spread over.
+const PROCESSORS: usize = 132;
+/// Threads that share a row which is too long for a warp.
+const MOST_THREADS: usize = 512;
+
+/// A kernel of rows, with what such kernels share.
+pub(in crate::cuda) fn with_rows(kernel: &str) -> String {
+    format!("{}{kernel}", include_str!("../kernels/rows.cu"))
+}
+
+/// Values of a row that a thread can keep in registers.
+#[derive(Clone, Copy)]
+pub(in crate::cuda) struct Kept {
+    /// Where a warp, or a part of it, has the row.
+    pub by_warp: usize,
+    /// Where a block has it: all of its threads must find room.
+    pub by_block: usize,
+}
+
+/// Who has a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cuda) struct Rows {
+    pub count: usize,
+    pub columns: usize,
+    /// Neighbouring values that a thread takes at once.
+    pub vector: usize,
+    /// Threads that share a row: some lanes of a warp, or the whole block.
+    pub threads: usize,
+    /// Threads of a block.
+    pub block: usize,
+    /// Whether the row stays in registers between passes.
+    pub keeps: bool,
+}
+
+impl Rows {
+    pub fn new(count: usize, columns: usize, vector: usize, kept: Kept, most_block: usize) -> Rows {
+        let fits = |threads: usize, kept: usize| columns.div_ceil(threads * vector) * vector <= kept;
+        if fits(32, kept.by_warp) {
+            let threads = columns.div_ceil(vector).next_power_of_two().clamp(4, 32);
+            // Where rows are few, small blocks bring them to more processors.
+            let block = (count * threads).div_ceil(PROCESSORS).next_power_of_two().clamp(32, most_block);
+            return Rows { count, columns, vector, threads, block, keeps: true };
+        }
+        let threads = columns.div_ceil(kept.by_block.min(16)).next_power_of_two().clamp(64, MOST_THREADS);
+        let keeps = fits(threads, kept.by_block);
+        Rows { count, columns, vector, threads, block: threads, keeps }
+    }
+
+    /// What the kernels' text calls these numbers.
+    pub fn constants(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("ROWS", format!("{}ull", self.count)),
+            ("COLUMNS", self.columns.to_string()),
+            ("VECTOR", self.vector.to_string()),
+            ("THREADS", self.threads.to_string()),
+            ("BLOCK", self.block.to_string()),
+            ("KEEPS", u8::from(self.keeps).to_string()),
+        ]
+    }
+
+    /// Blocks that have all rows between them, each going on in strides where there are more.
+    pub fn blocks(&self) -> u32 {
+        launch::blocks(self.count, self.block / self.threads)
+    }
+
+    /// As [`Rows::blocks`], but no more than run at the same time: each ends with sums of its own.
+    pub fn summing_blocks(&self) -> usize {
+        self.count.div_ceil(self.block / self.threads).min(PROCESSORS * (512 / self.block).clamp(1, 3))
+    }
+}
+
+/// Values that a thread of a row kernel takes at once: 16 bytes of the narrowest format, if rows can be divided so. Random masks are drawn
+/// for eight columns at a time.
+pub(in crate::cuda) fn vector_of(graph: &Graph, node: &Node, columns: usize) -> usize {
+    let inputs = node.inputs.iter().map(|&input| graph.type_of(input));
+    let narrow = inputs.chain(&node.outputs).any(|value| value.dtype == DType::Bf16);
+    let masked = node.steps.iter().any(|step| matches!(step, Step::Dropout(_) | Step::DroppedActivation { .. }));
+    launch::vector(columns).min(if narrow || masked { 8 } else { 4 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORWARD: Kept = Kept { by_warp: 64, by_block: 64 };
+
+    #[test]
+    fn rows_up_to_2048_columns_have_a_warp_and_longer_ones_a_block() {
+        for columns in 1..=2048 {
+            let rows = Rows::new(10_000, columns, launch::vector(columns), FORWARD, 256);
+            assert!(rows.threads <= 32 && rows.keeps && rows.block == 256, "{rows:?}");
+        }
+        for (columns, keeps) in [(2049, true), (4096, true), (8000, true), (32_768, true), (50_257, false)] {
+            let rows = Rows::new(10_000, columns, launch::vector(columns), FORWARD, 256);
+            assert_eq!((rows.threads, rows.keeps), (rows.block, keeps), "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn every_thread_of_a_block_belongs_to_a_row_and_every_block_has_one() {
+        for count in [1, 3, 197, 50_432] {
+            for columns in [1, 10, 64, 100, 768, 1000, 3072, 9000] {
+                let kept = Kept { by_warp: 32, by_block: 16 };
+                let rows = Rows::new(count, columns, launch::vector(columns), kept, 128);
+                assert!(rows.block.is_multiple_of(rows.threads) && rows.block.is_multiple_of(32), "{rows:?}");
+                let first_row = |block: usize| block * (rows.block / rows.threads);
+                assert!(first_row(rows.blocks() as usize - 1) < count, "{rows:?}");
+                assert!(first_row(rows.summing_blocks() - 1) < count, "{rows:?}");
+            }
+        }
+    }
+}

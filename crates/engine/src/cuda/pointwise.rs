@@ -1,0 +1,37 @@
+//! Nodes that are nothing but steps, and the steps that follow a matrix product.
+
+use super::launch::{Argument, Building, Launch, blocks, c_type, source, vector};
+use super::steps;
+use crate::types::DType;
+
+const KERNEL: &str = include_str!("kernels/pointwise.cu");
+const BLOCK: usize = 256;
+
+/// A pointwise node.
+pub(super) fn build(building: &Building) -> Vec<Launch> {
+    vec![apply(building, building.input(0), building.input_type(0).dtype)]
+}
+
+/// A node's steps on values that lie somewhere, of the shape of its first result, into that result. They may lie there already.
+pub(super) fn apply(building: &Building, from: Argument, dtype: DType) -> Launch {
+    let output = building.output_type(0);
+    let (elements, width) = (output.shape.elements(), vector(output.shape.columns()));
+    let steps = steps::of(building);
+    let constants = [
+        ("FROM", c_type(dtype)),
+        ("TO", c_type(output.dtype)),
+        ("VECTOR", width.to_string()),
+        ("COLUMNS", output.shape.columns().to_string()),
+        ("COUNT", format!("{}ull", elements / width)),
+    ];
+    let mut arguments = vec![from, building.output(0), building.run()];
+    arguments.extend(steps.arguments);
+    Launch {
+        source: source(&constants, &steps.text, KERNEL),
+        entry: "pointwise",
+        grid: [blocks(elements / width, BLOCK), 1, 1],
+        block: BLOCK as u32,
+        shared_bytes: 0,
+        arguments,
+    }
+}

@@ -1,0 +1,134 @@
+//! What kernels on the device need, and which node becomes which work.
+
+use super::launch::{Building, Launch};
+use super::{attention, losses, moves, norms, pointwise, pools, products, tables, updates};
+use crate::error::Result;
+use crate::graph::{Graph, Node, Value};
+use crate::ops::Op;
+use crate::plan::{Plan, Target};
+use crate::precision::Precision;
+use crate::types::Shape;
+
+/// The needs of the device's kernels.
+struct CudaTarget;
+
+impl Target for CudaTarget {
+    fn workspace_bytes(&self, graph: &Graph, node: &Node) -> usize {
+        match kind(&node.op) {
+            Kind::Product => products::workspace_bytes(graph, node),
+            Kind::Norm => norms::workspace_bytes(graph, node),
+            Kind::Loss => losses::workspace_bytes(graph, node),
+            Kind::Pool => pools::workspace_bytes(graph, node),
+            Kind::Attention => attention::workspace_bytes(graph, node),
+            Kind::Update => updates::workspace_bytes(graph, node),
+            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table => 0,
+        }
+    }
+
+    fn rounds_operands(&self, op: &Op, _first: &Shape, _second: &Shape) -> bool {
+        let precision = match op {
+            Op::Linear(op) => op.precision,
+            Op::LinearInputGradient(op) => op.precision,
+            Op::LinearWeightGradient(op) => op.precision,
+            Op::MatMul(op) => op.precision,
+            _ => return false,
+        };
+        precision == Precision::Bf16
+    }
+
+    fn scratch_bytes(&self, _graph: &Graph, _node: &Node) -> usize {
+        0
+    }
+
+    fn forms_chains(&self) -> bool {
+        false
+    }
+}
+
+impl Plan {
+    /// Plans for a GPU: see [`Plan::new`].
+    pub fn for_cuda(graph: &Graph, outputs: &[Value]) -> Result<Plan> {
+        Plan::new(graph, outputs, &CudaTarget)
+    }
+}
+
+/// Ops by the file that builds them.
+enum Kind {
+    Nothing,
+    Product,
+    Pointwise,
+    Move,
+    Table,
+    Norm,
+    Loss,
+    Pool,
+    Attention,
+    Update,
+}
+
+fn kind(op: &Op) -> Kind {
+    match op {
+        Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::StoredGradient(_) | Op::Reshape(_) => Kind::Nothing,
+        Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => Kind::Product,
+        Op::Pointwise(_) => Kind::Pointwise,
+        Op::Broadcast(_)
+        | Op::Transpose(_)
+        | Op::Concat(_)
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Patchify(_)
+        | Op::Unpatchify(_) => Kind::Move,
+        Op::Embedding(_) | Op::EmbeddingGradient(_) | Op::WriteRows(_) => Kind::Table,
+        Op::LayerNorm(_) | Op::LayerNormGradient(_) | Op::RmsNorm(_) | Op::RmsNormGradient(_) => Kind::Norm,
+        Op::Softmax(_)
+        | Op::SoftmaxGradient(_)
+        | Op::CrossEntropy(_)
+        | Op::CrossEntropyGradient(_)
+        | Op::BinaryCrossEntropy(_)
+        | Op::BinaryCrossEntropyGradient(_) => Kind::Loss,
+        Op::SumLeading(_)
+        | Op::MeanTokens(_)
+        | Op::MeanTokensGradient(_)
+        | Op::MaxTokens(_)
+        | Op::MaxTokensGradient(_) => Kind::Pool,
+        Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => Kind::Attention,
+        Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) | Op::AccumulateGradient(_) => {
+            Kind::Update
+        }
+    }
+}
+
+/// What a plan's nodes become, in order.
+pub(super) enum Built {
+    Launch(Launch),
+    Product(Box<products::Product>),
+}
+
+/// The work of a whole plan, and the tables that it looks up.
+pub(super) fn work_of(plan: &Plan) -> (Vec<Built>, Vec<u8>) {
+    let mut tables = updates::Tables::default();
+    let mut all = Vec::new();
+    let narrow = plan.graph().precision() == Precision::Bf16;
+    for (index, node) in plan.graph().nodes().iter().enumerate() {
+        let building = Building { plan, index };
+        let launches = match kind(&node.op) {
+            Kind::Nothing => Vec::new(),
+            Kind::Product => {
+                let products::Work { before, product, after } = products::build(&building);
+                all.extend(before.into_iter().map(Built::Launch));
+                all.push(Built::Product(Box::new(product)));
+                after
+            }
+            Kind::Pointwise => pointwise::build(&building),
+            Kind::Move => moves::build(&building),
+            Kind::Table => tables::build(&building),
+            Kind::Norm => norms::build(&building),
+            Kind::Loss => losses::build(&building),
+            Kind::Pool => pools::build(&building),
+            Kind::Attention => attention::build(&building),
+            Kind::Update => updates::build(&building, &mut tables, narrow),
+        };
+        all.extend(launches.into_iter().map(Built::Launch));
+    }
+    (all, tables.bytes)
+}
