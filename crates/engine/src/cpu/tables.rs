@@ -56,6 +56,9 @@ pub(super) fn embedding_gradient(kernel: &Kernel, team: &mut Team, vocabulary: u
     });
 }
 
+/// Samples whose rows one tile writes: each is some misses of the cache.
+const SAMPLES_A_TILE: usize = 16;
+
 /// Puts rows into what is kept: few, but each where nothing is in cache, so threads share them.
 pub(super) fn write_rows(kernel: &Kernel, team: &mut Team) {
     let rows: &[f32] = kernel.memory.read_raw(kernel.node.inputs[1]);
@@ -63,9 +66,8 @@ pub(super) fn write_rows(kernel: &Kernel, team: &mut Team) {
     let kept = kernel.output_raw::<f32>(0);
     let (kept_axes, row_axes) = (kernel.input_type(0).shape.axes(), kernel.input_type(1).shape.axes());
     let (capacity, count, dim) = (kept_axes[1], row_axes[1], kept_axes[2]);
-    let per_tile = rows_per_tile(places.len(), count * dim);
-    team.run(places.len().div_ceil(per_tile), &|tile, _| {
-        for sample in tile_rows(tile, per_tile, places.len()) {
+    team.run(places.len().div_ceil(SAMPLES_A_TILE), &|tile, _| {
+        for sample in tile_rows(tile, SAMPLES_A_TILE, places.len()) {
             let place = usize::try_from(places[sample]).ok().filter(|place| place + count <= capacity);
             let Some(place) = place else {
                 kernel.report_fault(sample);
