@@ -115,26 +115,19 @@ pub struct StepShape {
 }
 
 /// What a step of decoding is given, a decoder layer: inputs that stay between runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Kept {
-    /// Keys and values of the words that were written, `[batch, capacity, dim]`: each run adds its own.
-    pub own: (Value, Value),
-    /// Keys and values of the source, `[batch, source, dim]`.
-    pub source: (Value, Value),
-}
-
-/// One step of decoding.
-#[derive(Clone, Debug)]
-pub struct DecoderStep {
-    /// A number a word, for the word that follows: `[batch, vocabulary]`.
-    pub logits: Value,
-    /// A layer each.
-    pub kept: Vec<Kept>,
+#[derive(Clone, Copy)]
+struct Kept {
+    /// Keys and values of the words that were written: each run adds its own.
+    own: (Value, Value),
+    /// Keys and values of the source.
+    source: (Value, Value),
 }
 
 /// Builds a step of decoding: inputs `token [batch]`, the last word of each target; `place [batch]`, how many words came before it;
-/// `length [batch]`, one more than that; `source_lengths [batch]`; and what is kept.
-pub fn decoder_step(g: &mut Graph, config: &TransformerConfig, shape: StepShape) -> Result<DecoderStep> {
+/// `length [batch]`, one more than that; `source_lengths [batch]`; and, of each layer, what stays between runs: `decoder.N.kept_keys` and
+/// `kept_values [batch, capacity, dim]`, to which a run adds its own word's, `source_keys` and `source_values [batch, source, dim]`. It
+/// gives a number a word, for the word that follows: `[batch, vocabulary]`.
+pub fn decoder_step(g: &mut Graph, config: &TransformerConfig, shape: StepShape) -> Result<Value> {
     config.check().map_err(|refusal| refused(refusal.0))?;
     let StepShape { batch, capacity, .. } = shape;
     let numbers = |g: &mut Graph, name: &str| g.input(name, [batch], DType::I32);
@@ -149,7 +142,6 @@ pub fn decoder_step(g: &mut Graph, config: &TransformerConfig, shape: StepShape)
         let x = g.add(x, positions)?;
         g.reshape(x, [batch, 1, config.dim])
     })?;
-    let mut all = Vec::new();
     for layer in 0..config.decoder_layers {
         let path = format!("decoder.{layer}");
         let kept = g.scope(&path, |g| kept(g, config, shape))?;
@@ -167,11 +159,9 @@ pub fn decoder_step(g: &mut Graph, config: &TransformerConfig, shape: StepShape)
                 g.attention(AttentionInputs::Separate { q, k, v }, &options)
             })
         })?;
-        all.push(kept);
     }
     let logits = output(g, config, y)?;
-    let logits = g.reshape(logits, [batch, config.target_vocabulary])?;
-    Ok(DecoderStep { logits, kept: all })
+    g.reshape(logits, [batch, config.target_vocabulary])
 }
 
 fn kept(g: &mut Graph, config: &TransformerConfig, shape: StepShape) -> Result<Kept> {

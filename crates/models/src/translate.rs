@@ -163,8 +163,8 @@ impl<'w> Translator<'w> {
             return Ok(());
         }
         let mut graph = Graph::new(Mode::Inference, self.options.precision);
-        let step = decoder_step(&mut graph, &self.config, shape)?;
-        let probabilities = graph.softmax(step.logits)?;
+        let logits = decoder_step(&mut graph, &self.config, shape)?;
+        let probabilities = graph.softmax(logits)?;
         let plan = Plan::for_cpu_with_fixed_weights(&graph, &[probabilities])?;
         let there = self.decoder.take().map(|decoder| decoder.executor);
         self.decoder = Some(Decoder { shape, executor: self.executor(there, plan)?, probabilities });

@@ -178,8 +178,8 @@ fn decoding_word_by_word_is_computing_all_at_once() {
 
         let mut graph = Graph::for_inference();
         let shape = StepShape { batch: SHAPE.batch, source: SHAPE.source, capacity: 6 };
-        let step = decoder_step(&mut graph, &config, shape).expect("builds");
-        let mut decoder = with_weights(&case, &graph, &[step.logits]);
+        let logits = decoder_step(&mut graph, &config, shape).expect("builds");
+        let mut decoder = with_weights(&case, &graph, &[logits]);
         decoder.poison();
         for (layer, (keys, values)) in pairs.iter().enumerate() {
             for (name, value) in [("source_keys", keys), ("source_values", values)] {
@@ -196,7 +196,7 @@ fn decoding_word_by_word_is_computing_all_at_once() {
             decoder.input_i32("length").expect("an input").fill(place as i32 + 1);
             decoder.infer().expect("a run");
             let words = config.target_vocabulary;
-            for (pair, got) in decoder.output(step.logits).expect("logits").chunks_exact(words).enumerate() {
+            for (pair, got) in decoder.output(logits).expect("logits").chunks_exact(words).enumerate() {
                 let expected = &whole[(pair * SHAPE.target + place) * words..][..words];
                 let difference = largest_difference(got, expected);
                 assert!(difference < 1e-5, "{name}: pair {pair}, place {place}: {difference:e}");

@@ -55,3 +55,28 @@ impl Schedule {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Section 5.3 of the paper: `dim^-0.5 min(step^-0.5, step warmup^-1.5)`, steps counted from 1.
+    #[test]
+    fn the_papers_rate_is_the_same_however_soon_a_run_ends() {
+        let (dim, warmup) = (256.0f64, 1500.0f64);
+        let settings =
+            ScheduleSettings { kind: ScheduleKind::InverseSqrt, warmup_epochs: 0.0, warmup_steps: 1500, final_lr: 0.0 };
+        for epochs in [1, 100] {
+            let schedule = Schedule::new(&settings, 1.0 / (dim * warmup).sqrt(), epochs, 100);
+            for step in [1, 2, 57, 100, 1499, 1500, 1501, 9000].into_iter().filter(|&step| step <= 100 * epochs) {
+                let number = step as f64;
+                let expected = dim.powf(-0.5) * number.powf(-0.5).min(number * warmup.powf(-1.5));
+                let rate = schedule.rate(step - 1);
+                assert!((rate / expected - 1.0).abs() < 1e-12, "step {step} of {epochs} epochs: {rate}, {expected}");
+            }
+        }
+        // A schedule with an end gets there.
+        let cosine = ScheduleSettings { kind: ScheduleKind::Cosine, ..settings };
+        assert_eq!(Schedule::new(&cosine, 1.0, 1, 100).warmup, 100);
+    }
+}

@@ -302,6 +302,45 @@ fn parallel_files_are_learned_and_tested_when_their_languages_are_named() {
 }
 
 #[test]
+fn a_run_tells_its_best_and_what_its_last_test_was_of() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (folder, run) = (place.path().join("pairs"), place.path().join("run"));
+    pair_folder(&folder);
+    let words = ["train", "translation", "--data", text(&folder), "--out", text(&run)];
+    let trained = vitreous(&[&words[..], &TINY_TEXT].concat()).succeeded();
+    let lines: Vec<&str> = trained.stderr.lines().filter(|line| line.starts_with("epoch")).collect();
+    let of_mean = lines.iter().map(|line| line.contains("the mean of 2 checkpoints")).collect::<Vec<_>>();
+    assert_eq!(of_mean, [false, true], "{lines:?}");
+    let report = vitreous(&["report", text(&run), "--json"]).succeeded().json_lines().remove(0);
+    let report = report.get(0).unwrap_or(&report);
+    assert!(report["best"].is_number() && report["best_epoch"].is_number(), "{report}");
+}
+
+#[test]
+fn a_config_that_cannot_be_read_is_named() {
+    let (learned, place) = (translator(), tempfile::tempdir().expect("a directory"));
+    let of = |config: Option<&str>| {
+        let model = place.path().join("model");
+        let _ = std::fs::remove_dir_all(&model);
+        std::fs::create_dir(&model).expect("a directory");
+        for file in ["model.safetensors", "tokenizer.json"] {
+            std::fs::copy(learned.run().join("model").join(file), model.join(file)).expect("copied");
+        }
+        if let Some(config) = config {
+            std::fs::write(model.join("config.json"), config).expect("written");
+        }
+        vitreous(&["translate", text(&model), "one."])
+    };
+    of(None).failed(2, &["config.json", "No such file"]);
+    of(Some("{")).failed(2, &["config.json", "no JSON"]);
+    of(Some("{}")).failed(2, &["no translator"]);
+    let config = std::fs::read_to_string(learned.run().join("model/config.json")).expect("a config");
+    let deep = config.replace("\"encoder_layers\": 1", "\"encoder_layers\": 100000000");
+    assert_ne!(config, deep);
+    of(Some(&deep)).failed(2, &["encoder_layers must be at most 1000"]);
+}
+
+#[test]
 fn training_says_what_is_wrong_with_pairs() {
     let place = tempfile::tempdir().expect("a directory");
     let (folder, out) = (place.path().join("pairs"), place.path().join("run"));
@@ -316,6 +355,8 @@ fn training_says_what_is_wrong_with_pairs() {
     train().failed(2, &["train.tsv, line 2, byte 2", "not UTF-8"]);
     std::fs::write(folder.join("train.tsv"), "one\t\n\teins\n").expect("written");
     train().failed(2, &["no pairs to learn from"]);
+    let from_model = ["train", "translation", "--data", text(&folder), "--init", "model"];
+    vitreous(&from_model).failed(2, &["--init is for images"]);
     let too_many = ["train", "translation", "--data", text(&folder), "model.depth=2"];
     vitreous(&too_many).failed(2, &["model.depth"]);
     assert!(!out.exists(), "a run that cannot begin leaves nothing behind");

@@ -23,13 +23,6 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    /// Nothing is dropped but what is empty: for pairs to test with.
-    pub fn none() -> Limits {
-        Limits { max_tokens: usize::MAX, max_ratio: f64::INFINITY }
-    }
-}
-
 /// How many pairs were dropped, and why. A pair is counted once, for the first that applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {

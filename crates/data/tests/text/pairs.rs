@@ -227,6 +227,7 @@ fn pairs_that_cannot_be_learnt_from_are_dropped_and_counted() {
     assert_eq!(places, [0, 1, 5]);
     assert_eq!(tokenisers.source.decode(encoded.source(0)).unwrap(), "one two three");
     assert_eq!(tokenisers.target.decode(encoded.target(2)).unwrap(), "a b c d e f g h i j k l");
-    let (all, dropped) = EncodedPairs::new(&pairs, &tokenisers, &Limits::none()).unwrap();
+    let none = Limits { max_tokens: usize::MAX, max_ratio: f64::INFINITY };
+    let (all, dropped) = EncodedPairs::new(&pairs, &tokenisers, &none).unwrap();
     assert_eq!((all.len(), dropped.total()), (6, 1));
 }

@@ -32,7 +32,7 @@ pub(super) struct Operand {
     pub stride: usize,
 }
 
-/// A product that is run: `D = A B`, plus a vector of D's rows, plus C.
+/// A product that is run: `D = A B`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Product {
     pub operands: DType,
@@ -41,10 +41,6 @@ pub(super) struct Product {
     pub b: Operand,
     pub d: Operand,
     pub batch: usize,
-    /// A bias of f32 or of the result's type, one value a row of D.
-    pub bias: Option<(Place, DType)>,
-    /// What is added, of D's shape and type.
-    pub added: Option<Place>,
 }
 
 /// What computes a product's node, in order: operands that are rounded first, the product, what follows it.
@@ -167,7 +163,7 @@ pub(super) fn build(building: &Building) -> Work {
     let Argument::Place(result) = building.output(0) else { unreachable!("results have places") };
     let d = Operand { place: result, transposed: false, rows: n, columns: m, stride: m * n };
     let output = building.output_type(0);
-    let product = Product { operands, result: output.dtype, a, b, d, batch, bias: None, added: None };
+    let product = Product { operands, result: output.dtype, a, b, d, batch };
     let mut after = Vec::new();
     if !node.steps.is_empty() {
         after.push(pointwise::apply(building, building.output(0), output.dtype));
@@ -221,7 +217,6 @@ pub(super) struct Prepared {
     description: sys::cublasLtMatmulDesc_t,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
-    has_added: bool,
 }
 
 // SAFETY: descriptions are plain data behind pointers, read by one thread at a time.
@@ -304,7 +299,7 @@ impl Library {
             let _ = lt::destroy_matmul_pref(preference);
             found.map_err(|error| failed("looking for an algorithm", error))?
         };
-        Ok(Prepared { description, layouts, algorithm: found.algo, has_added: product.added.is_some() })
+        Ok(Prepared { description, layouts, algorithm: found.algo })
     }
 
     /// Computes a product on a stream, with what `address` says of places.
@@ -320,11 +315,9 @@ impl Library {
         workspace: u64,
         stream: cudarc::driver::sys::CUstream,
     ) -> Result<()> {
-        let one = 1.0f32;
-        let beta = if prepared.has_added { 1.0f32 } else { 0.0 };
+        let (one, zero) = (1.0f32, 0.0f32);
         let pointer = |place: Place| address(place) as *const c_void;
         let d = address(product.d.place) as *mut c_void;
-        let c = product.added.map_or(d.cast_const(), pointer);
         let [a_layout, b_layout, d_layout] = prepared.layouts;
         // SAFETY: the caller's promise; the descriptions are alive.
         let result = unsafe {
@@ -336,8 +329,8 @@ impl Library {
                 a_layout,
                 pointer(product.b.place),
                 b_layout,
-                std::ptr::from_ref(&beta).cast(),
-                c,
+                std::ptr::from_ref(&zero).cast(),
+                d.cast_const(),
                 d_layout,
                 d,
                 d_layout,
