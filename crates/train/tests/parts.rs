@@ -1,7 +1,7 @@
 //! Parts of the loop by themselves: the randomness of an update, and the lines that stay when a run is taken up.
 
 use vitreous_data::loader::{Batch, TargetKind};
-use vitreous_engine::Run;
+use vitreous_engine::{Device, Executor, Run};
 use vitreous_train::Recipe;
 use vitreous_train::metrics::{GradientMetrics, MetricsFile};
 use vitreous_train::step::Stepper;
@@ -14,11 +14,13 @@ fn batches_of_one_update_have_dropout_of_their_own() {
     let recipe = Recipe::read("test", "", &overrides).expect("a sound recipe");
     let batch = || Batch { images: vec![0.5; 2 * 3 * 8 * 8], labels: vec![0, 1], count: 2, ..Batch::default() };
     let loss = |batches: &[Batch], step: u64| {
-        let (mut stepper, mut state) = Stepper::new(&recipe, TargetKind::Class, 1).expect("plans");
+        let (mut stepper, mut state) = Stepper::new(&recipe, TargetKind::Class, &Device::Cpu { threads: 1 }).expect("plans");
         let values = state.parameters_mut().iter_mut().enumerate();
         values.for_each(|(index, value)| *value = (index * 37 % 19) as f32 / 19.0 - 0.4);
-        let result = stepper.step(&mut state, batches, 1e-3, None, Run { seed: 1, step });
-        result.expect("a step").loss
+        let mut left = batches.iter().map(|_| batch());
+        let next = &mut |_: &Executor| Ok(left.next());
+        let result = stepper.step(&mut state, batches.len(), next, (1e-3, None), Run { seed: 1, step });
+        result.expect("a step").0.loss
     };
     let (alone, twice) = (loss(&[batch()], 3), loss(&[batch(), batch()], 3));
     assert_ne!(alone, twice);
