@@ -1,5 +1,7 @@
 //! Streams and events: what runs in which order on the device.
 
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
 use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 
@@ -97,6 +99,14 @@ impl Drop for Event {
     }
 }
 
+/// While a step is recorded, nothing else of this process may take or give back memory or code of the device: it would spoil the record.
+static RECORDING: RwLock<()> = RwLock::new(());
+
+/// To be held while memory or code is taken or given back.
+pub(super) fn while_nothing_is_recorded() -> RwLockReadGuard<'static, ()> {
+    RECORDING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Work that was recorded once and is started as a whole.
 pub(super) struct Recorded {
     graph: sys::CUgraph,
@@ -110,7 +120,8 @@ impl Recorded {
     /// Records what `work` asks of the stream, without doing it.
     pub fn new(stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<Recorded> {
         let of = |error| failed("recording a step", error);
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        let _alone = RECORDING.write().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the stream is alive.
         unsafe { driver::stream::begin_capture(stream.handle, mode) }.map_err(of)?;
         let asked = work();

@@ -114,8 +114,8 @@ pub(super) enum Built {
     Product(Box<products::Product>),
 }
 
-/// The work of a whole plan in order, and the tables that it looks up. `available` says which products can be done.
-pub(super) fn work_of(plan: &Plan, available: &dyn Fn(&products::Product) -> bool) -> (Vec<Task>, Vec<u8>) {
+/// The work of a whole plan in order, and the tables that it looks up. `choice` says which products can be done.
+pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> (Vec<Task>, Vec<u8>) {
     let mut tables = updates::Tables::default();
     let mut all = Vec::new();
     let narrow = plan.graph().precision() == Precision::Bf16;
@@ -124,7 +124,7 @@ pub(super) fn work_of(plan: &Plan, available: &dyn Fn(&products::Product) -> boo
         let launches = match kind(&node.op) {
             Kind::Nothing => Vec::new(),
             Kind::Product => {
-                let products::Work { product, after } = products::build(&building, available);
+                let products::Work { product, after } = products::build(&building, choice);
                 all.push(Task { node: index, built: Built::Product(Box::new(product)) });
                 after
             }
