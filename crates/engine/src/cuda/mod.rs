@@ -17,6 +17,7 @@ mod moves;
 mod norms;
 mod pointwise;
 mod pools;
+mod prepare_images;
 mod products;
 mod steps;
 mod tables;
