@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::{Broken, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_data::loader::{Broken, Form, Loader, LoaderOptions, Preparation, TargetKind};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{DType, Graph, Mode, Parameter, Plan, Precision, State};
 use vitreous_models::{VitConfig, vit};
@@ -38,6 +38,7 @@ impl Evaluator {
         let options = LoaderOptions {
             dataset: splits.validation.clone(),
             preparation: Preparation::Plain(subject.preprocess.clone()),
+            form: Form::Prepared,
             mixer: None,
             shape: [config.channels, config.image.height, config.image.width],
             classes: splits.classes.len(),

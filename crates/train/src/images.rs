@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use vitreous_data::augment::{Augment, Mixer};
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::{Batch, Broken, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_data::loader::{Batch, Broken, Form, Loader, LoaderOptions, Preparation, TargetKind};
 use vitreous_engine::{Run, State};
 
 use crate::error::TrainError;
@@ -178,6 +178,7 @@ fn learning_options(
     Ok(LoaderOptions {
         dataset: splits.train.clone(),
         preparation: Preparation::Augmented(Box::new(Augment::new(&recipe.augment, &subject.preprocess)?)),
+        form: Form::Prepared,
         mixer,
         shape: [config.channels, config.image.height, config.image.width],
         classes: splits.classes.len(),
