@@ -153,7 +153,7 @@ fn crops_equal_torchvision() {
         // The way over a picture in between, which policies take.
         let mut picture = Picture::default();
         picture.fill(size, image.channels(), &[0; 3][..channels]);
-        picture.paste(View::of(image), laid.top, laid.left);
+        picture.paste(View::of(image), laid.top as isize, laid.left as isize);
         if laid.mirrored {
             picture.mirror();
         }
