@@ -156,10 +156,10 @@ mod tests {
         for drawn in 0..9 {
             for skipped in 0..12 {
                 let mut random = Random::new(3, 1, 4);
-                (0..drawn).for_each(|_| drop(random.bits()));
+                (0..drawn).for_each(|_| _ = random.bits());
                 let mut other = random.clone();
                 other.skip(skipped);
-                (0..skipped).for_each(|_| drop(random.bits()));
+                (0..skipped).for_each(|_| _ = random.bits());
                 assert_eq!((random.position(), other.position()), (drawn + skipped, drawn + skipped));
                 assert_eq!(random.bits(), other.bits(), "{skipped} after {drawn}");
             }
