@@ -4,9 +4,11 @@ mod buffer;
 pub mod cpu;
 pub mod cuda;
 mod error;
+mod executor;
 mod gradient;
 mod graph;
 pub mod machine;
+mod not_finite;
 pub mod ops;
 pub mod plan;
 mod precision;
@@ -18,8 +20,10 @@ mod types;
 
 pub use buffer::Floats;
 pub use error::{Error, Result};
+pub use executor::{Device, Executor};
 pub use gradient::{Backward, GradientOptions};
 pub use graph::{Graph, Mode, Node, PARAMETER_ALIGNMENT, Parameter, Value};
+pub use not_finite::{NotFinite, NotFiniteKind};
 pub use ops::{
     Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, Op, Optimizer, Padding, Step,
     StepOptions, StepValues,

@@ -71,7 +71,7 @@ pub fn check_memory(what: &str, bytes: usize) -> Result<()> {
     }
 }
 
-fn fits(what: &str, bytes: u64, available: u64) -> Result<()> {
+pub(crate) fn fits(what: &str, bytes: u64, available: u64) -> Result<()> {
     if bytes <= available {
         return Ok(());
     }

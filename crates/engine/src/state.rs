@@ -3,13 +3,17 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::buffer::Floats;
+use crate::cuda;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Parameter};
 use crate::ops::Op;
 
 /// The flat buffers of a model. A graph without a training step has parameters only.
+///
+/// A GPU that ran with a state keeps it: after runs that train, [`State::bring_home`] comes before reading.
 #[derive(Debug)]
 pub struct State {
     table: Vec<Parameter>,
@@ -19,6 +23,8 @@ pub struct State {
     pub(crate) first: Floats,
     pub(crate) second: Floats,
     pub(crate) ema: Floats,
+    /// The same on a GPU, once one has run with it.
+    resident: Option<Box<cuda::Resident>>,
 }
 
 impl State {
@@ -34,6 +40,7 @@ impl State {
             first: Floats::zeroed(first)?,
             second: Floats::zeroed(second)?,
             ema: Floats::zeroed(ema)?,
+            resident: None,
         })
     }
 
@@ -44,11 +51,12 @@ impl State {
         Ok(State {
             table,
             by_name: self.by_name.clone(),
-            parameters: Floats::holding(self.parameters.as_slice())?,
+            parameters: Floats::holding(self.parameters())?,
             gradients: Floats::zeroed(0)?,
             first: Floats::zeroed(0)?,
             second: Floats::zeroed(0)?,
             ema: Floats::zeroed(0)?,
+            resident: None,
         })
     }
 
@@ -71,26 +79,26 @@ impl State {
     /// A parameter's values.
     pub fn parameter(&self, name: &str) -> Result<&[f32]> {
         let range = self.range(name)?;
-        Ok(&self.parameters.as_slice()[range])
+        Ok(&self.parameters()[range])
     }
 
     /// A parameter's values, to set.
     pub fn parameter_mut(&mut self, name: &str) -> Result<&mut [f32]> {
         let range = self.range(name)?;
-        Ok(&mut self.parameters.as_mut_slice()[range])
+        Ok(&mut self.parameters_mut()[range])
     }
 
     /// A parameter's gradient after a run of a training step.
     pub fn gradient(&self, name: &str) -> Result<&[f32]> {
         let range = self.gradient_range(name)?;
-        Ok(&self.gradients.as_slice()[range])
+        Ok(&self.gradients()[range])
     }
 
     /// The norm of each trained parameter's gradient, by name, as the last run left it. Where micro-batches were added up, it is the sum's.
     pub fn gradient_norms(&self) -> impl Iterator<Item = (&str, f32)> {
         let trained = self.table.iter().filter_map(|parameter| Some((parameter, parameter.gradient_offset?)));
         trained.map(|(parameter, offset)| {
-            let gradient = &self.gradients.as_slice()[offset..offset + parameter.shape.elements()];
+            let gradient = &self.gradients()[offset..offset + parameter.shape.elements()];
             let squares: f64 = gradient.iter().map(|&g| f64::from(g) * f64::from(g)).sum();
             (parameter.name.as_str(), squares.sqrt() as f32)
         })
@@ -99,12 +107,13 @@ impl State {
     /// A parameter's running average; all zeros until it is set or updated.
     pub fn average(&self, name: &str) -> Result<&[f32]> {
         let range = self.range(name)?;
-        self.ema.as_slice().get(range).ok_or_else(|| self.unknown("averaged parameter", name))
+        self.averages().get(range).ok_or_else(|| self.unknown("averaged parameter", name))
     }
 
     /// Starts the average at the parameters' present values.
     pub fn start_average(&mut self) {
         if !self.ema.is_empty() {
+            self.will_change();
             self.ema.as_mut_slice().copy_from_slice(self.parameters.as_slice());
         }
     }
@@ -113,48 +122,112 @@ impl State {
     /// average.
     pub fn swap_average(&mut self) {
         if !self.ema.is_empty() {
+            self.will_change();
             std::mem::swap(&mut self.parameters, &mut self.ema);
         }
     }
 
     /// All parameters as one flat slice.
     pub fn parameters(&self) -> &[f32] {
+        self.is_read();
         self.parameters.as_slice()
     }
 
     /// All parameters as one flat slice, to set.
     pub fn parameters_mut(&mut self) -> &mut [f32] {
+        self.will_change();
         self.parameters.as_mut_slice()
     }
 
     /// All gradients as one flat slice.
     pub fn gradients(&self) -> &[f32] {
+        self.is_read();
         self.gradients.as_slice()
     }
 
     /// All gradients as one flat slice, to set.
     pub fn gradients_mut(&mut self) -> &mut [f32] {
+        self.will_change();
         self.gradients.as_mut_slice()
     }
 
     /// Adam's first moment or SGD's velocity, and Adam's second moment, as flat slices (empty where there is none).
     pub fn moments(&self) -> (&[f32], &[f32]) {
+        self.is_read();
         (self.first.as_slice(), self.second.as_slice())
     }
 
     /// The moments, to set: that is how a checkpoint is taken up again.
     pub fn moments_mut(&mut self) -> (&mut [f32], &mut [f32]) {
+        self.will_change();
         (self.first.as_mut_slice(), self.second.as_mut_slice())
     }
 
     /// The average as one flat slice (empty where there is none).
     pub fn averages(&self) -> &[f32] {
+        self.is_read();
         self.ema.as_slice()
     }
 
     /// The average as one flat slice, to set.
     pub fn averages_mut(&mut self) -> &mut [f32] {
+        self.will_change();
         self.ema.as_mut_slice()
+    }
+
+    /// Brings what a GPU has changed back. Nothing to do where the host has it all.
+    pub fn bring_home(&mut self) -> Result<()> {
+        let State { parameters, gradients, first, second, ema, resident, .. } = self;
+        match resident {
+            Some(resident) if resident.host_is_behind => {
+                resident.take_home([parameters, gradients, first, second, ema])
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the host's values those that count: it will change them.
+    pub(crate) fn take_over(&mut self) -> Result<()> {
+        self.bring_home()?;
+        self.will_change();
+        Ok(())
+    }
+
+    /// The buffers on a GPU, up to date; `narrow`: with a copy of the parameters in bf16. What runs there may change them if `changes`.
+    pub(crate) fn on_device(
+        &mut self,
+        device: &Arc<cuda::Device>,
+        narrow: bool,
+        changes: bool,
+    ) -> Result<&cuda::Resident> {
+        if self.resident.as_ref().is_some_and(|resident| !resident.is_on(device)) {
+            self.bring_home()?;
+            self.resident = None;
+        }
+        let State { parameters, gradients, first, second, ema, resident, .. } = self;
+        let host = [&*parameters, gradients, first, second, ema];
+        let resident = match resident {
+            Some(resident) => resident,
+            none => none.insert(Box::new(cuda::Resident::new(device, host.map(Floats::len))?)),
+        };
+        resident.bring(narrow, host)?;
+        resident.host_is_behind |= changes;
+        Ok(resident)
+    }
+
+    /// # Panics
+    /// Panics where a GPU has newer values: whoever reads has forgotten [`State::bring_home`].
+    fn is_read(&self) {
+        let behind = self.resident.as_ref().is_some_and(|resident| resident.host_is_behind);
+        assert!(!behind, "the GPU has newer values of this state: bring them home before reading");
+    }
+
+    /// The host changes values, after which the GPU's are old.
+    fn will_change(&mut self) {
+        self.is_read();
+        if let Some(resident) = &mut self.resident {
+            resident.device_is_behind = true;
+        }
     }
 
     /// Whether a graph's parameters and training step find their places here.

@@ -3,7 +3,8 @@
 mod common;
 
 use common::encoder::{Training, encoder, options, training, values};
-use vitreous_engine::cpu::{Executor, NotFiniteKind};
+use vitreous_engine::NotFiniteKind;
+use vitreous_engine::cpu::Executor;
 use vitreous_engine::{GradientOptions, Graph, Mode, Op, Optimizer, Plan, Precision, Run, State, StepOptions};
 
 const OPTIMIZERS: [Optimizer; 3] = [

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::{Broken, Form, Loader, LoaderOptions, Preparation, TargetKind};
-use vitreous_engine::cpu::Executor;
-use vitreous_engine::{DType, Graph, Mode, Parameter, Plan, Precision, State};
-use vitreous_models::{VitConfig, vit};
+use vitreous_data::loader::{Broken, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Precision, State, Value};
+use vitreous_models::VitConfig;
 
 use crate::error::TrainError;
 use crate::evaluation::{LabelScores, Mistakes, Scores};
+use crate::image_input::{form_for, give_images, model, raw_ones};
 use crate::images::loader_threads;
 use crate::recipe::Recipe;
 use crate::subject::Subject;
@@ -21,7 +21,9 @@ pub struct Evaluator {
     config: VitConfig,
     precision: Precision,
     options: LoaderOptions,
-    threads: usize,
+    device: Device,
+    /// Made ready by the first test, and kept for the others.
+    ready: Option<(Executor, Value)>,
     broken: Vec<Broken>,
 }
 
@@ -33,12 +35,12 @@ enum Tally {
 
 impl Evaluator {
     /// A test on the validation part. Images of one class are scored by it, whatever the loss is, as `vitreous eval` does.
-    pub fn new(recipe: &Recipe, splits: &Splits, subject: &Subject, threads: usize) -> Evaluator {
+    pub fn new(recipe: &Recipe, splits: &Splits, subject: &Subject, device: &Device) -> Evaluator {
         let config = subject.model.config.clone();
         let options = LoaderOptions {
             dataset: splits.validation.clone(),
             preparation: Preparation::Plain(subject.preprocess.clone()),
-            form: Form::Prepared,
+            form: form_for(device),
             mixer: None,
             shape: [config.channels, config.image.height, config.image.width],
             classes: splits.classes.len(),
@@ -49,12 +51,27 @@ impl Evaluator {
             threads: loader_threads(recipe),
         };
         let precision = recipe.train.precision.into();
-        Evaluator { config, precision, options, threads, broken: Vec::new() }
+        Evaluator { config, precision, options, device: device.clone(), ready: None, broken: Vec::new() }
     }
 
     /// Images that could not be read.
     pub fn broken(&self) -> &[Broken] {
         &self.broken
+    }
+
+    /// The model with the state's parameters.
+    fn executor(&mut self, state: &State) -> Result<(Executor, Value), TrainError> {
+        let lend = |parameter: &Parameter| state.parameter(&parameter.name).map(Cow::Borrowed);
+        if let Some((mut executor, logits)) = self.ready.take() {
+            executor.take_weights(lend)?;
+            return Ok((executor, logits));
+        }
+        let mut graph = Graph::new(Mode::Inference, self.precision);
+        let raw = raw_ones(&self.options);
+        let built = model(&mut graph, &self.config, self.options.batch, raw, None)?;
+        let logits = graph.cast(built.logits.expect("a model that is trained has a head"), DType::F32)?;
+        let plan = self.device.plan_with_fixed_weights(&graph, &[logits])?;
+        Ok((Executor::with_weights(plan, &self.device, lend)?, logits))
     }
 
     /// Tests with the state's parameters; `None` if there are no images.
@@ -63,12 +80,7 @@ impl Evaluator {
         if images == 0 {
             return Ok(None);
         }
-        let mut graph = Graph::new(Mode::Inference, self.precision);
-        let built = vit(&mut graph, &self.config, self.options.batch)?;
-        let logits = graph.cast(built.logits.expect("a model that is trained has a head"), DType::F32)?;
-        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[logits])?;
-        let lend = |parameter: &Parameter| state.parameter(&parameter.name).map(Cow::Borrowed);
-        let mut executor = Executor::with_weights(plan, self.threads, lend)?;
+        let (mut executor, logits) = self.executor(state)?;
         let classes = self.options.classes;
         let mut tally = match self.options.targets {
             TargetKind::Class => Tally::One(Box::new(Scores::new(classes)), Mistakes::default()),
@@ -78,7 +90,7 @@ impl Evaluator {
         let mut loader = Loader::start(self.options.clone(), 0, 0, 1);
         while let Some(batch) = loader.next() {
             let batch = batch?;
-            executor.input("images")?.copy_from_slice(&batch.images);
+            give_images(&mut executor, &batch, self.options.form)?;
             executor.infer()?;
             let rows = executor.output_slice(logits)?.chunks_exact(classes);
             for (index, row) in rows.take(batch.count).enumerate() {
@@ -101,6 +113,8 @@ impl Evaluator {
             tell(done, images);
         }
         self.broken = loader.broken();
+        // A GPU has room for both; a machine with little memory wants it back for training.
+        self.ready = self.device.is_gpu().then_some((executor, logits));
         if done == 0 {
             return Ok(None);
         }

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use vitreous_data::augment::{Augment, Mixer};
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::{Batch, Broken, Form, Loader, LoaderOptions, Preparation, TargetKind};
-use vitreous_engine::{Run, State};
+use vitreous_data::loader::{Broken, Form, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_engine::{Device, Executor, Run, State};
 
 use crate::error::TrainError;
 use crate::evaluate::Evaluator;
+use crate::image_input::{form_for, raw_ones};
 use crate::recipe::{LossKind, Recipe};
 use crate::step::Stepper;
 use crate::subject::Subject;
@@ -33,7 +34,7 @@ pub(crate) struct ImageTask {
 
 impl ImageTask {
     /// Plans a recipe's updates, and makes the state that they change. Only what a user must mend is refused; nothing is written.
-    pub fn new(mut recipe: Recipe, splits: &Splits, threads: usize) -> Result<(ImageTask, State), TrainError> {
+    pub fn new(mut recipe: Recipe, splits: &Splits, device: &Device) -> Result<(ImageTask, State), TrainError> {
         let subject = Subject::new(&mut recipe, splits)?;
         let several = match recipe.loss.kind {
             LossKind::Auto => splits.several_labels,
@@ -43,7 +44,7 @@ impl ImageTask {
             let what = "images have several labels here: `loss.kind` must be \"binary_cross_entropy\"";
             return Err(TrainError::Data(what.to_string()));
         }
-        let learning = learning_options(&recipe, splits, &subject, several)?;
+        let learning = learning_options(&recipe, splits, &subject, several, form_for(device))?;
         let batches = learning.batches() as u64;
         if batches == 0 {
             let what = format!(
@@ -54,7 +55,7 @@ impl ImageTask {
             return Err(TrainError::Data(what));
         }
         let batches_per_step = batches.min(recipe.train.accumulate as u64);
-        let (stepper, state) = Stepper::new(&recipe, learning.targets, threads)?;
+        let (stepper, state) = Stepper::new(&recipe, learning.targets, raw_ones(&learning), device)?;
         let size = TaskSize {
             samples: splits.train.len(),
             steps_per_epoch: batches.div_ceil(batches_per_step),
@@ -62,7 +63,7 @@ impl ImageTask {
             bytes: stepper.bytes(),
             flops: stepper.flops() * batches_per_step,
         };
-        let evaluator = Evaluator::new(&recipe, splits, &subject, threads);
+        let evaluator = Evaluator::new(&recipe, splits, &subject, device);
         let data = splits.kind.clone();
         let task = ImageTask { recipe, data, subject, stepper, learning, evaluator, loader: None, size, place: 0 };
         Ok((task, state))
@@ -86,18 +87,11 @@ impl ImageTask {
         }
     }
 
-    /// The batches of an update, and how long they let us wait; an epoch's last update may have fewer.
-    fn next_batches(&mut self) -> Result<(Vec<Batch>, Duration), TrainError> {
-        let accumulate = self.recipe.train.accumulate as u64;
-        let left = self.learning.batches() as u64 - self.place * accumulate;
-        let loader = self.loader.as_mut().expect("begun");
-        let before = Instant::now();
-        let mut batches = Vec::new();
-        for _ in 0..left.min(accumulate) {
-            let batch = loader.next().expect("the loader has a batch for every step");
-            batches.push(batch?);
-        }
-        Ok((batches, before.elapsed()))
+    /// Batches of the next update; an epoch's last update may have fewer.
+    fn batches_of_update(&self) -> usize {
+        let accumulate = self.recipe.train.accumulate;
+        let left = self.learning.batches() - self.place as usize * accumulate;
+        left.min(accumulate)
     }
 }
 
@@ -130,8 +124,19 @@ impl Task for ImageTask {
     }
 
     fn update(&mut self, state: &mut State, rate: f64, ema_decay: Option<f64>, run: Run) -> Result<Update, TrainError> {
-        let (batches, waited) = self.next_batches()?;
-        let result = self.stepper.step(state, &batches, rate, ema_decay, run)?;
+        let count = self.batches_of_update();
+        let loader = self.loader.as_mut().expect("begun");
+        let mut waited = Duration::ZERO;
+        let mut next = |waiting: &Executor| {
+            let before = Instant::now();
+            let batch = loader.next().transpose()?;
+            // A GPU that still computes has not waited for it.
+            if waiting.is_idle() {
+                waited += before.elapsed();
+            }
+            Ok(batch)
+        };
+        let (result, batches) = self.stepper.step(state, count, &mut next, (rate, ema_decay), run)?;
         self.place = (self.place + 1) % self.size.steps_per_epoch;
         let units = (batches.len() * self.recipe.train.batch) as u64;
         let flops = batches.len() as u64 * self.stepper.flops();
@@ -166,6 +171,7 @@ fn learning_options(
     splits: &Splits,
     subject: &Subject,
     several: bool,
+    form: Form,
 ) -> Result<LoaderOptions, TrainError> {
     let mixer = Mixer::new(&recipe.augment)?;
     let smoothing = recipe.loss.label_smoothing;
@@ -178,7 +184,7 @@ fn learning_options(
     Ok(LoaderOptions {
         dataset: splits.train.clone(),
         preparation: Preparation::Augmented(Box::new(Augment::new(&recipe.augment, &subject.preprocess)?)),
-        form: Form::Prepared,
+        form,
         mixer,
         shape: [config.channels, config.image.height, config.image.width],
         classes: splits.classes.len(),

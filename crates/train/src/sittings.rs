@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use vitreous_engine::Device;
 use vitreous_engine::machine::Machine;
 
 use crate::error::TrainError;
@@ -36,6 +37,9 @@ pub struct Sitting {
     pub cores: usize,
     /// Threads that computed.
     pub threads: usize,
+    /// The GPU that computed, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
     /// Bytes of memory, where the system tells.
     pub memory: Option<u64>,
     /// The instructions that kernels used.
@@ -48,7 +52,7 @@ pub struct Sitting {
 
 impl Sitting {
     /// One that begins now, on this machine.
-    pub fn now(command: Vec<String>, threads: usize) -> Sitting {
+    pub fn now(command: Vec<String>, device: &Device, threads: usize) -> Sitting {
         let Machine { cpu, cores, memory, instruction_set, system } = Machine::this();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Sitting {
@@ -59,6 +63,10 @@ impl Sitting {
             cpu,
             cores,
             threads,
+            gpu: match device {
+                Device::Cpu { .. } => None,
+                Device::Cuda(gpu) => Some(gpu.gpu().name.clone()),
+            },
             memory,
             system,
             ..Sitting::default()
@@ -152,7 +160,7 @@ mod tests {
         let path = directory.path().join("machine.json");
         assert_eq!(Sittings::read(&path), Ok(None));
         for number in 1..=3 {
-            let sitting = Sitting { steps: 9, ..Sitting::now(vec!["vitreous".to_string()], number) };
+            let sitting = Sitting { steps: 9, ..Sitting::now(vec!["vitreous".to_string()], &Device::Cpu { threads: number }, number) };
             let mut sittings = Sittings::begin(&path, sitting).expect("written");
             sittings.reached(number as u64, 0.5).expect("written");
         }

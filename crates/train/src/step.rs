@@ -1,15 +1,14 @@
 //! One update: a batch, or several whose gradients are added, through the model and the optimiser.
 
-use vitreous_data::loader::{Batch, TargetKind};
-use vitreous_engine::cpu::{Executor, NotFiniteKind};
-use vitreous_engine::machine::check_memory;
+use vitreous_data::loader::{Batch, Form, LoaderOptions, TargetKind};
 use vitreous_engine::{
-    CrossEntropyOptions, DType, GradientOptions, Graph, Mode, Optimizer, Plan, Precision, Run, State, StepOptions,
-    Value,
+    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Precision,
+    Run, State, StepOptions, Value,
 };
 
 use crate::error::TrainError;
 use crate::groups::group_of;
+use crate::image_input::give_images;
 use crate::recipe::{OptimizerName, OptimizerSettings, PrecisionChoice, Recipe};
 use crate::subject::build;
 
@@ -26,16 +25,24 @@ pub struct StepResult {
     pub batches: usize,
 }
 
+/// Gives the next batch, if there is one; it is shown the executor that waits for it.
+pub type NextBatch<'n> = dyn FnMut(&Executor) -> Result<Option<Batch>, TrainError> + 'n;
+
 /// The plans of an update, ready to run.
 pub struct Stepper {
     /// Forward and backward pass; the update, too, unless gradients are added up.
     pass: Executor,
+    /// Whether batches are given to the device while it computes the one before.
+    ahead: bool,
+    /// The batch that the device has been given, but has not begun.
+    given: Option<Batch>,
     /// The update of gradients that were added up.
     update: Option<Executor>,
     loss: Value,
     logits: Value,
     gradient_norm: Value,
     targets: TargetKind,
+    form: Form,
 }
 
 impl From<PrecisionChoice> for Precision {
@@ -49,13 +56,19 @@ impl From<PrecisionChoice> for Precision {
 
 impl Stepper {
     /// Plans the update of a recipe's model, and makes the state that it changes. What does not fit into memory is refused
-    /// before it is taken.
-    pub fn new(recipe: &Recipe, targets: TargetKind, threads: usize) -> Result<(Stepper, State), TrainError> {
+    /// before it is taken. Where batches come in raw form, `raw` says what is left to be done with their images.
+    pub fn new(
+        recipe: &Recipe,
+        targets: TargetKind,
+        raw: Option<&LoaderOptions>,
+        device: &Device,
+    ) -> Result<(Stepper, State), TrainError> {
         let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
         let batch = recipe.train.batch;
-        let built = build(&mut graph, recipe, batch)?;
+        let built = build(&mut graph, recipe, raw)?;
         let logits = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
         let loss = loss(&mut graph, recipe, logits, targets)?;
+        let form = if raw.is_some() { Form::Raw } else { Form::Prepared };
         let optimizer = &recipe.optimizer;
         let options = StepOptions {
             optimizer: rule(optimizer),
@@ -68,22 +81,27 @@ impl Stepper {
         if recipe.train.accumulate == 1 {
             let gradient_norm = graph.training_step(loss, &options)?.gradient_norm;
             let logits = graph.cast(logits, DType::F32)?;
-            let plan = Plan::for_cpu(&graph, &[loss, logits, gradient_norm])?;
-            check_memory(&what, plan.peak_bytes(threads) + State::bytes_needed(&graph))?;
+            let plan = device.plan(&graph, &[loss, logits, gradient_norm])?;
+            device.check_memory(&what, device.bytes_needed(&plan) + device.state_bytes_needed(&graph))?;
             let state = State::new(&graph)?;
-            let pass = Executor::new(plan, threads)?;
-            return Ok((Stepper { pass, update: None, loss, logits, gradient_norm, targets }, state));
+            let pass = Executor::new(plan, device)?;
+            let ahead = device.is_gpu();
+            return Ok((
+                Stepper { pass, ahead, given: None, update: None, loss, logits, gradient_norm, targets, form },
+                state,
+            ));
         }
         graph.accumulation_step(loss, &options)?;
         let logits = graph.cast(logits, DType::F32)?;
         let (update, values) = graph.update_step(&options)?;
-        let plan = Plan::for_cpu(&graph, &[loss, logits])?;
-        let update_plan = Plan::for_cpu(&update, &[values.gradient_norm])?;
-        check_memory(&what, plan.peak_bytes(threads) + State::bytes_needed(&update))?;
+        let plan = device.plan(&graph, &[loss, logits])?;
+        let update_plan = device.plan(&update, &[values.gradient_norm])?;
+        device.check_memory(&what, device.bytes_needed(&plan) + device.state_bytes_needed(&update))?;
         let state = State::new(&update)?;
-        let pass = Executor::new(plan, threads)?;
-        let update = Some(Executor::new(update_plan, threads)?);
-        Ok((Stepper { pass, update, loss, logits, gradient_norm: values.gradient_norm, targets }, state))
+        let pass = Executor::new(plan, device)?;
+        let update = Some(Executor::new(update_plan, device)?);
+        let (ahead, gradient_norm) = (device.is_gpu(), values.gradient_norm);
+        Ok((Stepper { pass, ahead, given: None, update, loss, logits, gradient_norm, targets, form }, state))
     }
 
     /// Arithmetic of one batch.
@@ -96,53 +114,75 @@ impl Stepper {
         self.pass.memory_bytes() + self.update.as_ref().map_or(0, Executor::memory_bytes)
     }
 
-    /// Makes an update of some batches: that of the mean of their gradients. Where the loss or the gradient is not finite, nothing
-    /// is changed, and the error says what went bad first.
+    /// Makes an update of so many batches: that of the mean of their gradients. Where the loss or the gradient is not finite, nothing
+    /// is changed, and the error says what went bad first. `next` gives batches until there are no more; a GPU is given the batch of the
+    /// next update while it computes. The batches that were used come back.
     pub fn step(
         &mut self,
         state: &mut State,
-        batches: &[Batch],
-        rate: f64,
-        ema_decay: Option<f64>,
+        count: usize,
+        next: &mut NextBatch,
+        (rate, ema_decay): (f64, Option<f64>),
         run: Run,
-    ) -> Result<StepResult, TrainError> {
-        let mut result = StepResult { batches: batches.len(), ..StepResult::default() };
-        for (index, batch) in batches.iter().enumerate() {
-            self.pass.input("images")?.copy_from_slice(&batch.images);
-            match self.targets {
-                TargetKind::Class => self.pass.input_i32("targets")?.copy_from_slice(&batch.labels),
-                _ => self.pass.input("targets")?.copy_from_slice(&batch.targets),
-            }
+    ) -> Result<(StepResult, Vec<Batch>), TrainError> {
+        let mut result = StepResult { batches: count, ..StepResult::default() };
+        let mut used = Vec::new();
+        for index in 0..count {
+            let batch = match self.given.take() {
+                Some(batch) => batch,
+                None => {
+                    let batch = next(&self.pass)?.expect("a batch for every step");
+                    self.give(&batch)?;
+                    batch
+                }
+            };
             match self.update {
                 None => set_rates(&mut self.pass, rate, ema_decay)?,
                 Some(_) => self.pass.input("accumulate")?[0] = if index == 0 { 0.0 } else { 1.0 },
             }
             let run = self.run_of(run, index);
             self.pass.run(state, run)?;
+            if self.ahead
+                && let Some(batch) = next(&self.pass)?
+            {
+                self.give(&batch)?;
+                self.given = Some(batch);
+            }
             let loss = f64::from(self.pass.number(self.loss)?);
             if !loss.is_finite() {
                 return Err(what_went_bad(&mut self.pass, state, run, &format!("the loss is {loss}"))?);
             }
-            result.loss += loss / batches.len() as f64;
+            result.loss += loss / count as f64;
             let logits = self.pass.output_slice(self.logits)?;
             let rows = logits.chunks_exact(logits.len() / batch.labels.len());
             result.right += rows.zip(&batch.labels).filter(|(row, label)| is_first(row, **label)).count() as u64;
+            used.push(batch);
         }
         let norm = match &mut self.update {
             None => self.pass.number(self.gradient_norm)?,
             Some(update) => {
                 set_rates(update, rate, ema_decay)?;
-                update.input("gradient_scale")?[0] = 1.0 / batches.len() as f32;
+                update.input("gradient_scale")?[0] = 1.0 / count as f32;
                 update.run(state, run)?;
                 update.number(self.gradient_norm)?
             }
         };
         result.grad_norm = f64::from(norm);
         if !norm.is_finite() {
-            let run = self.run_of(run, batches.len() - 1);
+            let run = self.run_of(run, count - 1);
             return Err(what_went_bad(&mut self.pass, state, run, &format!("the norm of the gradient is {norm}"))?);
         }
-        Ok(result)
+        Ok((result, used))
+    }
+
+    /// Hands a batch to the device, for the run that comes next.
+    fn give(&mut self, batch: &Batch) -> Result<(), TrainError> {
+        give_images(&mut self.pass, batch, self.form)?;
+        match self.targets {
+            TargetKind::Class => self.pass.input_i32("targets")?.copy_from_slice(&batch.labels),
+            _ => self.pass.input("targets")?.copy_from_slice(&batch.targets),
+        }
+        Ok(self.pass.send_inputs()?)
     }
 
     /// What randomness of a batch follows from. Batches of one update have their own.

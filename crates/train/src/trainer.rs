@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use vitreous_data::dataset::Splits;
 use vitreous_data::loader::Broken;
-use vitreous_engine::cpu::measured_limit;
-use vitreous_engine::{Run, State};
+use vitreous_engine::{Device, Run, State};
 
 use crate::checkpoint::{Checkpoints, Progress};
 use crate::error::TrainError;
@@ -46,7 +45,9 @@ pub enum Work {
 pub struct Orders {
     /// Where to write.
     pub place: Place,
-    /// Threads of the model.
+    /// What the model learns on.
+    pub device: Device,
+    /// Threads of what is done on the processor.
     pub threads: usize,
     /// Whether the length of each parameter's gradient is written with every line of metrics, and not only at each epoch's end.
     pub watch_gradients: bool,
@@ -135,11 +136,11 @@ pub struct Outcome {
 pub fn train(work: Work, orders: Orders, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
     match work {
         Work::Images { recipe, splits } => {
-            let (task, state) = ImageTask::new(*recipe, &splits, orders.threads)?;
+            let (task, state) = ImageTask::new(*recipe, &splits, &orders.device)?;
             Trainer::new(task.settings(), Box::new(task), state, orders)?.run(observer)
         }
         Work::Translation { recipe, data } => {
-            let (task, state) = TranslationTask::new(*recipe, *data, orders.threads)?;
+            let (task, state) = TranslationTask::new(*recipe, *data, &orders.device, orders.threads)?;
             Trainer::new(task.settings(), Box::new(task), state, orders)?.run(observer)
         }
     }
@@ -161,7 +162,7 @@ struct Trainer {
     watch_gradients: bool,
     start: Instant,
     interval: Interval,
-    threads: usize,
+    device: Device,
     /// Floating-point operations a second that the machine can do: the most of all that was measured or reached, because what else
     /// runs at the time makes it less.
     limit: f64,
@@ -190,7 +191,7 @@ impl Trainer {
         mut state: State,
         orders: Orders,
     ) -> Result<Trainer, TrainError> {
-        let Orders { place, threads, watch_gradients, command, stop } = orders;
+        let Orders { place, device, threads, watch_gradients, command, stop } = orders;
         // Only now: a run that cannot be started leaves nothing behind.
         let directory = match place {
             Place::New(path) => RunDirectory::create(&path, &settings.toml)?,
@@ -238,12 +239,12 @@ impl Trainer {
             steps: plan.steps,
             parameters: plan.parameters,
             precision: settings.precision.name().to_string(),
-            ..Sitting::now(command, threads)
+            ..Sitting::now(command, &device, threads)
         };
         Ok(Trainer {
-            threads,
             sittings: Sittings::begin(&directory.file(MACHINE), sitting)?,
-            limit: measured_limit(settings.precision.into(), threads)?,
+            limit: device.measured_limit(settings.precision.into())?,
+            device,
             watch_gradients,
             events,
             settings,
@@ -289,6 +290,7 @@ impl Trainer {
             }
             let stop = self.stop.load(Ordering::Relaxed);
             if epoch_ends || stop || self.checkpoint_is_due(saved) {
+                self.state.bring_home()?;
                 self.checkpoints.save(&self.state, &self.progress)?;
                 saved = Instant::now();
             }
@@ -376,6 +378,7 @@ impl Trainer {
         self.metrics.add(&metrics)?;
         self.events.learned(&metrics)?;
         if self.watch_gradients || step.is_multiple_of(self.steps_per_epoch) {
+            self.state.bring_home()?;
             let count = result.batches as f64;
             let norms = self.state.gradient_norms().map(|(name, norm)| (name.to_string(), f64::from(norm) / count));
             let norms = GradientMetrics { step, gradient_norms: norms.collect() };
@@ -402,6 +405,7 @@ impl Trainer {
 
     /// Tests the model (its average where there is one) and saves it.
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<Option<EvaluationMetrics>, TrainError> {
+        self.state.bring_home()?;
         self.state.swap_average();
         let mut other = self.task.to_be_saved(&self.state)?;
         if self.settings.average > 1 && self.progress.step == self.schedule.steps {
@@ -418,7 +422,10 @@ impl Trainer {
             self.task.save(&self.directory.file("best"), state)?;
         }
         self.state.swap_average();
-        self.limit = self.limit.max(measured_limit(self.settings.precision.into(), self.threads)?);
+        if !self.device.is_gpu() {
+            // Clocks rise and fall, and others use the processor, too.
+            self.limit = self.limit.max(self.device.measured_limit(self.settings.precision.into())?);
+        }
         let Some(Found { scores, mistakes }) = found else { return Ok(None) };
         let epoch = step as f64 / self.steps_per_epoch as f64;
         let metrics = EvaluationMetrics::of(&scores, step, epoch, self.start.elapsed().as_secs_f64());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use vitreous_data::loader::Broken;
 use vitreous_data::text::{EpochOrder, PairBatch};
-use vitreous_engine::{Run, State};
+use vitreous_engine::{Device, Run, State};
 use vitreous_models::TextModel;
 use vitreous_models::initial::initialise_transformer;
 
@@ -42,13 +42,14 @@ impl TranslationTask {
     pub fn new(
         mut recipe: TranslationRecipe,
         data: PairData,
+        device: &Device,
         threads: usize,
     ) -> Result<(TranslationTask, State), TrainError> {
         let tokenisers = &data.tokenisers;
         recipe.model.source_vocabulary = tokenisers.source.vocabulary_size();
         recipe.model.target_vocabulary = tokenisers.target.vocabulary_size();
         recipe.check()?;
-        let (stepper, state) = PairStepper::new(&recipe, data.batches.shapes(), threads)?;
+        let (stepper, state) = PairStepper::new(&recipe, data.batches.shapes(), device)?;
         let batches = data.batches.batches_per_epoch() as u64;
         let per_step = batches.min(recipe.train.accumulate as u64);
         let (_, target_tokens) = data.train.tokens();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use vitreous_data::loader::{Batch, TargetKind};
-use vitreous_engine::{Graph, Mode, Precision, Run, State};
+use vitreous_engine::{Device, Executor, Graph, Mode, Precision, Run, State};
 use vitreous_models::vit;
 use vitreous_train::groups::group_of;
 use vitreous_train::recipe::shipped;
@@ -127,14 +127,16 @@ fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {
     all.extend(overrides);
     let recipe = small(&all);
     let schedule = schedule(&recipe, 1);
-    let (mut stepper, mut state) = Stepper::new(&recipe, TargetKind::Class, 2).expect("plans");
+    let (mut stepper, mut state) =
+        Stepper::new(&recipe, TargetKind::Class, None, &Device::Cpu { threads: 2 }).expect("plans");
     start(&mut state);
     let (losses, norms) = (numbers(&expected["losses"]), numbers(&expected["norms"]));
     for step in 0..20 {
-        let batches: Vec<Batch> = (0..accumulate).map(|part| batch(step * accumulate + part, 16)).collect();
+        let mut batches = (0..accumulate).map(|part| batch(step * accumulate + part, 16));
         let run = Run { seed: 1, step: step as u64 };
         let rate = schedule.rate(step as u64);
-        let result = stepper.step(&mut state, &batches, rate, None, run).expect("runs");
+        let next = &mut |_: &Executor| Ok(batches.next());
+        let (result, _) = stepper.step(&mut state, accumulate, next, (rate, None), run).expect("runs");
         assert!((result.loss - losses[step]).abs() < 1e-4, "step {step}: {} and {}", result.loss, losses[step]);
         let apart = (result.grad_norm / norms[step] - 1.0).abs();
         assert!(apart < 1e-3, "step {step}: norm {} and {}", result.grad_norm, norms[step]);

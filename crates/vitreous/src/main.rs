@@ -7,6 +7,7 @@ mod say;
 
 mod classes;
 mod commands;
+mod device;
 mod failure;
 mod folding;
 mod format;

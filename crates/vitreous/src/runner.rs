@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use vitreous_engine::cpu::Executor;
-use vitreous_engine::{Graph, Mode, Parameter, Plan, Precision, Value};
+use vitreous_engine::{Device, Executor, Graph, Mode, Parameter, Precision, Value};
 use vitreous_models::{Model, VitConfig, vit};
 
 /// The work that a batch should have, so that splitting it among threads costs little.
@@ -25,7 +24,7 @@ pub struct Runner<'m> {
     model: &'m Model,
     answer: Answer,
     precision: Precision,
-    threads: usize,
+    device: Device,
     ready: Option<Ready>,
     /// Time spent computing.
     pub computing: Duration,
@@ -46,8 +45,8 @@ pub fn usual_batch(config: &VitConfig) -> anyhow::Result<usize> {
 }
 
 impl<'m> Runner<'m> {
-    pub fn new(model: &'m Model, answer: Answer, precision: Precision, threads: usize) -> Runner<'m> {
-        Runner { model, answer, precision, threads, ready: None, computing: Duration::ZERO }
+    pub fn new(model: &'m Model, answer: Answer, precision: Precision, device: &Device) -> Runner<'m> {
+        Runner { model, answer, precision, device: device.clone(), ready: None, computing: Duration::ZERO }
     }
 
     /// Numbers of one prepared image.
@@ -78,6 +77,7 @@ impl<'m> Runner<'m> {
             to.copy_from_slice(image);
         }
         ready.executor.infer()?;
+        ready.executor.finish()?;
         self.computing += start.elapsed();
         Ok(ready.executor.output_slice(ready.output)?)
     }
@@ -90,8 +90,8 @@ impl<'m> Runner<'m> {
             Answer::Features => built.features,
         };
         let output = graph.cast(output, vitreous_engine::DType::F32)?;
-        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[output])?;
+        let plan = self.device.plan_with_fixed_weights(&graph, &[output])?;
         let lend = |parameter: &Parameter| self.model.parameter(&parameter.name).map_err(anyhow::Error::new);
-        Ok(Ready { batch, executor: Executor::with_weights(plan, self.threads, lend)?, output })
+        Ok(Ready { batch, executor: Executor::with_weights(plan, &self.device, lend)?, output })
     }
 }

@@ -45,7 +45,6 @@ use bind::Memory;
 use kernel::{Kernel, NO_FAULT};
 use team::Team;
 use watch::Watch;
-pub use watch::{NotFinite, NotFiniteKind};
 
 pub use limit::measured_limit;
 pub use simd::instruction_set;
@@ -224,8 +223,9 @@ impl Executor {
         result
     }
 
-    fn check_state(&self, state: &State) -> Result<()> {
+    fn check_state(&self, state: &mut State) -> Result<()> {
         state.fits(self.plan.graph())?;
+        state.take_over()?;
         if self.plan.fixed_weights().is_some() {
             let message = "this executor has its weights: run it with `Executor::infer`, without a state".to_string();
             return Err(Error::Machine(message));
@@ -273,36 +273,21 @@ impl Executor {
 
     /// An input of f32 numbers, to fill before a run. It keeps its contents from run to run.
     pub fn input(&mut self, name: &str) -> Result<&mut [f32]> {
-        let value = self.input_value(name, DType::F32)?;
+        let value = self.plan.input(name, DType::F32)?;
         self.arena_part(value)
     }
 
     /// An input of whole numbers, to fill before a run.
     pub fn input_i32(&mut self, name: &str) -> Result<&mut [i32]> {
-        let value = self.input_value(name, DType::I32)?;
+        let value = self.plan.input(name, DType::I32)?;
         Ok(bytemuck::cast_slice_mut(self.arena_part(value)?))
     }
 
     /// An input of bf16 numbers, to fill before a run.
     pub fn input_bf16(&mut self, name: &str) -> Result<&mut [bf16]> {
-        let value = self.input_value(name, DType::Bf16)?;
+        let value = self.plan.input(name, DType::Bf16)?;
         let count = self.plan.type_of(value).shape.elements();
         Ok(&mut bytemuck::cast_slice_mut(self.arena_part(value)?)[..count])
-    }
-
-    fn input_value(&self, name: &str, dtype: DType) -> Result<Value> {
-        let graph = self.plan.graph();
-        let found = graph.inputs().find(|(path, _)| *path == name).map(|(_, value)| value);
-        let Some(value) = found else {
-            let known = graph.inputs().map(|(path, _)| path.to_string()).collect();
-            return Err(Error::Unknown { what: "input of this plan", name: name.to_string(), known });
-        };
-        let expected = graph.type_of(value);
-        if expected.dtype != dtype {
-            let (expected, got) = (expected.to_string(), format!("{dtype} numbers"));
-            return Err(Error::Data { what: "input", name: name.to_string(), expected, got });
-        }
-        Ok(value)
     }
 
     fn arena_part(&mut self, value: Value) -> Result<&mut [f32]> {
@@ -313,20 +298,9 @@ impl Executor {
         }
     }
 
-    /// What a value of the original graph is called.
-    fn name_of(&self, value: Value) -> String {
-        let path = |value: Value| self.plan.graph().nodes()[value.node()].path.clone();
-        self.plan.value(value).map_or_else(|| "a value that this plan leaves out".to_string(), path)
-    }
-
     /// The memory of a value that the plan was asked for, after a run.
     fn result(&self, value: Value) -> Result<(&[f32], DType, usize)> {
-        let unknown = || Error::Unknown {
-            what: "result of this plan (ask for it when planning)",
-            name: self.name_of(value),
-            known: self.plan.output_paths(),
-        };
-        let value = self.plan.output(value).ok_or_else(unknown)?;
+        let value = self.plan.result(value)?;
         let value_type = self.plan.type_of(value);
         let floats = value_type.bytes().div_ceil(4);
         match self.plan.location(value) {
@@ -337,12 +311,7 @@ impl Executor {
             Location::Constants(start) => {
                 Ok((&self.constants.as_slice()[start..start + floats], value_type.dtype, floats))
             }
-            _ => Err(Error::Data {
-                what: "result",
-                name: self.plan.graph().nodes()[value.node()].path.clone(),
-                expected: "a parameter or its gradient, which the state has".to_string(),
-                got: "a result".to_string(),
-            }),
+            _ => Err(self.plan.is_no_result(value)),
         }
     }
 
@@ -361,23 +330,17 @@ impl Executor {
         let (floats, dtype, count) = self.result(value)?;
         match (dtype, count) {
             (DType::F32, 1) => Ok(floats[0]),
-            _ => Err(Error::Data {
-                what: "result",
-                name: self.name_of(value),
-                expected: format!("{count} numbers of {dtype}"),
-                got: "a single f32".to_string(),
-            }),
+            _ => Err(self.plan.is_no_slice(value, "a single f32")),
         }
     }
 
     /// An f32 value that the plan was asked for, without a copy.
     pub fn output_slice(&self, value: Value) -> Result<&[f32]> {
-        let (floats, dtype, count) = self.result(value)?;
-        if dtype == DType::F32 {
-            return Ok(floats);
+        let (floats, dtype, _) = self.result(value)?;
+        match dtype {
+            DType::F32 => Ok(floats),
+            _ => Err(self.plan.is_no_slice(value, "a slice of f32")),
         }
-        let expected = format!("{count} numbers of {dtype}");
-        Err(Error::Data { what: "result", name: self.name_of(value), expected, got: "a slice of f32".to_string() })
     }
 
     /// Fills the arena but for the inputs, and the threads' scratch, with NaN: for tests that want to see what a kernel forgot

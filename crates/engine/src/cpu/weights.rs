@@ -17,10 +17,19 @@ impl Executor {
     pub fn with_weights<'w, E: From<Error>>(
         plan: Plan,
         threads: usize,
-        mut values: impl FnMut(&Parameter) -> Result<Cow<'w, [f32]>, E>,
+        values: impl FnMut(&Parameter) -> Result<Cow<'w, [f32]>, E>,
     ) -> Result<Self, E> {
         let mut executor = Executor::without_weights(plan, threads)?;
-        let Executor { plan, team, weights, .. } = &mut executor;
+        executor.take_weights(values)?;
+        Ok(executor)
+    }
+
+    /// Takes other weights in place of those that it was made with.
+    pub fn take_weights<'w, E: From<Error>>(
+        &mut self,
+        mut values: impl FnMut(&Parameter) -> Result<Cow<'w, [f32]>, E>,
+    ) -> Result<(), E> {
+        let Executor { plan, team, weights, .. } = self;
         let Some(places) = plan.fixed_weights() else {
             let message = "plan with `Plan::for_cpu_with_fixed_weights` to give an executor its weights".to_string();
             return Err(Error::Machine(message).into());
@@ -45,7 +54,7 @@ impl Executor {
                 products::pack_weight(team, graph, &graph.nodes()[node], &values, to);
             }
         }
-        Ok(executor)
+        Ok(())
     }
 
     /// Whether another plan's kernels want the same weights, as they were taken in here: those of a batch of another size, say.

@@ -92,7 +92,7 @@ impl Kernels {
 }
 
 /// Where compiled kernels are kept: `VITREOUS_CACHE`, or the user's usual place.
-fn cache_folder() -> Option<PathBuf> {
+pub(super) fn cache_folder() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = variable("VITREOUS_CACHE")
         .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("vitreous")))
@@ -101,7 +101,7 @@ fn cache_folder() -> Option<PathBuf> {
 }
 
 /// Writes a file that others see whole or not at all.
-fn keep(path: &Path, code: &[u8]) -> std::io::Result<()> {
+pub(super) fn keep(path: &Path, code: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
     let new = path.with_extension(format!("{}.new", std::process::id()));

@@ -40,10 +40,8 @@ pub struct Gpu {
     pub capability: (u32, u32),
     /// Processors.
     pub processors: u32,
-    /// Bytes of its memory, and how many of them are free.
+    /// Bytes of its memory.
     pub memory: u64,
-    /// Bytes that are free; `None` if that could not be asked.
-    pub free: Option<u64>,
 }
 
 /// `13.0` of 13000.
@@ -105,6 +103,11 @@ impl Libraries {
                 },
             ],
         }
+    }
+
+    /// Whether there is a driver: without one, nothing of CUDA is expected.
+    pub fn has_driver(&self) -> bool {
+        self.all[0].version.is_some()
     }
 
     /// The first that is missing, as an error.
@@ -169,7 +172,6 @@ fn describe(ordinal: usize) -> Result<Gpu> {
         processors,
         // SAFETY: as above.
         memory: unsafe { driver::device::total_mem(device) }.map_err(of)? as u64,
-        free: None,
     })
 }
 
@@ -202,7 +204,7 @@ impl Device {
     pub fn open(ordinal: usize) -> Result<Arc<Device>> {
         let all = gpus()?;
         Libraries::find().check()?;
-        let Some(mut gpu) = all.get(ordinal).cloned() else {
+        let Some(gpu) = all.get(ordinal).cloned() else {
             let there = match all.len() {
                 0 => "there is no GPU that CUDA can use".to_string(),
                 1 => "there is only cuda:0".to_string(),
@@ -214,15 +216,21 @@ impl Device {
         let device = driver::device::get(ordinal as c_int).map_err(of)?;
         // SAFETY: the device is one that the driver gave.
         let context = Context { device, handle: unsafe { driver::primary_ctx::retain(device) }.map_err(of)? };
-        let opened = Device { gpu: gpu.clone(), context };
+        let opened = Device { gpu, context };
         opened.bind()?;
-        gpu.free = driver::mem_get_info().ok().map(|(free, _)| free as u64);
-        Ok(Arc::new(Device { gpu, ..opened }))
+        Ok(Arc::new(opened))
     }
 
     /// What it is.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
+    }
+
+    /// Bytes of its memory that are free now.
+    pub fn free_memory(&self) -> Result<u64> {
+        self.bind()?;
+        let (free, _) = driver::mem_get_info().map_err(|error| failed("asking for memory", error))?;
+        Ok(free as u64)
     }
 
     /// Makes this the device of the calling thread.

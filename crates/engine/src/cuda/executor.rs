@@ -1,5 +1,9 @@
 //! A plan with its memory on a GPU.
+//!
+//! The first run starts its kernels one by one; the second records them, and from then on a run is one launch of what was recorded. Runs go on
+//! while the host does other things: whoever asks for a result waits for it.
 
+use std::borrow::Cow;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -8,106 +12,173 @@ use cudarc::driver::sys;
 use half::bf16;
 
 use super::compile::Kernels;
+use super::cublaslt::{self, Prepared};
 use super::device::{Device, failed};
+use super::exchange::Exchange;
 use super::launch::{Argument, Buffer, Launch, Place};
 use super::memory::DeviceBuffer;
-use super::products::{self, Prepared, Product};
-use super::target::{Built, work_of};
+use super::products::Product;
+use super::resident::Resident;
+use super::stream::{Event, Recorded, Stream};
+use super::target::{Built, Task, work_of};
 use crate::error::{Error, Result};
-use crate::graph::Value;
+use crate::graph::{Parameter, Value};
+use crate::not_finite::{NotFinite, NotFiniteKind, describe};
+use crate::ops::Op;
 use crate::plan::{Location, Plan};
 use crate::precision::Precision;
 use crate::random::Run;
 use crate::state::State;
 use crate::types::DType;
 
-/// Bytes of the buffer that a run is given: `struct Run`, and behind it where kernels note faults.
-const RUN_BYTES: usize = 32;
-
 enum Work {
     Launch { function: sys::CUfunction, launch: Launch },
     Product { product: Box<Product>, prepared: Prepared },
 }
 
+/// Work, and the node that it belongs to.
+struct Step {
+    node: usize,
+    work: Work,
+}
+
 /// A plan with its memory on a GPU.
 pub struct Executor {
     plan: Plan,
-    work: Vec<Work>,
-    arena: DeviceBuffer,
+    steps: Vec<Step>,
+    recorded: Option<([u64; 6], Recorded)>,
+    /// Whether kernels have run once, so that all of them are loaded.
+    warm: bool,
+    /// Whether a run was started that nobody has waited for.
+    running: bool,
+    /// Whether a run changes the state.
+    changes_state: bool,
+    ended: Event,
+    exchange: Exchange,
+    stream: Stream,
+    /// Plans that take turns share it.
+    arena: Arc<DeviceBuffer>,
     constants: DeviceBuffer,
     tables: DeviceBuffer,
-    run: DeviceBuffer,
-    parameters: DeviceBuffer,
-    narrow: DeviceBuffer,
-    gradients: DeviceBuffer,
-    first: DeviceBuffer,
-    second: DeviceBuffer,
-    average: DeviceBuffer,
-    workspace: DeviceBuffer,
-    stream: Stream,
-    products: products::Library,
+    workspace: Arc<DeviceBuffer>,
+    /// The parameters, where no state has them.
+    weights: Option<Resident>,
+    products: cublaslt::Library,
     // Last, so that kernels outlive the work that calls them.
     _kernels: Kernels,
+    device: Arc<Device>,
 }
 
-struct Stream {
-    handle: sys::CUstream,
-}
-
-// SAFETY: a stream may be used by any thread, one at a time.
-unsafe impl Send for Stream {}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        // SAFETY: created in `Executor::new`, destroyed once.
-        let _ = unsafe { driver::stream::destroy(self.handle) };
-    }
-}
+// SAFETY: kernels and recorded work are handles that any thread with the context can use, one at a time.
+unsafe impl Send for Executor {}
 
 impl Executor {
     /// Takes the memory for a plan of [`Plan::for_cuda`] and compiles its kernels.
     pub fn new(plan: Plan, device: &Arc<Device>) -> Result<Executor> {
+        let arena = Arc::new(DeviceBuffer::zeroed(device, plan.arena_bytes())?);
+        let workspace = Arc::new(DeviceBuffer::new(device, cublaslt::WORKSPACE_BYTES)?);
+        Executor::in_memory(plan, device, arena, workspace)
+    }
+
+    /// As [`Executor::new`], one for each of some plans, in one memory: one of them runs at a time, and its inputs must be filled anew when
+    /// another has run.
+    pub fn for_turns(plans: Vec<Plan>, device: &Arc<Device>) -> Result<Vec<Executor>> {
+        let bytes = plans.iter().map(Plan::arena_bytes).max().unwrap_or(0);
+        let arena = Arc::new(DeviceBuffer::zeroed(device, bytes)?);
+        let workspace = Arc::new(DeviceBuffer::new(device, cublaslt::WORKSPACE_BYTES)?);
+        let each = plans.into_iter();
+        each.map(|plan| Executor::in_memory(plan, device, Arc::clone(&arena), Arc::clone(&workspace))).collect()
+    }
+
+    fn in_memory(
+        plan: Plan,
+        device: &Arc<Device>,
+        arena: Arc<DeviceBuffer>,
+        workspace: Arc<DeviceBuffer>,
+    ) -> Result<Executor> {
         device.bind()?;
         let mut kernels = Kernels::new(Arc::clone(device));
-        let library = products::Library::open()?;
-        let (built, tables) = work_of(&plan);
-        let mut work = Vec::new();
-        for one in built {
-            work.push(match one {
-                Built::Launch(launch) => {
-                    let function = kernels.function(&launch.source, launch.entry, launch.shared_bytes)?;
-                    Work::Launch { function, launch }
-                }
-                Built::Product(product) => Work::Product { prepared: library.prepare(&product)?, product },
-            });
-        }
-        let graph = plan.graph();
-        let floats = 4 * graph.parameter_floats();
-        let narrow = if graph.precision() == Precision::Bf16 { floats / 2 } else { 0 };
-        let [gradients, first, second, average] = State::buffers_needed(graph).map(|floats| 4 * floats);
+        let products = cublaslt::Library::open(device)?;
+        let (built, tables) = work_of(&plan, &|product| products.can_do(product));
         let mut constants = DeviceBuffer::new(device, plan.constant_bytes())?;
         constants.write(0, &plan.constants())?;
         let mut on_device = DeviceBuffer::new(device, tables.len())?;
         on_device.write(0, &tables)?;
-        let stream = driver::stream::create(driver::stream::StreamKind::NonBlocking);
+        let stream = Stream::new()?;
+        let mut steps = Vec::new();
+        for Task { node, built } in built {
+            let work = match built {
+                Built::Launch(launch) => {
+                    let function = kernels.function(&launch.source, launch.entry, launch.shared_bytes)?;
+                    Work::Launch { function, launch }
+                }
+                Built::Product(product) => {
+                    let prepared = products.prepare(&product, &arena, &workspace, &stream)?;
+                    Work::Product { prepared, product }
+                }
+            };
+            steps.push(Step { node, work });
+        }
+        products.remember();
         Ok(Executor {
-            arena: DeviceBuffer::zeroed(device, plan.arena_bytes())?,
-            constants,
-            tables: on_device,
-            run: DeviceBuffer::zeroed(device, RUN_BYTES)?,
-            parameters: DeviceBuffer::zeroed(device, floats)?,
-            narrow: DeviceBuffer::zeroed(device, narrow)?,
-            gradients: DeviceBuffer::zeroed(device, gradients)?,
-            first: DeviceBuffer::zeroed(device, first)?,
-            second: DeviceBuffer::zeroed(device, second)?,
-            average: DeviceBuffer::zeroed(device, average)?,
-            workspace: DeviceBuffer::new(device, products::WORKSPACE_BYTES)?,
-            stream: Stream { handle: stream.map_err(|error| failed("making a stream", error))? },
-            products: library,
+            exchange: Exchange::new(device, &plan)?,
+            changes_state: plan.graph().nodes().iter().any(|node| node.op.has_effect()),
+            recorded: None,
+            warm: false,
+            running: false,
+            ended: Event::new()?,
+            weights: None,
             _kernels: kernels,
-            work,
+            device: Arc::clone(device),
+            tables: on_device,
+            arena,
+            constants,
+            workspace,
+            stream,
+            products,
+            steps,
             plan,
         })
+    }
+
+    /// As [`Executor::new`], with parameters that do not change: `values` gives those of each.
+    pub fn with_weights<'w, E: From<Error>>(
+        plan: Plan,
+        device: &Arc<Device>,
+        values: impl FnMut(&Parameter) -> Result<Cow<'w, [f32]>, E>,
+    ) -> Result<Executor, E> {
+        let mut executor = Executor::new(plan, device)?;
+        executor.take_weights(values)?;
+        Ok(executor)
+    }
+
+    /// Takes other values of the parameters.
+    pub fn take_weights<'w, E: From<Error>>(
+        &mut self,
+        mut values: impl FnMut(&Parameter) -> Result<Cow<'w, [f32]>, E>,
+    ) -> Result<(), E> {
+        self.finish()?;
+        let graph = self.plan.graph();
+        let mut all = crate::buffer::Floats::zeroed(graph.parameter_floats())?;
+        for parameter in graph.parameters() {
+            let values = values(parameter)?;
+            if values.len() != parameter.shape.elements() {
+                let (name, expected) = (parameter.name.clone(), format!("{} values", parameter.shape.elements()));
+                let got = format!("{} values", values.len());
+                return Err(Error::Data { what: "parameter", name, expected, got }.into());
+            }
+            all.as_mut_slice()[parameter.offset..parameter.offset + values.len()].copy_from_slice(&values);
+        }
+        let none = crate::buffer::Floats::zeroed(0)?;
+        let floats = [all.len(), 0, 0, 0, 0];
+        let mut resident = match self.weights.take() {
+            Some(resident) => resident,
+            None => Resident::new(&self.device, floats)?,
+        };
+        resident.device_is_behind = true;
+        resident.bring(self.is_narrow(), [&all, &none, &none, &none, &none])?;
+        self.weights = Some(resident);
+        Ok(())
     }
 
     /// The plan.
@@ -115,167 +186,316 @@ impl Executor {
         &self.plan
     }
 
-    /// Runs the plan once with what a state has, and brings back what it changed.
+    /// What it runs on.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Bytes of the device that were taken for running, besides a state's.
+    pub fn memory_bytes(&self) -> usize {
+        let weights = self.weights.as_ref().map_or(0, |_| {
+            Resident::bytes_needed([self.plan.graph().parameter_floats(), 0, 0, 0, 0], self.is_narrow())
+        });
+        let buffers = [&*self.arena, &self.constants, &self.tables, &self.workspace];
+        buffers.iter().map(|buffer| buffer.bytes()).sum::<usize>() + self.exchange.device_bytes() + weights
+    }
+
+    /// Bytes of the device that [`Executor::new`] takes for a plan, about; without the state's.
+    pub fn bytes_needed(plan: &Plan) -> usize {
+        plan.arena_bytes() + plan.constant_bytes() + Exchange::device_bytes_needed(plan) + cublaslt::WORKSPACE_BYTES
+    }
+
+    fn is_narrow(&self) -> bool {
+        self.plan.graph().precision() == Precision::Bf16
+    }
+
+    /// Starts a run of the plan with a state, which stays on the device. It goes on after this returns.
     pub fn run(&mut self, state: &mut State, run: Run) -> Result<()> {
+        self.finish()?;
         state.fits(self.plan.graph())?;
-        self.upload(state)?;
-        self.start(run)?;
-        self.wait()?;
-        self.download(state)
+        let (narrow, changes) = (self.is_narrow(), self.changes_state);
+        let resident = state.on_device(&self.device, narrow, changes)?;
+        let starts = resident.starts();
+        let of_state = |buffer| resident.start(buffer);
+        self.start(run, starts, &of_state)
     }
 
-    fn upload(&mut self, state: &State) -> Result<()> {
-        self.parameters.write(0, state.parameters.as_slice())?;
-        if self.narrow.bytes() > 0 {
-            let narrow: Vec<bf16> = state.parameters.as_slice().iter().map(|&value| bf16::from_f32(value)).collect();
-            self.narrow.write(0, &narrow)?;
+    /// Starts a run of the plan with the parameters that [`Executor::with_weights`] was given.
+    pub fn infer(&mut self) -> Result<()> {
+        self.finish()?;
+        let Some(weights) = self.weights.take() else {
+            let message = "this executor has no weights of its own: run it with a state".to_string();
+            return Err(Error::Machine(message));
+        };
+        let started = self.start(Run { seed: 0, step: 0 }, weights.starts(), &|buffer| weights.start(buffer));
+        self.weights = Some(weights);
+        started
+    }
+
+    fn start(&mut self, run: Run, starts: [u64; 6], of_state: &dyn Fn(Buffer) -> u64) -> Result<()> {
+        self.device.bind()?;
+        self.exchange.set_run(run);
+        self.exchange.deliver(&self.stream, &self.arena)?;
+        if self.recorded.as_ref().is_some_and(|(of, _)| *of != starts) {
+            self.recorded = None;
         }
-        self.gradients.write(0, state.gradients.as_slice())?;
-        self.first.write(0, state.first.as_slice())?;
-        self.second.write(0, state.second.as_slice())?;
-        self.average.write(0, state.ema.as_slice())
+        if self.recorded.is_none() && self.warm {
+            self.recorded = Some((starts, Recorded::new(&self.stream, || self.all_steps(of_state))?));
+        }
+        match &self.recorded {
+            Some((_, recorded)) => recorded.start(&self.stream)?,
+            None => self.all_steps(of_state)?,
+        }
+        self.ended.record(&self.stream)?;
+        self.running = true;
+        self.warm = true;
+        Ok(())
     }
 
-    fn download(&self, state: &mut State) -> Result<()> {
-        self.parameters.read(0, state.parameters.as_mut_slice())?;
-        self.gradients.read(0, state.gradients.as_mut_slice())?;
-        self.first.read(0, state.first.as_mut_slice())?;
-        self.second.read(0, state.second.as_mut_slice())?;
-        self.average.read(0, state.ema.as_mut_slice())
+    /// Asks the stream for all of a run: its numbers, its steps, its results.
+    fn all_steps(&self, of_state: &dyn Fn(Buffer) -> u64) -> Result<()> {
+        self.exchange.send_run(&self.stream)?;
+        for step in &self.steps {
+            self.one_step(&step.work, of_state)?;
+        }
+        self.exchange.fetch_results(&self.stream, |place| self.address(place, of_state))
     }
 
-    /// Starts all work of a run; it goes on after this returns.
-    fn start(&mut self, run: Run) -> Result<()> {
-        self.run.write(0, &[run.seed, run.step])?;
-        self.run.write(16, &[i32::MAX])?;
-        for work in &self.work {
-            match work {
-                Work::Launch { function, launch } => self.launch(*function, launch)?,
-                // SAFETY: the plan's places lie inside the buffers, whose sizes are the plan's.
-                Work::Product { product, prepared } => unsafe {
-                    let address = |place| self.address(place);
-                    self.products.run(prepared, product, address, self.workspace.start(), self.stream.handle)?;
-                },
-            }
+    fn one_step(&self, work: &Work, of_state: &dyn Fn(Buffer) -> u64) -> Result<()> {
+        let address = |place| self.address(place, of_state);
+        match work {
+            Work::Launch { function, launch } => start_kernel(*function, launch, address, &self.stream),
+            // SAFETY: the plan's places lie inside the buffers, whose sizes are the plan's.
+            Work::Product { product, prepared } => unsafe {
+                self.products.run(prepared, product, address, &self.workspace, &self.stream)
+            },
+        }
+    }
+
+    fn address(&self, place: Place, of_state: &dyn Fn(Buffer) -> u64) -> u64 {
+        let start = match place.buffer {
+            Buffer::Arena => self.arena.start(),
+            Buffer::Constants => self.constants.start(),
+            Buffer::Tables => self.tables.start(),
+            Buffer::Run => self.exchange.run_start(),
+            buffer => of_state(buffer),
+        };
+        start + place.byte as u64
+    }
+
+    /// Whether nothing runs.
+    pub fn is_idle(&self) -> bool {
+        !self.running || self.ended.is_reached()
+    }
+
+    /// Waits until the run has ended.
+    pub fn finish(&mut self) -> Result<()> {
+        if self.running {
+            self.running = false;
+            self.wait()?;
         }
         Ok(())
     }
 
-    fn launch(&self, function: sys::CUfunction, launch: &Launch) -> Result<()> {
-        // Each argument as the eight bytes that its parameter is read from.
-        let values: Vec<u64> = launch
-            .arguments
-            .iter()
-            .map(|argument| match *argument {
-                Argument::Place(place) => self.address(place),
-                Argument::Nothing => 0,
-                Argument::U32(value) => u64::from(value),
-                Argument::U64(value) => value,
-            })
-            .collect();
-        let mut pointers: Vec<*mut c_void> =
-            values.iter().map(|value| std::ptr::from_ref(value).cast_mut().cast()).collect();
-        let [x, y, z] = launch.grid;
-        // SAFETY: the kernel's parameters are these, and its places lie inside the buffers.
-        let result = unsafe {
-            driver::launch_kernel(
-                function,
-                (x, y, z),
-                (launch.block, 1, 1),
-                launch.shared_bytes,
-                self.stream.handle,
-                &mut pointers,
-            )
-        };
-        result.map_err(|error| failed(&format!("starting {}", launch.entry), error))
-    }
-
-    fn buffer(&self, buffer: Buffer) -> &DeviceBuffer {
-        match buffer {
-            Buffer::Arena => &self.arena,
-            Buffer::Constants => &self.constants,
-            Buffer::Parameters => &self.parameters,
-            Buffer::NarrowParameters => &self.narrow,
-            Buffer::Gradients => &self.gradients,
-            Buffer::First => &self.first,
-            Buffer::Second => &self.second,
-            Buffer::Average => &self.average,
-            Buffer::Run => &self.run,
-            Buffer::Tables => &self.tables,
-        }
-    }
-
-    fn address(&self, place: Place) -> u64 {
-        self.buffer(place.buffer).start() + place.byte as u64
-    }
-
-    /// Waits until all work has ended.
     fn wait(&self) -> Result<()> {
-        // SAFETY: the stream is alive.
-        unsafe { driver::stream::synchronize(self.stream.handle) }.map_err(|error| failed("running", error))?;
-        let mut fault = [0i32];
-        self.run.read(16, &mut fault)?;
-        match fault[0] {
-            i32::MAX => Ok(()),
-            position => {
+        self.ended.wait()?;
+        match self.exchange.fault() {
+            None => Ok(()),
+            Some(position) => {
                 Err(Error::Machine(format!("a whole number at position {position} of an input is out of its range")))
             }
         }
     }
 
-    fn place_of(&self, value: Value) -> Option<Place> {
-        let (buffer, byte) = match self.plan.location(value) {
-            Location::Arena(byte) => (Buffer::Arena, byte),
-            Location::Constants(float) => (Buffer::Constants, 4 * float),
-            _ => return None,
+    /// Seconds of each node's kernels in one run with a state, or with weights of its own, one after the other; nodes by their place in the plan.
+    pub fn profile(&mut self, state: Option<&mut State>, run: Run) -> Result<Vec<(usize, f64)>> {
+        self.finish()?;
+        self.device.bind()?;
+        let weights = self.weights.take();
+        let (narrow, changes) = (self.is_narrow(), self.changes_state);
+        let times = match (state, &weights) {
+            (Some(state), _) => self.timed(state.on_device(&self.device, narrow, changes)?, run),
+            (None, Some(weights)) => self.timed(weights, run),
+            (None, None) => Err(Error::Machine("this executor has no weights of its own".to_string())),
         };
-        Some(Place { buffer, byte })
+        self.weights = weights;
+        times
     }
 
-    /// Gives an input of f32 or whole numbers (as their bits) its values.
-    pub fn set_input<T: bytemuck::Pod>(&mut self, name: &str, values: &[T]) -> Result<()> {
-        let graph = self.plan.graph();
-        let Some(value) = graph.inputs().find(|(path, _)| *path == name).map(|(_, value)| value) else {
-            let known = graph.inputs().map(|(path, _)| path.to_string()).collect();
-            return Err(Error::Unknown { what: "input of this plan", name: name.to_string(), known });
-        };
-        let expected = graph.type_of(value);
-        if expected.bytes() != size_of_val(values) {
-            let got = format!("{} bytes", size_of_val(values));
-            return Err(Error::Data { what: "input", name: name.to_string(), expected: expected.to_string(), got });
+    fn timed(&mut self, resident: &Resident, run: Run) -> Result<Vec<(usize, f64)>> {
+        self.exchange.set_run(run);
+        self.exchange.deliver(&self.stream, &self.arena)?;
+        self.exchange.send_run(&self.stream)?;
+        let of_state = |buffer| resident.start(buffer);
+        let mut events = vec![Event::timed()?];
+        events[0].record(&self.stream)?;
+        for step in &self.steps {
+            self.one_step(&step.work, &of_state)?;
+            let event = Event::timed()?;
+            event.record(&self.stream)?;
+            events.push(event);
         }
-        let place = self.place_of(value).expect("inputs live in the arena");
-        self.arena.write(place.byte, values)
+        events[events.len() - 1].wait()?;
+        let spans = self.steps.iter().zip(events.windows(2));
+        spans.map(|(step, pair)| Ok((step.node, pair[1].seconds_since(&pair[0])?))).collect()
     }
 
-    /// A value that the plan was asked for, as f32, after a run.
+    /// An input of f32 numbers, to fill before a run. It keeps its contents from run to run, and may be filled while a run goes on: that
+    /// has its own copy.
+    pub fn input(&mut self, name: &str) -> Result<&mut [f32]> {
+        let value = self.plan.input(name, DType::F32)?;
+        Ok(bytemuck::cast_slice_mut(self.exchange.input(value)?))
+    }
+
+    /// An input of whole numbers.
+    pub fn input_i32(&mut self, name: &str) -> Result<&mut [i32]> {
+        let value = self.plan.input(name, DType::I32)?;
+        Ok(bytemuck::cast_slice_mut(self.exchange.input(value)?))
+    }
+
+    /// An input of bf16 numbers.
+    pub fn input_bf16(&mut self, name: &str) -> Result<&mut [bf16]> {
+        let value = self.plan.input(name, DType::Bf16)?;
+        Ok(bytemuck::cast_slice_mut(self.exchange.input(value)?))
+    }
+
+    /// Starts to copy the inputs that were filled since the last run, while that may still go on.
+    pub fn send_inputs(&mut self) -> Result<()> {
+        self.device.bind()?;
+        self.exchange.send_inputs()
+    }
+
+    /// The bytes and type of a value that the plan was asked for, after the run has ended.
+    fn result(&self, value: Value) -> Result<(&[u8], DType)> {
+        if self.running {
+            self.wait()?;
+        }
+        let planned = self.plan.result(value)?;
+        match self.exchange.result(planned) {
+            Some(bytes) => Ok((bytes, self.plan.type_of(planned).dtype)),
+            None => Err(self.plan.is_no_result(planned)),
+        }
+    }
+
+    /// A value that the plan was asked for, as f32, after a run. Parameters and their gradients are in the [`State`].
     pub fn output(&self, value: Value) -> Result<Vec<f32>> {
-        let unknown = || Error::Unknown {
-            what: "result of this plan",
-            name: format!("{value:?}"),
-            known: self.plan.output_paths(),
-        };
-        let value = self.plan.output(value).ok_or_else(unknown)?;
-        let place = self.place_of(value).ok_or_else(unknown)?;
-        let value_type = self.plan.type_of(value);
-        let count = value_type.shape.elements();
-        let buffer = self.buffer(place.buffer);
-        match value_type.dtype {
-            DType::F32 => {
-                let mut values = vec![0.0f32; count];
-                buffer.read(place.byte, &mut values)?;
-                Ok(values)
-            }
-            DType::Bf16 => {
-                let mut values = vec![bf16::ZERO; count];
-                buffer.read(place.byte, &mut values)?;
-                Ok(values.into_iter().map(bf16::to_f32).collect())
-            }
-            DType::I32 => {
-                let mut values = vec![0i32; count];
-                buffer.read(place.byte, &mut values)?;
-                Ok(values.into_iter().map(|value| value as f32).collect())
-            }
+        let (bytes, dtype) = self.result(value)?;
+        Ok(match dtype {
+            DType::F32 => bytemuck::cast_slice(bytes).to_vec(),
+            DType::Bf16 => bytemuck::cast_slice::<u8, bf16>(bytes).iter().map(|x| x.to_f32()).collect(),
+            DType::I32 => bytemuck::cast_slice::<u8, i32>(bytes).iter().map(|&x| x as f32).collect(),
+        })
+    }
+
+    /// An f32 value that the plan was asked for, without a copy.
+    pub fn output_slice(&self, value: Value) -> Result<&[f32]> {
+        let (bytes, dtype) = self.result(value)?;
+        match dtype {
+            DType::F32 => Ok(bytemuck::cast_slice(bytes)),
+            _ => Err(self.plan.is_no_slice(value, "a slice of f32")),
         }
     }
+
+    /// Finds what went bad: see the CPU's. The inputs are those of the last run.
+    pub fn find_non_finite(&mut self, state: &mut State, run: Run) -> Result<Option<NotFinite>> {
+        self.finish()?;
+        state.bring_home()?;
+        let bad = |values: &[f32]| values.iter().position(|value| !value.is_finite());
+        for parameter in state.table() {
+            let values = state.parameter(&parameter.name)?;
+            if let Some(index) = bad(values) {
+                let (kind, path) = (NotFiniteKind::Parameter, parameter.name.clone());
+                return Ok(Some(NotFinite { kind, path, index, value: values[index] }));
+            }
+        }
+        let (narrow, device) = (self.is_narrow(), Arc::clone(&self.device));
+        let resident = state.on_device(&device, narrow, false)?;
+        let of_state = |buffer| resident.start(buffer);
+        let graph = self.plan.graph();
+        for (path, value) in graph.inputs() {
+            if let Some((index, value)) = self.first_not_finite(value, &of_state)? {
+                let (kind, path) = (NotFiniteKind::Input, path.to_string());
+                return Ok(Some(NotFinite { kind, path, index, value }));
+            }
+        }
+        self.exchange.set_run(run);
+        self.exchange.send_run(&self.stream)?;
+        for (index, step) in self.steps.iter().enumerate() {
+            let node = &graph.nodes()[step.node];
+            if node.op.has_effect() {
+                continue;
+            }
+            self.one_step(&step.work, &of_state)?;
+            if self.steps.get(index + 1).is_some_and(|next| next.node == step.node) {
+                continue;
+            }
+            self.ended.record(&self.stream)?;
+            self.ended.wait()?;
+            // What attention keeps besides its result may be infinite where all keys are padding.
+            let outputs = if matches!(node.op, Op::Attention(_)) { 1 } else { node.outputs.len() };
+            for output in 0..outputs {
+                let value = Value::new(step.node, output);
+                if let Some((index, number)) = self.first_not_finite(value, &of_state)? {
+                    let (kind, path) = describe(graph, value);
+                    return Ok(Some(NotFinite { kind, path, index, value: number }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn first_not_finite(&self, value: Value, of_state: &dyn Fn(Buffer) -> u64) -> Result<Option<(usize, f32)>> {
+        let value_type = self.plan.type_of(value);
+        let place = match self.plan.location(value) {
+            Location::Arena(byte) => Place { buffer: Buffer::Arena, byte },
+            Location::Gradients(float) => Place { buffer: Buffer::Gradients, byte: 4 * float },
+            _ => return Ok(None),
+        };
+        let from = self.address(place, of_state);
+        let mut bytes = vec![0u8; value_type.bytes()];
+        // SAFETY: the value has so many bytes there, and nothing runs.
+        unsafe { driver::memcpy_dtoh_sync(&mut bytes, from) }.map_err(|error| failed("copying from the GPU", error))?;
+        let values: Vec<f32> = match value_type.dtype {
+            DType::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+            DType::Bf16 => bytes.chunks_exact(2).map(|two| bf16::from_le_bytes([two[0], two[1]]).to_f32()).collect(),
+            DType::I32 => return Ok(None),
+        };
+        Ok(values.iter().position(|value| !value.is_finite()).map(|place| (place, values[place])))
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        // What runs still uses the memory that goes.
+        let _ = self.device.bind();
+        let _ = self.finish();
+    }
+}
+
+fn start_kernel(
+    function: sys::CUfunction,
+    launch: &Launch,
+    address: impl Fn(Place) -> u64,
+    stream: &Stream,
+) -> Result<()> {
+    // Each argument as the eight bytes that its parameter is read from.
+    let values: Vec<u64> = launch
+        .arguments
+        .iter()
+        .map(|argument| match *argument {
+            Argument::Place(place) => address(place),
+            Argument::Nothing => 0,
+            Argument::U32(value) => u64::from(value),
+            Argument::U64(value) => value,
+        })
+        .collect();
+    let mut pointers: Vec<*mut c_void> =
+        values.iter().map(|value| std::ptr::from_ref(value).cast_mut().cast()).collect();
+    let [x, y, z] = launch.grid;
+    let (grid, block) = ((x, y, z), (launch.block, 1, 1));
+    // SAFETY: the kernel's parameters are these, and its places lie inside the buffers.
+    let result = unsafe {
+        driver::launch_kernel(function, grid, block, launch.shared_bytes, stream.handle(), &mut pointers)
+    };
+    result.map_err(|error| failed(&format!("starting {}", launch.entry), error))
 }

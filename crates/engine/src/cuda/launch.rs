@@ -6,7 +6,7 @@ use crate::types::{DType, Type};
 
 /// A buffer on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Buffer {
+pub(crate) enum Buffer {
     /// Inputs, results and what lies between them.
     Arena,
     /// The plan's constants.

@@ -1,4 +1,4 @@
-//! Memory on the device.
+//! Memory on the device, and memory of the host that the device copies from and to.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 
 use super::device::{Device, failed};
+use super::stream::Stream;
 use crate::error::Result;
 
 /// A buffer on the device; it holds whatever was there before.
@@ -84,6 +85,78 @@ impl Drop for DeviceBuffer {
         if self.bytes > 0 && self.device.bind().is_ok() {
             // SAFETY: taken in `new`, given back once.
             let _ = unsafe { driver::free_sync(self.start) };
+        }
+    }
+}
+
+/// Memory of the host that stays where it is, so that the device copies it while both go on.
+pub(super) struct HostBuffer {
+    device: Arc<Device>,
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: plain memory with one owner.
+unsafe impl Send for HostBuffer {}
+// SAFETY: as above; writing needs `&mut`.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// Zeros.
+    pub fn zeroed(device: &Arc<Device>, bytes: usize) -> Result<HostBuffer> {
+        device.bind()?;
+        let start = match bytes {
+            0 => std::ptr::NonNull::<u64>::dangling().as_ptr().cast::<u8>(),
+            // SAFETY: a plain allocation, cleared before anybody sees it.
+            _ => unsafe {
+                let start = driver::malloc_host(bytes, 0).map_err(|error| failed("taking memory of the host", error))?;
+                std::ptr::write_bytes(start.cast::<u8>(), 0, bytes);
+                start.cast::<u8>()
+            },
+        };
+        Ok(HostBuffer { device: Arc::clone(device), start, bytes })
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: so many bytes were taken and cleared.
+        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and nobody else has it.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+
+    /// Asks a stream to copy a part of it to the device.
+    ///
+    /// # Safety
+    /// The part must not be written until the stream is there, and the address must have as many bytes on the device.
+    pub unsafe fn send(&self, byte: usize, bytes: usize, to: u64, stream: &Stream) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { driver::memcpy_htod_async(to, &self.bytes()[byte..byte + bytes], stream.handle()) }
+            .map_err(|error| failed("copying to the GPU", error))
+    }
+
+    /// Asks a stream to copy from the device into a part of it.
+    ///
+    /// # Safety
+    /// The part must not be read until the stream is there, and the address must have as many bytes on the device.
+    pub unsafe fn fetch(&self, byte: usize, bytes: usize, from: u64, stream: &Stream) -> Result<()> {
+        assert!(byte + bytes <= self.bytes);
+        // SAFETY: the caller's promise; the part lies inside.
+        unsafe {
+            let to = std::slice::from_raw_parts_mut(self.start.add(byte), bytes);
+            driver::memcpy_dtoh_async(to, from, stream.handle())
+        }
+        .map_err(|error| failed("copying from the GPU", error))
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        if self.bytes > 0 && self.device.bind().is_ok() {
+            // SAFETY: taken in `zeroed`, given back once.
+            let _ = unsafe { driver::free_host(self.start.cast()) };
         }
     }
 }

@@ -8,9 +8,12 @@
 
 mod attention;
 mod compile;
+mod cublaslt;
 mod device;
+mod exchange;
 mod executor;
 mod launch;
+mod limit;
 mod losses;
 mod memory;
 mod moves;
@@ -19,10 +22,14 @@ mod pointwise;
 mod pools;
 mod prepare_images;
 mod products;
+mod resident;
 mod steps;
+mod stream;
 mod tables;
 mod target;
 mod updates;
 
-pub use device::{Device, Gpu, Libraries, Library};
+pub use device::{Device, Gpu, Libraries, Library, gpus};
 pub use executor::Executor;
+pub use limit::measured_limit;
+pub(crate) use resident::Resident;

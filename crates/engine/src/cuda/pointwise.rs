@@ -9,14 +9,15 @@ const BLOCK: usize = 256;
 
 /// A pointwise node.
 pub(super) fn build(building: &Building) -> Vec<Launch> {
-    vec![apply(building, building.input(0), building.input_type(0).dtype)]
+    vec![apply(building, 0, building.input(0), building.input_type(0).dtype)]
 }
 
-/// A node's steps on values that lie somewhere, of the shape of its first result, into that result. They may lie there already.
-pub(super) fn apply(building: &Building, from: Argument, dtype: DType) -> Launch {
+/// A node's steps, but for the first few, on values that lie somewhere, of the shape of its first result, into that result. They may lie
+/// there already.
+pub(super) fn apply(building: &Building, first: usize, from: Argument, dtype: DType) -> Launch {
     let output = building.output_type(0);
     let (elements, width) = (output.shape.elements(), vector(output.shape.columns()));
-    let steps = steps::of(building);
+    let steps = steps::from(building, first);
     let constants = [
         ("FROM", c_type(dtype)),
         ("TO", c_type(output.dtype)),

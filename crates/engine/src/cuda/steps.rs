@@ -18,13 +18,18 @@ pub(super) struct Steps {
 
 /// The steps of a node whose running value has the shape of its first result.
 pub(super) fn of(building: &Building) -> Steps {
+    from(building, 0)
+}
+
+/// A node's steps but for the first few, which something else has done.
+pub(super) fn from(building: &Building, first: usize) -> Steps {
     let node = building.node();
     let shape = &building.output_type(0).shape;
     let samples = shape.axes().first().copied().unwrap_or(1);
     let rows_per_sample = (shape.rows() / samples.min(shape.rows()).max(1)).max(1);
     let mut writer =
         Writer { building, columns: shape.columns(), rows_per_sample, body: String::new(), arguments: Vec::new() };
-    for step in &node.steps {
+    for step in &node.steps[first..] {
         writer.step(step);
     }
     let Writer { body, arguments, .. } = writer;

@@ -43,6 +43,10 @@ impl Target for CudaTarget {
     fn forms_chains(&self) -> bool {
         false
     }
+
+    fn rounds_once(&self) -> bool {
+        true
+    }
 }
 
 impl Plan {
@@ -100,14 +104,20 @@ fn kind(op: &Op) -> Kind {
     }
 }
 
-/// What a plan's nodes become, in order.
+/// What a node becomes, a piece of it.
+pub(super) struct Task {
+    pub node: usize,
+    pub built: Built,
+}
+
+/// What is run.
 pub(super) enum Built {
     Launch(Launch),
     Product(Box<products::Product>),
 }
 
-/// The work of a whole plan, and the tables that it looks up.
-pub(super) fn work_of(plan: &Plan) -> (Vec<Built>, Vec<u8>) {
+/// The work of a whole plan in order, and the tables that it looks up. `available` says which products can be done.
+pub(super) fn work_of(plan: &Plan, available: &dyn Fn(&products::Product) -> bool) -> (Vec<Task>, Vec<u8>) {
     let mut tables = updates::Tables::default();
     let mut all = Vec::new();
     let narrow = plan.graph().precision() == Precision::Bf16;
@@ -116,9 +126,8 @@ pub(super) fn work_of(plan: &Plan) -> (Vec<Built>, Vec<u8>) {
         let launches = match kind(&node.op) {
             Kind::Nothing => Vec::new(),
             Kind::Product => {
-                let products::Work { before, product, after } = products::build(&building);
-                all.extend(before.into_iter().map(Built::Launch));
-                all.push(Built::Product(Box::new(product)));
+                let products::Work { product, after } = products::build(&building, available);
+                all.push(Task { node: index, built: Built::Product(Box::new(product)) });
                 after
             }
             Kind::Pointwise => pointwise::build(&building),
@@ -131,7 +140,7 @@ pub(super) fn work_of(plan: &Plan) -> (Vec<Built>, Vec<u8>) {
             Kind::Attention => attention::build(&building),
             Kind::Update => updates::build(&building, &mut tables, narrow),
         };
-        all.extend(launches.into_iter().map(Built::Launch));
+        all.extend(launches.into_iter().map(|launch| Task { node: index, built: Built::Launch(launch) }));
     }
     (all, tables.bytes)
 }

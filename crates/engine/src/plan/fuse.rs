@@ -13,8 +13,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::{Target, slopes};
 use crate::graph::{Graph, Node, Value};
-use crate::ops::{LinearWeightGradient, Op, Step};
-use crate::types::DType;
+use crate::ops::{LinearWeightGradient, Op, Pointwise, Step};
+use crate::types::{DType, Type};
 
 /// A fused graph, and where the original values went.
 pub(super) struct Fused {
@@ -43,6 +43,9 @@ pub(super) fn fuse(graph: &Graph, outputs: &[Value], target: &dyn Target) -> Fus
         }
     }
     fuser.narrow(target);
+    if target.rounds_once() {
+        fuser.round_once(target);
+    }
     let mut fused = fuser.finish(graph);
     slopes::keep_slopes(&mut fused);
     fused
@@ -319,7 +322,8 @@ impl Fuser {
     /// Stores as bf16 what only bf16 products read.
     fn narrow(&mut self, target: &dyn Target) {
         for node in 0..self.nodes.len() {
-            let computes = matches!(self.nodes[node].op, Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Pointwise(_));
+            let computes = matches!(self.nodes[node].op, Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Pointwise(_))
+                || target.rounds_once() && matches!(self.nodes[node].op, Op::Patchify(_) | Op::LayerNormGradient(_) | Op::RmsNormGradient(_));
             let value = Value::new(node, 0);
             if !self.alive[node] || !computes || self.kept.contains(&value) {
                 continue;
@@ -333,13 +337,55 @@ impl Fuser {
         }
     }
 
+    /// Gives every f32 value that products read rounded, and others as it is, a second form: bf16, which all of those products read.
+    fn round_once(&mut self, target: &dyn Target) {
+        for node in 0..self.nodes.len() {
+            if !self.alive[node] || matches!(self.nodes[node].op, Op::Parameter(_)) {
+                continue;
+            }
+            for output in 0..self.nodes[node].outputs.len() {
+                let value = Value::new(node, output);
+                let rounding: Vec<usize> =
+                    self.readers(value, usize::MAX).filter(|&reader| self.rounds(reader, value, target)).collect();
+                if self.nodes[node].outputs[output].dtype == DType::F32 && !rounding.is_empty() {
+                    self.round_value(value, &rounding);
+                }
+            }
+        }
+    }
+
+    /// Stores a value a second time, rounded, and has some of its readers read that.
+    fn round_value(&mut self, value: Value, readers: &[usize]) {
+        let rounded = Type { dtype: DType::Bf16, ..self.nodes[value.node()].outputs[value.output()].clone() };
+        let producer = &mut self.nodes[value.node()];
+        let copy = if value.output() == 0 && takes_steps(&producer.op) {
+            let output = producer.outputs.len();
+            producer.steps.push(Step::Store { output });
+            producer.outputs.push(rounded);
+            Value::new(value.node(), output)
+        } else {
+            let (path, order) = (producer.path.clone(), self.order[value.node()]);
+            let (op, block) = (Op::Pointwise(Pointwise { dtype: DType::Bf16 }), producer.block);
+            let node = Node { op, inputs: vec![value], steps: Vec::new(), outputs: vec![rounded], path, block };
+            Value::new(self.replace(node, order, &[]), 0)
+        };
+        for &reader in readers {
+            let inputs: Vec<Value> = (0..self.nodes[reader].inputs.len()).map(|i| self.input(reader, i)).collect();
+            self.nodes[reader].inputs = inputs.into_iter().map(|input| if input == value { copy } else { input }).collect();
+            self.readers.entry(copy).or_default().push(reader);
+        }
+        if let Some(all) = self.readers.get_mut(&value) {
+            all.retain(|reader| !readers.contains(reader));
+        }
+    }
+
     /// Whether a node reads the value as an operand of a product that rounds it, and not otherwise.
     fn rounds(&self, reader: usize, value: Value, target: &dyn Target) -> bool {
         let node = &self.nodes[reader];
         let products =
             matches!(node.op, Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_));
-        // With the bias gradient, dy is also summed, unrounded.
-        let summed = matches!(node.op, Op::LinearWeightGradient(LinearWeightGradient { bias: true, .. }));
+        // With the bias gradient, dy is also summed: unrounded, where each product rounds for itself.
+        let summed = !target.rounds_once() && matches!(node.op, Op::LinearWeightGradient(LinearWeightGradient { bias: true, .. }));
         let elsewhere = (2..node.inputs.len()).any(|index| self.input(reader, index) == value);
         if !products || elsewhere || summed && self.input(reader, 0) == value {
             return false;

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
 use crate::trim;
-use crate::types::{Shape, Type};
+use crate::types::{DType, Shape, Type};
 use place::Temporary;
 pub use tile::Chain;
 use weights::FixedWeights;
@@ -57,6 +57,10 @@ pub trait Target {
     /// Whether runs of kernels are executed tile by tile.
     fn forms_chains(&self) -> bool {
         true
+    }
+    /// Whether what products round is rounded once, before them, and read by all of them as bf16. Otherwise each rounds for itself.
+    fn rounds_once(&self) -> bool {
+        false
     }
     /// Bytes that a node's kernel needs a thread.
     fn scratch_bytes(&self, graph: &Graph, node: &Node) -> usize;
@@ -169,8 +173,62 @@ impl Plan {
         self.value(original).filter(|value| self.outputs.contains(value))
     }
 
+    /// All that the plan was asked for, as values of the fused graph.
+    pub(crate) fn outputs(&self) -> &[Value] {
+        &self.outputs
+    }
+
+    /// An input by its name, of a type.
+    pub(crate) fn input(&self, name: &str, dtype: DType) -> Result<Value> {
+        let found = self.graph.inputs().find(|(path, _)| *path == name).map(|(_, value)| value);
+        let Some(value) = found else {
+            let known = self.graph.inputs().map(|(path, _)| path.to_string()).collect();
+            return Err(Error::Unknown { what: "input of this plan", name: name.to_string(), known });
+        };
+        let expected = self.graph.type_of(value);
+        if expected.dtype != dtype {
+            let (expected, got) = (expected.to_string(), format!("{dtype} numbers"));
+            return Err(Error::Data { what: "input", name: name.to_string(), expected, got });
+        }
+        Ok(value)
+    }
+
+    /// What a value of the original graph is called.
+    fn name_of(&self, value: Value) -> String {
+        let path = |value: Value| self.graph.nodes()[value.node()].path.clone();
+        self.value(value).map_or_else(|| "a value that this plan leaves out".to_string(), path)
+    }
+
+    /// A value that the plan was asked for, in the fused graph.
+    pub(crate) fn result(&self, value: Value) -> Result<Value> {
+        self.output(value).ok_or_else(|| Error::Unknown {
+            what: "result of this plan (ask for it when planning)",
+            name: self.name_of(value),
+            known: self.output_paths(),
+        })
+    }
+
+    /// The error of asking for what a state has.
+    pub(crate) fn is_no_result(&self, value: Value) -> Error {
+        Error::Data {
+            what: "result",
+            name: self.graph.nodes()[value.node()].path.clone(),
+            expected: "a parameter or its gradient, which the state has".to_string(),
+            got: "a result".to_string(),
+        }
+    }
+
+    /// The error of asking for a result as what it is not.
+    pub(crate) fn is_no_slice(&self, value: Value, asked: &str) -> Error {
+        let expected = self.output(value).map_or_else(String::new, |value| {
+            let value_type = self.type_of(value);
+            format!("{} numbers of {}", value_type.shape.elements(), value_type.dtype)
+        });
+        Error::Data { what: "result", name: self.name_of(value), expected, got: asked.to_string() }
+    }
+
     /// The paths of all that the plan was asked for.
-    pub(crate) fn output_paths(&self) -> Vec<String> {
+    fn output_paths(&self) -> Vec<String> {
         self.outputs.iter().map(|output| self.graph.nodes()[output.node()].path.clone()).collect()
     }
 

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use vitreous_data::text::{BatchShape, PADDING, PairBatch};
-use vitreous_engine::cpu::Executor;
-use vitreous_engine::machine::check_memory;
 use vitreous_engine::{
-    CrossEntropyOptions, DType, GradientOptions, Graph, Group, Mode, Plan, Run, Shape, State, StepOptions, Value,
+    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Group, Mode, Plan, Run, Shape, State,
+    StepOptions, Value,
 };
 use vitreous_models::transformer::{PairShape, transformer};
 
@@ -37,7 +36,7 @@ impl PairStepper {
     pub fn new(
         recipe: &TranslationRecipe,
         shapes: &[BatchShape],
-        threads: usize,
+        device: &Device,
     ) -> Result<(PairStepper, State), TrainError> {
         let optimizer = &recipe.optimizer;
         let options = StepOptions {
@@ -65,7 +64,7 @@ impl PairStepper {
                 gradient_norm = Some(graph.training_step(loss, &options)?.gradient_norm);
                 outputs.extend(gradient_norm);
             }
-            let plan = Plan::for_cpu(&graph, &outputs)?;
+            let plan = device.plan(&graph, &outputs)?;
             places.insert(shape, Place { plan: plans.len(), loss, gradient_norm, flops: plan.flops() });
             plans.push(plan);
             last = Some(graph);
@@ -74,23 +73,23 @@ impl PairStepper {
         let update = match adds_up {
             true => {
                 let (graph, values) = graph.update_step(&options)?;
-                let plan = Plan::for_cpu(&graph, &[values.gradient_norm])?;
+                let plan = device.plan(&graph, &[values.gradient_norm])?;
                 Some((graph, plan, values.gradient_norm))
             }
             false => None,
         };
         let whole = update.as_ref().map_or(&graph, |(graph, ..)| graph);
         // One runs at a time, but all keep their constants.
-        let largest = plans.iter().map(|plan| plan.peak_bytes(threads)).max().unwrap_or(0);
+        let largest = plans.iter().map(|plan| device.bytes_needed(plan)).max().unwrap_or(0);
         let constants: usize = plans.iter().map(Plan::constant_bytes).sum();
-        let of_update = update.as_ref().map_or(0, |(_, plan, _)| plan.peak_bytes(threads));
-        let bytes = largest + constants + of_update + State::bytes_needed(whole);
-        check_memory(&format!("training with train.tokens={}", recipe.train.tokens), bytes)?;
+        let of_update = update.as_ref().map_or(0, |(_, plan, _)| device.bytes_needed(plan));
+        let bytes = largest + constants + of_update + device.state_bytes_needed(whole);
+        device.check_memory(&format!("training with train.tokens={}", recipe.train.tokens), bytes)?;
         let state = State::new(whole)?;
-        let passes = Executor::for_turns(plans, threads)?;
+        let passes = Executor::for_turns(plans, device)?;
         let update = match update {
             None => None,
-            Some((_, plan, gradient_norm)) => Some((Executor::new(plan, threads)?, gradient_norm)),
+            Some((_, plan, gradient_norm)) => Some((Executor::new(plan, device)?, gradient_norm)),
         };
         Ok((PairStepper { passes, update, places }, state))
     }

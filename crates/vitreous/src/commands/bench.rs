@@ -1,19 +1,19 @@
 //! `vitreous bench`: how fast a model runs or trains here, with random weights and data.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use vitreous_engine::cpu::{Executor, measured_limit};
-use vitreous_engine::machine::check_memory;
 use vitreous_engine::random::{Stream, place_of};
-use vitreous_engine::{GradientOptions, Graph, Mode, Parameter, Plan, Precision, Run, State};
+use vitreous_engine::{Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Precision, Run, State};
 use vitreous_models::{Size, VitConfig, vit};
 
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
+use crate::device::{DeviceChoice, described};
 use crate::failure::Failure;
 use crate::format;
 use crate::runner::usual_batch;
@@ -40,9 +40,12 @@ pub struct Bench {
     /// Threads to compute with; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// What to compute on
-    #[arg(long, value_enum, default_value = "auto", ignore_case = true)]
-    device: Device,
+    /// What to compute on: auto, cpu, or a GPU such as cuda:0
+    #[arg(long, default_value = "auto")]
+    device: DeviceChoice,
+    /// On a GPU, also say where the time of a run goes
+    #[arg(long)]
+    profile: bool,
     /// How long to measure, in seconds; at least three runs are measured whatever they take
     #[arg(long, value_name = "S", default_value = "5", value_parser = parse_seconds, allow_negative_numbers = true)]
     seconds: f64,
@@ -57,14 +60,6 @@ enum ModeName {
     Train,
     /// Forward only
     Infer,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Device {
-    /// The fastest there is
-    Auto,
-    /// The processor
-    Cpu,
 }
 
 /// The fewest runs that have a median worth the name.
@@ -89,6 +84,8 @@ struct Measured {
     peak_bytes: usize,
     /// The machine's limit in FLOP/s.
     limit: f64,
+    /// What a run's time goes to, in seconds, the most first; empty if that was not asked.
+    profile: Vec<(String, f64)>,
 }
 
 impl Bench {
@@ -105,38 +102,39 @@ impl Bench {
             Some(batch) => batch,
             None => usual_batch(&config).map_err(Failure::input)?,
         };
-        let measured = match self.device {
-            Device::Auto | Device::Cpu => self.measure(&config, batch, threads)?,
-        };
+        let device = self.device.open(threads)?;
+        let measured = self.measure(&config, batch, &device)?;
         let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", self.json_of(&measured, &config, batch, threads))?;
+            writeln!(out, "{}", self.json_of(&measured, &config, batch, &device))?;
         } else {
-            for line in self.lines(&measured, &config, batch, threads) {
+            for line in self.lines(&measured, &config, batch, &device) {
                 writeln!(out, "{line}")?;
             }
         }
         Ok(())
     }
 
-    fn measure(&self, config: &VitConfig, batch: usize, threads: usize) -> Result<Measured, Failure> {
+    fn measure(&self, config: &VitConfig, batch: usize, device: &Device) -> Result<Measured, Failure> {
         let precision = self.precision.into();
         let what = format!("{} with batch {batch}", if self.mode == ModeName::Train { "training" } else { "running" });
         let mut subject = match self.mode {
-            ModeName::Train => Subject::training(&what, config, batch, precision, threads)?,
-            ModeName::Infer => Subject::inference(&what, config, batch, precision, threads)?,
+            ModeName::Train => Subject::training(&what, config, batch, precision, device)?,
+            ModeName::Infer => Subject::inference(&what, config, batch, precision, device)?,
         };
         subject.fill_inputs(config)?;
-        let limit = || measured_limit(precision, threads).map_err(Failure::work);
+        let limit = || device.measured_limit(precision).map_err(Failure::work);
         // Before and after: clocks rise and fall, and the share should be of the better hour.
         let before = limit()?;
         let runs = subject.runs(self.seconds)?;
         let state = subject.state.as_ref().map_or(0, State::bytes);
+        let profile = if self.profile { subject.profile()? } else { Vec::new() };
         Ok(Measured {
             runs,
             flops: subject.executor.plan().flops(),
             peak_bytes: subject.executor.memory_bytes() + state,
             limit: before.max(limit()?),
+            profile,
         })
     }
 
@@ -146,16 +144,17 @@ impl Bench {
         [mode, precision]
     }
 
-    fn json_of(&self, measured: &Measured, config: &VitConfig, batch: usize, threads: usize) -> serde_json::Value {
+    fn json_of(&self, measured: &Measured, config: &VitConfig, batch: usize, device: &Device) -> serde_json::Value {
         let [mode, precision] = self.names();
         json!({
             "model": self.model,
             "mode": mode,
             "precision": precision,
-            "device": "cpu",
+            "device": device.name(),
             "batch": batch,
             "image": [config.image.height, config.image.width],
-            "threads": threads,
+            "threads": if let Device::Cpu { threads } = device { Some(threads) } else { None },
+            "gpu": if let Device::Cuda(gpu) = device { Some(gpu.gpu().name.clone()) } else { None },
             "runs": measured.runs.len(),
             "median_ms": 1e3 * measured.at(0.5),
             "quartiles_ms": [1e3 * measured.at(0.25), 1e3 * measured.at(0.75)],
@@ -164,21 +163,22 @@ impl Bench {
             "limit_gflops": measured.limit / 1e9,
             "peak_share": measured.rate() / measured.limit,
             "peak_bytes": measured.peak_bytes,
+            "profile_ms": measured.profile.iter().map(|(what, seconds)| (what.clone(), json!(1e3 * seconds))).collect::<serde_json::Map<_, _>>(),
         })
     }
 
-    fn lines(&self, measured: &Measured, config: &VitConfig, batch: usize, threads: usize) -> Vec<String> {
+    fn lines(&self, measured: &Measured, config: &VitConfig, batch: usize, device: &Device) -> Vec<String> {
         let [mode, precision] = self.names();
         let median = measured.at(0.5);
         let milliseconds = |seconds: f64| format!("{:.*}", if seconds < 0.1 { 2 } else { 0 }, 1e3 * seconds);
         let per_second = batch as f64 / median;
-        vec![
+        let mut lines = vec![
             format!(
                 "{}, {mode}, {precision}, batch {batch} of {}x{}, {}",
                 self.model,
                 config.image.height,
                 config.image.width,
-                format::count(threads, "thread", "threads")
+                described(device)
             ),
             format!(
                 "{} ms, the median of {} (half of them {} to {} ms)",
@@ -195,7 +195,12 @@ impl Bench {
                 measured.limit / 1e9
             ),
             format!("{} of memory at most", format::bytes(measured.peak_bytes)),
-        ]
+        ];
+        let whole: f64 = measured.profile.iter().map(|(_, seconds)| seconds).sum();
+        for (what, seconds) in &measured.profile {
+            lines.push(format!("  {:8.3} ms {:5.1} %  {what}", 1e3 * seconds, 100.0 * seconds / whole));
+        }
+        lines
     }
 }
 
@@ -217,18 +222,18 @@ impl Subject {
         config: &VitConfig,
         batch: usize,
         precision: Precision,
-        threads: usize,
+        device: &Device,
     ) -> Result<Subject, Failure> {
         let (graph, loss) =
             training_graph(config, batch, precision, GradientOptions::default()).map_err(Failure::input)?;
-        let plan = Plan::for_cpu(&graph, &[loss]).map_err(Failure::input)?;
-        let needed = plan.peak_bytes(threads).saturating_add(State::bytes_needed(&graph));
-        check_memory(what, needed).map_err(Failure::input)?;
+        let plan = device.plan(&graph, &[loss]).map_err(Failure::input)?;
+        let needed = device.bytes_needed(&plan).saturating_add(device.state_bytes_needed(&graph));
+        device.check_memory(what, needed).map_err(Failure::input)?;
         let mut state = State::new(&graph).map_err(Failure::work)?;
         for parameter in graph.parameters() {
             fill_parameter(parameter, state.parameter_mut(&parameter.name).map_err(Failure::work)?);
         }
-        let executor = Executor::new(plan, threads).map_err(Failure::work)?;
+        let executor = Executor::new(plan, device).map_err(Failure::work)?;
         Ok(Subject { executor, state: Some(state), step: 0 })
     }
 
@@ -237,19 +242,19 @@ impl Subject {
         config: &VitConfig,
         batch: usize,
         precision: Precision,
-        threads: usize,
+        device: &Device,
     ) -> Result<Subject, Failure> {
         let mut graph = Graph::new(Mode::Inference, precision);
         let model = vit(&mut graph, config, batch).map_err(Failure::input)?;
         let output = model.logits.unwrap_or(model.features);
-        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[output]).map_err(Failure::input)?;
-        check_memory(what, plan.peak_bytes(threads)).map_err(Failure::input)?;
+        let plan = device.plan_with_fixed_weights(&graph, &[output]).map_err(Failure::input)?;
+        device.check_memory(what, device.bytes_needed(&plan)).map_err(Failure::input)?;
         let lend = |parameter: &Parameter| {
             let mut values = vec![0.0; parameter.shape.elements()];
             fill_parameter(parameter, &mut values);
             Ok::<_, vitreous_engine::Error>(Cow::Owned(values))
         };
-        let executor = Executor::with_weights(plan, threads, lend).map_err(Failure::work)?;
+        let executor = Executor::with_weights(plan, device, lend).map_err(Failure::work)?;
         Ok(Subject { executor, state: None, step: 0 })
     }
 
@@ -274,9 +279,25 @@ impl Subject {
             Some(state) => self.executor.run(state, Run { seed: 1, step: self.step }),
             None => self.executor.infer(),
         }
+        .and_then(|()| self.executor.finish())
         .map_err(Failure::work)?;
         self.step += 1;
         Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Seconds of a run by what they are spent on, the most first; nothing on a processor.
+    fn profile(&mut self) -> Result<Vec<(String, f64)>, Failure> {
+        let Executor::Cuda { executors, turn } = &mut self.executor else { return Ok(Vec::new()) };
+        let executor = &mut executors[*turn];
+        let run = Run { seed: 1, step: self.step };
+        let times = executor.profile(self.state.as_mut(), run).map_err(Failure::work)?;
+        let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+        for (node, seconds) in times {
+            *sums.entry(kind_of(&executor.plan().graph().nodes()[node])).or_default() += seconds;
+        }
+        let mut sums: Vec<(String, f64)> = sums.into_iter().collect();
+        sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+        Ok(sums)
     }
 
     /// Seconds of each run within a time, after a warm-up, the shortest first.
@@ -294,6 +315,12 @@ impl Subject {
         runs.sort_by(f64::total_cmp);
         Ok(runs)
     }
+}
+
+/// What a node is, of those that a model has many of: `mlp.fc1 linear`.
+fn kind_of(node: &Node) -> String {
+    let places = node.path.split('.').filter(|place| place.parse::<usize>().is_err());
+    format!("{} ({})", node.op.name(), places.collect::<Vec<_>>().join("."))
 }
 
 /// The value at a share of the way through sorted values, between two of them as far as need be.

@@ -21,6 +21,7 @@ use vitreous_train::evaluation::{LabelReport, LabelScores, Report, Scores, named
 
 use super::{PrecisionName, parse_beam, parse_count, parse_threads};
 use crate::classes::{ClassMap, map_classes};
+use crate::device::DeviceChoice;
 use crate::failure::Failure;
 use crate::format;
 use crate::runner::{Answer, Runner, usual_batch};
@@ -52,6 +53,9 @@ pub struct Eval {
     /// Threads to compute with; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
+    /// What to compute on: auto, cpu, or a GPU such as cuda:0
+    #[arg(long, default_value = "auto")]
+    device: DeviceChoice,
     /// Take so many images or pairs only, spread evenly over the data set
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     limit: Option<usize>,
@@ -221,7 +225,7 @@ impl Eval {
         mut answers: Answers,
     ) -> Result<(Answers, Vec<Broken>), Failure> {
         let threads = self.threads.unwrap_or_else(source::threads);
-        let mut runner = Runner::new(model, Answer::Logits, self.precision.into(), threads);
+        let mut runner = Runner::new(model, Answer::Logits, self.precision.into(), &self.device.open(threads)?);
         let samples = spread(part.len(), self.limit);
         let batch = match self.batch {
             Some(batch) => batch,

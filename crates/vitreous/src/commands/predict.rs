@@ -12,6 +12,7 @@ use vitreous_data::ordered::{NotYet, OrderedMap};
 use vitreous_models::{Model, Size};
 
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
+use crate::device::DeviceChoice;
 use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
@@ -52,6 +53,9 @@ pub struct Predict {
     /// Threads to compute with; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
+    /// What to compute on: auto, cpu, or a GPU such as cuda:0
+    #[arg(long, default_value = "auto")]
+    device: DeviceChoice,
 }
 
 /// How long images that are ready wait for others of their batch, where these are still to be named on standard input.
@@ -76,7 +80,7 @@ impl Predict {
         }
         let threads = self.threads.unwrap_or_else(source::threads);
         let answer = if self.features { Answer::Features } else { Answer::Logits };
-        let mut runner = Runner::new(&model, answer, self.precision.into(), threads);
+        let mut runner = Runner::new(&model, answer, self.precision.into(), &self.device.open(threads)?);
         let mut batch = match self.batch {
             Some(batch) => batch,
             None => usual_batch(&model.config).map_err(Failure::input)?,

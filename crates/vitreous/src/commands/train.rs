@@ -16,6 +16,7 @@ use vitreous_train::translation::PairData;
 use vitreous_train::{AnyRecipe, Orders, Outcome, Place, Recipe, RunDirectory, TrainError, TranslationRecipe, Work};
 
 use super::parse_threads;
+use crate::device::DeviceChoice;
 use crate::failure::Failure;
 use crate::pages::report::{self, LiveReport};
 use crate::progress::TrainProgress;
@@ -63,6 +64,9 @@ pub struct Train {
     /// Print a recipe, with changes if there are some
     #[arg(long, value_name = "RECIPE")]
     show: Option<String>,
+    /// What to learn on: auto, cpu, or a GPU such as cuda:0
+    #[arg(long, default_value = "auto")]
+    device: DeviceChoice,
     /// Threads that compute [default: one a core]
     #[arg(long, value_parser = parse_threads)]
     threads: Option<usize>,
@@ -168,9 +172,11 @@ impl Train {
 
     /// How the run is made.
     fn orders(&self, place: Place) -> Result<Orders, Failure> {
+        let threads = self.threads.unwrap_or_else(source::threads);
         Ok(Orders {
             place,
-            threads: self.threads.unwrap_or_else(source::threads),
+            device: self.device.open(threads)?,
+            threads,
             watch_gradients: self.watch.contains(&Watch::Gradients),
             command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
             stop: stop_on_signals().map_err(Failure::work)?,

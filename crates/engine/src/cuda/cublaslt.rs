@@ -1,0 +1,434 @@
+//! cuBLASLt: which of its algorithms computes a product, and running it.
+//!
+//! The library proposes several algorithms; the fastest is found by measuring once and remembered on disk, by the product, the device and
+//! the library's version.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::cublaslt::result as lt;
+use cudarc::cublaslt::sys;
+
+use super::compile::cache_folder;
+use super::device::Device;
+use super::launch::Place;
+use super::memory::DeviceBuffer;
+use super::products::{Epilogue, Operand, Product};
+use super::stream::{Event, Stream};
+use crate::error::{Error, Result};
+use crate::types::DType;
+
+/// Bytes that cuBLASLt may use while it computes; one buffer serves all products, which run one after the other.
+pub(super) const WORKSPACE_BYTES: usize = 64 << 20;
+/// Algorithms that are tried.
+const MOST_TRIED: usize = 16;
+/// Runs of each that are timed, after one that is not.
+const TIMED_RUNS: usize = 5;
+
+/// An algorithm as cuBLASLt writes it down.
+type Algorithm = [u64; 8];
+
+/// What was measured, by [`Library::key`]: for all of this process, which finds it on disk.
+static KNOWN: Mutex<Option<HashMap<String, Algorithm>>> = Mutex::new(None);
+
+/// cuBLASLt, opened.
+pub(super) struct Library {
+    handle: sys::cublasLtHandle_t,
+    device: Arc<Device>,
+}
+
+// SAFETY: a handle may be used by any thread, one at a time.
+unsafe impl Send for Library {}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: created in `open`, destroyed once.
+        let _ = unsafe { lt::destroy_handle(self.handle) };
+    }
+}
+
+/// A product as cuBLASLt is told it.
+struct Description {
+    description: sys::cublasLtMatmulDesc_t,
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: created in `describe`, destroyed once.
+        unsafe {
+            let _ = lt::destroy_matmul_desc(self.description);
+            for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
+                let _ = lt::destroy_matrix_layout(layout);
+            }
+        }
+    }
+}
+
+/// A product that is ready to run.
+pub(super) struct Prepared {
+    description: Description,
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+// SAFETY: descriptions are plain data behind pointers, used by one thread at a time.
+unsafe impl Send for Prepared {}
+
+fn failed(what: &str, error: lt::CublasError) -> Error {
+    Error::Machine(format!("cuBLASLt, {what}: {error}"))
+}
+
+fn data_type(dtype: DType) -> sys::cudaDataType {
+    match dtype {
+        DType::Bf16 => sys::cudaDataType_t::CUDA_R_16BF,
+        _ => sys::cudaDataType_t::CUDA_R_32F,
+    }
+}
+
+impl Description {
+    fn set<T>(&self, attribute: sys::cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {
+        // SAFETY: the description is alive, and the value is read at once.
+        let set = unsafe {
+            lt::set_matmul_desc_attribute(self.description, attribute, std::ptr::from_ref(value).cast(), size_of::<T>())
+        };
+        set.map_err(|error| failed("describing a product", error))
+    }
+
+    fn new(product: &Product) -> Result<Description> {
+        use sys::cublasLtMatmulDescAttributes_t as Attribute;
+        let of = |error| failed("describing a product", error);
+        // Sums in f32, and no TF32: f32 operands are multiplied as they are.
+        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        let description = lt::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F).map_err(of)?;
+        let mut made = Description { description, layouts: [std::ptr::null_mut(); 3] };
+        made.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &u32::from(product.a.transposed))?;
+        made.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &u32::from(product.b.transposed))?;
+        made.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue(product))?;
+        if product.auxiliary.is_some() {
+            made.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(product.d.rows as i64))?;
+        }
+        let operands = [(&product.a, product.operands), (&product.b, product.operands), (&product.d, product.result)];
+        for (index, (operand, dtype)) in operands.into_iter().enumerate() {
+            made.layouts[index] = layout(operand, dtype, product.batch)?;
+        }
+        Ok(made)
+    }
+}
+
+fn layout(operand: &Operand, dtype: DType, batch: usize) -> Result<sys::cublasLtMatrixLayout_t> {
+    use sys::cublasLtMatrixLayoutAttribute_t as Attribute;
+    let of = |error| failed("describing a matrix", error);
+    let (rows, columns) = (operand.rows as u64, operand.columns as u64);
+    let layout = lt::create_matrix_layout(data_type(dtype), rows, columns, operand.rows as i64).map_err(of)?;
+    if batch > 1 {
+        let (count, stride) = (batch as i32, operand.stride as i64);
+        // SAFETY: the layout is alive, and the values are read at once.
+        unsafe {
+            let count = std::ptr::from_ref(&count).cast::<c_void>();
+            let stride = std::ptr::from_ref(&stride).cast::<c_void>();
+            let which = Attribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+            lt::set_matrix_layout_attribute(layout, which, count, 4).map_err(of)?;
+            let which = Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET;
+            lt::set_matrix_layout_attribute(layout, which, stride, 8).map_err(of)?;
+        }
+    }
+    Ok(layout)
+}
+
+fn epilogue(product: &Product) -> sys::cublasLtEpilogue_t {
+    use sys::cublasLtEpilogue_t as E;
+    match (product.epilogue, product.auxiliary.is_some()) {
+        (Epilogue::Nothing, _) => E::CUBLASLT_EPILOGUE_DEFAULT,
+        (Epilogue::Bias, _) => E::CUBLASLT_EPILOGUE_BIAS,
+        (Epilogue::BiasGelu, false) => E::CUBLASLT_EPILOGUE_GELU_BIAS,
+        (Epilogue::BiasGelu, true) => E::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+        (Epilogue::GeluGradient, _) => E::CUBLASLT_EPILOGUE_DGELU,
+        (Epilogue::BiasGradient, _) => E::CUBLASLT_EPILOGUE_BGRADB,
+    }
+}
+
+impl Library {
+    /// Opens it for a device.
+    pub fn open(device: &Arc<Device>) -> Result<Library> {
+        device.bind()?;
+        let handle = lt::create_handle().map_err(|error| failed("opening it", error))?;
+        Ok(Library { handle, device: Arc::clone(device) })
+    }
+
+    /// Whether there is an algorithm for a product as it is.
+    pub fn can_do(&self, product: &Product) -> bool {
+        Description::new(product).and_then(|description| self.proposals(product, &description, 1)).is_ok()
+    }
+
+    /// Algorithms for a product, the best guess first.
+    fn proposals(
+        &self,
+        product: &Product,
+        description: &Description,
+        most: usize,
+    ) -> Result<Vec<sys::cublasLtMatmulAlgo_t>> {
+        let of = |error| failed("looking for an algorithm", error);
+        if product.bias.is_some() || product.auxiliary.is_some() {
+            // Some pointer, so that their alignment is known.
+            self.set_pointers(product, description, |_| 256)?;
+        }
+        let preference = lt::create_matmul_pref().map_err(of)?;
+        let most_bytes = WORKSPACE_BYTES;
+        let which = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        let [a, b, d] = description.layouts;
+        // SAFETY: plain numbers, all of which may be zero.
+        let nothing: sys::cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
+        let mut found = vec![nothing; most];
+        let mut count = 0;
+        // SAFETY: all descriptions are alive, and there is room for as many results as are asked for.
+        let status = unsafe {
+            let bytes = std::ptr::from_ref(&most_bytes).cast();
+            lt::set_matmul_pref_attribute(preference, which, bytes, size_of::<usize>()).map_err(of)?;
+            let status = sys::cublasLtMatmulAlgoGetHeuristic(
+                self.handle,
+                description.description,
+                a,
+                b,
+                d,
+                d,
+                preference,
+                most as i32,
+                found.as_mut_ptr(),
+                &mut count,
+            );
+            let _ = lt::destroy_matmul_pref(preference);
+            status
+        };
+        status.result().map_err(of)?;
+        let usable = |result: &sys::cublasLtMatmulHeuristicResult_t| result.state.result().is_ok();
+        let found: Vec<_> = found[..count as usize].iter().filter(|result| usable(result)).map(|r| r.algo).collect();
+        if found.is_empty() {
+            return Err(Error::Machine(format!("cuBLASLt has no algorithm for {product:?}")));
+        }
+        Ok(found)
+    }
+
+    /// Chooses how a product is computed: as it was found to be fastest before, or by trying. What is in the arena is lost.
+    pub fn prepare(
+        &self,
+        product: &Product,
+        arena: &DeviceBuffer,
+        workspace: &DeviceBuffer,
+        stream: &Stream,
+    ) -> Result<Prepared> {
+        let key = self.key(product);
+        let description = Description::new(product)?;
+        let known = with_known(|known| known.get(&key).copied());
+        if let Some(data) = known {
+            return Ok(Prepared { description, algorithm: sys::cublasLtMatmulAlgo_t { data } });
+        }
+        let proposals = self.proposals(product, &description, MOST_TRIED)?;
+        let mut prepared = Prepared { description, algorithm: proposals[0] };
+        let mut best = (f64::INFINITY, proposals[0]);
+        for algorithm in proposals {
+            prepared.algorithm = algorithm;
+            // One that does not run is none.
+            if let Ok(seconds) = self.time(&prepared, product, arena, workspace, stream)
+                && seconds < best.0
+            {
+                best = (seconds, algorithm);
+            }
+        }
+        prepared.algorithm = best.1;
+        with_known(|known| known.insert(key, best.1.data));
+        Ok(prepared)
+    }
+
+    /// The shortest time of a few runs, on whatever the arena holds.
+    fn time(
+        &self,
+        prepared: &Prepared,
+        product: &Product,
+        arena: &DeviceBuffer,
+        workspace: &DeviceBuffer,
+        stream: &Stream,
+    ) -> Result<f64> {
+        // Operands one behind the other, as far as there is room: where they lie does not matter for the time.
+        let size = |operand: &Operand, dtype: DType| {
+            let values = operand.rows * operand.columns;
+            dtype.bytes() * (values + (product.batch - 1) * operand.stride)
+        };
+        let mut ends = Vec::new();
+        let mut next = 0;
+        let operands = [(&product.a, product.operands), (&product.b, product.operands), (&product.d, product.result)];
+        for (operand, dtype) in operands {
+            let bytes = size(operand, dtype);
+            if next + bytes > arena.bytes() {
+                next = 0;
+            }
+            if bytes > arena.bytes() {
+                return Err(Error::Machine("no room to try a product in".to_string()));
+            }
+            ends.push(arena.start() + next as u64);
+            next = (next + bytes).next_multiple_of(256);
+        }
+        let [a, b, d] = [ends[0], ends[1], ends[2]];
+        let mut shortest = f64::INFINITY;
+        for run in 0..=TIMED_RUNS {
+            let (before, after) = (Event::timed()?, Event::timed()?);
+            before.record(stream)?;
+            self.set_pointers(product, &prepared.description, |_| d)?;
+            // SAFETY: all of it lies in the arena, and the workspace has its size.
+            unsafe { self.multiply(prepared, product, [a, b, d, d], workspace, stream)? };
+            after.record(stream)?;
+            after.wait()?;
+            if run > 0 {
+                shortest = shortest.min(after.seconds_since(&before)?);
+            }
+        }
+        Ok(shortest)
+    }
+
+    /// What an algorithm's choice depends on.
+    fn key(&self, product: &Product) -> String {
+        let Product { operands, result, a, b, d, batch, epilogue, .. } = product;
+        // SAFETY: the library is there.
+        let version = unsafe { sys::cublasLtGetVersion() };
+        let matrix = |m: &Operand| format!("{}x{}{}s{}", m.rows, m.columns, if m.transposed { "t" } else { "" }, m.stride);
+        let gpu = self.device.gpu().name.replace(' ', "_");
+        let (added, kept) = (product.added.is_some(), product.auxiliary.is_some());
+        let matrices = [a, b, d].map(matrix).join(",");
+        format!("{gpu}/{version}/{operands}-{result}/{matrices}/{batch}/{epilogue:?}/{added}/{kept}")
+    }
+
+    /// Writes what was measured down, for other processes.
+    pub fn remember(&self) {
+        let Some(path) = remembered_file() else { return };
+        let text = with_known(|known| {
+            let mut lines: Vec<String> = known.iter().map(|(key, algorithm)| line_of(key, algorithm)).collect();
+            lines.sort();
+            lines.concat()
+        });
+        if std::fs::read_to_string(&path).is_ok_and(|there| there == text) {
+            return;
+        }
+        // Only a cache: where it cannot be written, the next start measures again.
+        let _ = super::compile::keep(&path, text.as_bytes());
+    }
+
+    /// Sets the pointers of what a product adds, keeps or sums besides.
+    fn set_pointers(
+        &self,
+        product: &Product,
+        description: &Description,
+        address: impl Fn(Place) -> u64,
+    ) -> Result<()> {
+        use sys::cublasLtMatmulDescAttributes_t as Attribute;
+        if let Some(bias) = product.bias {
+            description.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &address(bias))?;
+        }
+        if let Some(auxiliary) = product.auxiliary {
+            description.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &address(auxiliary))?;
+        }
+        Ok(())
+    }
+
+    /// Computes a product on a stream, with what `address` says of places.
+    ///
+    /// # Safety
+    /// The addresses must be those of buffers on the device that are as large as the product needs, and the workspace must have
+    /// [`WORKSPACE_BYTES`].
+    pub unsafe fn run(
+        &self,
+        prepared: &Prepared,
+        product: &Product,
+        address: impl Fn(Place) -> u64,
+        workspace: &DeviceBuffer,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.set_pointers(product, &prepared.description, &address)?;
+        let c = product.added.unwrap_or(product.d.place);
+        let addresses = [product.a.place, product.b.place, c, product.d.place].map(address);
+        // SAFETY: the caller's promise.
+        unsafe { self.multiply(prepared, product, addresses, workspace, stream) }
+    }
+
+    /// # Safety
+    /// As [`Library::run`].
+    unsafe fn multiply(
+        &self,
+        prepared: &Prepared,
+        product: &Product,
+        [a, b, c, d]: [u64; 4],
+        workspace: &DeviceBuffer,
+        stream: &Stream,
+    ) -> Result<()> {
+        let (one, old) = (1.0f32, if product.added.is_some() { 1.0f32 } else { 0.0 });
+        let [a_layout, b_layout, d_layout] = prepared.description.layouts;
+        // SAFETY: the caller's promise; the descriptions are alive.
+        let result = unsafe {
+            sys::cublasLtMatmul(
+                self.handle,
+                prepared.description.description,
+                std::ptr::from_ref(&one).cast(),
+                a as *const c_void,
+                a_layout,
+                b as *const c_void,
+                b_layout,
+                std::ptr::from_ref(&old).cast(),
+                c as *const c_void,
+                d_layout,
+                d as *mut c_void,
+                d_layout,
+                &raw const prepared.algorithm,
+                workspace.start() as *mut c_void,
+                WORKSPACE_BYTES,
+                stream.handle().cast(),
+            )
+        };
+        result.result().map_err(|error| failed("a product", error))
+    }
+}
+
+fn remembered_file() -> Option<PathBuf> {
+    cache_folder().map(|folder| folder.join("products.txt"))
+}
+
+fn line_of(key: &str, algorithm: &Algorithm) -> String {
+    let mut line = key.to_string();
+    for word in algorithm {
+        let _ = write!(line, " {word:x}");
+    }
+    line.push('\n');
+    line
+}
+
+fn read_line(line: &str) -> Option<(String, Algorithm)> {
+    let mut words = line.split(' ');
+    let key = words.next()?.to_string();
+    let numbers: Vec<u64> = words.map(|word| u64::from_str_radix(word, 16).ok()).collect::<Option<_>>()?;
+    Some((key, numbers.try_into().ok()?))
+}
+
+/// Looks at what is known, which is read from disk the first time.
+fn with_known<T>(look: impl FnOnce(&mut HashMap<String, Algorithm>) -> T) -> T {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_with(|| {
+        let text = remembered_file().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        text.lines().filter_map(read_line).collect()
+    });
+    look(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_is_read_as_it_was_written() {
+        let algorithm = [0, 1, u64::MAX, 0x1234, 5, 6, 7, 8];
+        let line = line_of("NVIDIA_H200/130100/bf16-f32/1x2", &algorithm);
+        assert_eq!(read_line(line.trim_end()), Some(("NVIDIA_H200/130100/bf16-f32/1x2".to_string(), algorithm)));
+        for broken in ["", "key", "key 1 2 3", "key 1 2 3 4 5 6 7 x", "key 1 2 3 4 5 6 7 8 9"] {
+            assert_eq!(read_line(broken), None, "{broken}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A state's buffers on a device: what training changes stays there from run to run, and comes home when it is asked for.
+
+use std::sync::Arc;
+
+use half::bf16;
+
+use super::device::Device;
+use super::launch::Buffer;
+use super::memory::DeviceBuffer;
+use crate::buffer::Floats;
+use crate::error::Result;
+
+/// The buffers of a state, on a device.
+pub(crate) struct Resident {
+    device: Arc<Device>,
+    /// In the order of [`Resident::upload`].
+    buffers: [DeviceBuffer; 5],
+    /// The parameters rounded to bf16, if somebody computes with them.
+    narrow: DeviceBuffer,
+    /// The device has changed what the host has.
+    pub host_is_behind: bool,
+    /// The host has changed what the device has.
+    pub device_is_behind: bool,
+}
+
+impl std::fmt::Debug for Resident {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Resident").field("device", &self.device.gpu().name).finish_non_exhaustive()
+    }
+}
+
+impl Resident {
+    /// Room for buffers of such lengths in floats: parameters, gradients, moments, average.
+    pub fn new(device: &Arc<Device>, floats: [usize; 5]) -> Result<Resident> {
+        let [parameters, gradients, first, second, average] = floats;
+        let take = |floats: usize| DeviceBuffer::zeroed(device, 4 * floats);
+        Ok(Resident {
+            device: Arc::clone(device),
+            buffers: [take(parameters)?, take(gradients)?, take(first)?, take(second)?, take(average)?],
+            narrow: DeviceBuffer::new(device, 0)?,
+            host_is_behind: false,
+            device_is_behind: true,
+        })
+    }
+
+    pub fn is_on(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
+    /// Makes what the host has the device's, and a rounded copy of the parameters if there is to be one.
+    pub fn bring(&mut self, narrow: bool, host: [&Floats; 5]) -> Result<()> {
+        let all = self.device_is_behind;
+        if all {
+            for (buffer, values) in self.buffers.iter_mut().zip(host) {
+                buffer.write(0, values.as_slice())?;
+            }
+        }
+        let missing = narrow && self.narrow.bytes() == 0 && self.buffers[0].bytes() > 0;
+        if missing {
+            self.narrow = DeviceBuffer::new(&self.device, self.buffers[0].bytes() / 2)?;
+        }
+        if self.narrow.bytes() > 0 && (all || missing) {
+            let rounded: Vec<bf16> = match all {
+                true => host[0].as_slice().iter().map(|&value| bf16::from_f32(value)).collect(),
+                false => {
+                    let mut there = vec![0.0f32; host[0].len()];
+                    self.buffers[0].read(0, &mut there)?;
+                    there.into_iter().map(bf16::from_f32).collect()
+                }
+            };
+            self.narrow.write(0, &rounded)?;
+        }
+        self.device_is_behind = false;
+        Ok(())
+    }
+
+    /// Makes what the device has the host's.
+    pub fn take_home(&mut self, host: [&mut Floats; 5]) -> Result<()> {
+        for (buffer, values) in self.buffers.iter().zip(host) {
+            buffer.read(0, values.as_mut_slice())?;
+        }
+        self.host_is_behind = false;
+        Ok(())
+    }
+
+    /// Where a buffer starts.
+    pub fn start(&self, buffer: Buffer) -> u64 {
+        match buffer {
+            Buffer::Parameters => self.buffers[0].start(),
+            Buffer::NarrowParameters => self.narrow.start(),
+            Buffer::Gradients => self.buffers[1].start(),
+            Buffer::First => self.buffers[2].start(),
+            Buffer::Second => self.buffers[3].start(),
+            Buffer::Average => self.buffers[4].start(),
+            _ => unreachable!("{buffer:?} is no buffer of a state"),
+        }
+    }
+
+    /// Where all of them start: a recorded step is one of these addresses.
+    pub fn starts(&self) -> [u64; 6] {
+        let [a, b, c, d, e] = &self.buffers;
+        [a.start(), b.start(), c.start(), d.start(), e.start(), self.narrow.start()]
+    }
+
+    /// Bytes on the device that a state of such lengths takes.
+    pub fn bytes_needed(floats: [usize; 5], narrow: bool) -> usize {
+        4 * floats.iter().sum::<usize>() + if narrow { 2 * floats[0] } else { 0 }
+    }
+}

@@ -1,0 +1,147 @@
+//! Streams and events: what runs in which order on the device.
+
+use cudarc::driver::result as driver;
+use cudarc::driver::sys;
+
+use super::device::failed;
+use crate::error::Result;
+
+/// Work that is done in order.
+pub(super) struct Stream {
+    handle: sys::CUstream,
+}
+
+// SAFETY: a stream may be used by any thread, one at a time.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// A stream of the calling thread's device.
+    pub fn new() -> Result<Stream> {
+        let handle = driver::stream::create(driver::stream::StreamKind::NonBlocking);
+        Ok(Stream { handle: handle.map_err(|error| failed("making a stream", error))? })
+    }
+
+    pub fn handle(&self) -> sys::CUstream {
+        self.handle
+    }
+
+    /// What is asked of this stream from now on waits for what the event stands for.
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both are alive.
+        unsafe { driver::stream::wait_event(self.handle, event.handle, flags) }
+            .map_err(|error| failed("ordering streams", error))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`, destroyed once.
+        let _ = unsafe { driver::stream::destroy(self.handle) };
+    }
+}
+
+/// A moment in a stream. Before it is recorded it counts as reached.
+pub(super) struct Event {
+    handle: sys::CUevent,
+}
+
+// SAFETY: an event may be used by any thread.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// An event that orders and is waited for.
+    pub fn new() -> Result<Event> {
+        Event::with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    /// An event that is also a time.
+    pub fn timed() -> Result<Event> {
+        Event::with(sys::CUevent_flags::CU_EVENT_DEFAULT)
+    }
+
+    fn with(flags: sys::CUevent_flags) -> Result<Event> {
+        Ok(Event { handle: driver::event::create(flags).map_err(|error| failed("making an event", error))? })
+    }
+
+    /// From now on it stands for all that was asked of the stream so far.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: both are alive.
+        unsafe { driver::event::record(self.handle, stream.handle) }.map_err(|error| failed("recording an event", error))
+    }
+
+    /// Whether it is reached.
+    pub fn is_reached(&self) -> bool {
+        // SAFETY: it is alive.
+        unsafe { driver::event::query(self.handle) }.is_ok()
+    }
+
+    /// Waits until it is reached.
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: it is alive.
+        unsafe { driver::event::synchronize(self.handle) }.map_err(|error| failed("running", error))
+    }
+
+    /// Seconds from another timed event, both reached.
+    pub fn seconds_since(&self, before: &Event) -> Result<f64> {
+        // SAFETY: both are alive.
+        let milliseconds = unsafe { driver::event::elapsed(before.handle, self.handle) };
+        Ok(f64::from(milliseconds.map_err(|error| failed("timing", error))?) / 1e3)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: created in `with`, destroyed once.
+        let _ = unsafe { driver::event::destroy(self.handle) };
+    }
+}
+
+/// Work that was recorded once and is started as a whole.
+pub(super) struct Recorded {
+    graph: sys::CUgraph,
+    executable: sys::CUgraphExec,
+}
+
+// SAFETY: as of a stream.
+unsafe impl Send for Recorded {}
+
+impl Recorded {
+    /// Records what `work` asks of the stream, without doing it.
+    pub fn new(stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<Recorded> {
+        let of = |error| failed("recording a step", error);
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is alive.
+        unsafe { driver::stream::begin_capture(stream.handle, mode) }.map_err(of)?;
+        let asked = work();
+        // SAFETY: as above; a capture that failed is ended, too.
+        let graph = unsafe { driver::stream::end_capture(stream.handle) };
+        asked?;
+        let graph = graph.map_err(of)?;
+        let mut executable = std::ptr::null_mut();
+        // SAFETY: the graph is alive.
+        let made = unsafe { sys::cuGraphInstantiateWithFlags(&mut executable, graph, 0) }.result();
+        if let Err(error) = made {
+            // SAFETY: the graph is alive, and is not used any more.
+            let _ = unsafe { driver::graph::destroy(graph) };
+            return Err(of(error));
+        }
+        Ok(Recorded { graph, executable })
+    }
+
+    /// Starts it.
+    pub fn start(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: both are alive.
+        unsafe { driver::graph::launch(self.executable, stream.handle) }.map_err(|error| failed("starting a step", error))
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, destroyed once.
+        unsafe {
+            let _ = driver::graph::exec_destroy(self.executable);
+            let _ = driver::graph::destroy(self.graph);
+        }
+    }
+}
