@@ -1,4 +1,5 @@
-//! Batches in raw form, with what the engine makes of them, are the prepared batches to the bit.
+//! Batches in raw form, with what the engine makes of them, are the prepared batches: to the bit on the processor, and on a GPU to what
+//! its logarithm, sine and cosine differ by.
 
 use std::sync::Arc;
 
@@ -6,10 +7,9 @@ use vitreous_data::augment::{Augment, AugmentSettings, CropKind, EraseMode, MixM
 use vitreous_data::dataset::Dataset;
 use vitreous_data::loader::{Batch, Form, Loader, LoaderOptions, Preparation, TargetKind};
 use vitreous_data::{Channels, Crop, Image, ImageError, Placement, Preprocess, Resize};
-use vitreous_engine::cpu::Executor;
 use vitreous_engine::ops::ImageDraws;
 use vitreous_engine::ops::image_draws::{Laying, Mixing, draws_length};
-use vitreous_engine::{Graph, Plan, Run, State};
+use vitreous_engine::{Device, Executor, Graph, Run, State, cuda};
 
 /// Images of several sizes.
 struct Some {
@@ -69,34 +69,61 @@ fn batches(options: &LoaderOptions, form: Form) -> Vec<Batch> {
     Loader::start(options, 0, 0, 2).map(|batch| batch.expect("loads")).collect()
 }
 
-/// Compares both forms of all batches of two epochs, and gives the raw ones.
-fn compare(options: &LoaderOptions, what: &str) -> Vec<Batch> {
+/// The processor, and a GPU if there is one.
+fn devices() -> Vec<Device> {
+    let mut devices = vec![Device::Cpu { threads: 1 }];
+    match cuda::Device::open(0) {
+        Ok(gpu) => devices.push(Device::Cuda(gpu)),
+        Err(error) => eprintln!("skipped on the GPU: {error}"),
+    }
+    devices
+}
+
+/// What a device makes of raw batches.
+fn images_of(options: &LoaderOptions, batches: &[Batch], device: &Device) -> Vec<Vec<f32>> {
     let mut graph = Graph::for_inference();
     let images = options.images_of_raw(&mut graph).expect("a graph");
-    let mut executor = Executor::new(Plan::for_cpu(&graph, &[images]).expect("a plan"), 1).expect("an executor");
+    let plan = device.plan(&graph, &[images]).expect("a plan");
+    let mut executor = Executor::new(plan, device).expect("an executor");
     let mut state = State::new(&graph).expect("a state");
+    let mut made = |batch: &Batch| {
+        executor.input_i32("pixels").expect("an input").copy_from_slice(&batch.pixels);
+        executor.input_i32("draws").expect("an input").copy_from_slice(&batch.draws);
+        executor.run(&mut state, Run::default()).expect("a run");
+        executor.output(images).expect("a result")
+    };
+    batches.iter().map(&mut made).collect()
+}
+
+/// Compares both forms of all batches of two epochs on some devices, and gives the raw ones.
+fn compare_on(devices: &[Device], options: &LoaderOptions, what: &str) -> Vec<Batch> {
     let (prepared, raw) = (batches(options, Form::Prepared), batches(options, Form::Raw));
     assert_eq!(prepared.len(), raw.len());
     for (prepared, raw) in prepared.iter().zip(&raw) {
-        executor.input_i32("pixels").expect("an input").copy_from_slice(&raw.pixels);
-        executor.input_i32("draws").expect("an input").copy_from_slice(&raw.draws);
-        executor.run(&mut state, Run::default()).expect("a run");
-        let images = executor.output(images).expect("a result");
-        let floats: usize = options.shape.iter().product();
-        for sample in 0..prepared.count {
-            let range = sample * floats..(sample + 1) * floats;
-            let (expected, got) = (&prepared.images[range.clone()], &images[range]);
-            let place = expected.iter().zip(got).position(|(expected, got)| expected.to_bits() != got.to_bits());
-            if let Some(place) = place {
-                let (expected, got) = (expected[place], got[place]);
-                panic!("{what}, sample {sample} of {}, place {place}: {got}, not {expected}", prepared.count);
-            }
-        }
         assert_eq!(prepared.targets, raw.targets, "{what}");
         assert_eq!((&prepared.labels, &prepared.samples), (&raw.labels, &raw.samples), "{what}");
         assert!(raw.images.is_empty() && prepared.pixels.is_empty() && prepared.draws.is_empty());
     }
+    let floats: usize = options.shape.iter().product();
+    for device in devices {
+        let limit = if device.is_gpu() { 1e-5 } else { 0.0 };
+        for (prepared, made) in prepared.iter().zip(images_of(options, &raw, device)) {
+            let count = prepared.count * floats;
+            for (place, (expected, got)) in prepared.images[..count].iter().zip(&made).enumerate() {
+                let (sample, at) = (place / floats, place % floats);
+                assert!(
+                    (expected - got).abs() <= limit,
+                    "{what} on {device:?}, sample {sample} of {}, place {at}: {got}, not {expected}",
+                    prepared.count
+                );
+            }
+        }
+    }
     raw
+}
+
+fn compare(options: &LoaderOptions, what: &str) -> Vec<Batch> {
+    compare_on(&devices(), options, what)
 }
 
 #[test]
@@ -117,7 +144,7 @@ fn every_augmentation_is_the_same_in_both_forms() {
         (0.8, 1.0, MixMode::Pair),
         (0.8, 1.0, MixMode::Element),
     ];
-    let mut number = 0;
+    let (devices, mut number) = (devices(), 0);
     for crop in crops {
         for policy in ["", "rand-m9-mstd0.5-inc1", "3a"] {
             for (erase, erase_mode, erase_count) in erasings {
@@ -138,7 +165,10 @@ fn every_augmentation_is_the_same_in_both_forms() {
                     };
                     let channels = [Channels::Rgb, Channels::Grey][number % 2];
                     let batch = [4, 5, 1][number / 2 % 3];
-                    compare(&augmented(&settings, channels, batch), &format!("{settings:?} for {channels:?}"));
+                    // Each would be compiled anew for a GPU: some are enough.
+                    let devices = if number % 7 == 0 { &devices[..] } else { &devices[..1] };
+                    let options = augmented(&settings, channels, batch);
+                    compare_on(devices, &options, &format!("{settings:?} for {channels:?}"));
                     number += 1;
                 }
             }

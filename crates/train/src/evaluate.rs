@@ -126,3 +126,33 @@ impl Evaluator {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use vitreous_data::loader::Form;
+
+    use super::*;
+
+    #[test]
+    fn raw_batches_are_tested_as_prepared_ones_are() {
+        let splits = vitreous_data::dataset::builtin();
+        let words = ["train.batch=700", "model.image=28", "model.patch=14", "model.dim=8", "model.channels=1"];
+        let more = ["model.depth=1", "model.heads=2", "model.mlp_dim=8", "data.threads=1"];
+        let overrides: Vec<String> = words.iter().chain(&more).map(|pair| pair.to_string()).collect();
+        let mut recipe = Recipe::read("test", "", &overrides).expect("a sound recipe");
+        let subject = Subject::new(&mut recipe, &splits).expect("a model");
+        let mut graph = Graph::for_inference();
+        model(&mut graph, &recipe.model, 1, None, None).expect("builds");
+        let mut state = State::new(&graph).expect("memory");
+        subject.start(&recipe, &mut state).expect("initial values");
+        let mut loss_and_mistakes = |form: Form| {
+            let mut evaluator = Evaluator::new(&recipe, &splits, &subject, &Device::Cpu { threads: 1 });
+            evaluator.options.form = form;
+            let found = evaluator.run(&state, &mut |_, _| {}).expect("runs").expect("images");
+            let TestedScores::One(report) = found.scores else { panic!("one class an image") };
+            assert_eq!(report.samples, 2000);
+            (report.loss, format!("{:?}", found.mistakes))
+        };
+        assert_eq!(loss_and_mistakes(Form::Raw), loss_and_mistakes(Form::Prepared));
+    }
+}
