@@ -145,7 +145,7 @@ mod tests {
         model(&mut graph, &recipe.model, 1, None, None).expect("builds");
         let mut state = State::new(&graph).expect("memory");
         subject.start(&recipe, &mut state).expect("initial values");
-        let mut loss_and_mistakes = |form: Form| {
+        let loss_and_mistakes = |form: Form| {
             let mut evaluator = Evaluator::new(&recipe, &splits, &subject, &Device::Cpu { threads: 1 });
             evaluator.options.form = form;
             let found = evaluator.run(&state, &mut |_, _| {}).expect("runs").expect("images");
