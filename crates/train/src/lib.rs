@@ -7,6 +7,7 @@ mod evaluate;
 pub mod evaluation;
 mod events;
 pub mod groups;
+mod image_input;
 mod images;
 pub mod metrics;
 pub mod recipe;

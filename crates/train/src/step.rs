@@ -1,13 +1,14 @@
 //! One update: a batch, or several whose gradients are added, through the model and the optimiser.
 
-use vitreous_data::loader::{Batch, TargetKind};
+use vitreous_data::loader::{Batch, Form, LoaderOptions, TargetKind};
 use vitreous_engine::{
-    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Precision, Run,
-    State, StepOptions, Value,
+    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Precision,
+    Run, State, StepOptions, Value,
 };
 
 use crate::error::TrainError;
 use crate::groups::group_of;
+use crate::image_input::give_images;
 use crate::recipe::{OptimizerName, OptimizerSettings, PrecisionChoice, Recipe};
 use crate::subject::build;
 
@@ -41,6 +42,7 @@ pub struct Stepper {
     logits: Value,
     gradient_norm: Value,
     targets: TargetKind,
+    form: Form,
 }
 
 impl From<PrecisionChoice> for Precision {
@@ -54,13 +56,19 @@ impl From<PrecisionChoice> for Precision {
 
 impl Stepper {
     /// Plans the update of a recipe's model, and makes the state that it changes. What does not fit into memory is refused
-    /// before it is taken.
-    pub fn new(recipe: &Recipe, targets: TargetKind, device: &Device) -> Result<(Stepper, State), TrainError> {
+    /// before it is taken. Where batches come in raw form, `raw` says what is left to be done with their images.
+    pub fn new(
+        recipe: &Recipe,
+        targets: TargetKind,
+        raw: Option<&LoaderOptions>,
+        device: &Device,
+    ) -> Result<(Stepper, State), TrainError> {
         let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
         let batch = recipe.train.batch;
-        let built = build(&mut graph, recipe, batch)?;
+        let built = build(&mut graph, recipe, raw)?;
         let logits = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
         let loss = loss(&mut graph, recipe, logits, targets)?;
+        let form = if raw.is_some() { Form::Raw } else { Form::Prepared };
         let optimizer = &recipe.optimizer;
         let options = StepOptions {
             optimizer: rule(optimizer),
@@ -79,7 +87,7 @@ impl Stepper {
             let pass = Executor::new(plan, device)?;
             let ahead = device.is_gpu();
             return Ok((
-                Stepper { pass, ahead, given: None, update: None, loss, logits, gradient_norm, targets },
+                Stepper { pass, ahead, given: None, update: None, loss, logits, gradient_norm, targets, form },
                 state,
             ));
         }
@@ -93,7 +101,7 @@ impl Stepper {
         let pass = Executor::new(plan, device)?;
         let update = Some(Executor::new(update_plan, device)?);
         let (ahead, gradient_norm) = (device.is_gpu(), values.gradient_norm);
-        Ok((Stepper { pass, ahead, given: None, update, loss, logits, gradient_norm, targets }, state))
+        Ok((Stepper { pass, ahead, given: None, update, loss, logits, gradient_norm, targets, form }, state))
     }
 
     /// Arithmetic of one batch.
@@ -169,7 +177,7 @@ impl Stepper {
 
     /// Hands a batch to the device, for the run that comes next.
     fn give(&mut self, batch: &Batch) -> Result<(), TrainError> {
-        self.pass.input("images")?.copy_from_slice(&batch.images);
+        give_images(&mut self.pass, batch, self.form)?;
         match self.targets {
             TargetKind::Class => self.pass.input_i32("targets")?.copy_from_slice(&batch.labels),
             _ => self.pass.input("targets")?.copy_from_slice(&batch.targets),

@@ -20,6 +20,7 @@ mod moves;
 mod norms;
 mod pointwise;
 mod pools;
+mod prepare_images;
 mod products;
 mod resident;
 mod steps;

@@ -1,7 +1,7 @@
 //! What kernels on the device need, and which node becomes which work.
 
 use super::launch::{Building, Launch};
-use super::{attention, losses, moves, norms, pointwise, pools, products, tables, updates};
+use super::{attention, losses, moves, norms, pointwise, pools, prepare_images, products, tables, updates};
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
@@ -21,7 +21,7 @@ impl Target for CudaTarget {
             Kind::Pool => pools::workspace_bytes(graph, node),
             Kind::Attention => attention::workspace_bytes(graph, node),
             Kind::Update => updates::workspace_bytes(graph, node),
-            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table => 0,
+            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images => 0,
         }
     }
 
@@ -63,6 +63,7 @@ enum Kind {
     Pointwise,
     Move,
     Table,
+    Images,
     Norm,
     Loss,
     Pool,
@@ -83,6 +84,7 @@ fn kind(op: &Op) -> Kind {
         | Op::Patchify(_)
         | Op::Unpatchify(_) => Kind::Move,
         Op::Embedding(_) | Op::EmbeddingGradient(_) | Op::WriteRows(_) => Kind::Table,
+        Op::PrepareImages(_) => Kind::Images,
         Op::LayerNorm(_) | Op::LayerNormGradient(_) | Op::RmsNorm(_) | Op::RmsNormGradient(_) => Kind::Norm,
         Op::Softmax(_)
         | Op::SoftmaxGradient(_)
@@ -131,6 +133,7 @@ pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> (Vec<Task>,
             Kind::Pointwise => pointwise::build(&building),
             Kind::Move => moves::build(&building),
             Kind::Table => tables::build(&building),
+            Kind::Images => prepare_images::build(&building),
             Kind::Norm => norms::build(&building),
             Kind::Loss => losses::build(&building),
             Kind::Pool => pools::build(&building),
