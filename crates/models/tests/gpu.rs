@@ -3,8 +3,8 @@
 
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{
-    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Group, Mode, Optimizer, Precision, Run, State,
-    StepOptions, cuda,
+    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Group, Mode, Optimizer, Precision, Run,
+    State, StepOptions, cuda,
 };
 use vitreous_models::transformer::{self, PairShape};
 use vitreous_models::{Size, VitConfig, preset, vit};
@@ -61,7 +61,8 @@ fn learn(
             values.iter_mut().for_each(|value| *value += 1.0);
         }
     }
-    let mut executor = Executor::new(device.plan(&graph, &[loss, logits]).expect("a plan"), device).expect("an executor");
+    let mut executor =
+        Executor::new(device.plan(&graph, &[loss, logits]).expect("a plan"), device).expect("an executor");
     let planned = executor.plan().graph();
     let of = |(name, value): (&str, _)| {
         let value_type = planned.type_of(value);
@@ -101,12 +102,16 @@ fn check(name: &str, got: &Results, expected: &Results, limit: f64) {
     assert_eq!(got.len(), expected.len());
     for ((what, got), (_, expected)) in got.iter().zip(expected) {
         let apart = got.iter().zip(expected).map(|(&a, &b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
-        let of = if what == "loss" || what == "logits" { length(expected) } else { length(expected).max(0.01 * longest) };
+        let of =
+            if what == "loss" || what == "logits" { length(expected) } else { length(expected).max(0.01 * longest) };
         assert!(apart <= limit * of, "{name}: {what} is {:.2e} apart, of which {limit:.0e} are allowed", apart / of);
     }
 }
 
-fn image_model(config: &VitConfig, batch: usize) -> impl Fn(&mut Graph) -> (vitreous_engine::Value, vitreous_engine::Value) {
+fn image_model(
+    config: &VitConfig,
+    batch: usize,
+) -> impl Fn(&mut Graph) -> (vitreous_engine::Value, vitreous_engine::Value) {
     move |graph: &mut Graph| {
         let logits = vit(graph, config, batch).expect("a model").logits.expect("a head");
         let labels = graph.input("labels", [batch], DType::I32).expect("labels");

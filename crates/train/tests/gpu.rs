@@ -10,7 +10,7 @@ use vitreous_train::step::Stepper;
 const STEPS: u64 = 50;
 const BATCH: usize = 32;
 
-/// Images of four kinds, which differ in where they are bright, and noise: something that can be learned.
+/// Images of four kinds, which differ in their colours, and noise: something that can be learned.
 fn batch(number: u64) -> Batch {
     let stream = Stream::new(9, number, place_of("images"));
     let mut batch = Batch { count: BATCH, ..Batch::default() };
@@ -19,8 +19,7 @@ fn batch(number: u64) -> Batch {
         batch.labels.push(label as i32);
         for pixel in 0..3 * 32 * 32 {
             let word = stream.four((image * 4096 + pixel) as u64)[0];
-            let (row, column) = (pixel / 32 % 32 / 16, pixel % 32 / 16);
-            let bright = if label as usize == 2 * row + column { 0.8 } else { 0.0 };
+            let bright = if label as usize % 3 == pixel / 1024 { 0.6 * label as f32 } else { -0.5 };
             batch.images.push(bright + word as f32 / (u32::MAX / 2) as f32 - 1.0);
         }
     }
@@ -29,10 +28,24 @@ fn batch(number: u64) -> Batch {
 
 /// The loss of each step.
 fn losses(overrides: &[&str], device: &Device) -> Vec<f64> {
-    let usual = ["train.batch=32", "model.classes=4", "model.depth=3", "optimizer.clip=1", "train.ema=0.9"];
+    let usual = [
+        "train.batch=32",
+        "model.classes=4",
+        "model.image=32",
+        "model.patch=8",
+        "model.dim=64",
+        "model.heads=4",
+        "model.mlp_dim=128",
+        "model.depth=3",
+        "model.dropout=0.1",
+        "model.attention_dropout=0.1",
+        "model.stochastic_depth=0.1",
+        "optimizer.clip=1",
+        "train.ema=0.9",
+    ];
     let all: Vec<String> = usual.iter().chain(overrides).map(|pair| pair.to_string()).collect();
     let recipe = Recipe::read("test", "", &all).expect("a sound recipe");
-    let (mut stepper, mut state) = Stepper::new(&recipe, TargetKind::Class, device).expect("plans");
+    let (mut stepper, mut state) = Stepper::new(&recipe, TargetKind::Class, None, device).expect("plans");
     let names: Vec<(String, usize)> = state.table().iter().map(|p| (p.name.clone(), p.shape.rank())).collect();
     for (name, rank) in names {
         let stream = Stream::new(4, 0, place_of(&name));
@@ -48,7 +61,7 @@ fn losses(overrides: &[&str], device: &Device) -> Vec<f64> {
     for step in 0..STEPS {
         let next = &mut |_: &Executor| Ok(numbers.next().map(batch));
         let run = Run { seed: 1, step };
-        let (result, _) = stepper.step(&mut state, accumulate, next, (1e-3, Some(0.9)), run).expect("a step");
+        let (result, _) = stepper.step(&mut state, accumulate, next, (3e-3, Some(0.9)), run).expect("a step");
         assert!(result.grad_norm.is_finite());
         losses.push(result.loss);
     }

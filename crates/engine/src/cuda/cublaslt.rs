@@ -309,7 +309,8 @@ impl Library {
         let Product { operands, result, a, b, d, batch, epilogue, .. } = product;
         // SAFETY: the library is there.
         let version = unsafe { sys::cublasLtGetVersion() };
-        let matrix = |m: &Operand| format!("{}x{}{}s{}", m.rows, m.columns, if m.transposed { "t" } else { "" }, m.stride);
+        let matrix =
+            |m: &Operand| format!("{}x{}{}s{}", m.rows, m.columns, if m.transposed { "t" } else { "" }, m.stride);
         let gpu = self.device.gpu().name.replace(' ', "_");
         let (added, kept) = (product.added.is_some(), product.auxiliary.is_some());
         let matrices = [a, b, d].map(matrix).join(",");
@@ -332,12 +333,7 @@ impl Library {
     }
 
     /// Sets the pointers of what a product adds, keeps or sums besides.
-    fn set_pointers(
-        &self,
-        product: &Product,
-        description: &Description,
-        address: impl Fn(Place) -> u64,
-    ) -> Result<()> {
+    fn set_pointers(&self, product: &Product, description: &Description, address: impl Fn(Place) -> u64) -> Result<()> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         if let Some(bias) = product.bias {
             description.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &address(bias))?;

@@ -125,9 +125,7 @@ impl Executor {
                     let function = kernels.function(&launch.source, launch.entry, launch.shared_bytes)?;
                     Work::Launch { function, launch }
                 }
-                Built::Product(product) => {
-                    Work::Product { prepared: products.prepare(&product)?, product }
-                }
+                Built::Product(product) => Work::Product { prepared: products.prepare(&product)?, product },
             };
             steps.push(Step { node, work });
         }
@@ -507,8 +505,7 @@ fn start_kernel(
     let [x, y, z] = launch.grid;
     let (grid, block) = ((x, y, z), (launch.block, 1, 1));
     // SAFETY: the kernel's parameters are these, and its places lie inside the buffers.
-    let result = unsafe {
-        driver::launch_kernel(function, grid, block, launch.shared_bytes, stream.handle(), &mut pointers)
-    };
+    let result =
+        unsafe { driver::launch_kernel(function, grid, block, launch.shared_bytes, stream.handle(), &mut pointers) };
     result.map_err(|error| failed(&format!("starting {}", launch.entry), error))
 }

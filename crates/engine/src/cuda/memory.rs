@@ -137,7 +137,8 @@ impl HostBuffer {
             0 => std::ptr::NonNull::<u64>::dangling().as_ptr().cast::<u8>(),
             // SAFETY: a plain allocation, cleared before anybody sees it.
             _ => unsafe {
-                let start = driver::malloc_host(bytes, 0).map_err(|error| failed("taking memory of the host", error))?;
+                let start =
+                    driver::malloc_host(bytes, 0).map_err(|error| failed("taking memory of the host", error))?;
                 std::ptr::write_bytes(start.cast::<u8>(), 0, bytes);
                 start.cast::<u8>()
             },

@@ -69,7 +69,8 @@ impl Event {
     /// From now on it stands for all that was asked of the stream so far.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         // SAFETY: both are alive.
-        unsafe { driver::event::record(self.handle, stream.handle) }.map_err(|error| failed("recording an event", error))
+        unsafe { driver::event::record(self.handle, stream.handle) }
+            .map_err(|error| failed("recording an event", error))
     }
 
     /// Whether it is reached.
@@ -143,7 +144,8 @@ impl Recorded {
     /// Starts it.
     pub fn start(&self, stream: &Stream) -> Result<()> {
         // SAFETY: both are alive.
-        unsafe { driver::graph::launch(self.executable, stream.handle) }.map_err(|error| failed("starting a step", error))
+        unsafe { driver::graph::launch(self.executable, stream.handle) }
+            .map_err(|error| failed("starting a step", error))
     }
 }
 
