@@ -4,7 +4,7 @@
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{
     CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Group, Mode, Optimizer, Precision, Run,
-    State, StepOptions, cuda,
+    State, StepOptions, Value, cuda,
 };
 use vitreous_models::transformer::{self, PairShape};
 use vitreous_models::{Size, VitConfig, preset, vit};
