@@ -8,6 +8,8 @@ mod tiling;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;
 
 use super::launch::{Argument, Building, Launch, Place, c_type, source};
 use super::steps::float;
