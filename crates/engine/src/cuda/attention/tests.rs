@@ -169,9 +169,11 @@ fn compile_all(cases: &[Case]) {
 #[test]
 fn the_family_follows_from_storage_and_head_size() {
     let weights = "attention_weights";
-    let tensor = ["attention_backward_keys", "attention_backward_queries", "attention_forward", weights];
+    let tensor = ["attention_backward", "attention_forward", weights];
     assert_eq!(PLAIN.entries(), tensor);
     assert_eq!(Case { packed: true, head_dim: 128, ..PLAIN }.entries(), tensor);
+    let long = ["attention_backward_keys", "attention_backward_queries", "attention_forward", weights];
+    assert_eq!(Case { queries: 300, keys: 300, ..PLAIN }.entries(), long);
     let plain = [
         "attention_backward_keys_f32",
         "attention_backward_queries_f32",
@@ -225,6 +227,9 @@ fn kernels_on_tensor_cores_compile() {
         Case { queries: 1, keys: 70, lengths: true, causal: true, head_dim: 128, ..PLAIN },
         Case { queries: 33, keys: 150, mask: true, dropout: 0.2, bias: Some((true, false)), head_dim: 80, ..PLAIN },
         Case { causal: true, head_dim: 48, scale: Some(-0.5), ..PLAIN },
+        Case { packed: true, queries: 256, keys: 256, head_dim: 64, dropout: 0.1, ..PLAIN },
+        Case { packed: true, queries: 300, keys: 300, causal: true, head_dim: 64, ..PLAIN },
+        Case { queries: 197, keys: 300, lengths: true, dropout: 0.1, bias: Some((true, true)), head_dim: 96, ..PLAIN },
     ]);
 }
 
