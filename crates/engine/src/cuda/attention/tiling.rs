@@ -105,15 +105,17 @@ impl ForwardTiling {
         let warps = if few { groups.min(4) } else { warps_for(groups) };
         let key_tile = TILE.min(GROUP * groups_of(sizes.keys));
         let key_tiles = sizes.keys.div_ceil(key_tile).max(1);
-        let tile_bytes = 2 * key_tile * row_bytes(sizes.head_dim);
-        let all_stay = key_tiles * tile_bytes <= MODEST_BYTES;
-        let key_stages = if all_stay { key_tiles } else { 2 };
+        let of = |rounds: usize, key_stages: usize| {
+            let blocks = groups.div_ceil(warps * rounds);
+            ForwardTiling { pairs: 1, warps, rounds, blocks, key_tile, key_stages, sizes }
+        };
+        let all_stay = of(if few { 1 } else { groups.div_ceil(warps) }, key_tiles);
+        let tiling = if all_stay.bytes() <= MODEST_BYTES { all_stay } else { of(1, 2) };
         let mut pairs = pairs_for(warps, sizes);
-        while pairs > 1 && pairs * key_stages * tile_bytes > MODEST_BYTES {
+        while pairs > 1 && pairs * tiling.bytes() > MODEST_BYTES {
             pairs /= 2;
         }
-        let rounds = if all_stay && !few { groups.div_ceil(warps) } else { 1 };
-        ForwardTiling { pairs, warps, rounds, blocks: groups.div_ceil(warps * rounds), key_tile, key_stages, sizes }
+        ForwardTiling { pairs, ..tiling }
     }
 
     pub fn threads(&self) -> usize {
@@ -124,9 +126,10 @@ impl ForwardTiling {
         (self.sizes.batch * self.sizes.heads).div_ceil(self.pairs) * self.blocks
     }
 
-    /// Bytes of shared memory of a block: keys and values.
+    /// Bytes of shared memory of a block: queries, keys and values.
     pub fn bytes(&self) -> usize {
-        self.key_stages * self.pairs * self.key_tile * 2 * row_bytes(self.sizes.head_dim)
+        let rows = GROUP * self.warps * self.rounds + 2 * self.key_stages * self.key_tile;
+        self.pairs * rows * row_bytes(self.sizes.head_dim)
     }
 
     /// The constants of the kernel. `light` says that a thread's values fit into 128 registers.

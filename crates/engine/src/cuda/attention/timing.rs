@@ -197,3 +197,82 @@ fn time_attention() {
     }
     println!("\n{table}");
 }
+
+/// The forward launch of a case with other tiles, to find good ones.
+fn forward_variant(
+    launch: &Launch,
+    case: &Case,
+    warps: usize,
+    rounds: usize,
+    tile: usize,
+    min_blocks: usize,
+) -> Launch {
+    let groups = case.queries.div_ceil(16);
+    let stages = case.keys.div_ceil(tile);
+    let blocks = groups.div_ceil(warps * rounds);
+    let mut source = launch.source.clone();
+    for (name, value) in [
+        ("PAIRS", 1),
+        ("QUERY_WARPS", warps),
+        ("QUERY_ROUNDS", rounds),
+        ("QUERY_BLOCKS", blocks),
+        ("QUERY_MIN_BLOCKS", min_blocks),
+        ("KEY_TILE", tile),
+        ("KEY_STAGES", stages),
+    ] {
+        let from = source.find(&format!("#define {name} ")).unwrap();
+        let to = from + source[from..].find('\n').unwrap();
+        source.replace_range(from..to, &format!("#define {name} {value}"));
+    }
+    let row_bytes = 2 * case.head_dim;
+    Launch {
+        source,
+        grid: [(case.batch * case.heads * blocks) as u32, 1, 1],
+        block: (32 * warps) as u32,
+        shared_bytes: ((16 * warps * rounds + 2 * stages * tile) * row_bytes) as u32,
+        ..launch.clone()
+    }
+}
+
+#[test]
+#[ignore = "measures; it needs a GPU of its own"]
+fn time_variants() {
+    let device = Device::open(0).expect("a GPU");
+    let mut kernels = Kernels::new(Arc::clone(&device));
+    let plan = VIT_B.plan(false);
+    let memory = Memory::new(&plan, &device);
+    let stream = driver::stream::create(driver::stream::StreamKind::NonBlocking).unwrap();
+    let launches = launches_of(&plan);
+    let forward = launches.iter().find(|launch| launch.entry == "attention_forward").unwrap();
+    for (warps, rounds, tile, min_blocks) in [
+        (7, 2, 64, 2),
+        (7, 2, 32, 2),
+        (7, 2, 48, 2),
+        (7, 2, 64, 1),
+        (7, 2, 112, 1),
+        (7, 2, 208, 1),
+        (7, 2, 112, 2),
+        (7, 1, 64, 2),
+        (13, 1, 64, 1),
+        (13, 1, 32, 1),
+        (13, 1, 32, 2),
+        (7, 2, 32, 3),
+        (4, 4, 64, 2),
+        (4, 4, 64, 3),
+        (4, 2, 64, 4),
+        (4, 2, 64, 3),
+        (4, 1, 64, 4),
+        (5, 3, 64, 2),
+    ] {
+        let launch = forward_variant(forward, &VIT_B, warps, rounds, tile, min_blocks);
+        if launch.shared_bytes > 227 << 10 {
+            continue;
+        }
+        let function = kernels.function(&launch.source, launch.entry, launch.shared_bytes).unwrap();
+        let milliseconds = time(&memory, function, &launch, stream);
+        println!(
+            "variant warps {warps} rounds {rounds} tile {tile} min {min_blocks}: {milliseconds:.4} ms; {}",
+            resources(function, &launch)
+        );
+    }
+}

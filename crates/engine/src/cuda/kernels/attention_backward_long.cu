@@ -93,8 +93,8 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
         for (int first = 0; first < end; first += 16) {
             const int first_key = tile * KEY_TILE + first;
             float scores[2][4] = {}, d_weights[2][4] = {};
-            multiply_rows(scores, query_rows, along_head(at + first * ROW_BYTES));
-            multiply_rows(d_weights, d_rows, along_head(at + (KEY_TILE + first) * ROW_BYTES));
+            multiply_rows(scores, query_rows, along_head(at + first * ROW_BYTES), 0);
+            multiply_rows(d_weights, d_rows, along_head(at + first * ROW_BYTES), KEY_TILE * ROW_BYTES);
             const bool checked = first_key + 16 > sure;
 #if DROPOUT
             const uint32 kept = kept_of_query_rows(stream, w.pair, w.first, first_key);
@@ -104,8 +104,9 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const int key = first_key + 8 * half + 2 * (lane % 4) + i % 2, query = w.upper + i / 2 * 8;
-                    const float score = scores[half][i] * SCALE_LOG2 + bias_of(bias, w.pair, query, key);
-                    float weight = power_of_two(score - log_sum[i / 2]);
+                    float shift = -log_sum[i / 2];
+                    if (BIAS) shift += bias_of(bias, w.pair, query, key);
+                    float weight = power_of_two(scores[half][i] * SCALE_LOG2 + shift);
                     if (checked && !(key_counts(padding, w.pair, key, visible) && in_order(query, key))) weight = 0.0f;
                     float d_weight = d_weights[half][i];
 #if DROPOUT
@@ -116,7 +117,7 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
             }
             uint32 left[4];
             as_left(left, scores);
-            add_rows(sums, left, along_rows(at + first * ROW_BYTES));
+            add_rows(sums, left, along_rows(at + first * ROW_BYTES), 0);
         }
     }
     store_rows(head_of(dq, w.pair, QUERIES, Q_STRIDE) + row * Q_STRIDE, Q_STRIDE, sums, upper, lower, SCALE, SCALE);
@@ -184,8 +185,8 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
         for (int first = begin; first < end; first += 16) {
             [[maybe_unused]] const int first_query = tile * QUERY_TILE + first;
             float scores[2][4] = {}, d_weights[2][4] = {};
-            multiply_rows(scores, key_rows, along_head(at + first * ROW_BYTES));
-            multiply_rows(d_weights, value_rows, along_head(at + (QUERY_TILE + first) * ROW_BYTES));
+            multiply_rows(scores, key_rows, along_head(at + first * ROW_BYTES), 0);
+            multiply_rows(d_weights, value_rows, along_head(at + first * ROW_BYTES), QUERY_TILE * ROW_BYTES);
 #if DROPOUT
             const uint32 kept = kept_of_key_rows(kept_window(stream, w.pair, first_query, w.first + lane / 2));
 #endif
@@ -195,8 +196,9 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
                 for (int i = 0; i < 4; i++) {
                     const int column = first + 8 * half + 2 * (lane % 4) + i % 2;
                     const int query = tile * QUERY_TILE + column, key = w.upper + i / 2 * 8;
-                    const float score = scores[half][i] * SCALE_LOG2 + bias_of(bias, w.pair, query, key);
-                    float weight = power_of_two(score - sums[column]);
+                    float shift = -sums[column];
+                    if (BIAS) shift += bias_of(bias, w.pair, query, key);
+                    float weight = power_of_two(scores[half][i] * SCALE_LOG2 + shift);
                     if (!in_order(query, key)) weight = 0.0f;
                     float d_weight = d_weights[half][i], kept_weight = weight;
 #if DROPOUT
@@ -209,9 +211,9 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
             }
             uint32 left[4];
             as_left(left, scores);
-            add_rows(value_sums, left, along_rows(at + (QUERY_TILE + first) * ROW_BYTES));
+            add_rows(value_sums, left, along_rows(at + first * ROW_BYTES), QUERY_TILE * ROW_BYTES);
             as_left(left, d_weights);
-            add_rows(key_sums, left, along_rows(at + first * ROW_BYTES));
+            add_rows(key_sums, left, along_rows(at + first * ROW_BYTES), 0);
         }
     }
     // Keys that do not count have no gradient. A row's sums depend on its own key alone, so that nothing else is lost with them.

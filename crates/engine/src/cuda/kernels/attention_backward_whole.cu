@@ -22,7 +22,7 @@
 // reach past a row, where nothing reads what was made of it.
 #define SCORES_SIZE (KEY_ROWS * SCORE_BYTES + 16)
 #define SHARED_SIZE (SCORES_SIZE > KEY_ROWS * ROW_BYTES ? SCORES_SIZE : KEY_ROWS * ROW_BYTES)
-// A pair's memory: queries, outputs' gradients, keys, dS, then log-sums (to base 2) and deltas side by side.
+// A pair's memory: queries, outputs' gradients, keys, dS, then log-sums (to base 2) and deltas side by side, both negative: they are added.
 #define GRADIENTS_AT (QUERY_ROWS * ROW_BYTES)
 #define KEYS_AT (2 * QUERY_ROWS * ROW_BYTES)
 #define SCORES_AT (KEYS_AT + KEY_ROWS * ROW_BYTES)
@@ -75,7 +75,7 @@ __device__ __forceinline__ void keep_sums(const Block& block, const float (&outp
     // Queries that are not there have an infinite log-sum: all their weights are 0.
     const uint64 from = (uint64)block.pair * QUERIES + row;
     float2* sums = reinterpret_cast<float2*>(block.memory + SUMS_AT);
-    sums[row] = row < QUERIES ? make_float2(log_sums[from] * LOG2_E, delta) : make_float2(INFINITE, 0.0f);
+    sums[row] = row < QUERIES ? make_float2(-log_sums[from] * LOG2_E, -delta) : make_float2(-INFINITE, 0.0f);
     if (KEEP_DELTAS && block.is_there && row < QUERIES) deltas[from] = delta;
 }
 
@@ -136,8 +136,7 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
     const bool rows_checked = PADDING == 2 || first_key + 16 > visible;
     // Earlier queries do not see the warp's keys, and keys that do not count are seen by none.
     const int first_group = first_key < visible ? (CAUSAL ? max(first_key - (KEYS - QUERIES), 0) / 16 : 0) : QUERY_GROUPS;
-    const uint32 queries = along_head(block.at), gradients = along_head(block.at + GRADIENTS_AT);
-    const uint32 query_rows = along_rows(block.at), gradient_rows = along_rows(block.at + GRADIENTS_AT);
+    const uint32 queries = along_head(block.at), query_rows = along_rows(block.at);
     const float4* sums = reinterpret_cast<const float4*>(block.memory + SUMS_AT) + lane % 4;
     unsigned char* own_scores = block.memory + SCORES_AT + upper_key * SCORE_BYTES + 4 * (lane % 4);
     float key_sums[CHUNKS][4], value_sums[CHUNKS][4];
@@ -155,8 +154,8 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
 #pragma unroll 1
         for (int group = max(first_group, part_start); group < part_end; group++) {
             float scores[2][4] = {}, d_weights[2][4] = {};
-            multiply_rows(scores, key_rows, queries + 16 * group * ROW_BYTES);
-            multiply_rows(d_weights, value_rows, gradients + 16 * group * ROW_BYTES);
+            multiply_rows(scores, key_rows, queries + 16 * group * ROW_BYTES, 0);
+            multiply_rows(d_weights, value_rows, queries + 16 * group * ROW_BYTES, GRADIENTS_AT);
 #if DROPOUT
             const uint32 kept = kept_of_key_rows(kept_window_in_turn(stream, block.pair, 16 * group, random_key, next));
 #endif
@@ -168,9 +167,9 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const int query = 16 * group + 8 * half + 2 * (lane % 4) + i % 2, key = upper_key + i / 2 * 8;
-                    const float log_sum = i % 2 ? known.z : known.x, delta = i % 2 ? known.w : known.y;
-                    const float score = scores[half][i] * SCALE_LOG2 + bias_of(bias, block.pair, query, key);
-                    float weight = power_of_two(score - log_sum);
+                    float shift = i % 2 ? known.z : known.x;
+                    if (BIAS) shift += bias_of(bias, block.pair, query, key);
+                    float weight = power_of_two(scores[half][i] * SCALE_LOG2 + shift);
                     if (checked && !((i / 2 ? lower : upper) && in_order(query, key))) weight = 0.0f;
                     float d_weight = d_weights[half][i], kept_weight = weight;
 #if DROPOUT
@@ -178,12 +177,12 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
                     kept_weight = kept >> (4 * half + i) & 1 ? weight : 0.0f;
 #endif
                     scores[half][i] = kept_weight;
-                    d_weights[half][i] = weight * (d_weight - delta);
+                    d_weights[half][i] = weight * (d_weight + (i % 2 ? known.w : known.y));
                 }
             }
             uint32 left[4];
             as_left(left, scores);
-            add_rows(value_sums, left, gradient_rows + 16 * group * ROW_BYTES);
+            add_rows(value_sums, left, query_rows + 16 * group * ROW_BYTES, GRADIENTS_AT);
             as_left(left, d_weights);
             const int chunk = 2 * (group - part_start);
 #pragma unroll
@@ -192,7 +191,7 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
                 *reinterpret_cast<uint32*>(own_scores + 16 * (chunk + half)) = left[2 * half];
                 *reinterpret_cast<uint32*>(own_scores + 16 * (chunk + half) + 8 * SCORE_BYTES) = left[2 * half + 1];
             }
-            add_rows(key_sums, left, query_rows + 16 * group * ROW_BYTES);
+            add_rows(key_sums, left, query_rows + 16 * group * ROW_BYTES, 0);
         }
         if (part == PARTS - 1) {
             const bool store_upper = block.is_there && upper_key < KEYS, store_lower = block.is_there && upper_key + 8 < KEYS;
@@ -216,7 +215,7 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
             for (int key = 0; key < seen; key += 16) {
                 uint32 left[4];
                 load_transposed(left, scores_at + key * SCORE_BYTES + 32 * group);
-                add_rows(query_sums, left, keys_at + key * ROW_BYTES, first_step);
+                add_rows(query_sums, left, keys_at + key * ROW_BYTES, 0, first_step);
             }
             const int query = first_query + lane / 4;
             const bool store_upper = block.is_there && query < QUERIES, store_lower = block.is_there && query + 8 < QUERIES;

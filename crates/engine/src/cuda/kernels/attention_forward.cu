@@ -11,6 +11,10 @@
 #define PAIR_THREADS (32 * QUERY_WARPS)
 // Whether all keys stay in shared memory. Then all of them are asked for at once; otherwise all tiles but the one that is read.
 #define ALL_STAY (KEY_TILES <= KEY_STAGES)
+#define QUERY_ROWS (16 * QUERY_WARPS * QUERY_ROUNDS)
+// A pair's memory: queries, then the tiles, each keys and values.
+#define QUERY_BYTES (QUERY_ROWS * ROW_BYTES)
+#define PAIR_BYTES (QUERY_BYTES + KEY_STAGES * 2 * KEY_TILE_BYTES)
 #define AHEAD (ALL_STAY ? (KEY_TILES > 0 ? KEY_TILES : 1) : KEY_STAGES - 1)
 // Scores stay what the product gave, and the scale is part of the power, where that keeps their order.
 #define RAW (!BIAS && SCALE_IS_POSITIVE)
@@ -46,7 +50,7 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
     for (int sixteen = 0; sixteen < SIXTEENS; sixteen++) {
         if (CHECKED && first_key + 16 * sixteen >= queries.seen) continue;
         float products[2][4] = {};
-        multiply_rows(products, q, keys + 16 * sixteen * ROW_BYTES);
+        multiply_rows(products, q, keys, 16 * sixteen * ROW_BYTES);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
 #pragma unroll
@@ -98,7 +102,7 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
 #endif
         uint32 left[4];
         as_left(left, weights);
-        add_rows(running.out, left, values + 16 * sixteen * ROW_BYTES);
+        add_rows(running.out, left, values, 16 * sixteen * ROW_BYTES);
     }
 }
 
@@ -128,7 +132,7 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
                   uint32 pair_count, const Run* run) {
     extern __shared__ __align__(256) unsigned char memory[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, local = warp / QUERY_WARPS, thread = threadIdx.x - local * PAIR_THREADS;
-    const uint32 tiles_at = shared_address(memory) + local * KEY_STAGES * 2 * KEY_TILE_BYTES;
+    const uint32 queries_at = shared_address(memory) + local * PAIR_BYTES, tiles_at = queries_at + QUERY_BYTES;
     const uint32 first_pair = blockIdx.x / QUERY_BLOCKS * PAIRS;
     const int block_query = blockIdx.x % QUERY_BLOCKS * QUERY_WARPS * QUERY_ROUNDS * 16;
 
@@ -159,6 +163,8 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         }
         end_copies();
     };
+    copy_rows<QUERY_ROWS, PAIR_THREADS>(queries_at, head_of(q, queries.pair, QUERIES, Q_STRIDE), Q_STRIDE, block_query, thread,
+                                        [](int query) { return query < QUERIES; });
 #pragma unroll 1
     for (int tile = 0; tile < AHEAD; tile++) bring(tile);
 
@@ -170,8 +176,7 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         queries.seen = active ? keys_up_to(min(queries.first + 15, QUERIES - 1), queries.visible) : 0;
         queries.sure = PADDING == 2 ? 0 : keys_up_to(queries.first, queries.visible);
         uint32 left[DEPTH][4];
-        load_left(left, head_of(q, queries.pair, QUERIES, Q_STRIDE) + (uint64)(active ? upper : 0) * Q_STRIDE, Q_STRIDE,
-                  active && upper < QUERIES, active && upper + 8 < QUERIES);
+        if (round > 0) take_left(left, along_rows(queries_at + (queries.first - block_query) * ROW_BYTES));
         Running running;
 #pragma unroll
         for (int row = 0; row < 2; row++) running.maximum[row] = -INFINITE, running.sum[row] = 0.0f;
@@ -187,6 +192,8 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
                     end_copies();
                 else
                     bring(tile + AHEAD);
+                // They come with the first tile.
+                if (tile == 0) take_left(left, along_rows(queries_at + (queries.first - block_query) * ROW_BYTES));
             }
             meet_keys(running, queries, left, tiles_at + tile % KEY_STAGES * 2 * KEY_TILE_BYTES, tile, padding, bias);
         }

@@ -35,11 +35,23 @@ __device__ __forceinline__ void load_left(uint32 (&to)[DEPTH][4], const T* rows,
 // does a part of it.
 template <int ROWS, int THREADS, typename T, typename There>
 __device__ __forceinline__ void copy_rows(uint32 to, const T* head, int stride, int first, int thread, There there) {
+    if constexpr (THREADS % CHUNKS == 0) {
+        // A thread stays in its column, so that all its places are a fixed distance apart.
+        constexpr int STEP = THREADS / CHUNKS;
+        const int start = thread / CHUNKS, chunk = thread % CHUNKS;
+        const T* from = head + (uint64)(first + start) * stride + 8 * chunk;
+#pragma unroll 8
+        for (int i = 0; i < (ROWS + STEP - 1) / STEP; i++) {
+            const int row = start + i * STEP;
+            if (ROWS % STEP == 0 || row < ROWS)
+                copy_chunk(chunk_at(to, row, chunk), from + (uint64)i * STEP * stride, there(first + row));
+        }
+    } else {
 #pragma unroll 4
-    for (int i = thread; i < ROWS * CHUNKS; i += THREADS) {
-        const int row = i / CHUNKS, chunk = i % CHUNKS;
-        const bool reads = there(first + row);
-        copy_chunk(chunk_at(to, row, chunk), head + (uint64)(reads ? first + row : 0) * stride + 8 * chunk, reads);
+        for (int i = thread; i < ROWS * CHUNKS; i += THREADS) {
+            const int row = i / CHUNKS, chunk = i % CHUNKS;
+            copy_chunk(chunk_at(to, row, chunk), head + (uint64)(first + row) * stride + 8 * chunk, there(first + row));
+        }
     }
 }
 
@@ -60,12 +72,12 @@ __device__ __forceinline__ void take_left(uint32 (&to)[DEPTH][4], uint32 address
     for (int d = 0; d < DEPTH; d++) load_matrices(to[d], further(address, d));
 }
 
-// products += left * tile^T, for the sixteen rows at `address`, which is of `along_head`.
-__device__ __forceinline__ void multiply_rows(float (&products)[2][4], const uint32 (&left)[DEPTH][4], uint32 address) {
+// products += left * tile^T, for the sixteen rows that begin so many bytes behind `address`, which is of `along_head`.
+__device__ __forceinline__ void multiply_rows(float (&products)[2][4], const uint32 (&left)[DEPTH][4], uint32 address, int bytes) {
 #pragma unroll
     for (int d = 0; d < DEPTH; d++) {
         uint32 right[4];
-        load_matrices(right, further(address, d));
+        load_matrices(right, further(address, d) + bytes);
         multiply_add(products[0], left[d], right[0], right[1]);
         multiply_add(products[1], left[d], right[2], right[3]);
     }
@@ -77,13 +89,14 @@ __device__ __forceinline__ void as_left(uint32 (&left)[4], const float (&values)
     left[2] = pack(values[1][0], values[1][1]), left[3] = pack(values[1][2], values[1][3]);
 }
 
-// sums += weights * tile, for the sixteen rows at `address`, which is of `along_rows`, and the columns from 16 * `first_step`.
+// sums += weights * tile, for the sixteen rows that begin so many bytes behind `address`, which is of `along_rows`, and the columns from
+// 16 * `first_step`.
 template <int COUNT>
-__device__ __forceinline__ void add_rows(float (&sums)[COUNT][4], const uint32 (&weights)[4], uint32 address, int first_step = 0) {
+__device__ __forceinline__ void add_rows(float (&sums)[COUNT][4], const uint32 (&weights)[4], uint32 address, int bytes, int first_step = 0) {
 #pragma unroll
     for (int d = 0; d < COUNT / 2; d++) {
         uint32 right[4];
-        load_transposed(right, further(address, first_step + d));
+        load_transposed(right, further(address, first_step + d) + bytes);
         multiply_add(sums[2 * d], weights, right[0], right[1]);
         multiply_add(sums[2 * d + 1], weights, right[2], right[3]);
     }
