@@ -174,11 +174,6 @@ impl<'s, 'p> Site<'s, 'p> {
         ]
     }
 
-    /// Whether a thread of the kernels on tensor cores does with 128 registers.
-    fn is_light(&self) -> bool {
-        self.sizes.head_dim <= 32 || self.sizes.head_dim <= 64 && self.op.dropout.is_none() && !self.op.bias
-    }
-
     /// The text of kernels on tensor cores.
     fn tensor_text(&self, mut constants: Constants, tiles: &[(&'static str, usize)], kernel: &str) -> String {
         constants.extend(tiles.iter().map(|&(name, value)| (name, value.to_string())));
@@ -223,7 +218,7 @@ impl<'s, 'p> Site<'s, 'p> {
             let tiling = ForwardTiling::new(sizes);
             arguments.extend([Argument::U32(self.pair_count() as u32), building.run()]);
             return vec![Launch {
-                source: self.tensor_text(constants, &tiling.constants(self.is_light()), FORWARD),
+                source: self.tensor_text(constants, &tiling.constants(), FORWARD),
                 entry: "attention_forward",
                 grid: [tiling.grid() as u32, 1, 1],
                 block: tiling.threads() as u32,
@@ -303,7 +298,7 @@ impl<'s, 'p> Site<'s, 'p> {
 
     /// dQ, dK and dV at once.
     fn whole_gradient(&self, out: usize, tiling: &WholeTiling, keep_deltas: bool) -> Launch {
-        let mut tiles = tiling.constants(self.is_light());
+        let mut tiles = tiling.constants();
         tiles.push(("KEEP_DELTAS", usize::from(keep_deltas)));
         let mut arguments = self.query_gradient_arguments(out);
         arguments.extend([self.projection_gradient(1), self.projection_gradient(2)]);
@@ -321,7 +316,7 @@ impl<'s, 'p> Site<'s, 'p> {
     /// dQ and the deltas, then dK and dV.
     fn long_gradient(&self, out: usize) -> Vec<Launch> {
         let tiling = LongTiling::new(self.sizes);
-        let source = self.tensor_text(self.gradient_constants(out), &tiling.constants(self.is_light()), BACKWARD_LONG);
+        let source = self.tensor_text(self.gradient_constants(out), &tiling.constants(), BACKWARD_LONG);
         let mut query_arguments = self.query_gradient_arguments(out);
         query_arguments.push(self.building.run());
         let mut key_arguments = self.backward_arguments(out);

@@ -6,11 +6,8 @@ use crate::ops::attention::Sizes;
 const GROUP: usize = 16;
 /// Warps that a block should not have more of, unless a pair needs them.
 const MOST_WARPS: usize = 8;
-/// Warps of a block of several short heads, if the heads are small. More than [`MOST_WARPS`] have to do with 128 registers a thread, which
-/// larger heads' sums do not fit into.
-const MOST_SMALL_WARPS: usize = 16;
-/// Values of a small head.
-const SMALL_HEAD: usize = 32;
+/// Warps that a block should have at least: one for each of a processor's four schedulers.
+const LEAST_WARPS: usize = 4;
 /// Values of a head whose sums fit into 128 registers a thread.
 const MODERATE_HEAD: usize = 64;
 /// With up to so many (sample, head) pairs, each gets a block: there would be processors without work.
@@ -48,29 +45,17 @@ fn warps_for(groups: usize) -> usize {
     if groups <= MOST_WARPS {
         return groups.max(1);
     }
-    (4..=MOST_WARPS).rev().min_by_key(|&warps| groups.div_ceil(warps) * warps).unwrap_or(MOST_WARPS)
+    (LEAST_WARPS..=MOST_WARPS).rev().min_by_key(|&warps| groups.div_ceil(warps) * warps).unwrap_or(MOST_WARPS)
 }
 
-/// Pairs of a block whose heads have so many warps each. Registers are given to four warps at once, so that a number of warps that four
-/// does not divide leaves some unused.
+/// Pairs of a block whose heads have so many warps each.
 fn pairs_for(warps: usize, sizes: Sizes) -> usize {
-    if sizes.batch * sizes.heads <= FEW_PAIRS {
-        return 1;
-    }
-    let most_warps = if sizes.head_dim <= SMALL_HEAD { MOST_SMALL_WARPS } else { MOST_WARPS };
-    let most = (most_warps / warps).max(1);
-    let idle = |pairs: usize| {
-        let used = pairs * warps;
-        // In thousandths, to be ordered.
-        1000 - 1000 * used / used.next_multiple_of(4)
-    };
-    (1..=most).min_by_key(|&pairs| idle(pairs)).unwrap_or(1)
+    if sizes.batch * sizes.heads <= FEW_PAIRS { 1 } else { (LEAST_WARPS / warps).max(1) }
 }
 
-/// Blocks of so many warps that a processor should hold at once: more than one, if `light`, which says that a thread's values fit into 128
-/// registers.
-fn resident_blocks(warps: usize, light: bool) -> usize {
-    if light { (RESIDENT_WARPS / warps.next_multiple_of(4)).max(1) } else { 1 }
+/// Blocks of so many warps that a processor should hold at once: more than one, if a thread's values fit into 128 registers.
+fn resident_blocks(warps: usize, head_dim: usize) -> usize {
+    if head_dim <= MODERATE_HEAD { (RESIDENT_WARPS / warps).max(1) } else { 1 }
 }
 
 /// Rows of a tile: all rows in tiles that are about equally large.
@@ -102,7 +87,7 @@ impl ForwardTiling {
         let groups = groups_of(sizes.queries);
         let few = sizes.batch * sizes.heads * groups.div_ceil(MOST_WARPS) <= FEW_PAIRS;
         // Where processors would have no work, blocks are small.
-        let warps = if few { groups.min(4) } else { warps_for(groups) };
+        let warps = if few { groups.min(LEAST_WARPS) } else { warps_for(groups) };
         let key_tile = TILE.min(GROUP * groups_of(sizes.keys));
         let key_tiles = sizes.keys.div_ceil(key_tile).max(1);
         let of = |rounds: usize, key_stages: usize| {
@@ -132,14 +117,14 @@ impl ForwardTiling {
         self.pairs * rows * row_bytes(self.sizes.head_dim)
     }
 
-    /// The constants of the kernel. `light` says that a thread's values fit into 128 registers.
-    pub fn constants(&self, light: bool) -> Vec<(&'static str, usize)> {
+    /// The constants of the kernel.
+    pub fn constants(&self) -> Vec<(&'static str, usize)> {
         vec![
             ("PAIRS", self.pairs),
             ("QUERY_WARPS", self.warps),
             ("QUERY_ROUNDS", self.rounds),
             ("QUERY_BLOCKS", self.blocks),
-            ("QUERY_MIN_BLOCKS", resident_blocks(self.pairs * self.warps, light)),
+            ("QUERY_MIN_BLOCKS", resident_blocks(self.pairs * self.warps, self.sizes.head_dim)),
             ("KEY_TILE", self.key_tile),
             ("KEY_STAGES", self.key_stages),
         ]
@@ -151,8 +136,10 @@ impl ForwardTiling {
 pub(super) struct WholeTiling {
     /// (sample, head) pairs of a block.
     pub pairs: usize,
-    /// Warps of a pair: each owns sixteen keys.
+    /// Sixteens of keys of a pair.
     pub key_groups: usize,
+    /// Sixteens of keys that a warp owns.
+    pub sixteens: usize,
     /// How often the gradients of a part of the scores are in shared memory.
     pub parts: usize,
     /// Sixteens of queries of a part.
@@ -164,25 +151,35 @@ impl WholeTiling {
     /// None where pairs are too large for it, in memory or in registers.
     pub fn new(sizes: Sizes) -> Option<WholeTiling> {
         let key_groups = groups_of(sizes.keys);
-        let most_groups = if sizes.head_dim <= MODERATE_HEAD { 2 * MOST_WARPS } else { MOST_WARPS };
-        if key_groups > most_groups {
+        let sixteens = if key_groups > MOST_WARPS && sizes.head_dim <= MODERATE_HEAD { 2 } else { 1 };
+        if key_groups > MOST_WARPS * sixteens {
             return None;
         }
         let query_groups = groups_of(sizes.queries);
         let of_parts = |wanted: usize| {
-            let part_groups = query_groups.div_ceil(wanted);
-            WholeTiling { pairs: 1, key_groups, parts: query_groups.div_ceil(part_groups), part_groups, sizes }
+            // Parts are of whole warps' queries.
+            let part_groups = match wanted {
+                1 => query_groups,
+                _ => query_groups.div_ceil(wanted).next_multiple_of(sixteens),
+            };
+            let parts = query_groups.div_ceil(part_groups);
+            WholeTiling { pairs: 1, key_groups, sixteens, parts, part_groups, sizes }
         };
         let tiling = (1..=query_groups).map(of_parts).find(|tiling| tiling.bytes() <= MOST_BYTES)?;
-        let mut pairs = if tiling.parts == 1 { pairs_for(key_groups, sizes) } else { 1 };
+        let mut pairs = if tiling.parts == 1 { pairs_for(tiling.warps(), sizes) } else { 1 };
         while pairs > 1 && pairs * tiling.bytes() > MODEST_BYTES {
             pairs /= 2;
         }
         Some(WholeTiling { pairs, ..tiling })
     }
 
+    /// Warps of a pair.
+    fn warps(&self) -> usize {
+        self.key_groups.div_ceil(self.sixteens)
+    }
+
     pub fn threads(&self) -> usize {
-        32 * self.pairs * self.key_groups
+        32 * self.pairs * self.warps()
     }
 
     pub fn grid(&self) -> usize {
@@ -200,16 +197,18 @@ impl WholeTiling {
         self.pairs * (rows.next_multiple_of(16) + 8 * query_rows).next_multiple_of(256)
     }
 
-    /// The constants of the kernel. `light` says that a thread's values fit into 128 registers.
-    pub fn constants(&self, light: bool) -> Vec<(&'static str, usize)> {
-        let halves = self.key_groups >= 2 * self.part_groups && (self.sizes.head_dim / GROUP).is_multiple_of(2);
+    /// The constants of the kernel.
+    pub fn constants(&self) -> Vec<(&'static str, usize)> {
+        let units = self.part_groups.div_ceil(self.sixteens);
+        let halves = self.warps() >= 2 * units && (self.sizes.head_dim / GROUP).is_multiple_of(2);
         vec![
             ("PAIRS", self.pairs),
             ("KEY_GROUPS", self.key_groups),
+            ("SIXTEENS", self.sixteens),
             ("PARTS", self.parts),
             ("PART_GROUPS", self.part_groups),
             ("DQ_SPLIT", if halves { 2 } else { 1 }),
-            ("MIN_BLOCKS", resident_blocks(self.pairs * self.key_groups, light)),
+            ("MIN_BLOCKS", resident_blocks(self.pairs * self.warps() * self.sixteens, self.sizes.head_dim)),
         ]
     }
 }
@@ -261,15 +260,15 @@ impl LongTiling {
         stages(self.sizes.queries, self.query_tile) * tile.next_multiple_of(256)
     }
 
-    /// The constants of the kernels. `light` says that a thread's values fit into 128 registers.
-    pub fn constants(&self, light: bool) -> Vec<(&'static str, usize)> {
+    /// The constants of the kernels.
+    pub fn constants(&self) -> Vec<(&'static str, usize)> {
         vec![
             ("QUERY_GROUPS", self.query_groups),
             ("QUERY_BLOCKS", self.query_blocks),
-            ("QUERY_MIN_BLOCKS", resident_blocks(self.query_groups, light)),
+            ("QUERY_MIN_BLOCKS", resident_blocks(self.query_groups, self.sizes.head_dim)),
             ("KEY_GROUPS", self.key_groups),
             ("KEY_BLOCKS", self.key_blocks),
-            ("KEY_MIN_BLOCKS", resident_blocks(self.key_groups, light)),
+            ("KEY_MIN_BLOCKS", resident_blocks(self.key_groups, self.sizes.head_dim)),
             ("KEY_TILE", self.key_tile),
             ("KEY_STAGES", stages(self.sizes.keys, self.key_tile)),
             ("QUERY_TILE", self.query_tile),
@@ -301,7 +300,7 @@ mod tests {
 
     #[test]
     fn few_warps_are_idle() {
-        // ViT-B/16: thirteen groups are two rounds of seven warps, or thirteen warps.
+        // ViT-B/16: thirteen groups are two rounds of seven warps, or two for each warp.
         let vit = sizes(256, 12, 197, 64);
         let forward = ForwardTiling::new(vit);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 7, 2, 1));
@@ -312,9 +311,9 @@ mod tests {
         // A single image: small blocks on many processors.
         let forward = ForwardTiling::new(sizes(1, 12, 197, 64));
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 1, 4));
-        // A small ViT: three heads of five warps fill sixteen places.
-        let forward = ForwardTiling::new(sizes(1024, 4, 65, 32));
-        assert_eq!((forward.pairs, forward.warps, forward.blocks), (3, 5, 1));
+        // A small ViT: several heads a block where one has few warps.
+        let forward = ForwardTiling::new(sizes(1024, 4, 17, 32));
+        assert_eq!((forward.pairs, forward.warps, forward.blocks), (2, 2, 1));
         assert_eq!(
             WholeTiling::new(sizes(1024, 4, 16, 32)).map(|tiling| (tiling.pairs, tiling.key_groups)),
             Some((4, 1))

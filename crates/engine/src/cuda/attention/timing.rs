@@ -198,6 +198,12 @@ fn time_attention() {
     println!("\n{table}");
 }
 
+fn define(source: &mut String, name: &str, value: usize) {
+    let from = source.find(&format!("#define {name} ")).unwrap();
+    let to = from + source[from..].find('\n').unwrap();
+    source.replace_range(from..to, &format!("#define {name} {value}"));
+}
+
 /// The forward launch of a case with other tiles, to find good ones.
 fn forward_variant(
     launch: &Launch,
@@ -220,9 +226,7 @@ fn forward_variant(
         ("KEY_TILE", tile),
         ("KEY_STAGES", stages),
     ] {
-        let from = source.find(&format!("#define {name} ")).unwrap();
-        let to = from + source[from..].find('\n').unwrap();
-        source.replace_range(from..to, &format!("#define {name} {value}"));
+        define(&mut source, name, value);
     }
     let row_bytes = 2 * case.head_dim;
     Launch {
@@ -274,5 +278,41 @@ fn time_variants() {
             "variant warps {warps} rounds {rounds} tile {tile} min {min_blocks}: {milliseconds:.4} ms; {}",
             resources(function, &launch)
         );
+    }
+    let compute = "            meet_keys(running";
+    let mut without = forward.clone();
+    without.source = forward.source.replace(compute, "            if (pair_count == 0) meet_keys(running");
+    let mut run = |name: &str, launch: &Launch| {
+        let function = kernels.function(&launch.source, launch.entry, launch.shared_bytes).unwrap();
+        let milliseconds = time(&memory, function, launch, stream);
+        println!("variant {name}: {milliseconds:.4} ms; {}", resources(function, launch));
+    };
+    run("forward as it is", forward);
+    run("forward that only loads and stores", &without);
+    let narrow = |launch: &Launch| Launch {
+        source: launch.source.replace("if constexpr (COUNT % 4 == 0)", "if constexpr (COUNT < 0)"),
+        ..launch.clone()
+    };
+    run("forward with stores of 4 bytes", &narrow(forward));
+    let backward = launches.iter().find(|launch| launch.entry == "attention_backward").unwrap();
+    run("backward as it is", backward);
+    run("backward with stores of 4 bytes", &narrow(backward));
+    let mut single = backward.clone();
+    define(&mut single.source, "SIXTEENS", 1);
+    single.block = 416;
+    run("backward, 13 warps", &single);
+    for (name, launch) in [("two sixteens", backward), ("one", &single)] {
+        let mut padded = launch.clone();
+        define(&mut padded.source, "SWAPPED", 0);
+        padded.shared_bytes = 227 << 10;
+        run(&format!("backward, {name}, padded rows"), &padded);
+        let mut first = launch.clone();
+        first.source = first.source.replace("unit < units", "unit < 0");
+        run(&format!("backward, {name}, without dQ"), &first);
+        let mut second = launch.clone();
+        second.source = second.source.replace("group < part_end; group++", "group < 0; group++");
+        run(&format!("backward, {name}, dQ alone"), &second);
+        second.source = second.source.replace("unit < units", "unit < 0");
+        run(&format!("backward, {name}, loads and stores alone"), &second);
     }
 }
