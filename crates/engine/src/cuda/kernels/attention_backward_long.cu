@@ -97,7 +97,8 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
             multiply_rows(d_weights, d_rows, along_head(at + first * ROW_BYTES), KEY_TILE * ROW_BYTES);
             const bool checked = first_key + 16 > sure;
 #if DROPOUT
-            const uint32 kept = kept_of_query_rows(stream, w.pair, w.first, first_key);
+            uint32 kept[4];
+            kept_of_query_rows(kept, stream, w.pair, w.first, first_key);
 #endif
 #pragma unroll
             for (int half = 0; half < 2; half++) {
@@ -110,7 +111,7 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
                     if (checked && !(key_counts(padding, w.pair, key, visible) && in_order(query, key))) weight = 0.0f;
                     float d_weight = d_weights[half][i];
 #if DROPOUT
-                    d_weight = kept >> (4 * half + i) & 1 ? d_weight * DROP_SCALE : 0.0f;
+                    d_weight = is_kept(kept, half, i) ? d_weight * DROP_SCALE : 0.0f;
 #endif
                     scores[half][i] = weight * (d_weight - delta[i / 2]);
                 }

@@ -199,11 +199,11 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
                         if (checked && !(counts[m][i / 2] && in_order(query, key))) weight = 0.0f;
                         float d_weight = d_weights[m][half][i], kept_weight = weight;
 #if DROPOUT
-                        d_weight = kept >> (4 * half + i) & 1 ? d_weight * DROP_SCALE : 0.0f;
+                        d_weight = kept >> (4 * half + i) & 1 ? d_weight : 0.0f;
                         kept_weight = kept >> (4 * half + i) & 1 ? weight : 0.0f;
 #endif
                         scores[m][half][i] = kept_weight;
-                        d_weights[m][half][i] = weight * (d_weight + (i % 2 ? known.w : known.y));
+                        d_weights[m][half][i] = weight * (d_weight * (DROPOUT ? DROP_SCALE : 1.0f) + (i % 2 ? known.w : known.y));
                     }
                 }
                 as_left(left[m], scores[m]);

@@ -1,9 +1,9 @@
-// Attention forward on tensor cores. A warp owns sixteen queries of a (sample, head) pair at a time and meets the keys tile by tile; the
-// weights of a tile stay in registers (online softmax). A block is PAIRS pairs with QUERY_WARPS warps each, QUERY_BLOCKS blocks to a pair.
-// Where all keys and values of a pair fit into shared memory, they are brought there once, and each warp does up to QUERY_ROUNDS sixteens of
-// queries with them.
+// Attention forward on tensor cores. A warp owns SIXTEENS times sixteen queries of a (sample, head) pair at a time and meets the keys tile by
+// tile; the weights of a tile stay in registers (online softmax). A block is PAIRS pairs with QUERY_WARPS warps each, QUERY_BLOCKS blocks to
+// a pair. Where all keys and values of a pair fit into shared memory, they are brought there once, and each warp goes through them up to
+// QUERY_ROUNDS times, with other queries.
 //
-// Constants besides the common ones: PAIRS, QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that a processor should hold at
+// Constants besides the common ones: PAIRS, SIXTEENS (two share what is loaded, but take twice the registers), QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that a processor should hold at
 // once), KEY_TILE, KEY_STAGES (tiles in shared memory), OUT_TYPE.
 
 #define KEY_TILE_BYTES (KEY_TILE * ROW_BYTES)
@@ -11,7 +11,8 @@
 #define PAIR_THREADS (32 * QUERY_WARPS)
 // Whether all keys stay in shared memory. Then all of them are asked for at once; otherwise all tiles but the one that is read.
 #define ALL_STAY (KEY_TILES <= KEY_STAGES)
-#define QUERY_ROWS (16 * QUERY_WARPS * QUERY_ROUNDS)
+#define WARP_QUERIES (16 * SIXTEENS)
+#define QUERY_ROWS (WARP_QUERIES * QUERY_WARPS * QUERY_ROUNDS)
 // A pair's memory: queries, then the tiles, each keys and values.
 #define QUERY_BYTES (QUERY_ROWS * ROW_BYTES)
 #define PAIR_BYTES (QUERY_BYTES + KEY_STAGES * 2 * KEY_TILE_BYTES)
@@ -26,90 +27,100 @@ struct Queries {
     uint32 pair;
     int first;
     int visible;
-    // Keys that all of the sixteen queries see, and that any of them sees.
+    // Keys that all of the warp's queries see, and that any of them sees.
     int sure, seen;
     uint64 stream;
 };
 
+// Two rows of a thread for each sixteen of queries.
 struct Running {
     // What is subtracted from scores: some earlier maximum.
-    float maximum[2];
-    float sum[2];
-    float out[CHUNKS][4];
+    float maximum[SIXTEENS][2];
+    float sum[SIXTEENS][2];
+    float out[SIXTEENS][CHUNKS][4];
 };
 
-// Takes a tile of keys, or the first SIXTEENS times sixteen of it, into account. CHECKED: some query of the warp does not see some of them.
-template <bool CHECKED, int SIXTEENS>
-__device__ __forceinline__ void meet_tile(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 tile, int first_key,
-                                          const int* padding, const float* bias) {
-    const int lane = threadIdx.x % 32, upper = queries.first + lane / 4;
-    float scores[2 * SIXTEENS][4];
+// Takes the first COUNT times sixteen keys of a tile into account. CHECKED: some query of the warp does not see some of them.
+template <bool CHECKED, int COUNT>
+__device__ __forceinline__ void meet_tile(Running& running, const Queries& queries, const uint32 (&q)[SIXTEENS][DEPTH][4], uint32 tile,
+                                          int first_key, const int* padding, const float* bias) {
+    const int lane = threadIdx.x % 32;
+    float scores[COUNT][SIXTEENS][2][4], maximum[SIXTEENS][2];
     const uint32 keys = along_head(tile), values = along_rows(tile + KEY_TILE_BYTES);
-    float maximum[2] = {-INFINITE, -INFINITE};
 #pragma unroll
-    for (int sixteen = 0; sixteen < SIXTEENS; sixteen++) {
-        if (CHECKED && first_key + 16 * sixteen >= queries.seen) continue;
-        float products[2][4] = {};
-        multiply_rows(products, q, keys, 16 * sixteen * ROW_BYTES);
+    for (int m = 0; m < SIXTEENS; m++) maximum[m][0] = maximum[m][1] = -INFINITE;
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
+    for (int n = 0; n < COUNT; n++) {
+        if (CHECKED && first_key + 16 * n >= queries.seen) continue;
+        clear_all(scores[n]);
+        multiply_rows(scores[n], q, keys, 16 * n * ROW_BYTES);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int key = first_key + 16 * sixteen + 8 * half + 2 * (lane % 4) + i % 2, query = upper + i / 2 * 8;
-                float score = products[half][i];
+        for (int m = 0; m < SIXTEENS; m++) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const int key = first_key + 16 * n + i / 4 * 8 + 2 * (lane % 4) + i % 2;
+                const int query = queries.first + 16 * m + lane / 4 + i / 2 % 2 * 8;
+                float& score = scores[n][m][i / 4][i % 4];
                 if (!RAW) score = score * SCALE_LOG2 + bias_of(bias, queries.pair, query, key);
                 if (CHECKED && !(key_counts(padding, queries.pair, key, queries.visible) && in_order(query, key))) score = -INFINITE;
-                scores[2 * sixteen + half][i] = score;
-                maximum[i / 2] = fmaxf(maximum[i / 2], score);
+                maximum[m][i / 2 % 2] = fmaxf(maximum[m][i / 2 % 2], score);
             }
         }
     }
     bool grows = false;
 #pragma unroll
-    for (int row = 0; row < 2; row++) {
-        maximum[row] = row_max(maximum[row]);
-        grows |= (maximum[row] - running.maximum[row]) * POWER_FACTOR > GROWTH;
+    for (int m = 0; m < SIXTEENS; m++) {
+#pragma unroll
+        for (int row = 0; row < 2; row++) {
+            maximum[m][row] = row_max(maximum[m][row]);
+            grows |= (maximum[m][row] - running.maximum[m][row]) * POWER_FACTOR > GROWTH;
+        }
     }
     // Also where nothing was seen before: the difference is infinite then, or, if nothing is seen now either, no number.
     if (__any_sync(0xffffffffu, grows)) {
 #pragma unroll
-        for (int row = 0; row < 2; row++) {
-            maximum[row] = fmaxf(maximum[row], running.maximum[row]);
-            const float grown = power_of_two((running.maximum[row] - subtractable(maximum[row])) * POWER_FACTOR);
-            running.maximum[row] = maximum[row];
-            running.sum[row] *= grown;
+        for (int m = 0; m < SIXTEENS; m++) {
 #pragma unroll
-            for (int n = 0; n < CHUNKS; n++) running.out[n][2 * row] *= grown, running.out[n][2 * row + 1] *= grown;
-        }
-    }
-    const float shift[2] = {subtractable(running.maximum[0]) * POWER_FACTOR, subtractable(running.maximum[1]) * POWER_FACTOR};
+            for (int row = 0; row < 2; row++) {
+                const float larger = fmaxf(maximum[m][row], running.maximum[m][row]);
+                const float grown = power_of_two((running.maximum[m][row] - subtractable(larger)) * POWER_FACTOR);
+                running.maximum[m][row] = larger;
+                running.sum[m][row] *= grown;
 #pragma unroll
-    for (int sixteen = 0; sixteen < SIXTEENS; sixteen++) {
-        if (CHECKED && first_key + 16 * sixteen >= queries.seen) continue;
-        float weights[2][4];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                weights[half][i] = power_of_two(scores[2 * sixteen + half][i] * POWER_FACTOR - shift[i / 2]);
-                running.sum[i / 2] += weights[half][i];
+                for (int n = 0; n < CHUNKS; n++) running.out[m][n][2 * row] *= grown, running.out[m][n][2 * row + 1] *= grown;
             }
         }
-#if DROPOUT
-        const uint32 kept = kept_of_query_rows(queries.stream, queries.pair, queries.first, first_key + 16 * sixteen);
+    }
 #pragma unroll
-        for (int i = 0; i < 8; i++) weights[i / 4][i % 4] = kept >> i & 1 ? weights[i / 4][i % 4] : 0.0f;
+    for (int n = 0; n < COUNT; n++) {
+        if (CHECKED && first_key + 16 * n >= queries.seen) continue;
+        uint32 left[SIXTEENS][4];
+#pragma unroll
+        for (int m = 0; m < SIXTEENS; m++) {
+            float weights[2][4];
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const int row = i / 2 % 2;
+                const float shift = subtractable(running.maximum[m][row]) * POWER_FACTOR;
+                weights[i / 4][i % 4] = power_of_two(scores[n][m][i / 4][i % 4] * POWER_FACTOR - shift);
+                running.sum[m][row] += weights[i / 4][i % 4];
+            }
+#if DROPOUT
+            uint32 kept[4];
+            kept_of_query_rows(kept, queries.stream, queries.pair, queries.first + 16 * m, first_key + 16 * n);
+#pragma unroll
+            for (int i = 0; i < 8; i++) weights[i / 4][i % 4] = is_kept(kept, i / 4, i % 4) ? weights[i / 4][i % 4] : 0.0f;
 #endif
-        uint32 left[4];
-        as_left(left, weights);
-        add_rows(running.out, left, values, 16 * sixteen * ROW_BYTES);
+            as_left(left[m], weights);
+        }
+        add_rows(running.out, left, values, 16 * n * ROW_BYTES);
     }
 }
 
 // Sixteens of the last tile of keys.
 #define LAST_SIXTEENS ((KEYS - (KEY_TILES - 1) * KEY_TILE + 15) / 16)
 
-__device__ __forceinline__ void meet_keys(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 at, int tile,
+__device__ __forceinline__ void meet_keys(Running& running, const Queries& queries, const uint32 (&q)[SIXTEENS][DEPTH][4], uint32 at, int tile,
                                           const int* padding, const float* bias) {
     const int first_key = tile * KEY_TILE;
     if (first_key >= queries.seen) return;
@@ -134,7 +145,7 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, local = warp / QUERY_WARPS, thread = threadIdx.x - local * PAIR_THREADS;
     const uint32 queries_at = shared_address(memory) + local * PAIR_BYTES, tiles_at = queries_at + QUERY_BYTES;
     const uint32 first_pair = blockIdx.x / QUERY_BLOCKS * PAIRS;
-    const int block_query = blockIdx.x % QUERY_BLOCKS * QUERY_WARPS * QUERY_ROUNDS * 16;
+    const int block_query = blockIdx.x % QUERY_BLOCKS * QUERY_ROWS;
 
     Queries queries;
     queries.pair = min(first_pair + local, pair_count - 1);
@@ -147,7 +158,7 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
 #pragma unroll
     for (int i = 0; i < PAIRS; i++)
         block_keys = max(block_keys, visible_keys(padding, min(first_pair + i, pair_count - 1)));
-    block_keys = keys_up_to(min(block_query + 16 * QUERY_WARPS * QUERY_ROUNDS, QUERIES) - 1, block_keys);
+    block_keys = keys_up_to(min(block_query + QUERY_ROWS, QUERIES) - 1, block_keys);
     const int tiles = (block_keys + KEY_TILE - 1) / KEY_TILE;
 
     const bf16 *keys = head_of(k, queries.pair, KEYS, K_STRIDE), *values = head_of(v, queries.pair, KEYS, V_STRIDE);
@@ -170,17 +181,24 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
 
 #pragma unroll 1
     for (int round = 0; round < QUERY_ROUNDS; round++) {
-        queries.first = block_query + (round * QUERY_WARPS + warp % QUERY_WARPS) * 16;
+        queries.first = block_query + (round * QUERY_WARPS + warp % QUERY_WARPS) * WARP_QUERIES;
         const bool active = pair_is_there && queries.first < QUERIES;
-        const int upper = queries.first + lane / 4;
-        queries.seen = active ? keys_up_to(min(queries.first + 15, QUERIES - 1), queries.visible) : 0;
+        queries.seen = active ? keys_up_to(min(queries.first + WARP_QUERIES, QUERIES) - 1, queries.visible) : 0;
         queries.sure = PADDING == 2 ? 0 : keys_up_to(queries.first, queries.visible);
-        uint32 left[DEPTH][4];
-        if (round > 0) take_left(left, along_rows(queries_at + (queries.first - block_query) * ROW_BYTES));
+        uint32 left[SIXTEENS][DEPTH][4];
+        const auto take_queries = [&] {
+#pragma unroll
+            for (int m = 0; m < SIXTEENS; m++)
+                take_left(left[m], along_rows(queries_at + (queries.first - block_query + 16 * m) * ROW_BYTES));
+        };
+        if (round > 0) take_queries();
         Running running;
 #pragma unroll
-        for (int row = 0; row < 2; row++) running.maximum[row] = -INFINITE, running.sum[row] = 0.0f;
-        clear(running.out);
+        for (int m = 0; m < SIXTEENS; m++) {
+#pragma unroll
+            for (int row = 0; row < 2; row++) running.maximum[m][row] = -INFINITE, running.sum[m][row] = 0.0f;
+            clear(running.out[m]);
+        }
 
 #pragma unroll 1
         for (int tile = 0; tile < tiles; tile++) {
@@ -193,22 +211,26 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
                 else
                     bring(tile + AHEAD);
                 // They come with the first tile.
-                if (tile == 0) take_left(left, along_rows(queries_at + (queries.first - block_query) * ROW_BYTES));
+                if (tile == 0) take_queries();
             }
             meet_keys(running, queries, left, tiles_at + tile % KEY_STAGES * 2 * KEY_TILE_BYTES, tile, padding, bias);
         }
 
-        float factor[2];
 #pragma unroll
-        for (int row = 0; row < 2; row++) {
-            // A query that sees no key has a sum of 0: its output is 0, and its log-sum infinite.
-            const float sum = row_sum(running.sum[row]);
-            const float log_sum = sum == 0.0f ? INFINITE : (running.maximum[row] * POWER_FACTOR + log2f(sum)) * LN_2;
-            factor[row] = sum == 0.0f ? 0.0f : (DROPOUT ? DROP_SCALE : 1.0f) / sum;
-            const int query = upper + 8 * row;
-            if (active && lane % 4 == 0 && query < QUERIES) log_sums[(uint64)queries.pair * QUERIES + query] = log_sum;
+        for (int m = 0; m < SIXTEENS; m++) {
+            const int upper = queries.first + 16 * m + lane / 4;
+            const bool is_stored[2] = {active && upper < QUERIES, active && upper + 8 < QUERIES};
+            float factor[2];
+#pragma unroll
+            for (int row = 0; row < 2; row++) {
+                // A query that sees no key has a sum of 0: its output is 0, and its log-sum infinite.
+                const float sum = row_sum(running.sum[m][row]);
+                const float log_sum = sum == 0.0f ? INFINITE : (running.maximum[m][row] * POWER_FACTOR + log_two(sum)) * LN_2;
+                factor[row] = sum == 0.0f ? 0.0f : (DROPOUT ? DROP_SCALE : 1.0f) * reciprocal(sum);
+                if (is_stored[row] && lane % 4 == 0) log_sums[(uint64)queries.pair * QUERIES + upper + 8 * row] = log_sum;
+            }
+            store_rows(head_of(out, queries.pair, QUERIES, DIM) + (uint64)upper * DIM, DIM, running.out[m], is_stored[0], is_stored[1],
+                       factor[0], factor[1]);
         }
-        store_rows(head_of(out, queries.pair, QUERIES, DIM) + (uint64)upper * DIM, DIM, running.out, active && upper < QUERIES,
-                   active && upper + 8 < QUERIES, factor[0], factor[1]);
     }
 }

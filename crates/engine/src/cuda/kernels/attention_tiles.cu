@@ -189,6 +189,11 @@ template <int COUNT> __device__ __forceinline__ void clear(float (&sums)[COUNT][
         for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
 }
 
+template <int COUNT> __device__ __forceinline__ void clear_all(float (&products)[COUNT][2][4]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) clear(products[i]);
+}
+
 // Sums and maxima over the four lanes that hold a row of a result.
 __device__ __forceinline__ float row_sum(float x) {
     x += __shfl_xor_sync(0xffffffffu, x, 1);
@@ -225,23 +230,17 @@ __device__ __forceinline__ uint32 kept_window_in_turn(uint64 stream, uint32 pair
     return window;
 }
 
-// Which of this thread's weights of sixteen queries (rows) and sixteen keys are kept, a bit a weight, four to eight keys.
-__device__ __forceinline__ uint32 kept_of_query_rows(uint64 stream, uint32 pair, int first_query, int first_key) {
+// Which of this thread's weights of sixteen queries (rows) and sixteen keys are kept: for its keys 2 pair, 2 pair + 1, and eight further,
+// bit 0 for its upper row, bit 8 for its lower one.
+__device__ __forceinline__ void kept_of_query_rows(uint32 (&kept)[4], uint64 stream, uint32 pair, int first_query, int first_key) {
     const int lane = threadIdx.x % 32;
     const uint32 window = kept_window(stream, pair, first_query, first_key + lane / 2);
-    uint32 kept = 0;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const uint32 of_key = __shfl_sync(0xffffffffu, window, 2 * (8 * half + 2 * (lane % 4) + i)) >> (lane / 4);
-            kept |= ((of_key & 1) << i | (of_key >> 8 & 1) << (2 + i)) << (4 * half);
-        }
-    }
-    return kept;
+    for (int i = 0; i < 4; i++) kept[i] = __shfl_sync(0xffffffffu, window, 2 * (i / 2 * 8 + 2 * (lane % 4) + i % 2)) >> (lane / 4);
 }
+__device__ __forceinline__ bool is_kept(const uint32 (&kept)[4], int half, int i) { return kept[2 * half + i % 2] & (i / 2 ? 0x100 : 1); }
 
-// The same for sixteen keys (rows) and sixteen queries, whose windows are given.
+// Which of this thread's weights of sixteen keys (rows) and sixteen queries are kept, a bit a weight, four to eight queries.
 __device__ __forceinline__ uint32 kept_of_key_rows(uint32 window) {
     const int lane = threadIdx.x % 32;
     uint32 kept = 0;
