@@ -18,6 +18,8 @@ const MODEST_BYTES: usize = 110 << 10;
 const MOST_BYTES: usize = 163 << 10;
 /// Warps whose registers a processor has, if each thread takes 128 of them.
 const RESIDENT_WARPS: usize = 16;
+/// Sixteens of queries whose dQ helpers sum at most: each has a barrier, and a block has sixteen.
+const MOST_HELPED_GROUPS: usize = 15;
 /// Keys or queries of a tile, where not all are met at once.
 const TILE: usize = 64;
 
@@ -113,14 +115,17 @@ impl ForwardTiling {
 
     /// Bytes of shared memory of a block: queries, keys and values.
     pub fn bytes(&self) -> usize {
-        let rows = GROUP * self.warps * self.rounds + 2 * self.key_stages * self.key_tile;
-        self.pairs * rows * row_bytes(self.sizes.head_dim)
+        let all_keys = GROUP * groups_of(self.sizes.keys);
+        let keys = all_keys.min(self.key_stages * self.key_tile);
+        self.pairs * (GROUP * self.warps * self.rounds + 2 * keys) * row_bytes(self.sizes.head_dim)
     }
 
     /// The constants of the kernel.
     pub fn constants(&self) -> Vec<(&'static str, usize)> {
         vec![
             ("PAIRS", self.pairs),
+            ("SIXTEENS", 1),
+            ("DIRECT", 0),
             ("QUERY_WARPS", self.warps),
             ("QUERY_ROUNDS", self.rounds),
             ("QUERY_BLOCKS", self.blocks),
@@ -140,6 +145,8 @@ pub(super) struct WholeTiling {
     pub key_groups: usize,
     /// Sixteens of keys that a warp owns.
     pub sixteens: usize,
+    /// Warps that own no keys, but sum dQ meanwhile.
+    pub helpers: usize,
     /// How often the gradients of a part of the scores are in shared memory.
     pub parts: usize,
     /// Sixteens of queries of a part.
@@ -151,10 +158,12 @@ impl WholeTiling {
     /// None where pairs are too large for it, in memory or in registers.
     pub fn new(sizes: Sizes) -> Option<WholeTiling> {
         let key_groups = groups_of(sizes.keys);
-        let sixteens = if key_groups > MOST_WARPS && sizes.head_dim <= MODERATE_HEAD { 2 } else { 1 };
-        if key_groups > MOST_WARPS * sixteens {
+        if key_groups > if sizes.head_dim <= MODERATE_HEAD { 2 * MOST_WARPS } else { MOST_WARPS } {
             return None;
         }
+        // A processor holds one block of so many keys: its other warps help. Where it has none, warps own more keys.
+        let helpers = if key_groups > MOST_WARPS { RESIDENT_WARPS - key_groups } else { 0 };
+        let sixteens = if key_groups > MOST_WARPS && helpers == 0 { 2 } else { 1 };
         let query_groups = groups_of(sizes.queries);
         let of_parts = |wanted: usize| {
             // Parts are of whole warps' queries.
@@ -163,7 +172,8 @@ impl WholeTiling {
                 _ => query_groups.div_ceil(wanted).next_multiple_of(sixteens),
             };
             let parts = query_groups.div_ceil(part_groups);
-            WholeTiling { pairs: 1, key_groups, sixteens, parts, part_groups, sizes }
+            let helpers = if parts == 1 && query_groups <= MOST_HELPED_GROUPS { helpers.min(LEAST_WARPS) } else { 0 };
+            WholeTiling { pairs: 1, key_groups, sixteens, helpers, parts, part_groups, sizes }
         };
         let tiling = (1..=query_groups).map(of_parts).find(|tiling| tiling.bytes() <= MOST_BYTES)?;
         let mut pairs = if tiling.parts == 1 { pairs_for(tiling.warps(), sizes) } else { 1 };
@@ -175,7 +185,7 @@ impl WholeTiling {
 
     /// Warps of a pair.
     fn warps(&self) -> usize {
-        self.key_groups.div_ceil(self.sixteens)
+        self.key_groups.div_ceil(self.sixteens) + self.helpers
     }
 
     pub fn threads(&self) -> usize {
@@ -200,11 +210,12 @@ impl WholeTiling {
     /// The constants of the kernel.
     pub fn constants(&self) -> Vec<(&'static str, usize)> {
         let units = self.part_groups.div_ceil(self.sixteens);
-        let halves = self.warps() >= 2 * units && (self.sizes.head_dim / GROUP).is_multiple_of(2);
+        let halves = self.helpers == 0 && self.warps() >= 2 * units && (self.sizes.head_dim / GROUP).is_multiple_of(2);
         vec![
             ("PAIRS", self.pairs),
             ("KEY_GROUPS", self.key_groups),
             ("SIXTEENS", self.sixteens),
+            ("HELPERS", self.helpers),
             ("PARTS", self.parts),
             ("PART_GROUPS", self.part_groups),
             ("DQ_SPLIT", if halves { 2 } else { 1 }),
@@ -300,7 +311,7 @@ mod tests {
 
     #[test]
     fn few_warps_are_idle() {
-        // ViT-B/16: thirteen groups are two rounds of seven warps, or two for each warp.
+        // ViT-B/16: thirteen groups are two rounds of seven warps; or a warp for each, and three that help.
         let vit = sizes(256, 12, 197, 64);
         let forward = ForwardTiling::new(vit);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 7, 2, 1));

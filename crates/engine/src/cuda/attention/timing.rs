@@ -204,21 +204,17 @@ fn define(source: &mut String, name: &str, value: usize) {
     source.replace_range(from..to, &format!("#define {name} {value}"));
 }
 
-/// The forward launch of a case with other tiles, to find good ones.
-fn forward_variant(
-    launch: &Launch,
-    case: &Case,
-    warps: usize,
-    rounds: usize,
-    tile: usize,
-    min_blocks: usize,
-) -> Launch {
-    let groups = case.queries.div_ceil(16);
-    let stages = case.keys.div_ceil(tile);
+/// The forward launch of ViT-B with other tiles, to find good ones.
+fn forward_variant(launch: &Launch, numbers: [usize; 6]) -> Launch {
+    let [sixteens, direct, warps, rounds, tile, min_blocks] = numbers;
+    let groups = VIT_B.queries.div_ceil(16 * sixteens);
+    let stages = VIT_B.keys.div_ceil(tile);
     let blocks = groups.div_ceil(warps * rounds);
     let mut source = launch.source.clone();
     for (name, value) in [
         ("PAIRS", 1),
+        ("SIXTEENS", sixteens),
+        ("DIRECT", direct),
         ("QUERY_WARPS", warps),
         ("QUERY_ROUNDS", rounds),
         ("QUERY_BLOCKS", blocks),
@@ -228,12 +224,12 @@ fn forward_variant(
     ] {
         define(&mut source, name, value);
     }
-    let row_bytes = 2 * case.head_dim;
+    let rows = 2 * 208 + if direct == 1 { 0 } else { 16 * sixteens * warps * rounds };
     Launch {
         source,
-        grid: [(case.batch * case.heads * blocks) as u32, 1, 1],
+        grid: [(VIT_B.batch * VIT_B.heads * blocks) as u32, 1, 1],
         block: (32 * warps) as u32,
-        shared_bytes: ((16 * warps * rounds + 2 * stages * tile) * row_bytes) as u32,
+        shared_bytes: (rows * 128) as u32,
         ..launch.clone()
     }
 }
@@ -248,71 +244,71 @@ fn time_variants() {
     let stream = driver::stream::create(driver::stream::StreamKind::NonBlocking).unwrap();
     let launches = launches_of(&plan);
     let forward = launches.iter().find(|launch| launch.entry == "attention_forward").unwrap();
-    for (warps, rounds, tile, min_blocks) in [
-        (7, 2, 64, 2),
-        (7, 2, 32, 2),
-        (7, 2, 48, 2),
-        (7, 2, 64, 1),
-        (7, 2, 112, 1),
-        (7, 2, 208, 1),
-        (7, 2, 112, 2),
-        (7, 1, 64, 2),
-        (13, 1, 64, 1),
-        (13, 1, 32, 1),
-        (13, 1, 32, 2),
-        (7, 2, 32, 3),
-        (4, 4, 64, 2),
-        (4, 4, 64, 3),
-        (4, 2, 64, 4),
-        (4, 2, 64, 3),
-        (4, 1, 64, 4),
-        (5, 3, 64, 2),
-    ] {
-        let launch = forward_variant(forward, &VIT_B, warps, rounds, tile, min_blocks);
-        if launch.shared_bytes > 227 << 10 {
-            continue;
-        }
-        let function = kernels.function(&launch.source, launch.entry, launch.shared_bytes).unwrap();
-        let milliseconds = time(&memory, function, &launch, stream);
-        println!(
-            "variant warps {warps} rounds {rounds} tile {tile} min {min_blocks}: {milliseconds:.4} ms; {}",
-            resources(function, &launch)
-        );
-    }
-    let compute = "            meet_keys(running";
-    let mut without = forward.clone();
-    without.source = forward.source.replace(compute, "            if (pair_count == 0) meet_keys(running");
     let mut run = |name: &str, launch: &Launch| {
         let function = kernels.function(&launch.source, launch.entry, launch.shared_bytes).unwrap();
         let milliseconds = time(&memory, function, launch, stream);
         println!("variant {name}: {milliseconds:.4} ms; {}", resources(function, launch));
     };
-    run("forward as it is", forward);
-    run("forward that only loads and stores", &without);
-    let narrow = |launch: &Launch| Launch {
-        source: launch.source.replace("if constexpr (COUNT % 4 == 0)", "if constexpr (COUNT < 0)"),
-        ..launch.clone()
+    for numbers in [
+        [1, 0, 7, 2, 64, 2],
+        [1, 0, 7, 2, 48, 2],
+        [1, 0, 7, 2, 32, 2],
+        [1, 0, 13, 1, 64, 1],
+        [1, 0, 7, 1, 64, 2],
+        [1, 1, 7, 2, 64, 2],
+        [1, 1, 5, 3, 64, 3],
+        [1, 1, 5, 3, 64, 4],
+        [1, 1, 5, 3, 48, 4],
+        [1, 1, 5, 3, 32, 4],
+        [1, 1, 7, 2, 32, 3],
+        [1, 1, 7, 2, 48, 3],
+        [1, 1, 4, 4, 64, 4],
+        [2, 0, 7, 1, 32, 1],
+        [2, 0, 7, 1, 64, 1],
+        [2, 1, 4, 2, 32, 3],
+        [2, 1, 4, 2, 48, 3],
+        [2, 0, 4, 2, 32, 2],
+    ] {
+        run(
+            &format!("sixteens, direct, warps, rounds, tile, least blocks {numbers:?}"),
+            &forward_variant(forward, numbers),
+        );
+    }
+    let changed = |launch: &Launch, from: &str, to: &str| {
+        assert!(launch.source.contains(from), "{from}");
+        Launch { source: launch.source.replace(from, to), ..launch.clone() }
     };
-    run("forward with stores of 4 bytes", &narrow(forward));
+    run("forward as it is", forward);
+    let loads = changed(forward, "            meet_keys(running", "            if (pair_count == 0) meet_keys(running");
+    run("forward that only loads and stores", &loads);
+    let stores = ["if constexpr (COUNT % 4 == 0)", "if constexpr (COUNT < 0)"];
+    run("forward with stores of 4 bytes", &changed(forward, stores[0], stores[1]));
+    let exponents = changed(forward, "asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));", "y = x;");
+    run("forward without powers", &exponents);
     let backward = launches.iter().find(|launch| launch.entry == "attention_backward").unwrap();
     run("backward as it is", backward);
-    run("backward with stores of 4 bytes", &narrow(backward));
-    let mut single = backward.clone();
-    define(&mut single.source, "SIXTEENS", 1);
-    single.block = 416;
-    run("backward, 13 warps", &single);
-    for (name, launch) in [("two sixteens", backward), ("one", &single)] {
-        let mut padded = launch.clone();
+    for (sixteens, helpers, warps) in [(1, 3, 16), (1, 0, 13), (2, 0, 7), (2, 1, 8), (1, 2, 15)] {
+        let mut launch = Launch { block: 32 * warps, ..backward.clone() };
+        define(&mut launch.source, "SIXTEENS", sixteens);
+        define(&mut launch.source, "HELPERS", helpers);
+        let name = format!("backward, {sixteens} sixteens, {helpers} helpers");
+        run(&name, &launch);
+        run(&format!("{name}, stores of 4 bytes"), &changed(&launch, stores[0], stores[1]));
+        let mut padded = Launch { shared_bytes: 180 << 10, ..launch.clone() };
         define(&mut padded.source, "SWAPPED", 0);
-        padded.shared_bytes = 227 << 10;
-        run(&format!("backward, {name}, padded rows"), &padded);
-        let mut first = launch.clone();
-        first.source = first.source.replace("unit < units", "unit < 0");
-        run(&format!("backward, {name}, without dQ"), &first);
-        let mut second = launch.clone();
-        second.source = second.source.replace("group < part_end; group++", "group < 0; group++");
-        run(&format!("backward, {name}, dQ alone"), &second);
-        second.source = second.source.replace("unit < units", "unit < 0");
-        run(&format!("backward, {name}, loads and stores alone"), &second);
+        run(&format!("{name}, padded rows"), &padded);
+        let no_sums = "for (int key = 0; key < seen; key += 16)";
+        let first = changed(&launch, no_sums, "for (int key = 0; key < 0; key += 16)");
+        run(&format!("{name}, without dQ"), &first);
+        let no_powers = "float weight = power_of_two(scores[m][half][i] * SCALE_LOG2 + shift);";
+        run(
+            &format!("{name}, without powers"),
+            &changed(&launch, no_powers, "float weight = scores[m][half][i] + shift;"),
+        );
     }
+    let mut loads = Launch { block: 32 * 13, ..backward.clone() };
+    define(&mut loads.source, "HELPERS", 0);
+    let loads = changed(&loads, "group < part_end; group++", "group < 0; group++");
+    run("backward that only loads, sums dQ and stores", &loads);
+    run("backward that only loads and stores", &changed(&loads, "unit < units", "unit < 0"));
 }

@@ -6,12 +6,15 @@
 // queries sixteen by sixteen and leaves dS in shared memory. When all warps have done so, a warp takes as many queries and sums their dQ
 // over all keys. If dS of all queries does not fit, this is done PARTS times, PART_GROUPS sixteens of queries each. A block is PAIRS pairs.
 //
+// Where a processor has registers for more warps than a pair has keys for, HELPERS more of them sum dQ while the others go on: then there is
+// one pair and one part, and each sixteen of queries has a barrier of its own.
+//
 // Constants besides the common ones: PAIRS, KEY_GROUPS (sixteens of keys), SIXTEENS (of a warp; two share what is loaded, but take twice the
-// registers), PARTS, PART_GROUPS, DQ_SPLIT (warps that share the columns of dQ), MIN_BLOCKS (that a processor should hold at once),
+// registers), HELPERS, PARTS, PART_GROUPS, DQ_SPLIT (warps that share the columns of dQ), MIN_BLOCKS (that a processor should hold at once),
 // KEEP_DELTAS (whether another kernel needs them), OUT_TYPE, D_OUT_TYPE.
 
 #define WARPS ((KEY_GROUPS + SIXTEENS - 1) / SIXTEENS)
-#define PAIR_THREADS (32 * WARPS)
+#define PAIR_THREADS (32 * (WARPS + HELPERS))
 #define QUERY_GROUPS ((QUERIES + 15) / 16)
 #define QUERY_ROWS (16 * QUERY_GROUPS)
 #define KEY_ROWS (16 * KEY_GROUPS)
@@ -121,12 +124,20 @@ __device__ __forceinline__ uint32 score_matrices(uint32 scores) {
     return scores + (lane % 8 + lane / 16 * 8) * SCORE_BYTES + lane / 8 % 2 * 16;
 }
 
+// dS of a sixteen of queries is there: said by warps that own keys, and awaited by one that sums dQ. The block's own barrier is number 0.
+__device__ __forceinline__ void announce_scores(int group) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(1 + group), "n"(32 * (WARPS + 1)) : "memory");
+}
+__device__ __forceinline__ void await_scores(int group) {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(32 * (WARPS + 1)) : "memory");
+}
+
 extern "C" __global__ void __launch_bounds__(PAIRS * PAIR_THREADS, MIN_BLOCKS)
 attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias, const OUT_TYPE* out,
                    const float* log_sums, const D_OUT_TYPE* d_out, float* deltas, bf16* dq, bf16* dk, bf16* dv, uint32 pair_count,
                    const Run* run) {
     extern __shared__ __align__(256) unsigned char memory[];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, local = threadIdx.x / PAIR_THREADS;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (WARPS + HELPERS), local = threadIdx.x / PAIR_THREADS;
     Block block;
     block.pair = min(blockIdx.x * PAIRS + local, pair_count - 1);
     block.is_there = blockIdx.x * PAIRS + local < pair_count;
@@ -140,6 +151,7 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
         first_key[m] = 16 * min(warp * SIXTEENS + m, KEY_GROUPS - 1);
         upper_key[m] = first_key[m] + lane / 4;
     }
+    const bool is_helper = HELPERS > 0 && warp >= WARPS;
     const auto is_own = [&](int m) { return m == 0 || KEY_GROUPS % SIXTEENS == 0 || warp * SIXTEENS + m < KEY_GROUPS; };
     uint32 key_rows[SIXTEENS][DEPTH][4], value_rows[SIXTEENS][DEPTH][4];
     bring_pair(block, q, k, v, padding, out, log_sums, d_out, deltas, first_key, key_rows, value_rows);
@@ -155,7 +167,9 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
     // Earlier queries do not see the warp's keys, and keys that do not count are seen by none. It is a multiple of SIXTEENS, as PART_GROUPS
     // is: dQ is summed for so many at once.
     const int first_seeing = CAUSAL ? max(first_key[0] - (KEYS - QUERIES), 0) / (16 * SIXTEENS) * SIXTEENS : 0;
-    const int first_group = first_key[0] < visible ? first_seeing : QUERY_GROUPS;
+    const int first_group = first_key[0] < visible && !is_helper ? first_seeing : QUERY_GROUPS;
+    if (HELPERS > 0 && !is_helper)
+        for (int group = 0; group < first_group; group++) announce_scores(group);
     const uint32 queries = along_head(block.at), query_rows = along_rows(block.at);
     const float4* sums = reinterpret_cast<const float4*>(block.memory + SUMS_AT) + lane % 4;
     unsigned char* scores_of_lane = block.memory + SCORES_AT + 4 * (lane % 4);
@@ -217,10 +231,11 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
                     *reinterpret_cast<uint32*>(own_scores + 16 * half + 8 * SCORE_BYTES) = d_left[m][2 * half + 1];
                 }
             }
+            if (HELPERS > 0) announce_scores(group);
             add_rows(value_sums, left, query_rows + 16 * group * ROW_BYTES, GRADIENTS_AT);
             add_rows(key_sums, d_left, query_rows + 16 * group * ROW_BYTES, 0);
         }
-        if (part == PARTS - 1) {
+        if (part == PARTS - 1 && !is_helper) {
 #pragma unroll
             for (int m = 0; m < SIXTEENS; m++) {
                 const bool is_stored = block.is_there && is_own(m);
@@ -233,19 +248,23 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
                            value_factor, value_factor);
             }
         }
-        __syncthreads();
+        if (HELPERS == 0) __syncthreads();
+        if (HELPERS > 0 && !is_helper) return;
 
         // dQ of the part's queries. A warp takes SIXTEENS times sixteen of them, and one of DQ_SPLIT parts of the head.
         const uint32 scores_at = score_matrices(block.at + SCORES_AT), keys_at = along_rows(block.at + KEYS_AT);
         const int units = (part_end - part_start + SIXTEENS - 1) / SIXTEENS * DQ_SPLIT;
 #pragma unroll 1
-        for (int unit = warp; unit < units; unit += WARPS) {
+        for (int unit = HELPERS > 0 ? warp - WARPS : warp; unit < units; unit += HELPERS > 0 ? HELPERS : WARPS) {
             const int group = unit / DQ_SPLIT * SIXTEENS, first_query = 16 * (part_start + group);
             const int first_step = unit % DQ_SPLIT * (DEPTH / DQ_SPLIT);
             const int seen = keys_up_to(min(first_query + 16 * SIXTEENS - 1, QUERIES - 1), visible);
             float query_sums[SIXTEENS][CHUNKS / DQ_SPLIT][4];
 #pragma unroll
-            for (int m = 0; m < SIXTEENS; m++) clear(query_sums[m]);
+            for (int m = 0; m < SIXTEENS; m++) {
+                clear(query_sums[m]);
+                if (HELPERS > 0 && group + m < QUERY_GROUPS) await_scores(group + m);
+            }
 #pragma unroll 2
             for (int key = 0; key < seen; key += 16) {
                 uint32 left[SIXTEENS][4];

@@ -13,9 +13,15 @@
 #define ALL_STAY (KEY_TILES <= KEY_STAGES)
 #define WARP_QUERIES (16 * SIXTEENS)
 #define QUERY_ROWS (WARP_QUERIES * QUERY_WARPS * QUERY_ROUNDS)
-// A pair's memory: queries, then the tiles, each keys and values.
+#if DIRECT
+#define QUERY_BYTES 0
+#else
 #define QUERY_BYTES (QUERY_ROWS * ROW_BYTES)
-#define PAIR_BYTES (QUERY_BYTES + KEY_STAGES * 2 * KEY_TILE_BYTES)
+#endif
+// A pair's memory: queries, the tiles of keys, those of values.
+#define HELD_ROWS (ALL_STAY ? (KEYS + 15) / 16 * 16 : KEY_STAGES * KEY_TILE)
+#define HELD_BYTES (HELD_ROWS * ROW_BYTES)
+#define PAIR_BYTES (QUERY_BYTES + 2 * HELD_BYTES)
 #define AHEAD (ALL_STAY ? (KEY_TILES > 0 ? KEY_TILES : 1) : KEY_STAGES - 1)
 // Scores stay what the product gave, and the scale is part of the power, where that keeps their order.
 #define RAW (!BIAS && SCALE_IS_POSITIVE)
@@ -46,7 +52,7 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
                                           int first_key, const int* padding, const float* bias) {
     const int lane = threadIdx.x % 32;
     float scores[COUNT][SIXTEENS][2][4], maximum[SIXTEENS][2];
-    const uint32 keys = along_head(tile), values = along_rows(tile + KEY_TILE_BYTES);
+    const uint32 keys = along_head(tile), values = along_rows(tile + HELD_BYTES);
 #pragma unroll
     for (int m = 0; m < SIXTEENS; m++) maximum[m][0] = maximum[m][1] = -INFINITE;
 #pragma unroll
@@ -164,16 +170,17 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
     const bf16 *keys = head_of(k, queries.pair, KEYS, K_STRIDE), *values = head_of(v, queries.pair, KEYS, V_STRIDE);
     const auto bring = [&](int tile) {
         const auto counts = [&](int key) { return key_counts(padding, queries.pair, key, queries.visible); };
-        const uint32 to = tiles_at + tile % KEY_STAGES * 2 * KEY_TILE_BYTES;
+        const uint32 to = tiles_at + tile % KEY_STAGES * KEY_TILE_BYTES;
         if (tile < tiles && tile < KEY_TILES - 1) {
             copy_rows<KEY_TILE, PAIR_THREADS>(to, keys, K_STRIDE, tile * KEY_TILE, thread, counts);
-            copy_rows<KEY_TILE, PAIR_THREADS>(to + KEY_TILE_BYTES, values, V_STRIDE, tile * KEY_TILE, thread, counts);
+            copy_rows<KEY_TILE, PAIR_THREADS>(to + HELD_BYTES, values, V_STRIDE, tile * KEY_TILE, thread, counts);
         } else if (tile < tiles) {
             copy_rows<16 * LAST_SIXTEENS, PAIR_THREADS>(to, keys, K_STRIDE, tile * KEY_TILE, thread, counts);
-            copy_rows<16 * LAST_SIXTEENS, PAIR_THREADS>(to + KEY_TILE_BYTES, values, V_STRIDE, tile * KEY_TILE, thread, counts);
+            copy_rows<16 * LAST_SIXTEENS, PAIR_THREADS>(to + HELD_BYTES, values, V_STRIDE, tile * KEY_TILE, thread, counts);
         }
         end_copies();
     };
+    if (!DIRECT)
     copy_rows<QUERY_ROWS, PAIR_THREADS>(queries_at, head_of(q, queries.pair, QUERIES, Q_STRIDE), Q_STRIDE, block_query, thread,
                                         [](int query) { return query < QUERIES; });
 #pragma unroll 1
@@ -188,10 +195,14 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         uint32 left[SIXTEENS][DEPTH][4];
         const auto take_queries = [&] {
 #pragma unroll
-            for (int m = 0; m < SIXTEENS; m++)
+            for (int m = 0; m < SIXTEENS; m++) {
+                const int upper = queries.first + 16 * m + lane / 4;
+                if (DIRECT) load_left(left[m], head_of(q, queries.pair, QUERIES, Q_STRIDE) + (uint64)upper * Q_STRIDE, Q_STRIDE, active && upper < QUERIES, active && upper + 8 < QUERIES);
+                else
                 take_left(left[m], along_rows(queries_at + (queries.first - block_query + 16 * m) * ROW_BYTES));
+            }
         };
-        if (round > 0) take_queries();
+        if (round > 0 || DIRECT) take_queries();
         Running running;
 #pragma unroll
         for (int m = 0; m < SIXTEENS; m++) {
@@ -211,9 +222,9 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
                 else
                     bring(tile + AHEAD);
                 // They come with the first tile.
-                if (tile == 0) take_queries();
+                if (tile == 0 && !DIRECT) take_queries();
             }
-            meet_keys(running, queries, left, tiles_at + tile % KEY_STAGES * 2 * KEY_TILE_BYTES, tile, padding, bias);
+            meet_keys(running, queries, left, tiles_at + tile % KEY_STAGES * KEY_TILE_BYTES, tile, padding, bias);
         }
 
 #pragma unroll
