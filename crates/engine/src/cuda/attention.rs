@@ -215,7 +215,7 @@ impl<'s, 'p> Site<'s, 'p> {
             return vec![self.one_query(constants, arguments)];
         }
         if self.suits_tensor_cores(&[]) {
-            let tiling = ForwardTiling::new(sizes);
+            let tiling = ForwardTiling::new(sizes, self.op.dropout.is_some());
             arguments.extend([Argument::U32(self.pair_count() as u32), building.run()]);
             return vec![Launch {
                 source: self.tensor_text(constants, &tiling.constants(), FORWARD),

@@ -81,11 +81,12 @@ pub(super) struct ForwardTiling {
     pub key_tile: usize,
     /// Tiles in shared memory.
     pub key_stages: usize,
+    dropout: bool,
     sizes: Sizes,
 }
 
 impl ForwardTiling {
-    pub fn new(sizes: Sizes) -> ForwardTiling {
+    pub fn new(sizes: Sizes, dropout: bool) -> ForwardTiling {
         let groups = groups_of(sizes.queries);
         let few = sizes.batch * sizes.heads * groups.div_ceil(MOST_WARPS) <= FEW_PAIRS;
         // Where processors would have no work, blocks are small.
@@ -94,7 +95,7 @@ impl ForwardTiling {
         let key_tiles = sizes.keys.div_ceil(key_tile).max(1);
         let of = |rounds: usize, key_stages: usize| {
             let blocks = groups.div_ceil(warps * rounds);
-            ForwardTiling { pairs: 1, warps, rounds, blocks, key_tile, key_stages, sizes }
+            ForwardTiling { pairs: 1, warps, rounds, blocks, key_tile, key_stages, dropout, sizes }
         };
         let all_stay = of(if few { 1 } else { groups.div_ceil(warps) }, key_tiles);
         let tiling = if all_stay.bytes() <= MODEST_BYTES { all_stay } else { of(1, 2) };
@@ -113,11 +114,14 @@ impl ForwardTiling {
         (self.sizes.batch * self.sizes.heads).div_ceil(self.pairs) * self.blocks
     }
 
-    /// Bytes of shared memory of a block: queries, keys and values.
+    /// Bytes of shared memory of a block: queries, keys, values, and dropout's mask. The same as `PAIR_BYTES` of the kernel, for each pair.
     pub fn bytes(&self) -> usize {
+        let queries = GROUP * self.warps * self.rounds;
         let all_keys = GROUP * groups_of(self.sizes.keys);
         let keys = all_keys.min(self.key_stages * self.key_tile);
-        self.pairs * (GROUP * self.warps * self.rounds + 2 * keys) * row_bytes(self.sizes.head_dim)
+        let shares_mask = self.dropout && !self.sizes.queries.is_multiple_of(8) && self.blocks == 1 && keys == all_keys;
+        let mask = if shares_mask { ((keys * self.sizes.queries + queries) / 8 + 16).next_multiple_of(256) } else { 0 };
+        self.pairs * ((queries + 2 * keys) * row_bytes(self.sizes.head_dim) + mask)
     }
 
     /// The constants of the kernel.
@@ -313,17 +317,17 @@ mod tests {
     fn few_warps_are_idle() {
         // ViT-B/16: thirteen groups are two rounds of seven warps; or a warp for each, and three that help.
         let vit = sizes(256, 12, 197, 64);
-        let forward = ForwardTiling::new(vit);
+        let forward = ForwardTiling::new(vit, false);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 7, 2, 1));
         assert_eq!(
             WholeTiling::new(vit).map(|tiling| (tiling.pairs, tiling.key_groups, tiling.parts)),
             Some((1, 13, 1))
         );
         // A single image: small blocks on many processors.
-        let forward = ForwardTiling::new(sizes(1, 12, 197, 64));
+        let forward = ForwardTiling::new(sizes(1, 12, 197, 64), false);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 1, 4));
         // A small ViT: several heads a block where one has few warps.
-        let forward = ForwardTiling::new(sizes(1024, 4, 17, 32));
+        let forward = ForwardTiling::new(sizes(1024, 4, 17, 32), true);
         assert_eq!((forward.pairs, forward.warps, forward.blocks), (2, 2, 1));
         assert_eq!(
             WholeTiling::new(sizes(1024, 4, 16, 32)).map(|tiling| (tiling.pairs, tiling.key_groups)),
@@ -351,7 +355,7 @@ mod tests {
                 for batch in [1, 64, 4096] {
                     for (queries, keys) in [(tokens, tokens), (1, tokens), (tokens, 1)] {
                         let sizes = Sizes { queries, keys, ..sizes(batch, 8, tokens, head_dim) };
-                        let forward = ForwardTiling::new(sizes);
+                        let forward = ForwardTiling::new(sizes, tokens % 2 == 1);
                         assert!(forward.bytes() <= MODEST_BYTES && forward.threads() <= 512, "{forward:?}");
                         assert!(forward.blocks * forward.rounds * forward.warps * GROUP >= queries, "{forward:?}");
                         assert!(forward.rounds == 1 || forward.key_stages * forward.key_tile >= keys, "{forward:?}");

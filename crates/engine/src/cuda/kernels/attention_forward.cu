@@ -21,7 +21,11 @@
 // A pair's memory: queries, the tiles of keys, those of values.
 #define HELD_ROWS (ALL_STAY ? (KEYS + 15) / 16 * 16 : KEY_STAGES * KEY_TILE)
 #define HELD_BYTES (HELD_ROWS * ROW_BYTES)
-#define PAIR_BYTES (QUERY_BYTES + 2 * HELD_BYTES)
+// Where keys do not begin with a block of random numbers, warps would make many of them twice: a bit a weight is kept for all. Some are read
+// for keys and queries past the last, where nothing depends on them.
+#define SHARED_MASK (DROPOUT && QUERIES % 8 != 0 && QUERY_BLOCKS == 1 && ALL_STAY)
+#define MASK_BYTES (SHARED_MASK ? ((HELD_ROWS * QUERIES + QUERY_ROWS) / 8 + 16 + 255) / 256 * 256 : 0)
+#define PAIR_BYTES (QUERY_BYTES + 2 * HELD_BYTES + MASK_BYTES)
 #define AHEAD (ALL_STAY ? (KEY_TILES > 0 ? KEY_TILES : 1) : KEY_STAGES - 1)
 // Scores stay what the product gave, and the scale is part of the power, where that keeps their order.
 #define RAW (!BIAS && SCALE_IS_POSITIVE)
@@ -36,7 +40,25 @@ struct Queries {
     // Keys that all of the warp's queries see, and that any of them sees.
     int sure, seen;
     uint64 stream;
+    // Of the pair, if it is shared.
+    const unsigned char* mask;
 };
+
+#if DROPOUT
+// As `kept_of_query_rows` says.
+__device__ __forceinline__ void kept_of(uint32 (&kept)[4], const Queries& queries, int first_query, int first_key) {
+    if (!SHARED_MASK) {
+        kept_of_query_rows(kept, queries.stream, queries.pair, first_query, first_key);
+        return;
+    }
+    const int lane = threadIdx.x % 32, column = (first_key + 2 * (lane % 4)) * QUERIES + first_query + lane / 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int here = column + (i / 2 * 8 + i % 2) * QUERIES;
+        kept[i] = (queries.mask[here / 8] | (uint32)queries.mask[here / 8 + 1] << 8) >> (here % 8);
+    }
+}
+#endif
 
 // Two rows of a thread for each sixteen of queries.
 struct Running {
@@ -113,7 +135,7 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
             }
 #if DROPOUT
             uint32 kept[4];
-            kept_of_query_rows(kept, queries.stream, queries.pair, queries.first + 16 * m, first_key + 16 * n);
+            kept_of(kept, queries, queries.first + 16 * m, first_key + 16 * n);
 #pragma unroll
             for (int i = 0; i < 8; i++) weights[i / 4][i % 4] = is_kept(kept, i / 4, i % 4) ? weights[i / 4][i % 4] : 0.0f;
 #endif
@@ -185,6 +207,12 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
                                         [](int query) { return query < QUERIES; });
 #pragma unroll 1
     for (int tile = 0; tile < AHEAD; tile++) bring(tile);
+#if DROPOUT
+    unsigned char* mask = memory + local * PAIR_BYTES + QUERY_BYTES + 2 * HELD_BYTES;
+    queries.mask = mask;
+    if (SHARED_MASK)
+        for (int i = thread; 8 * i < queries.visible * QUERIES; i += PAIR_THREADS) mask[i] = kept_bits(queries.stream, queries.pair, i);
+#endif
 
 #pragma unroll 1
     for (int round = 0; round < QUERY_ROUNDS; round++) {
