@@ -11,6 +11,9 @@ use vitreous_train::{Observer, RunPlan, SpeedUnit, StepResult, TestedScores};
 use crate::format;
 use crate::pages::report::{Effort, LiveReport};
 
+/// The least time between two reports of a run that goes on.
+const REPORT_PAUSE: Duration = Duration::from_secs(2);
+
 /// Redrawing more often would only flicker.
 const REDRAW: Duration = Duration::from_millis(100);
 
@@ -30,6 +33,8 @@ pub struct TrainProgress {
     drawn: Instant,
     started: Instant,
     report: LiveReport,
+    /// When the report was written last.
+    reported: Option<Instant>,
     /// The last test is of the mean of so many checkpoints.
     averaged: usize,
 }
@@ -55,6 +60,7 @@ impl TrainProgress {
             drawn: Instant::now(),
             started: Instant::now(),
             report,
+            reported: None,
             averaged: 1,
         }
     }
@@ -203,6 +209,10 @@ impl Observer for TrainProgress {
         parts.push(format!("{} {}/s", format::thousands(self.speed as u64), self.unit()));
         parts.push(format::duration(self.started.elapsed()));
         self.line(&parts.join("  "));
-        self.write_report(Effort::Little);
+        // Where epochs take parts of a second, as on a GPU, the page would take longer than they do.
+        if self.reported.is_none_or(|reported| reported.elapsed() > REPORT_PAUSE) {
+            self.write_report(Effort::Little);
+            self.reported = Some(Instant::now());
+        }
     }
 }

@@ -91,6 +91,13 @@ pub(super) struct Prepared {
     seconds: f64,
 }
 
+impl Prepared {
+    /// What a run took when it was tried.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+}
+
 // SAFETY: descriptions are plain data behind pointers, used by one thread at a time.
 unsafe impl Send for Prepared {}
 
@@ -257,6 +264,12 @@ impl Library {
         Ok(prepared)
     }
 
+    /// What a product took when it was tried, if it was.
+    pub fn known_seconds(&self, product: &Product) -> Option<f64> {
+        let key = self.key(product);
+        with_known(|known| known.get(&key).map(|measured| measured.seconds))
+    }
+
     /// Fills the arena with numbers, once: zeros are multiplied faster than any others.
     fn put_numbers(&self) -> Result<()> {
         if self.has_numbers.replace(true) {
@@ -412,7 +425,7 @@ impl Choice for Library {
     }
 
     fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool {
-        let seconds = |product: &Product| self.prepare(product).map(|prepared| prepared.seconds);
+        let seconds = |product: &Product| self.prepare(product).map(|prepared| prepared.seconds());
         match (self.can_do(product), seconds(product), seconds(other)) {
             (true, Ok(with), Ok(without)) => with <= without + bytes as f64 / self.device.gpu().bandwidth + LAUNCHES,
             _ => false,

@@ -124,6 +124,10 @@ pub fn run_cpu(graph: &Graph, wanted: &[Value], values: &HashMap<String, Vec<f64
 /// The GPU, if there is one; that there is none is said once.
 pub fn gpu() -> Option<&'static Arc<cuda::Device>> {
     static GPU: OnceLock<Option<Arc<cuda::Device>>> = OnceLock::new();
+    // Runs for other instruction sets of the CPU have nothing to tell of a GPU.
+    if std::env::var_os("VITREOUS_ISA").is_some() {
+        return None;
+    }
     let found = GPU.get_or_init(|| {
         let device = cuda::Device::open(0);
         if let Err(error) = &device {
