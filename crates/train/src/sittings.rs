@@ -160,7 +160,10 @@ mod tests {
         let path = directory.path().join("machine.json");
         assert_eq!(Sittings::read(&path), Ok(None));
         for number in 1..=3 {
-            let sitting = Sitting { steps: 9, ..Sitting::now(vec!["vitreous".to_string()], &Device::Cpu { threads: number }, number) };
+            let sitting = Sitting {
+                steps: 9,
+                ..Sitting::now(vec!["vitreous".to_string()], &Device::Cpu { threads: number }, number)
+            };
             let mut sittings = Sittings::begin(&path, sitting).expect("written");
             sittings.reached(number as u64, 0.5).expect("written");
         }

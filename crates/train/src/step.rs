@@ -2,11 +2,12 @@
 
 use vitreous_data::loader::{Batch, TargetKind};
 use vitreous_engine::{
-    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Precision, Run,
-    State, StepOptions, Value,
+    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Plan,
+    Precision, Run, State, StepOptions, Value,
 };
 
 use crate::error::TrainError;
+use crate::fits::{self, Order};
 use crate::groups::group_of;
 use crate::recipe::{OptimizerName, OptimizerSettings, PrecisionChoice, Recipe};
 use crate::subject::build;
@@ -43,6 +44,53 @@ pub struct Stepper {
     targets: TargetKind,
 }
 
+/// The same before any memory is taken.
+struct Plans {
+    pass: Plan,
+    update: Option<Plan>,
+    /// The graph whose state has all that both change.
+    whole: Graph,
+    loss: Value,
+    logits: Value,
+    gradient_norm: Value,
+}
+
+impl Plans {
+    fn new(recipe: &Recipe, targets: TargetKind, device: &Device) -> Result<Plans, TrainError> {
+        let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
+        let built = build(&mut graph, recipe, recipe.train.batch)?;
+        let logits = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
+        let loss = loss(&mut graph, recipe, logits, targets)?;
+        let optimizer = &recipe.optimizer;
+        let options = StepOptions {
+            optimizer: rule(optimizer),
+            group: &|parameter| group_of(recipe, parameter),
+            clip: Some(optimizer.clip).filter(|&limit| limit > 0.0),
+            ema: recipe.train.ema > 0.0,
+            gradient: GradientOptions { recompute: recipe.train.recompute },
+        };
+        if recipe.train.accumulate == 1 {
+            let gradient_norm = graph.training_step(loss, &options)?.gradient_norm;
+            let logits = graph.cast(logits, DType::F32)?;
+            let pass = device.plan(&graph, &[loss, logits, gradient_norm])?;
+            return Ok(Plans { pass, update: None, whole: graph, loss, logits, gradient_norm });
+        }
+        graph.accumulation_step(loss, &options)?;
+        let logits = graph.cast(logits, DType::F32)?;
+        let (whole, values) = graph.update_step(&options)?;
+        let pass = device.plan(&graph, &[loss, logits])?;
+        let gradient_norm = values.gradient_norm;
+        let update = Some(device.plan(&whole, &[gradient_norm])?);
+        Ok(Plans { pass, update, whole, loss, logits, gradient_norm })
+    }
+
+    /// Bytes of the device's memory that running them takes, with the state.
+    fn bytes_needed(&self, device: &Device) -> usize {
+        let plans = [Some(&self.pass), self.update.as_ref()].into_iter().flatten();
+        plans.map(|plan| device.bytes_needed(plan)).fold(device.state_bytes_needed(&self.whole), usize::saturating_add)
+    }
+}
+
 impl From<PrecisionChoice> for Precision {
     fn from(choice: PrecisionChoice) -> Precision {
         match choice {
@@ -56,43 +104,26 @@ impl Stepper {
     /// Plans the update of a recipe's model, and makes the state that it changes. What does not fit into memory is refused
     /// before it is taken.
     pub fn new(recipe: &Recipe, targets: TargetKind, device: &Device) -> Result<(Stepper, State), TrainError> {
-        let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
-        let batch = recipe.train.batch;
-        let built = build(&mut graph, recipe, batch)?;
-        let logits = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
-        let loss = loss(&mut graph, recipe, logits, targets)?;
-        let optimizer = &recipe.optimizer;
-        let options = StepOptions {
-            optimizer: rule(optimizer),
-            group: &|parameter| group_of(recipe, parameter),
-            clip: Some(optimizer.clip).filter(|&limit| limit > 0.0),
-            ema: recipe.train.ema > 0.0,
-            gradient: GradientOptions { recompute: recipe.train.recompute },
+        let plans = Plans::new(recipe, targets, device)?;
+        let train = &recipe.train;
+        let order = Order {
+            what: format!("training with train.batch={}", train.batch),
+            setting: "train.batch=",
+            size: train.batch,
+            least: 1,
+            bytes: plans.bytes_needed(device),
+            recompute: (!train.recompute).then_some("train.recompute=true"),
         };
-        let what = format!("training with train.batch={batch}");
-        if recipe.train.accumulate == 1 {
-            let gradient_norm = graph.training_step(loss, &options)?.gradient_norm;
-            let logits = graph.cast(logits, DType::F32)?;
-            let plan = device.plan(&graph, &[loss, logits, gradient_norm])?;
-            device.check_memory(&what, device.bytes_needed(&plan) + device.state_bytes_needed(&graph))?;
-            let state = State::new(&graph)?;
-            let pass = Executor::new(plan, device)?;
-            let ahead = device.is_gpu();
-            return Ok((
-                Stepper { pass, ahead, given: None, update: None, loss, logits, gradient_norm, targets },
-                state,
-            ));
-        }
-        graph.accumulation_step(loss, &options)?;
-        let logits = graph.cast(logits, DType::F32)?;
-        let (update, values) = graph.update_step(&options)?;
-        let plan = device.plan(&graph, &[loss, logits])?;
-        let update_plan = device.plan(&update, &[values.gradient_norm])?;
-        device.check_memory(&what, device.bytes_needed(&plan) + device.state_bytes_needed(&update))?;
-        let state = State::new(&update)?;
-        let pass = Executor::new(plan, device)?;
-        let update = Some(Executor::new(update_plan, device)?);
-        let (ahead, gradient_norm) = (device.is_gpu(), values.gradient_norm);
+        fits::check(device, &order, |batch, recompute| {
+            let mut other = recipe.clone();
+            (other.train.batch, other.train.recompute) = (batch, train.recompute || recompute);
+            Plans::new(&other, targets, device).ok().map(|plans| plans.bytes_needed(device))
+        })?;
+        let Plans { pass, update, whole, loss, logits, gradient_norm } = plans;
+        let state = State::new(&whole)?;
+        let pass = Executor::new(pass, device)?;
+        let update = update.map(|plan| Executor::new(plan, device)).transpose()?;
+        let ahead = device.is_gpu();
         Ok((Stepper { pass, ahead, given: None, update, loss, logits, gradient_norm, targets }, state))
     }
 

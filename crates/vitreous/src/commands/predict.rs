@@ -12,7 +12,7 @@ use vitreous_data::ordered::{NotYet, OrderedMap};
 use vitreous_models::{Model, Size};
 
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
-use crate::device::DeviceChoice;
+use crate::device::{DeviceChoice, described};
 use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
@@ -103,9 +103,10 @@ impl Predict {
         let seconds = start.elapsed().as_secs_f64();
         let computing = runner.computing.as_secs_f64();
         say!(
-            "{} in {seconds:.2} s: {:.1} images/s; the model took {computing:.2} s, {:.1} images/s",
+            "{} in {seconds:.2} s: {:.1} images/s; the model took {computing:.2} s on {}, {:.1} images/s",
             format::count(tally.answered, "image", "images"),
             tally.answered as f64 / seconds,
+            described(runner.device()),
             tally.answered as f64 / computing.max(1e-9),
         );
         if tally.answered + tally.failed == 0 {

@@ -120,7 +120,7 @@ impl Train {
         );
         let orders = self.orders(place)?;
         let report = LiveReport::new(&splits, orders.threads);
-        let mut progress = TrainProgress::new(recipe.train.epochs, about, report, orders.stop.clone());
+        let mut progress = TrainProgress::new(recipe.train.epochs, about, &orders, report);
         let data = recipe.data.clone();
         let tested = !splits.validation.is_empty();
         let outcome = vitreous_train::train(Work::Images { recipe, splits }, orders, &mut progress);
@@ -161,7 +161,7 @@ impl Train {
         }
         let orders = self.orders(place)?;
         let report = LiveReport::of_text(orders.threads);
-        let progress = TrainProgress::new(recipe.train.epochs, about, report, orders.stop.clone());
+        let progress = TrainProgress::new(recipe.train.epochs, about, &orders, report);
         let mut progress = progress.averaged(recipe.train.average);
         let work = Work::Translation { recipe, data: Box::new(data) };
         let outcome = vitreous_train::train(work, orders, &mut progress);
