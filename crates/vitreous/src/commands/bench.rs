@@ -38,10 +38,10 @@ pub struct Bench {
     /// The size of the images, if not the model's own
     #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
     image: Option<Size>,
-    /// Threads to compute with; by default one a core
+    /// Threads that compute, unless a GPU does; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// What to compute on: auto, cpu, or a GPU such as cuda:0
+    /// What to compute on: auto (the first GPU that can be used, or else the CPU), cpu, or a GPU by its number: cuda:0
     #[arg(long, default_value = "auto")]
     device: DeviceChoice,
     /// On a GPU, also say where the time of a run goes

@@ -157,7 +157,10 @@ impl Found {
         match (&self.why, &self.trial) {
             (_, Err(error)) => format!("--device auto takes {device}, on which a small trial failed: {error}"),
             (None, Ok(())) => format!("--device auto takes {device}: a small trial of kernels and products ran on it"),
-            (Some(why), Ok(())) => format!("--device auto takes {device}: {why}"),
+            // What to do about it stands above.
+            (Some(why), Ok(())) => {
+                format!("--device auto takes {device}: {}", why.split_once("; ").map_or(why.as_str(), |(what, _)| what))
+            }
         }
     }
 
@@ -186,8 +189,8 @@ impl Found {
             "driver": library(driver),
             "nvrtc": library(compiler),
             "cublaslt": library(products),
-            "nccl": library(nccl),
-            "cuda_runtime": library(runtime),
+            "nccl": {"version": nccl.version},
+            "cuda_runtime": {"version": runtime.version},
             "doubt": self.libraries.doubt(),
             "gpus": self.gpus.as_ref().map_or_else(|_| Vec::new(), |gpus| gpus.iter().map(gpu).collect()),
             "gpus_fault": self.gpus.as_ref().err(),

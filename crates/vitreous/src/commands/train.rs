@@ -64,7 +64,7 @@ pub struct Train {
     /// Print a recipe, with changes if there are some
     #[arg(long, value_name = "RECIPE")]
     show: Option<String>,
-    /// What to learn on: auto, cpu, or a GPU such as cuda:0
+    /// What to learn on: auto (the first GPU that can be used, or else the CPU), cpu, or a GPU by its number: cuda:0
     #[arg(long, default_value = "auto")]
     device: DeviceChoice,
     /// Threads that compute [default: one a core]

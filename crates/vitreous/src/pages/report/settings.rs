@@ -85,28 +85,25 @@ pub fn machine(run: &RunRecord) -> String {
 
 fn facts(sitting: &Sitting, run: &RunRecord) -> String {
     let memory = sitting.memory.map_or("unknown".to_string(), |bytes| format::bytes(bytes as usize));
-    let threads = format!("{} of {}", sitting.threads, format::count(sitting.cores, "core", "cores"));
+    let cores = format::count(sitting.cores, "core", "cores");
     let mut facts = vec![
         ("Trained", format!("{} in all", format::seconds(run.seconds()))),
         ("Began", run.sittings[0].started.replace('T', " ").replace('Z', " UTC")),
     ];
     match &sitting.gpu {
+        // What the processor does beside a GPU decides little.
         Some(gpu) => facts.extend([
             ("GPU", gpu.clone()),
-            ("Precision", sitting.precision.clone()),
-            (
-                "Processor",
-                format!("{}, {}, beside the GPU", sitting.cpu, format::count(sitting.cores, "core", "cores")),
-            ),
+            ("Processor", format!("{}, {cores}, {}", sitting.cpu, sitting.instruction_set)),
         ]),
         None => facts.extend([
             ("Processor", sitting.cpu.clone()),
-            ("Threads", threads),
+            ("Threads", format!("{} of {cores}", sitting.threads)),
             ("Instructions", sitting.instruction_set.clone()),
-            ("Precision", sitting.precision.clone()),
         ]),
     }
     facts.extend([
+        ("Precision", sitting.precision.clone()),
         ("Memory", memory),
         ("System", sitting.system.clone()),
         ("Vitreous", sitting.version.clone()),
