@@ -33,6 +33,7 @@ pub mod loader;
 pub mod ordered;
 mod preprocess;
 pub mod random;
+mod raw;
 mod resample;
 mod settings;
 pub mod text;

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use vitreous_engine::ops::{ImageDrawsMut, PrepareImages};
+
 use crate::augment::{Augment, Mixer};
 use crate::dataset::Dataset;
 use crate::decode::{Channels, Image};
@@ -25,6 +27,17 @@ pub enum Preparation {
     Plain(Preprocess),
     /// Changed at random: for learning.
     Augmented(Box<Augment>),
+}
+
+/// How far images are prepared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// Wholly: a batch has the numbers that a model sees.
+    #[default]
+    Prepared,
+    /// As far as it takes a whole picture: a batch has bytes, and what is still to be done with them. That is for a device that does
+    /// it faster; [`LoaderOptions::images_of_raw`] adds it to a graph. The images are the same.
+    Raw,
 }
 
 /// What a batch says of its images.
@@ -51,6 +64,8 @@ pub struct LoaderOptions {
     pub dataset: Arc<dyn Dataset>,
     /// How images become numbers.
     pub preparation: Preparation,
+    /// How far.
+    pub form: Form,
     /// How samples of a batch are mixed; needs targets that are shares.
     pub mixer: Option<Mixer>,
     /// Channels, height and width of a prepared image.
@@ -77,8 +92,12 @@ pub struct Batch {
     pub epoch: u64,
     /// The place in the epoch, from 0.
     pub index: usize,
-    /// `[batch, channels, height, width]`; where there are fewer samples, zeros follow.
+    /// `[batch, channels, height, width]`; where there are fewer samples, zeros follow. Empty in the raw form.
     pub images: Vec<f32>,
+    /// In the raw form: the pictures' bytes, four a word; where there are fewer samples, black pictures follow.
+    pub pixels: Vec<i32>,
+    /// In the raw form: for each picture a row of [`ImageDraws`](vitreous_engine::ops::ImageDraws).
+    pub draws: Vec<i32>,
     /// The class of each sample, where targets are classes or shares.
     pub labels: Vec<i32>,
     /// `[batch, classes]`, where targets are no classes.
@@ -113,6 +132,8 @@ pub struct Loader {
 struct Shared {
     options: LoaderOptions,
     channels: Channels,
+    /// What is left to be done with raw images.
+    rest: PrepareImages,
     broken: Mutex<BTreeMap<usize, Broken>>,
     /// Batches that were used, to be filled again.
     spare: Mutex<Vec<Batch>>,
@@ -151,10 +172,9 @@ impl LoaderOptions {
 impl Loader {
     /// Starts to prepare batches from one batch of one epoch until the end of another epoch.
     pub fn start(options: LoaderOptions, first_epoch: u64, first_batch: usize, epochs: u64) -> Loader {
-        let channels = Channels::from_count(options.shape[0]).unwrap_or(Channels::Rgb);
         let threads = options.threads.max(1);
         let batches = options.batches();
-        let shared = Arc::new(Shared { options, channels, broken: Mutex::default(), spare: Mutex::default() });
+        let shared = Arc::new(Shared::new(options));
         let source = shared.clone();
         let orders = (first_epoch..epochs).flat_map(move |epoch| {
             let permutation = source.options.permutation(epoch);
@@ -189,24 +209,27 @@ impl Iterator for Loader {
 }
 
 impl Shared {
+    fn new(options: LoaderOptions) -> Shared {
+        let channels = Channels::from_count(options.shape[0]).unwrap_or(Channels::Rgb);
+        let rest = options.rest();
+        Shared { options, channels, rest, broken: Mutex::default(), spare: Mutex::default() }
+    }
+
     fn prepare(&self, order: &Order, scratch: &mut Scratch) -> Result<Batch, NothingToLoad> {
         let LoaderOptions { batch: size, classes, shuffle, .. } = self.options;
-        let image_floats: usize = self.options.shape.iter().product();
         let mut batch = lock(&self.spare).pop().unwrap_or_default();
         (batch.epoch, batch.index, batch.count) = (order.epoch, order.index, 0);
-        batch.images.resize(size * image_floats, 0.0);
+        self.make_room(&mut batch);
         batch.labels.clear();
         batch.targets.clear();
         batch.samples.clear();
         let first = order.index * size;
         let places = first..(first + size).min(order.permutation.len());
         for place in places {
-            let room = &mut batch.images[batch.count * image_floats..][..image_floats];
             let sample = match shuffle {
-                true => Some(self.sound_sample(order, place, scratch, room)?),
-                false => {
-                    Some(order.permutation[place] as usize).filter(|&index| self.sample(order, index, scratch, room))
-                }
+                true => Some(self.sound_sample(order, place, scratch, &mut batch)?),
+                false => Some(order.permutation[place] as usize)
+                    .filter(|&index| self.sample(order, index, scratch, &mut batch)),
             };
             if let Some(index) = sample {
                 self.add_target(index, &mut batch);
@@ -214,7 +237,7 @@ impl Shared {
                 batch.count += 1;
             }
         }
-        batch.images[batch.count * image_floats..].fill(0.0);
+        self.clear_rest(&mut batch);
         batch.labels.resize(size, 0);
         if self.options.targets != TargetKind::Class {
             batch.targets.resize(size * classes, 0.0);
@@ -222,23 +245,53 @@ impl Shared {
         if let Some(mixer) = &self.options.mixer {
             let [channels, height, width] = self.options.shape;
             let mut random = Random::new(self.options.seed, order.epoch, MIXING - order.index as u64);
-            mixer.mix(&mut batch.images, [size, channels, height, width], &mut batch.targets, &mut random);
+            let shape = [size, channels, height, width];
+            match self.options.form {
+                Form::Prepared => mixer.mix(&mut batch.images, shape, &mut batch.targets, &mut random),
+                Form::Raw => mixer.note(&mut batch.draws, shape, &mut batch.targets, &mut random),
+            }
         }
         Ok(batch)
     }
 
-    /// Prepares the sample at a place, or, if it is broken, the next sound one of the epoch's order.
+    fn make_room(&self, batch: &mut Batch) {
+        let size = self.options.batch;
+        match self.options.form {
+            Form::Prepared => batch.images.resize(size * self.image_floats(), 0.0),
+            Form::Raw => {
+                batch.pixels.resize(size * self.rest.pixel_words(), 0);
+                batch.draws.resize(size * self.rest.draws_length(), 0);
+            }
+        }
+    }
+
+    /// Clears what lies behind a batch's last image.
+    fn clear_rest(&self, batch: &mut Batch) {
+        match self.options.form {
+            Form::Prepared => batch.images[batch.count * self.image_floats()..].fill(0.0),
+            Form::Raw => {
+                batch.pixels[batch.count * self.rest.pixel_words()..].fill(0);
+                batch.draws[batch.count * self.rest.draws_length()..].fill(0);
+            }
+        }
+    }
+
+    fn image_floats(&self) -> usize {
+        self.options.shape.iter().product()
+    }
+
+    /// Prepares, as the batch's next, the sample at a place, or, if it is broken, the next sound one of the epoch's order.
     fn sound_sample(
         &self,
         order: &Order,
         place: usize,
         scratch: &mut Scratch,
-        room: &mut [f32],
+        batch: &mut Batch,
     ) -> Result<usize, NothingToLoad> {
         let samples = order.permutation.len();
         for step in 0..samples {
             let index = order.permutation[(place + step) % samples] as usize;
-            if self.sample(order, index, scratch, room) {
+            if self.sample(order, index, scratch, batch) {
                 return Ok(index);
             }
         }
@@ -246,14 +299,14 @@ impl Shared {
         Err(NothingToLoad { samples, name, reason })
     }
 
-    /// Prepares a sample; false if it is broken.
-    fn sample(&self, order: &Order, index: usize, scratch: &mut Scratch, room: &mut [f32]) -> bool {
+    /// Prepares a sample as the batch's next; false if it is broken.
+    fn sample(&self, order: &Order, index: usize, scratch: &mut Scratch, batch: &mut Batch) -> bool {
         if lock(&self.broken).contains_key(&index) {
             return false;
         }
         let dataset = &self.options.dataset;
         let prepared =
-            dataset.image(index, self.channels).and_then(|image| self.image(order, index, &image, scratch, room));
+            dataset.image(index, self.channels).and_then(|image| self.image(order, index, &image, scratch, batch));
         if let Err(error) = &prepared {
             lock(&self.broken).insert(index, (dataset.name(index), error.to_string()));
         }
@@ -266,14 +319,25 @@ impl Shared {
         index: usize,
         image: &Image,
         scratch: &mut Scratch,
-        room: &mut [f32],
+        batch: &mut Batch,
     ) -> Result<(), ImageError> {
+        let floats = self.image_floats();
+        let mut random = Random::new(self.options.seed, order.epoch, index as u64);
+        if self.options.form == Form::Prepared {
+            let room = &mut batch.images[batch.count * floats..][..floats];
+            return match &self.options.preparation {
+                Preparation::Plain(preprocess) => preprocess.apply(image, scratch, room),
+                Preparation::Augmented(augment) => augment.apply(image, &mut random, scratch, room),
+            };
+        }
+        let (words, length) = (self.rest.pixel_words(), self.rest.draws_length());
+        let words = &mut batch.pixels[batch.count * words..][..words];
+        let pixels = &mut bytemuck::must_cast_slice_mut(words)[..floats];
+        let mut draws = ImageDrawsMut::new(&mut batch.draws[batch.count * length..][..length], self.rest.channels);
+        draws.clear();
         match &self.options.preparation {
-            Preparation::Plain(preprocess) => preprocess.apply(image, scratch, room),
-            Preparation::Augmented(augment) => {
-                let mut random = Random::new(self.options.seed, order.epoch, index as u64);
-                augment.apply(image, &mut random, scratch, room)
-            }
+            Preparation::Plain(preprocess) => preprocess.apply_raw(image, scratch, pixels),
+            Preparation::Augmented(augment) => augment.apply_raw(image, &mut random, scratch, pixels, &mut draws),
         }
     }
 
@@ -330,6 +394,7 @@ mod tests {
         LoaderOptions {
             dataset: Arc::new(Numbers { labels, broken: broken.to_vec() }),
             preparation: Preparation::Plain(preprocess),
+            form: Form::Prepared,
             mixer: None,
             shape: [1, 1, 1],
             classes: 3,
@@ -411,16 +476,11 @@ mod tests {
         options.preparation = Preparation::Augmented(Box::new(augment));
         // How bright a pixel became beside what it was.
         let change = |epoch: u64, index: usize| {
-            let shared = Shared {
-                options: options.clone(),
-                channels: Channels::Grey,
-                broken: Mutex::default(),
-                spare: Mutex::default(),
-            };
-            let mut room = [0.0];
+            let shared = Shared::new(options.clone());
+            let mut batch = Batch { images: vec![0.0], ..Batch::default() };
             let order = Order { epoch, index: 0, permutation: shared.options.permutation(epoch) };
-            assert!(shared.sample(&order, index, &mut Scratch::default(), &mut room));
-            room[0] / index as f32
+            assert!(shared.sample(&order, index, &mut Scratch::default(), &mut batch));
+            batch.images[0] / index as f32
         };
         assert_eq!(change(0, 100), change(0, 100));
         assert!((change(0, 100) - change(1, 100)).abs() > 0.02);

@@ -155,6 +155,27 @@ impl Preprocess {
         Ok(())
     }
 
+    /// Prepares an image but for its normalisation: `pixels` holds `height * width * channels` bytes, a pixel's channels side by side.
+    pub(crate) fn apply_raw(&self, image: &Image, scratch: &mut Scratch, pixels: &mut [u8]) -> Result<(), ImageError> {
+        let count = self.channels.count();
+        let [height, width] = self.check(image, pixels.len())?;
+        let Placed { resized, rows, columns } = self.place(image);
+        let scratch = &mut scratch.resample;
+        resize_part(View::of(image), resized, self.interpolation, rows.source, columns.source, scratch)?;
+        if rows.source.length < height || columns.source.length < width {
+            let fill =
+                |channel: usize| self.crop.as_ref().and_then(|crop| crop.fill.get(channel)).copied().unwrap_or(0);
+            pixels.iter_mut().enumerate().for_each(|(place, byte)| *byte = fill(place % count));
+        }
+        let length = columns.source.length * count;
+        let lines = scratch.resized.chunks_exact(length.max(1));
+        let places = pixels.chunks_exact_mut((width * count).max(1)).skip(rows.before);
+        for (line, place) in lines.zip(places) {
+            place[columns.before * count..][..length].copy_from_slice(line);
+        }
+        Ok(())
+    }
+
     /// The picture that prepared numbers came from, as far as they tell: what a model sees, for people to look at.
     pub fn undo(&self, numbers: &[f32], [height, width]: [usize; 2]) -> Result<Image, ImageError> {
         let count = self.channels.count();

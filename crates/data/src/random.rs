@@ -19,6 +19,25 @@ impl Random {
         Random { stream: Stream::new(seed, epoch, place), block: 0, words: [0; 4], used: 4 }
     }
 
+    /// Where its numbers come from.
+    pub(crate) fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// How many words of the stream were drawn: word `i` is word `i mod 4` of the stream's block `i / 4`.
+    pub(crate) fn position(&self) -> u64 {
+        4 * self.block + self.used as u64 - 4
+    }
+
+    /// Goes on as if so many more words had been drawn.
+    pub(crate) fn skip(&mut self, words: u64) {
+        let position = self.position() + words;
+        (self.block, self.used) = (position / 4, 4);
+        for _ in 0..position % 4 {
+            self.bits();
+        }
+    }
+
     /// 32 random bits.
     pub fn bits(&mut self) -> u32 {
         if self.used == self.words.len() {
@@ -130,6 +149,21 @@ mod tests {
         // So small that the draws are 0 or 1, but numbers.
         let mut random = Random::new(5, 0, 0);
         assert!((0..1000).all(|_| (0.0..=1.0).contains(&random.beta(1e-5))));
+    }
+
+    #[test]
+    fn skipping_is_drawing_and_forgetting() {
+        for drawn in 0..9 {
+            for skipped in 0..12 {
+                let mut random = Random::new(3, 1, 4);
+                (0..drawn).for_each(|_| _ = random.bits());
+                let mut other = random.clone();
+                other.skip(skipped);
+                (0..skipped).for_each(|_| _ = random.bits());
+                assert_eq!((random.position(), other.position()), (drawn + skipped, drawn + skipped));
+                assert_eq!(random.bits(), other.bits(), "{skipped} after {drawn}");
+            }
+        }
     }
 
     #[test]

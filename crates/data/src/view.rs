@@ -33,6 +33,12 @@ impl<'a> View<'a> {
         [self.height, self.width]
     }
 
+    /// Writes the pixels one row after the other; `bytes` must have room for just them.
+    pub fn copy_to(self, bytes: &mut [u8]) {
+        let rows = bytes.chunks_exact_mut((self.width * self.channels.count()).max(1));
+        rows.enumerate().for_each(|(row, to)| to.copy_from_slice(self.row(row)));
+    }
+
     #[inline]
     pub fn row(self, row: usize) -> &'a [u8] {
         &self.bytes[row * self.stride..][..self.width * self.channels.count()]

@@ -56,8 +56,13 @@ impl Stream {
         Stream { key: [key as u32, (key >> 32) as u32] }
     }
 
+    /// The stream whose Philox blocks have this key.
+    pub fn of_key(key: [u32; 2]) -> Self {
+        Stream { key }
+    }
+
     /// The key of its Philox blocks.
-    pub(crate) fn key(&self) -> [u32; 2] {
+    pub fn key(&self) -> [u32; 2] {
         self.key
     }
 

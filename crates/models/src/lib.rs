@@ -22,4 +22,4 @@ pub use model::{Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Writ
 pub use presets::preset;
 pub use text_model::TextModel;
 pub use transformer::{Transformer, TransformerConfig, transformer};
-pub use vit::{Vit, vit, vit_with};
+pub use vit::{Vit, vit, vit_of, vit_with};

@@ -35,13 +35,20 @@ pub fn vit(g: &mut Graph, config: &VitConfig, batch: usize) -> Result<Vit> {
 
 /// As [`vit`], with low-rank adapters beside the encoder's matrices.
 pub fn vit_with(g: &mut Graph, config: &VitConfig, batch: usize, adapters: Option<&Adapters>) -> Result<Vit> {
-    let refused =
-        |path: &str, rule| engine::Error::Rule { op: "vit", path: path.to_string(), inputs: Vec::new(), rule };
-    config.check().map_err(|refusal| refused("config", refusal.0))?;
-    adapters.map_or(Ok(()), Adapters::check).map_err(|rule| refused("adapters", rule))?;
+    check(config, adapters)?;
     let shape = [batch, config.channels, config.image.height, config.image.width];
     let images = g.input("images", shape, DType::F32)?;
+    vit_of(g, config, images, adapters)
+}
 
+/// As [`vit_with`], of images `[batch, channels, height, width]` that the graph computes itself.
+pub fn vit_of(g: &mut Graph, config: &VitConfig, images: Value, adapters: Option<&Adapters>) -> Result<Vit> {
+    check(config, adapters)?;
+    let shape = [config.channels, config.image.height, config.image.width];
+    if g.shape_of(images).axes().get(1..) != Some(&shape[..]) {
+        let rule = format!("images must be [batch, {}, {}, {}]", shape[0], shape[1], shape[2]);
+        return Err(refused("images", rule));
+    }
     let mut x = embed(g, config, images)?;
     for layer in 0..config.depth {
         x = g.block(&format!("blocks.{layer}"), |g| encoder_layer(g, config, adapters, layer, x))?;
@@ -66,6 +73,15 @@ pub fn vit_with(g: &mut Graph, config: &VitConfig, batch: usize, adapters: Optio
         g.scale(both, 0.5)
     })?;
     Ok(Vit { tokens: x, features, logits: Some(mean), heads: Some([logits, distilled]) })
+}
+
+fn check(config: &VitConfig, adapters: Option<&Adapters>) -> Result<()> {
+    config.check().map_err(|refusal| refused("config", refusal.0))?;
+    adapters.map_or(Ok(()), Adapters::check).map_err(|rule| refused("adapters", rule))
+}
+
+fn refused(path: &str, rule: String) -> engine::Error {
+    engine::Error::Rule { op: "vit", path: path.to_string(), inputs: Vec::new(), rule }
 }
 
 /// Equation 1: patches through a linear layer (which is what a convolution of stride = kernel = patch computes), tokens in

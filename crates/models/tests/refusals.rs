@@ -7,12 +7,12 @@ use std::fs;
 use std::path::Path;
 
 use common::{fixture, open, open_with, run};
-use vitreous_engine::{Graph, State};
+use vitreous_engine::{DType, Graph, State};
 use vitreous_models::archive::{Archive, TensorToWrite, write_safetensors};
 use vitreous_models::checkpoint::table::{Inventory, problems};
 use vitreous_models::checkpoint::{Description, Dialect};
 use vitreous_models::config::{Pooling, PositionScope};
-use vitreous_models::{Model, OpenOptions, SaveOptions, Size, vit};
+use vitreous_models::{Model, OpenOptions, SaveOptions, Size, vit, vit_of};
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
@@ -330,6 +330,22 @@ fn an_image_that_is_no_whole_number_of_patches_is_refused() {
     let options = OpenOptions { image: Some(Size::square(18)), ..OpenOptions::default() };
     let error = Model::open(&fixture("hf_vit"), &options).expect_err("refused").to_string();
     assert_says(&error, &["18x18", "4x4 patches"]);
+}
+
+#[test]
+fn computed_images_of_another_size_are_refused() {
+    let config = open("hf_vit").config;
+    let [height, width] = [config.image.height, config.image.width];
+    let build = |shape: &[usize]| {
+        let mut g = Graph::for_inference();
+        let images = g.input("pictures", shape, DType::F32).expect("an input");
+        vit_of(&mut g, &config, images, None).map(|built| g.shape_of(built.features).axes()[0])
+    };
+    assert_eq!(build(&[2, 3, height, width]).expect("builds"), 2);
+    for shape in [&[2, 1, height, width][..], &[2, 3, width], &[]] {
+        let error = build(shape).expect_err("refused").to_string();
+        assert_says(&error, &[&format!("images must be [batch, 3, {height}, {width}]")]);
+    }
 }
 
 #[test]

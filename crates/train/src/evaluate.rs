@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use vitreous_data::dataset::Splits;
 use vitreous_data::loader::{Broken, Loader, LoaderOptions, Preparation, TargetKind};
-use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Precision, State, Value};
-use vitreous_models::{VitConfig, vit};
+use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Plan, Precision, State, Value};
+use vitreous_models::VitConfig;
 
 use crate::error::TrainError;
 use crate::evaluation::{LabelScores, Mistakes, Scores};
+use crate::image_input::{form_for, give_images, model, raw_ones};
 use crate::images::loader_threads;
 use crate::recipe::Recipe;
 use crate::subject::Subject;
@@ -32,6 +33,20 @@ enum Tally {
     Several(LabelScores),
 }
 
+/// Plans what a test runs: a model's answers to a batch. Where that comes in raw form, `raw` says what is left to be done with its images.
+pub(crate) fn test_plan(
+    config: &VitConfig,
+    precision: Precision,
+    batch: usize,
+    raw: Option<&LoaderOptions>,
+    device: &Device,
+) -> Result<(Plan, Value), TrainError> {
+    let mut graph = Graph::new(Mode::Inference, precision);
+    let built = model(&mut graph, config, batch, raw, None)?;
+    let logits = graph.cast(built.logits.expect("a model that is trained has a head"), DType::F32)?;
+    Ok((device.plan_with_fixed_weights(&graph, &[logits])?, logits))
+}
+
 impl Evaluator {
     /// A test on the validation part. Images of one class are scored by it, whatever the loss is, as `vitreous eval` does.
     pub fn new(recipe: &Recipe, splits: &Splits, subject: &Subject, device: &Device) -> Evaluator {
@@ -39,6 +54,7 @@ impl Evaluator {
         let options = LoaderOptions {
             dataset: splits.validation.clone(),
             preparation: Preparation::Plain(subject.preprocess.clone()),
+            form: form_for(device),
             mixer: None,
             shape: [config.channels, config.image.height, config.image.width],
             classes: splits.classes.len(),
@@ -64,10 +80,8 @@ impl Evaluator {
             executor.take_weights(lend)?;
             return Ok((executor, logits));
         }
-        let mut graph = Graph::new(Mode::Inference, self.precision);
-        let built = vit(&mut graph, &self.config, self.options.batch)?;
-        let logits = graph.cast(built.logits.expect("a model that is trained has a head"), DType::F32)?;
-        let plan = self.device.plan_with_fixed_weights(&graph, &[logits])?;
+        let raw = raw_ones(&self.options);
+        let (plan, logits) = test_plan(&self.config, self.precision, self.options.batch, raw, &self.device)?;
         Ok((Executor::with_weights(plan, &self.device, lend)?, logits))
     }
 
@@ -87,7 +101,7 @@ impl Evaluator {
         let mut loader = Loader::start(self.options.clone(), 0, 0, 1);
         while let Some(batch) = loader.next() {
             let batch = batch?;
-            executor.input("images")?.copy_from_slice(&batch.images);
+            give_images(&mut executor, &batch, self.options.form)?;
             executor.infer()?;
             let rows = executor.output_slice(logits)?.chunks_exact(classes);
             for (index, row) in rows.take(batch.count).enumerate() {
@@ -121,5 +135,35 @@ impl Evaluator {
             }
             Tally::Several(scores) => Found { scores: TestedScores::Several(scores.report()), mistakes: Vec::new() },
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vitreous_data::loader::Form;
+
+    use super::*;
+
+    #[test]
+    fn raw_batches_are_tested_as_prepared_ones_are() {
+        let splits = vitreous_data::dataset::builtin();
+        let words = ["train.batch=700", "model.image=28", "model.patch=14", "model.dim=8", "model.channels=1"];
+        let more = ["model.depth=1", "model.heads=2", "model.mlp_dim=8", "data.threads=1"];
+        let overrides: Vec<String> = words.iter().chain(&more).map(|pair| pair.to_string()).collect();
+        let mut recipe = Recipe::read("test", "", &overrides).expect("a sound recipe");
+        let subject = Subject::new(&mut recipe, &splits).expect("a model");
+        let mut graph = Graph::for_inference();
+        model(&mut graph, &recipe.model, 1, None, None).expect("builds");
+        let mut state = State::new(&graph).expect("memory");
+        subject.start(&recipe, &mut state).expect("initial values");
+        let loss_and_mistakes = |form: Form| {
+            let mut evaluator = Evaluator::new(&recipe, &splits, &subject, &Device::Cpu { threads: 1 });
+            evaluator.options.form = form;
+            let found = evaluator.run(&state, &mut |_, _| {}).expect("runs").expect("images");
+            let TestedScores::One(report) = found.scores else { panic!("one class an image") };
+            assert_eq!(report.samples, 2000);
+            (report.loss, format!("{:?}", found.mistakes))
+        };
+        assert_eq!(loss_and_mistakes(Form::Raw), loss_and_mistakes(Form::Prepared));
     }
 }

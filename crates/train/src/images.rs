@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use vitreous_data::augment::{Augment, Mixer};
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::{Broken, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_data::loader::{Broken, Form, Loader, LoaderOptions, Preparation, TargetKind};
 use vitreous_engine::{Device, Executor, Run, State};
 
 use crate::error::TrainError;
 use crate::evaluate::Evaluator;
+use crate::image_input::{form_for, raw_ones};
 use crate::recipe::{LossKind, Recipe};
 use crate::step::Stepper;
 use crate::subject::Subject;
@@ -43,7 +44,7 @@ impl ImageTask {
             let what = "images have several labels here: `loss.kind` must be \"binary_cross_entropy\"";
             return Err(TrainError::Data(what.to_string()));
         }
-        let learning = learning_options(&recipe, splits, &subject, several)?;
+        let learning = learning_options(&recipe, splits, &subject, several, form_for(device))?;
         let batches = learning.batches() as u64;
         if batches == 0 {
             let what = format!(
@@ -54,7 +55,7 @@ impl ImageTask {
             return Err(TrainError::Data(what));
         }
         let batches_per_step = batches.min(recipe.train.accumulate as u64);
-        let (stepper, state) = Stepper::new(&recipe, learning.targets, device)?;
+        let (stepper, state) = Stepper::new(&recipe, learning.targets, raw_ones(&learning), device)?;
         let size = TaskSize {
             samples: splits.train.len(),
             steps_per_epoch: batches.div_ceil(batches_per_step),
@@ -170,6 +171,7 @@ fn learning_options(
     splits: &Splits,
     subject: &Subject,
     several: bool,
+    form: Form,
 ) -> Result<LoaderOptions, TrainError> {
     let mixer = Mixer::new(&recipe.augment)?;
     let smoothing = recipe.loss.label_smoothing;
@@ -182,6 +184,7 @@ fn learning_options(
     Ok(LoaderOptions {
         dataset: splits.train.clone(),
         preparation: Preparation::Augmented(Box::new(Augment::new(&recipe.augment, &subject.preprocess)?)),
+        form,
         mixer,
         shape: [config.channels, config.image.height, config.image.width],
         classes: splits.classes.len(),

@@ -8,6 +8,7 @@ pub mod evaluation;
 mod events;
 pub mod fits;
 pub mod groups;
+mod image_input;
 mod images;
 pub mod metrics;
 pub mod recipe;

@@ -1,14 +1,16 @@
 //! One update: a batch, or several whose gradients are added, through the model and the optimiser.
 
-use vitreous_data::loader::{Batch, TargetKind};
+use vitreous_data::loader::{Batch, Form, LoaderOptions, TargetKind};
 use vitreous_engine::{
     CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Plan,
     Precision, Run, State, StepOptions, Value,
 };
 
 use crate::error::TrainError;
+use crate::evaluate::test_plan;
 use crate::fits::{self, Order};
 use crate::groups::group_of;
+use crate::image_input::give_images;
 use crate::recipe::{OptimizerName, OptimizerSettings, PrecisionChoice, Recipe};
 use crate::subject::build;
 
@@ -42,6 +44,7 @@ pub struct Stepper {
     logits: Value,
     gradient_norm: Value,
     targets: TargetKind,
+    form: Form,
 }
 
 /// The same before any memory is taken.
@@ -53,14 +56,21 @@ struct Plans {
     loss: Value,
     logits: Value,
     gradient_norm: Value,
+    /// Bytes of the device's memory that running them takes, with the state, and the tests of the model in between.
+    bytes: usize,
 }
 
 impl Plans {
-    fn new(recipe: &Recipe, targets: TargetKind, device: &Device) -> Result<Plans, TrainError> {
+    fn new(
+        recipe: &Recipe,
+        targets: TargetKind,
+        raw: Option<&LoaderOptions>,
+        device: &Device,
+    ) -> Result<Plans, TrainError> {
         let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
-        let built = build(&mut graph, recipe, recipe.train.batch)?;
-        let logits = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
-        let loss = loss(&mut graph, recipe, logits, targets)?;
+        let built = build(&mut graph, recipe, raw)?;
+        let answers = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
+        let loss = loss(&mut graph, recipe, answers, targets)?;
         let optimizer = &recipe.optimizer;
         let options = StepOptions {
             optimizer: rule(optimizer),
@@ -69,25 +79,29 @@ impl Plans {
             ema: recipe.train.ema > 0.0,
             gradient: GradientOptions { recompute: recipe.train.recompute },
         };
+        let (pass, update, whole, logits, gradient_norm);
         if recipe.train.accumulate == 1 {
-            let gradient_norm = graph.training_step(loss, &options)?.gradient_norm;
-            let logits = graph.cast(logits, DType::F32)?;
-            let pass = device.plan(&graph, &[loss, logits, gradient_norm])?;
-            return Ok(Plans { pass, update: None, whole: graph, loss, logits, gradient_norm });
+            gradient_norm = graph.training_step(loss, &options)?.gradient_norm;
+            logits = graph.cast(answers, DType::F32)?;
+            pass = device.plan(&graph, &[loss, logits, gradient_norm])?;
+            (update, whole) = (None, graph);
+        } else {
+            graph.accumulation_step(loss, &options)?;
+            logits = graph.cast(answers, DType::F32)?;
+            pass = device.plan(&graph, &[loss, logits])?;
+            let (of_update, values) = graph.update_step(&options)?;
+            gradient_norm = values.gradient_norm;
+            (update, whole) = (Some(device.plan(&of_update, &[gradient_norm])?), of_update);
         }
-        graph.accumulation_step(loss, &options)?;
-        let logits = graph.cast(logits, DType::F32)?;
-        let (whole, values) = graph.update_step(&options)?;
-        let pass = device.plan(&graph, &[loss, logits])?;
-        let gradient_norm = values.gradient_norm;
-        let update = Some(device.plan(&whole, &[gradient_norm])?);
-        Ok(Plans { pass, update, whole, loss, logits, gradient_norm })
-    }
-
-    /// Bytes of the device's memory that running them takes, with the state.
-    fn bytes_needed(&self, device: &Device) -> usize {
-        let plans = [Some(&self.pass), self.update.as_ref()].into_iter().flatten();
-        plans.map(|plan| device.bytes_needed(plan)).fold(device.state_bytes_needed(&self.whole), usize::saturating_add)
+        let (test, _) = test_plan(&recipe.model, recipe.train.precision.into(), recipe.train.batch, raw, device)?;
+        let parts = [
+            device.bytes_needed(&pass),
+            update.as_ref().map_or(0, |plan| device.bytes_needed(plan)),
+            device.state_bytes_needed(&whole),
+            device.bytes_needed_with_weights(&test),
+        ];
+        let bytes = parts.into_iter().fold(0, usize::saturating_add);
+        Ok(Plans { pass, update, whole, loss, logits, gradient_norm, bytes })
     }
 }
 
@@ -102,29 +116,36 @@ impl From<PrecisionChoice> for Precision {
 
 impl Stepper {
     /// Plans the update of a recipe's model, and makes the state that it changes. What does not fit into memory is refused
-    /// before it is taken.
-    pub fn new(recipe: &Recipe, targets: TargetKind, device: &Device) -> Result<(Stepper, State), TrainError> {
-        let plans = Plans::new(recipe, targets, device)?;
+    /// before it is taken. Where batches come in raw form, `raw` says what is left to be done with their images.
+    pub fn new(
+        recipe: &Recipe,
+        targets: TargetKind,
+        raw: Option<&LoaderOptions>,
+        device: &Device,
+    ) -> Result<(Stepper, State), TrainError> {
+        let plans = Plans::new(recipe, targets, raw, device)?;
         let train = &recipe.train;
         let order = Order {
             what: format!("training with train.batch={}", train.batch),
             setting: "train.batch=",
             size: train.batch,
             least: 1,
-            bytes: plans.bytes_needed(device),
+            bytes: plans.bytes,
             recompute: (!train.recompute).then_some("train.recompute=true"),
         };
         fits::check(device, &order, |batch, recompute| {
             let mut other = recipe.clone();
             (other.train.batch, other.train.recompute) = (batch, train.recompute || recompute);
-            Plans::new(&other, targets, device).ok().map(|plans| plans.bytes_needed(device))
+            let raw = raw.map(|raw| LoaderOptions { batch, ..raw.clone() });
+            Plans::new(&other, targets, raw.as_ref(), device).ok().map(|plans| plans.bytes)
         })?;
-        let Plans { pass, update, whole, loss, logits, gradient_norm } = plans;
+        let Plans { pass, update, whole, loss, logits, gradient_norm, bytes: _ } = plans;
         let state = State::new(&whole)?;
         let pass = Executor::new(pass, device)?;
         let update = update.map(|plan| Executor::new(plan, device)).transpose()?;
         let ahead = device.is_gpu();
-        Ok((Stepper { pass, ahead, given: None, update, loss, logits, gradient_norm, targets }, state))
+        let form = if raw.is_some() { Form::Raw } else { Form::Prepared };
+        Ok((Stepper { pass, ahead, given: None, update, loss, logits, gradient_norm, targets, form }, state))
     }
 
     /// Arithmetic of one batch.
@@ -200,7 +221,7 @@ impl Stepper {
 
     /// Hands a batch to the device, for the run that comes next.
     fn give(&mut self, batch: &Batch) -> Result<(), TrainError> {
-        self.pass.input("images")?.copy_from_slice(&batch.images);
+        give_images(&mut self.pass, batch, self.form)?;
         match self.targets {
             TargetKind::Class => self.pass.input_i32("targets")?.copy_from_slice(&batch.labels),
             _ => self.pass.input("targets")?.copy_from_slice(&batch.targets),

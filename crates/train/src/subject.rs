@@ -3,15 +3,17 @@
 use std::path::Path;
 
 use vitreous_data::dataset::Splits;
+use vitreous_data::loader::LoaderOptions;
 use vitreous_data::{Channels, Preprocess};
 use vitreous_engine::{Graph, State};
 use vitreous_models::adapters::{Adapters, is_adapter, merged};
 use vitreous_models::archive::ArchiveError;
 use vitreous_models::initial::{Initialisation, initialise};
-use vitreous_models::{Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Vit, vit, vit_with};
+use vitreous_models::{Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Vit, vit};
 
 use crate::error::TrainError;
 use crate::groups::is_head;
+use crate::image_input::model;
 use crate::recipe::{InitChoice, Recipe};
 
 /// A model with how its images are prepared.
@@ -23,8 +25,8 @@ pub struct Subject {
 }
 
 /// Builds a recipe's model as it is trained: with adapters, if it has some.
-pub(crate) fn build(graph: &mut Graph, recipe: &Recipe, batch: usize) -> vitreous_engine::Result<Vit> {
-    vit_with(graph, &recipe.model, batch, adapters(recipe).as_ref())
+pub(crate) fn build(graph: &mut Graph, recipe: &Recipe, raw: Option<&LoaderOptions>) -> vitreous_engine::Result<Vit> {
+    model(graph, &recipe.model, recipe.train.batch, raw, adapters(recipe).as_ref())
 }
 
 fn adapters(recipe: &Recipe) -> Option<Adapters> {

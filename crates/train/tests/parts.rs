@@ -1,6 +1,12 @@
 //! Parts of the loop by themselves: the randomness of an update, and the lines that stay when a run is taken up.
 
-use vitreous_data::loader::{Batch, TargetKind};
+use std::sync::Arc;
+
+use vitreous_data::augment::{Augment, Mixer};
+use vitreous_data::dataset::Dataset;
+use vitreous_data::loader::{Batch, Form, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_data::random::Random;
+use vitreous_data::{Channels, Image, ImageError, Preprocess};
 use vitreous_engine::{Device, Executor, Run};
 use vitreous_train::Recipe;
 use vitreous_train::metrics::{GradientMetrics, MetricsFile};
@@ -14,7 +20,8 @@ fn batches_of_one_update_have_dropout_of_their_own() {
     let recipe = Recipe::read("test", "", &overrides).expect("a sound recipe");
     let batch = || Batch { images: vec![0.5; 2 * 3 * 8 * 8], labels: vec![0, 1], count: 2, ..Batch::default() };
     let loss = |batches: &[Batch], step: u64| {
-        let (mut stepper, mut state) = Stepper::new(&recipe, TargetKind::Class, &Device::Cpu { threads: 1 }).expect("plans");
+        let (mut stepper, mut state) =
+            Stepper::new(&recipe, TargetKind::Class, None, &Device::Cpu { threads: 1 }).expect("plans");
         let values = state.parameters_mut().iter_mut().enumerate();
         values.for_each(|(index, value)| *value = (index * 37 % 19) as f32 / 19.0 - 0.4);
         let mut left = batches.iter().map(|_| batch());
@@ -26,6 +33,63 @@ fn batches_of_one_update_have_dropout_of_their_own() {
     assert_ne!(alone, twice);
     assert_eq!(twice, loss(&[batch(), batch()], 3));
     assert_ne!(alone, loss(&[batch()], 4));
+}
+
+/// Pictures of random bytes.
+struct Pictures;
+
+impl Dataset for Pictures {
+    fn len(&self) -> usize {
+        12
+    }
+    fn image(&self, index: usize, channels: Channels) -> Result<Image, ImageError> {
+        let byte = |place: usize| (Random::new(1, index as u64, place as u64).below(256)) as u8;
+        Image::new(8, 8, channels, (0..8 * 8 * channels.count()).map(byte).collect())
+    }
+    fn labels(&self, index: usize) -> &[u32] {
+        &[[0], [1], [2]][index % 3]
+    }
+    fn name(&self, index: usize) -> String {
+        format!("picture {index}")
+    }
+}
+
+#[test]
+fn a_model_learns_the_same_from_raw_batches() {
+    let words = ["train.batch=4", "model.image=8", "model.patch=4", "model.dim=8", "augment.erase=0.5"];
+    let more = ["model.depth=1", "model.heads=2", "model.mlp_dim=8", "model.classes=3", "augment.flip=0.5"];
+    let mixing = ["augment.crop=\"padded\"", "augment.mixup=0.8", "augment.cutmix=1.0", "augment.mix_mode=\"pair\""];
+    let overrides: Vec<String> = words.iter().chain(&more).chain(&mixing).map(|pair| pair.to_string()).collect();
+    let recipe = Recipe::read("test", "", &overrides).expect("a sound recipe");
+    let preprocess = Preprocess::default_for([8, 8], Channels::Rgb);
+    let augment = Augment::new(&recipe.augment, &preprocess).expect("sound settings");
+    let losses = |form: Form| -> Vec<f64> {
+        let options = LoaderOptions {
+            dataset: Arc::new(Pictures),
+            preparation: Preparation::Augmented(Box::new(augment.clone())),
+            form,
+            mixer: Mixer::new(&recipe.augment).expect("sound settings"),
+            shape: [3, 8, 8],
+            classes: 3,
+            targets: TargetKind::Shares { smoothing: 0.1 },
+            batch: 4,
+            seed: 1,
+            shuffle: true,
+            threads: 1,
+        };
+        let raw = Some(&options).filter(|_| form == Form::Raw);
+        let device = Device::Cpu { threads: 1 };
+        let (mut stepper, mut state) = Stepper::new(&recipe, options.targets, raw, &device).expect("plans");
+        let values = state.parameters_mut().iter_mut().enumerate();
+        values.for_each(|(index, value)| *value = (index * 37 % 19) as f32 / 19.0 - 0.4);
+        let mut loader = Loader::start(options.clone(), 0, 0, 3);
+        let mut next = |_: &Executor| Ok(loader.next().transpose()?);
+        let mut step = |step: u64| stepper.step(&mut state, 1, &mut next, (1e-2, None), Run { seed: 1, step });
+        (0..9).map(|number| step(number).expect("a step").0.loss).collect()
+    };
+    let prepared = losses(Form::Prepared);
+    assert_eq!(prepared, losses(Form::Raw));
+    assert!(prepared[0] != prepared[1] && prepared.iter().all(|loss| loss.is_finite()), "{prepared:?}");
 }
 
 #[test]

@@ -127,7 +127,8 @@ fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {
     all.extend(overrides);
     let recipe = small(&all);
     let schedule = schedule(&recipe, 1);
-    let (mut stepper, mut state) = Stepper::new(&recipe, TargetKind::Class, &Device::Cpu { threads: 2 }).expect("plans");
+    let (mut stepper, mut state) =
+        Stepper::new(&recipe, TargetKind::Class, None, &Device::Cpu { threads: 2 }).expect("plans");
     start(&mut state);
     let (losses, norms) = (numbers(&expected["losses"]), numbers(&expected["norms"]));
     for step in 0..20 {

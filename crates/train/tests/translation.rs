@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use vitreous_data::random::Random;
 use vitreous_data::text::{Pair, PairSplits, Tokenisers};
-use vitreous_models::archive::Archive;
 use vitreous_engine::Device;
+use vitreous_models::archive::Archive;
 use vitreous_train::metrics::{EvaluationMetrics, StepMetrics};
 use vitreous_train::translation::{PairData, TranslationReport};
 use vitreous_train::{
@@ -99,7 +99,14 @@ fn run_with(recipe: TranslationRecipe, data: PairData, place: Place, watch: &mut
     if let Some((_, flag)) = &mut watch.stop {
         *flag = stop.clone();
     }
-    let orders = Orders { place, device: Device::Cpu { threads: 2 }, threads: 2, watch_gradients: false, command: Vec::new(), stop };
+    let orders = Orders {
+        place,
+        device: Device::Cpu { threads: 2 },
+        threads: 2,
+        watch_gradients: false,
+        command: Vec::new(),
+        stop,
+    };
     train(Work::Translation { recipe: Box::new(recipe), data: Box::new(data) }, orders, watch).expect("a run")
 }
 

@@ -1,5 +1,7 @@
 //! Which part of an image is shown: `torchvision`'s `RandomResizedCrop` and `RandomCrop`.
 
+use vitreous_engine::ops::image_draws::Area;
+
 use crate::random::Random;
 
 /// A rectangle inside of an image.
@@ -9,6 +11,14 @@ pub(super) struct Rectangle {
     pub left: usize,
     pub height: usize,
     pub width: usize,
+}
+
+impl Rectangle {
+    /// The same for [`ImageDraws`](vitreous_engine::ops::ImageDraws).
+    pub fn area(self) -> Area {
+        let [top, left, height, width] = [self.top, self.left, self.height, self.width].map(|number| number as i32);
+        Area { top, left, height, width }
+    }
 }
 
 /// Python's `int(round(value))`: halves go to the even neighbour.

@@ -1,5 +1,7 @@
 //! Random Erasing (Zhong et al. 2017) as `timm` does it: boxes of a normalised picture are overwritten.
 
+use vitreous_engine::ops::ImageDrawsMut;
+
 use super::crop::{Rectangle, rounded};
 use super::settings::EraseMode;
 use crate::random::Random;
@@ -21,13 +23,36 @@ pub(super) struct Erase {
 impl Erase {
     /// Erases from a picture of `[channels, height, width]`.
     pub fn apply(&self, out: &mut [f32], [_, height, width]: [usize; 3], random: &mut Random) {
+        self.draw([height, width], random, |part, random| overwrite(out, [height, width], part, self.mode, random));
+    }
+
+    /// Writes down what [`apply`](Self::apply) would do, and leaves `random` where that would.
+    pub fn note(&self, [channels, height, width]: [usize; 3], draws: &mut ImageDrawsMut, random: &mut Random) {
+        draws.set_stream(random.stream());
+        self.draw([height, width], random, |part, random| match self.mode {
+            EraseMode::Constant => draws.erase(part.area(), &[0.0; 3][..channels]),
+            EraseMode::Random => {
+                let mut colours = [0.0; 3];
+                colours[..channels].fill_with(|| random.normal() as f32);
+                draws.erase(part.area(), &colours[..channels]);
+            }
+            EraseMode::Pixel => {
+                draws.erase_with_noise(part.area(), random.position() as u32);
+                // Each row draws two numbers from two words.
+                random.skip((channels * part.height * part.width.div_ceil(2) * 2) as u64);
+            }
+        });
+    }
+
+    /// The boxes of a picture, each passed on when it is drawn: what fills it is drawn before the next.
+    fn draw(&self, size: [usize; 2], random: &mut Random, mut each: impl FnMut(Rectangle, &mut Random)) {
         if !random.chance(self.probability) {
             return;
         }
         let count = 1 + random.below(self.count.max(1));
         for _ in 0..count {
-            if let Some(part) = random_box([height, width], count, random) {
-                overwrite(out, [height, width], part, self.mode, random);
+            if let Some(part) = random_box(size, count, random) {
+                each(part, random);
             }
         }
     }

@@ -1,5 +1,8 @@
 //! Mixup (Zhang et al. 2017) and CutMix (Yun et al. 2019) as `timm` does them: a batch is mixed with itself in reverse order.
 
+use vitreous_engine::ops::ImageDrawsMut;
+use vitreous_engine::ops::image_draws::Mixing;
+
 use super::check::{at_least_zero, probability};
 use super::crop::Rectangle;
 use super::settings::{AugmentSettings, MixMode};
@@ -58,13 +61,41 @@ impl Mixer {
             return;
         }
         debug_assert_eq!(images.len(), batch * channels * height * width);
-        let size = [height, width];
+        let mut draws = self.draws([height, width], random);
+        mix_pairs(images, [batch, height, width], targets, |_| draws());
+    }
+
+    /// Mixes the targets as [`mix`](Self::mix) does, and writes down for each image what that would do: `rows` are the rows of
+    /// [`ImageDraws`](vitreous_engine::ops::ImageDraws) of a batch of `[batch, channels, height, width]`.
+    pub(crate) fn note(
+        &self,
+        rows: &mut [i32],
+        [batch, channels, height, width]: [usize; 4],
+        targets: &mut [f32],
+        random: &mut Random,
+    ) {
+        if batch == 0 {
+            return;
+        }
+        let length = rows.len() / batch;
+        let mut draws = self.draws([height, width], random);
+        mix_pairs(&mut [], [batch, height, width], targets, |first| {
+            let both = draws();
+            for (sample, mix) in [first, batch - 1 - first].into_iter().zip(both) {
+                ImageDrawsMut::new(&mut rows[sample * length..][..length], channels).mix(mix.mixing());
+            }
+            both
+        });
+    }
+
+    /// Draws for one pair after the other.
+    fn draws(&self, size: [usize; 2], random: &mut Random) -> impl FnMut() -> [Mix; 2] {
         let for_all = (self.mode == MixMode::Batch).then(|| self.draw(size, random));
-        mix_pairs(images, [batch, height, width], targets, |_| {
+        move || {
             let of_first = for_all.unwrap_or_else(|| self.draw(size, random));
             let of_last = if self.mode == MixMode::Element { self.draw(size, random) } else { of_first };
             [of_first, of_last]
-        });
+        }
     }
 
     fn draw(&self, size: [usize; 2], random: &mut Random) -> Mix {
@@ -135,6 +166,15 @@ impl Mix {
             Mix::Nothing => 1.0,
             Mix::Blend(share) => share,
             Mix::Paste(part) => 1.0 - (part.height * part.width) as f64 / (height * width) as f64,
+        }
+    }
+
+    /// The same for [`ImageDraws`](vitreous_engine::ops::ImageDraws).
+    fn mixing(self) -> Mixing {
+        match self {
+            Mix::Nothing => Mixing::Nothing,
+            Mix::Blend(share) => Mixing::Blend { own: share as f32, partner: (1.0 - share) as f32 },
+            Mix::Paste(part) => Mixing::Paste(part.area()),
         }
     }
 

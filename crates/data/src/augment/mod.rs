@@ -34,14 +34,17 @@ pub use mix::Mixer;
 pub(crate) use picture::Picture;
 pub use settings::{AugmentSettings, CropKind, EraseMode, MixMode};
 
+use vitreous_engine::ops::ImageDrawsMut;
+use vitreous_engine::ops::image_draws::Laying;
+
 use crate::decode::Image;
 use crate::error::{ConfigError, ImageError};
 use crate::preprocess::{Placed, Preprocess, Scratch, Table};
 use crate::random::Random;
-use crate::resample::{Span, resize_part};
+use crate::resample::{ResampleScratch, Span, resize_part};
 use crate::view::View;
 use erase::Erase;
-use normalise::{Laid, normalise};
+use normalise::normalise;
 use policy::Policy;
 
 /// Prepares images to learn from.
@@ -116,6 +119,51 @@ impl Augment {
         out: &mut [f32],
     ) -> Result<(), ImageError> {
         self.preprocess.check(image, out.len())?;
+        let (picture, laying) = self.picture(image, random, scratch)?;
+        normalise(picture, laying, &self.tables, self.size, out);
+        if let Some(erase) = &self.erase {
+            erase.apply(out, self.shape(), random);
+        }
+        Ok(())
+    }
+
+    /// Prepares an image as far as it must be done with whole pictures, and writes down the rest: `pixels` holds
+    /// `height * width * channels` bytes, `draws` is the image's row, as cleared. What
+    /// [`Graph::prepare_images`](vitreous_engine::Graph::prepare_images) makes of them is what [`apply`](Self::apply) gives.
+    pub(crate) fn apply_raw(
+        &self,
+        image: &Image,
+        random: &mut Random,
+        scratch: &mut Scratch,
+        pixels: &mut [u8],
+        draws: &mut ImageDrawsMut,
+    ) -> Result<(), ImageError> {
+        self.preprocess.check(image, pixels.len())?;
+        let (picture, laying) = self.picture(image, random, scratch)?;
+        picture.copy_to(pixels);
+        draws.lay(laying);
+        if let Some(erase) = &self.erase {
+            erase.note(self.shape(), draws, random);
+        }
+        Ok(())
+    }
+
+    fn shape(&self) -> [usize; 3] {
+        [self.tables.len(), self.size[0], self.size[1]]
+    }
+
+    /// The most boxes that are erased from a picture, and whether they are filled with noise.
+    pub(crate) fn erasing(&self) -> (usize, bool) {
+        self.erase.as_ref().map_or((0, false), |erase| (erase.count.max(1), erase.mode == EraseMode::Pixel))
+    }
+
+    /// The picture of an image before it is normalised, and how it is to be laid into the output.
+    fn picture<'a>(
+        &self,
+        image: &'a Image,
+        random: &mut Random,
+        scratch: &'a mut Scratch,
+    ) -> Result<(View<'a>, Laying), ImageError> {
         let Scratch { resample, picture } = scratch;
         let (top, left) = match self.settings.crop {
             CropKind::Padded => crop::random_shift(self.settings.padding, random),
@@ -129,24 +177,7 @@ impl Augment {
             resize_part(part, self.size, self.preprocess.interpolation, rows, columns, resample)?;
             View::packed(&resample.resized, self.size, image.channels())
         } else {
-            let Placed { resized, rows, columns } = self.preprocess.place(image);
-            let covered = [rows.source.length, columns.source.length];
-            let part = if resized == [image.height(), image.width()] {
-                // Nothing is resized: the image's own pixels are read.
-                View::of(image).part(rows.source.start, columns.source.start, covered)
-            } else {
-                let interpolation = self.preprocess.interpolation;
-                resize_part(View::of(image), resized, interpolation, rows.source, columns.source, resample)?;
-                View::packed(&resample.resized, covered, image.channels())
-            };
-            if covered == self.size {
-                part
-            } else {
-                self.fill_up(part, rows.before, columns.before, picture);
-                resample.resized.clear();
-                resample.resized.extend_from_slice(&picture.bytes);
-                View::packed(&resample.resized, self.size, image.channels())
-            }
+            self.picture_for_testing(image, resample, picture)?
         };
         let mirrored = self.settings.flip > 0.0 && random.chance(self.settings.flip);
         let upside_down = self.settings.vertical_flip > 0.0 && random.chance(self.settings.vertical_flip);
@@ -160,14 +191,10 @@ impl Augment {
                 picture.turn_upside_down();
             }
             self.change_picture(picture, random);
-            normalise(picture.view(), Laid::default(), &self.tables, self.size, out);
-        } else {
-            normalise(shown, Laid { top, left, mirrored, upside_down }, &self.tables, self.size, out);
+            return Ok((picture.view(), Laying::default()));
         }
-        if let Some(erase) = &self.erase {
-            erase.apply(out, [self.tables.len(), self.size[0], self.size[1]], random);
-        }
-        Ok(())
+        // Padding is at most a side of the picture.
+        Ok((shown, Laying { top: top as i32, left: left as i32, mirrored, upside_down }))
     }
 
     /// Whether pixels are changed in other ways than by crop and flips, which need no picture in between.
@@ -188,6 +215,34 @@ impl Augment {
         if settings.blur > 0.0 && random.chance(settings.blur) {
             picture.gaussian_blur(random.between(policy::BLUR[0], policy::BLUR[1]));
         }
+    }
+
+    /// The picture that is shown for testing.
+    fn picture_for_testing<'a>(
+        &self,
+        image: &'a Image,
+        resample: &'a mut ResampleScratch,
+        picture: &mut Picture,
+    ) -> Result<View<'a>, ImageError> {
+        let Placed { resized, rows, columns } = self.preprocess.place(image);
+        let covered = [rows.source.length, columns.source.length];
+        let resizes = resized != [image.height(), image.width()];
+        if resizes {
+            let interpolation = self.preprocess.interpolation;
+            resize_part(View::of(image), resized, interpolation, rows.source, columns.source, resample)?;
+        }
+        // Where nothing is resized, the image's own pixels are read.
+        let own = || View::of(image).part(rows.source.start, columns.source.start, covered);
+        if covered == self.size && !resizes {
+            return Ok(own());
+        }
+        if covered != self.size {
+            let part = if resizes { View::packed(&resample.resized, covered, image.channels()) } else { own() };
+            self.fill_up(part, rows.before, columns.before, picture);
+            resample.resized.clear();
+            resample.resized.extend_from_slice(&picture.bytes);
+        }
+        Ok(View::packed(&resample.resized, self.size, image.channels()))
     }
 
     /// The picture for testing of an image that does not cover it.

@@ -1,25 +1,14 @@
 //! From bytes to the numbers that a model sees: shifted, mirrored and normalised in one pass.
 
+use vitreous_engine::ops::image_draws::Laying;
+
 use super::picture::overlap;
 use crate::decode::Channels;
 use crate::preprocess::Table;
 use crate::view::View;
 
-/// How a picture is laid into the output.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Laid {
-    /// The row of the output in which the picture begins; what is not covered is black.
-    pub top: isize,
-    /// The column.
-    pub left: isize,
-    /// Left and right are exchanged after that.
-    pub mirrored: bool,
-    /// Top and bottom are.
-    pub upside_down: bool,
-}
-
 /// Writes `pixels` channels first into `out`, which has `size` for each channel, through a table for each.
-pub(super) fn normalise(pixels: View, laid: Laid, tables: &[Table], size: [usize; 2], out: &mut [f32]) {
+pub(super) fn normalise(pixels: View, laid: Laying, tables: &[Table], size: [usize; 2], out: &mut [f32]) {
     match pixels.channels {
         Channels::Grey => normalise_channels::<1>(pixels, laid, tables, size, out),
         Channels::Rgb => normalise_channels::<3>(pixels, laid, tables, size, out),
@@ -28,12 +17,13 @@ pub(super) fn normalise(pixels: View, laid: Laid, tables: &[Table], size: [usize
 
 fn normalise_channels<const CHANNELS: usize>(
     pixels: View,
-    laid: Laid,
+    laid: Laying,
     tables: &[Table],
     [height, width]: [usize; 2],
     out: &mut [f32],
 ) {
-    let (rows, columns) = (overlap(laid.top, pixels.height, height), overlap(laid.left, pixels.width, width));
+    let (rows, columns) =
+        (overlap(laid.top as isize, pixels.height, height), overlap(laid.left as isize, pixels.width, width));
     let plane = height * width;
     if rows.length < height || columns.length < width {
         for (channel, table) in tables.iter().enumerate() {

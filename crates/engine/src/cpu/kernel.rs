@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::bind::Memory;
 use super::memory::{FloatShared, FloatSlice, Shared};
 use super::team::Team;
-use super::{attend, losses, moves, norms, products, reductions, steps, tables, updates};
+use super::{attend, losses, moves, norms, prepare_images, products, reductions, steps, tables, updates};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
@@ -111,6 +111,7 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Bu
         Op::Pad(op) => moves::pad(kernel, team, op),
         Op::Patchify(op) => moves::patchify(kernel, team, op.patch),
         Op::Unpatchify(op) => moves::unpatchify(kernel, team, op.patch),
+        Op::PrepareImages(op) => prepare_images::prepare_images(kernel, team, op),
         Op::SumLeading(op) => reductions::sum_leading(kernel, team, op.shape.elements()),
         Op::MeanTokens(_) => reductions::mean_tokens(kernel, team),
         Op::MeanTokensGradient(op) => reductions::mean_tokens_gradient(kernel, team, op.tokens),

@@ -16,6 +16,7 @@ mod math;
 mod memory;
 mod moves;
 mod norms;
+mod prepare_images;
 mod products;
 mod reductions;
 mod rows;

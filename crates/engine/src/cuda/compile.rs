@@ -6,12 +6,14 @@ use std::ffi::{CString, c_void};
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 use cudarc::nvrtc::result as compiler;
 
 use super::device::{Device, failed};
+use super::stream;
 use crate::error::{Error, Result};
 
 /// Kernels that were compiled, by their text.
@@ -28,9 +30,12 @@ struct Module {
 
 // SAFETY: a module is a handle that any thread with the context can use.
 unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
 
 impl Drop for Module {
     fn drop(&mut self) {
+        let _together = stream::while_nothing_is_recorded();
         // SAFETY: loaded by `Kernels::module`, unloaded once.
         let _ = unsafe { driver::module::unload(self.handle) };
     }
@@ -60,6 +65,34 @@ impl Kernels {
                 .map_err(of)?;
         }
         Ok(function)
+    }
+
+    /// Loads texts, those that have to be compiled by several threads: a model has dozens, each of which takes a part of a second.
+    pub fn load_all<'s>(&mut self, sources: impl Iterator<Item = &'s str>) -> Result<()> {
+        self.device.bind()?;
+        let mut wanted: Vec<&str> = sources.filter(|source| !self.modules.contains_key(*source)).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let next = AtomicUsize::new(0);
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(wanted.len());
+        let found: Vec<Result<Vec<(usize, Module)>>> = std::thread::scope(|scope| {
+            let work = || {
+                self.device.bind()?;
+                let mut loaded = Vec::new();
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(source) = wanted.get(index) else { return Ok(loaded) };
+                    loaded.push((index, self.module(source)?));
+                }
+            };
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let broken = || Err(Error::Machine("a thread that compiles kernels has died".to_string()));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| broken())).collect()
+        });
+        for loaded in found {
+            self.modules.extend(loaded?.into_iter().map(|(index, module)| (wanted[index].to_string(), module)));
+        }
+        Ok(())
     }
 
     fn module(&self, source: &str) -> Result<Module> {
@@ -104,12 +137,14 @@ pub fn cache_folder() -> Option<PathBuf> {
 pub(super) fn keep(path: &Path, code: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
-    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let mark = format!("{}-{:?}.new", std::process::id(), std::thread::current().id());
+    let new = path.with_extension(mark.replace(['(', ')'], ""));
     std::fs::write(&new, code)?;
     std::fs::rename(&new, path)
 }
 
 fn load(code: &[u8]) -> Result<Module> {
+    let _together = stream::while_nothing_is_recorded();
     // SAFETY: the driver checks what it is given, and copies it.
     let handle = unsafe { driver::module::load_data(code.as_ptr().cast::<c_void>()) };
     Ok(Module { handle: handle.map_err(|error| failed("loading a kernel", error))? })

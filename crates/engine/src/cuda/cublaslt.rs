@@ -3,6 +3,7 @@
 //! The library proposes several algorithms; the fastest is found by measuring once and remembered on disk, by the product, the device and
 //! the library's version.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt::Write as _;
@@ -16,7 +17,7 @@ use super::compile::cache_folder;
 use super::device::Device;
 use super::launch::Place;
 use super::memory::DeviceBuffer;
-use super::products::{Epilogue, Operand, Product};
+use super::products::{Choice, Epilogue, Operand, Product};
 use super::stream::{Event, Stream};
 use crate::error::{Error, Result};
 use crate::types::DType;
@@ -27,17 +28,31 @@ pub(super) const WORKSPACE_BYTES: usize = 64 << 20;
 const MOST_TRIED: usize = 16;
 /// Runs of each that are timed, after one that is not.
 const TIMED_RUNS: usize = 5;
+/// Numbers that fill the arena, again and again, for products that are tried.
+const NUMBERS: usize = 1 << 20;
+/// Seconds that starting another kernel or two takes.
+const LAUNCHES: f64 = 4e-6;
 
-/// An algorithm as cuBLASLt writes it down.
-type Algorithm = [u64; 8];
+/// An algorithm as cuBLASLt writes it down, and how many seconds it took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Measured {
+    algorithm: [u64; 8],
+    seconds: f64,
+}
 
 /// What was measured, by [`Library::key`]: for all of this process, which finds it on disk.
-static KNOWN: Mutex<Option<HashMap<String, Algorithm>>> = Mutex::new(None);
+static KNOWN: Mutex<Option<HashMap<String, Measured>>> = Mutex::new(None);
 
 /// cuBLASLt, opened.
 pub(super) struct Library {
     handle: sys::cublasLtHandle_t,
     device: Arc<Device>,
+    stream: Stream,
+    /// Where products are tried: the arena, whose contents do not matter before the first run.
+    arena: Arc<DeviceBuffer>,
+    workspace: Arc<DeviceBuffer>,
+    /// Whether the arena was filled with numbers that are worth multiplying.
+    has_numbers: Cell<bool>,
 }
 
 // SAFETY: a handle may be used by any thread, one at a time.
@@ -72,6 +87,8 @@ impl Drop for Description {
 pub(super) struct Prepared {
     description: Description,
     algorithm: sys::cublasLtMatmulAlgo_t,
+    /// What a run took when it was tried.
+    seconds: f64,
 }
 
 // SAFETY: descriptions are plain data behind pointers, used by one thread at a time.
@@ -151,16 +168,12 @@ fn epilogue(product: &Product) -> sys::cublasLtEpilogue_t {
 }
 
 impl Library {
-    /// Opens it for a device.
-    pub fn open(device: &Arc<Device>) -> Result<Library> {
+    /// Opens it for a device. Products are tried in the arena, and use the workspace, of [`WORKSPACE_BYTES`].
+    pub fn open(device: &Arc<Device>, arena: &Arc<DeviceBuffer>, workspace: &Arc<DeviceBuffer>) -> Result<Library> {
         device.bind()?;
         let handle = lt::create_handle().map_err(|error| failed("opening it", error))?;
-        Ok(Library { handle, device: Arc::clone(device) })
-    }
-
-    /// Whether there is an algorithm for a product as it is.
-    pub fn can_do(&self, product: &Product) -> bool {
-        Description::new(product).and_then(|description| self.proposals(product, &description, 1)).is_ok()
+        let (arena, workspace, has_numbers) = (Arc::clone(arena), Arc::clone(workspace), Cell::new(false));
+        Ok(Library { handle, device: Arc::clone(device), stream: Stream::new()?, arena, workspace, has_numbers })
     }
 
     /// Algorithms for a product, the best guess first.
@@ -212,45 +225,49 @@ impl Library {
     }
 
     /// Chooses how a product is computed: as it was found to be fastest before, or by trying. What is in the arena is lost.
-    pub fn prepare(
-        &self,
-        product: &Product,
-        arena: &DeviceBuffer,
-        workspace: &DeviceBuffer,
-        stream: &Stream,
-    ) -> Result<Prepared> {
+    pub fn prepare(&self, product: &Product) -> Result<Prepared> {
         let key = self.key(product);
         let description = Description::new(product)?;
         let known = with_known(|known| known.get(&key).copied());
-        if let Some(data) = known {
-            return Ok(Prepared { description, algorithm: sys::cublasLtMatmulAlgo_t { data } });
+        if let Some(Measured { algorithm: data, seconds }) = known {
+            return Ok(Prepared { description, algorithm: sys::cublasLtMatmulAlgo_t { data }, seconds });
         }
         let proposals = self.proposals(product, &description, MOST_TRIED)?;
-        let mut prepared = Prepared { description, algorithm: proposals[0] };
-        let mut best = (f64::INFINITY, proposals[0]);
+        let mut prepared = Prepared { description, algorithm: proposals[0], seconds: f64::INFINITY };
+        let mut best = proposals[0];
+        self.put_numbers()?;
         for algorithm in proposals {
             prepared.algorithm = algorithm;
             // One that does not run is none.
-            if let Ok(seconds) = self.time(&prepared, product, arena, workspace, stream)
-                && seconds < best.0
+            if let Ok(seconds) = self.time(&prepared, product)
+                && seconds < prepared.seconds
             {
-                best = (seconds, algorithm);
+                (best, prepared.seconds) = (algorithm, seconds);
             }
         }
-        prepared.algorithm = best.1;
-        with_known(|known| known.insert(key, best.1.data));
+        prepared.algorithm = best;
+        with_known(|known| known.insert(key, Measured { algorithm: best.data, seconds: prepared.seconds }));
         Ok(prepared)
     }
 
+    /// Fills the arena with numbers, once: zeros are multiplied faster than any others.
+    fn put_numbers(&self) -> Result<()> {
+        if self.has_numbers.replace(true) {
+            return Ok(());
+        }
+        let mut state = 1u32;
+        let numbers: Vec<u16> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            half::bf16::from_f32((state >> 8) as f32 / (1 << 23) as f32 - 1.0).to_bits()
+        })
+        .take(NUMBERS.min(self.arena.bytes() / 2))
+        .collect();
+        self.arena.fill_with(&numbers)
+    }
+
     /// The shortest time of a few runs, on whatever the arena holds.
-    fn time(
-        &self,
-        prepared: &Prepared,
-        product: &Product,
-        arena: &DeviceBuffer,
-        workspace: &DeviceBuffer,
-        stream: &Stream,
-    ) -> Result<f64> {
+    fn time(&self, prepared: &Prepared, product: &Product) -> Result<f64> {
+        let Library { arena, stream, .. } = self;
         // Operands one behind the other, as far as there is room: where they lie does not matter for the time.
         let size = |operand: &Operand, dtype: DType| {
             let values = operand.rows * operand.columns;
@@ -277,7 +294,7 @@ impl Library {
             before.record(stream)?;
             self.set_pointers(product, &prepared.description, |_| d)?;
             // SAFETY: all of it lies in the arena, and the workspace has its size.
-            unsafe { self.multiply(prepared, product, [a, b, d, d], workspace, stream)? };
+            unsafe { self.multiply(prepared, product, [a, b, d, d], stream)? };
             after.record(stream)?;
             after.wait()?;
             if run > 0 {
@@ -292,7 +309,8 @@ impl Library {
         let Product { operands, result, a, b, d, batch, epilogue, .. } = product;
         // SAFETY: the library is there.
         let version = unsafe { sys::cublasLtGetVersion() };
-        let matrix = |m: &Operand| format!("{}x{}{}s{}", m.rows, m.columns, if m.transposed { "t" } else { "" }, m.stride);
+        let matrix =
+            |m: &Operand| format!("{}x{}{}s{}", m.rows, m.columns, if m.transposed { "t" } else { "" }, m.stride);
         let gpu = self.device.gpu().name.replace(' ', "_");
         let (added, kept) = (product.added.is_some(), product.auxiliary.is_some());
         let matrices = [a, b, d].map(matrix).join(",");
@@ -303,7 +321,7 @@ impl Library {
     pub fn remember(&self) {
         let Some(path) = remembered_file() else { return };
         let text = with_known(|known| {
-            let mut lines: Vec<String> = known.iter().map(|(key, algorithm)| line_of(key, algorithm)).collect();
+            let mut lines: Vec<String> = known.iter().map(|(key, measured)| line_of(key, measured)).collect();
             lines.sort();
             lines.concat()
         });
@@ -315,12 +333,7 @@ impl Library {
     }
 
     /// Sets the pointers of what a product adds, keeps or sums besides.
-    fn set_pointers(
-        &self,
-        product: &Product,
-        description: &Description,
-        address: impl Fn(Place) -> u64,
-    ) -> Result<()> {
+    fn set_pointers(&self, product: &Product, description: &Description, address: impl Fn(Place) -> u64) -> Result<()> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         if let Some(bias) = product.bias {
             description.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &address(bias))?;
@@ -334,21 +347,19 @@ impl Library {
     /// Computes a product on a stream, with what `address` says of places.
     ///
     /// # Safety
-    /// The addresses must be those of buffers on the device that are as large as the product needs, and the workspace must have
-    /// [`WORKSPACE_BYTES`].
+    /// The addresses must be those of buffers on the device that are as large as the product needs.
     pub unsafe fn run(
         &self,
         prepared: &Prepared,
         product: &Product,
         address: impl Fn(Place) -> u64,
-        workspace: &DeviceBuffer,
         stream: &Stream,
     ) -> Result<()> {
         self.set_pointers(product, &prepared.description, &address)?;
         let c = product.added.unwrap_or(product.d.place);
         let addresses = [product.a.place, product.b.place, c, product.d.place].map(address);
         // SAFETY: the caller's promise.
-        unsafe { self.multiply(prepared, product, addresses, workspace, stream) }
+        unsafe { self.multiply(prepared, product, addresses, stream) }
     }
 
     /// # Safety
@@ -358,7 +369,6 @@ impl Library {
         prepared: &Prepared,
         product: &Product,
         [a, b, c, d]: [u64; 4],
-        workspace: &DeviceBuffer,
         stream: &Stream,
     ) -> Result<()> {
         let (one, old) = (1.0f32, if product.added.is_some() { 1.0f32 } else { 0.0 });
@@ -379,7 +389,7 @@ impl Library {
                 d as *mut c_void,
                 d_layout,
                 &raw const prepared.algorithm,
-                workspace.start() as *mut c_void,
+                self.workspace.start() as *mut c_void,
                 WORKSPACE_BYTES,
                 stream.handle().cast(),
             )
@@ -388,28 +398,44 @@ impl Library {
     }
 }
 
+impl Choice for Library {
+    fn can_do(&self, product: &Product) -> bool {
+        Description::new(product).and_then(|description| self.proposals(product, &description, 1)).is_ok()
+    }
+
+    fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool {
+        let seconds = |product: &Product| self.prepare(product).map(|prepared| prepared.seconds);
+        match (self.can_do(product), seconds(product), seconds(other)) {
+            (true, Ok(with), Ok(without)) => with <= without + bytes as f64 / self.device.gpu().bandwidth + LAUNCHES,
+            _ => false,
+        }
+    }
+}
+
 fn remembered_file() -> Option<PathBuf> {
     cache_folder().map(|folder| folder.join("products.txt"))
 }
 
-fn line_of(key: &str, algorithm: &Algorithm) -> String {
+fn line_of(key: &str, measured: &Measured) -> String {
     let mut line = key.to_string();
-    for word in algorithm {
+    for word in measured.algorithm {
         let _ = write!(line, " {word:x}");
     }
+    let _ = write!(line, " {:x}", measured.seconds.to_bits());
     line.push('\n');
     line
 }
 
-fn read_line(line: &str) -> Option<(String, Algorithm)> {
+fn read_line(line: &str) -> Option<(String, Measured)> {
     let mut words = line.split(' ');
     let key = words.next()?.to_string();
     let numbers: Vec<u64> = words.map(|word| u64::from_str_radix(word, 16).ok()).collect::<Option<_>>()?;
-    Some((key, numbers.try_into().ok()?))
+    let (&seconds, algorithm) = numbers.split_last()?;
+    Some((key, Measured { algorithm: algorithm.try_into().ok()?, seconds: f64::from_bits(seconds) }))
 }
 
 /// Looks at what is known, which is read from disk the first time.
-fn with_known<T>(look: impl FnOnce(&mut HashMap<String, Algorithm>) -> T) -> T {
+fn with_known<T>(look: impl FnOnce(&mut HashMap<String, Measured>) -> T) -> T {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known.get_or_insert_with(|| {
         let text = remembered_file().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
@@ -424,10 +450,10 @@ mod tests {
 
     #[test]
     fn what_was_measured_is_read_as_it_was_written() {
-        let algorithm = [0, 1, u64::MAX, 0x1234, 5, 6, 7, 8];
-        let line = line_of("NVIDIA_H200/130100/bf16-f32/1x2", &algorithm);
-        assert_eq!(read_line(line.trim_end()), Some(("NVIDIA_H200/130100/bf16-f32/1x2".to_string(), algorithm)));
-        for broken in ["", "key", "key 1 2 3", "key 1 2 3 4 5 6 7 x", "key 1 2 3 4 5 6 7 8 9"] {
+        let measured = Measured { algorithm: [0, 1, u64::MAX, 0x1234, 5, 6, 7, 8], seconds: 1.25e-4 };
+        let line = line_of("NVIDIA_H200/130100/bf16-f32/1x2", &measured);
+        assert_eq!(read_line(line.trim_end()), Some(("NVIDIA_H200/130100/bf16-f32/1x2".to_string(), measured)));
+        for broken in ["", "key", "key 1 2 3", "key 1 2 3 4 5 6 7 8 x", "key 1 2 3 4 5 6 7 8 9 0"] {
             assert_eq!(read_line(broken), None, "{broken}");
         }
     }

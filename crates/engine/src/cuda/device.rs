@@ -11,7 +11,7 @@ use super::libraries::{Libraries, driver_found};
 use crate::error::{Error, Result};
 
 /// A GPU, as the driver describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Gpu {
     /// Its number, as in `cuda:0`.
     pub ordinal: usize,
@@ -23,6 +23,8 @@ pub struct Gpu {
     pub processors: u32,
     /// Bytes of its memory.
     pub memory: u64,
+    /// Bytes a second that its memory can give or take, as its clock and width say.
+    pub bandwidth: f64,
 }
 
 /// The GPUs of this machine.
@@ -54,9 +56,13 @@ fn describe(ordinal: usize) -> Result<Gpu> {
     let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR).map_err(of)?;
     let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR).map_err(of)?;
     let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(of)?;
+    let clock = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).map_err(of)?;
+    let width = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).map_err(of)?;
     Ok(Gpu {
         ordinal,
         name: driver::device::get_name(device).map_err(of)?,
+        // Two transfers a beat.
+        bandwidth: 2.0 * 1e3 * f64::from(clock) * f64::from(width) / 8.0,
         capability: (major, minor),
         processors,
         // SAFETY: as above.

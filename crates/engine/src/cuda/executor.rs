@@ -36,6 +36,15 @@ enum Work {
     Product { product: Box<Product>, prepared: Prepared },
 }
 
+impl Work {
+    fn name(&self) -> &'static str {
+        match self {
+            Work::Launch { launch, .. } => launch.entry,
+            Work::Product { .. } => "product",
+        }
+    }
+}
+
 /// Work, and the node that it belongs to.
 struct Step {
     node: usize,
@@ -98,8 +107,12 @@ impl Executor {
     ) -> Result<Executor> {
         device.bind()?;
         let mut kernels = Kernels::new(Arc::clone(device));
-        let products = cublaslt::Library::open(device)?;
-        let (built, tables) = work_of(&plan, &|product| products.can_do(product));
+        let products = cublaslt::Library::open(device, &arena, &workspace)?;
+        let (built, tables) = work_of(&plan, &products);
+        kernels.load_all(built.iter().filter_map(|task| match &task.built {
+            Built::Launch(launch) => Some(launch.source.as_str()),
+            Built::Product(_) => None,
+        }))?;
         let mut constants = DeviceBuffer::new(device, plan.constant_bytes())?;
         constants.write(0, &plan.constants())?;
         let mut on_device = DeviceBuffer::new(device, tables.len())?;
@@ -112,10 +125,7 @@ impl Executor {
                     let function = kernels.function(&launch.source, launch.entry, launch.shared_bytes)?;
                     Work::Launch { function, launch }
                 }
-                Built::Product(product) => {
-                    let prepared = products.prepare(&product, &arena, &workspace, &stream)?;
-                    Work::Product { prepared, product }
-                }
+                Built::Product(product) => Work::Product { prepared: products.prepare(&product)?, product },
             };
             steps.push(Step { node, work });
         }
@@ -267,7 +277,7 @@ impl Executor {
             Work::Launch { function, launch } => start_kernel(*function, launch, address, &self.stream),
             // SAFETY: the plan's places lie inside the buffers, whose sizes are the plan's.
             Work::Product { product, prepared } => unsafe {
-                self.products.run(prepared, product, address, &self.workspace, &self.stream)
+                self.products.run(prepared, product, address, &self.stream)
             },
         }
     }
@@ -307,8 +317,9 @@ impl Executor {
         }
     }
 
-    /// Seconds of each node's kernels in one run with a state, or with weights of its own, one after the other; nodes by their place in the plan.
-    pub fn profile(&mut self, state: Option<&mut State>, run: Run) -> Result<Vec<(usize, f64)>> {
+    /// Seconds of each kernel of a run with a state, or with weights of its own, one after the other: the node's place in the plan, the
+    /// kernel's name, the time.
+    pub fn profile(&mut self, state: Option<&mut State>, run: Run) -> Result<Vec<(usize, &'static str, f64)>> {
         self.finish()?;
         self.device.bind()?;
         let weights = self.weights.take();
@@ -322,7 +333,7 @@ impl Executor {
         times
     }
 
-    fn timed(&mut self, resident: &Resident, run: Run) -> Result<Vec<(usize, f64)>> {
+    fn timed(&mut self, resident: &Resident, run: Run) -> Result<Vec<(usize, &'static str, f64)>> {
         self.exchange.set_run(run);
         self.exchange.deliver(&self.stream, &self.arena)?;
         self.exchange.send_run(&self.stream)?;
@@ -337,7 +348,7 @@ impl Executor {
         }
         events[events.len() - 1].wait()?;
         let spans = self.steps.iter().zip(events.windows(2));
-        spans.map(|(step, pair)| Ok((step.node, pair[1].seconds_since(&pair[0])?))).collect()
+        spans.map(|(step, pair)| Ok((step.node, step.work.name(), pair[1].seconds_since(&pair[0])?))).collect()
     }
 
     /// An input of f32 numbers, to fill before a run. It keeps its contents from run to run, and may be filled while a run goes on: that
@@ -494,8 +505,7 @@ fn start_kernel(
     let [x, y, z] = launch.grid;
     let (grid, block) = ((x, y, z), (launch.block, 1, 1));
     // SAFETY: the kernel's parameters are these, and its places lie inside the buffers.
-    let result = unsafe {
-        driver::launch_kernel(function, grid, block, launch.shared_bytes, stream.handle(), &mut pointers)
-    };
+    let result =
+        unsafe { driver::launch_kernel(function, grid, block, launch.shared_bytes, stream.handle(), &mut pointers) };
     result.map_err(|error| failed(&format!("starting {}", launch.entry), error))
 }

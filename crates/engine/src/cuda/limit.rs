@@ -26,9 +26,8 @@ pub fn measured_limit(device: &Arc<Device>, precision: Precision) -> Result<f64>
     let weight = graph.parameter("weight", [SIDE, DEPTH])?;
     let y = graph.linear(x, weight, None)?;
     let plan = Plan::for_cuda(&graph, &[y])?;
-    let mut executor = Executor::with_weights(plan, device, |_| {
-        Ok::<_, Error>(Cow::Owned(numbers().take(SIDE * DEPTH).collect()))
-    })?;
+    let mut executor =
+        Executor::with_weights(plan, device, |_| Ok::<_, Error>(Cow::Owned(numbers().take(SIDE * DEPTH).collect())))?;
     match dtype {
         DType::Bf16 => {
             let to = executor.input_bf16("x")?.iter_mut();
@@ -39,7 +38,7 @@ pub fn measured_limit(device: &Arc<Device>, precision: Precision) -> Result<f64>
     let mut shortest = f64::INFINITY;
     for _ in 0..RUNS {
         let times = executor.profile(None, Run { seed: 0, step: 0 })?;
-        shortest = times.iter().map(|(_, seconds)| *seconds).fold(shortest, f64::min);
+        shortest = times.iter().map(|(_, _, seconds)| *seconds).fold(shortest, f64::min);
     }
     Ok(2.0 * (SIDE * SIDE * DEPTH) as f64 / shortest)
 }

@@ -6,7 +6,7 @@ use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 
 use super::device::{Device, failed};
-use super::stream::Stream;
+use super::stream::{Stream, while_nothing_is_recorded};
 use crate::error::Result;
 
 /// A buffer on the device; it holds whatever was there before.
@@ -20,6 +20,7 @@ impl DeviceBuffer {
     /// Takes memory; an error if the device has no more.
     pub fn new(device: &Arc<Device>, bytes: usize) -> Result<DeviceBuffer> {
         device.bind()?;
+        let _together = while_nothing_is_recorded();
         let start = match bytes {
             0 => 0,
             // SAFETY: a plain allocation.
@@ -32,6 +33,7 @@ impl DeviceBuffer {
     pub fn zeroed(device: &Arc<Device>, bytes: usize) -> Result<DeviceBuffer> {
         let buffer = DeviceBuffer::new(device, bytes)?;
         if bytes > 0 {
+            let _together = while_nothing_is_recorded();
             // SAFETY: the buffer has so many bytes.
             unsafe { driver::memset_d8_sync(buffer.start, 0, bytes) }
                 .map_err(|error| failed("clearing memory", error))?;
@@ -49,6 +51,28 @@ impl DeviceBuffer {
         self.bytes
     }
 
+    /// Fills all of it with some values, again and again.
+    pub fn fill_with<T: bytemuck::Pod>(&self, values: &[T]) -> Result<()> {
+        let first = size_of_val(values).min(self.bytes);
+        if first == 0 {
+            return Ok(());
+        }
+        self.device.bind()?;
+        let _together = while_nothing_is_recorded();
+        let of = |error| failed("filling memory", error);
+        // SAFETY: each part lies inside the buffer, and the first is there before it is copied.
+        unsafe {
+            driver::memcpy_htod_sync(self.start, &bytemuck::cast_slice::<T, u8>(values)[..first]).map_err(of)?;
+            let mut there = first;
+            while there < self.bytes {
+                let more = there.min(self.bytes - there);
+                driver::memcpy_dtod_sync(self.start + there as u64, self.start, more).map_err(of)?;
+                there += more;
+            }
+        }
+        Ok(())
+    }
+
     /// Copies from the host into it.
     ///
     /// # Panics
@@ -59,6 +83,7 @@ impl DeviceBuffer {
             return Ok(());
         }
         self.device.bind()?;
+        let _together = while_nothing_is_recorded();
         // SAFETY: the values fit into the buffer.
         unsafe { driver::memcpy_htod_sync(self.start + byte as u64, values) }
             .map_err(|error| failed("copying to the GPU", error))
@@ -74,6 +99,7 @@ impl DeviceBuffer {
             return Ok(());
         }
         self.device.bind()?;
+        let _together = while_nothing_is_recorded();
         // SAFETY: the values lie inside the buffer.
         unsafe { driver::memcpy_dtoh_sync(values, self.start + byte as u64) }
             .map_err(|error| failed("copying from the GPU", error))
@@ -83,6 +109,7 @@ impl DeviceBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         if self.bytes > 0 && self.device.bind().is_ok() {
+            let _together = while_nothing_is_recorded();
             // SAFETY: taken in `new`, given back once.
             let _ = unsafe { driver::free_sync(self.start) };
         }
@@ -105,11 +132,13 @@ impl HostBuffer {
     /// Zeros.
     pub fn zeroed(device: &Arc<Device>, bytes: usize) -> Result<HostBuffer> {
         device.bind()?;
+        let _together = while_nothing_is_recorded();
         let start = match bytes {
             0 => std::ptr::NonNull::<u64>::dangling().as_ptr().cast::<u8>(),
             // SAFETY: a plain allocation, cleared before anybody sees it.
             _ => unsafe {
-                let start = driver::malloc_host(bytes, 0).map_err(|error| failed("taking memory of the host", error))?;
+                let start =
+                    driver::malloc_host(bytes, 0).map_err(|error| failed("taking memory of the host", error))?;
                 std::ptr::write_bytes(start.cast::<u8>(), 0, bytes);
                 start.cast::<u8>()
             },
@@ -155,6 +184,7 @@ impl HostBuffer {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         if self.bytes > 0 && self.device.bind().is_ok() {
+            let _together = while_nothing_is_recorded();
             // SAFETY: taken in `zeroed`, given back once.
             let _ = unsafe { driver::free_host(self.start.cast()) };
         }

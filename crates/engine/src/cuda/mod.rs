@@ -22,6 +22,7 @@ mod moves;
 mod norms;
 mod pointwise;
 mod pools;
+mod prepare_images;
 mod products;
 mod resident;
 mod steps;

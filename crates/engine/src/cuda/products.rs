@@ -54,6 +54,14 @@ pub(super) struct Product {
     pub auxiliary: Option<Place>,
 }
 
+/// What decides how much of a node a product does.
+pub(super) trait Choice {
+    /// Whether a product can be done as it is.
+    fn can_do(&self, product: &Product) -> bool;
+    /// Whether one that does something besides is faster than another and a pass over so many bytes.
+    fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool;
+}
+
 /// What computes a product's node, in order.
 pub(super) struct Work {
     pub product: Product,
@@ -121,13 +129,13 @@ fn place_as(building: &Building, value: Value, dtype: DType) -> Option<Place> {
     rounded.then_some(Place { buffer: Buffer::NarrowParameters, byte: place.byte / 2 })
 }
 
-/// A product's node. `available` says whether cuBLASLt has an algorithm for a product with what it does besides.
-pub(super) fn build(building: &Building, available: &dyn Fn(&Product) -> bool) -> Work {
+/// A product's node, and what is left to do behind it.
+pub(super) fn build(building: &Building, choice: &dyn Choice) -> Work {
     let plain = plain(building);
     if matches!(building.node().op, Op::LinearWeightGradient(_)) {
-        return with_bias_gradient(building, plain, available);
+        return with_bias_gradient(building, plain, choice);
     }
-    let fused = fusions(building, plain).into_iter().find(|fused| available(&fused.product));
+    let fused = fusions(building, plain).into_iter().find(|fused| choice.can_do(&fused.product));
     let Fused { product, steps } = fused.expect("a product without anything besides can be done");
     let after = match steps < building.node().steps.len() {
         true => vec![pointwise::apply(building, steps, Argument::Place(product.d.place), product.result)],
@@ -180,13 +188,13 @@ fn plain(building: &Building) -> Product {
 }
 
 /// A weight's gradient, and the bias' beside it where the node has that.
-fn with_bias_gradient(building: &Building, product: Product, available: &dyn Fn(&Product) -> bool) -> Work {
+fn with_bias_gradient(building: &Building, product: Product, choice: &dyn Choice) -> Work {
     if building.node().outputs.len() < 2 {
         return Work { product, after: Vec::new() };
     }
     let bias = Some(building.place(Value::new(building.index, 1)));
     let fused = Product { epilogue: Epilogue::BiasGradient, bias, ..product.clone() };
-    if available(&fused) {
+    if choice.is_faster(&fused, &product, building.input_type(0).bytes()) {
         return Work { product: fused, after: Vec::new() };
     }
     let columns = building.input_type(0).shape.columns();

@@ -1,5 +1,7 @@
 //! Streams and events: what runs in which order on the device.
 
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
 use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 
@@ -67,7 +69,8 @@ impl Event {
     /// From now on it stands for all that was asked of the stream so far.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         // SAFETY: both are alive.
-        unsafe { driver::event::record(self.handle, stream.handle) }.map_err(|error| failed("recording an event", error))
+        unsafe { driver::event::record(self.handle, stream.handle) }
+            .map_err(|error| failed("recording an event", error))
     }
 
     /// Whether it is reached.
@@ -97,6 +100,14 @@ impl Drop for Event {
     }
 }
 
+/// While a step is recorded, nothing else of this process may take or give back memory or code of the device: it would spoil the record.
+static RECORDING: RwLock<()> = RwLock::new(());
+
+/// To be held while memory or code is taken or given back.
+pub(super) fn while_nothing_is_recorded() -> RwLockReadGuard<'static, ()> {
+    RECORDING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Work that was recorded once and is started as a whole.
 pub(super) struct Recorded {
     graph: sys::CUgraph,
@@ -110,7 +121,8 @@ impl Recorded {
     /// Records what `work` asks of the stream, without doing it.
     pub fn new(stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<Recorded> {
         let of = |error| failed("recording a step", error);
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        let _alone = RECORDING.write().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the stream is alive.
         unsafe { driver::stream::begin_capture(stream.handle, mode) }.map_err(of)?;
         let asked = work();
@@ -132,7 +144,8 @@ impl Recorded {
     /// Starts it.
     pub fn start(&self, stream: &Stream) -> Result<()> {
         // SAFETY: both are alive.
-        unsafe { driver::graph::launch(self.executable, stream.handle) }.map_err(|error| failed("starting a step", error))
+        unsafe { driver::graph::launch(self.executable, stream.handle) }
+            .map_err(|error| failed("starting a step", error))
     }
 }
 

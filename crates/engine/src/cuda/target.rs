@@ -1,7 +1,7 @@
 //! What kernels on the device need, and which node becomes which work.
 
 use super::launch::{Building, Launch};
-use super::{attention, losses, moves, norms, pointwise, pools, products, tables, updates};
+use super::{attention, losses, moves, norms, pointwise, pools, prepare_images, products, tables, updates};
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
@@ -21,7 +21,7 @@ impl Target for CudaTarget {
             Kind::Pool => pools::workspace_bytes(graph, node),
             Kind::Attention => attention::workspace_bytes(graph, node),
             Kind::Update => updates::workspace_bytes(graph, node),
-            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table => 0,
+            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images => 0,
         }
     }
 
@@ -63,6 +63,7 @@ enum Kind {
     Pointwise,
     Move,
     Table,
+    Images,
     Norm,
     Loss,
     Pool,
@@ -83,6 +84,7 @@ fn kind(op: &Op) -> Kind {
         | Op::Patchify(_)
         | Op::Unpatchify(_) => Kind::Move,
         Op::Embedding(_) | Op::EmbeddingGradient(_) | Op::WriteRows(_) => Kind::Table,
+        Op::PrepareImages(_) => Kind::Images,
         Op::LayerNorm(_) | Op::LayerNormGradient(_) | Op::RmsNorm(_) | Op::RmsNormGradient(_) => Kind::Norm,
         Op::Softmax(_)
         | Op::SoftmaxGradient(_)
@@ -114,8 +116,8 @@ pub(super) enum Built {
     Product(Box<products::Product>),
 }
 
-/// The work of a whole plan in order, and the tables that it looks up. `available` says which products can be done.
-pub(super) fn work_of(plan: &Plan, available: &dyn Fn(&products::Product) -> bool) -> (Vec<Task>, Vec<u8>) {
+/// The work of a whole plan in order, and the tables that it looks up. `choice` says which products can be done.
+pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> (Vec<Task>, Vec<u8>) {
     let mut tables = updates::Tables::default();
     let mut all = Vec::new();
     let narrow = plan.graph().precision() == Precision::Bf16;
@@ -124,13 +126,14 @@ pub(super) fn work_of(plan: &Plan, available: &dyn Fn(&products::Product) -> boo
         let launches = match kind(&node.op) {
             Kind::Nothing => Vec::new(),
             Kind::Product => {
-                let products::Work { product, after } = products::build(&building, available);
+                let products::Work { product, after } = products::build(&building, choice);
                 all.push(Task { node: index, built: Built::Product(Box::new(product)) });
                 after
             }
             Kind::Pointwise => pointwise::build(&building),
             Kind::Move => moves::build(&building),
             Kind::Table => tables::build(&building),
+            Kind::Images => prepare_images::build(&building),
             Kind::Norm => norms::build(&building),
             Kind::Loss => losses::build(&building),
             Kind::Pool => pools::build(&building),

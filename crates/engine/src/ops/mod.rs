@@ -19,6 +19,7 @@ mod concat;
 mod cross_entropy;
 mod dropout;
 mod embedding;
+pub mod image_draws;
 mod layer_norm;
 mod leaf;
 mod linear;
@@ -28,6 +29,7 @@ pub mod optimizer;
 mod patchify;
 mod pointwise;
 mod pool;
+pub(crate) mod prepare_images;
 mod reshape;
 mod rms_norm;
 mod scale;
@@ -46,6 +48,7 @@ pub use concat::Concat;
 pub use cross_entropy::{CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
 pub use dropout::Drop;
 pub use embedding::{Embedding, EmbeddingGradient};
+pub use image_draws::{ImageDraws, ImageDrawsMut};
 pub use layer_norm::{LayerNorm, LayerNormGradient};
 pub use leaf::{Constant, Input, Parameter};
 pub use linear::{Linear, LinearInputGradient, LinearWeightGradient};
@@ -54,6 +57,7 @@ pub use optimizer::{AccumulateGradient, AdamW, Ema, GradientNorm, Group, Lamb, S
 pub use patchify::{Patchify, Unpatchify};
 pub use pointwise::{Pointwise, Step};
 pub use pool::{MaxTokens, MaxTokensGradient, MeanTokens, MeanTokensGradient};
+pub use prepare_images::PrepareImages;
 pub use reshape::Reshape;
 pub use rms_norm::{RmsNorm, RmsNormGradient};
 pub use slice::{Pad, Slice};
@@ -107,7 +111,7 @@ macro_rules! define_ops {
 
 define_ops! {
     Input, Parameter, Constant, Linear, LinearInputGradient, LinearWeightGradient, MatMul, Pointwise, Broadcast,
-    SumLeading, Reshape, WriteRows, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, Embedding, EmbeddingGradient,
+    SumLeading, Reshape, WriteRows, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, PrepareImages, Embedding, EmbeddingGradient,
     LayerNorm, LayerNormGradient, RmsNorm, RmsNormGradient, Attention, AttentionWeights, AttentionGradient,
     MeanTokens, MeanTokensGradient, MaxTokens, MaxTokensGradient, Softmax, SoftmaxGradient, CrossEntropy,
     CrossEntropyGradient, BinaryCrossEntropy, BinaryCrossEntropyGradient, GradientNorm, AdamW, Sgd, Lamb, Ema, AccumulateGradient, StoredGradient,

@@ -323,7 +323,11 @@ impl Fuser {
     fn narrow(&mut self, target: &dyn Target) {
         for node in 0..self.nodes.len() {
             let computes = matches!(self.nodes[node].op, Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Pointwise(_))
-                || target.rounds_once() && matches!(self.nodes[node].op, Op::Patchify(_) | Op::LayerNormGradient(_) | Op::RmsNormGradient(_));
+                || target.rounds_once()
+                    && matches!(
+                        self.nodes[node].op,
+                        Op::Patchify(_) | Op::LayerNormGradient(_) | Op::RmsNormGradient(_)
+                    );
             let value = Value::new(node, 0);
             if !self.alive[node] || !computes || self.kept.contains(&value) {
                 continue;
@@ -371,7 +375,8 @@ impl Fuser {
         };
         for &reader in readers {
             let inputs: Vec<Value> = (0..self.nodes[reader].inputs.len()).map(|i| self.input(reader, i)).collect();
-            self.nodes[reader].inputs = inputs.into_iter().map(|input| if input == value { copy } else { input }).collect();
+            self.nodes[reader].inputs =
+                inputs.into_iter().map(|input| if input == value { copy } else { input }).collect();
             self.readers.entry(copy).or_default().push(reader);
         }
         if let Some(all) = self.readers.get_mut(&value) {
@@ -385,7 +390,8 @@ impl Fuser {
         let products =
             matches!(node.op, Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_));
         // With the bias gradient, dy is also summed: unrounded, where each product rounds for itself.
-        let summed = !target.rounds_once() && matches!(node.op, Op::LinearWeightGradient(LinearWeightGradient { bias: true, .. }));
+        let summed = !target.rounds_once()
+            && matches!(node.op, Op::LinearWeightGradient(LinearWeightGradient { bias: true, .. }));
         let elsewhere = (2..node.inputs.len()).any(|index| self.input(reader, index) == value);
         if !products || elsewhere || summed && self.input(reader, 0) == value {
             return false;

@@ -108,6 +108,7 @@ impl Reference {
             Op::Pad(op) => vec![pad(&inputs[0], op)],
             Op::Patchify(op) => vec![patchify(&inputs[0].data, inputs[0].shape.axes(), op.patch, false)],
             Op::Unpatchify(op) => vec![patchify(&inputs[0].data, op.images.axes(), op.patch, true)],
+            Op::PrepareImages(op) => vec![prepare_images::prepare_images(op, inputs)],
             Op::Embedding(_) => vec![embedding(node, &inputs[0], &inputs[1])?],
             Op::EmbeddingGradient(op) => vec![embedding_gradient(node, op.vocabulary, &inputs[0], &inputs[1])?],
             Op::LayerNorm(op) => layer_norm(op, inputs),
@@ -515,4 +516,5 @@ fn softmax_gradient(inputs: &[Tensor]) -> Vec<f64> {
 
 mod attention;
 mod loss;
+mod prepare_images;
 mod updates;

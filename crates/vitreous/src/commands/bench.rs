@@ -301,8 +301,9 @@ impl Subject {
         let run = Run { seed: 1, step: self.step };
         let times = executor.profile(self.state.as_mut(), run).map_err(Failure::work)?;
         let mut sums: BTreeMap<String, f64> = BTreeMap::new();
-        for (node, seconds) in times {
-            *sums.entry(kind_of(&executor.plan().graph().nodes()[node])).or_default() += seconds;
+        for (node, kernel, seconds) in times {
+            let kind = format!("{kernel} of {}", kind_of(&executor.plan().graph().nodes()[node]));
+            *sums.entry(kind).or_default() += seconds;
         }
         let mut sums: Vec<(String, f64)> = sums.into_iter().collect();
         sums.sort_by(|a, b| b.1.total_cmp(&a.1));

@@ -1,12 +1,13 @@
 //! With the numbers that a peer was given, each step gives the peer's pixels. Made by `tests/fixtures/make_augment.py`.
 
 use serde_json::Value;
+use vitreous_engine::ops::image_draws::Laying;
 
 use super::super::affine::Sampling;
 use super::super::crop::{Rectangle, middle_part, part_size};
 use super::super::erase::box_size;
 use super::super::mix::{Mix, cut_box, mix_pairs};
-use super::super::normalise::{Laid, normalise};
+use super::super::normalise::normalise;
 use super::super::operation::Operation;
 use super::super::{Augment, AugmentSettings, CropKind, Picture};
 use super::{Expected, Pictures, fixture, picture_of, plain};
@@ -134,9 +135,9 @@ fn crops_equal_torchvision() {
     let identity: [f32; 256] = std::array::from_fn(|byte| byte as f32);
     for case in cases(&list, "padded", 10) {
         let image = pictures.get(&case["picture"]);
-        let laid = Laid {
-            top: 4 - whole(&case["row"]) as isize,
-            left: 4 - whole(&case["column"]) as isize,
+        let laid = Laying {
+            top: 4 - whole(&case["row"]) as i32,
+            left: 4 - whole(&case["column"]) as i32,
             mirrored: case["mirrored"].as_bool().unwrap(),
             upside_down: case["upside_down"].as_bool().unwrap(),
         };
@@ -152,7 +153,7 @@ fn crops_equal_torchvision() {
         // The way over a picture in between, which policies take.
         let mut picture = Picture::default();
         picture.fill(size, image.channels(), &[0; 3][..channels]);
-        picture.paste(View::of(image), laid.top, laid.left);
+        picture.paste(View::of(image), laid.top as isize, laid.left as isize);
         if laid.mirrored {
             picture.mirror();
         }
