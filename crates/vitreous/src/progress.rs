@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vitreous_train::metrics::{EvaluationMetrics, StepMetrics};
-use vitreous_train::{Observer, RunPlan, SpeedUnit, StepResult, TestedScores};
+use vitreous_train::{Observer, Orders, RunPlan, SpeedUnit, StepResult, TestedScores};
 
+use crate::device::described;
 use crate::format;
 use crate::pages::report::{Effort, LiveReport};
 
@@ -22,6 +23,8 @@ pub struct TrainProgress {
     epochs: u64,
     /// What is learned from, in a line.
     data: String,
+    /// What computes.
+    device: String,
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     told_stop: bool,
@@ -41,7 +44,7 @@ pub struct TrainProgress {
 
 impl TrainProgress {
     /// Of a run of so many epochs on data that is described by a line.
-    pub fn new(epochs: u64, data: String, report: LiveReport, stop: Arc<AtomicBool>) -> TrainProgress {
+    pub fn new(epochs: u64, data: String, orders: &Orders, report: LiveReport) -> TrainProgress {
         // Hidden by itself where stderr is no terminal.
         let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{bar:12} {percent:>3} %  {wide_msg}").expect("a sound template");
@@ -49,8 +52,9 @@ impl TrainProgress {
         TrainProgress {
             epochs,
             data,
+            device: described(&orders.device),
             bar,
-            stop,
+            stop: orders.stop.clone(),
             told_stop: false,
             plan: None,
             loss: f64::NAN,
@@ -141,6 +145,7 @@ impl Observer for TrainProgress {
             plan.units_per_step,
             self.unit()
         ));
+        self.line(&format!("on      {}", self.device));
         self.line(&format!("run     {}", plan.directory.display()));
         if plan.first_step > 0 {
             self.line(&format!("goes on after step {} of {}", plan.first_step, plan.steps));

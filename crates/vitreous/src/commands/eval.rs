@@ -50,10 +50,10 @@ pub struct Eval {
     /// Numbers to compute with
     #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
     precision: PrecisionName,
-    /// Threads to compute with; by default one a core
+    /// Threads that compute, or prepare images for a GPU; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// What to compute on: auto, cpu, or a GPU such as cuda:0
+    /// What to compute on: auto (the first GPU that can be used, or else the CPU), cpu, or a GPU by its number: cuda:0
     #[arg(long, default_value = "auto")]
     device: DeviceChoice,
     /// Take so many images or pairs only, spread evenly over the data set

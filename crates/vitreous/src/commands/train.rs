@@ -64,7 +64,7 @@ pub struct Train {
     /// Print a recipe, with changes if there are some
     #[arg(long, value_name = "RECIPE")]
     show: Option<String>,
-    /// What to learn on: auto, cpu, or a GPU such as cuda:0
+    /// What to learn on: auto (the first GPU that can be used, or else the CPU), cpu, or a GPU by its number: cuda:0
     #[arg(long, default_value = "auto")]
     device: DeviceChoice,
     /// Threads that compute [default: one a core]
@@ -120,7 +120,7 @@ impl Train {
         );
         let orders = self.orders(place)?;
         let report = LiveReport::new(&splits, orders.threads);
-        let mut progress = TrainProgress::new(recipe.train.epochs, about, report, orders.stop.clone());
+        let mut progress = TrainProgress::new(recipe.train.epochs, about, &orders, report);
         let data = recipe.data.clone();
         let tested = !splits.validation.is_empty();
         let outcome = vitreous_train::train(Work::Images { recipe, splits }, orders, &mut progress);
@@ -161,7 +161,7 @@ impl Train {
         }
         let orders = self.orders(place)?;
         let report = LiveReport::of_text(orders.threads);
-        let progress = TrainProgress::new(recipe.train.epochs, about, report, orders.stop.clone());
+        let progress = TrainProgress::new(recipe.train.epochs, about, &orders, report);
         let mut progress = progress.averaged(recipe.train.average);
         let work = Work::Translation { recipe, data: Box::new(data) };
         let outcome = vitreous_train::train(work, orders, &mut progress);
