@@ -3,9 +3,34 @@
 use std::str::FromStr;
 
 use anyhow::anyhow;
+use clap::Args;
 use vitreous_engine::{Device, cuda};
 
 use crate::failure::Failure;
+
+/// The options of commands that compute.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct DeviceOptions {
+    /// What to compute on: auto, cpu, or a GPU such as cuda:0
+    #[arg(long, default_value = "auto")]
+    pub device: DeviceChoice,
+    /// On a GPU, round the factors of f32 products to TF32: several times as fast, to three digits
+    #[arg(long)]
+    tf32: bool,
+}
+
+impl DeviceOptions {
+    /// Opens what was chosen; the processor with so many threads.
+    pub fn open(self, threads: usize) -> Result<Device, Failure> {
+        let device = self.device.open(threads)?;
+        match &device {
+            Device::Cuda(gpu) if self.tf32 => gpu.allow_tf32(),
+            Device::Cpu { .. } if self.tf32 => say!("note: --tf32 is for GPUs; the CPU computes in f32"),
+            _ => {}
+        }
+        Ok(device)
+    }
+}
 
 /// What `--device` was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +61,7 @@ impl FromStr for DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// Opens what was chosen; the processor with so many threads.
-    pub fn open(self, threads: usize) -> Result<Device, Failure> {
+    fn open(self, threads: usize) -> Result<Device, Failure> {
         match self {
             DeviceChoice::Cpu => Ok(Device::Cpu { threads }),
             DeviceChoice::Cuda(number) => match cuda::Device::open(number) {

@@ -14,7 +14,7 @@ use vitreous_models::{Size, VitConfig, vit};
 use vitreous_train::fits::{self, Order};
 
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
-use crate::device::{DeviceChoice, described};
+use crate::device::{DeviceOptions, described};
 use crate::failure::Failure;
 use crate::format;
 use crate::runner::usual_batch;
@@ -41,9 +41,8 @@ pub struct Bench {
     /// Threads that compute, unless a GPU does; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// What to compute on: auto (the first GPU that can be used, or else the CPU), cpu, or a GPU by its number: cuda:0
-    #[arg(long, default_value = "auto")]
-    device: DeviceChoice,
+    #[command(flatten)]
+    device: DeviceOptions,
     /// On a GPU, also say where the time of a run goes
     #[arg(long)]
     profile: bool,

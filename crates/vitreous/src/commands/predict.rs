@@ -12,7 +12,7 @@ use vitreous_data::ordered::{NotYet, OrderedMap};
 use vitreous_models::{Model, Size};
 
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
-use crate::device::{DeviceChoice, described};
+use crate::device::{DeviceOptions, described};
 use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
@@ -53,9 +53,8 @@ pub struct Predict {
     /// Threads that compute, or prepare images for a GPU; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// What to compute on: auto (the first GPU that can be used, or else the CPU), cpu, or a GPU by its number: cuda:0
-    #[arg(long, default_value = "auto")]
-    device: DeviceChoice,
+    #[command(flatten)]
+    device: DeviceOptions,
 }
 
 /// How long images that are ready wait for others of their batch, where these are still to be named on standard input.

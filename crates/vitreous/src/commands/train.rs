@@ -16,7 +16,7 @@ use vitreous_train::translation::PairData;
 use vitreous_train::{AnyRecipe, Orders, Outcome, Place, Recipe, RunDirectory, TrainError, TranslationRecipe, Work};
 
 use super::parse_threads;
-use crate::device::DeviceChoice;
+use crate::device::DeviceOptions;
 use crate::failure::Failure;
 use crate::pages::report::{self, LiveReport};
 use crate::progress::TrainProgress;
@@ -64,9 +64,8 @@ pub struct Train {
     /// Print a recipe, with changes if there are some
     #[arg(long, value_name = "RECIPE")]
     show: Option<String>,
-    /// What to learn on: auto (the first GPU that can be used, or else the CPU), cpu, or a GPU by its number: cuda:0
-    #[arg(long, default_value = "auto")]
-    device: DeviceChoice,
+    #[command(flatten)]
+    device: DeviceOptions,
     /// Threads that compute [default: one a core]
     #[arg(long, value_parser = parse_threads)]
     threads: Option<usize>,
