@@ -30,6 +30,7 @@ struct Case {
     /// Samples and heads of the bias.
     bias: Option<(bool, bool)>,
     dropout: f32,
+    scale: Option<f32>,
 }
 
 impl Case {
@@ -66,7 +67,7 @@ impl Case {
         };
         let options = AttentionOptions {
             heads: self.heads,
-            scale: None,
+            scale: self.scale,
             causal: self.causal,
             padding,
             bias,
@@ -102,6 +103,7 @@ fn case() -> impl Strategy<Value = Case> {
             pad,
             bias,
             dropout,
+            scale: None,
         },
     )
 }
@@ -139,6 +141,7 @@ const LARGE: Case = Case {
     pad: Pad::None,
     bias: None,
     dropout: 0.0,
+    scale: None,
 };
 
 #[test]
@@ -193,6 +196,15 @@ fn every_way_of_tensor_cores() {
         };
         check(&|g: &mut Graph| case.build(g), &number, checks);
     }
+}
+
+/// Scores so large that later keys outgrow earlier ones by far, and sums have to be brought to a new maximum.
+#[test]
+fn large_scores() {
+    let case = Case { heads: 2, head_dim: 64, queries: 130, keys: 130, scale: Some(1.0), ..LARGE };
+    // A rounded score is wrong by more than a rounded weight.
+    let checks = Checks { gradient: false, bf16: Some(0.1), ..Checks::default() };
+    check(&|g: &mut Graph| case.build(g), &common::no_numbers, checks);
 }
 
 /// The weights themselves: equal to the reference's, rows of one, masked positions exactly zero; and asking for them
