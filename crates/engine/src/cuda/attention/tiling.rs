@@ -14,6 +14,8 @@ const MODERATE_HEAD: usize = 64;
 const FEW_PAIRS: usize = 264;
 /// Bytes of shared memory that let a processor hold two blocks: one brings its rows while the other multiplies.
 const MODEST_BYTES: usize = 110 << 10;
+/// Bytes of shared memory that let a processor of the Hopper generation hold four blocks.
+const SMALL_BYTES: usize = 56 << 10;
 /// Bytes of shared memory that a block may have on every GPU since the A100.
 const MOST_BYTES: usize = 163 << 10;
 /// Warps whose registers a processor has, if each thread takes 128 of them.
@@ -81,6 +83,8 @@ pub(super) struct ForwardTiling {
     pub key_tile: usize,
     /// Tiles in shared memory.
     pub key_stages: usize,
+    /// Whether queries come through shared memory, too.
+    pub queries_shared: bool,
     dropout: bool,
     sizes: Sizes,
 }
@@ -93,12 +97,17 @@ impl ForwardTiling {
         let warps = if few { groups.min(LEAST_WARPS) } else { warps_for(groups) };
         let key_tile = TILE.min(GROUP * groups_of(sizes.keys));
         let key_tiles = sizes.keys.div_ceil(key_tile).max(1);
-        let of = |rounds: usize, key_stages: usize| {
+        let of = |warps: usize, rounds: usize, key_stages: usize, queries_shared: bool| {
             let blocks = groups.div_ceil(warps * rounds);
-            ForwardTiling { pairs: 1, warps, rounds, blocks, key_tile, key_stages, dropout, sizes }
+            ForwardTiling { pairs: 1, warps, rounds, blocks, key_tile, key_stages, queries_shared, dropout, sizes }
         };
-        let all_stay = of(if few { 1 } else { groups.div_ceil(warps) }, key_tiles);
-        let tiling = if all_stay.bytes() <= MODEST_BYTES { all_stay } else { of(1, 2) };
+        // Four small blocks on a processor are better than two large ones, if their keys and values have room.
+        let small = of(LEAST_WARPS, groups.div_ceil(LEAST_WARPS), key_tiles, false);
+        if !few && !dropout && groups > MOST_WARPS && sizes.head_dim <= MODERATE_HEAD && small.bytes() <= SMALL_BYTES {
+            return small;
+        }
+        let all_stay = of(warps, if few { 1 } else { groups.div_ceil(warps) }, key_tiles, true);
+        let tiling = if all_stay.bytes() <= MODEST_BYTES { all_stay } else { of(warps, 1, 2, true) };
         let mut pairs = pairs_for(warps, sizes);
         while pairs > 1 && pairs * tiling.bytes() > MODEST_BYTES {
             pairs /= 2;
@@ -121,19 +130,19 @@ impl ForwardTiling {
         let keys = all_keys.min(self.key_stages * self.key_tile);
         let shares_mask = self.dropout && !self.sizes.queries.is_multiple_of(8) && self.blocks == 1 && keys == all_keys;
         let mask = if shares_mask { ((keys * self.sizes.queries + queries) / 8 + 16).next_multiple_of(256) } else { 0 };
-        self.pairs * ((queries + 2 * keys) * row_bytes(self.sizes.head_dim) + mask)
+        let rows = 2 * keys + if self.queries_shared { queries } else { 0 };
+        self.pairs * (rows * row_bytes(self.sizes.head_dim) + mask)
     }
 
     /// The constants of the kernel.
     pub fn constants(&self) -> Vec<(&'static str, usize)> {
         vec![
             ("PAIRS", self.pairs),
-            ("SIXTEENS", 1),
-            ("DIRECT", 0),
             ("QUERY_WARPS", self.warps),
             ("QUERY_ROUNDS", self.rounds),
             ("QUERY_BLOCKS", self.blocks),
             ("QUERY_MIN_BLOCKS", resident_blocks(self.pairs * self.warps, self.sizes.head_dim)),
+            ("QUERIES_SHARED", usize::from(self.queries_shared)),
             ("KEY_TILE", self.key_tile),
             ("KEY_STAGES", self.key_stages),
         ]
@@ -145,10 +154,8 @@ impl ForwardTiling {
 pub(super) struct WholeTiling {
     /// (sample, head) pairs of a block.
     pub pairs: usize,
-    /// Sixteens of keys of a pair.
+    /// Warps of a pair that own keys, sixteen each.
     pub key_groups: usize,
-    /// Sixteens of keys that a warp owns.
-    pub sixteens: usize,
     /// Warps that own no keys, but sum dQ meanwhile.
     pub helpers: usize,
     /// How often the gradients of a part of the scores are in shared memory.
@@ -165,19 +172,14 @@ impl WholeTiling {
         if key_groups > if sizes.head_dim <= MODERATE_HEAD { 2 * MOST_WARPS } else { MOST_WARPS } {
             return None;
         }
-        // A processor holds one block of so many keys: its other warps help. Where it has none, warps own more keys.
-        let helpers = if key_groups > MOST_WARPS { RESIDENT_WARPS - key_groups } else { 0 };
-        let sixteens = if key_groups > MOST_WARPS && helpers == 0 { 2 } else { 1 };
         let query_groups = groups_of(sizes.queries);
         let of_parts = |wanted: usize| {
-            // Parts are of whole warps' queries.
-            let part_groups = match wanted {
-                1 => query_groups,
-                _ => query_groups.div_ceil(wanted).next_multiple_of(sixteens),
-            };
+            let part_groups = query_groups.div_ceil(wanted);
             let parts = query_groups.div_ceil(part_groups);
-            let helpers = if parts == 1 && query_groups <= MOST_HELPED_GROUPS { helpers.min(LEAST_WARPS) } else { 0 };
-            WholeTiling { pairs: 1, key_groups, sixteens, helpers, parts, part_groups, sizes }
+            // A processor holds one block of so many keys: some of the warps that it has registers for besides help.
+            let can_help = key_groups > MOST_WARPS && parts == 1 && query_groups <= MOST_HELPED_GROUPS;
+            let helpers = if can_help { (RESIDENT_WARPS - key_groups).min(LEAST_WARPS) } else { 0 };
+            WholeTiling { pairs: 1, key_groups, helpers, parts, part_groups, sizes }
         };
         let tiling = (1..=query_groups).map(of_parts).find(|tiling| tiling.bytes() <= MOST_BYTES)?;
         let mut pairs = if tiling.parts == 1 { pairs_for(tiling.warps(), sizes) } else { 1 };
@@ -189,7 +191,7 @@ impl WholeTiling {
 
     /// Warps of a pair.
     fn warps(&self) -> usize {
-        self.key_groups.div_ceil(self.sixteens) + self.helpers
+        self.key_groups + self.helpers
     }
 
     pub fn threads(&self) -> usize {
@@ -213,17 +215,16 @@ impl WholeTiling {
 
     /// The constants of the kernel.
     pub fn constants(&self) -> Vec<(&'static str, usize)> {
-        let units = self.part_groups.div_ceil(self.sixteens);
-        let halves = self.helpers == 0 && self.warps() >= 2 * units && (self.sizes.head_dim / GROUP).is_multiple_of(2);
+        let unshared = self.helpers == 0 && self.key_groups >= 2 * self.part_groups;
+        let halves = unshared && (self.sizes.head_dim / GROUP).is_multiple_of(2);
         vec![
             ("PAIRS", self.pairs),
             ("KEY_GROUPS", self.key_groups),
-            ("SIXTEENS", self.sixteens),
             ("HELPERS", self.helpers),
             ("PARTS", self.parts),
             ("PART_GROUPS", self.part_groups),
             ("DQ_SPLIT", if halves { 2 } else { 1 }),
-            ("MIN_BLOCKS", resident_blocks(self.pairs * self.warps() * self.sixteens, self.sizes.head_dim)),
+            ("MIN_BLOCKS", resident_blocks(self.pairs * self.warps(), self.sizes.head_dim)),
         ]
     }
 }
@@ -315,14 +316,17 @@ mod tests {
 
     #[test]
     fn few_warps_are_idle() {
-        // ViT-B/16: thirteen groups are two rounds of seven warps; or a warp for each, and three that help.
+        // ViT-B/16: thirteen groups are four rounds of four warps; or a warp for each, and three that help.
         let vit = sizes(256, 12, 197, 64);
         let forward = ForwardTiling::new(vit, false);
-        assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 7, 2, 1));
+        assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 4, 1));
         assert_eq!(
             WholeTiling::new(vit).map(|tiling| (tiling.pairs, tiling.key_groups, tiling.parts)),
             Some((1, 13, 1))
         );
+        // With dropout's mask, two rounds of seven.
+        let forward = ForwardTiling::new(vit, true);
+        assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 7, 2, 1));
         // A single image: small blocks on many processors.
         let forward = ForwardTiling::new(sizes(1, 12, 197, 64), false);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 1, 4));

@@ -2,19 +2,17 @@
 // once. With P computed again from the log-sums and F dropout's factors:
 // delta = rowsum(dO * O), dP = dO V^T, dS = P (F dP - delta), dQ = scale dS K, dK = scale dS^T Q, dV = (F P)^T dO.
 //
-// A warp owns SIXTEENS times sixteen keys: their rows of k and v in registers as left operands, and the sums of dK and dV. It meets the
-// queries sixteen by sixteen and leaves dS in shared memory. When all warps have done so, a warp takes as many queries and sums their dQ
-// over all keys. If dS of all queries does not fit, this is done PARTS times, PART_GROUPS sixteens of queries each. A block is PAIRS pairs.
+// A warp owns sixteen keys: their rows of k and v in registers as left operands, and the sums of dK and dV. It meets the queries sixteen by
+// sixteen and leaves dS in shared memory. When all warps have done so, a warp takes sixteen queries and sums their dQ over all keys. If dS of
+// all queries does not fit, this is done PARTS times, PART_GROUPS sixteens of queries each. A block is PAIRS pairs with KEY_GROUPS warps each.
 //
 // Where a processor has registers for more warps than a pair has keys for, HELPERS more of them sum dQ while the others go on: then there is
 // one pair and one part, and each sixteen of queries has a barrier of its own.
 //
-// Constants besides the common ones: PAIRS, KEY_GROUPS (sixteens of keys), SIXTEENS (of a warp; two share what is loaded, but take twice the
-// registers), HELPERS, PARTS, PART_GROUPS, DQ_SPLIT (warps that share the columns of dQ), MIN_BLOCKS (that a processor should hold at once),
-// KEEP_DELTAS (whether another kernel needs them), OUT_TYPE, D_OUT_TYPE.
+// Constants besides the common ones: PAIRS, KEY_GROUPS, HELPERS, PARTS, PART_GROUPS, DQ_SPLIT (warps that share the columns of dQ),
+// MIN_BLOCKS (that a processor should hold at once), KEEP_DELTAS (whether another kernel needs them), OUT_TYPE, D_OUT_TYPE.
 
-#define WARPS ((KEY_GROUPS + SIXTEENS - 1) / SIXTEENS)
-#define PAIR_THREADS (32 * (WARPS + HELPERS))
+#define PAIR_THREADS (32 * (KEY_GROUPS + HELPERS))
 #define QUERY_GROUPS ((QUERIES + 15) / 16)
 #define QUERY_ROWS (16 * QUERY_GROUPS)
 #define KEY_ROWS (16 * KEY_GROUPS)
@@ -86,8 +84,7 @@ __device__ __forceinline__ void keep_sums(const Block& block, const float (&outp
 // Brings all of a pair into shared memory, with its deltas. The keys' and values' rows of this warp become left operands.
 __device__ __forceinline__ void bring_pair(const Block& block, const bf16* q, const bf16* k, const bf16* v, const int* padding,
                                            const OUT_TYPE* out, const float* log_sums, const D_OUT_TYPE* d_out, float* deltas,
-                                           const int (&first_key)[SIXTEENS], uint32 (&key_rows)[SIXTEENS][DEPTH][4],
-                                           uint32 (&value_rows)[SIXTEENS][DEPTH][4]) {
+                                           int first_key, uint32 (&key_rows)[DEPTH][4], uint32 (&value_rows)[DEPTH][4]) {
     const int visible = visible_keys(padding, block.pair);
     const auto counts = [&](int key) { return key_counts(padding, block.pair, key, visible); };
     const auto is_query = [](int query) { return query < QUERIES; };
@@ -110,11 +107,8 @@ __device__ __forceinline__ void bring_pair(const Block& block, const bf16* q, co
         load_outputs(outputs[0], block, out, first_row + i * DELTA_STRIDE);
         keep_sums(block, outputs[0], log_sums, deltas, first_row + i * DELTA_STRIDE);
     }
-#pragma unroll
-    for (int m = 0; m < SIXTEENS; m++) {
-        take_left(key_rows[m], along_rows(block.at + KEYS_AT + first_key[m] * ROW_BYTES));
-        take_left(value_rows[m], along_rows(block.at + SCORES_AT + first_key[m] * ROW_BYTES));
-    }
+    take_left(key_rows, along_rows(block.at + KEYS_AT + first_key * ROW_BYTES));
+    take_left(value_rows, along_rows(block.at + SCORES_AT + first_key * ROW_BYTES));
     __syncthreads();
 }
 
@@ -126,10 +120,10 @@ __device__ __forceinline__ uint32 score_matrices(uint32 scores) {
 
 // dS of a sixteen of queries is there: said by warps that own keys, and awaited by one that sums dQ. The block's own barrier is number 0.
 __device__ __forceinline__ void announce_scores(int group) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(1 + group), "n"(32 * (WARPS + 1)) : "memory");
+    asm volatile("bar.arrive %0, %1;" ::"r"(1 + group), "n"(32 * (KEY_GROUPS + 1)) : "memory");
 }
 __device__ __forceinline__ void await_scores(int group) {
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(32 * (WARPS + 1)) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(32 * (KEY_GROUPS + 1)) : "memory");
 }
 
 extern "C" __global__ void __launch_bounds__(PAIRS * PAIR_THREADS, MIN_BLOCKS)
@@ -137,51 +131,37 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
                    const float* log_sums, const D_OUT_TYPE* d_out, float* deltas, bf16* dq, bf16* dk, bf16* dv, uint32 pair_count,
                    const Run* run) {
     extern __shared__ __align__(256) unsigned char memory[];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (WARPS + HELPERS), local = threadIdx.x / PAIR_THREADS;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (KEY_GROUPS + HELPERS), local = threadIdx.x / PAIR_THREADS;
     Block block;
     block.pair = min(blockIdx.x * PAIRS + local, pair_count - 1);
     block.is_there = blockIdx.x * PAIRS + local < pair_count;
     block.thread = threadIdx.x - local * PAIR_THREADS;
     block.memory = memory + local * PAIR_BYTES;
     block.at = shared_address(block.memory);
-    // Where the last warp has fewer keys than others, it does some twice, and keeps them once.
-    int first_key[SIXTEENS], upper_key[SIXTEENS];
-#pragma unroll
-    for (int m = 0; m < SIXTEENS; m++) {
-        first_key[m] = 16 * min(warp * SIXTEENS + m, KEY_GROUPS - 1);
-        upper_key[m] = first_key[m] + lane / 4;
-    }
-    const bool is_helper = HELPERS > 0 && warp >= WARPS;
-    const auto is_own = [&](int m) { return m == 0 || KEY_GROUPS % SIXTEENS == 0 || warp * SIXTEENS + m < KEY_GROUPS; };
-    uint32 key_rows[SIXTEENS][DEPTH][4], value_rows[SIXTEENS][DEPTH][4];
+    const bool is_helper = HELPERS > 0 && warp >= KEY_GROUPS;
+    // Helpers read some keys, too, so that all warps do the same until they part.
+    const int first_key = 16 * min(warp, KEY_GROUPS - 1), upper_key = first_key + lane / 4;
+    uint32 key_rows[DEPTH][4], value_rows[DEPTH][4];
     bring_pair(block, q, k, v, padding, out, log_sums, d_out, deltas, first_key, key_rows, value_rows);
 
     const int visible = visible_keys(padding, block.pair);
-    bool counts[SIXTEENS][2], rows_checked = PADDING == 2;
-#pragma unroll
-    for (int m = 0; m < SIXTEENS; m++) {
-        counts[m][0] = key_counts(padding, block.pair, upper_key[m], visible);
-        counts[m][1] = key_counts(padding, block.pair, upper_key[m] + 8, visible);
-        rows_checked |= first_key[m] + 16 > visible;
-    }
-    // Earlier queries do not see the warp's keys, and keys that do not count are seen by none. It is a multiple of SIXTEENS, as PART_GROUPS
-    // is: dQ is summed for so many at once.
-    const int first_seeing = CAUSAL ? max(first_key[0] - (KEYS - QUERIES), 0) / (16 * SIXTEENS) * SIXTEENS : 0;
-    const int first_group = first_key[0] < visible && !is_helper ? first_seeing : QUERY_GROUPS;
+    const bool upper = key_counts(padding, block.pair, upper_key, visible), lower = key_counts(padding, block.pair, upper_key + 8, visible);
+    const bool rows_checked = PADDING == 2 || first_key + 16 > visible;
+    // Earlier queries do not see the warp's keys, and keys that do not count are seen by none.
+    const int first_seeing = CAUSAL ? max(first_key - (KEYS - QUERIES), 0) / 16 : 0;
+    const int first_group = first_key < visible && !is_helper ? first_seeing : QUERY_GROUPS;
     if (HELPERS > 0 && !is_helper)
         for (int group = 0; group < first_group; group++) announce_scores(group);
     const uint32 queries = along_head(block.at), query_rows = along_rows(block.at);
     const float4* sums = reinterpret_cast<const float4*>(block.memory + SUMS_AT) + lane % 4;
-    unsigned char* scores_of_lane = block.memory + SCORES_AT + 4 * (lane % 4);
-    float key_sums[SIXTEENS][CHUNKS][4], value_sums[SIXTEENS][CHUNKS][4];
-#pragma unroll
-    for (int m = 0; m < SIXTEENS; m++) clear(key_sums[m]), clear(value_sums[m]);
+    unsigned char* own_scores = block.memory + SCORES_AT + upper_key * SCORE_BYTES + 4 * (lane % 4);
+    float key_sums[CHUNKS][4], value_sums[CHUNKS][4];
+    clear(key_sums);
+    clear(value_sums);
 #if DROPOUT
     const uint64 stream = stream_key(run, DROP_PLACE);
-    uint32 next[SIXTEENS];
-#pragma unroll
-    for (int m = 0; m < SIXTEENS; m++)
-        next[m] = QUERIES % 8 == 0 ? 0 : kept_bits(stream, block.pair, (uint32)(column_of(16 * first_group, first_key[m] + lane / 2) / 8));
+    const int random_key = first_key + lane / 2;
+    uint32 next = QUERIES % 8 == 0 ? 0 : kept_bits(stream, block.pair, (uint32)(column_of(16 * first_group, random_key) / 8));
 #endif
 
 #pragma unroll
@@ -189,97 +169,78 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
         const int part_start = part * PART_GROUPS, part_end = min(part_start + PART_GROUPS, QUERY_GROUPS);
 #pragma unroll 1
         for (int group = max(first_group, part_start); group < part_end; group++) {
-            float scores[SIXTEENS][2][4] = {}, d_weights[SIXTEENS][2][4] = {};
+            float scores[2][4] = {}, d_weights[2][4] = {};
             multiply_rows(scores, key_rows, queries + 16 * group * ROW_BYTES, 0);
             multiply_rows(d_weights, value_rows, queries + 16 * group * ROW_BYTES, GRADIENTS_AT);
-            uint32 left[SIXTEENS][4], d_left[SIXTEENS][4];
-#pragma unroll
-            for (int m = 0; m < SIXTEENS; m++) {
 #if DROPOUT
-                const uint32 kept =
-                    kept_of_key_rows(kept_window_in_turn(stream, block.pair, 16 * group, first_key[m] + lane / 2, next[m]));
+            const uint32 kept = kept_of_key_rows(kept_window_in_turn(stream, block.pair, 16 * group, random_key, next));
 #endif
-                const bool checked = rows_checked || (CAUSAL && 16 * group + (KEYS - QUERIES) < first_key[m] + 15);
+            const bool checked = rows_checked || (CAUSAL && 16 * group + (KEYS - QUERIES) < first_key + 15);
 #pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    // Log-sum and delta of two neighbouring queries.
-                    const float4 known = sums[8 * group + 4 * half];
+            for (int half = 0; half < 2; half++) {
+                // Log-sum and delta of two neighbouring queries.
+                const float4 known = sums[8 * group + 4 * half];
 #pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const int query = 16 * group + 8 * half + 2 * (lane % 4) + i % 2, key = upper_key[m] + i / 2 * 8;
-                        float shift = i % 2 ? known.z : known.x;
-                        if (BIAS) shift += bias_of(bias, block.pair, query, key);
-                        float weight = power_of_two(scores[m][half][i] * SCALE_LOG2 + shift);
-                        if (checked && !(counts[m][i / 2] && in_order(query, key))) weight = 0.0f;
-                        float d_weight = d_weights[m][half][i], kept_weight = weight;
+                for (int i = 0; i < 4; i++) {
+                    const int query = 16 * group + 8 * half + 2 * (lane % 4) + i % 2, key = upper_key + i / 2 * 8;
+                    float shift = i % 2 ? known.z : known.x;
+                    if (BIAS) shift += bias_of(bias, block.pair, query, key);
+                    float weight = power_of_two(scores[half][i] * SCALE_LOG2 + shift);
+                    if (checked && !((i / 2 ? lower : upper) && in_order(query, key))) weight = 0.0f;
+                    float d_weight = d_weights[half][i], kept_weight = weight;
 #if DROPOUT
-                        d_weight = kept >> (4 * half + i) & 1 ? d_weight : 0.0f;
-                        kept_weight = kept >> (4 * half + i) & 1 ? weight : 0.0f;
+                    d_weight = kept >> (4 * half + i) & 1 ? d_weight : 0.0f;
+                    kept_weight = kept >> (4 * half + i) & 1 ? weight : 0.0f;
 #endif
-                        scores[m][half][i] = kept_weight;
-                        d_weights[m][half][i] = weight * (d_weight * (DROPOUT ? DROP_SCALE : 1.0f) + (i % 2 ? known.w : known.y));
-                    }
+                    scores[half][i] = kept_weight;
+                    d_weights[half][i] = weight * (d_weight * (DROPOUT ? DROP_SCALE : 1.0f) + (i % 2 ? known.w : known.y));
                 }
-                as_left(left[m], scores[m]);
-                as_left(d_left[m], d_weights[m]);
-                const int chunk = 2 * (group - part_start);
-                unsigned char* own_scores = scores_of_lane + upper_key[m] * SCORE_BYTES + 16 * chunk;
+            }
+            uint32 left[4], d_left[4];
+            as_left(left, scores);
+            as_left(d_left, d_weights);
+            const int chunk = 2 * (group - part_start);
 #pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    if (!is_own(m) || (2 * PART_GROUPS > SCORE_CHUNKS && chunk + half >= SCORE_CHUNKS)) continue;
-                    *reinterpret_cast<uint32*>(own_scores + 16 * half) = d_left[m][2 * half];
-                    *reinterpret_cast<uint32*>(own_scores + 16 * half + 8 * SCORE_BYTES) = d_left[m][2 * half + 1];
-                }
+            for (int half = 0; half < 2; half++) {
+                if (2 * PART_GROUPS > SCORE_CHUNKS && chunk + half >= SCORE_CHUNKS) continue;
+                *reinterpret_cast<uint32*>(own_scores + 16 * (chunk + half)) = d_left[2 * half];
+                *reinterpret_cast<uint32*>(own_scores + 16 * (chunk + half) + 8 * SCORE_BYTES) = d_left[2 * half + 1];
             }
             if (HELPERS > 0) announce_scores(group);
             add_rows(value_sums, left, query_rows + 16 * group * ROW_BYTES, GRADIENTS_AT);
             add_rows(key_sums, d_left, query_rows + 16 * group * ROW_BYTES, 0);
         }
         if (part == PARTS - 1 && !is_helper) {
-#pragma unroll
-            for (int m = 0; m < SIXTEENS; m++) {
-                const bool is_stored = block.is_there && is_own(m);
-                const bool store_upper = is_stored && upper_key[m] < KEYS, store_lower = is_stored && upper_key[m] + 8 < KEYS;
-                const uint64 row = store_upper ? upper_key[m] : 0;
-                const float value_factor = DROPOUT ? DROP_SCALE : 1.0f;
-                store_rows(head_of(dk, block.pair, KEYS, K_STRIDE) + row * K_STRIDE, K_STRIDE, key_sums[m], store_upper, store_lower, SCALE,
-                           SCALE);
-                store_rows(head_of(dv, block.pair, KEYS, V_STRIDE) + row * V_STRIDE, V_STRIDE, value_sums[m], store_upper, store_lower,
-                           value_factor, value_factor);
-            }
+            const bool store_upper = block.is_there && upper_key < KEYS, store_lower = block.is_there && upper_key + 8 < KEYS;
+            const uint64 row = store_upper ? upper_key : 0;
+            const float value_factor = DROPOUT ? DROP_SCALE : 1.0f;
+            store_rows(head_of(dk, block.pair, KEYS, K_STRIDE) + row * K_STRIDE, K_STRIDE, key_sums, store_upper, store_lower, SCALE, SCALE);
+            store_rows(head_of(dv, block.pair, KEYS, V_STRIDE) + row * V_STRIDE, V_STRIDE, value_sums, store_upper, store_lower,
+                       value_factor, value_factor);
         }
         if (HELPERS == 0) __syncthreads();
         if (HELPERS > 0 && !is_helper) return;
 
-        // dQ of the part's queries. A warp takes SIXTEENS times sixteen of them, and one of DQ_SPLIT parts of the head.
+        // dQ of the part's queries. A warp takes sixteen of them, and one of DQ_SPLIT parts of the head.
         const uint32 scores_at = score_matrices(block.at + SCORES_AT), keys_at = along_rows(block.at + KEYS_AT);
-        const int units = (part_end - part_start + SIXTEENS - 1) / SIXTEENS * DQ_SPLIT;
+        const int first_unit = HELPERS > 0 ? warp - KEY_GROUPS : warp, unit_step = HELPERS > 0 ? HELPERS : KEY_GROUPS;
 #pragma unroll 1
-        for (int unit = HELPERS > 0 ? warp - WARPS : warp; unit < units; unit += HELPERS > 0 ? HELPERS : WARPS) {
-            const int group = unit / DQ_SPLIT * SIXTEENS, first_query = 16 * (part_start + group);
-            const int first_step = unit % DQ_SPLIT * (DEPTH / DQ_SPLIT);
-            const int seen = keys_up_to(min(first_query + 16 * SIXTEENS - 1, QUERIES - 1), visible);
-            float query_sums[SIXTEENS][CHUNKS / DQ_SPLIT][4];
-#pragma unroll
-            for (int m = 0; m < SIXTEENS; m++) {
-                clear(query_sums[m]);
-                if (HELPERS > 0 && group + m < QUERY_GROUPS) await_scores(group + m);
-            }
+        for (int unit = first_unit; unit < (part_end - part_start) * DQ_SPLIT; unit += unit_step) {
+            const int group = unit / DQ_SPLIT, first_query = 16 * (part_start + group), first_step = unit % DQ_SPLIT * (DEPTH / DQ_SPLIT);
+            const int seen = keys_up_to(min(first_query + 15, QUERIES - 1), visible);
+            if (HELPERS > 0) await_scores(group);
+            float query_sums[CHUNKS / DQ_SPLIT][4];
+            clear(query_sums);
 #pragma unroll 2
             for (int key = 0; key < seen; key += 16) {
-                uint32 left[SIXTEENS][4];
-#pragma unroll
-                for (int m = 0; m < SIXTEENS; m++) load_transposed(left[m], scores_at + key * SCORE_BYTES + 32 * (group + m));
+                uint32 left[4];
+                load_transposed(left, scores_at + key * SCORE_BYTES + 32 * group);
                 add_rows(query_sums, left, keys_at + key * ROW_BYTES, 0, first_step);
             }
-#pragma unroll
-            for (int m = 0; m < SIXTEENS; m++) {
-                const int query = first_query + 16 * m + lane / 4;
-                const bool is_stored = block.is_there && part_start + group + m < part_end;
-                const bool store_upper = is_stored && query < QUERIES, store_lower = is_stored && query + 8 < QUERIES;
-                store_rows(head_of(dq, block.pair, QUERIES, Q_STRIDE) + (uint64)(store_upper ? query : 0) * Q_STRIDE + 16 * first_step,
-                           Q_STRIDE, query_sums[m], store_upper, store_lower, SCALE, SCALE);
-            }
+            const int query = first_query + lane / 4;
+            const bool store_upper = block.is_there && query < QUERIES, store_lower = block.is_there && query + 8 < QUERIES;
+            store_rows(head_of(dq, block.pair, QUERIES, Q_STRIDE) + (uint64)(store_upper ? query : 0) * Q_STRIDE + 16 * first_step, Q_STRIDE,
+                       query_sums, store_upper, store_lower, SCALE, SCALE);
         }
         if (part < PARTS - 1) __syncthreads();
     }

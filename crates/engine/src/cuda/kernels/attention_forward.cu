@@ -1,23 +1,19 @@
-// Attention forward on tensor cores. A warp owns SIXTEENS times sixteen queries of a (sample, head) pair at a time and meets the keys tile by
-// tile; the weights of a tile stay in registers (online softmax). A block is PAIRS pairs with QUERY_WARPS warps each, QUERY_BLOCKS blocks to
-// a pair. Where all keys and values of a pair fit into shared memory, they are brought there once, and each warp goes through them up to
-// QUERY_ROUNDS times, with other queries.
+// Attention forward on tensor cores. A warp owns sixteen queries of a (sample, head) pair at a time and meets the keys tile by tile; the
+// weights of a tile stay in registers (online softmax). A block is PAIRS pairs with QUERY_WARPS warps each, QUERY_BLOCKS blocks to a pair.
+// Where all keys and values of a pair fit into shared memory, they are brought there once, and each warp goes through them up to QUERY_ROUNDS
+// times, with other queries.
 //
-// Constants besides the common ones: PAIRS, SIXTEENS (two share what is loaded, but take twice the registers), QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that a processor should hold at
-// once), KEY_TILE, KEY_STAGES (tiles in shared memory), OUT_TYPE.
+// Constants besides the common ones: PAIRS, QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that a processor should hold at once),
+// QUERIES_SHARED (whether queries come through shared memory, too: they arrive sooner, but leave room for fewer blocks), KEY_TILE, KEY_STAGES
+// (tiles in shared memory), OUT_TYPE.
 
 #define KEY_TILE_BYTES (KEY_TILE * ROW_BYTES)
 #define KEY_TILES ((KEYS + KEY_TILE - 1) / KEY_TILE)
 #define PAIR_THREADS (32 * QUERY_WARPS)
 // Whether all keys stay in shared memory. Then all of them are asked for at once; otherwise all tiles but the one that is read.
 #define ALL_STAY (KEY_TILES <= KEY_STAGES)
-#define WARP_QUERIES (16 * SIXTEENS)
-#define QUERY_ROWS (WARP_QUERIES * QUERY_WARPS * QUERY_ROUNDS)
-#if DIRECT
-#define QUERY_BYTES 0
-#else
-#define QUERY_BYTES (QUERY_ROWS * ROW_BYTES)
-#endif
+#define QUERY_ROWS (16 * QUERY_WARPS * QUERY_ROUNDS)
+#define QUERY_BYTES (QUERIES_SHARED ? QUERY_ROWS * ROW_BYTES : 0)
 // A pair's memory: queries, the tiles of keys, those of values.
 #define HELD_ROWS (ALL_STAY ? (KEYS + 15) / 16 * 16 : KEY_STAGES * KEY_TILE)
 #define HELD_BYTES (HELD_ROWS * ROW_BYTES)
@@ -37,7 +33,7 @@ struct Queries {
     uint32 pair;
     int first;
     int visible;
-    // Keys that all of the warp's queries see, and that any of them sees.
+    // Keys that all of the sixteen queries see, and that any of them sees.
     int sure, seen;
     uint64 stream;
     // Of the pair, if it is shared.
@@ -46,12 +42,12 @@ struct Queries {
 
 #if DROPOUT
 // As `kept_of_query_rows` says.
-__device__ __forceinline__ void kept_of(uint32 (&kept)[4], const Queries& queries, int first_query, int first_key) {
+__device__ __forceinline__ void kept_of(uint32 (&kept)[4], const Queries& queries, int first_key) {
     if (!SHARED_MASK) {
-        kept_of_query_rows(kept, queries.stream, queries.pair, first_query, first_key);
+        kept_of_query_rows(kept, queries.stream, queries.pair, queries.first, first_key);
         return;
     }
-    const int lane = threadIdx.x % 32, column = (first_key + 2 * (lane % 4)) * QUERIES + first_query + lane / 4;
+    const int lane = threadIdx.x % 32, column = (first_key + 2 * (lane % 4)) * QUERIES + queries.first + lane / 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int here = column + (i / 2 * 8 + i % 2) * QUERIES;
@@ -60,87 +56,71 @@ __device__ __forceinline__ void kept_of(uint32 (&kept)[4], const Queries& querie
 }
 #endif
 
-// Two rows of a thread for each sixteen of queries.
 struct Running {
-    // What is subtracted from scores: some earlier maximum.
-    float maximum[SIXTEENS][2];
-    float sum[SIXTEENS][2];
-    float out[SIXTEENS][CHUNKS][4];
+    // Of this thread's two rows: what is subtracted from scores, which is some earlier maximum, and the sums of what became of them.
+    float maximum[2];
+    float sum[2];
+    float out[CHUNKS][4];
 };
 
 // Takes the first COUNT times sixteen keys of a tile into account. CHECKED: some query of the warp does not see some of them.
 template <bool CHECKED, int COUNT>
-__device__ __forceinline__ void meet_tile(Running& running, const Queries& queries, const uint32 (&q)[SIXTEENS][DEPTH][4], uint32 tile,
-                                          int first_key, const int* padding, const float* bias) {
+__device__ __forceinline__ void meet_tile(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 tile, int first_key,
+                                          const int* padding, const float* bias) {
     const int lane = threadIdx.x % 32;
-    float scores[COUNT][SIXTEENS][2][4], maximum[SIXTEENS][2];
+    float scores[COUNT][2][4], maximum[2] = {-INFINITE, -INFINITE};
     const uint32 keys = along_head(tile), values = along_rows(tile + HELD_BYTES);
-#pragma unroll
-    for (int m = 0; m < SIXTEENS; m++) maximum[m][0] = maximum[m][1] = -INFINITE;
 #pragma unroll
     for (int n = 0; n < COUNT; n++) {
         if (CHECKED && first_key + 16 * n >= queries.seen) continue;
-        clear_all(scores[n]);
+        clear(scores[n]);
         multiply_rows(scores[n], q, keys, 16 * n * ROW_BYTES);
 #pragma unroll
-        for (int m = 0; m < SIXTEENS; m++) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                const int key = first_key + 16 * n + i / 4 * 8 + 2 * (lane % 4) + i % 2;
-                const int query = queries.first + 16 * m + lane / 4 + i / 2 % 2 * 8;
-                float& score = scores[n][m][i / 4][i % 4];
-                if (!RAW) score = score * SCALE_LOG2 + bias_of(bias, queries.pair, query, key);
-                if (CHECKED && !(key_counts(padding, queries.pair, key, queries.visible) && in_order(query, key))) score = -INFINITE;
-                maximum[m][i / 2 % 2] = fmaxf(maximum[m][i / 2 % 2], score);
-            }
+        for (int i = 0; i < 8; i++) {
+            const int key = first_key + 16 * n + i / 4 * 8 + 2 * (lane % 4) + i % 2, query = queries.first + lane / 4 + i / 2 % 2 * 8;
+            float& score = scores[n][i / 4][i % 4];
+            if (!RAW) score = score * SCALE_LOG2 + bias_of(bias, queries.pair, query, key);
+            if (CHECKED && !(key_counts(padding, queries.pair, key, queries.visible) && in_order(query, key))) score = -INFINITE;
+            maximum[i / 2 % 2] = fmaxf(maximum[i / 2 % 2], score);
         }
     }
     bool grows = false;
 #pragma unroll
-    for (int m = 0; m < SIXTEENS; m++) {
-#pragma unroll
-        for (int row = 0; row < 2; row++) {
-            maximum[m][row] = row_max(maximum[m][row]);
-            grows |= (maximum[m][row] - running.maximum[m][row]) * POWER_FACTOR > GROWTH;
-        }
+    for (int row = 0; row < 2; row++) {
+        maximum[row] = row_max(maximum[row]);
+        // Also where nothing was seen before: the difference is infinite then, or, if nothing is seen now either, no number.
+        grows |= (maximum[row] - running.maximum[row]) * POWER_FACTOR > GROWTH;
     }
-    // Also where nothing was seen before: the difference is infinite then, or, if nothing is seen now either, no number.
     if (__any_sync(0xffffffffu, grows)) {
 #pragma unroll
-        for (int m = 0; m < SIXTEENS; m++) {
+        for (int row = 0; row < 2; row++) {
+            const float larger = fmaxf(maximum[row], running.maximum[row]);
+            const float grown = power_of_two((running.maximum[row] - subtractable(larger)) * POWER_FACTOR);
+            running.maximum[row] = larger;
+            running.sum[row] *= grown;
 #pragma unroll
-            for (int row = 0; row < 2; row++) {
-                const float larger = fmaxf(maximum[m][row], running.maximum[m][row]);
-                const float grown = power_of_two((running.maximum[m][row] - subtractable(larger)) * POWER_FACTOR);
-                running.maximum[m][row] = larger;
-                running.sum[m][row] *= grown;
-#pragma unroll
-                for (int n = 0; n < CHUNKS; n++) running.out[m][n][2 * row] *= grown, running.out[m][n][2 * row + 1] *= grown;
-            }
+            for (int n = 0; n < CHUNKS; n++) running.out[n][2 * row] *= grown, running.out[n][2 * row + 1] *= grown;
         }
     }
+    const float shift[2] = {subtractable(running.maximum[0]) * POWER_FACTOR, subtractable(running.maximum[1]) * POWER_FACTOR};
 #pragma unroll
     for (int n = 0; n < COUNT; n++) {
         if (CHECKED && first_key + 16 * n >= queries.seen) continue;
-        uint32 left[SIXTEENS][4];
+        float weights[2][4];
 #pragma unroll
-        for (int m = 0; m < SIXTEENS; m++) {
-            float weights[2][4];
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                const int row = i / 2 % 2;
-                const float shift = subtractable(running.maximum[m][row]) * POWER_FACTOR;
-                weights[i / 4][i % 4] = power_of_two(scores[n][m][i / 4][i % 4] * POWER_FACTOR - shift);
-                running.sum[m][row] += weights[i / 4][i % 4];
-            }
-#if DROPOUT
-            uint32 kept[4];
-            kept_of(kept, queries, queries.first + 16 * m, first_key + 16 * n);
-#pragma unroll
-            for (int i = 0; i < 8; i++) weights[i / 4][i % 4] = is_kept(kept, i / 4, i % 4) ? weights[i / 4][i % 4] : 0.0f;
-#endif
-            as_left(left[m], weights);
+        for (int i = 0; i < 8; i++) {
+            const int row = i / 2 % 2;
+            weights[i / 4][i % 4] = power_of_two(scores[n][i / 4][i % 4] * POWER_FACTOR - shift[row]);
+            running.sum[row] += weights[i / 4][i % 4];
         }
+#if DROPOUT
+        uint32 kept[4];
+        kept_of(kept, queries, first_key + 16 * n);
+#pragma unroll
+        for (int i = 0; i < 8; i++) weights[i / 4][i % 4] = is_kept(kept, i / 4, i % 4) ? weights[i / 4][i % 4] : 0.0f;
+#endif
+        uint32 left[4];
+        as_left(left, weights);
         add_rows(running.out, left, values, 16 * n * ROW_BYTES);
     }
 }
@@ -148,7 +128,7 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
 // Sixteens of the last tile of keys.
 #define LAST_SIXTEENS ((KEYS - (KEY_TILES - 1) * KEY_TILE + 15) / 16)
 
-__device__ __forceinline__ void meet_keys(Running& running, const Queries& queries, const uint32 (&q)[SIXTEENS][DEPTH][4], uint32 at, int tile,
+__device__ __forceinline__ void meet_keys(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 at, int tile,
                                           const int* padding, const float* bias) {
     const int first_key = tile * KEY_TILE;
     if (first_key >= queries.seen) return;
@@ -202,8 +182,8 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         }
         end_copies();
     };
-    if (!DIRECT)
-    copy_rows<QUERY_ROWS, PAIR_THREADS>(queries_at, head_of(q, queries.pair, QUERIES, Q_STRIDE), Q_STRIDE, block_query, thread,
+    if (QUERIES_SHARED)
+        copy_rows<QUERY_ROWS, PAIR_THREADS>(queries_at, head_of(q, queries.pair, QUERIES, Q_STRIDE), Q_STRIDE, block_query, thread,
                                         [](int query) { return query < QUERIES; });
 #pragma unroll 1
     for (int tile = 0; tile < AHEAD; tile++) bring(tile);
@@ -216,28 +196,22 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
 
 #pragma unroll 1
     for (int round = 0; round < QUERY_ROUNDS; round++) {
-        queries.first = block_query + (round * QUERY_WARPS + warp % QUERY_WARPS) * WARP_QUERIES;
+        queries.first = block_query + (round * QUERY_WARPS + warp % QUERY_WARPS) * 16;
         const bool active = pair_is_there && queries.first < QUERIES;
-        queries.seen = active ? keys_up_to(min(queries.first + WARP_QUERIES, QUERIES) - 1, queries.visible) : 0;
+        const int upper = queries.first + lane / 4;
+        const bool is_there[2] = {active && upper < QUERIES, active && upper + 8 < QUERIES};
+        queries.seen = active ? keys_up_to(min(queries.first + 15, QUERIES - 1), queries.visible) : 0;
         queries.sure = PADDING == 2 ? 0 : keys_up_to(queries.first, queries.visible);
-        uint32 left[SIXTEENS][DEPTH][4];
-        const auto take_queries = [&] {
-#pragma unroll
-            for (int m = 0; m < SIXTEENS; m++) {
-                const int upper = queries.first + 16 * m + lane / 4;
-                if (DIRECT) load_left(left[m], head_of(q, queries.pair, QUERIES, Q_STRIDE) + (uint64)upper * Q_STRIDE, Q_STRIDE, active && upper < QUERIES, active && upper + 8 < QUERIES);
-                else
-                take_left(left[m], along_rows(queries_at + (queries.first - block_query + 16 * m) * ROW_BYTES));
-            }
-        };
-        if (round > 0 || DIRECT) take_queries();
+        uint32 left[DEPTH][4];
+        const uint32 shared_queries = along_rows(queries_at + (queries.first - block_query) * ROW_BYTES);
+        if (!QUERIES_SHARED)
+            load_left(left, head_of(q, queries.pair, QUERIES, Q_STRIDE) + (uint64)upper * Q_STRIDE, Q_STRIDE, is_there[0], is_there[1]);
+        else if (round > 0)
+            take_left(left, shared_queries);
         Running running;
 #pragma unroll
-        for (int m = 0; m < SIXTEENS; m++) {
-#pragma unroll
-            for (int row = 0; row < 2; row++) running.maximum[m][row] = -INFINITE, running.sum[m][row] = 0.0f;
-            clear(running.out[m]);
-        }
+        for (int row = 0; row < 2; row++) running.maximum[row] = -INFINITE, running.sum[row] = 0.0f;
+        clear(running.out);
 
 #pragma unroll 1
         for (int tile = 0; tile < tiles; tile++) {
@@ -250,26 +224,21 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
                 else
                     bring(tile + AHEAD);
                 // They come with the first tile.
-                if (tile == 0 && !DIRECT) take_queries();
+                if (tile == 0 && QUERIES_SHARED) take_left(left, shared_queries);
             }
             meet_keys(running, queries, left, tiles_at + tile % KEY_STAGES * KEY_TILE_BYTES, tile, padding, bias);
         }
 
+        float factor[2];
 #pragma unroll
-        for (int m = 0; m < SIXTEENS; m++) {
-            const int upper = queries.first + 16 * m + lane / 4;
-            const bool is_stored[2] = {active && upper < QUERIES, active && upper + 8 < QUERIES};
-            float factor[2];
-#pragma unroll
-            for (int row = 0; row < 2; row++) {
-                // A query that sees no key has a sum of 0: its output is 0, and its log-sum infinite.
-                const float sum = row_sum(running.sum[m][row]);
-                const float log_sum = sum == 0.0f ? INFINITE : (running.maximum[m][row] * POWER_FACTOR + log_two(sum)) * LN_2;
-                factor[row] = sum == 0.0f ? 0.0f : (DROPOUT ? DROP_SCALE : 1.0f) * reciprocal(sum);
-                if (is_stored[row] && lane % 4 == 0) log_sums[(uint64)queries.pair * QUERIES + upper + 8 * row] = log_sum;
-            }
-            store_rows(head_of(out, queries.pair, QUERIES, DIM) + (uint64)upper * DIM, DIM, running.out[m], is_stored[0], is_stored[1],
-                       factor[0], factor[1]);
+        for (int row = 0; row < 2; row++) {
+            // A query that sees no key has a sum of 0: its output is 0, and its log-sum infinite.
+            const float sum = row_sum(running.sum[row]);
+            const float log_sum = sum == 0.0f ? INFINITE : (running.maximum[row] * POWER_FACTOR + log_two(sum)) * LN_2;
+            factor[row] = sum == 0.0f ? 0.0f : (DROPOUT ? DROP_SCALE : 1.0f) * reciprocal(sum);
+            if (is_there[row] && lane % 4 == 0) log_sums[(uint64)queries.pair * QUERIES + upper + 8 * row] = log_sum;
         }
+        store_rows(head_of(out, queries.pair, QUERIES, DIM) + (uint64)upper * DIM, DIM, running.out, is_there[0], is_there[1], factor[0],
+                   factor[1]);
     }
 }

@@ -102,35 +102,6 @@ __device__ __forceinline__ void add_rows(float (&sums)[COUNT][4], const uint32 (
     }
 }
 
-// The two above for several left operands at once, which share what is loaded.
-template <int COUNT>
-__device__ __forceinline__ void multiply_rows(float (&products)[COUNT][2][4], const uint32 (&left)[COUNT][DEPTH][4], uint32 address, int bytes) {
-#pragma unroll
-    for (int d = 0; d < DEPTH; d++) {
-        uint32 right[4];
-        load_matrices(right, further(address, d) + bytes);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            multiply_add(products[i][0], left[i][d], right[0], right[1]);
-            multiply_add(products[i][1], left[i][d], right[2], right[3]);
-        }
-    }
-}
-template <int COUNT, int COLUMNS>
-__device__ __forceinline__ void add_rows(float (&sums)[COUNT][COLUMNS][4], const uint32 (&weights)[COUNT][4], uint32 address, int bytes,
-                                         int first_step = 0) {
-#pragma unroll
-    for (int d = 0; d < COLUMNS / 2; d++) {
-        uint32 right[4];
-        load_transposed(right, further(address, first_step + d) + bytes);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            multiply_add(sums[i][2 * d], weights[i], right[0], right[1]);
-            multiply_add(sums[i][2 * d + 1], weights[i], right[2], right[3]);
-        }
-    }
-}
-
 // Among four neighbouring lanes: lane i's word j becomes lane j's word i.
 __device__ __forceinline__ void exchange(uint32 (&words)[4]) {
     const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
@@ -187,11 +158,6 @@ template <int COUNT> __device__ __forceinline__ void clear(float (&sums)[COUNT][
     for (int n = 0; n < COUNT; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
-}
-
-template <int COUNT> __device__ __forceinline__ void clear_all(float (&products)[COUNT][2][4]) {
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) clear(products[i]);
 }
 
 // Sums and maxima over the four lanes that hold a row of a result.
