@@ -23,6 +23,9 @@ use crate::task::{Found, LoopSettings, SpeedUnit, Task, Update};
 use crate::tested::{Tested, TestedAbout, TestedScores};
 use crate::translation::{PairData, TranslationTask};
 
+/// The least time between two epochs that are saved, on a GPU.
+const CHECKPOINT_PAUSE: Duration = Duration::from_secs(10);
+
 /// What is learned.
 pub enum Work {
     /// The classes of images.
@@ -294,7 +297,8 @@ impl Trainer {
                 }
             }
             let stop = self.stop.load(Ordering::Relaxed);
-            if epoch_ends || stop || self.checkpoint_is_due(saved) {
+            let epoch_is_kept = epoch_ends && self.epoch_is_kept(saved);
+            if epoch_is_kept || stop || self.checkpoint_is_due(saved) {
                 self.state.bring_home()?;
                 self.checkpoints.save(&self.state, &self.progress)?;
                 saved = Instant::now();
@@ -399,6 +403,13 @@ impl Trainer {
     fn evaluation_is_due(&self) -> bool {
         let epoch = self.progress.step / self.steps_per_epoch;
         epoch.is_multiple_of(self.settings.output.eval_epochs) || epoch == self.settings.epochs
+    }
+
+    /// Whether an epoch that ends is saved. A GPU's may take a part of a second, as saving does: then not every one is, but the last, and all
+    /// where they are averaged.
+    fn epoch_is_kept(&self, last: Instant) -> bool {
+        let is_last = self.progress.step == self.schedule.steps;
+        is_last || !self.device.is_gpu() || self.settings.average > 1 || last.elapsed() > CHECKPOINT_PAUSE
     }
 
     fn checkpoint_is_due(&self, last: Instant) -> bool {
