@@ -9,6 +9,25 @@ struct Piece {
     double rate_factor;
 };
 
+// Threads take four values at a time, AT_ONCE times before they compute, so that enough of memory is on its way. Parameters begin and end at
+// multiples of four in all buffers: the last four can be read whole, but only `count` of them are the parameter's.
+constexpr uint32 STRIDE = 4 * 256;
+
+template <class Body> __device__ __forceinline__ void each_four(uint32 length, uint32 first, Body body) {
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+        const uint32 i = first + k * STRIDE;
+        if (i < length) body(k, i, (int)min(4u, length - i));
+    }
+}
+template <class T> __device__ __forceinline__ void store_some(T* to, const float (&from)[4], int count) {
+    if (count == 4) {
+        store<4>(to, from);
+    } else {
+        for (int j = 0; j < count; j++) put(to + j, from[j]);
+    }
+}
+
 __device__ __forceinline__ double block_sum(double x) {
     __shared__ double sums[8];
     for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
@@ -24,9 +43,14 @@ __device__ __forceinline__ double block_sum(double x) {
 extern "C" __global__ void __launch_bounds__(256) square_sums(const Piece* pieces, const float* gradients, double* sums) {
     Piece piece = pieces[blockIdx.x];
     double sum = 0.0;
-    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
-        float g = gradients[piece.gradient + i];
-        sum += (double)g * (double)g;
+    for (uint32 first = 4 * threadIdx.x; first < piece.length; first += AT_ONCE * STRIDE) {
+        float g[AT_ONCE][4] = {};
+        each_four(piece.length, first, [&](int k, uint32 i, int count) { load<4>(gradients + piece.gradient + i, g[k]); });
+        each_four(piece.length, first, [&](int k, uint32 i, int count) {
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                if (j < count) sum += (double)g[k][j] * (double)g[k][j];
+        });
     }
     sum = block_sum(sum);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
@@ -55,7 +79,7 @@ __device__ __forceinline__ void put_parameter(float* p, bf16* narrow, uint64 at,
 }
 
 #if RULE == 1
-extern "C" __global__ void __launch_bounds__(256) adamw(const Piece* pieces, float* p, bf16* narrow, const float* gradients, float* first,
+extern "C" __global__ void __launch_bounds__(256, MIN_BLOCKS) adamw(const Piece* pieces, float* p, bf16* narrow, const float* gradients, float* first,
                                                         float* second, const float* rate, const float* factor, const Run* run) {
     if (isnan(*factor)) return;
     Piece piece = pieces[blockIdx.x];
@@ -63,13 +87,27 @@ extern "C" __global__ void __launch_bounds__(256) adamw(const Piece* pieces, flo
     float scale = *factor, keep = (float)(1.0 - own_rate * piece.decay);
     float new1 = (float)(1.0 - BETA1), old2 = (float)BETA2, new2 = (float)(1.0 - BETA2), eps = (float)EPS;
     float stride = (float)(-own_rate / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
-    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
-        uint64 flat = piece.gradient + i, at = piece.parameter + i;
-        float g = gradients[flat] * scale, m = first[flat], v = second[flat];
-        m = fmaf(g - m, new1, m);
-        v = fmaf(g * g, new2, v * old2);
-        first[flat] = m, second[flat] = v;
-        put_parameter(p, narrow, at, fmaf(p[at], keep, m * stride / fmaf(sqrtf(v), root, eps)));
+    for (uint32 begin = 4 * threadIdx.x; begin < piece.length; begin += AT_ONCE * STRIDE) {
+        float g[AT_ONCE][4], m[AT_ONCE][4], v[AT_ONCE][4], values[AT_ONCE][4];
+        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+            load<4>(gradients + piece.gradient + i, g[k]);
+            load<4>(first + piece.gradient + i, m[k]);
+            load<4>(second + piece.gradient + i, v[k]);
+            load<4>(p + piece.parameter + i, values[k]);
+        });
+        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float scaled = g[k][j] * scale;
+                m[k][j] = fmaf(scaled - m[k][j], new1, m[k][j]);
+                v[k][j] = fmaf(scaled * scaled, new2, v[k][j] * old2);
+                values[k][j] = fmaf(values[k][j], keep, m[k][j] * stride / fmaf(sqrtf(v[k][j]), root, eps));
+            }
+            store_some(first + piece.gradient + i, m[k], count);
+            store_some(second + piece.gradient + i, v[k], count);
+            store_some(p + piece.parameter + i, values[k], count);
+            if (narrow) store_some(narrow + piece.parameter + i, values[k], count);
+        });
     }
 }
 #elif RULE == 2

@@ -53,6 +53,19 @@ impl Rows {
         Rows { count, columns, vector, threads, block: threads, keeps }
     }
 
+    /// As [`Rows::new`], but with few values a thread, so that kernels which keep much of a row find room for many rows.
+    pub fn of_teams(count: usize, columns: usize, vector: usize, kept: usize, most_block: usize) -> Rows {
+        if columns <= 256 || columns > MOST_THREADS * kept {
+            return Rows::new(count, columns, vector, Kept { by_warp: 8, by_block: kept }, 128);
+        }
+        // Vectors that leave no thread without one.
+        let vector =
+            if vector == 8 && !columns.is_multiple_of(256) && columns.is_multiple_of(128) { 4 } else { vector };
+        let threads = columns.div_ceil(vector.max(4)).next_multiple_of(32).min(MOST_THREADS);
+        let teams = count.div_ceil(PROCESSORS).clamp(1, (most_block / threads).max(1));
+        Rows { count, columns, vector, threads, block: threads * teams, keeps: true }
+    }
+
     /// What the kernels' text calls these numbers.
     pub fn constants(&self) -> Vec<(&'static str, String)> {
         vec![
@@ -72,7 +85,9 @@ impl Rows {
 
     /// As [`Rows::blocks`], but no more than run at the same time: each ends with sums of its own.
     pub fn summing_blocks(&self) -> usize {
-        self.count.div_ceil(self.block / self.threads).min(PROCESSORS * (512 / self.block).clamp(1, 3))
+        self.count.div_ceil(self.block / self.threads).min(
+            PROCESSORS * if self.threads > 32 { (768 / self.block).max(1) } else { (512 / self.block).clamp(1, 3) },
+        )
     }
 }
 
