@@ -73,9 +73,9 @@ extern "C" __global__ void __launch_bounds__(256) gradient_norm(const double* su
     *factor = isfinite(given) && isfinite((float)length) ? (float)found : __int_as_float(0x7fffffff);
 }
 
-__device__ __forceinline__ void put_parameter(float* p, bf16* narrow, uint64 at, float value) {
-    p[at] = value;
-    if (narrow) narrow[at] = narrow_to_bf16(value);
+__device__ __forceinline__ void put_parameters(float* p, bf16* narrow, uint64 at, const float (&values)[4], int count) {
+    store_some(p + at, values, count);
+    if (narrow) store_some(narrow + at, values, count);
 }
 
 #if RULE == 1
@@ -105,8 +105,7 @@ extern "C" __global__ void __launch_bounds__(256, MIN_BLOCKS) adamw(const Piece*
             }
             store_some(first + piece.gradient + i, m[k], count);
             store_some(second + piece.gradient + i, v[k], count);
-            store_some(p + piece.parameter + i, values[k], count);
-            if (narrow) store_some(narrow + piece.parameter + i, values[k], count);
+            put_parameters(p, narrow, piece.parameter + i, values[k], count);
         });
     }
 }
@@ -117,15 +116,27 @@ extern "C" __global__ void __launch_bounds__(256) sgd(const Piece* pieces, float
     Piece piece = pieces[blockIdx.x];
     float own_rate = (float)((double)*rate * piece.rate_factor), decay = (float)piece.decay, momentum = (float)MOMENTUM, scale = *factor;
     bool begins = run->step == 0;
-    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
-        uint64 flat = piece.gradient + i, at = piece.parameter + i;
-        float value = p[at], g = fmaf(value, decay, gradients[flat] * scale), move = g;
-#if HAS_MOMENTUM
-        float velocity = begins ? g : fmaf(first[flat], momentum, g);
-        first[flat] = velocity;
-        move = NESTEROV ? fmaf(velocity, momentum, g) : velocity;
-#endif
-        put_parameter(p, narrow, at, fmaf(move, -own_rate, value));
+    for (uint32 begin = 4 * threadIdx.x; begin < piece.length; begin += AT_ONCE * STRIDE) {
+        float g[AT_ONCE][4], velocity[AT_ONCE][4], values[AT_ONCE][4];
+        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+            load<4>(gradients + piece.gradient + i, g[k]);
+            if (HAS_MOMENTUM) load<4>(first + piece.gradient + i, velocity[k]);
+            load<4>(p + piece.parameter + i, values[k]);
+        });
+        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float own = fmaf(values[k][j], decay, g[k][j] * scale);
+                float move = own;
+                if (HAS_MOMENTUM) {
+                    velocity[k][j] = begins ? own : fmaf(velocity[k][j], momentum, own);
+                    move = NESTEROV ? fmaf(velocity[k][j], momentum, own) : velocity[k][j];
+                }
+                values[k][j] = fmaf(move, -own_rate, values[k][j]);
+            }
+            if (HAS_MOMENTUM) store_some(first + piece.gradient + i, velocity[k], count);
+            put_parameters(p, narrow, piece.parameter + i, values[k], count);
+        });
     }
 }
 #elif RULE == 3
@@ -139,15 +150,29 @@ extern "C" __global__ void __launch_bounds__(256) lamb_moments(const Piece* piec
     double step = (double)run->step + 1.0, parameters = 0.0, updates = 0.0;
     float scale = *factor, correct1 = (float)(1.0 / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
     if (!isnan(scale)) {
-        for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
-            uint64 flat = piece.gradient + i;
-            float value = p[piece.parameter + i], g = gradients[flat] * scale, m = first[flat], v = second[flat];
-            m = fmaf(g - m, (float)(1.0 - BETA1), m);
-            v = fmaf(g * g, (float)(1.0 - BETA2), v * (float)BETA2);
-            first[flat] = m, second[flat] = v;
-            float update = lamb_update(value, m, v, correct1, root, (float)piece.decay);
-            parameters += (double)value * value;
-            updates += (double)update * update;
+        for (uint32 begin = 4 * threadIdx.x; begin < piece.length; begin += AT_ONCE * STRIDE) {
+            float g[AT_ONCE][4], m[AT_ONCE][4], v[AT_ONCE][4], values[AT_ONCE][4];
+            each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+                load<4>(gradients + piece.gradient + i, g[k]);
+                load<4>(first + piece.gradient + i, m[k]);
+                load<4>(second + piece.gradient + i, v[k]);
+                load<4>(p + piece.parameter + i, values[k]);
+            });
+            each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    const float scaled = g[k][j] * scale;
+                    m[k][j] = fmaf(scaled - m[k][j], (float)(1.0 - BETA1), m[k][j]);
+                    v[k][j] = fmaf(scaled * scaled, (float)(1.0 - BETA2), v[k][j] * (float)BETA2);
+                    const float update = lamb_update(values[k][j], m[k][j], v[k][j], correct1, root, (float)piece.decay);
+                    if (j < count) {
+                        parameters += (double)values[k][j] * values[k][j];
+                        updates += (double)update * update;
+                    }
+                }
+                store_some(first + piece.gradient + i, m[k], count);
+                store_some(second + piece.gradient + i, v[k], count);
+            });
         }
     }
     parameters = block_sum(parameters);
@@ -166,19 +191,35 @@ extern "C" __global__ void __launch_bounds__(256) lamb_move(const Piece* pieces,
     double step = (double)run->step + 1.0;
     float correct1 = (float)(1.0 / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
     float move = (float)(-(double)*rate * piece.rate_factor * trust);
-    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
-        uint64 flat = piece.gradient + i, at = piece.parameter + i;
-        float value = p[at];
-        put_parameter(p, narrow, at, fmaf(lamb_update(value, first[flat], second[flat], correct1, root, (float)piece.decay), move, value));
+    for (uint32 begin = 4 * threadIdx.x; begin < piece.length; begin += AT_ONCE * STRIDE) {
+        float m[AT_ONCE][4], v[AT_ONCE][4], values[AT_ONCE][4];
+        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+            load<4>(first + piece.gradient + i, m[k]);
+            load<4>(second + piece.gradient + i, v[k]);
+            load<4>(p + piece.parameter + i, values[k]);
+        });
+        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                values[k][j] = fmaf(lamb_update(values[k][j], m[k][j], v[k][j], correct1, root, (float)piece.decay), move, values[k][j]);
+            put_parameters(p, narrow, piece.parameter + i, values[k], count);
+        });
     }
 }
 #endif
 
-// The average of all parameters.
+// The average of all parameters; VALUES is a multiple of four.
 extern "C" __global__ void __launch_bounds__(256) average(const float* p, float* mean, const float* decay, const float* factor) {
     if (isnan(*factor)) return;
     float fresh = (float)(1.0 - (double)*decay);
-    for (uint64 i = blockIdx.x * 256ull + threadIdx.x; i < VALUES; i += gridDim.x * 256ull) mean[i] = fmaf(p[i] - mean[i], fresh, mean[i]);
+    for (uint64 i = 4 * (blockIdx.x * 256ull + threadIdx.x); i < VALUES; i += 4 * gridDim.x * 256ull) {
+        float values[4], means[4];
+        load<4>(p + i, values);
+        load<4>(mean + i, means);
+#pragma unroll
+        for (int j = 0; j < 4; j++) means[j] = fmaf(values[j] - means[j], fresh, means[j]);
+        store<4>(mean + i, means);
+    }
 }
 
 // Adds a gradient to the buffer, or puts it there.
@@ -188,9 +229,4 @@ extern "C" __global__ void __launch_bounds__(256) accumulate(const float* adds, 
         float g = widen(gradient[i]);
         sum[i] = add ? sum[i] + g : g;
     }
-}
-
-// The parameters rounded to bf16, for products.
-extern "C" __global__ void __launch_bounds__(256) narrow_all(const float* from, bf16* to) {
-    for (uint64 i = blockIdx.x * 256ull + threadIdx.x; i < VALUES; i += gridDim.x * 256ull) to[i] = narrow_to_bf16(from[i]);
 }
