@@ -14,10 +14,7 @@ use rows::{Kept, Rows, vector_of, with_rows};
 
 /// A row of x, in registers.
 const FORWARD: Kept = Kept { by_warp: 64, by_block: 64 };
-/// Values of x and of dy, and sums of dγ and dβ.
-const GRADIENT_KEPT: usize = 16;
 const FORWARD_BLOCK: usize = 256;
-const GRADIENT_BLOCK: usize = 384;
 /// Threads and columns of a block of `add_partials`.
 const ADDING_BLOCK: u32 = 512;
 const ADDING_COLUMNS: usize = 32;
@@ -57,9 +54,7 @@ fn rows_of(graph: &Graph, node: &Node) -> Rows {
     let shape = &graph.type_of(node.inputs[0]).shape;
     let vector = vector_of(graph, node, shape.columns());
     match node.op {
-        Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => {
-            Rows::of_teams(shape.rows(), shape.columns(), vector, GRADIENT_KEPT, GRADIENT_BLOCK)
-        }
+        Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => Rows::of_teams(shape.rows(), shape.columns(), vector),
         _ => Rows::new(shape.rows(), shape.columns(), vector, FORWARD, FORWARD_BLOCK),
     }
 }
@@ -134,8 +129,7 @@ fn gradient(building: &Building) -> Vec<Launch> {
         ("X_TYPE", c_type(building.input_type(1).dtype)),
         ("DX_TYPE", c_type(building.output_type(0).dtype)),
         ("PARTIALS", partials.to_string()),
-        ("MIN_BLOCKS", "1".to_string()),
-        ("PREFETCH", "0".to_string()),
+        ("BLOCKS_HELD", rows.held_blocks().to_string()),
     ]);
     let source = source(&constants, &steps.text, &with_rows(include_str!("kernels/norm_gradient.cu")));
     // RMSNorm has no mean, and all behind it comes one earlier.

@@ -64,7 +64,7 @@ impl Groups {
     /// A launch of `sum_rows`, each group's sum being multiplied by a factor.
     fn sum(&self, from: Argument, dtype: DType, to: Argument, factor: f32) -> Launch {
         let mut constants = self.constants();
-        constants.extend([("X_TYPE", c_type(dtype)), ("FACTOR", float(factor)), ("UNROLL", "4".to_string())]);
+        constants.extend([("X_TYPE", c_type(dtype)), ("FACTOR", float(factor))]);
         let kernel = format!("{}{}", include_str!("kernels/columns.cu"), include_str!("kernels/pool.cu"));
         self.launch(source(&constants, "", &kernel), "sum_rows", vec![from, to])
     }

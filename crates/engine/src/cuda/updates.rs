@@ -90,16 +90,8 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
     let count = piece_count(parameters) as u32;
     let narrow = if narrow { whole(Buffer::NarrowParameters) } else { Argument::Nothing };
     let mut constants = vec![("PIECES", format!("{count}u"))];
-    let usual = [
-        ("AT_ONCE", "2"),
-        ("MIN_BLOCKS", "4"),
-        ("RULE", "0"),
-        ("SCALED", "0"),
-        ("CLIPS", "0"),
-        ("CLIP", "0.0"),
-        ("VALUES", "0ull"),
-        ("GRADIENT", "float"),
-    ];
+    let usual =
+        [("RULE", "0"), ("SCALED", "0"), ("CLIPS", "0"), ("CLIP", "0.0"), ("VALUES", "0ull"), ("GRADIENT", "float")];
     let mut set = |pairs: &[(&'static str, String)]| {
         constants.extend_from_slice(pairs);
         let given: Vec<&str> = constants.iter().map(|(name, _)| *name).collect();

@@ -50,7 +50,7 @@ __device__ __forceinline__ void leave_sums(Sums& sums, float* partial) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
 norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, const float* __restrict__ means,
               const float* __restrict__ inverses, const float* __restrict__ gamma, DX_TYPE* __restrict__ dx, float* partials,
               const Run* run STEP_PARAMETERS) {
@@ -59,13 +59,6 @@ norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, cons
     for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
         const uint64 row = first + threadIdx.x / THREADS;
         const bool inside = row < ROWS;
-#if PREFETCH
-        const uint64 next = row + row_stride();
-        each_part(next < ROWS, [&](int part, int column) {
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(x + next * COLUMNS + column));
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(dy + next * COLUMNS + column));
-        });
-#endif
         const float mean = LAYER && inside ? means[row] : 0.0f;
         const float inverse = inside ? inverses[row] : 0.0f;
         float normals[KEPT][VECTOR], gradients[KEPT][VECTOR];

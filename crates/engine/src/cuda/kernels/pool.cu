@@ -5,7 +5,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) sum_rows(const X_TYPE* __res
     const Place at = place_of_thread();
     float sum[VECTOR] = {};
     if (at.inside) {
-#pragma unroll UNROLL
+#pragma unroll 4
         for (uint64 row = at.first_row; row < at.end_row; row += SLICES) {
             float values[VECTOR];
             load<VECTOR>(x + row * COLUMNS + at.column, values);

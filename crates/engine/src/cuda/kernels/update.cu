@@ -9,16 +9,10 @@ struct Piece {
     double rate_factor;
 };
 
-// Threads take four values at a time, AT_ONCE times before they compute, so that enough of memory is on its way. Parameters begin and end at
-// multiples of four in all buffers: the last four can be read whole, but only `count` of them are the parameter's.
-constexpr uint32 STRIDE = 4 * 256;
-
-template <class Body> __device__ __forceinline__ void each_four(uint32 length, uint32 first, Body body) {
-#pragma unroll
-    for (int k = 0; k < AT_ONCE; k++) {
-        const uint32 i = first + k * STRIDE;
-        if (i < length) body(k, i, (int)min(4u, length - i));
-    }
+// Calls body(i, count) for each four values of a piece that are the thread's. Parameters begin and end at multiples of four in all buffers:
+// the last four can be read whole, but only `count` of them are the parameter's.
+template <class Body> __device__ __forceinline__ void each_four(uint32 length, Body body) {
+    for (uint32 i = 4 * threadIdx.x; i < length; i += 4 * 256) body(i, (int)min(4u, length - i));
 }
 template <class T> __device__ __forceinline__ void store_some(T* to, const float (&from)[4], int count) {
     if (count == 4) {
@@ -43,15 +37,13 @@ __device__ __forceinline__ double block_sum(double x) {
 extern "C" __global__ void __launch_bounds__(256) square_sums(const Piece* pieces, const float* gradients, double* sums) {
     Piece piece = pieces[blockIdx.x];
     double sum = 0.0;
-    for (uint32 first = 4 * threadIdx.x; first < piece.length; first += AT_ONCE * STRIDE) {
-        float g[AT_ONCE][4] = {};
-        each_four(piece.length, first, [&](int k, uint32 i, int count) { load<4>(gradients + piece.gradient + i, g[k]); });
-        each_four(piece.length, first, [&](int k, uint32 i, int count) {
+    each_four(piece.length, [&](uint32 i, int count) {
+        float g[4];
+        load<4>(gradients + piece.gradient + i, g);
 #pragma unroll
-            for (int j = 0; j < 4; j++)
-                if (j < count) sum += (double)g[k][j] * (double)g[k][j];
-        });
-    }
+        for (int j = 0; j < 4; j++)
+            if (j < count) sum += (double)g[j] * (double)g[j];
+    });
     sum = block_sum(sum);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
@@ -79,7 +71,7 @@ __device__ __forceinline__ void put_parameters(float* p, bf16* narrow, uint64 at
 }
 
 #if RULE == 1
-extern "C" __global__ void __launch_bounds__(256, MIN_BLOCKS) adamw(const Piece* pieces, float* p, bf16* narrow, const float* gradients, float* first,
+extern "C" __global__ void __launch_bounds__(256) adamw(const Piece* pieces, float* p, bf16* narrow, const float* gradients, float* first,
                                                         float* second, const float* rate, const float* factor, const Run* run) {
     if (isnan(*factor)) return;
     Piece piece = pieces[blockIdx.x];
@@ -87,27 +79,23 @@ extern "C" __global__ void __launch_bounds__(256, MIN_BLOCKS) adamw(const Piece*
     float scale = *factor, keep = (float)(1.0 - own_rate * piece.decay);
     float new1 = (float)(1.0 - BETA1), old2 = (float)BETA2, new2 = (float)(1.0 - BETA2), eps = (float)EPS;
     float stride = (float)(-own_rate / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
-    for (uint32 begin = 4 * threadIdx.x; begin < piece.length; begin += AT_ONCE * STRIDE) {
-        float g[AT_ONCE][4], m[AT_ONCE][4], v[AT_ONCE][4], values[AT_ONCE][4];
-        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
-            load<4>(gradients + piece.gradient + i, g[k]);
-            load<4>(first + piece.gradient + i, m[k]);
-            load<4>(second + piece.gradient + i, v[k]);
-            load<4>(p + piece.parameter + i, values[k]);
-        });
-        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+    each_four(piece.length, [&](uint32 i, int count) {
+        float g[4], m[4], v[4], values[4];
+        load<4>(gradients + piece.gradient + i, g);
+        load<4>(first + piece.gradient + i, m);
+        load<4>(second + piece.gradient + i, v);
+        load<4>(p + piece.parameter + i, values);
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const float scaled = g[k][j] * scale;
-                m[k][j] = fmaf(scaled - m[k][j], new1, m[k][j]);
-                v[k][j] = fmaf(scaled * scaled, new2, v[k][j] * old2);
-                values[k][j] = fmaf(values[k][j], keep, m[k][j] * stride / fmaf(sqrtf(v[k][j]), root, eps));
-            }
-            store_some(first + piece.gradient + i, m[k], count);
-            store_some(second + piece.gradient + i, v[k], count);
-            put_parameters(p, narrow, piece.parameter + i, values[k], count);
-        });
-    }
+        for (int j = 0; j < 4; j++) {
+            const float scaled = g[j] * scale;
+            m[j] = fmaf(scaled - m[j], new1, m[j]);
+            v[j] = fmaf(scaled * scaled, new2, v[j] * old2);
+            values[j] = fmaf(values[j], keep, m[j] * stride / fmaf(sqrtf(v[j]), root, eps));
+        }
+        store_some(first + piece.gradient + i, m, count);
+        store_some(second + piece.gradient + i, v, count);
+        put_parameters(p, narrow, piece.parameter + i, values, count);
+    });
 }
 #elif RULE == 2
 extern "C" __global__ void __launch_bounds__(256) sgd(const Piece* pieces, float* p, bf16* narrow, const float* gradients, float* first,
@@ -116,28 +104,24 @@ extern "C" __global__ void __launch_bounds__(256) sgd(const Piece* pieces, float
     Piece piece = pieces[blockIdx.x];
     float own_rate = (float)((double)*rate * piece.rate_factor), decay = (float)piece.decay, momentum = (float)MOMENTUM, scale = *factor;
     bool begins = run->step == 0;
-    for (uint32 begin = 4 * threadIdx.x; begin < piece.length; begin += AT_ONCE * STRIDE) {
-        float g[AT_ONCE][4], velocity[AT_ONCE][4], values[AT_ONCE][4];
-        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
-            load<4>(gradients + piece.gradient + i, g[k]);
-            if (HAS_MOMENTUM) load<4>(first + piece.gradient + i, velocity[k]);
-            load<4>(p + piece.parameter + i, values[k]);
-        });
-        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+    each_four(piece.length, [&](uint32 i, int count) {
+        float g[4], velocity[4], values[4];
+        load<4>(gradients + piece.gradient + i, g);
+        if (HAS_MOMENTUM) load<4>(first + piece.gradient + i, velocity);
+        load<4>(p + piece.parameter + i, values);
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const float own = fmaf(values[k][j], decay, g[k][j] * scale);
-                float move = own;
-                if (HAS_MOMENTUM) {
-                    velocity[k][j] = begins ? own : fmaf(velocity[k][j], momentum, own);
-                    move = NESTEROV ? fmaf(velocity[k][j], momentum, own) : velocity[k][j];
-                }
-                values[k][j] = fmaf(move, -own_rate, values[k][j]);
+        for (int j = 0; j < 4; j++) {
+            const float own = fmaf(values[j], decay, g[j] * scale);
+            float move = own;
+            if (HAS_MOMENTUM) {
+                velocity[j] = begins ? own : fmaf(velocity[j], momentum, own);
+                move = NESTEROV ? fmaf(velocity[j], momentum, own) : velocity[j];
             }
-            if (HAS_MOMENTUM) store_some(first + piece.gradient + i, velocity[k], count);
-            put_parameters(p, narrow, piece.parameter + i, values[k], count);
-        });
-    }
+            values[j] = fmaf(move, -own_rate, values[j]);
+        }
+        if (HAS_MOMENTUM) store_some(first + piece.gradient + i, velocity, count);
+        put_parameters(p, narrow, piece.parameter + i, values, count);
+    });
 }
 #elif RULE == 3
 __device__ __forceinline__ float lamb_update(float p, float m, float v, float correct1, float root, float decay) {
@@ -150,30 +134,26 @@ extern "C" __global__ void __launch_bounds__(256) lamb_moments(const Piece* piec
     double step = (double)run->step + 1.0, parameters = 0.0, updates = 0.0;
     float scale = *factor, correct1 = (float)(1.0 / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
     if (!isnan(scale)) {
-        for (uint32 begin = 4 * threadIdx.x; begin < piece.length; begin += AT_ONCE * STRIDE) {
-            float g[AT_ONCE][4], m[AT_ONCE][4], v[AT_ONCE][4], values[AT_ONCE][4];
-            each_four(piece.length, begin, [&](int k, uint32 i, int count) {
-                load<4>(gradients + piece.gradient + i, g[k]);
-                load<4>(first + piece.gradient + i, m[k]);
-                load<4>(second + piece.gradient + i, v[k]);
-                load<4>(p + piece.parameter + i, values[k]);
-            });
-            each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+        each_four(piece.length, [&](uint32 i, int count) {
+            float g[4], m[4], v[4], values[4];
+            load<4>(gradients + piece.gradient + i, g);
+            load<4>(first + piece.gradient + i, m);
+            load<4>(second + piece.gradient + i, v);
+            load<4>(p + piece.parameter + i, values);
 #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const float scaled = g[k][j] * scale;
-                    m[k][j] = fmaf(scaled - m[k][j], (float)(1.0 - BETA1), m[k][j]);
-                    v[k][j] = fmaf(scaled * scaled, (float)(1.0 - BETA2), v[k][j] * (float)BETA2);
-                    const float update = lamb_update(values[k][j], m[k][j], v[k][j], correct1, root, (float)piece.decay);
-                    if (j < count) {
-                        parameters += (double)values[k][j] * values[k][j];
-                        updates += (double)update * update;
-                    }
+            for (int j = 0; j < 4; j++) {
+                const float scaled = g[j] * scale;
+                m[j] = fmaf(scaled - m[j], (float)(1.0 - BETA1), m[j]);
+                v[j] = fmaf(scaled * scaled, (float)(1.0 - BETA2), v[j] * (float)BETA2);
+                const float update = lamb_update(values[j], m[j], v[j], correct1, root, (float)piece.decay);
+                if (j < count) {
+                    parameters += (double)values[j] * values[j];
+                    updates += (double)update * update;
                 }
-                store_some(first + piece.gradient + i, m[k], count);
-                store_some(second + piece.gradient + i, v[k], count);
-            });
-        }
+            }
+            store_some(first + piece.gradient + i, m, count);
+            store_some(second + piece.gradient + i, v, count);
+        });
     }
     parameters = block_sum(parameters);
     updates = block_sum(updates);
@@ -191,20 +171,16 @@ extern "C" __global__ void __launch_bounds__(256) lamb_move(const Piece* pieces,
     double step = (double)run->step + 1.0;
     float correct1 = (float)(1.0 / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
     float move = (float)(-(double)*rate * piece.rate_factor * trust);
-    for (uint32 begin = 4 * threadIdx.x; begin < piece.length; begin += AT_ONCE * STRIDE) {
-        float m[AT_ONCE][4], v[AT_ONCE][4], values[AT_ONCE][4];
-        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
-            load<4>(first + piece.gradient + i, m[k]);
-            load<4>(second + piece.gradient + i, v[k]);
-            load<4>(p + piece.parameter + i, values[k]);
-        });
-        each_four(piece.length, begin, [&](int k, uint32 i, int count) {
+    each_four(piece.length, [&](uint32 i, int count) {
+        float m[4], v[4], values[4];
+        load<4>(first + piece.gradient + i, m);
+        load<4>(second + piece.gradient + i, v);
+        load<4>(p + piece.parameter + i, values);
 #pragma unroll
-            for (int j = 0; j < 4; j++)
-                values[k][j] = fmaf(lamb_update(values[k][j], m[k][j], v[k][j], correct1, root, (float)piece.decay), move, values[k][j]);
-            put_parameters(p, narrow, piece.parameter + i, values[k], count);
-        });
-    }
+        for (int j = 0; j < 4; j++)
+            values[j] = fmaf(lamb_update(values[j], m[j], v[j], correct1, root, (float)piece.decay), move, values[j]);
+        put_parameters(p, narrow, piece.parameter + i, values, count);
+    });
 }
 #endif
 
