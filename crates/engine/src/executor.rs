@@ -73,6 +73,20 @@ impl Device {
         }
     }
 
+    /// As [`Device::bytes_needed`], of a plan of [`Device::plan_with_fixed_weights`], with its weights.
+    pub fn bytes_needed_with_weights(&self, plan: &Plan) -> usize {
+        let graph = plan.graph();
+        let weights = match self {
+            // A plan for the processor has places for them.
+            Device::Cpu { .. } => 0,
+            Device::Cuda(_) => {
+                let floats = [graph.parameter_floats(), 0, 0, 0, 0];
+                cuda::Resident::bytes_needed(floats, graph.precision() == Precision::Bf16)
+            }
+        };
+        self.bytes_needed(plan).saturating_add(weights)
+    }
+
     /// Bytes of its memory that a graph's state takes.
     pub fn state_bytes_needed(&self, graph: &Graph) -> usize {
         let rounded = match (self, graph.precision()) {

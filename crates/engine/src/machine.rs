@@ -72,18 +72,27 @@ pub fn check_memory(what: &str, bytes: usize) -> Result<()> {
 }
 
 pub(crate) fn fits(what: &str, bytes: u64, available: u64) -> Result<()> {
-    if bytes <= available {
-        return Ok(());
+    match bytes <= available {
+        true => Ok(()),
+        false => Err(refusal(what, bytes, available, "take a smaller batch, image or model")),
     }
-    let size = |bytes: u64| match bytes as f64 / f64::from(1 << 20) {
+}
+
+/// Says that `what` needs more bytes than there are, and what to do.
+pub fn refusal(what: &str, bytes: u64, available: u64, advice: &str) -> Error {
+    Error::Machine(format!(
+        "{what} needs {} ({bytes} bytes) of memory, but {} are available; {advice}",
+        size_in_words(bytes),
+        size_in_words(available)
+    ))
+}
+
+/// `200 MiB`, `3.0 GiB`.
+pub fn size_in_words(bytes: u64) -> String {
+    match bytes as f64 / f64::from(1 << 20) {
         small if small < 1024.0 => format!("{small:.0} MiB"),
         large => format!("{:.1} GiB", large / 1024.0),
-    };
-    Err(Error::Machine(format!(
-        "{what} needs {} ({bytes} bytes) of memory, but {} are available; take a smaller batch, image or model",
-        size(bytes),
-        size(available)
-    )))
+    }
 }
 
 /// `MemAvailable:   123 kB`.

@@ -30,6 +30,7 @@ struct Case {
     /// Samples and heads of the bias.
     bias: Option<(bool, bool)>,
     dropout: f32,
+    scale: Option<f32>,
 }
 
 impl Case {
@@ -66,7 +67,7 @@ impl Case {
         };
         let options = AttentionOptions {
             heads: self.heads,
-            scale: None,
+            scale: self.scale,
             causal: self.causal,
             padding,
             bias,
@@ -102,6 +103,7 @@ fn case() -> impl Strategy<Value = Case> {
             pad,
             bias,
             dropout,
+            scale: None,
         },
     )
 }
@@ -139,6 +141,7 @@ const LARGE: Case = Case {
     pad: Pad::None,
     bias: None,
     dropout: 0.0,
+    scale: None,
 };
 
 #[test]
@@ -152,6 +155,56 @@ fn a_length_with_many_key_blocks() {
     let long =
         Case { heads: 1, head_dim: 8, queries: 70, keys: 1100, packed: false, causal: true, dropout: 0.1, ..LARGE };
     check(&|g: &mut Graph| long.build(g), &common::no_numbers, Checks { differences: 1, ..Checks::default() });
+}
+
+/// Every way that tensor cores take on a GPU: whole pairs at once, in parts, or tile by tile; all masks; all sizes of heads that differ in
+/// how they lie in memory; lengths around multiples of sixteen.
+#[test]
+fn every_way_of_tensor_cores() {
+    // It is about GPUs: other instruction sets have their tests.
+    if std::env::var_os("VITREOUS_ISA").is_some() {
+        return;
+    }
+    let one = Case { batch: 2, heads: 2, head_dim: 32, packed: false, ..LARGE };
+    let square = |tokens: usize| Case { queries: tokens, keys: tokens, ..one };
+    let cases = [
+        Case { batch: 1, head_dim: 64, packed: true, ..square(197) },
+        Case { batch: 70, heads: 4, dropout: 0.1, ..square(16) },
+        Case { batch: 3, head_dim: 64, pad: Pad::Lengths, causal: true, ..square(64) },
+        Case { pad: Pad::Lengths, dropout: 0.2, ..square(17) },
+        Case { pad: Pad::Mask, bias: Some((true, false)), head_dim: 96, queries: 15, keys: 33, ..one },
+        Case { bias: Some((false, true)), dropout: 0.1, head_dim: 48, causal: true, queries: 70, keys: 90, ..one },
+        Case { causal: true, head_dim: 128, queries: 50, keys: 20, ..one },
+        Case { batch: 1, heads: 1, head_dim: 64, causal: true, ..square(208) },
+        Case { batch: 1, heads: 1, head_dim: 64, dropout: 0.1, packed: true, ..square(256) },
+        Case { heads: 1, pad: Pad::Mask, dropout: 0.1, ..square(257) },
+        Case { heads: 1, head_dim: 128, causal: true, pad: Pad::Lengths, ..square(300) },
+        Case { heads: 1, head_dim: 80, queries: 300, keys: 17, ..one },
+        Case { heads: 1, head_dim: 64, causal: true, pad: Pad::Lengths, ..square(150) },
+    ];
+    // So many pairs that a block does all queries of one: only the forward pass differs by that.
+    let many = Case { batch: 45, heads: 3, packed: true, ..square(129) };
+    let forward_alone = [many, Case { dropout: 0.1, ..many }];
+    for (case, gradient) in cases.map(|case| (case, true)).into_iter().chain(forward_alone.map(|case| (case, false))) {
+        println!("{case:?}");
+        // A query that sees one key has no gradient: relative errors mean nothing then.
+        let least = if case.causal || case.pad != Pad::None { 0.1 } else { 1e-3 };
+        let checks = Checks { gradient, differences: 1, least, ..Checks::default() };
+        let number = |name: &str, position: usize| match name {
+            "lengths" => (case.keys * (position + 1) / (case.batch + 1)) as i32,
+            _ => i32::from(position % 3 != 1),
+        };
+        check(&|g: &mut Graph| case.build(g), &number, checks);
+    }
+}
+
+/// Scores so large that later keys outgrow earlier ones by far, and sums have to be brought to a new maximum.
+#[test]
+fn large_scores() {
+    let case = Case { heads: 2, head_dim: 64, queries: 130, keys: 130, scale: Some(1.0), ..LARGE };
+    // A rounded score is wrong by more than a rounded weight.
+    let checks = Checks { gradient: false, bf16: Some(0.1), ..Checks::default() };
+    check(&|g: &mut Graph| case.build(g), &common::no_numbers, checks);
 }
 
 /// The weights themselves: equal to the reference's, rows of one, masked positions exactly zero; and asking for them

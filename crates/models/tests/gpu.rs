@@ -4,7 +4,7 @@
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{
     CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Group, Mode, Optimizer, Precision, Run,
-    State, StepOptions, cuda,
+    State, StepOptions, Value, cuda,
 };
 use vitreous_models::transformer::{self, PairShape};
 use vitreous_models::{Size, VitConfig, preset, vit};
@@ -31,16 +31,14 @@ fn fill(name: &str, scale: f32, values: &mut [f32]) {
     }
 }
 
+/// Builds a model, and gives its answers and its loss.
+type Build<'b> = dyn Fn(&mut Graph) -> (Value, Value) + 'b;
+
 /// What a run gives: each value by its name.
 type Results = Vec<(String, Vec<f32>)>;
 
 /// A model's outputs and the gradients of all of its parameters, dropout included.
-fn learn(
-    build: &dyn Fn(&mut Graph) -> (vitreous_engine::Value, vitreous_engine::Value),
-    precision: Precision,
-    recompute: bool,
-    device: &Device,
-) -> Results {
+fn learn(build: &Build, precision: Precision, recompute: bool, device: &Device) -> Results {
     let mut graph = Graph::new(Mode::Training, precision);
     let (logits, loss) = build(&mut graph);
     let options = StepOptions {
@@ -95,23 +93,37 @@ fn learn(
     results
 }
 
-/// The distance of two results beside the length of one; gradients beside the longest of all, since some are sums that cancel.
-fn check(name: &str, got: &Results, expected: &Results, limit: f64) {
+/// How far each result is from what is expected, beside its length; gradients beside the longest of all, since some are sums that cancel.
+fn distances<'r>(got: &'r Results, expected: &'r Results) -> impl Iterator<Item = (&'r str, f64)> {
     let length = |values: &[f32]| values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
     let longest = expected[2..].iter().map(|(_, values)| length(values)).fold(0.0, f64::max);
     assert_eq!(got.len(), expected.len());
-    for ((what, got), (_, expected)) in got.iter().zip(expected) {
+    got.iter().zip(expected).map(move |((what, got), (_, expected))| {
         let apart = got.iter().zip(expected).map(|(&a, &b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
-        let of =
-            if what == "loss" || what == "logits" { length(expected) } else { length(expected).max(0.01 * longest) };
-        assert!(apart <= limit * of, "{name}: {what} is {:.2e} apart, of which {limit:.0e} are allowed", apart / of);
+        let answer = what == "loss" || what == "logits";
+        (what.as_str(), apart / if answer { length(expected) } else { length(expected).max(0.01 * longest) })
+    })
+}
+
+fn check(name: &str, got: &Results, expected: &Results, limit: f64) {
+    for (what, apart) in distances(got, expected) {
+        assert!(apart <= limit, "{name}: {what} is {apart:.2e} apart, of which {limit:.0e} are allowed");
     }
 }
 
-fn image_model(
-    config: &VitConfig,
-    batch: usize,
-) -> impl Fn(&mut Graph) -> (vitreous_engine::Value, vitreous_engine::Value) {
+/// In bf16, answers are as near to the CPU's as two ways of rounding are; gradients, in which roundings add up through all layers, are
+/// that, or not much farther from those in f32 than the CPU's own are.
+fn check_rounded(name: &str, got: &Results, build: &Build, exact: &Results) {
+    let cpu = learn(build, Precision::Bf16, false, &Device::Cpu { threads: 2 });
+    let all = distances(got, &cpu).zip(distances(got, exact)).zip(distances(&cpu, exact));
+    for (((what, apart), (_, from_exact)), (_, usual)) in all {
+        let is_answer = what == "loss" || what == "logits";
+        let good = apart <= 2e-2 || !is_answer && from_exact <= 1.5 * usual;
+        assert!(good, "{name}: {what} is {apart:.2e} from the CPU's, {from_exact:.2e} from f32 (the CPU {usual:.2e})");
+    }
+}
+
+fn image_model(config: &VitConfig, batch: usize) -> impl Fn(&mut Graph) -> (Value, Value) {
     move |graph: &mut Graph| {
         let logits = vit(graph, config, batch).expect("a model").logits.expect("a head");
         let labels = graph.input("labels", [batch], DType::I32).expect("labels");
@@ -152,8 +164,7 @@ fn models_for_images_are_the_same_on_a_gpu() {
         let cpu = learn(&build, Precision::F32, false, &Device::Cpu { threads: 2 });
         check(name, &learn(&build, Precision::F32, false, &gpu), &cpu, 1e-4);
         check(name, &learn(&build, Precision::F32, true, &gpu), &cpu, 1e-4);
-        let cpu = learn(&build, Precision::Bf16, false, &Device::Cpu { threads: 2 });
-        check(name, &learn(&build, Precision::Bf16, false, &gpu), &cpu, 2e-2);
+        check_rounded(name, &learn(&build, Precision::Bf16, false, &gpu), &build, &cpu);
     }
 }
 
@@ -171,8 +182,7 @@ fn a_translator_is_the_same_on_a_gpu() {
     };
     let cpu = learn(&build, Precision::F32, false, &Device::Cpu { threads: 2 });
     check("translator", &learn(&build, Precision::F32, false, &gpu), &cpu, 1e-4);
-    let cpu = learn(&build, Precision::Bf16, false, &Device::Cpu { threads: 2 });
-    check("translator", &learn(&build, Precision::Bf16, false, &gpu), &cpu, 2e-2);
+    check_rounded("translator", &learn(&build, Precision::Bf16, false, &gpu), &build, &cpu);
 }
 
 /// What the tests above do where there is no GPU: the CPU with one thread beside two.

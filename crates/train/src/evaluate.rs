@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use vitreous_data::dataset::Splits;
 use vitreous_data::loader::{Broken, Loader, LoaderOptions, Preparation, TargetKind};
-use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Precision, State, Value};
+use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Plan, Precision, State, Value};
 use vitreous_models::VitConfig;
 
 use crate::error::TrainError;
@@ -31,6 +31,20 @@ pub struct Evaluator {
 enum Tally {
     One(Box<Scores>, Mistakes),
     Several(LabelScores),
+}
+
+/// Plans what a test runs: a model's answers to a batch. Where that comes in raw form, `raw` says what is left to be done with its images.
+pub(crate) fn test_plan(
+    config: &VitConfig,
+    precision: Precision,
+    batch: usize,
+    raw: Option<&LoaderOptions>,
+    device: &Device,
+) -> Result<(Plan, Value), TrainError> {
+    let mut graph = Graph::new(Mode::Inference, precision);
+    let built = model(&mut graph, config, batch, raw, None)?;
+    let logits = graph.cast(built.logits.expect("a model that is trained has a head"), DType::F32)?;
+    Ok((device.plan_with_fixed_weights(&graph, &[logits])?, logits))
 }
 
 impl Evaluator {
@@ -66,11 +80,8 @@ impl Evaluator {
             executor.take_weights(lend)?;
             return Ok((executor, logits));
         }
-        let mut graph = Graph::new(Mode::Inference, self.precision);
         let raw = raw_ones(&self.options);
-        let built = model(&mut graph, &self.config, self.options.batch, raw, None)?;
-        let logits = graph.cast(built.logits.expect("a model that is trained has a head"), DType::F32)?;
-        let plan = self.device.plan_with_fixed_weights(&graph, &[logits])?;
+        let (plan, logits) = test_plan(&self.config, self.precision, self.options.batch, raw, &self.device)?;
         Ok((Executor::with_weights(plan, &self.device, lend)?, logits))
     }
 

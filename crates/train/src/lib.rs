@@ -6,6 +6,7 @@ mod error;
 mod evaluate;
 pub mod evaluation;
 mod events;
+pub mod fits;
 pub mod groups;
 mod image_input;
 mod images;

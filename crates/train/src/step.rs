@@ -2,11 +2,13 @@
 
 use vitreous_data::loader::{Batch, Form, LoaderOptions, TargetKind};
 use vitreous_engine::{
-    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Precision,
-    Run, State, StepOptions, Value,
+    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Plan,
+    Precision, Run, State, StepOptions, Value,
 };
 
 use crate::error::TrainError;
+use crate::evaluate::test_plan;
+use crate::fits::{self, Order};
 use crate::groups::group_of;
 use crate::image_input::give_images;
 use crate::recipe::{OptimizerName, OptimizerSettings, PrecisionChoice, Recipe};
@@ -45,6 +47,64 @@ pub struct Stepper {
     form: Form,
 }
 
+/// The same before any memory is taken.
+struct Plans {
+    pass: Plan,
+    update: Option<Plan>,
+    /// The graph whose state has all that both change.
+    whole: Graph,
+    loss: Value,
+    logits: Value,
+    gradient_norm: Value,
+    /// Bytes of the device's memory that running them takes, with the state, and the tests of the model in between.
+    bytes: usize,
+}
+
+impl Plans {
+    fn new(
+        recipe: &Recipe,
+        targets: TargetKind,
+        raw: Option<&LoaderOptions>,
+        device: &Device,
+    ) -> Result<Plans, TrainError> {
+        let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
+        let built = build(&mut graph, recipe, raw)?;
+        let answers = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
+        let loss = loss(&mut graph, recipe, answers, targets)?;
+        let optimizer = &recipe.optimizer;
+        let options = StepOptions {
+            optimizer: rule(optimizer),
+            group: &|parameter| group_of(recipe, parameter),
+            clip: Some(optimizer.clip).filter(|&limit| limit > 0.0),
+            ema: recipe.train.ema > 0.0,
+            gradient: GradientOptions { recompute: recipe.train.recompute },
+        };
+        let (pass, update, whole, logits, gradient_norm);
+        if recipe.train.accumulate == 1 {
+            gradient_norm = graph.training_step(loss, &options)?.gradient_norm;
+            logits = graph.cast(answers, DType::F32)?;
+            pass = device.plan(&graph, &[loss, logits, gradient_norm])?;
+            (update, whole) = (None, graph);
+        } else {
+            graph.accumulation_step(loss, &options)?;
+            logits = graph.cast(answers, DType::F32)?;
+            pass = device.plan(&graph, &[loss, logits])?;
+            let (of_update, values) = graph.update_step(&options)?;
+            gradient_norm = values.gradient_norm;
+            (update, whole) = (Some(device.plan(&of_update, &[gradient_norm])?), of_update);
+        }
+        let (test, _) = test_plan(&recipe.model, recipe.train.precision.into(), recipe.train.batch, raw, device)?;
+        let parts = [
+            device.bytes_needed(&pass),
+            update.as_ref().map_or(0, |plan| device.bytes_needed(plan)),
+            device.state_bytes_needed(&whole),
+            device.bytes_needed_with_weights(&test),
+        ];
+        let bytes = parts.into_iter().fold(0, usize::saturating_add);
+        Ok(Plans { pass, update, whole, loss, logits, gradient_norm, bytes })
+    }
+}
+
 impl From<PrecisionChoice> for Precision {
     fn from(choice: PrecisionChoice) -> Precision {
         match choice {
@@ -63,44 +123,28 @@ impl Stepper {
         raw: Option<&LoaderOptions>,
         device: &Device,
     ) -> Result<(Stepper, State), TrainError> {
-        let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
-        let batch = recipe.train.batch;
-        let built = build(&mut graph, recipe, raw)?;
-        let logits = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
-        let loss = loss(&mut graph, recipe, logits, targets)?;
-        let form = if raw.is_some() { Form::Raw } else { Form::Prepared };
-        let optimizer = &recipe.optimizer;
-        let options = StepOptions {
-            optimizer: rule(optimizer),
-            group: &|parameter| group_of(recipe, parameter),
-            clip: Some(optimizer.clip).filter(|&limit| limit > 0.0),
-            ema: recipe.train.ema > 0.0,
-            gradient: GradientOptions { recompute: recipe.train.recompute },
+        let plans = Plans::new(recipe, targets, raw, device)?;
+        let train = &recipe.train;
+        let order = Order {
+            what: format!("training with train.batch={}", train.batch),
+            setting: "train.batch=",
+            size: train.batch,
+            least: 1,
+            bytes: plans.bytes,
+            recompute: (!train.recompute).then_some("train.recompute=true"),
         };
-        let what = format!("training with train.batch={batch}");
-        if recipe.train.accumulate == 1 {
-            let gradient_norm = graph.training_step(loss, &options)?.gradient_norm;
-            let logits = graph.cast(logits, DType::F32)?;
-            let plan = device.plan(&graph, &[loss, logits, gradient_norm])?;
-            device.check_memory(&what, device.bytes_needed(&plan) + device.state_bytes_needed(&graph))?;
-            let state = State::new(&graph)?;
-            let pass = Executor::new(plan, device)?;
-            let ahead = device.is_gpu();
-            return Ok((
-                Stepper { pass, ahead, given: None, update: None, loss, logits, gradient_norm, targets, form },
-                state,
-            ));
-        }
-        graph.accumulation_step(loss, &options)?;
-        let logits = graph.cast(logits, DType::F32)?;
-        let (update, values) = graph.update_step(&options)?;
-        let plan = device.plan(&graph, &[loss, logits])?;
-        let update_plan = device.plan(&update, &[values.gradient_norm])?;
-        device.check_memory(&what, device.bytes_needed(&plan) + device.state_bytes_needed(&update))?;
-        let state = State::new(&update)?;
-        let pass = Executor::new(plan, device)?;
-        let update = Some(Executor::new(update_plan, device)?);
-        let (ahead, gradient_norm) = (device.is_gpu(), values.gradient_norm);
+        fits::check(device, &order, |batch, recompute| {
+            let mut other = recipe.clone();
+            (other.train.batch, other.train.recompute) = (batch, train.recompute || recompute);
+            let raw = raw.map(|raw| LoaderOptions { batch, ..raw.clone() });
+            Plans::new(&other, targets, raw.as_ref(), device).ok().map(|plans| plans.bytes)
+        })?;
+        let Plans { pass, update, whole, loss, logits, gradient_norm, bytes: _ } = plans;
+        let state = State::new(&whole)?;
+        let pass = Executor::new(pass, device)?;
+        let update = update.map(|plan| Executor::new(plan, device)).transpose()?;
+        let ahead = device.is_gpu();
+        let form = if raw.is_some() { Form::Raw } else { Form::Prepared };
         Ok((Stepper { pass, ahead, given: None, update, loss, logits, gradient_norm, targets, form }, state))
     }
 

@@ -14,7 +14,7 @@ use crate::error::TrainError;
 use crate::events::Events;
 use crate::images::ImageTask;
 use crate::metrics::{EvaluationMetrics, GradientMetrics, MetricsFile, StepMetrics};
-use crate::recipe::{Recipe, TranslationRecipe};
+use crate::recipe::{PrecisionChoice, Recipe, TranslationRecipe};
 use crate::run_directory::{CHECKPOINTS, EVALUATION, MACHINE, METRICS, RunDirectory, write_whole};
 use crate::schedule::Schedule;
 use crate::sittings::{Sitting, Sittings};
@@ -134,14 +134,18 @@ pub struct Outcome {
 
 /// Trains. A directory that has a checkpoint is taken up from there.
 pub fn train(work: Work, orders: Orders, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
+    // Measured while the device's memory is free: it takes some.
+    let limit_in = |precision: PrecisionChoice| orders.device.measured_limit(precision.into());
     match work {
         Work::Images { recipe, splits } => {
+            let limit = limit_in(recipe.train.precision)?;
             let (task, state) = ImageTask::new(*recipe, &splits, &orders.device)?;
-            Trainer::new(task.settings(), Box::new(task), state, orders)?.run(observer)
+            Trainer::new(task.settings(), Box::new(task), state, orders, limit)?.run(observer)
         }
         Work::Translation { recipe, data } => {
+            let limit = limit_in(recipe.train.precision)?;
             let (task, state) = TranslationTask::new(*recipe, *data, &orders.device, orders.threads)?;
-            Trainer::new(task.settings(), Box::new(task), state, orders)?.run(observer)
+            Trainer::new(task.settings(), Box::new(task), state, orders, limit)?.run(observer)
         }
     }
 }
@@ -190,6 +194,7 @@ impl Trainer {
         task: Box<dyn Task>,
         mut state: State,
         orders: Orders,
+        limit: f64,
     ) -> Result<Trainer, TrainError> {
         let Orders { place, device, threads, watch_gradients, command, stop } = orders;
         // Only now: a run that cannot be started leaves nothing behind.
@@ -243,7 +248,7 @@ impl Trainer {
         };
         Ok(Trainer {
             sittings: Sittings::begin(&directory.file(MACHINE), sitting)?,
-            limit: device.measured_limit(settings.precision.into())?,
+            limit,
             device,
             watch_gradients,
             events,

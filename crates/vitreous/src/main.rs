@@ -48,6 +48,7 @@ enum Command {
     Data(commands::data::Data),
     Eval(commands::eval::Eval),
     Bench(commands::bench::Bench),
+    Doctor(commands::doctor::Doctor),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Command::Data(data) => data.run(),
         Command::Eval(eval) => eval.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Doctor(doctor) => doctor.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,10 +6,14 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vitreous_train::metrics::{EvaluationMetrics, StepMetrics};
-use vitreous_train::{Observer, RunPlan, SpeedUnit, StepResult, TestedScores};
+use vitreous_train::{Observer, Orders, RunPlan, SpeedUnit, StepResult, TestedScores};
 
+use crate::device::described;
 use crate::format;
 use crate::pages::report::{Effort, LiveReport};
+
+/// The least time between two reports of a run that goes on.
+const REPORT_PAUSE: Duration = Duration::from_secs(2);
 
 /// Redrawing more often would only flicker.
 const REDRAW: Duration = Duration::from_millis(100);
@@ -19,6 +23,8 @@ pub struct TrainProgress {
     epochs: u64,
     /// What is learned from, in a line.
     data: String,
+    /// What computes.
+    device: String,
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     told_stop: bool,
@@ -30,13 +36,15 @@ pub struct TrainProgress {
     drawn: Instant,
     started: Instant,
     report: LiveReport,
+    /// When the report was written last.
+    reported: Option<Instant>,
     /// The last test is of the mean of so many checkpoints.
     averaged: usize,
 }
 
 impl TrainProgress {
     /// Of a run of so many epochs on data that is described by a line.
-    pub fn new(epochs: u64, data: String, report: LiveReport, stop: Arc<AtomicBool>) -> TrainProgress {
+    pub fn new(epochs: u64, data: String, orders: &Orders, report: LiveReport) -> TrainProgress {
         // Hidden by itself where stderr is no terminal.
         let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{bar:12} {percent:>3} %  {wide_msg}").expect("a sound template");
@@ -44,8 +52,9 @@ impl TrainProgress {
         TrainProgress {
             epochs,
             data,
+            device: described(&orders.device),
             bar,
-            stop,
+            stop: orders.stop.clone(),
             told_stop: false,
             plan: None,
             loss: f64::NAN,
@@ -55,6 +64,7 @@ impl TrainProgress {
             drawn: Instant::now(),
             started: Instant::now(),
             report,
+            reported: None,
             averaged: 1,
         }
     }
@@ -135,6 +145,7 @@ impl Observer for TrainProgress {
             plan.units_per_step,
             self.unit()
         ));
+        self.line(&format!("on      {}", self.device));
         self.line(&format!("run     {}", plan.directory.display()));
         if plan.first_step > 0 {
             self.line(&format!("goes on after step {} of {}", plan.first_step, plan.steps));
@@ -203,6 +214,10 @@ impl Observer for TrainProgress {
         parts.push(format!("{} {}/s", format::thousands(self.speed as u64), self.unit()));
         parts.push(format::duration(self.started.elapsed()));
         self.line(&parts.join("  "));
-        self.write_report(Effort::Little);
+        // Where epochs take parts of a second, as on a GPU, the page would take longer than they do.
+        if self.reported.is_none_or(|reported| reported.elapsed() > REPORT_PAUSE) {
+            self.write_report(Effort::Little);
+            self.reported = Some(Instant::now());
+        }
     }
 }

@@ -49,6 +49,11 @@ impl<'m> Runner<'m> {
         Runner { model, answer, precision, device: device.clone(), ready: None, computing: Duration::ZERO }
     }
 
+    /// What it runs on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Numbers of one prepared image.
     pub fn input_floats(&self) -> usize {
         let config = &self.model.config;
@@ -91,6 +96,8 @@ impl<'m> Runner<'m> {
         };
         let output = graph.cast(output, vitreous_engine::DType::F32)?;
         let plan = self.device.plan_with_fixed_weights(&graph, &[output])?;
+        let bytes = self.device.bytes_needed_with_weights(&plan);
+        self.device.check_memory(&format!("running with batch {batch}"), bytes)?;
         let lend = |parameter: &Parameter| self.model.parameter(&parameter.name).map_err(anyhow::Error::new);
         Ok(Ready { batch, executor: Executor::with_weights(plan, &self.device, lend)?, output })
     }

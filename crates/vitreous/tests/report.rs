@@ -129,6 +129,27 @@ fn a_run_leaves_a_report_with_the_numbers_of_its_metrics() {
     assert_eq!((&numbers["state"], &numbers["step"], &numbers["steps"]), (&json!("finished"), &json!(40), &json!(40)));
 }
 
+#[test]
+fn a_run_on_a_gpu_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = directory.path().join("run");
+    train_tiny(&run, &["train.batch=500", "train.epochs=1", "--device", "cpu", "--threads", "2"]).succeeded();
+    let page = report(&run);
+    assert!(section(&page, "machine").contains("<dt>Threads</dt><dd>2 of "), "{}", section(&page, "machine"));
+    // As a GPU would have written it, taken up from what the processor began.
+    let file = run.join("machine.json");
+    let mut machine: Value = serde_json::from_str(&read(&file)).expect("JSON");
+    assert_eq!(machine["sittings"][0].get("gpu"), None);
+    let mut second = machine["sittings"][0].clone();
+    second["gpu"] = json!("NVIDIA <H200>");
+    machine["sittings"].as_array_mut().expect("sittings").push(second);
+    std::fs::write(&file, machine.to_string()).expect("written");
+    let page = report(&run);
+    let machine = section(&page, "machine");
+    assert!(machine.contains("<dt>GPU</dt><dd>NVIDIA &lt;H200&gt;</dd>"), "{machine}");
+    assert!(!machine.contains("<dt>Threads</dt>") && machine.contains("<td>NVIDIA &lt;H200&gt;</td>"), "{machine}");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_run_that_goes_on_and_one_that_was_killed_are_told_apart() {

@@ -1,13 +1,17 @@
 //! Attention, its weights and its gradient as kernels.
 //!
 //! Two families. Where queries, keys and values are stored as bf16 and the head's size suits tensor cores, tiles are multiplied by those
-//! (`kernels/attention_forward.cu`, `attention_backward.cu`); everything else, weights on request and the bias' gradient are done in f32
-//! (`*_f32.cu`, `attention_weights.cu`). A single query, as in decoding, has a kernel of its own (`attention_one_query.cu`). None stores the matrix of weights, and no kernel adds by atomics, so that runs are repeatable.
+//! (`kernels/attention_forward.cu`; `attention_backward_whole.cu` for up to about 256 tokens, `attention_backward_long.cu` for more);
+//! everything else, weights on request and the bias' gradient are done in f32 (`*_f32.cu`, `attention_weights.cu`). A single query, as in
+//! decoding, has a kernel of its own (`attention_one_query.cu`). None stores the matrix of weights, and no kernel adds by atomics, so that
+//! runs are repeatable.
 
 mod tiling;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;
 
 use super::launch::{Argument, Building, Launch, Place, c_type, source};
 use super::steps::float;
@@ -16,14 +20,15 @@ use crate::ops::attention::{PaddingKind, Sizes};
 use crate::ops::{Attention, AttentionGradient, Op};
 use crate::random::{Mask, Stream};
 use crate::types::DType;
-use tiling::{TensorTiling, plain_bytes, plain_tile};
+use tiling::{ForwardTiling, LongTiling, WholeTiling, plain_bytes, plain_tile};
 
 const COMMON: &str = include_str!("kernels/attention_common.cu");
 const TENSOR: [&str; 2] = [include_str!("kernels/attention_tensor.cu"), include_str!("kernels/attention_tiles.cu")];
 const PLAIN: &str = include_str!("kernels/attention_plain.cu");
 const FORWARD: &str = include_str!("kernels/attention_forward.cu");
 const FORWARD_F32: &str = include_str!("kernels/attention_forward_f32.cu");
-const BACKWARD: &str = include_str!("kernels/attention_backward.cu");
+const BACKWARD_WHOLE: &str = include_str!("kernels/attention_backward_whole.cu");
+const BACKWARD_LONG: &str = include_str!("kernels/attention_backward_long.cu");
 const BACKWARD_F32: &str = include_str!("kernels/attention_backward_f32.cu");
 const ONE_QUERY: &str = include_str!("kernels/attention_one_query.cu");
 const WEIGHTS: &str = include_str!("kernels/attention_weights.cu");
@@ -120,7 +125,7 @@ impl<'s, 'p> Site<'s, 'p> {
     /// Whether the kernels on tensor cores do it: their loads are of 16 bytes.
     fn suits_tensor_cores(&self, also_read: &[usize]) -> bool {
         let aligned = |place: Place| place.byte.is_multiple_of(16);
-        TensorTiling::takes(self.sizes.head_dim)
+        tiling::suits_tensor_cores(self.sizes.head_dim)
             && (0..3).all(|which| self.projection_type(which) == DType::Bf16 && aligned(self.projection(which)))
             && also_read.iter().all(|&input| aligned(self.building.place(self.building.node().inputs[input])))
     }
@@ -170,25 +175,8 @@ impl<'s, 'p> Site<'s, 'p> {
     }
 
     /// The text of kernels on tensor cores.
-    fn tensor_text(&self, mut constants: Constants, tiling: &TensorTiling, kernel: &str) -> String {
-        let light =
-            self.sizes.head_dim <= 32 || self.sizes.head_dim <= 64 && self.op.dropout.is_none() && !self.op.bias;
-        constants.extend(
-            [
-                ("PAIRS", tiling.pairs),
-                ("QUERY_GROUPS", tiling.query_groups),
-                ("QUERY_BLOCKS", tiling.query_blocks),
-                ("QUERY_MIN_BLOCKS", tiling.resident_blocks(tiling.query_groups, light)),
-                ("KEY_GROUPS", tiling.key_groups),
-                ("KEY_BLOCKS", tiling.key_blocks),
-                ("KEY_MIN_BLOCKS", tiling.resident_blocks(tiling.key_groups, light)),
-                ("KEY_TILE", tiling.key_tile),
-                ("KEY_STAGES", tiling.key_stages()),
-                ("QUERY_TILE", tiling.query_tile),
-                ("QUERY_STAGES", tiling.query_stages()),
-            ]
-            .map(|(name, value)| (name, value.to_string())),
-        );
+    fn tensor_text(&self, mut constants: Constants, tiles: &[(&'static str, usize)], kernel: &str) -> String {
+        constants.extend(tiles.iter().map(|&(name, value)| (name, value.to_string())));
         source(&constants, COMMON, &(TENSOR.concat() + kernel))
     }
 
@@ -227,14 +215,14 @@ impl<'s, 'p> Site<'s, 'p> {
             return vec![self.one_query(constants, arguments)];
         }
         if self.suits_tensor_cores(&[]) {
-            let tiling = TensorTiling::new(sizes, false);
+            let tiling = ForwardTiling::new(sizes, self.op.dropout.is_some());
             arguments.extend([Argument::U32(self.pair_count() as u32), building.run()]);
             return vec![Launch {
-                source: self.tensor_text(constants, &tiling, FORWARD),
+                source: self.tensor_text(constants, &tiling.constants(), FORWARD),
                 entry: "attention_forward",
-                grid: [(tiling.pair_blocks() * tiling.query_blocks) as u32, 1, 1],
-                block: (32 * tiling.pairs * tiling.query_groups) as u32,
-                shared_bytes: tiling.key_bytes() as u32,
+                grid: [tiling.grid() as u32, 1, 1],
+                block: tiling.threads() as u32,
+                shared_bytes: tiling.bytes() as u32,
                 arguments,
             }];
         }
@@ -281,42 +269,72 @@ impl<'s, 'p> Site<'s, 'p> {
 
     fn gradient(&self, op: &AttentionGradient) -> Vec<Launch> {
         let out = self.op.input_count();
-        let mut launches =
-            if self.suits_tensor_cores(&[out, out + 2]) { self.tensor_gradient(out) } else { self.plain_gradient(out) };
+        let mut launches = if !self.suits_tensor_cores(&[out, out + 2]) {
+            self.plain_gradient(out)
+        } else if let Some(tiling) = WholeTiling::new(self.sizes) {
+            vec![self.whole_gradient(out, &tiling, op.bias_gradient)]
+        } else {
+            self.long_gradient(out)
+        };
         if op.bias_gradient {
             launches.extend(self.bias_gradient(out));
         }
         launches
     }
 
-    /// dQ and the deltas, then dK and dV. `out` is the input that holds the output; log-sums and the output's gradient follow it.
-    fn tensor_gradient(&self, out: usize) -> Vec<Launch> {
-        let (sizes, building) = (self.sizes, self.building);
-        let tiling = TensorTiling::new(sizes, true);
-        let constants = self.constants(building.input_type(out).dtype, building.input_type(out + 2).dtype);
-        let source = self.tensor_text(constants, &tiling, BACKWARD);
-        let last = [Argument::U32(self.pair_count() as u32), building.run()];
-        let mut query_arguments = self.first_arguments();
-        query_arguments.extend([out, out + 1, out + 2].map(|input| building.input(input)));
-        query_arguments.extend([building.workspace(), self.projection_gradient(0)]);
-        query_arguments.extend(last);
+    /// The arguments of kernels on tensor cores that compute dQ, up to it. `out` is the input that holds the output; log-sums and the
+    /// output's gradient follow it.
+    fn query_gradient_arguments(&self, out: usize) -> Vec<Argument> {
+        let mut arguments = self.first_arguments();
+        arguments.extend([out, out + 1, out + 2].map(|input| self.building.input(input)));
+        arguments.extend([self.building.workspace(), self.projection_gradient(0)]);
+        arguments
+    }
+
+    /// The constants of the backward kernels on tensor cores.
+    fn gradient_constants(&self, out: usize) -> Constants {
+        self.constants(self.building.input_type(out).dtype, self.building.input_type(out + 2).dtype)
+    }
+
+    /// dQ, dK and dV at once.
+    fn whole_gradient(&self, out: usize, tiling: &WholeTiling, keep_deltas: bool) -> Launch {
+        let mut tiles = tiling.constants();
+        tiles.push(("KEEP_DELTAS", usize::from(keep_deltas)));
+        let mut arguments = self.query_gradient_arguments(out);
+        arguments.extend([self.projection_gradient(1), self.projection_gradient(2)]);
+        arguments.extend([Argument::U32(self.pair_count() as u32), self.building.run()]);
+        Launch {
+            source: self.tensor_text(self.gradient_constants(out), &tiles, BACKWARD_WHOLE),
+            entry: "attention_backward",
+            grid: [tiling.grid() as u32, 1, 1],
+            block: tiling.threads() as u32,
+            shared_bytes: tiling.bytes() as u32,
+            arguments,
+        }
+    }
+
+    /// dQ and the deltas, then dK and dV.
+    fn long_gradient(&self, out: usize) -> Vec<Launch> {
+        let tiling = LongTiling::new(self.sizes);
+        let source = self.tensor_text(self.gradient_constants(out), &tiling.constants(), BACKWARD_LONG);
+        let mut query_arguments = self.query_gradient_arguments(out);
+        query_arguments.push(self.building.run());
         let mut key_arguments = self.backward_arguments(out);
-        key_arguments.extend([self.projection_gradient(1), self.projection_gradient(2)]);
-        key_arguments.extend(last);
+        key_arguments.extend([self.projection_gradient(1), self.projection_gradient(2), self.building.run()]);
         vec![
             Launch {
                 source: source.clone(),
                 entry: "attention_backward_queries",
-                grid: [(tiling.pair_blocks() * tiling.query_blocks) as u32, 1, 1],
-                block: (32 * tiling.pairs * tiling.query_groups) as u32,
+                grid: [(self.pair_count() * tiling.query_blocks) as u32, 1, 1],
+                block: (32 * tiling.query_groups) as u32,
                 shared_bytes: tiling.key_bytes() as u32,
                 arguments: query_arguments,
             },
             Launch {
                 source,
                 entry: "attention_backward_keys",
-                grid: [(tiling.pair_blocks() * tiling.key_blocks) as u32, 1, 1],
-                block: (32 * tiling.pairs * tiling.key_groups) as u32,
+                grid: [(self.pair_count() * tiling.key_blocks) as u32, 1, 1],
+                block: (32 * tiling.key_groups) as u32,
                 shared_bytes: tiling.query_bytes() as u32,
                 arguments: key_arguments,
             },

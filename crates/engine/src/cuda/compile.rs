@@ -124,8 +124,8 @@ impl Kernels {
     }
 }
 
-/// Where compiled kernels are kept: `VITREOUS_CACHE`, or the user's usual place.
-pub(super) fn cache_folder() -> Option<PathBuf> {
+/// Where compiled kernels are kept: in `VITREOUS_CACHE`, or in the user's usual place. `None` where the system names none.
+pub fn cache_folder() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = variable("VITREOUS_CACHE")
         .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("vitreous")))

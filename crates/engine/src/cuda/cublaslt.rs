@@ -25,13 +25,13 @@ use crate::types::DType;
 /// Bytes that cuBLASLt may use while it computes; one buffer serves all products, which run one after the other.
 pub(super) const WORKSPACE_BYTES: usize = 64 << 20;
 /// Algorithms that are tried.
-const MOST_TRIED: usize = 16;
+const MOST_TRIED: usize = 24;
 /// Runs of each that are timed, after one that is not.
 const TIMED_RUNS: usize = 5;
 /// Numbers that fill the arena, again and again, for products that are tried.
 const NUMBERS: usize = 1 << 20;
 /// Seconds that starting another kernel or two takes.
-const LAUNCHES: f64 = 4e-6;
+const LAUNCHES: f64 = 7e-6;
 
 /// An algorithm as cuBLASLt writes it down, and how many seconds it took.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,6 +91,13 @@ pub(super) struct Prepared {
     seconds: f64,
 }
 
+impl Prepared {
+    /// What a run took when it was tried.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+}
+
 // SAFETY: descriptions are plain data behind pointers, used by one thread at a time.
 unsafe impl Send for Prepared {}
 
@@ -114,11 +121,14 @@ impl Description {
         set.map_err(|error| failed("describing a product", error))
     }
 
-    fn new(product: &Product) -> Result<Description> {
+    fn new(product: &Product, tf32: bool) -> Result<Description> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         let of = |error| failed("describing a product", error);
-        // Sums in f32, and no TF32: f32 operands are multiplied as they are.
-        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        // Sums in f32; operands of f32 are multiplied as they are, unless rounding was asked for.
+        let compute = match tf32 && product.operands == DType::F32 {
+            true => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+            false => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        };
         let description = lt::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F).map_err(of)?;
         let mut made = Description { description, layouts: [std::ptr::null_mut(); 3] };
         made.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &u32::from(product.a.transposed))?;
@@ -176,6 +186,10 @@ impl Library {
         Ok(Library { handle, device: Arc::clone(device), stream: Stream::new()?, arena, workspace, has_numbers })
     }
 
+    fn describe(&self, product: &Product) -> Result<Description> {
+        Description::new(product, self.device.allows_tf32())
+    }
+
     /// Algorithms for a product, the best guess first.
     fn proposals(
         &self,
@@ -227,7 +241,7 @@ impl Library {
     /// Chooses how a product is computed: as it was found to be fastest before, or by trying. What is in the arena is lost.
     pub fn prepare(&self, product: &Product) -> Result<Prepared> {
         let key = self.key(product);
-        let description = Description::new(product)?;
+        let description = self.describe(product)?;
         let known = with_known(|known| known.get(&key).copied());
         if let Some(Measured { algorithm: data, seconds }) = known {
             return Ok(Prepared { description, algorithm: sys::cublasLtMatmulAlgo_t { data }, seconds });
@@ -248,6 +262,12 @@ impl Library {
         prepared.algorithm = best;
         with_known(|known| known.insert(key, Measured { algorithm: best.data, seconds: prepared.seconds }));
         Ok(prepared)
+    }
+
+    /// What a product took when it was tried, if it was.
+    pub fn known_seconds(&self, product: &Product) -> Option<f64> {
+        let key = self.key(product);
+        with_known(|known| known.get(&key).map(|measured| measured.seconds))
     }
 
     /// Fills the arena with numbers, once: zeros are multiplied faster than any others.
@@ -314,7 +334,8 @@ impl Library {
         let gpu = self.device.gpu().name.replace(' ', "_");
         let (added, kept) = (product.added.is_some(), product.auxiliary.is_some());
         let matrices = [a, b, d].map(matrix).join(",");
-        format!("{gpu}/{version}/{operands}-{result}/{matrices}/{batch}/{epilogue:?}/{added}/{kept}")
+        let rounding = if self.device.allows_tf32() { "tf32" } else { "" };
+        format!("{gpu}/{version}/{operands}{rounding}-{result}/{matrices}/{batch}/{epilogue:?}/{added}/{kept}")
     }
 
     /// Writes what was measured down, for other processes.
@@ -400,11 +421,11 @@ impl Library {
 
 impl Choice for Library {
     fn can_do(&self, product: &Product) -> bool {
-        Description::new(product).and_then(|description| self.proposals(product, &description, 1)).is_ok()
+        self.describe(product).and_then(|description| self.proposals(product, &description, 1)).is_ok()
     }
 
     fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool {
-        let seconds = |product: &Product| self.prepare(product).map(|prepared| prepared.seconds);
+        let seconds = |product: &Product| self.prepare(product).map(|prepared| prepared.seconds());
         match (self.can_do(product), seconds(product), seconds(other)) {
             (true, Ok(with), Ok(without)) => with <= without + bytes as f64 / self.device.gpu().bandwidth + LAUNCHES,
             _ => false,

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use vitreous_data::text::{BatchShape, PADDING, PairBatch};
 use vitreous_engine::{
-    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Group, Mode, Plan, Run, Shape, State,
-    StepOptions, Value,
+    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Group, Mode, Parameter, Plan, Run, Shape,
+    State, StepOptions, Value,
 };
 use vitreous_models::transformer::{PairShape, transformer};
 
 use crate::error::TrainError;
+use crate::fits::{self, Order};
 use crate::recipe::TranslationRecipe;
 use crate::step::{StepResult, rule, set_rates, what_went_bad};
 
@@ -31,6 +32,44 @@ struct Place {
     flops: u64,
 }
 
+/// The plan of batches of one shape, before any memory is taken.
+struct Pass {
+    graph: Graph,
+    plan: Plan,
+    loss: Value,
+    /// Unless gradients are added up.
+    gradient_norm: Option<Value>,
+}
+
+impl Pass {
+    fn new(
+        recipe: &TranslationRecipe,
+        shape: BatchShape,
+        options: &StepOptions,
+        device: &Device,
+    ) -> Result<Pass, TrainError> {
+        let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
+        let loss = loss(&mut graph, recipe, shape)?;
+        let mut outputs = vec![loss];
+        let mut gradient_norm = None;
+        if recipe.train.accumulate > 1 {
+            let weight = graph.input("weight", Shape::scalar(), DType::F32)?;
+            let weighted = graph.multiply(loss, weight)?;
+            graph.accumulation_step(weighted, options)?;
+        } else {
+            gradient_norm = Some(graph.training_step(loss, options)?.gradient_norm);
+            outputs.extend(gradient_norm);
+        }
+        let plan = device.plan(&graph, &outputs)?;
+        Ok(Pass { graph, plan, loss, gradient_norm })
+    }
+}
+
+/// Tokens of the longer side of a shape's pairs, of which a batch has as many as its tokens allow.
+fn longer_side(shape: &BatchShape) -> usize {
+    shape.source.max(shape.target)
+}
+
 impl PairStepper {
     /// Plans the updates of a recipe's model for batches of these shapes, and makes the state that they change.
     pub fn new(
@@ -38,41 +77,30 @@ impl PairStepper {
         shapes: &[BatchShape],
         device: &Device,
     ) -> Result<(PairStepper, State), TrainError> {
-        let optimizer = &recipe.optimizer;
-        let options = StepOptions {
+        let (optimizer, train) = (&recipe.optimizer, &recipe.train);
+        let group = |parameter: &Parameter| {
+            let decays = optimizer.decay_all || parameter.shape.rank() > 1;
+            Some(Group { decay: if decays { optimizer.weight_decay } else { 0.0 }, rate_factor: 1.0 })
+        };
+        let options = |recompute: bool| StepOptions {
             optimizer: rule(optimizer),
-            group: &|parameter| {
-                let decays = optimizer.decay_all || parameter.shape.rank() > 1;
-                Some(Group { decay: if decays { optimizer.weight_decay } else { 0.0 }, rate_factor: 1.0 })
-            },
+            group: &group,
             clip: Some(optimizer.clip).filter(|&limit| limit > 0.0),
             ema: false,
-            gradient: GradientOptions { recompute: recipe.train.recompute },
+            gradient: GradientOptions { recompute },
         };
-        let adds_up = recipe.train.accumulate > 1;
         let (mut plans, mut places, mut last) = (Vec::new(), HashMap::new(), None);
         for &shape in shapes {
-            let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
-            let loss = loss(&mut graph, recipe, shape)?;
-            let mut outputs = vec![loss];
-            let mut gradient_norm = None;
-            if adds_up {
-                let weight = graph.input("weight", Shape::scalar(), DType::F32)?;
-                let weighted = graph.multiply(loss, weight)?;
-                graph.accumulation_step(weighted, &options)?;
-            } else {
-                gradient_norm = Some(graph.training_step(loss, &options)?.gradient_norm);
-                outputs.extend(gradient_norm);
-            }
-            let plan = device.plan(&graph, &outputs)?;
+            let Pass { graph, plan, loss, gradient_norm } =
+                Pass::new(recipe, shape, &options(train.recompute), device)?;
             places.insert(shape, Place { plan: plans.len(), loss, gradient_norm, flops: plan.flops() });
             plans.push(plan);
             last = Some(graph);
         }
         let graph = last.ok_or_else(|| TrainError::Data("there is no batch to learn from".to_string()))?;
-        let update = match adds_up {
+        let update = match train.accumulate > 1 {
             true => {
-                let (graph, values) = graph.update_step(&options)?;
+                let (graph, values) = graph.update_step(&options(train.recompute))?;
                 let plan = device.plan(&graph, &[values.gradient_norm])?;
                 Some((graph, plan, values.gradient_norm))
             }
@@ -80,11 +108,26 @@ impl PairStepper {
         };
         let whole = update.as_ref().map_or(&graph, |(graph, ..)| graph);
         // One runs at a time, but all keep their constants.
-        let largest = plans.iter().map(|plan| device.bytes_needed(plan)).max().unwrap_or(0);
+        let of_passes = plans.iter().map(|plan| device.bytes_needed(plan)).zip(shapes);
+        let (largest, largest_shape) = of_passes.max_by_key(|(bytes, _)| *bytes).expect("there is a shape");
         let constants: usize = plans.iter().map(Plan::constant_bytes).sum();
         let of_update = update.as_ref().map_or(0, |(_, plan, _)| device.bytes_needed(plan));
-        let bytes = largest + constants + of_update + device.state_bytes_needed(whole);
-        device.check_memory(&format!("training with train.tokens={}", recipe.train.tokens), bytes)?;
+        let rest = constants + of_update + device.state_bytes_needed(whole);
+        let order = Order {
+            what: format!("training with train.tokens={}", train.tokens),
+            setting: "train.tokens=",
+            size: train.tokens,
+            // The longest pair must fit into a batch.
+            least: shapes.iter().map(longer_side).max().unwrap_or(1),
+            bytes: largest.saturating_add(rest),
+            recompute: (!train.recompute).then_some("train.recompute=true"),
+        };
+        // Of the shape that needs the most: planning all of them for each number of tokens would take too long.
+        fits::check(device, &order, |tokens, recompute| {
+            let shape = BatchShape { batch: (tokens / longer_side(largest_shape)).max(1), ..*largest_shape };
+            let pass = Pass::new(recipe, shape, &options(train.recompute || recompute), device).ok()?;
+            Some(device.bytes_needed(&pass.plan).saturating_add(rest))
+        })?;
         let state = State::new(whole)?;
         let passes = Executor::for_turns(plans, device)?;
         let update = match update {

@@ -9,11 +9,12 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_engine::random::{Stream, place_of};
-use vitreous_engine::{Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Precision, Run, State};
+use vitreous_engine::{Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Plan, Precision, Run, State};
 use vitreous_models::{Size, VitConfig, vit};
+use vitreous_train::fits::{self, Order};
 
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
-use crate::device::{DeviceChoice, described};
+use crate::device::{DeviceOptions, described};
 use crate::failure::Failure;
 use crate::format;
 use crate::runner::usual_batch;
@@ -37,12 +38,11 @@ pub struct Bench {
     /// The size of the images, if not the model's own
     #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
     image: Option<Size>,
-    /// Threads to compute with; by default one a core
+    /// Threads that compute, unless a GPU does; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// What to compute on: auto, cpu, or a GPU such as cuda:0
-    #[arg(long, default_value = "auto")]
-    device: DeviceChoice,
+    #[command(flatten)]
+    device: DeviceOptions,
     /// On a GPU, also say where the time of a run goes
     #[arg(long)]
     profile: bool,
@@ -174,7 +174,7 @@ impl Bench {
         let per_second = batch as f64 / median;
         let mut lines = vec![
             format!(
-                "{}, {mode}, {precision}, batch {batch} of {}x{}, {}",
+                "{}, {mode}, {precision}, batch {batch} of {}x{}, on {}",
                 self.model,
                 config.image.height,
                 config.image.width,
@@ -227,8 +227,13 @@ impl Subject {
         let (graph, loss) =
             training_graph(config, batch, precision, GradientOptions::default()).map_err(Failure::input)?;
         let plan = device.plan(&graph, &[loss]).map_err(Failure::input)?;
-        let needed = device.bytes_needed(&plan).saturating_add(device.state_bytes_needed(&graph));
-        device.check_memory(what, needed).map_err(Failure::input)?;
+        let needed =
+            |graph: &Graph, plan: &Plan| device.bytes_needed(plan).saturating_add(device.state_bytes_needed(graph));
+        let smaller = |batch| {
+            let (graph, loss) = training_graph(config, batch, precision, GradientOptions::default()).ok()?;
+            Some(needed(&graph, &device.plan(&graph, &[loss]).ok()?))
+        };
+        check_memory(what, batch, needed(&graph, &plan), device, smaller)?;
         let mut state = State::new(&graph).map_err(Failure::work)?;
         for parameter in graph.parameters() {
             fill_parameter(parameter, state.parameter_mut(&parameter.name).map_err(Failure::work)?);
@@ -244,11 +249,14 @@ impl Subject {
         precision: Precision,
         device: &Device,
     ) -> Result<Subject, Failure> {
-        let mut graph = Graph::new(Mode::Inference, precision);
-        let model = vit(&mut graph, config, batch).map_err(Failure::input)?;
-        let output = model.logits.unwrap_or(model.features);
-        let plan = device.plan_with_fixed_weights(&graph, &[output]).map_err(Failure::input)?;
-        device.check_memory(what, device.bytes_needed(&plan)).map_err(Failure::input)?;
+        let planned = |batch| {
+            let mut graph = Graph::new(Mode::Inference, precision);
+            let model = vit(&mut graph, config, batch)?;
+            device.plan_with_fixed_weights(&graph, &[model.logits.unwrap_or(model.features)])
+        };
+        let plan = planned(batch).map_err(Failure::input)?;
+        let smaller = |batch| planned(batch).ok().map(|plan| device.bytes_needed_with_weights(&plan));
+        check_memory(what, batch, device.bytes_needed_with_weights(&plan), device, smaller)?;
         let lend = |parameter: &Parameter| {
             let mut values = vec![0.0; parameter.shape.elements()];
             fill_parameter(parameter, &mut values);
@@ -316,6 +324,18 @@ impl Subject {
         runs.sort_by(f64::total_cmp);
         Ok(runs)
     }
+}
+
+/// Refuses what would not fit, and says which batch would.
+fn check_memory(
+    what: &str,
+    batch: usize,
+    bytes: usize,
+    device: &Device,
+    smaller: impl Fn(usize) -> Option<usize>,
+) -> Result<(), Failure> {
+    let order = Order { what: what.to_string(), setting: "--batch ", size: batch, least: 1, bytes, recompute: None };
+    fits::check(device, &order, |batch, _| smaller(batch)).map_err(Failure::input)
 }
 
 /// What a node is, of those that a model has many of: `mlp.fc1 linear`.

@@ -21,7 +21,7 @@ use vitreous_train::evaluation::{LabelReport, LabelScores, Report, Scores, named
 
 use super::{PrecisionName, parse_beam, parse_count, parse_threads};
 use crate::classes::{ClassMap, map_classes};
-use crate::device::DeviceChoice;
+use crate::device::DeviceOptions;
 use crate::failure::Failure;
 use crate::format;
 use crate::runner::{Answer, Runner, usual_batch};
@@ -50,12 +50,11 @@ pub struct Eval {
     /// Numbers to compute with
     #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
     precision: PrecisionName,
-    /// Threads to compute with; by default one a core
+    /// Threads that compute, or prepare images for a GPU; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// What to compute on: auto, cpu, or a GPU such as cuda:0
-    #[arg(long, default_value = "auto")]
-    device: DeviceChoice,
+    #[command(flatten)]
+    device: DeviceOptions,
     /// Take so many images or pairs only, spread evenly over the data set
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     limit: Option<usize>,

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod convert;
 pub mod data;
+pub mod doctor;
 pub mod eval;
 pub mod explain;
 pub mod predict;

@@ -12,7 +12,7 @@ use vitreous_data::ordered::{NotYet, OrderedMap};
 use vitreous_models::{Model, Size};
 
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
-use crate::device::DeviceChoice;
+use crate::device::{DeviceOptions, described};
 use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
@@ -50,12 +50,11 @@ pub struct Predict {
     /// The number of heads, for files that do not tell it
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     heads: Option<usize>,
-    /// Threads to compute with; by default one a core
+    /// Threads that compute, or prepare images for a GPU; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// What to compute on: auto, cpu, or a GPU such as cuda:0
-    #[arg(long, default_value = "auto")]
-    device: DeviceChoice,
+    #[command(flatten)]
+    device: DeviceOptions,
 }
 
 /// How long images that are ready wait for others of their batch, where these are still to be named on standard input.
@@ -103,9 +102,10 @@ impl Predict {
         let seconds = start.elapsed().as_secs_f64();
         let computing = runner.computing.as_secs_f64();
         say!(
-            "{} in {seconds:.2} s: {:.1} images/s; the model took {computing:.2} s, {:.1} images/s",
+            "{} in {seconds:.2} s: {:.1} images/s; the model took {computing:.2} s on {}, {:.1} images/s",
             format::count(tally.answered, "image", "images"),
             tally.answered as f64 / seconds,
+            described(runner.device()),
             tally.answered as f64 / computing.max(1e-9),
         );
         if tally.answered + tally.failed == 0 {

@@ -16,7 +16,7 @@ use vitreous_train::translation::PairData;
 use vitreous_train::{AnyRecipe, Orders, Outcome, Place, Recipe, RunDirectory, TrainError, TranslationRecipe, Work};
 
 use super::parse_threads;
-use crate::device::DeviceChoice;
+use crate::device::DeviceOptions;
 use crate::failure::Failure;
 use crate::pages::report::{self, LiveReport};
 use crate::progress::TrainProgress;
@@ -64,9 +64,8 @@ pub struct Train {
     /// Print a recipe, with changes if there are some
     #[arg(long, value_name = "RECIPE")]
     show: Option<String>,
-    /// What to learn on: auto, cpu, or a GPU such as cuda:0
-    #[arg(long, default_value = "auto")]
-    device: DeviceChoice,
+    #[command(flatten)]
+    device: DeviceOptions,
     /// Threads that compute [default: one a core]
     #[arg(long, value_parser = parse_threads)]
     threads: Option<usize>,
@@ -120,7 +119,7 @@ impl Train {
         );
         let orders = self.orders(place)?;
         let report = LiveReport::new(&splits, orders.threads);
-        let mut progress = TrainProgress::new(recipe.train.epochs, about, report, orders.stop.clone());
+        let mut progress = TrainProgress::new(recipe.train.epochs, about, &orders, report);
         let data = recipe.data.clone();
         let tested = !splits.validation.is_empty();
         let outcome = vitreous_train::train(Work::Images { recipe, splits }, orders, &mut progress);
@@ -161,7 +160,7 @@ impl Train {
         }
         let orders = self.orders(place)?;
         let report = LiveReport::of_text(orders.threads);
-        let progress = TrainProgress::new(recipe.train.epochs, about, report, orders.stop.clone());
+        let progress = TrainProgress::new(recipe.train.epochs, about, &orders, report);
         let mut progress = progress.averaged(recipe.train.average);
         let work = Work::Translation { recipe, data: Box::new(data) };
         let outcome = vitreous_train::train(work, orders, &mut progress);

@@ -49,8 +49,18 @@ pub fn vitreous(arguments: &[&str]) -> Outcome {
 
 /// Runs `vitreous` with these arguments and this standard input.
 pub fn vitreous_with_input(arguments: &[&str], input: &str) -> Outcome {
+    run(arguments, input, &[])
+}
+
+/// Runs `vitreous` with these arguments and environment variables.
+pub fn vitreous_within(arguments: &[&str], variables: &[(&str, &Path)]) -> Outcome {
+    run(arguments, "", variables)
+}
+
+fn run(arguments: &[&str], input: &str, variables: &[(&str, &Path)]) -> Outcome {
     let mut child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
         .args(arguments)
+        .envs(variables.iter().copied())
         .current_dir(fixtures())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

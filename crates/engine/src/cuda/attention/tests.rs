@@ -29,24 +29,24 @@ impl Target for TestTarget {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    batch: usize,
-    heads: usize,
-    queries: usize,
-    keys: usize,
-    head_dim: usize,
-    packed: bool,
-    dtype: DType,
-    causal: bool,
-    lengths: bool,
-    mask: bool,
+pub(super) struct Case {
+    pub batch: usize,
+    pub heads: usize,
+    pub queries: usize,
+    pub keys: usize,
+    pub head_dim: usize,
+    pub packed: bool,
+    pub dtype: DType,
+    pub causal: bool,
+    pub lengths: bool,
+    pub mask: bool,
     /// Whether there is a bias for each sample, and for each head.
-    bias: Option<(bool, bool)>,
-    dropout: f32,
-    scale: Option<f32>,
+    pub bias: Option<(bool, bool)>,
+    pub dropout: f32,
+    pub scale: Option<f32>,
 }
 
-const PLAIN: Case = Case {
+pub(super) const PLAIN: Case = Case {
     batch: 3,
     heads: 2,
     queries: 20,
@@ -63,8 +63,8 @@ const PLAIN: Case = Case {
 };
 
 impl Case {
-    /// The launches of attention, its weights, and its gradient.
-    fn launches(&self) -> Vec<Launch> {
+    /// Attention, its weights if they are wanted, and its gradient.
+    pub(super) fn plan(&self, with_weights: bool) -> Plan {
         let precision = if self.dtype == DType::Bf16 { Precision::Bf16 } else { Precision::F32 };
         let mut graph = Graph::new(Mode::Training, precision);
         let dim = self.heads * self.head_dim;
@@ -101,16 +101,17 @@ impl Case {
             dropout: self.dropout,
         };
         let out = graph.attention(inputs, &options).unwrap();
-        let weights = graph.attention_weights(out).unwrap();
+        let weights = with_weights.then(|| graph.attention_weights(out).unwrap());
         let seed = graph.input("seed", [self.batch, self.queries, dim], graph.type_of(out).dtype).unwrap();
         let gradients = graph.gradients_from(out, seed, &wanted, GradientOptions::default()).unwrap();
-        let mut outputs = vec![out, weights];
-        outputs.extend(gradients);
-        let plan = Plan::new(&graph, &outputs, &TestTarget).unwrap();
-        let is_attention =
-            |node: &Node| matches!(node.op, Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_));
-        let indices = (0..plan.graph().nodes().len()).filter(|&index| is_attention(&plan.graph().nodes()[index]));
-        let launches: Vec<Launch> = indices.flat_map(|index| build(&Building { plan: &plan, index })).collect();
+        let outputs: Vec<_> = [out].into_iter().chain(weights).chain(gradients).collect();
+        Plan::new(&graph, &outputs, &TestTarget).unwrap()
+    }
+
+    /// The launches of attention, its weights, and its gradient.
+    fn launches(&self) -> Vec<Launch> {
+        let plan = self.plan(true);
+        let launches = launches_of(&plan);
         for launch in &launches {
             check_sizes(&plan, launch);
         }
@@ -122,6 +123,14 @@ impl Case {
         entries.sort_unstable();
         entries
     }
+}
+
+/// All launches of a plan's attention.
+pub(super) fn launches_of(plan: &Plan) -> Vec<Launch> {
+    let is_attention =
+        |node: &Node| matches!(node.op, Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_));
+    let indices = (0..plan.graph().nodes().len()).filter(|&index| is_attention(&plan.graph().nodes()[index]));
+    indices.flat_map(|index| build(&Building { plan, index })).collect()
 }
 
 fn check_sizes(plan: &Plan, launch: &Launch) {
@@ -160,9 +169,11 @@ fn compile_all(cases: &[Case]) {
 #[test]
 fn the_family_follows_from_storage_and_head_size() {
     let weights = "attention_weights";
-    let tensor = ["attention_backward_keys", "attention_backward_queries", "attention_forward", weights];
+    let tensor = ["attention_backward", "attention_forward", weights];
     assert_eq!(PLAIN.entries(), tensor);
     assert_eq!(Case { packed: true, head_dim: 128, ..PLAIN }.entries(), tensor);
+    let long = ["attention_backward_keys", "attention_backward_queries", "attention_forward", weights];
+    assert_eq!(Case { queries: 300, keys: 300, ..PLAIN }.entries(), long);
     let plain = [
         "attention_backward_keys_f32",
         "attention_backward_queries_f32",
@@ -216,6 +227,9 @@ fn kernels_on_tensor_cores_compile() {
         Case { queries: 1, keys: 70, lengths: true, causal: true, head_dim: 128, ..PLAIN },
         Case { queries: 33, keys: 150, mask: true, dropout: 0.2, bias: Some((true, false)), head_dim: 80, ..PLAIN },
         Case { causal: true, head_dim: 48, scale: Some(-0.5), ..PLAIN },
+        Case { packed: true, queries: 256, keys: 256, head_dim: 64, dropout: 0.1, ..PLAIN },
+        Case { packed: true, queries: 300, keys: 300, causal: true, head_dim: 64, ..PLAIN },
+        Case { queries: 197, keys: 300, lengths: true, dropout: 0.1, bias: Some((true, true)), head_dim: 96, ..PLAIN },
     ]);
 }
 

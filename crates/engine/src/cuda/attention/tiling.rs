@@ -4,43 +4,44 @@ use crate::ops::attention::Sizes;
 
 /// Rows that a warp owns: what a tensor core's product has.
 const GROUP: usize = 16;
-/// Warps that a block should not have more of.
+/// Warps that a block should not have more of, unless a pair needs them.
 const MOST_WARPS: usize = 8;
-/// Warps of a block of several short heads, if the heads are small. More than [`MOST_WARPS`] have to do with 128 registers a thread, which
-/// larger heads' sums do not fit into.
-const MOST_SMALL_WARPS: usize = 16;
-/// Values of a small head.
-const SMALL_HEAD: usize = 32;
+/// Warps that a block should have at least: one for each of a processor's four schedulers.
+const LEAST_WARPS: usize = 4;
+/// Values of a head whose sums fit into 128 registers a thread.
+const MODERATE_HEAD: usize = 64;
 /// With up to so many (sample, head) pairs, each gets a block: there would be processors without work.
 const FEW_PAIRS: usize = 264;
-/// Bytes of shared memory that let a processor hold two blocks or more.
-const MODEST_BYTES: usize = 72 << 10;
+/// Bytes of shared memory that let a processor hold two blocks: one brings its rows while the other multiplies.
+const MODEST_BYTES: usize = 110 << 10;
+/// Bytes of shared memory that let a processor of the Hopper generation hold four blocks.
+const SMALL_BYTES: usize = 56 << 10;
+/// Bytes of shared memory that a block may have on every GPU since the A100.
+const MOST_BYTES: usize = 163 << 10;
 /// Warps whose registers a processor has, if each thread takes 128 of them.
 const RESIDENT_WARPS: usize = 16;
+/// Sixteens of queries whose dQ helpers sum at most: each has a barrier, and a block has sixteen.
+const MOST_HELPED_GROUPS: usize = 15;
+/// Keys or queries of a tile, where not all are met at once.
+const TILE: usize = 64;
 
-/// Bytes of shared memory that a block may have on every GPU since the A100.
+/// Bytes of shared memory of a block without tensor cores.
 const PLAIN_MOST_BYTES: usize = 160 << 10;
 
-/// The tiles of the kernels that use tensor cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TensorTiling {
-    /// (sample, head) pairs of a block.
-    pub pairs: usize,
-    /// Warps of a pair, where a block owns queries.
-    pub query_groups: usize,
-    /// Blocks of a pair, where they own queries.
-    pub query_blocks: usize,
-    /// Warps of a pair, where a block owns keys.
-    pub key_groups: usize,
-    /// Blocks of a pair, where they own keys.
-    pub key_blocks: usize,
-    /// Keys that a block that owns queries meets at once.
-    pub key_tile: usize,
-    /// Queries that a block that owns keys meets at once.
-    pub query_tile: usize,
-    /// Bytes of a row in shared memory.
-    pub row_bytes: usize,
-    sizes: Sizes,
+/// Whether the kernels on tensor cores take heads of this size.
+pub(super) fn suits_tensor_cores(head_dim: usize) -> bool {
+    head_dim.is_multiple_of(16) && (32..=128).contains(&head_dim)
+}
+
+/// Bytes of a row in shared memory: see `kernels/attention_tensor.cu`.
+fn row_bytes(head_dim: usize) -> usize {
+    let chunks = head_dim / 8;
+    16 * if chunks.is_power_of_two() { chunks } else { chunks + 1 }
+}
+
+/// Groups of sixteen rows; one at least.
+fn groups_of(rows: usize) -> usize {
+    rows.div_ceil(GROUP).max(1)
 }
 
 /// Warps of a block for so many groups of sixteen rows: as few of them idle as can be.
@@ -48,102 +49,247 @@ fn warps_for(groups: usize) -> usize {
     if groups <= MOST_WARPS {
         return groups.max(1);
     }
-    (4..=MOST_WARPS).rev().min_by_key(|&warps| groups.div_ceil(warps) * warps).unwrap_or(MOST_WARPS)
+    (LEAST_WARPS..=MOST_WARPS).rev().min_by_key(|&warps| groups.div_ceil(warps) * warps).unwrap_or(MOST_WARPS)
 }
 
-/// Pairs of a block whose heads have so many warps each. Registers are given to four warps at once, so that a number of warps that four
-/// does not divide leaves some unused.
-fn pairs_for(warps: usize, pair_count: usize, head_dim: usize) -> usize {
-    if pair_count <= FEW_PAIRS {
-        return 1;
+/// Pairs of a block whose heads have so many warps each.
+fn pairs_for(warps: usize, sizes: Sizes) -> usize {
+    if sizes.batch * sizes.heads <= FEW_PAIRS { 1 } else { (LEAST_WARPS / warps).max(1) }
+}
+
+/// Blocks of so many warps that a processor should hold at once: more than one, if a thread's values fit into 128 registers.
+fn resident_blocks(warps: usize, head_dim: usize) -> usize {
+    if head_dim <= MODERATE_HEAD { (RESIDENT_WARPS / warps).max(1) } else { 1 }
+}
+
+/// Rows of a tile: all rows in tiles that are about equally large.
+fn tile_for(rows: usize) -> usize {
+    let groups = groups_of(rows);
+    GROUP * groups.div_ceil(groups.div_ceil(TILE / GROUP))
+}
+
+/// The tiles of the forward kernel on tensor cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ForwardTiling {
+    /// (sample, head) pairs of a block.
+    pub pairs: usize,
+    /// Warps of a pair.
+    pub warps: usize,
+    /// Sixteens of queries that a warp does one after the other.
+    pub rounds: usize,
+    /// Blocks of a pair.
+    pub blocks: usize,
+    /// Keys of a tile.
+    pub key_tile: usize,
+    /// Tiles in shared memory.
+    pub key_stages: usize,
+    /// Whether queries come through shared memory, too.
+    pub queries_shared: bool,
+    dropout: bool,
+    sizes: Sizes,
+}
+
+impl ForwardTiling {
+    pub fn new(sizes: Sizes, dropout: bool) -> ForwardTiling {
+        let groups = groups_of(sizes.queries);
+        let few = sizes.batch * sizes.heads * groups.div_ceil(MOST_WARPS) <= FEW_PAIRS;
+        // Where processors would have no work, blocks are small.
+        let warps = if few { groups.min(LEAST_WARPS) } else { warps_for(groups) };
+        let key_tile = TILE.min(GROUP * groups_of(sizes.keys));
+        let key_tiles = sizes.keys.div_ceil(key_tile).max(1);
+        let of = |warps: usize, rounds: usize, key_stages: usize, queries_shared: bool| {
+            let blocks = groups.div_ceil(warps * rounds);
+            ForwardTiling { pairs: 1, warps, rounds, blocks, key_tile, key_stages, queries_shared, dropout, sizes }
+        };
+        // Four small blocks on a processor are better than two large ones, if their keys and values have room.
+        let small = of(LEAST_WARPS, groups.div_ceil(LEAST_WARPS), key_tiles, false);
+        if !few && !dropout && groups > MOST_WARPS && sizes.head_dim <= MODERATE_HEAD && small.bytes() <= SMALL_BYTES {
+            return small;
+        }
+        let all_stay = of(warps, if few { 1 } else { groups.div_ceil(warps) }, key_tiles, true);
+        let tiling = if all_stay.bytes() <= MODEST_BYTES { all_stay } else { of(warps, 1, 2, true) };
+        let mut pairs = pairs_for(warps, sizes);
+        while pairs > 1 && pairs * tiling.bytes() > MODEST_BYTES {
+            pairs /= 2;
+        }
+        ForwardTiling { pairs, ..tiling }
     }
-    let most_warps = if head_dim <= SMALL_HEAD { MOST_SMALL_WARPS } else { MOST_WARPS };
-    let most = (most_warps / warps).max(1);
-    let idle = |pairs: usize| {
-        let used = pairs * warps;
-        // In thousandths, to be ordered.
-        1000 - 1000 * used / used.next_multiple_of(4)
-    };
-    (1..=most).min_by_key(|&pairs| idle(pairs)).unwrap_or(1)
+
+    pub fn threads(&self) -> usize {
+        32 * self.pairs * self.warps
+    }
+
+    pub fn grid(&self) -> usize {
+        (self.sizes.batch * self.sizes.heads).div_ceil(self.pairs) * self.blocks
+    }
+
+    /// Bytes of shared memory of a block: queries, keys, values, and dropout's mask. The same as `PAIR_BYTES` of the kernel, for each pair.
+    pub fn bytes(&self) -> usize {
+        let queries = GROUP * self.warps * self.rounds;
+        let all_keys = GROUP * groups_of(self.sizes.keys);
+        let keys = all_keys.min(self.key_stages * self.key_tile);
+        let shares_mask = self.dropout && !self.sizes.queries.is_multiple_of(8) && self.blocks == 1 && keys == all_keys;
+        let mask = if shares_mask { ((keys * self.sizes.queries + queries) / 8 + 16).next_multiple_of(256) } else { 0 };
+        let rows = 2 * keys + if self.queries_shared { queries } else { 0 };
+        self.pairs * (rows * row_bytes(self.sizes.head_dim) + mask)
+    }
+
+    /// The constants of the kernel.
+    pub fn constants(&self) -> Vec<(&'static str, usize)> {
+        vec![
+            ("PAIRS", self.pairs),
+            ("QUERY_WARPS", self.warps),
+            ("QUERY_ROUNDS", self.rounds),
+            ("QUERY_BLOCKS", self.blocks),
+            ("QUERY_MIN_BLOCKS", resident_blocks(self.pairs * self.warps, self.sizes.head_dim)),
+            ("QUERIES_SHARED", usize::from(self.queries_shared)),
+            ("KEY_TILE", self.key_tile),
+            ("KEY_STAGES", self.key_stages),
+        ]
+    }
 }
 
-/// Rows of a tile: all rows in tiles that are about equally large, none larger than `most`.
-fn tile_for(rows: usize, most: usize) -> usize {
-    let groups = rows.div_ceil(GROUP).max(1);
-    let tiles = groups.div_ceil(most / GROUP);
-    GROUP * groups.div_ceil(tiles)
+/// The tiles of the backward kernel that holds whole pairs in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WholeTiling {
+    /// (sample, head) pairs of a block.
+    pub pairs: usize,
+    /// Warps of a pair that own keys, sixteen each.
+    pub key_groups: usize,
+    /// Warps that own no keys, but sum dQ meanwhile.
+    pub helpers: usize,
+    /// How often the gradients of a part of the scores are in shared memory.
+    pub parts: usize,
+    /// Sixteens of queries of a part.
+    pub part_groups: usize,
+    sizes: Sizes,
+}
+
+impl WholeTiling {
+    /// None where pairs are too large for it, in memory or in registers.
+    pub fn new(sizes: Sizes) -> Option<WholeTiling> {
+        let key_groups = groups_of(sizes.keys);
+        if key_groups > if sizes.head_dim <= MODERATE_HEAD { 2 * MOST_WARPS } else { MOST_WARPS } {
+            return None;
+        }
+        let query_groups = groups_of(sizes.queries);
+        let of_parts = |wanted: usize| {
+            let part_groups = query_groups.div_ceil(wanted);
+            let parts = query_groups.div_ceil(part_groups);
+            // A processor holds one block of so many keys: some of the warps that it has registers for besides help.
+            let can_help = key_groups > MOST_WARPS && parts == 1 && query_groups <= MOST_HELPED_GROUPS;
+            let helpers = if can_help { (RESIDENT_WARPS - key_groups).min(LEAST_WARPS) } else { 0 };
+            WholeTiling { pairs: 1, key_groups, helpers, parts, part_groups, sizes }
+        };
+        let tiling = (1..=query_groups).map(of_parts).find(|tiling| tiling.bytes() <= MOST_BYTES)?;
+        let mut pairs = if tiling.parts == 1 { pairs_for(tiling.warps(), sizes) } else { 1 };
+        while pairs > 1 && pairs * tiling.bytes() > MODEST_BYTES {
+            pairs /= 2;
+        }
+        Some(WholeTiling { pairs, ..tiling })
+    }
+
+    /// Warps of a pair.
+    fn warps(&self) -> usize {
+        self.key_groups + self.helpers
+    }
+
+    pub fn threads(&self) -> usize {
+        32 * self.pairs * self.warps()
+    }
+
+    pub fn grid(&self) -> usize {
+        (self.sizes.batch * self.sizes.heads).div_ceil(self.pairs)
+    }
+
+    /// Bytes of shared memory of a block: queries, outputs' gradients and keys; the scores' gradients, in whose place the values are
+    /// before; log-sums and deltas. The same as `PAIR_BYTES` of the kernel, for each pair.
+    pub fn bytes(&self) -> usize {
+        let row = row_bytes(self.sizes.head_dim);
+        let (query_rows, key_rows) = (GROUP * groups_of(self.sizes.queries), GROUP * self.key_groups);
+        let chunks = if self.parts == 1 { self.sizes.queries.div_ceil(8) } else { 2 * self.part_groups };
+        let scores = key_rows * 16 * (chunks | 1) + 16;
+        let rows = (2 * query_rows + key_rows) * row + scores.max(key_rows * row);
+        self.pairs * (rows.next_multiple_of(16) + 8 * query_rows).next_multiple_of(256)
+    }
+
+    /// The constants of the kernel.
+    pub fn constants(&self) -> Vec<(&'static str, usize)> {
+        let unshared = self.helpers == 0 && self.key_groups >= 2 * self.part_groups;
+        let halves = unshared && (self.sizes.head_dim / GROUP).is_multiple_of(2);
+        vec![
+            ("PAIRS", self.pairs),
+            ("KEY_GROUPS", self.key_groups),
+            ("HELPERS", self.helpers),
+            ("PARTS", self.parts),
+            ("PART_GROUPS", self.part_groups),
+            ("DQ_SPLIT", if halves { 2 } else { 1 }),
+            ("MIN_BLOCKS", resident_blocks(self.pairs * self.warps(), self.sizes.head_dim)),
+        ]
+    }
+}
+
+/// The tiles of the backward kernels for pairs of any length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LongTiling {
+    /// Warps of a block that owns queries.
+    pub query_groups: usize,
+    /// Blocks of a pair, where they own queries.
+    pub query_blocks: usize,
+    /// Warps of a block that owns keys.
+    pub key_groups: usize,
+    /// Blocks of a pair, where they own keys.
+    pub key_blocks: usize,
+    /// Keys that a block that owns queries meets at once.
+    pub key_tile: usize,
+    /// Queries that a block that owns keys meets at once.
+    pub query_tile: usize,
+    sizes: Sizes,
 }
 
 fn stages(rows: usize, tile: usize) -> usize {
     if rows > tile { 2 } else { 1 }
 }
 
-impl TensorTiling {
-    /// Whether the kernels take heads of this size.
-    pub fn takes(head_dim: usize) -> bool {
-        head_dim.is_multiple_of(16) && (32..=128).contains(&head_dim)
-    }
-
-    /// For the forward pass, which does not look at the tiles of blocks that own keys, or for the gradient.
-    pub fn new(sizes: Sizes, gradient: bool) -> TensorTiling {
-        let query_groups = warps_for(sizes.queries.div_ceil(GROUP));
-        let key_groups = warps_for(sizes.keys.div_ceil(GROUP));
-        let most_groups = if gradient { query_groups.max(key_groups) } else { query_groups };
-        let mut most_rows = if sizes.head_dim <= SMALL_HEAD { 96 } else { 64 };
-        let mut tiling = TensorTiling {
-            pairs: pairs_for(most_groups, sizes.batch * sizes.heads, sizes.head_dim),
+impl LongTiling {
+    pub fn new(sizes: Sizes) -> LongTiling {
+        let (query_groups, key_groups) = (warps_for(groups_of(sizes.queries)), warps_for(groups_of(sizes.keys)));
+        LongTiling {
             query_groups,
-            query_blocks: sizes.queries.div_ceil(GROUP * query_groups).max(1),
+            query_blocks: groups_of(sizes.queries).div_ceil(query_groups),
             key_groups,
-            key_blocks: sizes.keys.div_ceil(GROUP * key_groups).max(1),
-            key_tile: tile_for(sizes.keys, most_rows),
-            query_tile: tile_for(sizes.queries, most_rows),
-            // An odd number of 16-byte chunks.
-            row_bytes: 2 * sizes.head_dim + 16,
+            key_blocks: groups_of(sizes.keys).div_ceil(key_groups),
+            key_tile: tile_for(sizes.keys),
+            query_tile: tile_for(sizes.queries),
             sizes,
-        };
-        while tiling.key_bytes().max(if gradient { tiling.query_bytes() } else { 0 }) > MODEST_BYTES {
-            if most_rows > GROUP {
-                most_rows -= GROUP;
-                tiling.key_tile = tile_for(sizes.keys, most_rows);
-                tiling.query_tile = tile_for(sizes.queries, most_rows);
-            } else {
-                tiling.pairs = (tiling.pairs / 2).max(1);
-            }
         }
-        tiling
-    }
-
-    /// Tiles of keys in shared memory at once.
-    pub fn key_stages(&self) -> usize {
-        stages(self.sizes.keys, self.key_tile)
-    }
-
-    /// Tiles of queries in shared memory at once.
-    pub fn query_stages(&self) -> usize {
-        stages(self.sizes.queries, self.query_tile)
     }
 
     /// Bytes of shared memory of a block that owns queries: keys and values.
     pub fn key_bytes(&self) -> usize {
-        self.key_stages() * self.pairs * self.key_tile * 2 * self.row_bytes
+        stages(self.sizes.keys, self.key_tile) * self.key_tile * 2 * row_bytes(self.sizes.head_dim)
     }
 
     /// Bytes of shared memory of a block that owns keys: queries, outputs' gradients, log-sums and deltas.
     pub fn query_bytes(&self) -> usize {
-        self.query_stages() * self.pairs * self.query_tile * (2 * self.row_bytes + 8)
+        let tile = self.query_tile * (2 * row_bytes(self.sizes.head_dim) + 8);
+        stages(self.sizes.queries, self.query_tile) * tile.next_multiple_of(256)
     }
 
-    /// Blocks that a processor should hold at once, where so many warps of a pair are in a block: more than one, if `light`, which says
-    /// that a thread's values fit into 128 registers.
-    pub fn resident_blocks(&self, groups: usize, light: bool) -> usize {
-        let warps = (self.pairs * groups).next_multiple_of(4);
-        if light { (RESIDENT_WARPS / warps).max(1) } else { 1 }
-    }
-
-    /// Blocks of pairs.
-    pub fn pair_blocks(&self) -> usize {
-        (self.sizes.batch * self.sizes.heads).div_ceil(self.pairs)
+    /// The constants of the kernels.
+    pub fn constants(&self) -> Vec<(&'static str, usize)> {
+        vec![
+            ("QUERY_GROUPS", self.query_groups),
+            ("QUERY_BLOCKS", self.query_blocks),
+            ("QUERY_MIN_BLOCKS", resident_blocks(self.query_groups, self.sizes.head_dim)),
+            ("KEY_GROUPS", self.key_groups),
+            ("KEY_BLOCKS", self.key_blocks),
+            ("KEY_MIN_BLOCKS", resident_blocks(self.key_groups, self.sizes.head_dim)),
+            ("KEY_TILE", self.key_tile),
+            ("KEY_STAGES", stages(self.sizes.keys, self.key_tile)),
+            ("QUERY_TILE", self.query_tile),
+            ("QUERY_STAGES", stages(self.sizes.queries, self.query_tile)),
+        ]
     }
 }
 
@@ -170,35 +316,62 @@ mod tests {
 
     #[test]
     fn few_warps_are_idle() {
-        // ViT-B/16: thirteen groups in two blocks of seven warps.
-        let tiling = TensorTiling::new(sizes(256, 12, 197, 64), true);
-        assert_eq!((tiling.pairs, tiling.query_groups, tiling.query_blocks, tiling.key_tile), (1, 7, 2, 64));
-        // A small ViT: three heads of five warps fill sixteen places.
-        let tiling = TensorTiling::new(sizes(1024, 4, 65, 32), true);
-        assert_eq!((tiling.pairs, tiling.query_groups, tiling.query_blocks, tiling.key_tile), (3, 5, 1, 80));
-        let tiling = TensorTiling::new(sizes(1024, 4, 17, 32), true);
-        assert_eq!((tiling.pairs, tiling.query_groups), (2, 2));
+        // ViT-B/16: thirteen groups are four rounds of four warps; or a warp for each, and three that help.
+        let vit = sizes(256, 12, 197, 64);
+        let forward = ForwardTiling::new(vit, false);
+        assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 4, 1));
+        assert_eq!(
+            WholeTiling::new(vit).map(|tiling| (tiling.pairs, tiling.key_groups, tiling.parts)),
+            Some((1, 13, 1))
+        );
+        // With dropout's mask, two rounds of seven.
+        let forward = ForwardTiling::new(vit, true);
+        assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 7, 2, 1));
+        // A single image: small blocks on many processors.
+        let forward = ForwardTiling::new(sizes(1, 12, 197, 64), false);
+        assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 1, 4));
+        // A small ViT: several heads a block where one has few warps.
+        let forward = ForwardTiling::new(sizes(1024, 4, 17, 32), true);
+        assert_eq!((forward.pairs, forward.warps, forward.blocks), (2, 2, 1));
+        assert_eq!(
+            WholeTiling::new(sizes(1024, 4, 16, 32)).map(|tiling| (tiling.pairs, tiling.key_groups)),
+            Some((4, 1))
+        );
         // Large heads need more registers than sixteen warps leave a thread.
-        let tiling = TensorTiling::new(sizes(1024, 4, 65, 128), true);
-        assert_eq!((tiling.pairs, tiling.query_groups), (1, 5));
+        assert_eq!(
+            WholeTiling::new(sizes(1024, 4, 65, 128)).map(|tiling| (tiling.pairs, tiling.key_groups)),
+            Some((1, 5))
+        );
+        assert_eq!(WholeTiling::new(sizes(1024, 4, 197, 128)), None);
+    }
+
+    #[test]
+    fn long_pairs_have_their_own_kernels() {
+        assert_eq!(WholeTiling::new(sizes(2, 2, 256, 64)).map(|tiling| tiling.parts > 1), Some(true));
+        assert_eq!(WholeTiling::new(sizes(2, 2, 257, 64)), None);
+        assert_eq!(WholeTiling::new(Sizes { queries: 5000, ..sizes(2, 2, 16, 64) }), None);
     }
 
     #[test]
     fn tiles_fit_into_shared_memory() {
         for head_dim in (32..=128).step_by(16) {
-            for tokens in [1, 16, 17, 65, 128, 197, 577, 5000] {
+            for tokens in [1, 16, 17, 65, 128, 197, 208, 256, 577, 5000] {
                 for batch in [1, 64, 4096] {
                     for (queries, keys) in [(tokens, tokens), (1, tokens), (tokens, 1)] {
                         let sizes = Sizes { queries, keys, ..sizes(batch, 8, tokens, head_dim) };
-                        for gradient in [false, true] {
-                            let tiling = TensorTiling::new(sizes, gradient);
-                            assert!(tiling.key_bytes() <= MODEST_BYTES, "{tiling:?}");
-                            assert!(!gradient || tiling.query_bytes() <= MODEST_BYTES, "{tiling:?}");
-                            assert!(tiling.pairs * tiling.query_groups <= 32, "{tiling:?}");
-                            assert!(!gradient || tiling.pairs * tiling.key_groups <= 32, "{tiling:?}");
-                            assert!(tiling.query_blocks * tiling.query_groups * GROUP >= queries);
-                            assert!(tiling.key_blocks * tiling.key_groups * GROUP >= keys);
+                        let forward = ForwardTiling::new(sizes, tokens % 2 == 1);
+                        assert!(forward.bytes() <= MODEST_BYTES && forward.threads() <= 512, "{forward:?}");
+                        assert!(forward.blocks * forward.rounds * forward.warps * GROUP >= queries, "{forward:?}");
+                        assert!(forward.rounds == 1 || forward.key_stages * forward.key_tile >= keys, "{forward:?}");
+                        if let Some(whole) = WholeTiling::new(sizes) {
+                            assert!(whole.bytes() <= MOST_BYTES && whole.threads() <= 512, "{whole:?}");
+                            assert!(whole.key_groups * GROUP >= keys, "{whole:?}");
+                            assert!(whole.parts * whole.part_groups * GROUP >= queries, "{whole:?}");
                         }
+                        let long = LongTiling::new(sizes);
+                        assert!(long.key_bytes() <= MODEST_BYTES && long.query_bytes() <= MODEST_BYTES, "{long:?}");
+                        assert!(long.query_blocks * long.query_groups * GROUP >= queries, "{long:?}");
+                        assert!(long.key_blocks * long.key_groups * GROUP >= keys, "{long:?}");
                     }
                 }
             }

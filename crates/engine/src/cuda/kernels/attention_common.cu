@@ -62,6 +62,18 @@ __device__ __forceinline__ float power_of_two(float x) {
     return y;
 }
 
+// The logarithm to base two, and 1 / x, to about one unit in the last place, of numbers that are neither tiny nor negative.
+__device__ __forceinline__ float log_two(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // A maximum that can be subtracted: 0 where no key was seen.
 __device__ __forceinline__ float subtractable(float maximum) { return maximum == -INFINITE ? 0.0f : maximum; }
 
@@ -70,9 +82,11 @@ __device__ __forceinline__ float subtractable(float maximum) { return maximum ==
 __device__ __forceinline__ uint32 kept_bits(uint64 stream, uint64 pair, uint32 block) {
     uint4 words = philox(make_uint4(block, (uint32)pair, (uint32)(pair >> 32), 0), (uint32)stream, (uint32)(stream >> 32));
     uint32 all[4] = {words.x, words.y, words.z, words.w};
+    if (DROP_THRESHOLD > 0xffffu) return 0;
+    // The upper number of a word reaches the threshold where the word reaches it, shifted.
     uint32 bits = 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) bits |= (uint32)(((all[i / 2] >> (16 * (i % 2))) & 0xffffu) >= DROP_THRESHOLD) << i;
+    for (int i = 0; i < 8; i++) bits |= (uint32)((i % 2 ? all[i / 2] : all[i / 2] << 16) >= DROP_THRESHOLD << 16) << i;
     return bits;
 }
 __device__ __forceinline__ uint64 column_of(int query, int key) { return (uint64)key * QUERIES + query; }

@@ -1,13 +1,33 @@
-// Attention forward on tensor cores. A warp owns sixteen queries of a (sample, head) pair and meets the keys tile by tile; a block is PAIRS
-// pairs with QUERY_GROUPS warps each, QUERY_BLOCKS blocks to a pair. The weights of a tile stay in registers (online softmax).
+// Attention forward on tensor cores. A warp owns sixteen queries of a (sample, head) pair at a time and meets the keys tile by tile; the
+// weights of a tile stay in registers (online softmax). A block is PAIRS pairs with QUERY_WARPS warps each, QUERY_BLOCKS blocks to a pair.
+// Where all keys and values of a pair fit into shared memory, they are brought there once, and each warp goes through them up to QUERY_ROUNDS
+// times, with other queries.
 //
-// Constants besides the common ones: PAIRS, QUERY_GROUPS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that a processor should hold at once), KEY_TILE,
-// KEY_STAGES (tiles in shared memory: 2, or 1 if all keys are one tile), OUT_TYPE.
+// Constants besides the common ones: PAIRS, QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that a processor should hold at once),
+// QUERIES_SHARED (whether queries come through shared memory, too: they arrive sooner, but leave room for fewer blocks), KEY_TILE, KEY_STAGES
+// (tiles in shared memory), OUT_TYPE.
 
 #define KEY_TILE_BYTES (KEY_TILE * ROW_BYTES)
+#define KEY_TILES ((KEYS + KEY_TILE - 1) / KEY_TILE)
+#define PAIR_THREADS (32 * QUERY_WARPS)
+// Whether all keys stay in shared memory. Then all of them are asked for at once; otherwise all tiles but the one that is read.
+#define ALL_STAY (KEY_TILES <= KEY_STAGES)
+#define QUERY_ROWS (16 * QUERY_WARPS * QUERY_ROUNDS)
+#define QUERY_BYTES (QUERIES_SHARED ? QUERY_ROWS * ROW_BYTES : 0)
+// A pair's memory: queries, the tiles of keys, those of values.
+#define HELD_ROWS (ALL_STAY ? (KEYS + 15) / 16 * 16 : KEY_STAGES * KEY_TILE)
+#define HELD_BYTES (HELD_ROWS * ROW_BYTES)
+// Where keys do not begin with a block of random numbers, warps would make many of them twice: a bit a weight is kept for all. Some are read
+// for keys and queries past the last, where nothing depends on them.
+#define SHARED_MASK (DROPOUT && QUERIES % 8 != 0 && QUERY_BLOCKS == 1 && ALL_STAY)
+#define MASK_BYTES (SHARED_MASK ? ((HELD_ROWS * QUERIES + QUERY_ROWS) / 8 + 16 + 255) / 256 * 256 : 0)
+#define PAIR_BYTES (QUERY_BYTES + 2 * HELD_BYTES + MASK_BYTES)
+#define AHEAD (ALL_STAY ? (KEY_TILES > 0 ? KEY_TILES : 1) : KEY_STAGES - 1)
 // Scores stay what the product gave, and the scale is part of the power, where that keeps their order.
 #define RAW (!BIAS && SCALE_IS_POSITIVE)
 #define POWER_FACTOR (RAW ? SCALE_LOG2 : 1.0f)
+// Powers may grow to two to this before they are taken relative to a new maximum: the quotient with their sum is the same.
+#define GROWTH 8.0f
 
 struct Queries {
     uint32 pair;
@@ -16,143 +36,209 @@ struct Queries {
     // Keys that all of the sixteen queries see, and that any of them sees.
     int sure, seen;
     uint64 stream;
+    // Of the pair, if it is shared.
+    const unsigned char* mask;
 };
 
+#if DROPOUT
+// As `kept_of_query_rows` says.
+__device__ __forceinline__ void kept_of(uint32 (&kept)[4], const Queries& queries, int first_key) {
+    if (!SHARED_MASK) {
+        kept_of_query_rows(kept, queries.stream, queries.pair, queries.first, first_key);
+        return;
+    }
+    const int lane = threadIdx.x % 32, column = (first_key + 2 * (lane % 4)) * QUERIES + queries.first + lane / 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int here = column + (i / 2 * 8 + i % 2) * QUERIES;
+        kept[i] = (queries.mask[here / 8] | (uint32)queries.mask[here / 8 + 1] << 8) >> (here % 8);
+    }
+}
+#endif
+
 struct Running {
+    // Of this thread's two rows: what is subtracted from scores, which is some earlier maximum, and the sums of what became of them.
     float maximum[2];
     float sum[2];
     float out[CHUNKS][4];
 };
 
-// Takes a tile of keys into account. CHECKED: some query of the warp does not see some of its keys.
-template <bool CHECKED>
+// Takes the first COUNT times sixteen keys of a tile into account. CHECKED: some query of the warp does not see some of them.
+template <bool CHECKED, int COUNT>
 __device__ __forceinline__ void meet_tile(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 tile, int first_key,
                                           const int* padding, const float* bias) {
-    const int lane = threadIdx.x % 32, upper = queries.first + lane / 4;
-    float scores[KEY_TILE / 8][4];
-    const uint32 keys = along_head(tile), values = along_rows(tile + KEY_TILE_BYTES);
+    const int lane = threadIdx.x % 32;
+    float scores[COUNT][2][4], maximum[2] = {-INFINITE, -INFINITE};
+    const uint32 keys = along_head(tile), values = along_rows(tile + HELD_BYTES);
 #pragma unroll
-    for (int sixteen = 0; sixteen < KEY_TILE / 16; sixteen++) {
-        float products[2][4] = {};
-        if (!CHECKED || first_key + 16 * sixteen < queries.seen) multiply_rows(products, q, keys + 16 * sixteen * ROW_BYTES);
+    for (int n = 0; n < COUNT; n++) {
+        if (CHECKED && first_key + 16 * n >= queries.seen) continue;
+        clear(scores[n]);
+        multiply_rows(scores[n], q, keys, 16 * n * ROW_BYTES);
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int key = first_key + 16 * sixteen + 8 * half + 2 * (lane % 4) + i % 2, query = upper + i / 2 * 8;
-                float score = products[half][i];
-                if (!RAW) score = score * SCALE_LOG2 + bias_of(bias, queries.pair, query, key);
-                if (CHECKED && !(key_counts(padding, queries.pair, key, queries.visible) && in_order(query, key))) score = -INFINITE;
-                scores[2 * sixteen + half][i] = score;
-            }
+        for (int i = 0; i < 8; i++) {
+            const int key = first_key + 16 * n + i / 4 * 8 + 2 * (lane % 4) + i % 2, query = queries.first + lane / 4 + i / 2 % 2 * 8;
+            float& score = scores[n][i / 4][i % 4];
+            if (!RAW) score = score * SCALE_LOG2 + bias_of(bias, queries.pair, query, key);
+            if (CHECKED && !(key_counts(padding, queries.pair, key, queries.visible) && in_order(query, key))) score = -INFINITE;
+            maximum[i / 2 % 2] = fmaxf(maximum[i / 2 % 2], score);
         }
     }
+    bool grows = false;
 #pragma unroll
     for (int row = 0; row < 2; row++) {
-        float maximum = running.maximum[row];
-#pragma unroll
-        for (int n = 0; n < KEY_TILE / 8; n++) maximum = fmaxf(maximum, fmaxf(scores[n][2 * row], scores[n][2 * row + 1]));
-        maximum = row_max(maximum);
-        const float shift = subtractable(maximum) * POWER_FACTOR;
-        const float grown = power_of_two(running.maximum[row] * POWER_FACTOR - shift);
-        float sum = running.sum[row] * grown;
-#pragma unroll
-        for (int n = 0; n < KEY_TILE / 8; n++) {
-#pragma unroll
-            for (int i = 2 * row; i < 2 * row + 2; i++) {
-                scores[n][i] = power_of_two(scores[n][i] * POWER_FACTOR - shift);
-                sum += scores[n][i];
-            }
-        }
-        running.sum[row] = sum;
-        running.maximum[row] = maximum;
-#pragma unroll
-        for (int n = 0; n < CHUNKS; n++) running.out[n][2 * row] *= grown, running.out[n][2 * row + 1] *= grown;
+        maximum[row] = row_max(maximum[row]);
+        // Also where nothing was seen before: the difference is infinite then, or, if nothing is seen now either, no number.
+        grows |= (maximum[row] - running.maximum[row]) * POWER_FACTOR > GROWTH;
     }
+    if (__any_sync(0xffffffffu, grows)) {
 #pragma unroll
-    for (int sixteen = 0; sixteen < KEY_TILE / 16; sixteen++) {
-        if (CHECKED && first_key + 16 * sixteen >= queries.seen) continue;
+        for (int row = 0; row < 2; row++) {
+            const float larger = fmaxf(maximum[row], running.maximum[row]);
+            const float grown = power_of_two((running.maximum[row] - subtractable(larger)) * POWER_FACTOR);
+            running.maximum[row] = larger;
+            running.sum[row] *= grown;
+#pragma unroll
+            for (int n = 0; n < CHUNKS; n++) running.out[n][2 * row] *= grown, running.out[n][2 * row + 1] *= grown;
+        }
+    }
+    const float shift[2] = {subtractable(running.maximum[0]) * POWER_FACTOR, subtractable(running.maximum[1]) * POWER_FACTOR};
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+        if (CHECKED && first_key + 16 * n >= queries.seen) continue;
         float weights[2][4];
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-#if DROPOUT
-            const uint32 kept = kept_of_query_rows(queries.stream, queries.pair, queries.first, first_key + 16 * sixteen + 8 * half);
-#else
-            const uint32 kept = 0xf;
-#endif
-#pragma unroll
-            for (int i = 0; i < 4; i++) weights[half][i] = kept >> i & 1 ? scores[2 * sixteen + half][i] : 0.0f;
+        for (int i = 0; i < 8; i++) {
+            const int row = i / 2 % 2;
+            weights[i / 4][i % 4] = power_of_two(scores[n][i / 4][i % 4] * POWER_FACTOR - shift[row]);
+            running.sum[row] += weights[i / 4][i % 4];
         }
-        add_rows(running.out, weights, values + 16 * sixteen * ROW_BYTES);
+#if DROPOUT
+        uint32 kept[4];
+        kept_of(kept, queries, first_key + 16 * n);
+#pragma unroll
+        for (int i = 0; i < 8; i++) weights[i / 4][i % 4] = is_kept(kept, i / 4, i % 4) ? weights[i / 4][i % 4] : 0.0f;
+#endif
+        uint32 left[4];
+        as_left(left, weights);
+        add_rows(running.out, left, values, 16 * n * ROW_BYTES);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * PAIRS * QUERY_GROUPS, QUERY_MIN_BLOCKS)
+// Sixteens of the last tile of keys.
+#define LAST_SIXTEENS ((KEYS - (KEY_TILES - 1) * KEY_TILE + 15) / 16)
+
+__device__ __forceinline__ void meet_keys(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 at, int tile,
+                                          const int* padding, const float* bias) {
+    const int first_key = tile * KEY_TILE;
+    if (first_key >= queries.seen) return;
+    // The last tile has its own text where it is shorter, or where nothing but its end is ever checked.
+    constexpr bool OFTEN_CHECKED = CAUSAL || PADDING != 0;
+    if (KEY_TILES > 0 && tile == KEY_TILES - 1 && (LAST_SIXTEENS < KEY_TILE / 16 || !OFTEN_CHECKED)) {
+        if (!OFTEN_CHECKED && KEYS % 16 == 0)
+            meet_tile<false, LAST_SIXTEENS>(running, queries, q, at, first_key, padding, bias);
+        else
+            meet_tile<true, LAST_SIXTEENS>(running, queries, q, at, first_key, padding, bias);
+    } else if (!OFTEN_CHECKED || first_key + KEY_TILE <= queries.sure) {
+        meet_tile<false, KEY_TILE / 16>(running, queries, q, at, first_key, padding, bias);
+    } else {
+        meet_tile<true, KEY_TILE / 16>(running, queries, q, at, first_key, padding, bias);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(PAIRS * PAIR_THREADS, QUERY_MIN_BLOCKS)
 attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias, OUT_TYPE* out, float* log_sums,
                   uint32 pair_count, const Run* run) {
-    constexpr int THREADS = 32 * PAIRS * QUERY_GROUPS;
-    extern __shared__ __align__(16) unsigned char memory[];
-    const uint32 tiles_at = shared_address(memory);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, local = warp / QUERY_GROUPS;
+    extern __shared__ __align__(256) unsigned char memory[];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, local = warp / QUERY_WARPS, thread = threadIdx.x - local * PAIR_THREADS;
+    const uint32 queries_at = shared_address(memory) + local * PAIR_BYTES, tiles_at = queries_at + QUERY_BYTES;
     const uint32 first_pair = blockIdx.x / QUERY_BLOCKS * PAIRS;
-    const int block_query = blockIdx.x % QUERY_BLOCKS * QUERY_GROUPS * 16;
+    const int block_query = blockIdx.x % QUERY_BLOCKS * QUERY_ROWS;
 
     Queries queries;
     queries.pair = min(first_pair + local, pair_count - 1);
-    queries.first = block_query + warp % QUERY_GROUPS * 16;
-    const bool active = first_pair + local < pair_count && queries.first < QUERIES;
-    const int upper = queries.first + lane / 4;
     queries.visible = visible_keys(padding, queries.pair);
-    queries.seen = active ? keys_up_to(min(queries.first + 15, QUERIES - 1), queries.visible) : 0;
-    queries.sure = PADDING == 2 ? 0 : keys_up_to(queries.first, queries.visible);
     queries.stream = DROPOUT ? stream_key(run, DROP_PLACE) : 0;
+    const bool pair_is_there = first_pair + local < pair_count;
 
     // All threads go through the tiles that any of the block's queries sees.
     int block_keys = 0;
 #pragma unroll
     for (int i = 0; i < PAIRS; i++)
         block_keys = max(block_keys, visible_keys(padding, min(first_pair + i, pair_count - 1)));
-    block_keys = keys_up_to(min(block_query + 16 * QUERY_GROUPS, QUERIES) - 1, block_keys);
+    block_keys = keys_up_to(min(block_query + QUERY_ROWS, QUERIES) - 1, block_keys);
     const int tiles = (block_keys + KEY_TILE - 1) / KEY_TILE;
 
-    if (tiles > 0) load_keys<THREADS>(tiles_at, k, v, padding, first_pair, pair_count, 0);
-    uint32 left[DEPTH][4];
-    load_left(left, head_of(q, queries.pair, QUERIES, Q_STRIDE) + (uint64)(active ? upper : 0) * Q_STRIDE, Q_STRIDE,
-              active && upper < QUERIES, active && upper + 8 < QUERIES);
-    Running running;
-#pragma unroll
-    for (int row = 0; row < 2; row++) running.maximum[row] = -INFINITE, running.sum[row] = 0.0f;
-#pragma unroll
-    for (int n = 0; n < CHUNKS; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) running.out[n][i] = 0.0f;
+    const bf16 *keys = head_of(k, queries.pair, KEYS, K_STRIDE), *values = head_of(v, queries.pair, KEYS, V_STRIDE);
+    const auto bring = [&](int tile) {
+        const auto counts = [&](int key) { return key_counts(padding, queries.pair, key, queries.visible); };
+        const uint32 to = tiles_at + tile % KEY_STAGES * KEY_TILE_BYTES;
+        if (tile < tiles && tile < KEY_TILES - 1) {
+            copy_rows<KEY_TILE, PAIR_THREADS>(to, keys, K_STRIDE, tile * KEY_TILE, thread, counts);
+            copy_rows<KEY_TILE, PAIR_THREADS>(to + HELD_BYTES, values, V_STRIDE, tile * KEY_TILE, thread, counts);
+        } else if (tile < tiles) {
+            copy_rows<16 * LAST_SIXTEENS, PAIR_THREADS>(to, keys, K_STRIDE, tile * KEY_TILE, thread, counts);
+            copy_rows<16 * LAST_SIXTEENS, PAIR_THREADS>(to + HELD_BYTES, values, V_STRIDE, tile * KEY_TILE, thread, counts);
+        }
+        end_copies();
+    };
+    if (QUERIES_SHARED)
+        copy_rows<QUERY_ROWS, PAIR_THREADS>(queries_at, head_of(q, queries.pair, QUERIES, Q_STRIDE), Q_STRIDE, block_query, thread,
+                                        [](int query) { return query < QUERIES; });
+#pragma unroll 1
+    for (int tile = 0; tile < AHEAD; tile++) bring(tile);
+#if DROPOUT
+    unsigned char* mask = memory + local * PAIR_BYTES + QUERY_BYTES + 2 * HELD_BYTES;
+    queries.mask = mask;
+    if (SHARED_MASK)
+        for (int i = thread; 8 * i < queries.visible * QUERIES; i += PAIR_THREADS) mask[i] = kept_bits(queries.stream, queries.pair, i);
+#endif
 
-    for (int tile = 0; tile < tiles; tile++) {
-        // The tile has arrived, and nobody reads the one before any more: the next one takes its place.
-        copies_arrived();
-        __syncthreads();
-        const int first_key = tile * KEY_TILE;
-        if (tile + 1 < tiles)
-            load_keys<THREADS>(tiles_at + (tile + 1) % KEY_STAGES * 2 * PAIRS * KEY_TILE_BYTES, k, v, padding, first_pair, pair_count,
-                               first_key + KEY_TILE);
-        const uint32 at = tiles_at + (tile % KEY_STAGES * PAIRS + local) * 2 * KEY_TILE_BYTES;
-        if (first_key + KEY_TILE <= queries.sure && active)
-            meet_tile<false>(running, queries, left, at, first_key, padding, bias);
-        else if (first_key < queries.seen)
-            meet_tile<true>(running, queries, left, at, first_key, padding, bias);
-    }
-    if (!active) return;
-
-    float factor[2];
+#pragma unroll 1
+    for (int round = 0; round < QUERY_ROUNDS; round++) {
+        queries.first = block_query + (round * QUERY_WARPS + warp % QUERY_WARPS) * 16;
+        const bool active = pair_is_there && queries.first < QUERIES;
+        const int upper = queries.first + lane / 4;
+        const bool is_there[2] = {active && upper < QUERIES, active && upper + 8 < QUERIES};
+        queries.seen = active ? keys_up_to(min(queries.first + 15, QUERIES - 1), queries.visible) : 0;
+        queries.sure = PADDING == 2 ? 0 : keys_up_to(queries.first, queries.visible);
+        uint32 left[DEPTH][4];
+        const uint32 shared_queries = along_rows(queries_at + (queries.first - block_query) * ROW_BYTES);
+        if (!QUERIES_SHARED)
+            load_left(left, head_of(q, queries.pair, QUERIES, Q_STRIDE) + (uint64)upper * Q_STRIDE, Q_STRIDE, is_there[0], is_there[1]);
+        else if (round > 0)
+            take_left(left, shared_queries);
+        Running running;
 #pragma unroll
-    for (int row = 0; row < 2; row++) {
-        // A query that sees no key has a sum of 0: its output is 0, and its log-sum infinite.
-        const float sum = row_sum(running.sum[row]);
-        const float log_sum = sum == 0.0f ? INFINITE : (running.maximum[row] * POWER_FACTOR + log2f(sum)) * LN_2;
-        factor[row] = sum == 0.0f ? 0.0f : (DROPOUT ? DROP_SCALE : 1.0f) / sum;
-        const int query = upper + 8 * row;
-        if (lane % 4 == 0 && query < QUERIES) log_sums[(uint64)queries.pair * QUERIES + query] = log_sum;
+        for (int row = 0; row < 2; row++) running.maximum[row] = -INFINITE, running.sum[row] = 0.0f;
+        clear(running.out);
+
+#pragma unroll 1
+        for (int tile = 0; tile < tiles; tile++) {
+            if (round == 0) {
+                // The tile has arrived, and nobody reads the one before any more: where not all stay, another one takes its place.
+                copies_arrived<AHEAD - 1>();
+                __syncthreads();
+                if (ALL_STAY)
+                    end_copies();
+                else
+                    bring(tile + AHEAD);
+                // They come with the first tile.
+                if (tile == 0 && QUERIES_SHARED) take_left(left, shared_queries);
+            }
+            meet_keys(running, queries, left, tiles_at + tile % KEY_STAGES * KEY_TILE_BYTES, tile, padding, bias);
+        }
+
+        float factor[2];
+#pragma unroll
+        for (int row = 0; row < 2; row++) {
+            // A query that sees no key has a sum of 0: its output is 0, and its log-sum infinite.
+            const float sum = row_sum(running.sum[row]);
+            const float log_sum = sum == 0.0f ? INFINITE : (running.maximum[row] * POWER_FACTOR + log_two(sum)) * LN_2;
+            factor[row] = sum == 0.0f ? 0.0f : (DROPOUT ? DROP_SCALE : 1.0f) * reciprocal(sum);
+            if (is_there[row] && lane % 4 == 0) log_sums[(uint64)queries.pair * QUERIES + upper + 8 * row] = log_sum;
+        }
+        store_rows(head_of(out, queries.pair, QUERIES, DIM) + (uint64)upper * DIM, DIM, running.out, is_there[0], is_there[1], factor[0],
+                   factor[1]);
     }
-    store_rows(head_of(out, queries.pair, QUERIES, DIM) + (uint64)upper * DIM, DIM, running.out, upper < QUERIES, upper + 8 < QUERIES,
-               factor[0], factor[1]);
 }

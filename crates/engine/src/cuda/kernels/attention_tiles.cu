@@ -31,68 +31,133 @@ __device__ __forceinline__ void load_left(uint32 (&to)[DEPTH][4], const T* rows,
     }
 }
 
-// Brings a tile of keys and values into shared memory, for all pairs of the block.
-template <int THREADS>
-__device__ __forceinline__ void load_keys(uint32 to, const bf16* k, const bf16* v, const int* padding, uint32 first_pair, uint32 pair_count,
-                                          int first_key) {
-#pragma unroll 2
-    for (int i = threadIdx.x; i < PAIRS * KEY_TILE * CHUNKS; i += THREADS) {
-        const int chunk = i % CHUNKS, row = i / CHUNKS % KEY_TILE, local = i / CHUNKS / KEY_TILE, key = first_key + row;
-        const uint32 pair = min(first_pair + local, pair_count - 1);
-        const bool there = key_counts(padding, pair, key, visible_keys(padding, pair));
-        const uint64 token = there ? key : 0;
-        const uint32 place = to + (2 * local * KEY_TILE + row) * ROW_BYTES + 16 * chunk;
-        copy_chunk(place, head_of(k, pair, KEYS, K_STRIDE) + token * K_STRIDE + 8 * chunk, there);
-        copy_chunk(place + KEY_TILE * ROW_BYTES, head_of(v, pair, KEYS, V_STRIDE) + token * V_STRIDE + 8 * chunk, there);
+// Brings rows `first ..` of a head into shared memory, ROWS of them and zeros where `there` says that there is none. `thread` of THREADS
+// does a part of it.
+template <int ROWS, int THREADS, typename T, typename There>
+__device__ __forceinline__ void copy_rows(uint32 to, const T* head, int stride, int first, int thread, There there) {
+    if constexpr (THREADS % CHUNKS == 0) {
+        // A thread stays in its column, so that all its places are a fixed distance apart.
+        constexpr int STEP = THREADS / CHUNKS;
+        const int start = thread / CHUNKS, chunk = thread % CHUNKS;
+        const T* from = head + (uint64)(first + start) * stride + 8 * chunk;
+#pragma unroll 8
+        for (int i = 0; i < (ROWS + STEP - 1) / STEP; i++) {
+            const int row = start + i * STEP;
+            if (ROWS % STEP == 0 || row < ROWS)
+                copy_chunk(chunk_at(to, row, chunk), from + (uint64)i * STEP * stride, there(first + row));
+        }
+    } else {
+#pragma unroll 4
+        for (int i = thread; i < ROWS * CHUNKS; i += THREADS) {
+            const int row = i / CHUNKS, chunk = i % CHUNKS;
+            copy_chunk(chunk_at(to, row, chunk), head + (uint64)(first + row) * stride + 8 * chunk, there(first + row));
+        }
     }
 }
 
 // Where this lane's row begins for products along the head (`tile` is a matrix of rows by depth): sixteen rows, two chunks.
 __device__ __forceinline__ uint32 along_head(uint32 tile) {
     const int lane = threadIdx.x % 32;
-    return tile + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
+    return chunk_at(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2);
 }
-// The same for products along the rows.
+// The same for products along the rows, and for rows that become left operands.
 __device__ __forceinline__ uint32 along_rows(uint32 tile) {
     const int lane = threadIdx.x % 32;
-    return tile + (lane % 16) * ROW_BYTES + lane / 16 * 16;
+    return chunk_at(tile, lane % 16, lane / 16);
 }
 
-// products += left * tile^T, for the sixteen rows at `address`, which is of `along_head`.
-__device__ __forceinline__ void multiply_rows(float (&products)[2][4], const uint32 (&left)[DEPTH][4], uint32 address) {
+// Sixteen rows of a head as left operands, from shared memory: `address` is of `along_rows`.
+__device__ __forceinline__ void take_left(uint32 (&to)[DEPTH][4], uint32 address) {
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++) load_matrices(to[d], further(address, d));
+}
+
+// products += left * tile^T, for the sixteen rows that begin so many bytes behind `address`, which is of `along_head`.
+__device__ __forceinline__ void multiply_rows(float (&products)[2][4], const uint32 (&left)[DEPTH][4], uint32 address, int bytes) {
 #pragma unroll
     for (int d = 0; d < DEPTH; d++) {
         uint32 right[4];
-        load_matrices(right, address + 32 * d);
+        load_matrices(right, further(address, d) + bytes);
         multiply_add(products[0], left[d], right[0], right[1]);
         multiply_add(products[1], left[d], right[2], right[3]);
     }
 }
 
-// sums += weights * tile, for the sixteen rows at `address`, which is of `along_rows`.
-__device__ __forceinline__ void add_rows(float (&sums)[CHUNKS][4], const float (&weights)[2][4], uint32 address) {
-    const uint32 left[4] = {pack(weights[0][0], weights[0][1]), pack(weights[0][2], weights[0][3]),
-                            pack(weights[1][0], weights[1][1]), pack(weights[1][2], weights[1][3])};
+// Sixteen by sixteen values of a result as a left operand.
+__device__ __forceinline__ void as_left(uint32 (&left)[4], const float (&values)[2][4]) {
+    left[0] = pack(values[0][0], values[0][1]), left[1] = pack(values[0][2], values[0][3]);
+    left[2] = pack(values[1][0], values[1][1]), left[3] = pack(values[1][2], values[1][3]);
+}
+
+// sums += weights * tile, for the sixteen rows that begin so many bytes behind `address`, which is of `along_rows`, and the columns from
+// 16 * `first_step`.
+template <int COUNT>
+__device__ __forceinline__ void add_rows(float (&sums)[COUNT][4], const uint32 (&weights)[4], uint32 address, int bytes, int first_step = 0) {
 #pragma unroll
-    for (int d = 0; d < DEPTH; d++) {
+    for (int d = 0; d < COUNT / 2; d++) {
         uint32 right[4];
-        load_transposed(right, address + 32 * d);
-        multiply_add(sums[2 * d], left, right[0], right[1]);
-        multiply_add(sums[2 * d + 1], left, right[2], right[3]);
+        load_transposed(right, further(address, first_step + d) + bytes);
+        multiply_add(sums[2 * d], weights, right[0], right[1]);
+        multiply_add(sums[2 * d + 1], weights, right[2], right[3]);
     }
 }
 
-// Writes sixteen rows of sums, each with its factor. `rows` begins at this thread's upper row.
-template <typename T>
-__device__ __forceinline__ void store_rows(T* rows, int stride, const float (&sums)[CHUNKS][4], bool upper, bool lower, float upper_factor,
-                                           float lower_factor) {
-    const int column = 2 * (threadIdx.x % 4);
+// Among four neighbouring lanes: lane i's word j becomes lane j's word i.
+__device__ __forceinline__ void exchange(uint32 (&words)[4]) {
+    const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
 #pragma unroll
-    for (int chunk = 0; chunk < CHUNKS; chunk++) {
-        if (upper) put_two(rows + 8 * chunk + column, sums[chunk][0] * upper_factor, sums[chunk][1] * upper_factor);
-        if (lower)
-            put_two(rows + 8 * (uint64)stride + 8 * chunk + column, sums[chunk][2] * lower_factor, sums[chunk][3] * lower_factor);
+    for (int i = 0; i < 4; i += 2) {
+        const uint32 got = __shfl_xor_sync(0xffffffffu, odd ? words[i] : words[i + 1], 1);
+        words[i] = odd ? got : words[i], words[i + 1] = odd ? words[i + 1] : got;
     }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32 got = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i + 2], 2);
+        words[i] = upper ? got : words[i], words[i + 2] = upper ? words[i + 2] : got;
+    }
+}
+
+// Writes a row of sums with its factor: the upper (0) or the lower (1) one of this thread, which begins at `to`. All lanes of a warp come
+// here, `there` or not.
+template <int COUNT>
+__device__ __forceinline__ void store_row(bf16* to, const float (&sums)[COUNT][4], int which, bool there, float factor) {
+    if constexpr (COUNT % 4 == 0) {
+        // Four lanes hold two columns of each chunk; they exchange them for chunks, which are written at once.
+#pragma unroll
+        for (int first = 0; first < COUNT; first += 4) {
+            uint32 words[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) words[i] = pack(sums[first + i][2 * which] * factor, sums[first + i][2 * which + 1] * factor);
+            exchange(words);
+            if (there)
+                *reinterpret_cast<uint4*>(to + 8 * (first + threadIdx.x % 4)) = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+    } else {
+#pragma unroll
+        for (int n = 0; n < COUNT; n++)
+            if (there) put_two(to + 8 * n + 2 * (threadIdx.x % 4), sums[n][2 * which] * factor, sums[n][2 * which + 1] * factor);
+    }
+}
+template <int COUNT>
+__device__ __forceinline__ void store_row(float* to, const float (&sums)[COUNT][4], int which, bool there, float factor) {
+#pragma unroll
+    for (int n = 0; n < COUNT; n++)
+        if (there) put_two(to + 8 * n + 2 * (threadIdx.x % 4), sums[n][2 * which] * factor, sums[n][2 * which + 1] * factor);
+}
+
+// Writes sixteen rows of sums, each with its factor. `rows` begins at this thread's upper row.
+template <typename T, int COUNT>
+__device__ __forceinline__ void store_rows(T* rows, int stride, const float (&sums)[COUNT][4], bool upper, bool lower, float upper_factor,
+                                           float lower_factor) {
+    store_row(rows, sums, 0, upper, upper_factor);
+    store_row(rows + 8 * (uint64)stride, sums, 1, lower, lower_factor);
+}
+
+template <int COUNT> __device__ __forceinline__ void clear(float (&sums)[COUNT][4]) {
+#pragma unroll
+    for (int n = 0; n < COUNT; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
 }
 
 // Sums and maxima over the four lanes that hold a row of a result.
@@ -106,34 +171,49 @@ __device__ __forceinline__ float row_max(float x) {
 }
 
 #if DROPOUT
-// Which of this thread's four weights of sixteen queries (rows) and eight keys are kept, a bit a weight. The random numbers of sixteen
-// queries of a key lie in at most three blocks of eight: each lane makes one block of one key.
-__device__ __forceinline__ uint32 kept_of_query_rows(uint64 stream, uint32 pair, int first_query, int first_key) {
-    const int lane = threadIdx.x % 32, group = lane / 4;
-    const uint32 made = kept_bits(stream, pair, (uint32)(column_of(first_query, first_key + lane % 8) / 8) + lane / 8);
-    uint32 kept = 0;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int key = 2 * (lane % 4) + i;
-        const int place = (int)(column_of(first_query, first_key + key) % 8) + group;
-        const uint32 upper = __shfl_sync(0xffffffffu, made, key + 8 * (place / 8));
-        const uint32 lower = __shfl_sync(0xffffffffu, made, key + 8 * (place / 8 + 1));
-        kept |= (upper >> (place % 8) & 1) << i | (lower >> (place % 8) & 1) << (2 + i);
-    }
+// Which weights of a key are kept for the sixteen queries from `first_query` (a multiple of 16), a bit a query. The key is that of the
+// lane's couple of lanes. The random numbers of sixteen queries lie in two blocks of eight, or in three, where keys do not begin with a
+// block: each lane of a couple makes one of the first two.
+__device__ __forceinline__ uint32 kept_window(uint64 stream, uint32 pair, int first_query, int key) {
+    const int half = threadIdx.x % 2;
+    const uint64 column = column_of(first_query, key);
+    const uint32 block = (uint32)(column / 8);
+    uint32 kept = kept_bits(stream, pair, block + half) << (8 * half);
+    kept |= __shfl_xor_sync(0xffffffffu, kept, 1);
+    if (QUERIES % 8 != 0) kept = (kept | kept_bits(stream, pair, block + 2) << 16) >> (column % 8);
     return kept;
 }
 
-// The same for sixteen keys (rows) and eight queries: a key's random numbers lie in two blocks.
-__device__ __forceinline__ uint32 kept_of_key_rows(uint64 stream, uint32 pair, int first_key, int first_query) {
-    const int lane = threadIdx.x % 32, group = lane / 4;
-    const uint32 made = kept_bits(stream, pair, (uint32)(column_of(first_query, first_key + lane / 2) / 8) + lane % 2);
+// The same, tile by tile of queries: the third block is the first one of the next tile, and is passed on in `next`.
+__device__ __forceinline__ uint32 kept_window_in_turn(uint64 stream, uint32 pair, int first_query, int key, uint32& next) {
+    if (QUERIES % 8 == 0) return kept_window(stream, pair, first_query, key);
+    const int half = threadIdx.x % 2;
+    const uint64 column = column_of(first_query, key);
+    uint32 kept = kept_bits(stream, pair, (uint32)(column / 8) + 1 + half) << (8 + 8 * half);
+    kept |= __shfl_xor_sync(0xffffffffu, kept, 1);
+    const uint32 window = (kept | next) >> (column % 8);
+    next = kept >> 16;
+    return window;
+}
+
+// Which of this thread's weights of sixteen queries (rows) and sixteen keys are kept: for its keys 2 pair, 2 pair + 1, and eight further,
+// bit 0 for its upper row, bit 8 for its lower one.
+__device__ __forceinline__ void kept_of_query_rows(uint32 (&kept)[4], uint64 stream, uint32 pair, int first_query, int first_key) {
+    const int lane = threadIdx.x % 32;
+    const uint32 window = kept_window(stream, pair, first_query, first_key + lane / 2);
+#pragma unroll
+    for (int i = 0; i < 4; i++) kept[i] = __shfl_sync(0xffffffffu, window, 2 * (i / 2 * 8 + 2 * (lane % 4) + i % 2)) >> (lane / 4);
+}
+__device__ __forceinline__ bool is_kept(const uint32 (&kept)[4], int half, int i) { return kept[2 * half + i % 2] & (i / 2 ? 0x100 : 1); }
+
+// Which of this thread's weights of sixteen keys (rows) and sixteen queries are kept, a bit a weight, four to eight queries.
+__device__ __forceinline__ uint32 kept_of_key_rows(uint32 window) {
+    const int lane = threadIdx.x % 32;
     uint32 kept = 0;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const int key = group + 8 * i;
-        const uint32 low = __shfl_sync(0xffffffffu, made, 2 * key), high = __shfl_sync(0xffffffffu, made, 2 * key + 1);
-        const int place = (int)(column_of(first_query, first_key + key) % 8) + 2 * (lane % 4);
-        kept |= ((low | high << 8) >> place & 3) << (2 * i);
+        const uint32 of_key = __shfl_sync(0xffffffffu, window, 2 * (lane / 4 + 8 * i)) >> (2 * (lane % 4));
+        kept |= (of_key & 3) << (2 * i) | (of_key >> 8 & 3) << (4 + 2 * i);
     }
     return kept;
 }

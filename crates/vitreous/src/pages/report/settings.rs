@@ -67,7 +67,7 @@ pub fn machine(run: &RunRecord) -> String {
     let mut html = facts(last, run);
     if run.sittings.len() > 1 {
         html.push_str(&format!("<p>It was trained in {} sittings:</p>", run.sittings.len()));
-        html.push_str("<div class=\"scroll\"><table><tr><th>began</th><th class=\"number\">from step</th><th class=\"number\">to step</th><th class=\"number\">time</th><th>processor</th></tr>");
+        html.push_str("<div class=\"scroll\"><table><tr><th>began</th><th class=\"number\">from step</th><th class=\"number\">to step</th><th class=\"number\">time</th><th>on</th></tr>");
         for sitting in &run.sittings {
             html.push_str(&format!(
                 "<tr><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td>{}</td></tr>",
@@ -75,7 +75,7 @@ pub fn machine(run: &RunRecord) -> String {
                 sitting.first_step,
                 sitting.step,
                 format::seconds(sitting.seconds),
-                escape(&sitting.cpu)
+                escape(sitting.gpu.as_ref().unwrap_or(&sitting.cpu))
             ));
         }
         html.push_str("</table></div>");
@@ -85,19 +85,30 @@ pub fn machine(run: &RunRecord) -> String {
 
 fn facts(sitting: &Sitting, run: &RunRecord) -> String {
     let memory = sitting.memory.map_or("unknown".to_string(), |bytes| format::bytes(bytes as usize));
-    let threads = format!("{} of {}", sitting.threads, format::count(sitting.cores, "core", "cores"));
-    let facts = [
+    let cores = format::count(sitting.cores, "core", "cores");
+    let mut facts = vec![
         ("Trained", format!("{} in all", format::seconds(run.seconds()))),
         ("Began", run.sittings[0].started.replace('T', " ").replace('Z', " UTC")),
-        ("Processor", sitting.cpu.clone()),
-        ("Threads", threads),
-        ("Instructions", sitting.instruction_set.clone()),
+    ];
+    match &sitting.gpu {
+        // What the processor does beside a GPU decides little.
+        Some(gpu) => facts.extend([
+            ("GPU", gpu.clone()),
+            ("Processor", format!("{}, {cores}, {}", sitting.cpu, sitting.instruction_set)),
+        ]),
+        None => facts.extend([
+            ("Processor", sitting.cpu.clone()),
+            ("Threads", format!("{} of {cores}", sitting.threads)),
+            ("Instructions", sitting.instruction_set.clone()),
+        ]),
+    }
+    facts.extend([
         ("Precision", sitting.precision.clone()),
         ("Memory", memory),
         ("System", sitting.system.clone()),
         ("Vitreous", sitting.version.clone()),
         ("Command", sitting.command.join(" ")),
-    ];
+    ]);
     let fact = |(name, value): (&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&value));
     format!("<dl class=\"facts\">{}</dl>", facts.into_iter().map(fact).collect::<String>())
 }

@@ -1,40 +1,28 @@
-// Attention backward on tensor cores, in two kernels without atomics. With P computed again from the log-sums and F dropout's factors:
-// delta = rowsum(dO * O), dP = dO V^T, dS = P (F dP - delta), dQ = scale dS K, dK = scale dS^T Q, dV = (F P)^T dO.
+// Attention backward on tensor cores for pairs of any length, in two kernels without atomics. With P computed again from the log-sums and F
+// dropout's factors: delta = rowsum(dO * O), dP = dO V^T, dS = P (F dP - delta), dQ = scale dS K, dK = scale dS^T Q, dV = (F P)^T dO.
 //
 // Both have one shape: a warp owns sixteen rows, with two operands of them in registers, and meets tiles of two operands of the other side
 // in shared memory. `attention_backward_queries` owns queries (q, dO), meets keys (k, v), and writes the deltas besides dQ;
-// `attention_backward_keys` owns keys (k, v) and meets queries (q, dO) with their log-sums and deltas. A block is PAIRS pairs with
-// QUERY_GROUPS or KEY_GROUPS warps each.
+// `attention_backward_keys` owns keys (k, v) and meets queries (q, dO) with their log-sums and deltas. A pair has QUERY_BLOCKS or KEY_BLOCKS
+// blocks of QUERY_GROUPS or KEY_GROUPS warps.
 //
-// Constants besides the common ones: PAIRS, QUERY_GROUPS, QUERY_BLOCKS, KEY_GROUPS, KEY_BLOCKS, KEY_TILE, KEY_STAGES, QUERY_TILE,
-// QUERY_STAGES, QUERY_MIN_BLOCKS, KEY_MIN_BLOCKS, OUT_TYPE, D_OUT_TYPE.
+// Constants besides the common ones: QUERY_GROUPS, QUERY_BLOCKS, KEY_GROUPS, KEY_BLOCKS, KEY_TILE, KEY_STAGES, QUERY_TILE, QUERY_STAGES,
+// QUERY_MIN_BLOCKS, KEY_MIN_BLOCKS (that a processor should hold at once), OUT_TYPE, D_OUT_TYPE.
 
 struct Warp {
-    // The pair, among those of the block, and of all.
-    int local;
     uint32 pair;
     // The first of its rows, and this thread's upper one.
     int first, upper;
     bool active;
 };
 
-__device__ __forceinline__ Warp this_warp(int groups, int blocks, int rows, uint32 pair_count) {
+__device__ __forceinline__ Warp this_warp(int groups, int blocks, int rows) {
     Warp w;
-    const int warp = threadIdx.x / 32;
-    const uint32 pair = blockIdx.x / blocks * PAIRS + warp / groups;
-    w.local = warp / groups;
-    w.pair = min(pair, pair_count - 1);
-    w.first = (blockIdx.x % blocks * groups + warp % groups) * 16;
-    w.active = pair < pair_count && w.first < rows;
+    w.pair = blockIdx.x / blocks;
+    w.first = (blockIdx.x % blocks * groups + threadIdx.x / 32) * 16;
+    w.active = w.first < rows;
     w.upper = w.first + threadIdx.x % 32 / 4;
     return w;
-}
-
-__device__ __forceinline__ void clear(float (&sums)[CHUNKS][4]) {
-#pragma unroll
-    for (int n = 0; n < CHUNKS; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
 }
 
 // The sum of dO * O over a head for this thread's two rows, known to all four lanes of a row.
@@ -55,26 +43,29 @@ __device__ __forceinline__ void output_dots(float (&deltas)[2], const uint32 (&d
     deltas[1] = row_sum(deltas[1]);
 }
 
-extern "C" __global__ void __launch_bounds__(32 * PAIRS * QUERY_GROUPS, QUERY_MIN_BLOCKS)
+extern "C" __global__ void __launch_bounds__(32 * QUERY_GROUPS, QUERY_MIN_BLOCKS)
 attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias, const OUT_TYPE* out,
-                           const float* log_sums, const D_OUT_TYPE* d_out, float* deltas, bf16* dq, uint32 pair_count, const Run* run) {
-    constexpr int THREADS = 32 * PAIRS * QUERY_GROUPS;
-    extern __shared__ __align__(16) unsigned char memory[];
+                           const float* log_sums, const D_OUT_TYPE* d_out, float* deltas, bf16* dq, const Run* run) {
+    constexpr int THREADS = 32 * QUERY_GROUPS;
+    extern __shared__ __align__(256) unsigned char memory[];
     const uint32 tiles_at = shared_address(memory);
     const int lane = threadIdx.x % 32;
-    const uint32 first_pair = blockIdx.x / QUERY_BLOCKS * PAIRS;
-    const Warp w = this_warp(QUERY_GROUPS, QUERY_BLOCKS, QUERIES, pair_count);
+    const Warp w = this_warp(QUERY_GROUPS, QUERY_BLOCKS, QUERIES);
     const bool upper = w.active && w.upper < QUERIES, lower = w.active && w.upper + 8 < QUERIES;
 
-    int block_keys = 0;
-#pragma unroll
-    for (int i = 0; i < PAIRS; i++)
-        block_keys = max(block_keys, visible_keys(padding, min(first_pair + i, pair_count - 1)));
-    block_keys = keys_up_to(min((int)(blockIdx.x % QUERY_BLOCKS + 1) * QUERY_GROUPS * 16, QUERIES) - 1, block_keys);
-    const int tiles = (block_keys + KEY_TILE - 1) / KEY_TILE;
-    if (tiles > 0) load_keys<THREADS>(tiles_at, k, v, padding, first_pair, pair_count, 0);
-
     const int visible = visible_keys(padding, w.pair);
+    const int block_keys = keys_up_to(min((int)(blockIdx.x % QUERY_BLOCKS + 1) * QUERY_GROUPS * 16, QUERIES) - 1, visible);
+    const int tiles = (block_keys + KEY_TILE - 1) / KEY_TILE;
+    const bf16 *keys = head_of(k, w.pair, KEYS, K_STRIDE), *values = head_of(v, w.pair, KEYS, V_STRIDE);
+    const auto bring = [&](int tile) {
+        const auto counts = [&](int key) { return key_counts(padding, w.pair, key, visible); };
+        const uint32 to = tiles_at + tile % KEY_STAGES * 2 * KEY_TILE * ROW_BYTES;
+        copy_rows<KEY_TILE, THREADS>(to, keys, K_STRIDE, tile * KEY_TILE, threadIdx.x, counts);
+        copy_rows<KEY_TILE, THREADS>(to + KEY_TILE * ROW_BYTES, values, V_STRIDE, tile * KEY_TILE, threadIdx.x, counts);
+        end_copies();
+    };
+    if (tiles > 0) bring(0);
+
     const int seen = w.active ? keys_up_to(min(w.first + 15, QUERIES - 1), visible) : 0;
     const int sure = PADDING == 2 ? 0 : keys_up_to(w.first, visible);
     [[maybe_unused]] const uint64 stream = DROPOUT ? stream_key(run, DROP_PLACE) : 0;
@@ -93,79 +84,74 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
 
     for (int tile = 0; tile < tiles; tile++) {
         // The tile has arrived, and nobody reads the one before any more: the next one takes its place.
-        copies_arrived();
+        copies_arrived<0>();
         __syncthreads();
-        if (tile + 1 < tiles)
-            load_keys<THREADS>(tiles_at + (tile + 1) % KEY_STAGES * 2 * PAIRS * KEY_TILE * ROW_BYTES, k, v, padding, first_pair, pair_count,
-                               (tile + 1) * KEY_TILE);
-        const uint32 at = tiles_at + (tile % KEY_STAGES * PAIRS + w.local) * 2 * KEY_TILE * ROW_BYTES;
+        if (tile + 1 < tiles) bring(tile + 1);
+        const uint32 at = tiles_at + tile % KEY_STAGES * 2 * KEY_TILE * ROW_BYTES;
         const int end = min(KEY_TILE, seen - tile * KEY_TILE);
 #pragma unroll 2
         for (int first = 0; first < end; first += 16) {
             const int first_key = tile * KEY_TILE + first;
             float scores[2][4] = {}, d_weights[2][4] = {};
-            multiply_rows(scores, query_rows, along_head(at + first * ROW_BYTES));
-            multiply_rows(d_weights, d_rows, along_head(at + (KEY_TILE + first) * ROW_BYTES));
+            multiply_rows(scores, query_rows, along_head(at + first * ROW_BYTES), 0);
+            multiply_rows(d_weights, d_rows, along_head(at + first * ROW_BYTES), KEY_TILE * ROW_BYTES);
             const bool checked = first_key + 16 > sure;
+#if DROPOUT
+            uint32 kept[4];
+            kept_of_query_rows(kept, stream, w.pair, w.first, first_key);
+#endif
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-#if DROPOUT
-                const uint32 kept = kept_of_query_rows(stream, w.pair, w.first, first_key + 8 * half);
-#endif
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const int key = first_key + 8 * half + 2 * (lane % 4) + i % 2, query = w.upper + i / 2 * 8;
-                    const float score = scores[half][i] * SCALE_LOG2 + bias_of(bias, w.pair, query, key);
-                    float weight = power_of_two(score - log_sum[i / 2]);
+                    float shift = -log_sum[i / 2];
+                    if (BIAS) shift += bias_of(bias, w.pair, query, key);
+                    float weight = power_of_two(scores[half][i] * SCALE_LOG2 + shift);
                     if (checked && !(key_counts(padding, w.pair, key, visible) && in_order(query, key))) weight = 0.0f;
                     float d_weight = d_weights[half][i];
 #if DROPOUT
-                    d_weight = kept >> i & 1 ? d_weight * DROP_SCALE : 0.0f;
+                    d_weight = is_kept(kept, half, i) ? d_weight * DROP_SCALE : 0.0f;
 #endif
                     scores[half][i] = weight * (d_weight - delta[i / 2]);
                 }
             }
-            add_rows(sums, scores, along_rows(at + first * ROW_BYTES));
+            uint32 left[4];
+            as_left(left, scores);
+            add_rows(sums, left, along_rows(at + first * ROW_BYTES), 0);
         }
     }
     store_rows(head_of(dq, w.pair, QUERIES, Q_STRIDE) + row * Q_STRIDE, Q_STRIDE, sums, upper, lower, SCALE, SCALE);
 }
 
-#define QUERY_TILE_BYTES (QUERY_TILE * (2 * ROW_BYTES + 8))
+#define QUERY_TILE_BYTES ((QUERY_TILE * (2 * ROW_BYTES + 8) + 255) / 256 * 256)
 
-// Brings a tile of queries into shared memory, for all pairs of the block: their rows, their outputs' gradients, log-sums (to base 2) and
-// deltas. Queries that are not there have an infinite log-sum: all their weights are 0.
+// Brings a tile of queries into shared memory: their rows, their outputs' gradients, log-sums (to base 2) and deltas. Queries that are not
+// there have an infinite log-sum: all their weights are 0.
 template <int THREADS>
 __device__ __forceinline__ void load_queries(unsigned char* to, const bf16* q, const D_OUT_TYPE* d_out, const float* log_sums,
-                                             const float* deltas, uint32 first_pair, uint32 pair_count, int first_query) {
+                                             const float* deltas, uint32 pair, int first_query) {
     const uint32 at = shared_address(to);
-#pragma unroll 2
-    for (int i = threadIdx.x; i < PAIRS * QUERY_TILE * CHUNKS; i += THREADS) {
-        const int chunk = i % CHUNKS, row = i / CHUNKS % QUERY_TILE, local = i / CHUNKS / QUERY_TILE, query = first_query + row;
-        const uint32 pair = min(first_pair + local, pair_count - 1);
-        const bool there = query < QUERIES;
-        const uint64 token = there ? query : 0;
-        const uint32 place = at + local * QUERY_TILE_BYTES + row * ROW_BYTES + 16 * chunk;
-        copy_chunk(place, head_of(q, pair, QUERIES, Q_STRIDE) + token * Q_STRIDE + 8 * chunk, there);
-        copy_chunk(place + QUERY_TILE * ROW_BYTES, head_of(d_out, pair, QUERIES, DIM) + token * DIM + 8 * chunk, there);
-    }
-    for (int i = threadIdx.x; i < PAIRS * QUERY_TILE; i += THREADS) {
-        const int row = i % QUERY_TILE, local = i / QUERY_TILE, query = first_query + row;
-        const uint64 from = (uint64)min(first_pair + local, pair_count - 1) * QUERIES + query;
-        float* sums = reinterpret_cast<float*>(to + local * QUERY_TILE_BYTES + 2 * QUERY_TILE * ROW_BYTES);
+    const auto is_query = [](int query) { return query < QUERIES; };
+    copy_rows<QUERY_TILE, THREADS>(at, head_of(q, pair, QUERIES, Q_STRIDE), Q_STRIDE, first_query, threadIdx.x, is_query);
+    copy_rows<QUERY_TILE, THREADS>(at + QUERY_TILE * ROW_BYTES, head_of(d_out, pair, QUERIES, DIM), DIM, first_query, threadIdx.x, is_query);
+    end_copies();
+    float* sums = reinterpret_cast<float*>(to + 2 * QUERY_TILE * ROW_BYTES);
+    for (int row = threadIdx.x; row < QUERY_TILE; row += THREADS) {
+        const int query = first_query + row;
+        const uint64 from = (uint64)pair * QUERIES + query;
         sums[row] = query < QUERIES ? log_sums[from] * LOG2_E : INFINITE;
         sums[QUERY_TILE + row] = query < QUERIES ? deltas[from] : 0.0f;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * PAIRS * KEY_GROUPS, KEY_MIN_BLOCKS)
+extern "C" __global__ void __launch_bounds__(32 * KEY_GROUPS, KEY_MIN_BLOCKS)
 attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias, const float* log_sums,
-                        const D_OUT_TYPE* d_out, const float* deltas, bf16* dk, bf16* dv, uint32 pair_count, const Run* run) {
-    constexpr int THREADS = 32 * PAIRS * KEY_GROUPS;
-    extern __shared__ __align__(16) unsigned char memory[];
+                        const D_OUT_TYPE* d_out, const float* deltas, bf16* dk, bf16* dv, const Run* run) {
+    constexpr int THREADS = 32 * KEY_GROUPS;
+    extern __shared__ __align__(256) unsigned char memory[];
     const int lane = threadIdx.x % 32;
-    const uint32 first_pair = blockIdx.x / KEY_BLOCKS * PAIRS;
-    const Warp w = this_warp(KEY_GROUPS, KEY_BLOCKS, KEYS, pair_count);
+    const Warp w = this_warp(KEY_GROUPS, KEY_BLOCKS, KEYS);
     const int visible = visible_keys(padding, w.pair);
     const bool upper = w.active && key_counts(padding, w.pair, w.upper, visible);
     const bool lower = w.active && key_counts(padding, w.pair, w.upper + 8, visible);
@@ -176,8 +162,7 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
     const int block_start = CAUSAL ? max((int)(blockIdx.x % KEY_BLOCKS) * KEY_GROUPS * 16 - (KEYS - QUERIES), 0) : 0;
     const int start = CAUSAL ? max(w.first - (KEYS - QUERIES), 0) : 0;
     const int first_tile = block_start / QUERY_TILE, tiles = (QUERIES + QUERY_TILE - 1) / QUERY_TILE;
-    if (first_tile < tiles)
-        load_queries<THREADS>(memory, q, d_out, log_sums, deltas, first_pair, pair_count, first_tile * QUERY_TILE);
+    if (first_tile < tiles) load_queries<THREADS>(memory, q, d_out, log_sums, deltas, w.pair, first_tile * QUERY_TILE);
 
     uint32 key_rows[DEPTH][4], value_rows[DEPTH][4];
     load_left(key_rows, head_of(k, w.pair, KEYS, K_STRIDE) + row * K_STRIDE, K_STRIDE, upper, lower);
@@ -187,12 +172,12 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
     clear(value_sums);
 
     for (int tile = first_tile; tile < tiles; tile++) {
-        copies_arrived();
+        copies_arrived<0>();
         __syncthreads();
         if (tile + 1 < tiles)
-            load_queries<THREADS>(memory + (tile + 1 - first_tile) % QUERY_STAGES * PAIRS * QUERY_TILE_BYTES, q, d_out, log_sums, deltas,
-                                  first_pair, pair_count, (tile + 1) * QUERY_TILE);
-        const unsigned char* here = memory + ((tile - first_tile) % QUERY_STAGES * PAIRS + w.local) * QUERY_TILE_BYTES;
+            load_queries<THREADS>(memory + (tile + 1 - first_tile) % QUERY_STAGES * QUERY_TILE_BYTES, q, d_out, log_sums, deltas, w.pair,
+                                  (tile + 1) * QUERY_TILE);
+        const unsigned char* here = memory + (tile - first_tile) % QUERY_STAGES * QUERY_TILE_BYTES;
         const uint32 at = shared_address(here);
         const float* sums = reinterpret_cast<const float*>(here + 2 * QUERY_TILE * ROW_BYTES);
         const int begin = max(start - tile * QUERY_TILE, 0) / 16 * 16;
@@ -201,31 +186,35 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
         for (int first = begin; first < end; first += 16) {
             [[maybe_unused]] const int first_query = tile * QUERY_TILE + first;
             float scores[2][4] = {}, d_weights[2][4] = {};
-            multiply_rows(scores, key_rows, along_head(at + first * ROW_BYTES));
-            multiply_rows(d_weights, value_rows, along_head(at + (QUERY_TILE + first) * ROW_BYTES));
+            multiply_rows(scores, key_rows, along_head(at + first * ROW_BYTES), 0);
+            multiply_rows(d_weights, value_rows, along_head(at + first * ROW_BYTES), QUERY_TILE * ROW_BYTES);
+#if DROPOUT
+            const uint32 kept = kept_of_key_rows(kept_window(stream, w.pair, first_query, w.first + lane / 2));
+#endif
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-#if DROPOUT
-                const uint32 kept = kept_of_key_rows(stream, w.pair, w.first, first_query + 8 * half);
-#endif
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const int column = first + 8 * half + 2 * (lane % 4) + i % 2;
                     const int query = tile * QUERY_TILE + column, key = w.upper + i / 2 * 8;
-                    const float score = scores[half][i] * SCALE_LOG2 + bias_of(bias, w.pair, query, key);
-                    float weight = power_of_two(score - sums[column]);
+                    float shift = -sums[column];
+                    if (BIAS) shift += bias_of(bias, w.pair, query, key);
+                    float weight = power_of_two(scores[half][i] * SCALE_LOG2 + shift);
                     if (!in_order(query, key)) weight = 0.0f;
                     float d_weight = d_weights[half][i], kept_weight = weight;
 #if DROPOUT
-                    d_weight = kept >> i & 1 ? d_weight * DROP_SCALE : 0.0f;
-                    kept_weight = kept >> i & 1 ? weight : 0.0f;
+                    d_weight = kept >> (4 * half + i) & 1 ? d_weight * DROP_SCALE : 0.0f;
+                    kept_weight = kept >> (4 * half + i) & 1 ? weight : 0.0f;
 #endif
                     scores[half][i] = kept_weight;
                     d_weights[half][i] = weight * (d_weight - sums[QUERY_TILE + column]);
                 }
             }
-            add_rows(value_sums, scores, along_rows(at + (QUERY_TILE + first) * ROW_BYTES));
-            add_rows(key_sums, d_weights, along_rows(at + first * ROW_BYTES));
+            uint32 left[4];
+            as_left(left, scores);
+            add_rows(value_sums, left, along_rows(at + first * ROW_BYTES), QUERY_TILE * ROW_BYTES);
+            as_left(left, d_weights);
+            add_rows(key_sums, left, along_rows(at + first * ROW_BYTES), 0);
         }
     }
     // Keys that do not count have no gradient. A row's sums depend on its own key alone, so that nothing else is lost with them.

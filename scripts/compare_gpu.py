@@ -1,0 +1,75 @@
+"""Ours beside PyTorch on a GPU, in turns: the table of BENCHMARKS.md.
+
+    python scripts/compare_gpu.py target/release/vitreous [ROUNDS]
+
+For each model and mode `vitreous bench` and `bench_gpu.py` run one after the other, as often as ROUNDS says (2); the best median of each counts, and what
+PyTorch compiles is compiled before anything is timed. Needs PyTorch with CUDA; prints one line a row and a table at the end.
+"""
+import json
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROWS = [
+    ("vit_base_patch16_224", 256, "train"),
+    ("vit_base_patch16_224", 256, "infer"),
+    ("vit_small_patch16_224", 512, "train"),
+    ("vit_small_patch16_224", 512, "infer"),
+    ("vit_large_patch16_224", 128, "train"),
+    ("vit_large_patch16_224", 128, "infer"),
+    ("vit_cifar", 1024, "train"),
+    ("vit_cifar", 1024, "infer"),
+    ("vit_base_patch16_224", 1, "infer"),
+]
+
+
+def peer(row, *more):
+    model, batch, mode = row
+    return [sys.executable, os.path.join(HERE, "bench_gpu.py"), model, str(batch), mode, *more]
+
+
+def ours(program, row):
+    model, batch, mode = row
+    return [program, "bench", model, "--batch", str(batch), "--mode", mode, "--precision", "bf16", "--device", "cuda:0",
+            "--seconds", "1.5", "--json"]
+
+
+def measured(command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        print("failed:", command, done.stderr[-500:], flush=True)
+        return None
+    return json.loads(lines[-1])
+
+
+def main():
+    program, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    # Compiling takes no part of the GPU: several at a time, as many as its memory holds.
+    for wave in (ROWS[0::2], ROWS[1::2]):
+        running = [subprocess.Popen(peer(row, "warm"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for row in wave]
+        for process in running:
+            process.wait()
+    print("compiled", flush=True)
+    best = {}
+    for _ in range(rounds):
+        for row in ROWS:
+            for who, command in (("vitreous", ours(program, row)), ("PyTorch", peer(row))):
+                result = measured(command)
+                if result is None:
+                    continue
+                before = best.get((row, who))
+                if before is None or result["median_ms"] < before["median_ms"]:
+                    best[row, who] = result
+                share = f'{100 * result["peak_share"]:.0f} % of the limit' if "peak_share" in result else ""
+                print(row, who, f'{result["median_ms"]:.3f} ms', f'{result["images_per_second"]:.0f}/s', share, flush=True)
+    for row in ROWS:
+        mine, other = best.get((row, "vitreous")), best.get((row, "PyTorch"))
+        if mine and other:
+            ratio = other["median_ms"] / mine["median_ms"]
+            print(f'| {row[0]} | {row[2]} | {row[1]} | {mine["median_ms"]:.2f} | {mine["images_per_second"]:.0f} | '
+                  f'{other["images_per_second"]:.0f} | {ratio:.2f} | {mine["gflops"] / 1e3 / 790:.2f} |', flush=True)
+
+
+main()
