@@ -348,6 +348,31 @@ fn a_batch_in_which_no_row_counts_has_loss_zero() {
     );
 }
 
+/// Rows that some lanes of a warp have, one warp, several, several rows of a block, one row after the other; kept and read again. Around
+/// the norm, what models have there: a product before, and a residual.
+#[test]
+fn norms_of_rows_of_every_length() {
+    let few =
+        [17, 48, 192, 256, 257, 320, 384, 640, 768, 1001, 1024, 1500, 2000, 4100, 9001].map(|columns| (3, columns));
+    for (rows, columns) in few.into_iter().chain([(700, 264), (1300, 384), (600, 16), (3500, 24)]) {
+        for rms in [false, true] {
+            let build = |g: &mut Graph| -> Result<Value> {
+                let x = g.input("x", [rows, 4], F32)?;
+                let weight = g.parameter("weight", [columns, 4])?;
+                let (gamma, beta) = (g.parameter("gamma", [columns])?, g.parameter("beta", [columns])?);
+                let x = g.linear(x, weight, None)?;
+                let shift = g.input("shift", [rows, columns], F32)?;
+                let x = g.add(shift, x)?;
+                let y = if rms { g.rms_norm(x, gamma, 1e-6)? } else { g.layer_norm(x, gamma, beta, 1e-6)? };
+                let y = g.add(y, beta)?;
+                let y = g.multiply(y, y)?;
+                g.add(x, y)
+            };
+            check(&build, &no_numbers, Checks { differences: 1, ..several_ops(Activation::Gelu) });
+        }
+    }
+}
+
 #[test]
 fn norms_of_one_number() {
     // The gradient cancels to (almost) nothing here, so errors are absolute.

@@ -3,6 +3,8 @@
 pub(super) mod rows;
 #[cfg(test)]
 pub(super) mod testing;
+#[cfg(test)]
+mod timing;
 
 use super::launch::{Argument, Building, Launch, c_type, source};
 use super::steps;
@@ -12,11 +14,7 @@ use rows::{Kept, Rows, vector_of, with_rows};
 
 /// A row of x, in registers.
 const FORWARD: Kept = Kept { by_warp: 64, by_block: 64 };
-/// A row of x and of dy, and the sums of dγ and dβ.
-const GRADIENT: Kept = Kept { by_warp: 32, by_block: 16 };
 const FORWARD_BLOCK: usize = 256;
-/// Small, so that several of its register-hungry blocks fit a processor.
-const GRADIENT_BLOCK: usize = 128;
 /// Threads and columns of a block of `add_partials`.
 const ADDING_BLOCK: u32 = 512;
 const ADDING_COLUMNS: usize = 32;
@@ -55,11 +53,10 @@ impl Kind {
 fn rows_of(graph: &Graph, node: &Node) -> Rows {
     let shape = &graph.type_of(node.inputs[0]).shape;
     let vector = vector_of(graph, node, shape.columns());
-    let (kept, block) = match node.op {
-        Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => (GRADIENT, GRADIENT_BLOCK),
-        _ => (FORWARD, FORWARD_BLOCK),
-    };
-    Rows::new(shape.rows(), shape.columns(), vector, kept, block)
+    match node.op {
+        Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => Rows::of_teams(shape.rows(), shape.columns(), vector),
+        _ => Rows::new(shape.rows(), shape.columns(), vector, FORWARD, FORWARD_BLOCK),
+    }
 }
 
 /// Bytes between a gradient's two kernels: each block's sums of dγ and dβ.
@@ -132,6 +129,7 @@ fn gradient(building: &Building) -> Vec<Launch> {
         ("X_TYPE", c_type(building.input_type(1).dtype)),
         ("DX_TYPE", c_type(building.output_type(0).dtype)),
         ("PARTIALS", partials.to_string()),
+        ("BLOCKS_HELD", rows.held_blocks().to_string()),
     ]);
     let source = source(&constants, &steps.text, &with_rows(include_str!("kernels/norm_gradient.cu")));
     // RMSNorm has no mean, and all behind it comes one earlier.

@@ -1,7 +1,8 @@
 //! Elementwise steps as text: what a node does to its running value becomes a function of its kernel.
 //!
 //! A kernel calls `apply_steps(values, row, column, run STEP_ARGUMENTS)` with neighbouring values of a row in registers, and has
-//! `STEP_PARAMETERS` at the end of its own parameters.
+//! `STEP_PARAMETERS` at the end of its own parameters. Operands as large as the value can be read earlier, by `read_operands`, so that
+//! they are on their way while the kernel still works on something else.
 
 use std::fmt::Write;
 
@@ -27,18 +28,31 @@ pub(super) fn from(building: &Building, first: usize) -> Steps {
     let shape = &building.output_type(0).shape;
     let samples = shape.axes().first().copied().unwrap_or(1);
     let rows_per_sample = (shape.rows() / samples.min(shape.rows()).max(1)).max(1);
-    let mut writer =
-        Writer { building, columns: shape.columns(), rows_per_sample, body: String::new(), arguments: Vec::new() };
+    let mut writer = Writer {
+        building,
+        columns: shape.columns(),
+        rows_per_sample,
+        members: String::new(),
+        reads: String::new(),
+        body: String::new(),
+        arguments: Vec::new(),
+    };
     for step in &node.steps[first..] {
         writer.step(step);
     }
-    let Writer { body, arguments, .. } = writer;
+    let Writer { members, reads, body, arguments, .. } = writer;
     let parameters: String = (0..arguments.len()).map(|index| format!(", void* step_{index}")).collect();
     let passed: String = (0..arguments.len()).map(|index| format!(", step_{index}")).collect();
     let text = format!(
         "#define STEP_PARAMETERS {parameters}\n#define STEP_ARGUMENTS {passed}\n\
-         template <int N> __device__ __forceinline__ void apply_steps(float (&v)[N], uint64 row, int column, const Run* run STEP_PARAMETERS) {{\n\
-         {body}}}\n"
+         template <int N> struct StepOperands {{\n{members}}};\n\
+         template <int N> __device__ __forceinline__ void read_operands(StepOperands<N>& operands, uint64 row, int column STEP_PARAMETERS) {{\n\
+         {reads}}}\n\
+         template <int N> __device__ __forceinline__ void apply_steps(float (&v)[N], const StepOperands<N>& operands, uint64 row, int column, const Run* run STEP_PARAMETERS) {{\n\
+         {body}}}\n\
+         template <int N> __device__ __forceinline__ void apply_steps(float (&v)[N], uint64 row, int column, const Run* run STEP_PARAMETERS) {{\n    \
+         StepOperands<N> operands;\n    read_operands<N>(operands, row, column STEP_ARGUMENTS);\n    \
+         apply_steps<N>(v, operands, row, column, run STEP_ARGUMENTS);\n}}\n"
     );
     Steps { text, arguments }
 }
@@ -63,6 +77,9 @@ struct Writer<'b, 'p> {
     building: &'b Building<'p>,
     columns: usize,
     rows_per_sample: usize,
+    /// Operands that are as large as the value: their declarations, and how they are read.
+    members: String,
+    reads: String,
     body: String,
     arguments: Vec<Argument>,
 }
@@ -91,12 +108,18 @@ impl Writer<'_, '_> {
             )
         } else {
             let rows = values / columns;
-            let row = if rows == self.building.output_type(0).shape.rows() {
-                "row".to_string()
+            if rows == self.building.output_type(0).shape.rows() {
+                let member = format!("operand_{}", self.arguments.len() - 1);
+                let _ = writeln!(self.members, "    float {member}[N];");
+                let _ =
+                    writeln!(self.reads, "    load<N>({pointer} + row * {columns}ull + column, operands.{member});");
+                writeln!(self.body, "    const float (&{name})[N] = operands.{member};")
             } else {
-                format!("(row % {rows}ull)")
-            };
-            writeln!(self.body, "    float {name}[N];\n    load<N>({pointer} + {row} * {columns}ull + column, {name});")
+                writeln!(
+                    self.body,
+                    "    float {name}[N];\n    load<N>({pointer} + (row % {rows}ull) * {columns}ull + column, {name});"
+                )
+            }
         };
     }
 

@@ -163,7 +163,7 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
             set(&[("VALUES", format!("{values}ull"))]);
             let builder = Builder { constants };
             let arguments = vec![whole(Buffer::Parameters), whole(Buffer::Average), rates[0], rates[1]];
-            vec![builder.launch("average", blocks(values, BLOCK), arguments)]
+            vec![builder.launch("average", blocks(values / 4, BLOCK), arguments)]
         }
         Op::AccumulateGradient(op) => {
             let gradient = building.input_type(1);

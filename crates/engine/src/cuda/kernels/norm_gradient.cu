@@ -10,9 +10,9 @@ struct Sums {
     float of[SUMS][KEPT][VECTOR];
 };
 
-// Adds what the warps of a block have, always in the same order, and leaves it in `partial`. All threads must call it.
+// Adds what the teams of a block have, always in the same order, and leaves it in `partial`. All threads must call it.
 __device__ __forceinline__ void leave_sums(Sums& sums, float* partial) {
-#if KEEPS && THREADS <= 32
+#if KEEPS
     // The rows of a warp.
 #pragma unroll
     for (int offset = THREADS; offset < 32; offset *= 2)
@@ -23,15 +23,16 @@ __device__ __forceinline__ void leave_sums(Sums& sums, float* partial) {
 #pragma unroll
                 for (int i = 0; i < VECTOR; i++)
                     sums.of[which][part][i] += __shfl_xor_sync(0xffffffffu, sums.of[which][part][i], offset);
-    // The warps of the block, one after the other.
+    const bool first_of_warp = threadIdx.x % TEAM < THREADS;
+#if BLOCK > THREADS && BLOCK > 32
+    // The teams of the block, one after the other.
     __shared__ __align__(16) float totals[WIDTH];
-    for (int warp = 0; warp < BLOCK / 32; warp++) {
-        const bool turn = threadIdx.x / 32 == warp && threadIdx.x % 32 < THREADS;
-        each_part(turn, [&](int part, int column) {
+    for (int team = 0; team < BLOCK / TEAM; team++) {
+        each_part(first_of_warp && threadIdx.x / TEAM == team, [&](int part, int column) {
 #pragma unroll
             for (int which = 0; which < SUMS; which++) {
                 float total[VECTOR] = {};
-                if (warp > 0) load<VECTOR>(totals + which * COLUMNS + column, total);
+                if (team > 0) load<VECTOR>(totals + which * COLUMNS + column, total);
 #pragma unroll
                 for (int i = 0; i < VECTOR; i++) total[i] += sums.of[which][part][i];
                 store<VECTOR>(totals + which * COLUMNS + column, total);
@@ -40,15 +41,16 @@ __device__ __forceinline__ void leave_sums(Sums& sums, float* partial) {
         __syncthreads();
     }
     for (int column = threadIdx.x; column < WIDTH; column += BLOCK) partial[column] = totals[column];
-#elif KEEPS
-    each_part(true, [&](int part, int column) {
+#else
+    each_part(first_of_warp, [&](int part, int column) {
 #pragma unroll
         for (int which = 0; which < SUMS; which++) store<VECTOR>(partial + which * COLUMNS + column, sums.of[which][part]);
     });
 #endif
+#endif
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
 norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, const float* __restrict__ means,
               const float* __restrict__ inverses, const float* __restrict__ gamma, DX_TYPE* __restrict__ dx, float* partials,
               const Run* run STEP_PARAMETERS) {
@@ -60,10 +62,13 @@ norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, cons
         const float mean = LAYER && inside ? means[row] : 0.0f;
         const float inverse = inside ? inverses[row] : 0.0f;
         float normals[KEPT][VECTOR], gradients[KEPT][VECTOR];
+        // What steps read besides is on its way while the row's sums are made.
+        StepOperands<VECTOR> operands[KEPT];
         // Leaves x's normal form, and dy; then `weigh` makes g = gamma dy of it.
         auto read = [&](int part, int column) {
             load<VECTOR>(x + row * COLUMNS + column, normals[part]);
             load<VECTOR>(dy + row * COLUMNS + column, gradients[part]);
+            if constexpr (KEEPS) read_operands<VECTOR>(operands[part], row, column STEP_ARGUMENTS);
 #pragma unroll
             for (int i = 0; i < VECTOR; i++) normals[part][i] = (normals[part][i] - mean) * inverse;
         };
@@ -76,7 +81,7 @@ norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, cons
             }
         };
 
-        float sum = 0.0f, product = 0.0f;
+        float row_total[2] = {};
         each_part(inside, [&](int part, int column) {
             read(part, column);
             if constexpr (AFFINE) {
@@ -102,12 +107,13 @@ norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, cons
             weigh(part, column);
 #pragma unroll
             for (int i = 0; i < VECTOR; i++) {
-                sum += gradients[part][i];
-                product += gradients[part][i] * normals[part][i];
+                row_total[0] += gradients[part][i];
+                row_total[1] += gradients[part][i] * normals[part][i];
             }
         });
-        const float mean_gradient = LAYER ? row_sum(sum) / (float)COLUMNS : 0.0f;
-        const float mean_product = row_sum(product) / (float)COLUMNS;
+        row_sums(row_total);
+        const float mean_gradient = LAYER ? row_total[0] / (float)COLUMNS : 0.0f;
+        const float mean_product = row_total[1] / (float)COLUMNS;
 
         each_part(inside, [&](int part, int column) {
             if constexpr (!KEEPS) {
@@ -118,7 +124,8 @@ norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, cons
 #pragma unroll
             for (int i = 0; i < VECTOR; i++)
                 values[i] = (gradients[part][i] - mean_gradient - normals[part][i] * mean_product) * inverse;
-            apply_steps<VECTOR>(values, row, column, run STEP_ARGUMENTS);
+            if constexpr (!KEEPS) read_operands<VECTOR>(operands[part], row, column STEP_ARGUMENTS);
+            apply_steps<VECTOR>(values, operands[part], row, column, run STEP_ARGUMENTS);
             store<VECTOR>(dx + row * COLUMNS + column, values);
         });
     }

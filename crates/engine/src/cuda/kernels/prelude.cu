@@ -43,6 +43,10 @@ template <int N> __device__ __forceinline__ void load(const bf16* from, float (&
             to[2 * i] = __uint_as_float(all[i] << 16);
             to[2 * i + 1] = __uint_as_float(all[i] & 0xffff0000u);
         }
+    } else if constexpr (N == 4) {
+        uint2 words = *reinterpret_cast<const uint2*>(from);
+        to[0] = __uint_as_float(words.x << 16), to[1] = __uint_as_float(words.x & 0xffff0000u);
+        to[2] = __uint_as_float(words.y << 16), to[3] = __uint_as_float(words.y & 0xffff0000u);
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++) to[i] = widen(from[i]);
@@ -65,6 +69,11 @@ template <int N> __device__ __forceinline__ void store(bf16* to, const float (&f
         for (int i = 0; i < 4; i++)
             asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(all[i]) : "f"(from[2 * i + 1]), "f"(from[2 * i]));
         *reinterpret_cast<uint4*>(to) = make_uint4(all[0], all[1], all[2], all[3]);
+    } else if constexpr (N == 4) {
+        uint2 words;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words.x) : "f"(from[1]), "f"(from[0]));
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words.y) : "f"(from[3]), "f"(from[2]));
+        *reinterpret_cast<uint2*>(to) = words;
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++) to[i] = narrow_to_bf16(from[i]);

@@ -1,4 +1,4 @@
-// A row belongs to THREADS threads: some lanes of a warp, or a whole block (then BLOCK is THREADS). Each takes VECTOR neighbouring columns,
+// A row belongs to THREADS threads: some lanes of a warp, or whole warps. Each takes VECTOR neighbouring columns,
 // PARTS times, THREADS * VECTOR columns further each time. Where KEEPS, values stay in registers from one pass over the row to the next;
 // longer rows are read again.
 
@@ -33,39 +33,58 @@ template <class Body> __device__ __forceinline__ void each_part(bool inside, Bod
     }
 }
 
-// Sums and maxima over a row, the same bits in all of its threads. All threads of the block must call them.
-__device__ __forceinline__ float row_sum(float x) {
-    if constexpr (THREADS <= 32) {
-#pragma unroll
-        for (int offset = THREADS / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
-        return x;
-    } else {
-        __shared__ float of_warps[BLOCK / 32];
-        x = warp_sum(x);
-        __syncthreads(); // What was here before may still be read.
-        if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+// Whole warps that have a row, or several.
+constexpr int TEAM = THREADS < 32 ? 32 : THREADS;
+
+// Waits for the threads that share a row.
+__device__ __forceinline__ void wait_for_team() {
+    if constexpr (BLOCK == TEAM)
         __syncthreads();
-        float sum = 0.0f;
+    else
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / TEAM), "n"(TEAM) : "memory");
+}
+
+// Sums and maxima over a row, the same bits in all of its threads. All threads of the block must call them.
+template <int N> __device__ __forceinline__ void row_sums(float (&x)[N]) {
 #pragma unroll
-        for (int warp = 0; warp < BLOCK / 32; warp++) sum += of_warps[warp];
-        return sum;
+    for (int offset = (THREADS < 32 ? THREADS : 32) / 2; offset > 0; offset /= 2)
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] += __shfl_xor_sync(0xffffffffu, x[i], offset);
+    if constexpr (THREADS > 32) {
+        __shared__ float of_warps[BLOCK / 32][N];
+        wait_for_team(); // What was here before may still be read.
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32][i] = x[i];
+        wait_for_team();
+        const int first = threadIdx.x / TEAM * (TEAM / 32);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            x[i] = 0.0f;
+#pragma unroll
+            for (int warp = 0; warp < TEAM / 32; warp++) x[i] += of_warps[first + warp][i];
+        }
     }
+}
+__device__ __forceinline__ float row_sum(float x) {
+    float sums[1] = {x};
+    row_sums(sums);
+    return sums[0];
 }
 // NaN may be lost.
 __device__ __forceinline__ float row_max(float x) {
-    if constexpr (THREADS <= 32) {
 #pragma unroll
-        for (int offset = THREADS / 2; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
-        return x;
-    } else {
+    for (int offset = (THREADS < 32 ? THREADS : 32) / 2; offset > 0; offset /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
+    if constexpr (THREADS > 32) {
         __shared__ float of_warps[BLOCK / 32];
-        x = warp_max(x);
-        __syncthreads(); // What was here before may still be read.
+        wait_for_team(); // What was here before may still be read.
         if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
-        __syncthreads();
-        float max = MINUS_INFINITY;
+        wait_for_team();
+        const int first = threadIdx.x / TEAM * (TEAM / 32);
+        x = MINUS_INFINITY;
 #pragma unroll
-        for (int warp = 0; warp < BLOCK / 32; warp++) max = fmaxf(max, of_warps[warp]);
-        return max;
+        for (int warp = 0; warp < TEAM / 32; warp++) x = fmaxf(x, of_warps[first + warp]);
     }
+    return x;
 }

@@ -9,6 +9,19 @@ struct Piece {
     double rate_factor;
 };
 
+// Calls body(i, count) for each four values of a piece that are the thread's. Parameters begin and end at multiples of four in all buffers:
+// the last four can be read whole, but only `count` of them are the parameter's.
+template <class Body> __device__ __forceinline__ void each_four(uint32 length, Body body) {
+    for (uint32 i = 4 * threadIdx.x; i < length; i += 4 * 256) body(i, (int)min(4u, length - i));
+}
+template <class T> __device__ __forceinline__ void store_some(T* to, const float (&from)[4], int count) {
+    if (count == 4) {
+        store<4>(to, from);
+    } else {
+        for (int j = 0; j < count; j++) put(to + j, from[j]);
+    }
+}
+
 __device__ __forceinline__ double block_sum(double x) {
     __shared__ double sums[8];
     for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
@@ -24,10 +37,13 @@ __device__ __forceinline__ double block_sum(double x) {
 extern "C" __global__ void __launch_bounds__(256) square_sums(const Piece* pieces, const float* gradients, double* sums) {
     Piece piece = pieces[blockIdx.x];
     double sum = 0.0;
-    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
-        float g = gradients[piece.gradient + i];
-        sum += (double)g * (double)g;
-    }
+    each_four(piece.length, [&](uint32 i, int count) {
+        float g[4];
+        load<4>(gradients + piece.gradient + i, g);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (j < count) sum += (double)g[j] * (double)g[j];
+    });
     sum = block_sum(sum);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
@@ -49,9 +65,9 @@ extern "C" __global__ void __launch_bounds__(256) gradient_norm(const double* su
     *factor = isfinite(given) && isfinite((float)length) ? (float)found : __int_as_float(0x7fffffff);
 }
 
-__device__ __forceinline__ void put_parameter(float* p, bf16* narrow, uint64 at, float value) {
-    p[at] = value;
-    if (narrow) narrow[at] = narrow_to_bf16(value);
+__device__ __forceinline__ void put_parameters(float* p, bf16* narrow, uint64 at, const float (&values)[4], int count) {
+    store_some(p + at, values, count);
+    if (narrow) store_some(narrow + at, values, count);
 }
 
 #if RULE == 1
@@ -63,14 +79,23 @@ extern "C" __global__ void __launch_bounds__(256) adamw(const Piece* pieces, flo
     float scale = *factor, keep = (float)(1.0 - own_rate * piece.decay);
     float new1 = (float)(1.0 - BETA1), old2 = (float)BETA2, new2 = (float)(1.0 - BETA2), eps = (float)EPS;
     float stride = (float)(-own_rate / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
-    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
-        uint64 flat = piece.gradient + i, at = piece.parameter + i;
-        float g = gradients[flat] * scale, m = first[flat], v = second[flat];
-        m = fmaf(g - m, new1, m);
-        v = fmaf(g * g, new2, v * old2);
-        first[flat] = m, second[flat] = v;
-        put_parameter(p, narrow, at, fmaf(p[at], keep, m * stride / fmaf(sqrtf(v), root, eps)));
-    }
+    each_four(piece.length, [&](uint32 i, int count) {
+        float g[4], m[4], v[4], values[4];
+        load<4>(gradients + piece.gradient + i, g);
+        load<4>(first + piece.gradient + i, m);
+        load<4>(second + piece.gradient + i, v);
+        load<4>(p + piece.parameter + i, values);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float scaled = g[j] * scale;
+            m[j] = fmaf(scaled - m[j], new1, m[j]);
+            v[j] = fmaf(scaled * scaled, new2, v[j] * old2);
+            values[j] = fmaf(values[j], keep, m[j] * stride / fmaf(sqrtf(v[j]), root, eps));
+        }
+        store_some(first + piece.gradient + i, m, count);
+        store_some(second + piece.gradient + i, v, count);
+        put_parameters(p, narrow, piece.parameter + i, values, count);
+    });
 }
 #elif RULE == 2
 extern "C" __global__ void __launch_bounds__(256) sgd(const Piece* pieces, float* p, bf16* narrow, const float* gradients, float* first,
@@ -79,16 +104,24 @@ extern "C" __global__ void __launch_bounds__(256) sgd(const Piece* pieces, float
     Piece piece = pieces[blockIdx.x];
     float own_rate = (float)((double)*rate * piece.rate_factor), decay = (float)piece.decay, momentum = (float)MOMENTUM, scale = *factor;
     bool begins = run->step == 0;
-    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
-        uint64 flat = piece.gradient + i, at = piece.parameter + i;
-        float value = p[at], g = fmaf(value, decay, gradients[flat] * scale), move = g;
-#if HAS_MOMENTUM
-        float velocity = begins ? g : fmaf(first[flat], momentum, g);
-        first[flat] = velocity;
-        move = NESTEROV ? fmaf(velocity, momentum, g) : velocity;
-#endif
-        put_parameter(p, narrow, at, fmaf(move, -own_rate, value));
-    }
+    each_four(piece.length, [&](uint32 i, int count) {
+        float g[4], velocity[4], values[4];
+        load<4>(gradients + piece.gradient + i, g);
+        if (HAS_MOMENTUM) load<4>(first + piece.gradient + i, velocity);
+        load<4>(p + piece.parameter + i, values);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float own = fmaf(values[j], decay, g[j] * scale);
+            float move = own;
+            if (HAS_MOMENTUM) {
+                velocity[j] = begins ? own : fmaf(velocity[j], momentum, own);
+                move = NESTEROV ? fmaf(velocity[j], momentum, own) : velocity[j];
+            }
+            values[j] = fmaf(move, -own_rate, values[j]);
+        }
+        if (HAS_MOMENTUM) store_some(first + piece.gradient + i, velocity, count);
+        put_parameters(p, narrow, piece.parameter + i, values, count);
+    });
 }
 #elif RULE == 3
 __device__ __forceinline__ float lamb_update(float p, float m, float v, float correct1, float root, float decay) {
@@ -101,16 +134,26 @@ extern "C" __global__ void __launch_bounds__(256) lamb_moments(const Piece* piec
     double step = (double)run->step + 1.0, parameters = 0.0, updates = 0.0;
     float scale = *factor, correct1 = (float)(1.0 / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
     if (!isnan(scale)) {
-        for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
-            uint64 flat = piece.gradient + i;
-            float value = p[piece.parameter + i], g = gradients[flat] * scale, m = first[flat], v = second[flat];
-            m = fmaf(g - m, (float)(1.0 - BETA1), m);
-            v = fmaf(g * g, (float)(1.0 - BETA2), v * (float)BETA2);
-            first[flat] = m, second[flat] = v;
-            float update = lamb_update(value, m, v, correct1, root, (float)piece.decay);
-            parameters += (double)value * value;
-            updates += (double)update * update;
-        }
+        each_four(piece.length, [&](uint32 i, int count) {
+            float g[4], m[4], v[4], values[4];
+            load<4>(gradients + piece.gradient + i, g);
+            load<4>(first + piece.gradient + i, m);
+            load<4>(second + piece.gradient + i, v);
+            load<4>(p + piece.parameter + i, values);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float scaled = g[j] * scale;
+                m[j] = fmaf(scaled - m[j], (float)(1.0 - BETA1), m[j]);
+                v[j] = fmaf(scaled * scaled, (float)(1.0 - BETA2), v[j] * (float)BETA2);
+                const float update = lamb_update(values[j], m[j], v[j], correct1, root, (float)piece.decay);
+                if (j < count) {
+                    parameters += (double)values[j] * values[j];
+                    updates += (double)update * update;
+                }
+            }
+            store_some(first + piece.gradient + i, m, count);
+            store_some(second + piece.gradient + i, v, count);
+        });
     }
     parameters = block_sum(parameters);
     updates = block_sum(updates);
@@ -128,19 +171,31 @@ extern "C" __global__ void __launch_bounds__(256) lamb_move(const Piece* pieces,
     double step = (double)run->step + 1.0;
     float correct1 = (float)(1.0 / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
     float move = (float)(-(double)*rate * piece.rate_factor * trust);
-    for (uint32 i = threadIdx.x; i < piece.length; i += 256) {
-        uint64 flat = piece.gradient + i, at = piece.parameter + i;
-        float value = p[at];
-        put_parameter(p, narrow, at, fmaf(lamb_update(value, first[flat], second[flat], correct1, root, (float)piece.decay), move, value));
-    }
+    each_four(piece.length, [&](uint32 i, int count) {
+        float m[4], v[4], values[4];
+        load<4>(first + piece.gradient + i, m);
+        load<4>(second + piece.gradient + i, v);
+        load<4>(p + piece.parameter + i, values);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            values[j] = fmaf(lamb_update(values[j], m[j], v[j], correct1, root, (float)piece.decay), move, values[j]);
+        put_parameters(p, narrow, piece.parameter + i, values, count);
+    });
 }
 #endif
 
-// The average of all parameters.
+// The average of all parameters; VALUES is a multiple of four.
 extern "C" __global__ void __launch_bounds__(256) average(const float* p, float* mean, const float* decay, const float* factor) {
     if (isnan(*factor)) return;
     float fresh = (float)(1.0 - (double)*decay);
-    for (uint64 i = blockIdx.x * 256ull + threadIdx.x; i < VALUES; i += gridDim.x * 256ull) mean[i] = fmaf(p[i] - mean[i], fresh, mean[i]);
+    for (uint64 i = 4 * (blockIdx.x * 256ull + threadIdx.x); i < VALUES; i += 4 * gridDim.x * 256ull) {
+        float values[4], means[4];
+        load<4>(p + i, values);
+        load<4>(mean + i, means);
+#pragma unroll
+        for (int j = 0; j < 4; j++) means[j] = fmaf(values[j] - means[j], fresh, means[j]);
+        store<4>(mean + i, means);
+    }
 }
 
 // Adds a gradient to the buffer, or puts it there.
@@ -150,9 +205,4 @@ extern "C" __global__ void __launch_bounds__(256) accumulate(const float* adds, 
         float g = widen(gradient[i]);
         sum[i] = add ? sum[i] + g : g;
     }
-}
-
-// The parameters rounded to bf16, for products.
-extern "C" __global__ void __launch_bounds__(256) narrow_all(const float* from, bf16* to) {
-    for (uint64 i = blockIdx.x * 256ull + threadIdx.x; i < VALUES; i += gridDim.x * 256ull) to[i] = narrow_to_bf16(from[i]);
 }

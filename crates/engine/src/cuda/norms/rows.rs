@@ -31,7 +31,7 @@ pub(in crate::cuda) struct Rows {
     pub columns: usize,
     /// Neighbouring values that a thread takes at once.
     pub vector: usize,
-    /// Threads that share a row: some lanes of a warp, or the whole block.
+    /// Threads that share a row: some lanes of a warp, or whole warps.
     pub threads: usize,
     /// Threads of a block.
     pub block: usize,
@@ -53,6 +53,19 @@ impl Rows {
         Rows { count, columns, vector, threads, block: threads, keeps }
     }
 
+    /// As [`Rows::new`], for a kernel that keeps much of each column: four values a thread, if there are threads enough, so that a
+    /// processor has room for many rows. All numbers are what was fastest on an H200.
+    pub fn of_teams(count: usize, columns: usize, vector: usize) -> Rows {
+        const KEPT: Kept = Kept { by_warp: 8, by_block: 16 };
+        if columns <= 32 * KEPT.by_warp || columns > MOST_THREADS * KEPT.by_block {
+            return Rows::new(count, columns, vector, KEPT, 128);
+        }
+        let threads = columns.div_ceil(4).next_multiple_of(32).min(MOST_THREADS);
+        // Short rows share a block, and leave their sums together.
+        let teams = if threads <= 128 { count.div_ceil(PROCESSORS).min(384 / threads) } else { 1 };
+        Rows { count, columns, vector: vector.min(4), threads, block: threads * teams, keeps: true }
+    }
+
     /// What the kernels' text calls these numbers.
     pub fn constants(&self) -> Vec<(&'static str, String)> {
         vec![
@@ -70,9 +83,18 @@ impl Rows {
         launch::blocks(self.count, self.block / self.threads)
     }
 
+    /// Blocks of a kernel of teams that a processor holds at the same time.
+    pub fn held_blocks(&self) -> usize {
+        match self.threads {
+            ..=32 => (512 / self.block).clamp(1, 3),
+            threads if self.columns <= 4 * threads => (1152 / self.block).max(1),
+            _ => 1,
+        }
+    }
+
     /// As [`Rows::blocks`], but no more than run at the same time: each ends with sums of its own.
     pub fn summing_blocks(&self) -> usize {
-        self.count.div_ceil(self.block / self.threads).min(PROCESSORS * (512 / self.block).clamp(1, 3))
+        self.count.div_ceil(self.block / self.threads).min(PROCESSORS * self.held_blocks())
     }
 }
 
@@ -104,15 +126,36 @@ mod tests {
     }
 
     #[test]
+    fn teams_have_all_columns_and_hardware_for_their_barriers() {
+        for columns in 1..=9000 {
+            let rows = Rows::of_teams(50_432, columns, launch::vector(columns));
+            let teams = rows.block / rows.threads.max(32);
+            assert!(rows.block <= 512 && (1..16).contains(&teams) && rows.keeps == (columns <= 8192), "{rows:?}");
+            assert!(rows.threads <= 32 || rows.threads.is_multiple_of(32), "{rows:?}");
+            assert!(columns.is_multiple_of(rows.vector), "{rows:?}");
+        }
+        let division = |columns| {
+            let rows = Rows::of_teams(50_432, columns, launch::vector(columns));
+            (rows.threads, rows.vector, rows.block, rows.held_blocks())
+        };
+        assert_eq!(
+            [128, 384, 768, 1024].map(division),
+            [(16, 8, 128, 3), (96, 4, 384, 3), (192, 4, 192, 6), (256, 4, 256, 4)]
+        );
+    }
+
+    #[test]
     fn every_thread_of_a_block_belongs_to_a_row_and_every_block_has_one() {
         for count in [1, 3, 197, 50_432] {
             for columns in [1, 10, 64, 100, 768, 1000, 3072, 9000] {
                 let kept = Kept { by_warp: 32, by_block: 16 };
-                let rows = Rows::new(count, columns, launch::vector(columns), kept, 128);
-                assert!(rows.block.is_multiple_of(rows.threads) && rows.block.is_multiple_of(32), "{rows:?}");
-                let first_row = |block: usize| block * (rows.block / rows.threads);
-                assert!(first_row(rows.blocks() as usize - 1) < count, "{rows:?}");
-                assert!(first_row(rows.summing_blocks() - 1) < count, "{rows:?}");
+                let vector = launch::vector(columns);
+                for rows in [Rows::new(count, columns, vector, kept, 128), Rows::of_teams(count, columns, vector)] {
+                    assert!(rows.block.is_multiple_of(rows.threads) && rows.block.is_multiple_of(32), "{rows:?}");
+                    let first_row = |block: usize| block * (rows.block / rows.threads);
+                    assert!(first_row(rows.blocks() as usize - 1) < count, "{rows:?}");
+                    assert!(first_row(rows.summing_blocks() - 1) < count, "{rows:?}");
+                }
             }
         }
     }
