@@ -5,7 +5,9 @@ mod common;
 use common::encoder::{Training, encoder, options, training, values};
 use vitreous_engine::NotFiniteKind;
 use vitreous_engine::cpu::Executor;
-use vitreous_engine::{GradientOptions, Graph, Mode, Op, Optimizer, Plan, Precision, Run, State, StepOptions};
+use vitreous_engine::{
+    Device, GradientOptions, Graph, Group, Mode, Op, Optimizer, Plan, Precision, Run, State, StepOptions,
+};
 
 const OPTIMIZERS: [Optimizer; 3] = [
     Optimizer::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-6 },
@@ -208,6 +210,66 @@ fn a_gradient_that_went_bad_is_named() {
             assert!(executor.number(loss).unwrap().is_finite());
             let found = executor.find_non_finite(&mut state, RUN).unwrap().unwrap();
             assert_eq!(found.to_string(), expected);
+        }
+    }
+}
+
+/// Parameters, moments and averages after three updates by gradients that do not change. Between the parameters' gradients is no number.
+fn updated(optimizer: Optimizer, device: &Device) -> Vec<f32> {
+    let mut graph = Graph::new(Mode::Training, Precision::Bf16);
+    for length in [1, 3, 4, 10, 1023, 16_384, 40_001] {
+        graph.parameter(&format!("of_{length}"), [length]).unwrap();
+    }
+    let options = StepOptions {
+        optimizer,
+        group: &|_| Some(Group { decay: 0.05, rate_factor: 0.5 }),
+        clip: Some(0.5),
+        ema: true,
+        gradient: GradientOptions::default(),
+    };
+    let (update, _) = graph.update_step(&options).unwrap();
+    let mut state = State::new(&update).unwrap();
+    let table = state.table().to_vec();
+    state.gradients_mut().fill(f32::NAN);
+    for parameter in &table {
+        let count = parameter.shape.elements();
+        let numbers = |name: String| common::random_values(&name, count).into_iter().map(|x| x as f32);
+        let values = state.parameter_mut(&parameter.name).unwrap();
+        values.iter_mut().zip(numbers(parameter.name.clone())).for_each(|(to, x)| *to = x);
+        let gradients = &mut state.gradients_mut()[parameter.gradient_offset.unwrap()..][..count];
+        gradients.iter_mut().zip(numbers(format!("gradient {}", parameter.name))).for_each(|(to, x)| *to = x);
+    }
+    state.start_average();
+    let mut executor = vitreous_engine::Executor::new(device.plan(&update, &[]).unwrap(), device).unwrap();
+    for step in 0..3 {
+        for (name, value) in [("learning_rate", 0.01), ("gradient_scale", 0.7), ("ema_decay", 0.9)] {
+            executor.input(name).unwrap()[0] = value;
+        }
+        executor.run(&mut state, Run { seed: 3, step }).unwrap();
+    }
+    state.bring_home().unwrap();
+    let (first, second) = state.moments();
+    let mut all = Vec::new();
+    for parameter in &table {
+        let count = parameter.shape.elements();
+        all.extend_from_slice(state.parameter(&parameter.name).unwrap());
+        all.extend_from_slice(state.average(&parameter.name).unwrap());
+        for moments in [first, second].into_iter().filter(|moments| !moments.is_empty()) {
+            all.extend_from_slice(&moments[parameter.gradient_offset.unwrap()..][..count]);
+        }
+    }
+    all
+}
+
+#[test]
+fn updates_on_a_gpu_are_those_of_the_cpu() {
+    for optimizer in OPTIMIZERS {
+        let expected = updated(optimizer, &Device::Cpu { threads: 2 });
+        assert!(expected.iter().all(|x| x.is_finite()));
+        let Some(gpu) = common::gpu() else { continue };
+        let got = updated(optimizer, &Device::Cuda(gpu.clone()));
+        for (got, expected) in got.iter().zip(&expected) {
+            assert!((got - expected).abs() <= 1e-5 * (1e-2 + expected.abs()), "{optimizer:?}: {got} for {expected}");
         }
     }
 }
