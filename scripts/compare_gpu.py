@@ -1,9 +1,10 @@
 """Ours beside PyTorch on a GPU, in turns: the table of BENCHMARKS.md.
 
+    python scripts/compare_gpu.py compile
     python scripts/compare_gpu.py target/release/vitreous [ROUNDS]
 
-For each model and mode `vitreous bench` and `bench_gpu.py` run one after the other, as often as ROUNDS says (2); the best median of each counts, and what
-PyTorch compiles is compiled before anything is timed. Needs PyTorch with CUDA; prints one line a row and a table at the end.
+First PyTorch compiles all of it, so that nothing else runs while something is timed. Then, for each model and mode, `vitreous bench` and `bench_gpu.py` run one
+after the other, as often as ROUNDS says (2); the best median of each counts. Needs PyTorch with CUDA; prints one line a row and a table at the end.
 """
 import json
 import os
@@ -45,13 +46,14 @@ def measured(command):
 
 
 def main():
+    if sys.argv[1] == "compile":
+        # Several at a time, as many as the GPU's memory holds.
+        for wave in (ROWS[0::2], ROWS[1::2]):
+            running = [subprocess.Popen(peer(row, "warm"), stdout=subprocess.DEVNULL) for row in wave]
+            for process in running:
+                process.wait()
+        return
     program, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
-    # Compiling takes no part of the GPU: several at a time, as many as its memory holds.
-    for wave in (ROWS[0::2], ROWS[1::2]):
-        running = [subprocess.Popen(peer(row, "warm"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for row in wave]
-        for process in running:
-            process.wait()
-    print("compiled", flush=True)
     best = {}
     for _ in range(rounds):
         for row in ROWS:
