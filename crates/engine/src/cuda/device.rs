@@ -142,6 +142,12 @@ impl Device {
         &self.gpu
     }
 
+    /// Waits until all that was started on it has ended.
+    pub(super) fn wait(&self) -> Result<()> {
+        self.bind()?;
+        driver::ctx::synchronize().map_err(|error| failed("running", error))
+    }
+
     /// Bytes of its memory that are free now.
     pub fn free_memory(&self) -> Result<u64> {
         self.context.free_memory()

@@ -51,6 +51,8 @@ impl Resident {
     pub fn bring(&mut self, narrow: bool, host: [&Floats; 5]) -> Result<()> {
         let all = self.device_is_behind;
         if all {
+            // Nobody may still read what is written over.
+            self.device.wait()?;
             for (buffer, values) in self.buffers.iter_mut().zip(host) {
                 buffer.write(0, values.as_slice())?;
             }
@@ -76,6 +78,8 @@ impl Resident {
 
     /// Makes what the device has the host's.
     pub fn take_home(&mut self, host: [&mut Floats; 5]) -> Result<()> {
+        // A run may still change it: executors do not wait for its end.
+        self.device.wait()?;
         for (buffer, values) in self.buffers.iter().zip(host) {
             buffer.read(0, values.as_mut_slice())?;
         }
