@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use half::bf16;
 
@@ -232,11 +233,11 @@ impl Executor {
         either!(mut self, executor => executor.infer())
     }
 
-    /// Whether nothing runs: always, between runs on a processor.
-    pub fn is_idle(&self) -> bool {
+    /// How long nothing has run: on a processor, where nothing goes on between runs, for ever.
+    pub fn idle_for(&self) -> Result<Duration> {
         match self {
-            Executor::Cpu(_) => true,
-            Executor::Cuda { executors, turn } => executors[*turn].is_idle(),
+            Executor::Cpu(_) => Ok(Duration::MAX),
+            Executor::Cuda { executors, turn } => executors[*turn].idle_for(),
         }
     }
 

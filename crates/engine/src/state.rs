@@ -199,7 +199,7 @@ impl State {
         device: &Arc<cuda::Device>,
         narrow: bool,
         changes: bool,
-    ) -> Result<&cuda::Resident> {
+    ) -> Result<&mut cuda::Resident> {
         if self.resident.as_ref().is_some_and(|resident| !resident.is_on(device)) {
             self.bring_home()?;
             self.resident = None;
@@ -211,6 +211,9 @@ impl State {
             none => none.insert(Box::new(cuda::Resident::new(device, host.map(Floats::len))?)),
         };
         resident.bring(narrow, host)?;
+        if changes && !narrow {
+            resident.forget_narrow()?;
+        }
         resident.host_is_behind |= changes;
         Ok(resident)
     }

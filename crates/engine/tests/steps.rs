@@ -263,7 +263,8 @@ fn updated(optimizer: Optimizer, device: &Device) -> Vec<f32> {
 
 #[test]
 fn updates_on_a_gpu_are_those_of_the_cpu() {
-    for optimizer in OPTIMIZERS {
+    let clipping = Optimizer::Lamb { beta1: 0.9, beta2: 0.99, eps: 1e-6, trust_clip: true };
+    for optimizer in OPTIMIZERS.into_iter().chain([clipping]) {
         let expected = updated(optimizer, &Device::Cpu { threads: 2 });
         assert!(expected.iter().all(|x| x.is_finite()));
         let Some(gpu) = common::gpu() else { continue };

@@ -130,10 +130,8 @@ impl Task for ImageTask {
         let mut next = |waiting: &Executor| {
             let before = Instant::now();
             let batch = loader.next().transpose()?;
-            // A GPU that still computes has not waited for it.
-            if waiting.is_idle() {
-                waited += before.elapsed();
-            }
+            // While a GPU computes, it does not wait.
+            waited += before.elapsed().min(waiting.idle_for()?);
             Ok(batch)
         };
         let (result, batches) = self.stepper.step(state, count, &mut next, (rate, ema_decay), run)?;

@@ -370,7 +370,9 @@ impl Trainer {
         let of = |unit: SpeedUnit| (self.task.unit() == unit).then_some(speed);
         let rate = self.interval.flops as f64 / (seconds - waited);
         // What was reached is possible, whatever was measured while the machine did other things.
-        self.limit = self.limit.max(rate);
+        if !self.device.is_gpu() {
+            self.limit = self.limit.max(rate);
+        }
         let metrics = StepMetrics {
             step,
             epoch: step as f64 / self.steps_per_epoch as f64,

@@ -6,9 +6,10 @@ use anyhow::Context;
 use vitreous_engine::{Device, Executor, Graph, Mode, Parameter, Precision, Value};
 use vitreous_models::{Model, VitConfig, vit};
 
-/// The work that a batch should have, so that splitting it among threads costs little.
-const BATCH_FLOPS: u64 = 140_000_000_000;
-const LARGEST_BATCH: usize = 128;
+/// The work that a batch should have, so that splitting it among threads costs little; and the most images.
+const USUAL_WORK: (u64, usize) = (140_000_000_000, 128);
+/// The same for a GPU, whose many processors all want some.
+const USUAL_WORK_OF_GPU: (u64, usize) = (4_500_000_000_000, 1024);
 
 /// What is asked of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +37,12 @@ struct Ready {
     output: Value,
 }
 
-/// A batch large enough to be worth the threads' while.
-pub fn usual_batch(config: &VitConfig) -> anyhow::Result<usize> {
+/// A batch large enough to keep a device busy.
+pub fn usual_batch(config: &VitConfig, device: &Device) -> anyhow::Result<usize> {
     let mut graph = Graph::for_inference();
     vit(&mut graph, config, 1)?;
-    let images = BATCH_FLOPS / graph.flops().max(1);
-    Ok((images as usize).clamp(1, LARGEST_BATCH))
+    let (flops, most) = if device.is_gpu() { USUAL_WORK_OF_GPU } else { USUAL_WORK };
+    Ok(((flops / graph.flops().max(1)) as usize).clamp(1, most))
 }
 
 impl<'m> Runner<'m> {

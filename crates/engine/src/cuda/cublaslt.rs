@@ -249,18 +249,29 @@ impl Library {
         let proposals = self.proposals(product, &description, MOST_TRIED)?;
         let mut prepared = Prepared { description, algorithm: proposals[0], seconds: f64::INFINITY };
         let mut best = proposals[0];
-        self.put_numbers()?;
+        let places = places_to_try(product);
+        let own = match places.bytes > self.arena.bytes() {
+            true => Some(self.with_numbers(DeviceBuffer::new(&self.device, places.bytes)?)?),
+            false => None,
+        };
+        if own.is_none() && !self.has_numbers.replace(true) {
+            self.put_numbers(&self.arena)?;
+        }
+        let start = own.as_ref().unwrap_or(&self.arena).start();
+        let addresses = places.starts.map(|byte| start + byte as u64);
         for algorithm in proposals {
             prepared.algorithm = algorithm;
             // One that does not run is none.
-            if let Ok(seconds) = self.time(&prepared, product)
+            if let Ok(seconds) = self.time(&prepared, product, addresses)
                 && seconds < prepared.seconds
             {
                 (best, prepared.seconds) = (algorithm, seconds);
             }
         }
         prepared.algorithm = best;
-        with_known(|known| known.insert(key, Measured { algorithm: best.data, seconds: prepared.seconds }));
+        if prepared.seconds.is_finite() {
+            with_known(|known| known.insert(key, Measured { algorithm: best.data, seconds: prepared.seconds }));
+        }
         Ok(prepared)
     }
 
@@ -270,44 +281,26 @@ impl Library {
         with_known(|known| known.get(&key).map(|measured| measured.seconds))
     }
 
-    /// Fills the arena with numbers, once: zeros are multiplied faster than any others.
-    fn put_numbers(&self) -> Result<()> {
-        if self.has_numbers.replace(true) {
-            return Ok(());
-        }
+    fn with_numbers(&self, memory: DeviceBuffer) -> Result<DeviceBuffer> {
+        self.put_numbers(&memory)?;
+        Ok(memory)
+    }
+
+    /// Fills memory with numbers: zeros are multiplied faster than any others.
+    fn put_numbers(&self, memory: &DeviceBuffer) -> Result<()> {
         let mut state = 1u32;
         let numbers: Vec<u16> = std::iter::repeat_with(|| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             half::bf16::from_f32((state >> 8) as f32 / (1 << 23) as f32 - 1.0).to_bits()
         })
-        .take(NUMBERS.min(self.arena.bytes() / 2))
+        .take(NUMBERS.min(memory.bytes() / 2))
         .collect();
-        self.arena.fill_with(&numbers)
+        memory.fill_with(&numbers)
     }
 
-    /// The shortest time of a few runs, on whatever the arena holds.
-    fn time(&self, prepared: &Prepared, product: &Product) -> Result<f64> {
-        let Library { arena, stream, .. } = self;
-        // Operands one behind the other, as far as there is room: where they lie does not matter for the time.
-        let size = |operand: &Operand, dtype: DType| {
-            let values = operand.rows * operand.columns;
-            dtype.bytes() * (values + (product.batch - 1) * operand.stride)
-        };
-        let mut ends = Vec::new();
-        let mut next = 0;
-        let operands = [(&product.a, product.operands), (&product.b, product.operands), (&product.d, product.result)];
-        for (operand, dtype) in operands {
-            let bytes = size(operand, dtype);
-            if next + bytes > arena.bytes() {
-                next = 0;
-            }
-            if bytes > arena.bytes() {
-                return Err(Error::Machine("no room to try a product in".to_string()));
-            }
-            ends.push(arena.start() + next as u64);
-            next = (next + bytes).next_multiple_of(256);
-        }
-        let [a, b, d] = [ends[0], ends[1], ends[2]];
+    /// The shortest time of a few runs with A, B and D at these addresses.
+    fn time(&self, prepared: &Prepared, product: &Product, [a, b, d]: [u64; 3]) -> Result<f64> {
+        let stream = &self.stream;
         let mut shortest = f64::INFINITY;
         for run in 0..=TIMED_RUNS {
             let (before, after) = (Event::timed()?, Event::timed()?);
@@ -431,6 +424,24 @@ impl Choice for Library {
             _ => false,
         }
     }
+}
+
+/// Where A, B and D lie when a product is tried: one behind the other.
+struct Tried {
+    starts: [usize; 3],
+    bytes: usize,
+}
+
+fn places_to_try(product: &Product) -> Tried {
+    let operands = [(&product.a, product.operands), (&product.b, product.operands), (&product.d, product.result)];
+    let mut bytes = 0;
+    let starts = operands.map(|(operand, dtype)| {
+        let start = bytes;
+        let values = operand.rows * operand.columns + (product.batch - 1) * operand.stride;
+        bytes += (dtype.bytes() * values).next_multiple_of(256);
+        start
+    });
+    Tried { starts, bytes }
 }
 
 fn remembered_file() -> Option<PathBuf> {

@@ -9,7 +9,11 @@ use cudarc::driver::sys;
 
 pub(super) use super::failures::failed;
 use super::libraries::{Libraries, driver_found};
+use super::stream::while_nothing_is_recorded;
 use crate::error::{Error, Result};
+
+/// The least that a GPU's processors must be able to do: bf16 on tensor cores, and copies that go on beside.
+const LEAST_CAPABILITY: (u32, u32) = (8, 0);
 
 /// A GPU, as the driver describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -132,6 +136,13 @@ impl Device {
             };
             return Err(Error::Machine(format!("no device is called cuda:{ordinal}; {there}")));
         };
+        let (major, minor) = gpu.capability;
+        if gpu.capability < LEAST_CAPABILITY {
+            return Err(Error::Machine(format!(
+                "{} is too old: its compute capability is {major}.{minor}, and kernels need {}.{} (an A100 or later)",
+                gpu.name, LEAST_CAPABILITY.0, LEAST_CAPABILITY.1
+            )));
+        }
         Libraries::find().check()?;
         let context = Context::retain(ordinal)?;
         Ok(Arc::new(Device { gpu, context, rounds_products: AtomicBool::new(false) }))
@@ -145,6 +156,7 @@ impl Device {
     /// Waits until all that was started on it has ended.
     pub(super) fn wait(&self) -> Result<()> {
         self.bind()?;
+        let _together = while_nothing_is_recorded();
         driver::ctx::synchronize().map_err(|error| failed("running", error))
     }
 

@@ -131,6 +131,11 @@ impl Exchange {
         self.sent.record(&self.stream)
     }
 
+    /// Waits until inputs that were sent are there.
+    pub fn finish(&self) -> Result<()> {
+        self.sent.wait()
+    }
+
     /// Has a run's stream take what was sent, or was filled and not sent, into the arena.
     pub fn deliver(&mut self, stream: &Stream, arena: &DeviceBuffer) -> Result<()> {
         self.send_inputs()?;

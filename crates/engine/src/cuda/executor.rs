@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::result as driver;
 use cudarc::driver::sys;
@@ -62,7 +63,10 @@ pub struct Executor {
     running: bool,
     /// Whether a run changes the state.
     changes_state: bool,
-    ended: Event,
+    ended: Arc<Event>,
+    /// Where it began, on the device and by the host's clock.
+    began: Event,
+    started: Option<Instant>,
     exchange: Exchange,
     stream: Stream,
     /// Plans that take turns share it.
@@ -108,7 +112,7 @@ impl Executor {
         device.bind()?;
         let mut kernels = Kernels::new(Arc::clone(device));
         let products = cublaslt::Library::open(device, &arena, &workspace)?;
-        let (built, tables) = work_of(&plan, &products);
+        let (built, tables) = work_of(&plan, &products)?;
         kernels.load_all(built.iter().filter_map(|task| match &task.built {
             Built::Launch(launch) => Some(launch.source.as_str()),
             Built::Product(_) => None,
@@ -136,7 +140,9 @@ impl Executor {
             recorded: None,
             warm: false,
             running: false,
-            ended: Event::new()?,
+            ended: Arc::new(Event::timed()?),
+            began: Event::timed()?,
+            started: None,
             weights: None,
             _kernels: kernels,
             device: Arc::clone(device),
@@ -225,9 +231,12 @@ impl Executor {
         state.fits(self.plan.graph())?;
         let (narrow, changes) = (self.is_narrow(), self.changes_state);
         let resident = state.on_device(&self.device, narrow, changes)?;
-        let starts = resident.starts();
-        let of_state = |buffer| resident.start(buffer);
-        self.start(run, starts, &of_state)
+        if let Some(last) = &resident.last_run {
+            self.stream.wait_for(last)?;
+        }
+        self.start(run, resident.starts(), &|buffer| resident.start(buffer))?;
+        resident.last_run = Some(Arc::clone(&self.ended));
+        Ok(())
     }
 
     /// Starts a run of the plan with the parameters that [`Executor::with_weights`] was given.
@@ -252,6 +261,8 @@ impl Executor {
         if self.recorded.is_none() && self.warm {
             self.recorded = Some((starts, Recorded::new(&self.stream, || self.all_steps(of_state))?));
         }
+        self.began.record(&self.stream)?;
+        self.started = Some(Instant::now());
         match &self.recorded {
             Some((_, recorded)) => recorded.start(&self.stream)?,
             None => self.all_steps(of_state)?,
@@ -293,9 +304,13 @@ impl Executor {
         start + place.byte as u64
     }
 
-    /// Whether nothing runs.
-    pub fn is_idle(&self) -> bool {
-        !self.running || self.ended.is_reached()
+    /// How long nothing has run; since when there was no run, for ever.
+    pub fn idle_for(&self) -> Result<Duration> {
+        let Some(started) = self.started.filter(|_| self.ended.is_reached()) else {
+            return Ok(if self.started.is_none() { Duration::MAX } else { Duration::ZERO });
+        };
+        let ran = Duration::from_secs_f64(self.ended.seconds_since(&self.began)?.max(0.0));
+        Ok(started.elapsed().saturating_sub(ran))
     }
 
     /// Waits until the run has ended.
@@ -321,7 +336,7 @@ impl Executor {
     /// kernel's name, the time.
     pub fn profile(&mut self, state: Option<&mut State>, run: Run) -> Result<Vec<(usize, &'static str, f64)>> {
         self.finish()?;
-        self.device.bind()?;
+        self.device.wait()?;
         let weights = self.weights.take();
         let (narrow, changes) = (self.is_narrow(), self.changes_state);
         let times = match (state, &weights) {
@@ -480,6 +495,7 @@ impl Drop for Executor {
         // What runs still uses the memory that goes.
         let _ = self.device.bind();
         let _ = self.finish();
+        let _ = self.exchange.finish();
     }
 }
 

@@ -37,6 +37,7 @@ impl DeviceBuffer {
             // SAFETY: the buffer has so many bytes.
             unsafe { driver::memset_d8_sync(buffer.start, 0, bytes) }
                 .map_err(|error| failed("clearing memory", error))?;
+            arrived()?;
         }
         Ok(buffer)
     }
@@ -70,7 +71,7 @@ impl DeviceBuffer {
                 there += more;
             }
         }
-        Ok(())
+        arrived()
     }
 
     /// Copies from the host into it.
@@ -86,10 +87,11 @@ impl DeviceBuffer {
         let _together = while_nothing_is_recorded();
         // SAFETY: the values fit into the buffer.
         unsafe { driver::memcpy_htod_sync(self.start + byte as u64, values) }
-            .map_err(|error| failed("copying to the GPU", error))
+            .map_err(|error| failed("copying to the GPU", error))?;
+        arrived()
     }
 
-    /// Copies from it to the host, after all that was started on it has ended.
+    /// Copies from it to the host; what still runs must not write there.
     ///
     /// # Panics
     /// Panics if it is too small.
@@ -114,6 +116,12 @@ impl Drop for DeviceBuffer {
             let _ = unsafe { driver::free_sync(self.start) };
         }
     }
+}
+
+/// Waits until what was asked of no stream in particular is done: copies and fillings may return before, and our streams do not wait for them.
+fn arrived() -> Result<()> {
+    // SAFETY: the stream that every context has.
+    unsafe { driver::stream::synchronize(driver::stream::null()) }.map_err(|error| failed("copying", error))
 }
 
 /// Memory of the host that stays where it is, so that the device copies it while both go on.

@@ -5,6 +5,7 @@
 
 use super::launch::{Argument, Buffer, Building, Launch, Place};
 use super::{pointwise, pools};
+use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::{Activation, Op, Step};
 use crate::precision::Precision;
@@ -130,18 +131,21 @@ fn place_as(building: &Building, value: Value, dtype: DType) -> Option<Place> {
 }
 
 /// A product's node, and what is left to do behind it.
-pub(super) fn build(building: &Building, choice: &dyn Choice) -> Work {
+pub(super) fn build(building: &Building, choice: &dyn Choice) -> Result<Work> {
     let plain = plain(building);
     if matches!(building.node().op, Op::LinearWeightGradient(_)) {
-        return with_bias_gradient(building, plain, choice);
+        return Ok(with_bias_gradient(building, plain, choice));
     }
     let fused = fusions(building, plain).into_iter().find(|fused| choice.can_do(&fused.product));
-    let Fused { product, steps } = fused.expect("a product without anything besides can be done");
+    let Some(Fused { product, steps }) = fused else {
+        let path = &building.node().path;
+        return Err(Error::Machine(format!("cuBLASLt has no way to compute the product `{path}` on this GPU")));
+    };
     let after = match steps < building.node().steps.len() {
         true => vec![pointwise::apply(building, steps, Argument::Place(product.d.place), product.result)],
         false => Vec::new(),
     };
-    Work { product, after }
+    Ok(Work { product, after })
 }
 
 /// A product, and how many of the node's first steps it has done.
@@ -284,11 +288,112 @@ fn with_addition(building: &Building, before: Fused) -> Option<Fused> {
 
 /// The next step stores the value in the product's format: that is where the product can go.
 fn into_stored(building: &Building, before: Fused) -> Option<Fused> {
-    let Some(&Step::Store { output }) = building.node().steps.get(before.steps) else { return None };
+    // Behind it there must be something that writes the result itself.
+    let [Step::Store { output }, _, ..] = building.node().steps[before.steps..] else { return None };
     if building.output_type(output).dtype != before.product.result || before.product.epilogue == Epilogue::BiasGelu {
         return None;
     }
     let place = building.place(Value::new(building.index, output));
     let product = Product { d: Operand { place, ..before.product.d }, ..before.product };
     Some(Fused { product, steps: before.steps + 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::target::{Built, Task, work_of};
+    use crate::graph::Mode;
+    use crate::ops::CrossEntropyOptions;
+    use crate::plan::Plan;
+    use crate::{GradientOptions, Group, Optimizer, StepOptions};
+
+    /// Everything can be done, and is worth it.
+    struct All;
+
+    impl Choice for All {
+        fn can_do(&self, _: &Product) -> bool {
+            true
+        }
+        fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
+            true
+        }
+    }
+
+    /// Nothing is done besides.
+    struct Plain;
+
+    impl Choice for Plain {
+        fn can_do(&self, product: &Product) -> bool {
+            product.epilogue == Epilogue::Nothing && product.added.is_none()
+        }
+        fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
+            false
+        }
+    }
+
+    fn products(plan: &Plan, choice: &dyn Choice) -> (Vec<Product>, usize) {
+        let (tasks, _) = work_of(plan, choice).expect("all can be done");
+        let launches = tasks.iter().filter(|task| matches!(task.built, Built::Launch(_))).count();
+        let product = |task: Task| match task.built {
+            Built::Product(product) => Some(*product),
+            Built::Launch(_) => None,
+        };
+        (tasks.into_iter().filter_map(product).collect(), launches)
+    }
+
+    /// A layer whose input is multiplied and added: both in a training step.
+    fn step(activation: Activation) -> Plan {
+        let mut graph = Graph::new(Mode::Training, Precision::Bf16);
+        let x = graph.input("x", [8, 4, 32], DType::F32).unwrap();
+        let [wide, narrow, last] =
+            [("wide", [64, 32]), ("narrow", [32, 64]), ("last", [64, 32])].map(|(name, shape)| {
+                let bias = graph.parameter(&format!("{name}.bias"), [shape[0]]).unwrap();
+                (graph.parameter(&format!("{name}.weight"), shape).unwrap(), bias)
+            });
+        let hidden = graph.linear(x, wide.0, Some(wide.1)).unwrap();
+        let hidden = graph.activation(hidden, activation).unwrap();
+        let y = graph.linear(hidden, narrow.0, Some(narrow.1)).unwrap();
+        let y = graph.add(y, x).unwrap();
+        let logits = graph.linear(y, last.0, Some(last.1)).unwrap();
+        let labels = graph.input("labels", [8, 4], DType::I32).unwrap();
+        let loss = graph.cross_entropy(logits, labels, CrossEntropyOptions::default()).unwrap();
+        let options = StepOptions {
+            optimizer: Optimizer::adamw(),
+            group: &|_| Some(Group { decay: 0.0, rate_factor: 1.0 }),
+            clip: Some(1.0),
+            ema: false,
+            gradient: GradientOptions::default(),
+        };
+        graph.training_step(loss, &options).unwrap();
+        Plan::for_cuda(&graph, &[loss]).unwrap()
+    }
+
+    #[test]
+    fn operands_are_rounded_once_whatever_else_reads_them() {
+        for activation in [Activation::Gelu, Activation::GeluTanh] {
+            let plan = step(activation);
+            let (found, _) = products(&plan, &Plain);
+            assert_eq!(found.len(), 8, "three products forward, and twice as many back but for the images' gradient");
+            assert!(found.iter().all(|product| product.operands == DType::Bf16));
+            let x = plan.graph().inputs().find(|(name, _)| *name == "x").unwrap().1;
+            let readers = plan.graph().nodes().iter().filter(|node| node.inputs.contains(&x));
+            let casts = readers.clone().filter(|node| matches!(node.op, Op::Pointwise(_))).count();
+            // One rounds it, one adds it as it is.
+            assert_eq!((casts, readers.count()), (1, 2));
+        }
+    }
+
+    #[test]
+    fn cublaslt_does_what_it_can() {
+        let (plain, more) = products(&step(Activation::GeluTanh), &Plain);
+        let (fused, fewer) = products(&step(Activation::GeluTanh), &All);
+        assert!(plain.iter().all(|product| product.bias.is_none() && product.auxiliary.is_none()));
+        let count = |epilogue: Epilogue| fused.iter().filter(|product| product.epilogue == epilogue).count();
+        assert_eq!([Epilogue::BiasGelu, Epilogue::GeluGradient, Epilogue::BiasGradient].map(count), [1, 1, 3]);
+        assert!(fused.iter().any(|product| product.added.is_some() && product.epilogue == Epilogue::Bias));
+        assert!(fewer < more, "{fewer} and {more} kernels");
+        // GELU by erf is none of its epilogues.
+        let (fused, _) = products(&step(Activation::Gelu), &All);
+        assert!(fused.iter().all(|product| product.auxiliary.is_none()));
+    }
 }

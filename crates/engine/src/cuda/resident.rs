@@ -7,6 +7,7 @@ use half::bf16;
 use super::device::Device;
 use super::launch::Buffer;
 use super::memory::DeviceBuffer;
+use super::stream::Event;
 use crate::buffer::Floats;
 use crate::error::Result;
 
@@ -17,6 +18,8 @@ pub(crate) struct Resident {
     buffers: [DeviceBuffer; 5],
     /// The parameters rounded to bf16, if somebody computes with them.
     narrow: DeviceBuffer,
+    /// The end of the last run that was started with it: the next one waits for that, whoever starts it.
+    pub(super) last_run: Option<Arc<Event>>,
     /// The device has changed what the host has.
     pub host_is_behind: bool,
     /// The host has changed what the device has.
@@ -38,6 +41,7 @@ impl Resident {
             device: Arc::clone(device),
             buffers: [take(parameters)?, take(gradients)?, take(first)?, take(second)?, take(average)?],
             narrow: DeviceBuffer::new(device, 0)?,
+            last_run: None,
             host_is_behind: false,
             device_is_behind: true,
         })
@@ -50,14 +54,16 @@ impl Resident {
     /// Makes what the host has the device's, and a rounded copy of the parameters if there is to be one.
     pub fn bring(&mut self, narrow: bool, host: [&Floats; 5]) -> Result<()> {
         let all = self.device_is_behind;
-        if all {
-            // Nobody may still read what is written over.
+        let missing = narrow && self.narrow.bytes() == 0 && self.buffers[0].bytes() > 0;
+        if all || missing {
+            // Nobody may still read what is written over, or write what is read.
             self.device.wait()?;
+        }
+        if all {
             for (buffer, values) in self.buffers.iter_mut().zip(host) {
                 buffer.write(0, values.as_slice())?;
             }
         }
-        let missing = narrow && self.narrow.bytes() == 0 && self.buffers[0].bytes() > 0;
         if missing {
             self.narrow = DeviceBuffer::new(&self.device, self.buffers[0].bytes() / 2)?;
         }
@@ -84,6 +90,15 @@ impl Resident {
             buffer.read(0, values.as_mut_slice())?;
         }
         self.host_is_behind = false;
+        Ok(())
+    }
+
+    /// What runs next changes the parameters, but not their rounded copy: that is made anew when it is asked for.
+    pub fn forget_narrow(&mut self) -> Result<()> {
+        if self.narrow.bytes() > 0 {
+            self.device.wait()?;
+            self.narrow = DeviceBuffer::new(&self.device, 0)?;
+        }
         Ok(())
     }
 

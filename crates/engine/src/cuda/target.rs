@@ -117,7 +117,7 @@ pub(super) enum Built {
 }
 
 /// The work of a whole plan in order, and the tables that it looks up. `choice` says which products can be done.
-pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> (Vec<Task>, Vec<u8>) {
+pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> Result<(Vec<Task>, Vec<u8>)> {
     let mut tables = updates::Tables::default();
     let mut all = Vec::new();
     let narrow = plan.graph().precision() == Precision::Bf16;
@@ -126,7 +126,7 @@ pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> (Vec<Task>,
         let launches = match kind(&node.op) {
             Kind::Nothing => Vec::new(),
             Kind::Product => {
-                let products::Work { product, after } = products::build(&building, choice);
+                let products::Work { product, after } = products::build(&building, choice)?;
                 all.push(Task { node: index, built: Built::Product(Box::new(product)) });
                 after
             }
@@ -142,5 +142,5 @@ pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> (Vec<Task>,
         };
         all.extend(launches.into_iter().map(|launch| Task { node: index, built: Built::Launch(launch) }));
     }
-    (all, tables.bytes)
+    Ok((all, tables.bytes))
 }

@@ -146,6 +146,7 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
         Op::Lamb(op) => {
             set(&[
                 ("RULE", "3".into()),
+                ("TRUST_CLIP", u8::from(op.trust_clip).to_string()),
                 ("BETA1", double(op.beta1)),
                 ("BETA2", double(op.beta2)),
                 ("EPS", double(op.eps)),
@@ -175,5 +176,46 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
             vec![builder.launch("accumulate", blocks(values, BLOCK), vec![building.input(0), building.input(1), sum])]
         }
         _ => unreachable!("an op that ends a step"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::cuda::norms::testing::check;
+    use crate::graph::Mode;
+    use crate::{DType, GradientOptions, Optimizer, Precision, StepOptions};
+
+    #[test]
+    fn every_update_compiles() {
+        let lamb = |trust_clip| Optimizer::Lamb { beta1: 0.9, beta2: 0.99, eps: 1e-6, trust_clip };
+        let sgd = |momentum| Optimizer::Sgd { momentum, nesterov: momentum > 0.0 };
+        for optimizer in [Optimizer::adamw(), sgd(0.0), sgd(0.9), lamb(false), lamb(true)] {
+            for precision in [Precision::F32, Precision::Bf16] {
+                let mut graph = Graph::new(Mode::Training, precision);
+                let x = graph.input("x", [4, 8], DType::F32).unwrap();
+                let weight = graph.parameter("weight", [8, 8]).unwrap();
+                let y = graph.linear(x, weight, None).unwrap();
+                let loss = graph.sum_leading(y, &[][..]).unwrap();
+                let options = StepOptions {
+                    optimizer,
+                    group: &|_| Some(Group { decay: 0.1, rate_factor: 1.0 }),
+                    clip: Some(1.0),
+                    ema: true,
+                    gradient: GradientOptions::default(),
+                };
+                graph.accumulation_step(loss, &options).unwrap();
+                let (update, _) = graph.update_step(&options).unwrap();
+                let tables = RefCell::new(Tables::default());
+                for graph in [&graph, &update] {
+                    let own = |op: &Op| op.has_effect() || matches!(op, Op::GradientNorm(_));
+                    let launches =
+                        |building: &Building| build(building, &mut tables.borrow_mut(), precision == Precision::Bf16);
+                    assert!(check(graph, &[], &own, &workspace_bytes, &launches).launches > 0);
+                }
+            }
+        }
     }
 }

@@ -350,7 +350,7 @@ impl Fuser {
             for output in 0..self.nodes[node].outputs.len() {
                 let value = Value::new(node, output);
                 let rounding: Vec<usize> =
-                    self.readers(value, usize::MAX).filter(|&reader| self.rounds(reader, value, target)).collect();
+                    self.readers(value, usize::MAX).filter(|&reader| self.multiplies(reader, value, target)).collect();
                 if self.nodes[node].outputs[output].dtype == DType::F32 && !rounding.is_empty() {
                     self.round_value(value, &rounding);
                 }
@@ -358,7 +358,21 @@ impl Fuser {
         }
     }
 
-    /// Stores a value a second time, rounded, and has some of its readers read that.
+    /// Whether a node is a product that rounds its operands, of which the value is one.
+    fn multiplies(&self, reader: usize, value: Value, target: &dyn Target) -> bool {
+        let node = &self.nodes[reader];
+        let products =
+            matches!(node.op, Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_));
+        let shape = |index: usize| {
+            let input = self.input(reader, index);
+            &self.nodes[input.node()].outputs[input.output()].shape
+        };
+        products
+            && (0..2).any(|index| self.input(reader, index) == value)
+            && target.rounds_operands(&node.op, shape(0), shape(1))
+    }
+
+    /// Stores a value a second time, rounded, and has some products multiply that. Steps behind them read the value as it is.
     fn round_value(&mut self, value: Value, readers: &[usize]) {
         let rounded = Type { dtype: DType::Bf16, ..self.nodes[value.node()].outputs[value.output()].clone() };
         let producer = &mut self.nodes[value.node()];
@@ -374,33 +388,29 @@ impl Fuser {
             Value::new(self.replace(node, order, &[]), 0)
         };
         for &reader in readers {
-            let inputs: Vec<Value> = (0..self.nodes[reader].inputs.len()).map(|i| self.input(reader, i)).collect();
-            self.nodes[reader].inputs =
-                inputs.into_iter().map(|input| if input == value { copy } else { input }).collect();
+            let mut inputs: Vec<Value> = (0..self.nodes[reader].inputs.len()).map(|i| self.input(reader, i)).collect();
+            for operand in &mut inputs[..2] {
+                if *operand == value {
+                    *operand = copy;
+                }
+            }
+            self.nodes[reader].inputs = inputs;
             self.readers.entry(copy).or_default().push(reader);
         }
-        if let Some(all) = self.readers.get_mut(&value) {
-            all.retain(|reader| !readers.contains(reader));
-        }
+        let still =
+            |reader: &usize| (0..self.nodes[*reader].inputs.len()).any(|index| self.input(*reader, index) == value);
+        let left = self.readers.get(&value).map(|all| all.iter().copied().filter(still).collect::<Vec<_>>());
+        self.readers.insert(value, left.unwrap_or_default());
     }
 
     /// Whether a node reads the value as an operand of a product that rounds it, and not otherwise.
     fn rounds(&self, reader: usize, value: Value, target: &dyn Target) -> bool {
         let node = &self.nodes[reader];
-        let products =
-            matches!(node.op, Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_));
         // With the bias gradient, dy is also summed: unrounded, where each product rounds for itself.
         let summed = !target.rounds_once()
             && matches!(node.op, Op::LinearWeightGradient(LinearWeightGradient { bias: true, .. }));
         let elsewhere = (2..node.inputs.len()).any(|index| self.input(reader, index) == value);
-        if !products || elsewhere || summed && self.input(reader, 0) == value {
-            return false;
-        }
-        let shape = |index: usize| {
-            let input = self.input(reader, index);
-            &self.nodes[input.node()].outputs[input.output()].shape
-        };
-        target.rounds_operands(&node.op, shape(0), shape(1))
+        !elsewhere && !(summed && self.input(reader, 0) == value) && self.multiplies(reader, value, target)
     }
 
     /// A gradient is added to those of other batches as soon as it is there, so that its memory can be used again.

@@ -98,11 +98,11 @@ impl Bench {
             )));
         }
         let threads = self.threads.unwrap_or_else(source::threads);
+        let device = self.device.open(threads)?;
         let batch = match self.batch {
             Some(batch) => batch,
-            None => usual_batch(&config).map_err(Failure::input)?,
+            None => usual_batch(&config, &device).map_err(Failure::input)?,
         };
-        let device = self.device.open(threads)?;
         let measured = self.measure(&config, batch, &device)?;
         let mut out = std::io::stdout().lock();
         if self.json {
@@ -117,15 +117,15 @@ impl Bench {
 
     fn measure(&self, config: &VitConfig, batch: usize, device: &Device) -> Result<Measured, Failure> {
         let precision = self.precision.into();
+        let limit = || device.measured_limit(precision).map_err(Failure::work);
+        // Before and after: clocks rise and fall, and the share should be of the better hour. A GPU's takes memory the first time.
+        let before = limit()?;
         let what = format!("{} with batch {batch}", if self.mode == ModeName::Train { "training" } else { "running" });
         let mut subject = match self.mode {
             ModeName::Train => Subject::training(&what, config, batch, precision, device)?,
             ModeName::Infer => Subject::inference(&what, config, batch, precision, device)?,
         };
         subject.fill_inputs(config)?;
-        let limit = || device.measured_limit(precision).map_err(Failure::work);
-        // Before and after: clocks rise and fall, and the share should be of the better hour.
-        let before = limit()?;
         let runs = subject.runs(self.seconds)?;
         let state = subject.state.as_ref().map_or(0, State::bytes);
         let profile = if self.profile { subject.profile()? } else { Vec::new() };

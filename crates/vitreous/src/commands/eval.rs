@@ -228,7 +228,7 @@ impl Eval {
         let samples = spread(part.len(), self.limit);
         let batch = match self.batch {
             Some(batch) => batch,
-            None => usual_batch(&model.config).map_err(Failure::input)?,
+            None => usual_batch(&model.config, runner.device()).map_err(Failure::input)?,
         };
         let batch = batch.min(samples.len()).max(1);
         let progress = progress_bar(samples.len(), "images");

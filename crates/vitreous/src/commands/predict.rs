@@ -82,7 +82,7 @@ impl Predict {
         let mut runner = Runner::new(&model, answer, self.precision.into(), &self.device.open(threads)?);
         let mut batch = match self.batch {
             Some(batch) => batch,
-            None => usual_batch(&model.config).map_err(Failure::input)?,
+            None => usual_batch(&model.config, runner.device()).map_err(Failure::input)?,
         };
         let images = Images::new(self.paths.clone());
         let patience = (!images.are_known()).then_some(PATIENCE);

@@ -168,6 +168,7 @@ extern "C" __global__ void __launch_bounds__(256) lamb_move(const Piece* pieces,
     for (uint32 i = 0; i < PIECES; i++)
         if (pieces[i].index == piece.index) parameters += sums[2 * i], updates += sums[2 * i + 1];
     double trust = piece.decay != 0.0 && parameters > 0.0 && updates > 0.0 ? sqrt(parameters) / sqrt(updates) : 1.0;
+    if (TRUST_CLIP && trust > 1.0) trust = 1.0;
     double step = (double)run->step + 1.0;
     float correct1 = (float)(1.0 / (1.0 - pow(BETA1, step))), root = (float)(1.0 / sqrt(1.0 - pow(BETA2, step)));
     float move = (float)(-(double)*rate * piece.rate_factor * trust);

@@ -39,7 +39,7 @@ impl Choice for Plain {
 }
 
 fn launches_of(plan: &Plan) -> (Vec<Launch>, Vec<u8>) {
-    let (tasks, tables) = work_of(plan, &Plain);
+    let (tasks, tables) = work_of(plan, &Plain).expect("all can be done");
     let launches = tasks.into_iter().filter_map(|task| match task.built {
         Built::Launch(launch) => Some(launch),
         Built::Product(_) => None,
