@@ -5,7 +5,7 @@
 //! - What remains elementwise before a norm becomes steps of the norm.
 //! - A bias gradient (a sum of rows) joins the weight gradient that reads the same rows.
 //! - A bf16 value that becomes the middle of a fused node is rounded there, so that fusing changes no bit and may
-//!   differ between a block and its recomputation.
+//!   differ between a block and its recomputation (a GPU's products may add a residual before that).
 //! - f32 values that only products read which round them to bf16 are stored as bf16 in the first place.
 //! - Of an activation with dropout, its slope is kept for the backward pass; see [`slopes`].
 
