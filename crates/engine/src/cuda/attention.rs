@@ -10,8 +10,6 @@ mod tiling;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod timing;
 
 use super::launch::{Argument, Building, Launch, Place, c_type, source};
 use super::steps::float;

@@ -3,8 +3,6 @@
 pub(super) mod rows;
 #[cfg(test)]
 pub(super) mod testing;
-#[cfg(test)]
-mod timing;
 
 use super::launch::{Argument, Building, Launch, c_type, source};
 use super::steps;
