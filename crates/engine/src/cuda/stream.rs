@@ -48,8 +48,10 @@ pub(super) struct Event {
     handle: sys::CUevent,
 }
 
-// SAFETY: an event may be used by any thread.
+// SAFETY: an event may be used by any thread, and by several at once.
 unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
 
 impl Event {
     /// An event that orders and is waited for.

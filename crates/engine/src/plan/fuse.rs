@@ -410,7 +410,8 @@ impl Fuser {
         let summed = !target.rounds_once()
             && matches!(node.op, Op::LinearWeightGradient(LinearWeightGradient { bias: true, .. }));
         let elsewhere = (2..node.inputs.len()).any(|index| self.input(reader, index) == value);
-        !elsewhere && !(summed && self.input(reader, 0) == value) && self.multiplies(reader, value, target)
+        let also = elsewhere || summed && self.input(reader, 0) == value;
+        !also && self.multiplies(reader, value, target)
     }
 
     /// A gradient is added to those of other batches as soon as it is there, so that its memory can be used again.
