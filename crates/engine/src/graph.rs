@@ -67,6 +67,18 @@ pub struct Parameter {
     pub gradient_offset: Option<usize>,
 }
 
+impl Parameter {
+    /// An error if it has another number of values than it was given.
+    pub(crate) fn check_count(&self, given: usize) -> Result<()> {
+        let count = self.shape.elements();
+        if given == count {
+            return Ok(());
+        }
+        let (expected, got) = (format!("{count} values"), format!("{given} values"));
+        Err(Error::Data { what: "parameter", name: self.name.clone(), expected, got })
+    }
+}
+
 /// Flat buffers start each parameter at a multiple of this many floats: a cache line.
 pub const PARAMETER_ALIGNMENT: usize = 16;
 

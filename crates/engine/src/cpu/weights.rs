@@ -41,11 +41,7 @@ impl Executor {
                 continue;
             }
             let values = values(parameter)?;
-            if values.len() != parameter.shape.elements() {
-                let (name, expected) = (parameter.name.clone(), format!("{} values", parameter.shape.elements()));
-                let got = format!("{} values", values.len());
-                return Err(Error::Data { what: "parameter", name, expected, got }.into());
-            }
+            parameter.check_count(values.len())?;
             if let Some(start) = *plain {
                 weights.as_mut_slice()[start..start + values.len()].copy_from_slice(&values);
             }

@@ -251,7 +251,11 @@ impl Library {
         let mut best = proposals[0];
         let places = places_to_try(product);
         let own = match places.bytes > self.arena.bytes() {
-            true => Some(self.with_numbers(DeviceBuffer::new(&self.device, places.bytes)?)?),
+            true => match DeviceBuffer::new(&self.device, places.bytes) {
+                Ok(memory) => Some(self.with_numbers(memory)?),
+                // No room to try it in: the library's guess must do.
+                Err(_) => return Ok(prepared),
+            },
             false => None,
         };
         if own.is_none() && !self.has_numbers.replace(true) {
@@ -306,7 +310,7 @@ impl Library {
             let (before, after) = (Event::timed()?, Event::timed()?);
             before.record(stream)?;
             self.set_pointers(product, &prepared.description, |_| d)?;
-            // SAFETY: all of it lies in the arena, and the workspace has its size.
+            // SAFETY: the caller's places are as large as the product's, and the workspace has its size.
             unsafe { self.multiply(prepared, product, [a, b, d, d], stream)? };
             after.record(stream)?;
             after.wait()?;

@@ -178,11 +178,7 @@ impl Executor {
         let mut all = crate::buffer::Floats::zeroed(graph.parameter_floats())?;
         for parameter in graph.parameters() {
             let values = values(parameter)?;
-            if values.len() != parameter.shape.elements() {
-                let (name, expected) = (parameter.name.clone(), format!("{} values", parameter.shape.elements()));
-                let got = format!("{} values", values.len());
-                return Err(Error::Data { what: "parameter", name, expected, got }.into());
-            }
+            parameter.check_count(values.len())?;
             all.as_mut_slice()[parameter.offset..parameter.offset + values.len()].copy_from_slice(&values);
         }
         let none = crate::buffer::Floats::zeroed(0)?;

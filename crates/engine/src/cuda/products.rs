@@ -341,19 +341,21 @@ mod tests {
         (tasks.into_iter().filter_map(product).collect(), launches)
     }
 
-    /// A layer whose input is multiplied and added: both in a training step.
+    /// A training step of layers whose inputs are multiplied and added, the first one by the same product.
     fn step(activation: Activation) -> Plan {
         let mut graph = Graph::new(Mode::Training, Precision::Bf16);
         let x = graph.input("x", [8, 4, 32], DType::F32).unwrap();
-        let [wide, narrow, last] =
-            [("wide", [64, 32]), ("narrow", [32, 64]), ("last", [64, 32])].map(|(name, shape)| {
-                let bias = graph.parameter(&format!("{name}.bias"), [shape[0]]).unwrap();
-                (graph.parameter(&format!("{name}.weight"), shape).unwrap(), bias)
-            });
-        let hidden = graph.linear(x, wide.0, Some(wide.1)).unwrap();
-        let hidden = graph.activation(hidden, activation).unwrap();
-        let y = graph.linear(hidden, narrow.0, Some(narrow.1)).unwrap();
+        let shapes = [("square", [32, 32]), ("wide", [64, 32]), ("narrow", [32, 64]), ("last", [64, 32])];
+        let [square, wide, narrow, last] = shapes.map(|(name, shape)| {
+            let bias = graph.parameter(&format!("{name}.bias"), [shape[0]]).unwrap();
+            (graph.parameter(&format!("{name}.weight"), shape).unwrap(), bias)
+        });
+        let y = graph.linear(x, square.0, Some(square.1)).unwrap();
         let y = graph.add(y, x).unwrap();
+        let hidden = graph.linear(y, wide.0, Some(wide.1)).unwrap();
+        let hidden = graph.activation(hidden, activation).unwrap();
+        let narrowed = graph.linear(hidden, narrow.0, Some(narrow.1)).unwrap();
+        let y = graph.add(narrowed, y).unwrap();
         let logits = graph.linear(y, last.0, Some(last.1)).unwrap();
         let labels = graph.input("labels", [8, 4], DType::I32).unwrap();
         let loss = graph.cross_entropy(logits, labels, CrossEntropyOptions::default()).unwrap();
@@ -373,12 +375,12 @@ mod tests {
         for activation in [Activation::Gelu, Activation::GeluTanh] {
             let plan = step(activation);
             let (found, _) = products(&plan, &Plain);
-            assert_eq!(found.len(), 8, "three products forward, and twice as many back but for the images' gradient");
+            assert_eq!(found.len(), 11, "four products forward, and twice as many back but for the input's gradient");
             assert!(found.iter().all(|product| product.operands == DType::Bf16));
             let x = plan.graph().inputs().find(|(name, _)| *name == "x").unwrap().1;
             let readers = plan.graph().nodes().iter().filter(|node| node.inputs.contains(&x));
             let casts = readers.clone().filter(|node| matches!(node.op, Op::Pointwise(_))).count();
-            // One rounds it, one adds it as it is.
+            // One rounds it; the product that multiplies that also adds it as it is.
             assert_eq!((casts, readers.count()), (1, 2));
         }
     }
@@ -389,7 +391,7 @@ mod tests {
         let (fused, fewer) = products(&step(Activation::GeluTanh), &All);
         assert!(plain.iter().all(|product| product.bias.is_none() && product.auxiliary.is_none()));
         let count = |epilogue: Epilogue| fused.iter().filter(|product| product.epilogue == epilogue).count();
-        assert_eq!([Epilogue::BiasGelu, Epilogue::GeluGradient, Epilogue::BiasGradient].map(count), [1, 1, 3]);
+        assert_eq!([Epilogue::BiasGelu, Epilogue::GeluGradient, Epilogue::BiasGradient].map(count), [1, 1, 4]);
         assert!(fused.iter().any(|product| product.added.is_some() && product.epilogue == Epilogue::Bias));
         assert!(fewer < more, "{fewer} and {more} kernels");
         // GELU by erf is none of its epilogues.

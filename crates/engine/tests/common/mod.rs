@@ -156,16 +156,8 @@ pub fn run_cuda(
     let plan = Plan::for_cuda(graph, wanted).expect("a plan");
     let mut executor = cuda::Executor::new(plan, device).expect("an executor");
     let mut state = State::new(graph).unwrap();
-    for parameter in graph.parameters() {
-        let target = state.parameter_mut(&parameter.name).expect("a parameter");
-        for (to, from) in target.iter_mut().zip(&values[&parameter.name]) {
-            *to = *from as f32;
-        }
-    }
-    let present: Vec<(String, DType)> = {
-        let graph = executor.plan().graph();
-        graph.inputs().map(|(name, value)| (name.to_string(), graph.type_of(value).dtype)).collect()
-    };
+    fill_parameters(&mut state, graph, values);
+    let present = inputs_of(executor.plan());
     for (name, dtype) in present {
         let given = &values[&name];
         if dtype == DType::I32 {
@@ -183,17 +175,24 @@ pub fn run_cuda(
     wanted.iter().map(|&value| executor.output(value).expect("a result")).collect()
 }
 
-pub fn fill(executor: &mut Executor, state: &mut State, graph: &Graph, values: &HashMap<String, Vec<f64>>) {
+fn fill_parameters(state: &mut State, graph: &Graph, values: &HashMap<String, Vec<f64>>) {
     for parameter in graph.parameters() {
         let target = state.parameter_mut(&parameter.name).expect("a parameter");
         for (to, from) in target.iter_mut().zip(&values[&parameter.name]) {
             *to = *from as f32;
         }
     }
-    let present: Vec<(String, DType)> = {
-        let graph = executor.plan().graph();
-        graph.inputs().map(|(name, value)| (name.to_string(), graph.type_of(value).dtype)).collect()
-    };
+}
+
+/// The inputs that a plan has left, by name.
+fn inputs_of(plan: &Plan) -> Vec<(String, DType)> {
+    let graph = plan.graph();
+    graph.inputs().map(|(name, value)| (name.to_string(), graph.type_of(value).dtype)).collect()
+}
+
+pub fn fill(executor: &mut Executor, state: &mut State, graph: &Graph, values: &HashMap<String, Vec<f64>>) {
+    fill_parameters(state, graph, values);
+    let present = inputs_of(executor.plan());
     for (name, dtype) in present {
         if dtype == DType::I32 {
             let target = executor.input_i32(&name).expect("an input");
