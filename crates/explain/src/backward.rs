@@ -1,7 +1,6 @@
 //! The backward pass: a class' gradient with respect to the output of every layer's attention.
 
-use vitreous_engine::cpu::Executor;
-use vitreous_engine::{DType, GradientOptions, Graph, Mode, Plan, Precision, Run, State, Value};
+use vitreous_engine::{DType, Device, Executor, GradientOptions, Graph, Mode, Precision, Run, State, Value};
 use vitreous_models::{Model, vit};
 
 use crate::error::ExplainError;
@@ -18,7 +17,7 @@ pub(crate) struct Backward {
 }
 
 impl Backward {
-    pub fn new(model: &Model, threads: usize) -> Result<Backward, ExplainError> {
+    pub fn new(model: &Model, device: &Device) -> Result<Backward, ExplainError> {
         let mut graph = Graph::new(Mode::Inference, Precision::F32);
         let built = vit(&mut graph, &model.config, 1)?;
         let outputs: Vec<Value> = Tap::all(&graph)?.iter().map(|tap| tap.output).collect();
@@ -28,10 +27,13 @@ impl Backward {
             None => (built.features, built.features),
         };
         let gradients = graph.gradients_from(answer, seed, &outputs, GradientOptions::default())?;
+        let plan = device.plan(&graph, &gradients)?;
+        let bytes = device.bytes_needed(&plan).saturating_add(device.state_bytes_needed(&graph));
+        device.check_memory("relevance for a class", bytes)?;
         // Forward and backward products want a matrix packed in different ways: so weights are kept plain, once.
         let mut state = State::new(&graph)?;
         model.load(&mut state)?;
-        let executor = Executor::new(Plan::for_cpu(&graph, &gradients)?, threads)?;
+        let executor = Executor::new(plan, device)?;
         Ok(Backward { executor, state, gradients, has_head: built.logits.is_some() })
     }
 

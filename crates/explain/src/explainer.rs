@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use vitreous_engine::Device;
 use vitreous_engine::machine::check_memory;
 use vitreous_models::Model;
 
@@ -23,6 +24,7 @@ use crate::taps::Projection;
 /// A model made ready to be explained, one image after the other.
 pub struct Explainer<'m> {
     model: &'m Model,
+    device: Device,
     settings: Settings,
     layout: Layout,
     forward: Forward,
@@ -41,18 +43,18 @@ fn bytes_needed(settings: &Settings, layout: &Layout) -> usize {
 }
 
 impl<'m> Explainer<'m> {
-    /// Takes the model's weights in. Refuses settings that are not for this model.
-    pub fn new(model: &'m Model, settings: Settings) -> Result<Explainer<'m>, ExplainError> {
+    /// Takes the model's weights to a device, on which the model runs. Refuses settings that are not for this model.
+    pub fn new(model: &'m Model, settings: Settings, device: &Device) -> Result<Explainer<'m>, ExplainError> {
         settings.check(&model.config)?;
         let Choice { layers, heads } = &settings.choice;
         let choice = Choice::of(&model.config, Some(layers), Some(heads))?;
         let settings = Settings { choice, threads: settings.threads.max(1), ..settings };
         let layout = Layout::of(&model.config);
         check_memory(&format!("explaining {} tokens an image", layout.tokens()), bytes_needed(&settings, &layout))?;
-        let forward = Forward::new(model, settings.threads)?;
+        let forward = Forward::new(model, device)?;
         // A model has a layer at least, and all are alike.
-        let heads = Heads::new(&forward.taps[0], layout.tokens(), settings.memory, settings.threads)?;
-        Ok(Explainer { model, settings, layout, forward, heads, backward: None })
+        let heads = Heads::new(&forward.taps[0], layout.tokens(), settings.memory, device)?;
+        Ok(Explainer { model, device: device.clone(), settings, layout, forward, heads, backward: None })
     }
 
     /// Where the model's tokens lie.
@@ -159,10 +161,10 @@ impl<'m> Explainer<'m> {
     }
 
     fn relevance(&mut self, pixels: &[f32], class: Option<usize>) -> Result<Relevance, ExplainError> {
-        let Explainer { model, settings, layout, forward, heads, backward } = self;
+        let Explainer { model, device, settings, layout, forward, heads, backward } = self;
         let backward = match backward {
             Some(backward) => backward,
-            None => backward.insert(Backward::new(model, settings.threads)?),
+            None => backward.insert(Backward::new(model, device)?),
         };
         backward.run(pixels, class)?;
         let tokens = layout.tokens();

@@ -5,8 +5,7 @@
 
 use std::ops::Range;
 
-use vitreous_engine::cpu::Executor;
-use vitreous_engine::{Graph, Mode, Parameter, Plan, Precision, Value};
+use vitreous_engine::{Device, Executor, Graph, Mode, Parameter, Precision, Value};
 use vitreous_models::{Model, vit};
 
 use crate::error::ExplainError;
@@ -22,16 +21,17 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    pub fn new(model: &Model, threads: usize) -> Result<Forward, ExplainError> {
+    pub fn new(model: &Model, device: &Device) -> Result<Forward, ExplainError> {
         let mut graph = Graph::new(Mode::Inference, Precision::F32);
         let built = vit(&mut graph, &model.config, 1)?;
         let taps = Tap::all(&graph)?;
         let mut outputs = vec![built.features];
         outputs.extend(built.logits);
         outputs.extend(taps.iter().flat_map(|tap| &tap.inputs));
-        let plan = Plan::for_cpu_with_fixed_weights(&graph, &outputs)?;
+        let plan = device.plan_with_fixed_weights(&graph, &outputs)?;
+        device.check_memory("explaining an image", device.bytes_needed_with_weights(&plan))?;
         let lend = |parameter: &Parameter| model.parameter(&parameter.name).map_err(ExplainError::from);
-        let executor = Executor::with_weights(plan, threads, lend)?;
+        let executor = Executor::with_weights(plan, device, lend)?;
         Ok(Forward { executor, logits: built.logits, features: built.features, taps })
     }
 

@@ -1,11 +1,10 @@
 //! The weights of some heads of a layer, from their queries and keys.
 //!
-//! It is the graph's own op for weights, over the inputs that the layer's attention had: the same bits as a tap in the model.
+//! It is the graph's own op for weights, over the inputs that the layer's attention had: on the CPU the same bits as a tap in the model.
 
 use std::ops::Range;
 
-use vitreous_engine::cpu::Executor;
-use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Parameter, Plan, Value};
+use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Device, Executor, Graph, Parameter, Value};
 
 use crate::error::ExplainError;
 use crate::forward::Forward;
@@ -20,7 +19,7 @@ pub(crate) struct Heads {
 
 impl Heads {
     /// For layers like this one, with so many bytes of weights at once, but one head's at least.
-    pub fn new(tap: &Tap, tokens: usize, memory: usize, threads: usize) -> Result<Heads, ExplainError> {
+    pub fn new(tap: &Tap, tokens: usize, memory: usize, device: &Device) -> Result<Heads, ExplainError> {
         let heads = tap.op.heads;
         let one_head = 4 * tokens * tokens;
         let fits = |&some: &usize| heads.is_multiple_of(some) && some.saturating_mul(one_head) <= memory;
@@ -39,8 +38,9 @@ impl Heads {
         // Values have no part in weights: any of their shape will do.
         let attention = graph.attention(AttentionInputs::Separate { q, k, v: k }, &options)?;
         let weights = graph.attention_weights(attention)?;
-        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[weights])?;
-        let executor = Executor::with_weights(plan, threads, no_parameters)?;
+        let plan = device.plan_with_fixed_weights(&graph, &[weights])?;
+        device.check_memory("attention of some heads", device.bytes_needed_with_weights(&plan))?;
+        let executor = Executor::with_weights(plan, device, no_parameters)?;
         Ok(Heads { executor, weights, heads, at_once })
     }
 

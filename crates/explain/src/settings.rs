@@ -66,10 +66,10 @@ pub struct Settings {
     pub discards: Vec<f32>,
     /// For which classes relevance is computed.
     pub classes: Classes,
-    /// Threads to compute with, at least 1. They change no bit.
+    /// Threads for what is done on the processor, whatever the model runs on, at least 1. They change no bit.
     pub threads: usize,
     /// Bytes of attention weights that are held at once, besides those that are kept: so many heads of a layer are computed
-    /// together as fit, but always one. It changes no bit.
+    /// together as fit, but always one. On the processor it changes no bit.
     pub memory: usize,
 }
 

@@ -7,8 +7,7 @@
 mod alignment;
 mod words;
 
-use vitreous_engine::cpu::Executor;
-use vitreous_engine::{Graph, Mode, Op, Parameter, Plan, Precision, Value};
+use vitreous_engine::{Device, Executor, Graph, Mode, Op, Parameter, Precision, Value};
 use vitreous_models::transformer::{PairShape, TransformerConfig, transformer};
 use vitreous_models::translate::{SpecialTokens, Weights};
 
@@ -90,14 +89,14 @@ pub struct TextExplanation {
     pub cross_means: Vec<Vec<f32>>,
 }
 
-/// Takes a source and a target, both without start and end, through a model. It computes in f32.
+/// Takes a source and a target, both without start and end, through a model on a device. It computes in f32.
 pub fn explain_text(
     config: &TransformerConfig,
     weights: &Weights,
     special: SpecialTokens,
     [source, target]: [&[u32]; 2],
     choice: &TextChoice,
-    threads: usize,
+    device: &Device,
 ) -> Result<TextExplanation, ExplainError> {
     choice.check(config)?;
     let source: Vec<u32> = source.iter().copied().chain([special.end]).collect();
@@ -112,9 +111,10 @@ pub fn explain_text(
     let probabilities = graph.softmax(logits)?;
     let taps = taps(&mut graph)?;
     let outputs: Vec<Value> = [probabilities].into_iter().chain(taps.iter().map(|tap| tap.weights)).collect();
-    let plan = Plan::for_cpu_with_fixed_weights(&graph, &outputs)?;
+    let plan = device.plan_with_fixed_weights(&graph, &outputs)?;
+    device.check_memory("explaining a sentence", device.bytes_needed_with_weights(&plan))?;
     let lend = |parameter: &Parameter| weights(&parameter.name);
-    let mut executor = Executor::with_weights(plan, threads.max(1), lend)?;
+    let mut executor = Executor::with_weights(plan, device, lend)?;
     for (name, tokens) in [("source", &source), ("target", &read), ("source_lengths", &vec![source.len() as u32])] {
         let numbers = executor.input_i32(name)?;
         numbers.iter_mut().zip(tokens).for_each(|(number, &token)| *number = token as i32);

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{ALL, Expected, bits, explain, open, same, settings};
+use common::{ALL, CPU, Expected, bits, explain, explain_on, open, same, settings};
+use vitreous_engine::Device;
 use vitreous_explain::{Choice, Classes, ExplainError, Explainer, Fusion, Settings};
 use vitreous_models::Model;
 
@@ -46,7 +47,7 @@ fn little_memory_and_many_threads_change_no_bit() {
         for memory in [0, one_head, 3 * one_head] {
             for threads in [1, 3] {
                 let settings = Settings { memory, threads, ..settings(&model, &expected) };
-                same(&explain(&model, settings, &pixels), &usual);
+                same(&explain_on(&Device::Cpu { threads }, &model, settings, &pixels), &usual);
             }
         }
     }
@@ -86,7 +87,7 @@ fn nothing_asked_for_is_nothing_given() {
 fn refusal(model: &Model, change: impl FnOnce(&mut Settings)) -> String {
     let mut settings = Settings::usual(&model.config, 1);
     change(&mut settings);
-    Explainer::new(model, settings).err().expect("refused").to_string()
+    Explainer::new(model, settings, &CPU).err().expect("refused").to_string()
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn what_the_model_has_not_is_refused_with_what_it_has() {
     let without = open("dinov2_registers");
     assert!(refusal(&without, |s| s.classes = Classes::These(vec![1])).contains("this model has no head"));
 
-    let mut explainer = Explainer::new(&model, Settings::usual(&model.config, 1)).expect("ready");
+    let mut explainer = Explainer::new(&model, Settings::usual(&model.config, 1), &CPU).expect("ready");
     let error = explainer.explain(&[0.0; 10]).expect_err("too few").to_string();
     let expected = "10 numbers were passed as an image, but the model sees 3 channels of 16x16: 768 numbers";
     assert_eq!(error, expected);

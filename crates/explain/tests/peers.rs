@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{ALL, DISCARDS, Expected, near, open, settings, wide};
+use common::{ALL, CPU, DISCARDS, Expected, near, open, settings, wide};
 use vitreous_explain::{Explainer, Fusion, Reader, Spread, pictures};
 
 const LIMIT: f64 = 1e-5;
@@ -12,7 +12,7 @@ const LIMIT: f64 = 1e-5;
 fn weights_rollout_relevance_distance_and_entropy() {
     for name in ALL {
         let (model, expected) = (open(name), Expected::of(name));
-        let mut explainer = Explainer::new(&model, settings(&model, &expected)).expect("ready");
+        let mut explainer = Explainer::new(&model, settings(&model, &expected), &CPU).expect("ready");
         // Both by the same explainer: nothing of the first image may be left in the second's.
         for image in 0..2 {
             let explanation = explainer.explain(&expected.of_image("images", image)).expect("explained");
@@ -80,7 +80,7 @@ fn who_reads_the_image_and_which_tokens_stand_in_front() {
 fn the_spread_over_images_is_the_mean() {
     for name in ["class_token", "post_norm"] {
         let (model, expected) = (open(name), Expected::of(name));
-        let mut explainer = Explainer::new(&model, settings(&model, &expected)).expect("ready");
+        let mut explainer = Explainer::new(&model, settings(&model, &expected), &CPU).expect("ready");
         let (mut from_explanations, mut by_itself) = (Spread::new(), Spread::new());
         for image in 0..2 {
             let pixels = expected.of_image("images", image);

@@ -4,9 +4,9 @@ mod common;
 
 use std::borrow::Cow;
 
-use common::{bits, fixture, near, wide};
+use common::{CPU, bits, fixture, gpu, near, wide};
 use vitreous_engine::cpu::Executor;
-use vitreous_engine::{Graph, Op, Parameter, Plan, Value};
+use vitreous_engine::{Device, Graph, Op, Parameter, Plan, Value};
 use vitreous_explain::text::{TextAttention, TextChoice, TextExplanation, explain_text};
 use vitreous_models::archive::Archive;
 use vitreous_models::config::{Activation, NormOrder};
@@ -72,8 +72,13 @@ impl Case {
     }
 
     fn explain(&self, index: usize, choice: &TextChoice) -> TextExplanation {
+        self.explain_on(&CPU, index, choice)
+    }
+
+    fn explain_on(&self, device: &Device, index: usize, choice: &TextChoice) -> TextExplanation {
         let [source, target] = self.pair(index);
-        explain_text(&self.config, &self.weights(), SPECIAL, [&source, &target], choice, 2).expect("an explanation")
+        let pair = [&source[..], &target];
+        explain_text(&self.config, &self.weights(), SPECIAL, pair, choice, device).expect("an explanation")
     }
 
     /// Runs the padded batch, or one pair alone.
@@ -218,6 +223,29 @@ fn asking_changes_no_bit() {
     }
 }
 
+/// Skipped, visibly, where there is no GPU.
+#[test]
+fn a_gpu_says_the_same() {
+    let Some(gpu) = gpu() else { return };
+    for case in Case::all() {
+        for pair in 0..SHAPE.batch {
+            let choice = TextChoice::all(&case.config);
+            let [on_cpu, on_gpu] = [&CPU, &gpu].map(|device| case.explain_on(device, pair, &choice));
+            let compare = |what: &str, got: &[f32], expected: &[f32]| {
+                near(&format!("{}, pair {pair}: {what}", case.name), wide(got), expected, 1e-4);
+            };
+            compare("probabilities", &on_gpu.probabilities, &on_cpu.probabilities);
+            let all = |of: &TextExplanation| [of.encoder.clone(), of.decoder.clone(), of.cross.clone()].concat();
+            let (on_gpu, on_cpu) = (all(&on_gpu), all(&on_cpu));
+            assert_eq!(on_gpu.len(), on_cpu.len());
+            for (got, expected) in on_gpu.iter().zip(&on_cpu) {
+                compare(&format!("weights of layer {}", got.layer), &got.weights, &expected.weights);
+                compare(&format!("mean of layer {}", got.layer), &got.mean, &expected.mean);
+            }
+        }
+    }
+}
+
 #[test]
 fn only_what_is_asked_for_is_kept() {
     let [case, _] = Case::all();
@@ -238,7 +266,7 @@ fn what_the_model_has_not_is_refused() {
     let refusal = |pair: [&[u32]; 2], change: fn(&mut TextChoice)| {
         let mut choice = TextChoice::all(&case.config);
         change(&mut choice);
-        explain_text(&case.config, &case.weights(), SPECIAL, pair, &choice, 1).expect_err("refused").to_string()
+        explain_text(&case.config, &case.weights(), SPECIAL, pair, &choice, &CPU).expect_err("refused").to_string()
     };
     let pair: [&[u32]; 2] = [&[3, 4], &[5]];
     assert_eq!(
@@ -250,6 +278,6 @@ fn what_the_model_has_not_is_refused() {
     assert!(refusal([&[3], &[5; 6]], |_| ()).contains("the target has 7 tokens"));
     assert!(refusal([&[9], &[5]], |_| ()).contains("token 9, but the model knows 9"));
     assert!(
-        explain_text(&case.config, &case.weights(), SPECIAL, [&[], &[]], &TextChoice::all(&case.config), 1).is_ok()
+        explain_text(&case.config, &case.weights(), SPECIAL, [&[], &[]], &TextChoice::all(&case.config), &CPU).is_ok()
     );
 }

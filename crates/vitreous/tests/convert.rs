@@ -4,10 +4,11 @@ mod common;
 
 use std::fs;
 
-use common::{bare, fixtures, vitreous};
+use common::{ON_CPU, bare, fixtures, vitreous};
 
 fn logits(model: &str) -> Vec<String> {
-    let lines = vitreous(&["predict", model, "pictures", "--json"]).succeeded().json_lines();
+    let words = ["predict", model, "pictures", "--json"];
+    let lines = vitreous(&[&words, &ON_CPU[..]].concat()).succeeded().json_lines();
     lines.iter().map(|line| line["logits"].to_string()).collect()
 }
 

@@ -99,9 +99,13 @@ fn without_a_driver_the_cpu_computes_and_a_gpu_is_refused() {
         eprintln!("SKIPPED: this machine has NVIDIA's driver");
         return;
     }
-    for command in
-        [&["bench", "tiny_vit"][..], &["predict", "tiny_vit", "pictures"], &["eval", "tiny_fashion"], &["train"]]
-    {
+    for command in [
+        &["bench", "tiny_vit"][..],
+        &["predict", "tiny_vit", "pictures"],
+        &["explain", "tiny_vit", "pictures"],
+        &["eval", "tiny_fashion"],
+        &["train"],
+    ] {
         let mut arguments = command.to_vec();
         arguments.extend(["--device", "cuda:0"]);
         let outcome =

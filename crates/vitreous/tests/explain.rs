@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::training::tensors;
-use common::{fixtures, vitreous};
+use common::{ON_CPU, fixtures, vitreous};
 use serde_json::Value;
 use vitreous_models::archive::Archive;
 
@@ -110,17 +110,37 @@ fn a_page_and_its_pictures() {
     }
     assert_eq!(page.matches("<img").count(), page.matches(" alt=\"").count(), "every picture has an alternative");
     // Again, over what is there.
-    place.explain("tiny_vit", &["pictures/noise.png"]).succeeded();
-    assert_eq!(place.page("noise"), page);
+    let again = || {
+        place.explain("tiny_vit", &[&["pictures/noise.png"], &ON_CPU[..]].concat()).succeeded();
+        place.page("noise")
+    };
+    assert_eq!(again(), again());
+}
+
+/// A GPU may run the plans of both commands by different kernels; the processor gives the same bits.
+#[test]
+fn on_any_device_logits_are_those_of_predict() {
+    let place = Place::new();
+    for (device, limit) in [("cpu", 0.0), ("auto", 1e-5)] {
+        let arguments = ["pictures/noise.png", "--json", "--device", device];
+        let logits = |outcome: common::Outcome| floats(&outcome.succeeded().json_lines()[0]["logits"]);
+        let explained = logits(place.explain("tiny_vit", &arguments));
+        let predicted = logits(vitreous(&[&["predict", "tiny_vit"], &arguments[..]].concat()));
+        assert_eq!(explained.len(), predicted.len());
+        for (ours, theirs) in explained.iter().zip(&predicted) {
+            assert!((ours - theirs).abs() <= limit, "{device}: {explained:?} and {predicted:?}");
+        }
+    }
 }
 
 #[test]
 fn json_arrays_and_predict_say_the_same() {
     let place = Place::new();
-    let line =
-        place.json("tiny_vit", &["pictures/noise.png", "--arrays", "--class", "dog", "--class", "6", "--top", "1"]);
+    let asked = ["pictures/noise.png", "--arrays", "--class", "dog", "--class", "6", "--top", "1"];
+    let line = place.json("tiny_vit", &[&asked, &ON_CPU[..]].concat());
     let arrays = place.arrays("noise");
-    let predicted = &vitreous(&["predict", "tiny_vit", "pictures/noise.png", "--json"]).json_lines()[0];
+    let predict = ["predict", "tiny_vit", "pictures/noise.png", "--json"];
+    let predicted = &vitreous(&[&predict, &ON_CPU[..]].concat()).json_lines()[0];
     assert_eq!(floats(&line["logits"]), floats(&predicted["logits"]));
     assert_eq!(floats(&line["logits"]), arrays["logits"]);
     assert_eq!(floats(&line["features"]), arrays["features"]);
@@ -186,7 +206,8 @@ fn distances_and_entropies_are_those_of_the_weights() {
 #[test]
 fn layers_and_heads_can_be_chosen() {
     let place = Place::new();
-    let line = place.json("tiny_vit", &["pictures/noise.png", "--layers", "last", "--heads", "2,0", "--arrays"]);
+    let asked = ["pictures/noise.png", "--layers", "last", "--heads", "2,0", "--arrays"];
+    let line = place.json("tiny_vit", &[&asked, &ON_CPU[..]].concat());
     assert_eq!(line["layers"].as_array().expect("a list").len(), 1);
     assert_eq!(line["layers"][0]["layer"], 1);
     assert_eq!(line["layers"][0]["heads"], serde_json::json!([0, 2]));
@@ -194,7 +215,7 @@ fn layers_and_heads_can_be_chosen() {
     assert_eq!(archive.tensor("attention.1").expect("a layer").shape, [2, 17, 17]);
     assert!(archive.get("attention.0").is_none());
     // Rollout is of all of the model, whatever is shown.
-    let all = Place::new().json("tiny_vit", &["pictures/noise.png"]);
+    let all = Place::new().json("tiny_vit", &[&["pictures/noise.png"], &ON_CPU[..]].concat());
     assert_eq!(line["rollout"], all["rollout"]);
     let page = place.page("noise");
     assert!(!page.contains("head 1<"));
@@ -255,7 +276,7 @@ fn many_images_have_an_index_and_some_have_pages() {
     // All count in the charts, whether they have pages or not, and whatever layers are shown.
     let charts = |arguments: &[&str]| {
         let place = Place::new();
-        place.explain("tiny_vit", &[&["pictures"], arguments].concat()).succeeded();
+        place.explain("tiny_vit", &[&["pictures"], arguments, &ON_CPU].concat()).succeeded();
         ["distance.svg", "entropy.svg"].map(|file| fs::read_to_string(place.path("out").join(file)).expect("a chart"))
     };
     let all = charts(&["--pages", "3"]);
@@ -264,6 +285,7 @@ fn many_images_have_an_index_and_some_have_pages() {
     assert_eq!(some, charts(&["--pages", "3", "--layers", "1", "--heads", "1"]));
     assert_ne!(all, some);
     assert_ne!(all[0], fs::read_to_string(place.path("out/noise/distance.svg")).expect("a chart"));
+    assert!(outcome.stderr.contains("3 images in ") && outcome.stderr.contains("; 2 pages in "), "{}", outcome.stderr);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use common::training::tensors;
 use common::translator::{DECODER_LAYERS, ENCODER_LAYERS, HEADS, translator};
-use common::vitreous;
+use common::{ON_CPU, vitreous};
 use serde_json::Value;
 
 const TEXT: &str = "one two three";
@@ -99,8 +99,11 @@ fn a_page_and_its_drawings() {
     // Of a shallow decoder the last layer aligns best.
     assert!(page.contains("<option value=\"2\" selected>2</option>"));
     // Again, over what is there.
-    place.explain(&["--text", TEXT]).succeeded();
-    assert_eq!(place.page("one-two-three"), page);
+    let again = || {
+        place.explain(&[&["--text", TEXT], &ON_CPU[..]].concat()).succeeded();
+        place.page("one-two-three")
+    };
+    assert_eq!(again(), again());
 }
 
 #[test]
@@ -158,6 +161,18 @@ fn json_arrays_and_page_say_the_same() {
 }
 
 #[test]
+fn any_device_says_the_same() {
+    let place = Place::new();
+    let probabilities = |device: &str| {
+        let line = place.json(&["--text", TEXT, "--device", device]);
+        (line["translation"].to_string(), floats(&line["target"]["probability"]))
+    };
+    let ((translation, on_cpu), (other, on_any)) = (probabilities("cpu"), probabilities("auto"));
+    assert_eq!(translation, other);
+    assert!(on_cpu.iter().zip(&on_any).all(|(a, b)| (a - b).abs() < 1e-5), "{on_cpu:?} and {on_any:?}");
+}
+
+#[test]
 fn a_target_can_be_given() {
     let place = Place::new();
     let line = place.json(&["--text", TEXT, "--target", "7 8"]);
@@ -179,6 +194,7 @@ fn many_texts_have_folders_of_their_own() {
     let place = Place::new();
     let outcome = place.explain(&["--text", TEXT, "--text", TEXT, "--text", "../../up"]).succeeded();
     assert_eq!(outcome.stdout.lines().count(), 3);
+    assert!(outcome.stderr.starts_with("3 sentences in "), "{}", outcome.stderr);
     for name in ["one-two-three", "one-two-three-2", "_.._up"] {
         assert!(place.path(name).join("explain.html").is_file(), "{name}");
     }
@@ -187,7 +203,8 @@ fn many_texts_have_folders_of_their_own() {
 #[test]
 fn layers_and_heads_can_be_chosen() {
     let place = Place::new();
-    let line = place.json(&["--text", TEXT, "--layers", "last", "--heads", "1", "--arrays"]);
+    let asked = ["--text", TEXT, "--layers", "last", "--heads", "1", "--arrays"];
+    let line = place.json(&[&asked, &ON_CPU[..]].concat());
     let layers = |kind: &str| -> Vec<Value> {
         list(&line["attention"][kind]).iter().map(|layer| layer["layer"].clone()).collect()
     };
@@ -198,7 +215,7 @@ fn layers_and_heads_can_be_chosen() {
     let arrays = place.arrays("one-two-three");
     assert_eq!(arrays["cross.2"].len(), arrays["written"].len() * arrays["source"].len());
     // The alignment is of all layers and heads, whatever is shown.
-    assert_eq!(line["alignment"], place.json(&["--text", TEXT])["alignment"]);
+    assert_eq!(line["alignment"], place.json(&[&["--text", TEXT], &ON_CPU[..]].concat())["alignment"]);
     // Only the decoder has a third layer.
     let line = place.json(&["--text", TEXT, "--layers", "2"]);
     assert!(list(&line["attention"]["encoder"]).is_empty());

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{changed_copy, fixtures, vitreous, vitreous_with_input};
+use common::{ON_CPU, changed_copy, fixtures, vitreous, vitreous_with_input};
 use serde_json::Value;
 
 fn expected() -> Value {
@@ -204,7 +204,10 @@ fn whoever_stops_reading_is_not_complained_to() {
 
 #[test]
 fn weights_of_a_directory_are_that_model() {
-    let of = |model: &str| vitreous(&["predict", model, "pictures", "--json"]).succeeded().stdout;
+    let of = |model: &str| {
+        let words = ["predict", model, "pictures", "--json"];
+        vitreous(&[&words, &ON_CPU[..]].concat()).succeeded().stdout
+    };
     assert_eq!(of("tiny_vit/model.safetensors"), of("tiny_vit"));
 }
 

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use vitreous_engine::{Device, cuda};
 use vitreous_explain::{Choice, Classes, Explainer, Explanation, Fusion, Settings};
 use vitreous_models::archive::Archive;
 use vitreous_models::{Model, OpenOptions};
@@ -69,8 +70,26 @@ pub fn settings(model: &Model, expected: &Expected) -> Settings {
     }
 }
 
+/// The processor.
+pub const CPU: Device = Device::Cpu { threads: 2 };
+
+/// The GPU, if there is one.
+pub fn gpu() -> Option<Device> {
+    match cuda::Device::open(0) {
+        Ok(device) => Some(Device::Cuda(device)),
+        Err(error) => {
+            eprintln!("skipped on the GPU: {error}");
+            None
+        }
+    }
+}
+
 pub fn explain(model: &Model, settings: Settings, pixels: &[f32]) -> Explanation {
-    let mut explainer = Explainer::new(model, settings).unwrap_or_else(|error| panic!("{error}"));
+    explain_on(&CPU, model, settings, pixels)
+}
+
+pub fn explain_on(device: &Device, model: &Model, settings: Settings, pixels: &[f32]) -> Explanation {
+    let mut explainer = Explainer::new(model, settings, device).unwrap_or_else(|error| panic!("{error}"));
     explainer.explain(pixels).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -18,10 +18,13 @@ use clap::Args;
 use vitreous_data::Preprocess;
 use vitreous_data::ordered::OrderedMap;
 use vitreous_engine::Graph;
-use vitreous_explain::{Choice, Classes, Explainer, Explanation, ModelPictures, Settings, Spread, pictures};
+use vitreous_explain::{
+    Choice, Classes, ExplainError, Explainer, Explanation, ModelPictures, Settings, Spread, pictures,
+};
 use vitreous_models::{Model, Size, vit};
 
 use super::{parse_count, parse_size, parse_threads};
+use crate::device::{DeviceOptions, described};
 use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
@@ -52,7 +55,7 @@ pub struct Explain {
     /// How many test images of a run's data are explained where no image is named, spread over the classes
     #[arg(long, value_name = "N", default_value = "4", value_parser = parse_count, conflicts_with = "paths", allow_negative_numbers = true)]
     samples: usize,
-    /// A sentence, for a translator in place of images; can be given again
+    /// A sentence, for a translator in place of images; can be given again. It is translated on the CPU, and looked at on the device
     #[arg(long = "text", value_name = "TEXT", allow_hyphen_values = true)]
     #[arg(conflicts_with_all = ["paths", "classes", "top", "discard", "pages", "image", "head_count"])]
     texts: Vec<String>,
@@ -92,9 +95,11 @@ pub struct Explain {
     /// The number of heads, for files that do not tell it
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     head_count: Option<usize>,
-    /// Threads to compute with; by default one a core
+    /// Threads that compute on the CPU and prepare images; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
+    #[command(flatten)]
+    device: DeviceOptions,
 }
 
 /// A model that sees less of an image than this share is hardly asked about that image.
@@ -134,7 +139,8 @@ impl Explain {
         let threads = self.threads.unwrap_or_else(source::threads);
         let settings = self.settings(&model, threads)?;
         let choice = settings.choice.clone();
-        let mut explainer = Explainer::new(&model, settings).map_err(Failure::input)?;
+        let device = self.device.open(threads)?;
+        let mut explainer = Explainer::new(&model, settings, &device).map_err(failure)?;
         let pictures = pictures(&model).map_err(Failure::work)?;
         let own = Own::draw(&pictures, model.config.channels).map_err(Failure::work)?;
         let mut graph = Graph::for_inference();
@@ -168,9 +174,10 @@ impl Explain {
             self.finish(&setting, &tally)?;
         }
         say!(
-            "{} in {:.1} s, {} in {}",
+            "{} in {:.1} s on {}; {} in {}",
             format::count(images, "image", "images"),
             start.elapsed().as_secs_f64(),
+            described(&device),
             format::count(tally.entries.len(), "page", "pages"),
             self.out.display()
         );
@@ -198,6 +205,7 @@ impl Explain {
             json: self.json,
             arrays: self.arrays,
             threads: self.threads.unwrap_or_else(source::threads),
+            device: self.device,
         };
         text::run(&self.model, &request)
     }
@@ -398,6 +406,14 @@ impl Explain {
         files::write_charts(&self.out, &index::spread_charts(&spread))?;
         say!("{}: all images", file.display());
         Ok(())
+    }
+}
+
+/// A device that fails is no fault of what was asked for.
+fn failure(error: ExplainError) -> Failure {
+    match error {
+        ExplainError::Engine(_) => Failure::work(error),
+        _ => Failure::input(error),
     }
 }
 

@@ -11,6 +11,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+/// Arguments for runs that are compared to the bit. On a GPU, processes that measure the library's algorithms at the same time may remember
+/// different ones.
+pub const ON_CPU: [&str; 2] = ["--device", "cpu"];
+
 /// What a run left behind.
 pub struct Outcome {
     pub code: i32,

@@ -5,6 +5,7 @@ mod json;
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::anyhow;
 use vitreous_engine::Precision;
@@ -16,6 +17,7 @@ use vitreous_train::translation::SPECIAL;
 use super::choose::Numbers;
 use super::files::{self, ARRAYS, PAGE};
 use super::names::{Names, safe};
+use crate::device::{DeviceOptions, described};
 use crate::failure::Failure;
 use crate::format;
 use crate::pages::explain_text::words::Words;
@@ -39,6 +41,7 @@ pub struct Request<'a> {
     pub json: bool,
     pub arrays: bool,
     pub threads: usize,
+    pub device: DeviceOptions,
 }
 
 /// A sentence as tokens, with its translation if that was given.
@@ -50,9 +53,12 @@ struct Sentence {
 
 /// Explains all texts. Nothing is written before all of them are known to be right.
 pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
+    let start = Instant::now();
     let model = TextSource::open(model)?;
     let choice = choice(&model, request)?;
     let sentences = sentences(&model, request)?;
+    let device = request.device.open(request.threads)?;
+    // Translating is done on the processor, whatever the device.
     let search = SearchOptions { beam: 1, ..SearchOptions::default() };
     let mut translator = Sentences::new(&model, translate_options(search, request.threads, Precision::F32));
     files::create_folder(request.out)?;
@@ -67,9 +73,8 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
             None => own_translation(&model, &mut translator, &sentence.text)?,
         };
         let pair = [&sentence.source[..], &target];
-        let explanation =
-            explain_text(&model.model.config, &weights_of(&model), SPECIAL, pair, &choice, request.threads)
-                .map_err(Failure::work)?;
+        let explanation = explain_text(&model.model.config, &weights_of(&model), SPECIAL, pair, &choice, &device)
+            .map_err(Failure::work)?;
         let words = Words::of(&model, &explanation).map_err(Failure::Work)?;
         let translation = model.text(&target).map_err(Failure::Work)?;
         let subject = Subject {
@@ -90,6 +95,14 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
         // Whoever reads along sees each sentence when it is done.
         out.flush()?;
     }
+    say!(
+        "{} in {:.1} s on {}; {} in {}",
+        format::count(sentences.len(), "sentence", "sentences"),
+        start.elapsed().as_secs_f64(),
+        described(&device),
+        format::count(sentences.len(), "page", "pages"),
+        request.out.display()
+    );
     Ok(())
 }
 

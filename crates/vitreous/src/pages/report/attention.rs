@@ -2,6 +2,7 @@
 
 use vitreous_data::dataset::{Dataset, Splits};
 use vitreous_data::{Preprocess, Scratch};
+use vitreous_engine::Device;
 use vitreous_explain::{Choice, Classes, Explainer, Explanation, Fusion, Reader, Settings};
 use vitreous_models::Model;
 use vitreous_pages::{escape, image};
@@ -61,7 +62,9 @@ fn maps(run: &RunRecord, sources: &Sources, effort: Effort) -> Result<String, St
         classes: Classes::Top(0),
         ..Settings::usual(&model.config, sources.threads)
     };
-    let mut explainer = Explainer::new(&model, settings).map_err(|error| error.to_string())?;
+    // A run may be on the GPU, and have planned all of its memory.
+    let device = Device::Cpu { threads: sources.threads };
+    let mut explainer = Explainer::new(&model, settings, &device).map_err(|error| error.to_string())?;
     let reader = match explainer.layout().reader {
         Reader::ClassToken => "of the class token",
         Reader::MeanOfPatches => "of all patches together",
