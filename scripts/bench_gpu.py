@@ -3,7 +3,8 @@
     python scripts/bench_gpu.py vit_base_patch16_224 256 train
 
 The model is timm's plain ViT written out (pre-norm, class token, learned positions, erf GELU), or the small ViT of `vit_cifar`. Products in bf16
-(autocast), fused AdamW, clipping at 1, `torch.compile`; inference with weights in bf16 and, for batch 1, max-autotune with CUDA graphs.
+(autocast), fused AdamW, clipping at 1, `torch.compile`. Inference: `infer` with weights and activations in bf16 and, for batch 1, max-autotune with CUDA
+graphs; `autocast` with weights in f32 and autocast, as in training.
 Prints one JSON object: the median of 30 runs after a warm-up. With a further word, `warm`, it only compiles, so that the next call finds that done.
 """
 import json
@@ -111,6 +112,12 @@ def main():
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+    elif mode == "autocast":
+        compiled = torch.compile(model.eval())
+
+        def run():
+            with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
+                compiled(images)
     else:
         model = model.eval().to(torch.bfloat16)
         images = images.to(torch.bfloat16)

@@ -13,7 +13,7 @@ use cudarc::driver::sys;
 use cudarc::nvrtc::result as compiler;
 
 use super::device::{Device, failed};
-use super::stream;
+use super::{hopper, stream};
 use crate::error::{Error, Result};
 
 /// Kernels that were compiled, by their text.
@@ -113,7 +113,9 @@ impl Kernels {
 
     fn options(&self) -> Vec<String> {
         let (major, minor) = self.device.gpu().capability;
-        vec![format!("--gpu-architecture=sm_{major}{minor}"), "--std=c++17".to_string()]
+        // What only Hopper has must be asked for.
+        let own = if (major, minor) == hopper::CAPABILITY { "a" } else { "" };
+        vec![format!("--gpu-architecture=sm_{major}{minor}{own}"), "--std=c++17".to_string()]
     }
 
     /// Named after all that the code depends on.

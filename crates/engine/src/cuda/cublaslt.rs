@@ -4,20 +4,17 @@
 //! the library's version.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::ffi::c_void;
-use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cudarc::cublaslt::result as lt;
 use cudarc::cublaslt::sys;
 
-use super::compile::cache_folder;
 use super::device::Device;
 use super::launch::Place;
 use super::memory::DeviceBuffer;
-use super::products::{Choice, Epilogue, Operand, Product};
+use super::products::{Epilogue, Operand, Product};
+use super::remembered::{Measured, recall, remember};
 use super::stream::{Event, Stream};
 use crate::error::{Error, Result};
 use crate::types::DType;
@@ -30,19 +27,6 @@ const MOST_TRIED: usize = 24;
 const TIMED_RUNS: usize = 5;
 /// Numbers that fill the arena, again and again, for products that are tried.
 const NUMBERS: usize = 1 << 20;
-/// Seconds that starting another kernel or two takes.
-const LAUNCHES: f64 = 7e-6;
-
-/// An algorithm as cuBLASLt writes it down, and how many seconds it took.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Measured {
-    algorithm: [u64; 8],
-    seconds: f64,
-}
-
-/// What was measured, by [`Library::key`]: for all of this process, which finds it on disk.
-static KNOWN: Mutex<Option<HashMap<String, Measured>>> = Mutex::new(None);
-
 /// cuBLASLt, opened.
 pub(super) struct Library {
     handle: sys::cublasLtHandle_t,
@@ -186,6 +170,16 @@ impl Library {
         Ok(Library { handle, device: Arc::clone(device), stream: Stream::new()?, arena, workspace, has_numbers })
     }
 
+    /// What products are tried in.
+    pub fn arena(&self) -> &DeviceBuffer {
+        &self.arena
+    }
+
+    /// Whether it can do a product as it is.
+    pub fn can_do(&self, product: &Product) -> bool {
+        self.describe(product).and_then(|description| self.proposals(product, &description, 1)).is_ok()
+    }
+
     fn describe(&self, product: &Product) -> Result<Description> {
         Description::new(product, self.device.allows_tf32())
     }
@@ -242,8 +236,7 @@ impl Library {
     pub fn prepare(&self, product: &Product) -> Result<Prepared> {
         let key = self.key(product);
         let description = self.describe(product)?;
-        let known = with_known(|known| known.get(&key).copied());
-        if let Some(Measured { algorithm: data, seconds }) = known {
+        if let Some(Measured { algorithm: data, seconds }) = recall(&key) {
             return Ok(Prepared { description, algorithm: sys::cublasLtMatmulAlgo_t { data }, seconds });
         }
         let proposals = self.proposals(product, &description, MOST_TRIED)?;
@@ -258,8 +251,8 @@ impl Library {
             },
             false => None,
         };
-        if own.is_none() && !self.has_numbers.replace(true) {
-            self.put_numbers(&self.arena)?;
+        if own.is_none() {
+            self.fill_arena()?;
         }
         let start = own.as_ref().unwrap_or(&self.arena).start();
         let addresses = places.starts.map(|byte| start + byte as u64);
@@ -274,15 +267,24 @@ impl Library {
         }
         prepared.algorithm = best;
         if prepared.seconds.is_finite() {
-            with_known(|known| known.insert(key, Measured { algorithm: best.data, seconds: prepared.seconds }));
+            let settled = remember(key, Measured { algorithm: best.data, seconds: prepared.seconds });
+            prepared.algorithm.data = settled.algorithm;
+            prepared.seconds = settled.seconds;
         }
         Ok(prepared)
     }
 
     /// What a product took when it was tried, if it was.
     pub fn known_seconds(&self, product: &Product) -> Option<f64> {
-        let key = self.key(product);
-        with_known(|known| known.get(&key).map(|measured| measured.seconds))
+        recall(&self.key(product)).map(|measured| measured.seconds)
+    }
+
+    /// Fills the arena, the first time that something is tried there.
+    pub fn fill_arena(&self) -> Result<()> {
+        match self.has_numbers.replace(true) {
+            true => Ok(()),
+            false => self.put_numbers(&self.arena),
+        }
     }
 
     fn with_numbers(&self, memory: DeviceBuffer) -> Result<DeviceBuffer> {
@@ -321,33 +323,23 @@ impl Library {
         Ok(shortest)
     }
 
+    /// What all that is measured depends on: the GPU and the library.
+    pub fn setting(&self) -> String {
+        // SAFETY: the library is there.
+        let version = unsafe { sys::cublasLtGetVersion() };
+        format!("{}/{version}", self.device.gpu().name.replace(' ', "_"))
+    }
+
     /// What an algorithm's choice depends on.
     fn key(&self, product: &Product) -> String {
         let Product { operands, result, a, b, d, batch, epilogue, .. } = product;
-        // SAFETY: the library is there.
-        let version = unsafe { sys::cublasLtGetVersion() };
         let matrix =
             |m: &Operand| format!("{}x{}{}s{}", m.rows, m.columns, if m.transposed { "t" } else { "" }, m.stride);
-        let gpu = self.device.gpu().name.replace(' ', "_");
         let (added, kept) = (product.added.is_some(), product.auxiliary.is_some());
         let matrices = [a, b, d].map(matrix).join(",");
         let rounding = if self.device.allows_tf32() { "tf32" } else { "" };
-        format!("{gpu}/{version}/{operands}{rounding}-{result}/{matrices}/{batch}/{epilogue:?}/{added}/{kept}")
-    }
-
-    /// Writes what was measured down, for other processes.
-    pub fn remember(&self) {
-        let Some(path) = remembered_file() else { return };
-        let text = with_known(|known| {
-            let mut lines: Vec<String> = known.iter().map(|(key, measured)| line_of(key, measured)).collect();
-            lines.sort();
-            lines.concat()
-        });
-        if std::fs::read_to_string(&path).is_ok_and(|there| there == text) {
-            return;
-        }
-        // Only a cache: where it cannot be written, the next start measures again.
-        let _ = super::compile::keep(&path, text.as_bytes());
+        let setting = self.setting();
+        format!("{setting}/{operands}{rounding}-{result}/{matrices}/{batch}/{epilogue:?}/{added}/{kept}")
     }
 
     /// Sets the pointers of what a product adds, keeps or sums besides.
@@ -416,20 +408,6 @@ impl Library {
     }
 }
 
-impl Choice for Library {
-    fn can_do(&self, product: &Product) -> bool {
-        self.describe(product).and_then(|description| self.proposals(product, &description, 1)).is_ok()
-    }
-
-    fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool {
-        let seconds = |product: &Product| self.prepare(product).map(|prepared| prepared.seconds());
-        match (self.can_do(product), seconds(product), seconds(other)) {
-            (true, Ok(with), Ok(without)) => with <= without + bytes as f64 / self.device.gpu().bandwidth + LAUNCHES,
-            _ => false,
-        }
-    }
-}
-
 /// Where A, B and D lie when a product is tried: one behind the other.
 struct Tried {
     starts: [usize; 3],
@@ -446,51 +424,4 @@ fn places_to_try(product: &Product) -> Tried {
         start
     });
     Tried { starts, bytes }
-}
-
-fn remembered_file() -> Option<PathBuf> {
-    cache_folder().map(|folder| folder.join("products.txt"))
-}
-
-fn line_of(key: &str, measured: &Measured) -> String {
-    let mut line = key.to_string();
-    for word in measured.algorithm {
-        let _ = write!(line, " {word:x}");
-    }
-    let _ = write!(line, " {:x}", measured.seconds.to_bits());
-    line.push('\n');
-    line
-}
-
-fn read_line(line: &str) -> Option<(String, Measured)> {
-    let mut words = line.split(' ');
-    let key = words.next()?.to_string();
-    let numbers: Vec<u64> = words.map(|word| u64::from_str_radix(word, 16).ok()).collect::<Option<_>>()?;
-    let (&seconds, algorithm) = numbers.split_last()?;
-    Some((key, Measured { algorithm: algorithm.try_into().ok()?, seconds: f64::from_bits(seconds) }))
-}
-
-/// Looks at what is known, which is read from disk the first time.
-fn with_known<T>(look: impl FnOnce(&mut HashMap<String, Measured>) -> T) -> T {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = known.get_or_insert_with(|| {
-        let text = remembered_file().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
-        text.lines().filter_map(read_line).collect()
-    });
-    look(known)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_measured_is_read_as_it_was_written() {
-        let measured = Measured { algorithm: [0, 1, u64::MAX, 0x1234, 5, 6, 7, 8], seconds: 1.25e-4 };
-        let line = line_of("NVIDIA_H200/130100/bf16-f32/1x2", &measured);
-        assert_eq!(read_line(line.trim_end()), Some(("NVIDIA_H200/130100/bf16-f32/1x2".to_string(), measured)));
-        for broken in ["", "key", "key 1 2 3", "key 1 2 3 4 5 6 7 8 x", "key 1 2 3 4 5 6 7 8 9 0"] {
-            assert_eq!(read_line(broken), None, "{broken}");
-        }
-    }
 }

@@ -4,7 +4,6 @@
 //! while the host does other things: whoever asks for a result waits for it.
 
 use std::borrow::Cow;
-use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,14 +11,16 @@ use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 use half::bf16;
 
+use super::choice::Fastest;
 use super::compile::Kernels;
 use super::cublaslt::{self, Prepared};
 use super::device::{Device, failed};
 use super::exchange::Exchange;
-use super::launch::{Argument, Buffer, Launch, Place};
+use super::launch::{Buffer, Launch, Place};
 use super::memory::DeviceBuffer;
 use super::products::Product;
 use super::resident::Resident;
+use super::start::start_kernel;
 use super::stream::{Event, Recorded, Stream};
 use super::target::{Built, Task, work_of};
 use crate::error::{Error, Result};
@@ -112,7 +113,7 @@ impl Executor {
         device.bind()?;
         let mut kernels = Kernels::new(Arc::clone(device));
         let products = cublaslt::Library::open(device, &arena, &workspace)?;
-        let (built, tables) = work_of(&plan, &products)?;
+        let (built, tables) = work_of(&plan, &Fastest::new(&plan, device, &products, &mut kernels)?)?;
         kernels.load_all(built.iter().filter_map(|task| match &task.built {
             Built::Launch(launch) => Some(launch.source.as_str()),
             Built::Product(_) => None,
@@ -133,7 +134,6 @@ impl Executor {
             };
             steps.push(Step { node, work });
         }
-        products.remember();
         Ok(Executor {
             exchange: Exchange::new(device, &plan)?,
             changes_state: plan.graph().nodes().iter().any(|node| node.op.has_effect()),
@@ -281,8 +281,9 @@ impl Executor {
     fn one_step(&self, work: &Work, of_state: &dyn Fn(Buffer) -> u64) -> Result<()> {
         let address = |place| self.address(place, of_state);
         match work {
-            Work::Launch { function, launch } => start_kernel(*function, launch, address, &self.stream),
             // SAFETY: the plan's places lie inside the buffers, whose sizes are the plan's.
+            Work::Launch { function, launch } => unsafe { start_kernel(*function, launch, address, &self.stream) },
+            // SAFETY: as above.
             Work::Product { product, prepared } => unsafe {
                 self.products.run(prepared, product, address, &self.stream)
             },
@@ -493,31 +494,4 @@ impl Drop for Executor {
         let _ = self.finish();
         let _ = self.exchange.finish();
     }
-}
-
-fn start_kernel(
-    function: sys::CUfunction,
-    launch: &Launch,
-    address: impl Fn(Place) -> u64,
-    stream: &Stream,
-) -> Result<()> {
-    // Each argument as the eight bytes that its parameter is read from.
-    let values: Vec<u64> = launch
-        .arguments
-        .iter()
-        .map(|argument| match *argument {
-            Argument::Place(place) => address(place),
-            Argument::Nothing => 0,
-            Argument::U32(value) => u64::from(value),
-            Argument::U64(value) => value,
-        })
-        .collect();
-    let mut pointers: Vec<*mut c_void> =
-        values.iter().map(|value| std::ptr::from_ref(value).cast_mut().cast()).collect();
-    let [x, y, z] = launch.grid;
-    let (grid, block) = ((x, y, z), (launch.block, 1, 1));
-    // SAFETY: the kernel's parameters are these, and its places lie inside the buffers.
-    let result =
-        unsafe { driver::launch_kernel(function, grid, block, launch.shared_bytes, stream.handle(), &mut pointers) };
-    result.map_err(|error| failed(&format!("starting {}", launch.entry), error))
 }

@@ -43,6 +43,36 @@ impl Place {
     }
 }
 
+/// A way through a matrix of bf16: how many steps it has, values from one to the next, and how many of them a kernel fetches at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Axis {
+    pub size: usize,
+    pub stride: usize,
+    pub piece: usize,
+}
+
+/// A matrix of bf16 that a kernel fetches pieces of: in rows of 64 values, which are 128 bytes, through its axes in this order. The first
+/// axis goes from value to value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Matrix {
+    pub place: Place,
+    axes: [Axis; 5],
+    used: usize,
+}
+
+impl Matrix {
+    /// With two to five axes.
+    pub fn new(place: Place, axes: &[Axis]) -> Matrix {
+        let mut all = [Axis { size: 1, stride: 8, piece: 1 }; 5];
+        all[..axes.len()].copy_from_slice(axes);
+        Matrix { place, axes: all, used: axes.len() }
+    }
+
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes[..self.used]
+    }
+}
+
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Argument {
@@ -50,6 +80,8 @@ pub(super) enum Argument {
     Place(Place),
     /// A pointer to nothing.
     Nothing,
+    /// A matrix of which pieces are fetched.
+    Matrix(Matrix),
     U32(u32),
     U64(u64),
 }

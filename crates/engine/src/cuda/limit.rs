@@ -38,12 +38,7 @@ pub fn measured_limit(device: &Arc<Device>, precision: Precision) -> Result<f64>
     };
     let seconds = match in_memory(0, 0)?.known_seconds(&product) {
         Some(seconds) => seconds,
-        None => {
-            let library = in_memory(3 * operands.bytes() * SIDE * SIDE, WORKSPACE_BYTES)?;
-            let seconds = library.prepare(&product)?.seconds();
-            library.remember();
-            seconds
-        }
+        None => in_memory(3 * operands.bytes() * SIDE * SIDE, WORKSPACE_BYTES)?.prepare(&product)?.seconds(),
     };
     Ok(2.0 * (SIDE as f64).powi(3) / seconds)
 }

@@ -2,17 +2,19 @@
 //!
 //! Nothing of CUDA is needed to build or to start this program: its libraries are looked for when a GPU is asked for. Kernels are text that
 //! NVRTC compiles at first use, with the sizes of the node as constants; what was compiled is kept on disk. Matrix products are
-//! cuBLASLt's.
+//! cuBLASLt's, or on Hopper a kernel's of ours where that is faster.
 //!
 //! A plan becomes a list of kernels and products, each with its arguments' places in a few large buffers; running it is going through the list.
 
 mod attention;
+mod choice;
 mod compile;
 mod cublaslt;
 mod device;
 mod exchange;
 mod executor;
 mod failures;
+mod hopper;
 mod launch;
 mod libraries;
 mod limit;
@@ -24,7 +26,9 @@ mod pointwise;
 mod pools;
 mod prepare_images;
 mod products;
+mod remembered;
 mod resident;
+mod start;
 mod steps;
 mod stream;
 mod tables;

@@ -1,10 +1,10 @@
-//! Matrix products, as cuBLASLt computes them, and which of a node's steps it does on the way.
+//! Matrix products, as cuBLASLt computes them, and which of a node's steps it does on the way; or as one kernel of ours, which does all.
 //!
 //! cuBLASLt counts columns first, we rows: a row-major `[rows, columns]` is its `columns x rows`. So `Y = X Wᵀ` is computed as
 //! `Yᵀ = W Xᵀ`, W transposed and X as it lies.
 
 use super::launch::{Argument, Buffer, Building, Launch, Place};
-use super::{pointwise, pools};
+use super::{hopper, pointwise, pools};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::{Activation, Op, Step};
@@ -61,26 +61,32 @@ pub(super) trait Choice {
     fn can_do(&self, product: &Product) -> bool;
     /// Whether one that does something besides is faster than another and a pass over so many bytes.
     fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool;
+    /// How many processors there are for [`hopper`]'s kernel; none on a GPU that cannot run it.
+    fn processors(&self) -> Option<u32>;
+    /// Whether such a kernel, which does all of a node, is faster than a product and the launches behind it.
+    fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool;
 }
 
-/// What computes a product's node, in order.
-pub(super) struct Work {
-    pub product: Product,
-    pub after: Vec<Launch>,
+/// What computes a product's node.
+pub(super) enum Work {
+    /// One after the other.
+    Product { product: Box<Product>, after: Vec<Launch> },
+    /// All at once.
+    Kernel(Launch),
 }
 
 /// Sizes of a product as we see it: `[m, k] · [k, n]`, and whether the stored operands are transposed.
-struct Sizes {
-    m: usize,
-    n: usize,
-    k: usize,
-    batch: usize,
-    transposed: [bool; 2],
-    precision: Precision,
+pub(super) struct Sizes {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub batch: usize,
+    pub transposed: [bool; 2],
+    pub precision: Precision,
 }
 
 impl Sizes {
-    fn of(graph: &Graph, node: &Node) -> Sizes {
+    pub fn of(graph: &Graph, node: &Node) -> Sizes {
         let shape = |index: usize| graph.shape_of(node.inputs[index]);
         let (rows, columns) = (shape(0).rows(), shape(0).columns());
         match &node.op {
@@ -121,7 +127,7 @@ pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
 }
 
 /// Where a value lies in a format: parameters in both.
-fn place_as(building: &Building, value: Value, dtype: DType) -> Option<Place> {
+pub(super) fn place_as(building: &Building, value: Value, dtype: DType) -> Option<Place> {
     let (graph, place) = (building.graph(), building.place(value));
     if graph.type_of(value).dtype == dtype {
         return Some(place);
@@ -145,7 +151,11 @@ pub(super) fn build(building: &Building, choice: &dyn Choice) -> Result<Work> {
         true => vec![pointwise::apply(building, steps, Argument::Place(product.d.place), product.result)],
         false => Vec::new(),
     };
-    Ok(Work { product, after })
+    let kernel = choice.processors().and_then(|processors| hopper::build(building, processors));
+    Ok(match kernel.filter(|kernel| choice.kernel_is_faster(kernel, &product, &after)) {
+        Some(kernel) => Work::Kernel(kernel),
+        None => Work::Product { product: Box::new(product), after },
+    })
 }
 
 /// A product, and how many of the node's first steps it has done.
@@ -193,16 +203,18 @@ fn plain(building: &Building) -> Product {
 
 /// A weight's gradient, and the bias' beside it where the node has that.
 fn with_bias_gradient(building: &Building, product: Product, choice: &dyn Choice) -> Work {
+    let alone = |product: Product| Work::Product { product: Box::new(product), after: Vec::new() };
     if building.node().outputs.len() < 2 {
-        return Work { product, after: Vec::new() };
+        return alone(product);
     }
     let bias = Some(building.place(Value::new(building.index, 1)));
     let fused = Product { epilogue: Epilogue::BiasGradient, bias, ..product.clone() };
     if choice.is_faster(&fused, &product, building.input_type(0).bytes()) {
-        return Work { product: fused, after: Vec::new() };
+        return alone(fused);
     }
     let columns = building.input_type(0).shape.columns();
-    Work { product, after: pools::row_sum(building, columns, building.output(1), building.workspace()) }
+    let after = pools::row_sum(building, columns, building.output(1), building.workspace());
+    Work::Product { product: Box::new(product), after }
 }
 
 /// The ways to compute a node, those that leave the fewest steps first; the last is the product alone.
@@ -317,6 +329,12 @@ mod tests {
         fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
             true
         }
+        fn processors(&self) -> Option<u32> {
+            None
+        }
+        fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
+            false
+        }
     }
 
     /// Nothing is done besides.
@@ -327,6 +345,12 @@ mod tests {
             product.epilogue == Epilogue::Nothing && product.added.is_none()
         }
         fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
+            false
+        }
+        fn processors(&self) -> Option<u32> {
+            None
+        }
+        fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
             false
         }
     }

@@ -1,8 +1,8 @@
 //! Elementwise steps as text: what a node does to its running value becomes a function of its kernel.
 //!
 //! A kernel calls `apply_steps(values, row, column, run STEP_ARGUMENTS)` with neighbouring values of a row in registers, and has
-//! `STEP_PARAMETERS` at the end of its own parameters. Operands as large as the value can be read earlier, by `read_operands`, so that
-//! they are on their way while the kernel still works on something else.
+//! `STEP_PARAMETERS` at the end of its own parameters. Operands can be read earlier, by `read_operands`, so that they are on their way while
+//! the kernel still works on something else.
 
 use std::fmt::Write;
 
@@ -24,7 +24,16 @@ pub(super) fn of(building: &Building) -> Steps {
 
 /// A node's steps but for the first few, which something else has done.
 pub(super) fn from(building: &Building, first: usize) -> Steps {
-    let node = building.node();
+    written(building, &building.node().steps[first..])
+}
+
+/// A node's steps on values that were never rounded, and need not be on the way: the result is closer to what was meant.
+pub(super) fn unrounded(building: &Building) -> Steps {
+    let steps: Vec<Step> = building.node().steps.iter().filter(|step| !matches!(step, Step::Round)).cloned().collect();
+    written(building, &steps)
+}
+
+fn written(building: &Building, steps: &[Step]) -> Steps {
     let shape = &building.output_type(0).shape;
     let samples = shape.axes().first().copied().unwrap_or(1);
     let rows_per_sample = (shape.rows() / samples.min(shape.rows()).max(1)).max(1);
@@ -37,7 +46,7 @@ pub(super) fn from(building: &Building, first: usize) -> Steps {
         body: String::new(),
         arguments: Vec::new(),
     };
-    for step in &node.steps[first..] {
+    for step in steps {
         writer.step(step);
     }
     let Writer { members, reads, body, arguments, .. } = writer;
@@ -77,7 +86,7 @@ struct Writer<'b, 'p> {
     building: &'b Building<'p>,
     columns: usize,
     rows_per_sample: usize,
-    /// Operands that are as large as the value: their declarations, and how they are read.
+    /// Operands of more than one number: their declarations, and how they are read.
     members: String,
     reads: String,
     body: String,
@@ -107,19 +116,15 @@ impl Writer<'_, '_> {
                 "    float {name}[N];\n#pragma unroll\n    for (int i = 0; i < N; i++) {name}[i] = widen({pointer}[0]);"
             )
         } else {
-            let rows = values / columns;
-            if rows == self.building.output_type(0).shape.rows() {
-                let member = format!("operand_{}", self.arguments.len() - 1);
-                let _ = writeln!(self.members, "    float {member}[N];");
-                let _ =
-                    writeln!(self.reads, "    load<N>({pointer} + row * {columns}ull + column, operands.{member});");
-                writeln!(self.body, "    const float (&{name})[N] = operands.{member};")
-            } else {
-                writeln!(
-                    self.body,
-                    "    float {name}[N];\n    load<N>({pointer} + (row % {rows}ull) * {columns}ull + column, {name});"
-                )
-            }
+            let row = match values / columns {
+                1 => "0".to_string(),
+                rows if rows == self.building.output_type(0).shape.rows() => "row".to_string(),
+                rows => format!("(row % {rows}ull)"),
+            };
+            let member = format!("operand_{}", self.arguments.len() - 1);
+            let _ = writeln!(self.members, "    float {member}[N];");
+            let _ = writeln!(self.reads, "    load<N>({pointer} + {row} * {columns}ull + column, operands.{member});");
+            writeln!(self.body, "    const float (&{name})[N] = operands.{member};")
         };
     }
 

@@ -104,6 +104,11 @@ fn kind(op: &Op) -> Kind {
     }
 }
 
+/// Whether a node is a matrix product.
+pub(super) fn is_product(op: &Op) -> bool {
+    matches!(kind(op), Kind::Product)
+}
+
 /// What a node becomes, a piece of it.
 pub(super) struct Task {
     pub node: usize,
@@ -125,11 +130,13 @@ pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> Result<(Vec
         let building = Building { plan, index };
         let launches = match kind(&node.op) {
             Kind::Nothing => Vec::new(),
-            Kind::Product => {
-                let products::Work { product, after } = products::build(&building, choice)?;
-                all.push(Task { node: index, built: Built::Product(Box::new(product)) });
-                after
-            }
+            Kind::Product => match products::build(&building, choice)? {
+                products::Work::Product { product, after } => {
+                    all.push(Task { node: index, built: Built::Product(product) });
+                    after
+                }
+                products::Work::Kernel(kernel) => vec![kernel],
+            },
             Kind::Pointwise => pointwise::build(&building),
             Kind::Move => moves::build(&building),
             Kind::Table => tables::build(&building),

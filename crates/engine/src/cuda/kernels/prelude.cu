@@ -119,23 +119,23 @@ __device__ __forceinline__ void mask_factors(uint64 key, uint64 row, int column,
 }
 
 // Activations and their slopes.
-// The normal distribution's share below x, and its density times sqrt(2 pi): Abramowitz and Stegun's 7.1.26, right to 1.5e-7. `erff` and `expf`
-// take several times as many instructions, and GELU over the widest activations would wait for them instead of memory.
-__device__ __forceinline__ float normal_share(float x, float& density) {
+// The normal distribution's share above |x|, and its density there times sqrt(2 pi): Abramowitz and Stegun's 7.1.26, right to 1.5e-7. `erff` and
+// `expf` take several times as many instructions, and GELU over the widest activations would wait for them instead of memory.
+__device__ __forceinline__ float normal_tail(float x, float& density) {
     float t, size = fabsf(x);
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(1.0f + 0.23164190f * size));
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(density) : "f"(-0.72134752f * size * size));
     float tail = t * (0.127414796f + t * (-0.142248368f + t * (0.7107068705f + t * (-0.7265760135f + t * 0.5307027145f))));
-    tail *= density;
-    return x < 0.0f ? tail : 1.0f - tail;
+    return tail * density;
 }
+// x times the share below x.
 __device__ __forceinline__ float gelu(float x) {
-    float density;
-    return x * normal_share(x, density);
+    float density, tail = normal_tail(x, density);
+    return fmaxf(x, 0.0f) - fabsf(x) * tail;
 }
 __device__ __forceinline__ float gelu_slope(float x) {
-    float density, share = normal_share(x, density);
-    return share + x * 0.39894228040143268f * density;
+    float density, tail = normal_tail(x, density);
+    return (x < 0.0f ? tail : 1.0f - tail) + x * 0.39894228040143268f * density;
 }
 __device__ __forceinline__ float gelu_tanh(float x) {
     return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));

@@ -1,0 +1,156 @@
+//! How products are computed: by cuBLASLt, with or without something besides, or by a kernel of ours. What is not known is tried.
+
+use std::cell::RefCell;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use super::compile::Kernels;
+use super::cublaslt::Library;
+use super::device::Device;
+use super::hopper;
+use super::launch::{Buffer, Building, Launch, Place};
+use super::products::{Choice, Operand, Product};
+use super::remembered::{Measured, recall, remember};
+use super::start::start_kernel;
+use super::stream::{Event, Stream};
+use super::target::is_product;
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+
+/// Seconds that starting another kernel or two takes.
+const LAUNCHES: f64 = 7e-6;
+/// Seconds that a kernel of ours must be better by. It takes all of a processor's shared memory, so that the kernels before and behind it cannot
+/// overlap with it: within a step of many small ones, it is slower by that than by itself.
+const ALONE: f64 = 6e-6;
+/// How often each of two ways is tried, the first time for nothing, and how many runs there are in a turn.
+const TURNS: usize = 4;
+const RUNS: usize = 8;
+
+/// Chooses by time.
+pub(super) struct Fastest<'l> {
+    library: &'l Library,
+    device: &'l Device,
+    kernels: RefCell<&'l mut Kernels>,
+}
+
+impl<'l> Fastest<'l> {
+    /// For the products of a plan. Kernels that have to be tried are compiled, several at a time.
+    pub fn new(plan: &Plan, device: &'l Device, library: &'l Library, kernels: &'l mut Kernels) -> Result<Fastest<'l>> {
+        let chooser = Fastest { library, device, kernels: RefCell::new(kernels) };
+        if let Some(processors) = chooser.processors() {
+            let products = plan.graph().nodes().iter().enumerate().filter(|(_, node)| is_product(&node.op));
+            let candidates = products.filter_map(|(index, _)| hopper::build(&Building { plan, index }, processors));
+            let unknown: Vec<Launch> = candidates.filter(|launch| recall(&chooser.key(launch)).is_none()).collect();
+            chooser.kernels.borrow_mut().load_all(unknown.iter().map(|launch| launch.source.as_str()))?;
+        }
+        Ok(chooser)
+    }
+
+    /// What is remembered of a kernel is found by this.
+    fn key(&self, kernel: &Launch) -> String {
+        let mut hasher = DefaultHasher::new();
+        (&kernel.source, kernel.grid).hash(&mut hasher);
+        format!("{}/{}/{:016x}", self.library.setting(), kernel.entry, hasher.finish())
+    }
+
+    /// Seconds of a kernel, and of a product with the launches behind it. What is in the arena is lost; what lies in other buffers, which
+    /// are not there yet, is read from it.
+    fn measured(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> Result<[f64; 2]> {
+        let arena = self.library.arena();
+        if arena.bytes() < most_bytes(product) {
+            return Err(Error::Machine("there is no room to try a kernel in".to_string()));
+        }
+        self.library.fill_arena()?;
+        let function =
+            |launch: &Launch| self.kernels.borrow_mut().function(&launch.source, launch.entry, launch.shared_bytes);
+        let address = |place: Place| match place.buffer {
+            Buffer::Arena => arena.start() + place.byte as u64,
+            _ => arena.start(),
+        };
+        let ours = function(kernel)?;
+        let prepared = self.library.prepare(product)?;
+        let behind = after.iter().map(|launch| Ok((function(launch)?, launch))).collect::<Result<Vec<_>>>()?;
+        // SAFETY: what lies in the arena is there, and for anything else it has room.
+        let kernel = |stream: &Stream| unsafe { start_kernel(ours, kernel, address, stream) };
+        let others = |stream: &Stream| {
+            // SAFETY: as above.
+            unsafe { self.library.run(&prepared, product, address, stream) }?;
+            // SAFETY: as above.
+            behind.iter().try_for_each(|(function, launch)| unsafe { start_kernel(*function, launch, address, stream) })
+        };
+        in_turns([&kernel, &others])
+    }
+}
+
+/// Starts what computes a node.
+type Way<'w> = &'w dyn Fn(&Stream) -> Result<()>;
+
+/// Seconds of a run, of each of two ways. They take turns, several runs behind each other each time: then clocks and caches are as they are
+/// within a step.
+fn in_turns(ways: [Way; 2]) -> Result<[f64; 2]> {
+    let stream = Stream::new()?;
+    let mut shortest = [f64::INFINITY; 2];
+    for turn in 0..TURNS {
+        for (way, shortest) in ways.iter().zip(&mut shortest) {
+            let (before, after) = (Event::timed()?, Event::timed()?);
+            before.record(&stream)?;
+            for _ in 0..RUNS {
+                way(&stream)?;
+            }
+            after.record(&stream)?;
+            after.wait()?;
+            if turn > 0 {
+                *shortest = shortest.min(after.seconds_since(&before)? / RUNS as f64);
+            }
+        }
+    }
+    Ok(shortest)
+}
+
+/// Bytes of the largest thing that a product or a step behind it can read outside of the arena.
+fn most_bytes(product: &Product) -> usize {
+    let values = |operand: &Operand| operand.rows * operand.columns;
+    (2 * values(&product.a)).max(2 * values(&product.b)).max(4 * values(&product.d))
+}
+
+impl Choice for Fastest<'_> {
+    fn can_do(&self, product: &Product) -> bool {
+        self.library.can_do(product)
+    }
+
+    fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool {
+        let seconds = |product: &Product| self.library.prepare(product).map(|prepared| prepared.seconds());
+        match (self.can_do(product), seconds(product), seconds(other)) {
+            (true, Ok(with), Ok(without)) => with <= without + bytes as f64 / self.device.gpu().bandwidth + LAUNCHES,
+            _ => false,
+        }
+    }
+
+    fn processors(&self) -> Option<u32> {
+        let gpu = self.device.gpu();
+        (gpu.capability == hopper::CAPABILITY).then_some(gpu.processors)
+    }
+
+    fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool {
+        #[cfg(test)]
+        if testing::ALWAYS_OURS.get() {
+            return true;
+        }
+        let key = self.key(kernel);
+        let measured = recall(&key).or_else(|| {
+            let [ours, others] = self.measured(kernel, product, after).ok()?;
+            Some(remember(key, Measured { algorithm: [others.to_bits(), 0, 0, 0, 0, 0, 0, 0], seconds: ours }))
+        });
+        measured.is_some_and(|measured| measured.seconds + ALONE < f64::from_bits(measured.algorithm[0]))
+    }
+}
+
+/// For tests, which want to see a kernel's results wherever it can be used.
+#[cfg(test)]
+pub(super) mod testing {
+    use std::cell::Cell;
+
+    thread_local! {
+        pub static ALWAYS_OURS: Cell<bool> = const { Cell::new(false) };
+    }
+}

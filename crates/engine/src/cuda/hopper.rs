@@ -1,0 +1,96 @@
+//! Products by a kernel of ours, on Hopper's tensor cores, with all of a node's steps.
+//!
+//! cuBLASLt does few of the steps that follow a product: GELU by erf, dropout or anything else goes through memory once more behind it. This kernel does
+//! all of them on the sums in registers, while tensor cores work on the next tile. It is for large products of bf16 on GPUs of compute
+//! capability 9.0, whose instructions no other has; whether it is the faster way is measured.
+
+use std::fmt::Write;
+
+use super::launch::{Argument, Axis, Building, Launch, Matrix, c_type, source};
+use super::products::{Sizes, place_as};
+use super::steps;
+use crate::precision::Precision;
+use crate::types::DType;
+
+const KERNEL: &str = include_str!("kernels/product.cu");
+/// What has these tensor cores.
+pub(super) const CAPABILITY: (u32, u32) = (9, 0);
+/// Rows and columns of a tile, as in the kernel.
+const TILE: usize = 128;
+/// Depth of a piece, as in the kernel: 128 bytes.
+const PIECE: usize = 64;
+/// Pieces that are on their way or multiplied: as many as shared memory holds.
+const STAGES: usize = 6;
+/// Two groups that multiply and one that fetches.
+const THREADS: u32 = 3 * 128;
+
+/// A product's node as one launch, if it is one for this kernel.
+pub(super) fn build(building: &Building, processors: u32) -> Option<Launch> {
+    let (graph, node) = (building.graph(), building.node());
+    let Sizes { m: rows, n: columns, k: depth, batch, transposed: [first, second], precision } = Sizes::of(graph, node);
+    // Half of the processors would have nothing to do.
+    let is_small = rows * columns < TILE * TILE * processors as usize / 2;
+    // Rows begin at multiples of 16 bytes, and a deep right operand is fetched by 32 columns.
+    let fits = columns.is_multiple_of(if second { 32 } else { 8 }) && depth.is_multiple_of(8);
+    let fits = fits && rows <= i32::MAX as usize;
+    if precision != Precision::Bf16 || batch > 1 || first || is_small || !fits {
+        return None;
+    }
+    let place = |input: usize| place_as(building, node.inputs[input], DType::Bf16);
+    let left = Matrix::new(place(0)?, &[axis(depth, 1, PIECE), axis(rows, depth, TILE)]);
+    let right = match second {
+        true => Matrix::new(place(1)?, &deep_axes(columns, depth)),
+        false => Matrix::new(place(1)?, &[axis(columns, 1, TILE / 2), axis(depth, columns, PIECE)]),
+    };
+    let steps = steps::unrounded(building);
+    let constants = [
+        ("ROWS", rows.to_string()),
+        ("COLUMNS", columns.to_string()),
+        ("DEPTH", depth.to_string()),
+        ("STAGES", STAGES.to_string()),
+        ("B_IS_DEEP", u32::from(second).to_string()),
+        ("TO", c_type(building.output_type(0).dtype)),
+    ];
+    let mut arguments = vec![Argument::Matrix(left), Argument::Matrix(right), building.output(0), building.run()];
+    arguments.extend(steps.arguments);
+    let pairs = rows.div_ceil(2 * TILE) * columns.div_ceil(TILE);
+    Some(Launch {
+        source: source(&constants, &format!("{}{}", steps.text, multiply(second)), KERNEL),
+        entry: "product",
+        grid: [2 * pairs.min(processors as usize / 2) as u32, 1, 1],
+        block: THREADS,
+        shared_bytes: (STAGES * 2 * TILE * PIECE * 2) as u32,
+        arguments,
+    })
+}
+
+fn axis(size: usize, stride: usize, piece: usize) -> Axis {
+    Axis { size, stride, piece }
+}
+
+/// The right operand where each of its columns lies in a row. Tensor cores give a thread two neighbours of each eight columns of their
+/// result. Of every 32, columns are fetched in such an order that these are neighbours in the matrix, too: eight for each thread.
+fn deep_axes(columns: usize, depth: usize) -> [Axis; 5] {
+    let [neighbours, threads, pairs] = [axis(2, depth, 2), axis(4, 8 * depth, 4), axis(4, 2 * depth, 4)];
+    [axis(depth, 1, PIECE), neighbours, threads, pairs, axis(columns / 32, 32 * depth, TILE / 2 / 32)]
+}
+
+/// The instruction, which names each of the registers that it adds to.
+fn multiply(right_is_deep: bool) -> String {
+    let (mut registers, mut sums) = (String::new(), String::new());
+    for index in 0..TILE / 2 {
+        let comma = if index == 0 { "" } else { ", " };
+        let _ = write!(registers, "{comma}%{index}");
+        let _ = write!(sums, "{comma}\"+f\"(sums[{index}])");
+    }
+    format!(
+        "// 64 rows of A times {TILE} columns of B, 16 deep; into the sums, or added to them.\n\
+         __device__ __forceinline__ void multiply(float (&sums)[64], uint64 left, uint64 right, int adds) {{\n    \
+         asm volatile(\"{{\\n.reg .pred adds;\\nsetp.ne.b32 adds, %66, 0;\\nwgmma.mma_async.sync.aligned.m64n{TILE}k16.f32.bf16.bf16 \
+         {{{registers}}}, %64, %65, adds, 1, 1, 0, {};\\n}}\"\n        : {sums}\n        : \"l\"(left), \"l\"(right), \"r\"(adds));\n}}\n",
+        u32::from(!right_is_deep)
+    )
+}
+
+#[cfg(test)]
+mod tests;
