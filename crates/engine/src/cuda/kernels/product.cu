@@ -81,15 +81,25 @@ template <int OTHER> __device__ __forceinline__ void swap(float (&values)[8], bo
     }
 }
 
-// Does the steps on 64 rows of a tile and stores them. This thread's sums are of its row and the eighth after it.
+// What steps read for eight columns of a row and of the eighth row after it.
 template <bool IS_WHOLE>
-__device__ __forceinline__ void finish(float (&sums)[64], int row, int column, int quarter, TO* to, const Run* run STEP_PARAMETERS) {
+__device__ __forceinline__ void read_ahead(StepOperands<8> (&operands)[2], int row, int column STEP_PARAMETERS) {
 #pragma unroll
-    for (int part = 0; part < 4; part++, column += 32) {
-        StepOperands<8> operands[2];
+    for (int eight = 0; eight < 2; eight++)
+        if (IS_WHOLE || (row + 8 * eight < ROWS && column < COLUMNS)) read_operands<8>(operands[eight], row + 8 * eight, column STEP_ARGUMENTS);
+}
+
+// Does the steps on 64 rows of a tile and stores them. This thread's sums are of its row and the eighth after it. Operands were read for the
+// first columns, and are in the end for those of the rows below: memory takes longer than the steps.
+template <bool IS_WHOLE>
+__device__ __forceinline__ void finish(float (&sums)[64], StepOperands<8> (&first)[2], int row, int column, int quarter, TO* to, const Run* run STEP_PARAMETERS) {
+    StepOperands<8> second[2];
 #pragma unroll
-        for (int eight = 0; eight < 2; eight++)
-            if (IS_WHOLE || (row + 8 * eight < ROWS && column < COLUMNS)) read_operands<8>(operands[eight], row + 8 * eight, column STEP_ARGUMENTS);
+    for (int part = 0; part < 4; part++) {
+        StepOperands<8>(&operands)[2] = part % 2 ? second : first;
+        StepOperands<8>(&ahead)[2] = part % 2 ? first : second;
+        int next = part == 3 ? row + 64 : row;
+        if (part < 3 || next % TILE >= 64) read_ahead<IS_WHOLE>(ahead, next, column + (part + 1) % 4 * 32 STEP_ARGUMENTS);
         float values[2][8];
 #pragma unroll
         for (int eight = 0; eight < 2; eight++) {
@@ -100,13 +110,10 @@ __device__ __forceinline__ void finish(float (&sums)[64], int row, int column, i
                 swap<1>(values[eight], quarter & 1);
                 swap<2>(values[eight], quarter & 2);
             }
-        }
-#pragma unroll
-        for (int eight = 0; eight < 2; eight++) {
-            int here = row + 8 * eight;
-            if (IS_WHOLE || (here < ROWS && column < COLUMNS)) {
-                apply_steps<8>(values[eight], operands[eight], here, column, run STEP_ARGUMENTS);
-                store<8>(to + (uint64)here * COLUMNS + column, values[eight]);
+            int here = row + 8 * eight, there = column + part * 32;
+            if (IS_WHOLE || (here < ROWS && there < COLUMNS)) {
+                apply_steps<8>(values[eight], operands[eight], here, there, run STEP_ARGUMENTS);
+                store<8>(to + (uint64)here * COLUMNS + there, values[eight]);
             }
         }
     }
@@ -182,19 +189,20 @@ product(const __grid_constant__ Matrix a, const __grid_constant__ Matrix b, TO* 
                 if (++stage == STAGES) stage = 0, phase ^= 1;
             }
             turn_give(1 - group);
-            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-            if (thread < 2) barrier_arrive(empty + 8 * before, thread);
-
             int row = (pair / COLUMN_TILES * 2 + block) * TILE + thread / 32 * 16 + lane / 4;
             int column = pair % COLUMN_TILES * TILE + 8 * quarter;
             bool is_whole = ROWS % (2 * TILE) == 0 && COLUMNS % TILE == 0;
             if (!is_whole) is_whole = row - lane / 4 + 80 <= ROWS && column - 8 * quarter + TILE <= COLUMNS;
+            StepOperands<8> operands[2];
+            read_ahead<false>(operands, row, column STEP_ARGUMENTS);
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            if (thread < 2) barrier_arrive(empty + 8 * before, thread);
             // Half of the sums each time, which are moved to the front: registers have no numbers that could be computed, and all at once is
             // more text than processors keep at hand.
 #pragma unroll 1
             for (int half = 0; half < 2; half++, row += 64) {
-                if (is_whole) finish<true>(sums[0], row, column, quarter, to, run STEP_ARGUMENTS);
-                else finish<false>(sums[0], row, column, quarter, to, run STEP_ARGUMENTS);
+                if (is_whole) finish<true>(sums[0], operands, row, column, quarter, to, run STEP_ARGUMENTS);
+                else finish<false>(sums[0], operands, row, column, quarter, to, run STEP_ARGUMENTS);
 #pragma unroll
                 for (int i = 0; i < 64; i++) sums[0][i] = sums[1][i];
             }
