@@ -74,6 +74,7 @@ def main():
                     best[row, who] = result
                 print(row, who, f'{result["median_ms"]:.3f} ms', f'{result["images_per_second"]:.0f}/s', flush=True)
     print("| model | | batch | ours, ms | images/s | PyTorch, images/s (autocast) | ratio | share of 790 TFLOP/s |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|")
     for row in ROWS:
         mine, others = best.get((row, "vitreous")), [best.get((row, mode)) for mode in peers(row)]
         if mine and all(others):

@@ -464,3 +464,33 @@ fn infinities_do_not_hang() {
         }
     }
 }
+
+/// GELU and its slope where there is nothing beyond: the same on every device, and NaN stays NaN.
+#[test]
+fn gelu_of_infinity_is_what_it_tends_to() {
+    let ends = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 30.0, -30.0, 3e38, -3e38, 0.0];
+    let build = |g: &mut Graph| -> Result<Value> {
+        let x = g.input("x", [1, 8], F32)?;
+        g.gelu(x)
+    };
+    let subject = common::subject(&build, vitreous_engine::Precision::F32, true);
+    let mut values = common::leaf_values(&subject.graph, &no_numbers);
+    values.get_mut("x").unwrap().copy_from_slice(&ends);
+    let wanted = [subject.y, subject.gradients[0].2];
+    let check = |results: Vec<Vec<f32>>, on: &str| {
+        let expected = [f32::INFINITY, 0.0, f32::NAN, 30.0, 0.0, 3e38, 0.0, 0.0];
+        let slopes_are_0 = [false, true, false, false, true, false, true, false];
+        for index in 0..8 {
+            let (got, gradient) = (results[0][index], results[1][index]);
+            let (got_nan, apart) = (got.is_nan() && expected[index].is_nan(), (got - expected[index]).abs());
+            let same = got == expected[index] || got_nan || apart <= 1e-6;
+            assert!(same, "{on}: GELU of {} is {got}", ends[index]);
+            assert_eq!(gradient.is_nan(), ends[index].is_nan(), "{on}: the slope at {}", ends[index]);
+            assert!(!slopes_are_0[index] || gradient.abs() < 1e-6, "{on}: the slope at {} is {gradient}", ends[index]);
+        }
+    };
+    check(common::run_cpu(&subject.graph, &wanted, &values, 1), "the CPU");
+    if let Some(device) = common::gpu() {
+        check(common::run_cuda(&subject.graph, &wanted, &values, device), "the GPU");
+    }
+}

@@ -9,6 +9,7 @@ use super::cublaslt::Library;
 use super::device::Device;
 use super::hopper;
 use super::launch::{Buffer, Building, Launch, Place};
+use super::libraries::driver_version;
 use super::products::{Choice, Operand, Product};
 use super::remembered::{Measured, recall, remember};
 use super::start::start_kernel;
@@ -19,7 +20,7 @@ use crate::plan::Plan;
 
 /// Seconds that starting another kernel or two takes.
 const LAUNCHES: f64 = 7e-6;
-/// Seconds that a kernel of ours must be better by. It takes all of a processor's shared memory, so that the kernels before and behind it cannot
+/// Seconds that a kernel of ours must be better by. It takes most of a processor's shared memory, so that the kernels before and behind it cannot
 /// overlap with it: within a step of many small ones, it is slower by that than by itself.
 const ALONE: f64 = 6e-6;
 /// How often each of two ways is tried, the first time for nothing, and how many runs there are in a turn.
@@ -41,7 +42,8 @@ impl<'l> Fastest<'l> {
             let products = plan.graph().nodes().iter().enumerate().filter(|(_, node)| is_product(&node.op));
             let candidates = products.filter_map(|(index, _)| hopper::build(&Building { plan, index }, processors));
             let unknown: Vec<Launch> = candidates.filter(|launch| recall(&chooser.key(launch)).is_none()).collect();
-            chooser.kernels.borrow_mut().load_all(unknown.iter().map(|launch| launch.source.as_str()))?;
+            // One that does not compile is none: cuBLASLt can do all of it.
+            let _ = chooser.kernels.borrow_mut().load_all(unknown.iter().map(|launch| launch.source.as_str()));
         }
         Ok(chooser)
     }
@@ -50,12 +52,13 @@ impl<'l> Fastest<'l> {
     fn key(&self, kernel: &Launch) -> String {
         let mut hasher = DefaultHasher::new();
         (&kernel.source, kernel.grid).hash(&mut hasher);
-        format!("{}/{}/{:016x}", self.library.setting(), kernel.entry, hasher.finish())
+        let driver = driver_version().unwrap_or(0);
+        format!("{}/{driver}/{}/{:016x}", self.library.setting(), kernel.entry, hasher.finish())
     }
 
     /// Seconds of a kernel, and of a product with the launches behind it. What is in the arena is lost; what lies in other buffers, which
-    /// are not there yet, is read from it.
-    fn measured(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> Result<[f64; 2]> {
+    /// are not there yet, is read and written in it.
+    pub fn measured(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> Result<[f64; 2]> {
         let arena = self.library.arena();
         if arena.bytes() < most_bytes(product) {
             return Err(Error::Machine("there is no room to try a kernel in".to_string()));
@@ -78,7 +81,13 @@ impl<'l> Fastest<'l> {
             // SAFETY: as above.
             behind.iter().try_for_each(|(function, launch)| unsafe { start_kernel(*function, launch, address, stream) })
         };
-        in_turns([&kernel, &others])
+        // Nothing else of this process shall disturb it.
+        self.device.wait()?;
+        let stream = Stream::new()?;
+        let seconds = in_turns(&stream, [&kernel, &others]);
+        // Also after a failure, nothing may go on in the arena.
+        self.device.wait()?;
+        seconds
     }
 }
 
@@ -87,17 +96,16 @@ type Way<'w> = &'w dyn Fn(&Stream) -> Result<()>;
 
 /// Seconds of a run, of each of two ways. They take turns, several runs behind each other each time: then clocks and caches are as they are
 /// within a step.
-fn in_turns(ways: [Way; 2]) -> Result<[f64; 2]> {
-    let stream = Stream::new()?;
+fn in_turns(stream: &Stream, ways: [Way; 2]) -> Result<[f64; 2]> {
     let mut shortest = [f64::INFINITY; 2];
     for turn in 0..TURNS {
         for (way, shortest) in ways.iter().zip(&mut shortest) {
             let (before, after) = (Event::timed()?, Event::timed()?);
-            before.record(&stream)?;
+            before.record(stream)?;
             for _ in 0..RUNS {
-                way(&stream)?;
+                way(stream)?;
             }
-            after.record(&stream)?;
+            after.record(stream)?;
             after.wait()?;
             if turn > 0 {
                 *shortest = shortest.min(after.seconds_since(&before)? / RUNS as f64);
@@ -107,7 +115,7 @@ fn in_turns(ways: [Way; 2]) -> Result<[f64; 2]> {
     Ok(shortest)
 }
 
-/// Bytes of the largest thing that a product or a step behind it can read outside of the arena.
+/// Bytes of the largest thing that a product or a step behind it can read or write outside of the arena.
 fn most_bytes(product: &Product) -> usize {
     let values = |operand: &Operand| operand.rows * operand.columns;
     (2 * values(&product.a)).max(2 * values(&product.b)).max(4 * values(&product.d))
@@ -139,9 +147,9 @@ impl Choice for Fastest<'_> {
         let key = self.key(kernel);
         let measured = recall(&key).or_else(|| {
             let [ours, others] = self.measured(kernel, product, after).ok()?;
-            Some(remember(key, Measured { algorithm: [others.to_bits(), 0, 0, 0, 0, 0, 0, 0], seconds: ours }))
+            Some(remember(key, Measured::of_kernel(ours, others)))
         });
-        measured.is_some_and(|measured| measured.seconds + ALONE < f64::from_bits(measured.algorithm[0]))
+        measured.is_some_and(|measured| measured.gain_of_kernel() > ALONE)
     }
 }
 

@@ -27,6 +27,7 @@ const MOST_TRIED: usize = 24;
 const TIMED_RUNS: usize = 5;
 /// Numbers that fill the arena, again and again, for products that are tried.
 const NUMBERS: usize = 1 << 20;
+
 /// cuBLASLt, opened.
 pub(super) struct Library {
     handle: sys::cublasLtHandle_t,

@@ -13,13 +13,15 @@ use crate::precision::Precision;
 use crate::types::DType;
 
 const KERNEL: &str = include_str!("kernels/product.cu");
+/// The kernel's name, also in profiles.
+pub(super) const ENTRY: &str = "product_with_steps";
 /// What has these tensor cores.
 pub(super) const CAPABILITY: (u32, u32) = (9, 0);
 /// Rows and columns of a tile, as in the kernel.
 const TILE: usize = 128;
 /// Depth of a piece, as in the kernel: 128 bytes.
 const PIECE: usize = 64;
-/// Pieces that are on their way or multiplied: as many as shared memory holds.
+/// Pieces of A and B that are on their way or multiplied. Shared memory would hold one more.
 const STAGES: usize = 6;
 /// Two groups that multiply and one that fetches.
 const THREADS: u32 = 3 * 128;
@@ -32,8 +34,9 @@ pub(super) fn build(building: &Building, processors: u32) -> Option<Launch> {
     let is_small = rows * columns < TILE * TILE * processors as usize / 2;
     // Rows begin at multiples of 16 bytes, and a deep right operand is fetched by 32 columns.
     let fits = columns.is_multiple_of(if second { 32 } else { 8 }) && depth.is_multiple_of(8);
-    let fits = fits && rows <= i32::MAX as usize;
-    if precision != Precision::Bf16 || batch > 1 || first || is_small || !fits {
+    // The kernel counts by i32, to the end of the last tile.
+    let can_count = [rows, columns, depth].iter().all(|&size| size <= i32::MAX as usize - 2 * TILE);
+    if precision != Precision::Bf16 || batch > 1 || first || is_small || !fits || !can_count {
         return None;
     }
     let place = |input: usize| place_as(building, node.inputs[input], DType::Bf16);
@@ -56,7 +59,7 @@ pub(super) fn build(building: &Building, processors: u32) -> Option<Launch> {
     let pairs = rows.div_ceil(2 * TILE) * columns.div_ceil(TILE);
     Some(Launch {
         source: source(&constants, &format!("{}{}", steps.text, multiply(second)), KERNEL),
-        entry: "product",
+        entry: ENTRY,
         grid: [2 * pairs.min(processors as usize / 2) as u32, 1, 1],
         block: THREADS,
         shared_bytes: (STAGES * 2 * TILE * PIECE * 2) as u32,
@@ -69,7 +72,8 @@ fn axis(size: usize, stride: usize, piece: usize) -> Axis {
 }
 
 /// The right operand where each of its columns lies in a row. Tensor cores give a thread two neighbours of each eight columns of their
-/// result. Of every 32, columns are fetched in such an order that these are neighbours in the matrix, too: eight for each thread.
+/// result. Of every 32, columns are fetched in such an order that these are neighbours in the matrix, too: eight for each thread. The
+/// driver's manual has strides that grow from axis to axis; these do not, and drivers do not mind.
 fn deep_axes(columns: usize, depth: usize) -> [Axis; 5] {
     let [neighbours, threads, pairs] = [axis(2, depth, 2), axis(4, 8 * depth, 4), axis(4, 2 * depth, 4)];
     [axis(depth, 1, PIECE), neighbours, threads, pairs, axis(columns / 32, 32 * depth, TILE / 2 / 32)]

@@ -128,7 +128,7 @@ fn driver(number: Option<c_int>) -> Library {
     library
 }
 
-fn driver_version() -> Option<c_int> {
+pub(super) fn driver_version() -> Option<c_int> {
     // SAFETY: looks for a library, as everything in this file that is asked before it is used.
     if !unsafe { sys::is_culib_present() } {
         return None;

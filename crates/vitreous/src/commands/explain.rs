@@ -409,7 +409,7 @@ impl Explain {
     }
 }
 
-/// A device that fails is no fault of what was asked for.
+/// A device that fails, or has too little memory left, is no fault of what was asked for.
 fn failure(error: ExplainError) -> Failure {
     match error {
         ExplainError::Engine(_) => Failure::work(error),

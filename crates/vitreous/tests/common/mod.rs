@@ -11,8 +11,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Arguments for runs that are compared to the bit. On a GPU, processes that measure the library's algorithms at the same time may remember
-/// different ones.
+/// Arguments for runs of two commands that are compared to the bit. On a GPU their plans may have different kernels, which add in another order.
 pub const ON_CPU: [&str; 2] = ["--device", "cpu"];
 
 /// What a run left behind.

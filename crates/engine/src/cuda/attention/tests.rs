@@ -157,7 +157,7 @@ fn compile_all(cases: &[Case]) {
         return;
     }
     for text in texts {
-        for architecture in ["sm_80", "sm_90"] {
+        for architecture in ["sm_80", "sm_90a"] {
             let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".to_string()];
             if let Err(error) = compile(&text, &options) {
                 panic!("{error}\n{text}");

@@ -1,15 +1,19 @@
 //! Layers whose products are large enough for the kernel: what becomes of them, and on a GPU that has it, what it computes.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use super::super::choice::Fastest;
 use super::super::choice::testing::ALWAYS_OURS;
-use super::super::compile::compile;
+use super::super::compile::{Kernels, compile};
+use super::super::cublaslt::{Library, WORKSPACE_BYTES};
 use super::super::device::{Device, gpus};
 use super::super::executor;
 use super::super::launch::Launch;
+use super::super::memory::DeviceBuffer;
 use super::super::products::{Choice, Product};
 use super::super::target::{Built, work_of};
-use super::CAPABILITY;
+use super::{CAPABILITY, ENTRY};
 use crate::cpu;
 use crate::gradient::GradientOptions;
 use crate::graph::{Graph, Mode, Value};
@@ -82,7 +86,7 @@ fn work(plan: &Plan, choice: &dyn Choice) -> (Vec<Launch>, usize) {
     let (mut kernels, mut products) = (Vec::new(), 0);
     for task in work_of(plan, choice).unwrap().0 {
         match task.built {
-            Built::Launch(launch) if launch.entry == "product" => kernels.push(launch),
+            Built::Launch(launch) if launch.entry == ENTRY => kernels.push(launch),
             Built::Launch(_) => {}
             Built::Product(_) => products += 1,
         }
@@ -100,7 +104,11 @@ fn large_products_are_one_kernel_with_their_steps() {
         // At most two forward, two gradients of what went in; the weights' gradients never are.
         assert_eq!((kernels.len(), products), (case.kernels, 6 - case.kernels), "{case:?}");
         assert!(kernels.iter().all(|kernel| kernel.shared_bytes <= 226 << 10 && kernel.grid[0] <= 132));
-        assert!(kernels.iter().any(|kernel| kernel.source.contains("gelu_slope(")), "steps are in it");
+        // GELU's slope is a step of the gradient's, or with dropout of the product before it.
+        let has_slope = |kernel: &&Launch| {
+            ["gelu_slope(other[i])", "gelu_slope(x) * f"].iter().any(|text| kernel.source.contains(text))
+        };
+        assert_eq!(kernels.iter().filter(has_slope).count(), 1, "{case:?}");
         texts.extend(kernels.into_iter().map(|kernel| kernel.source));
     }
     // SAFETY: only looks for the library.
@@ -131,6 +139,49 @@ fn small_products_and_those_of_f32_are_left_to_cublaslt() {
     assert_eq!(work(&Plan::for_cuda(&graph, &[y]).unwrap(), &Ours).0.len(), 0);
 }
 
+/// Tries each kernel, whatever is remembered of it.
+struct Tried<'f>(&'f Fastest<'f>);
+
+impl Choice for Tried<'_> {
+    fn can_do(&self, product: &Product) -> bool {
+        self.0.can_do(product)
+    }
+    fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool {
+        self.0.is_faster(product, other, bytes)
+    }
+    fn processors(&self) -> Option<u32> {
+        self.0.processors()
+    }
+    fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool {
+        let seconds = self.0.measured(kernel, product, after).unwrap();
+        assert!(seconds.iter().all(|&seconds| seconds > 0.0 && seconds < 1.0), "{seconds:?}");
+        true
+    }
+}
+
+#[test]
+fn kernels_are_tried_beside_cublaslt() {
+    let Some(device) = device() else { return };
+    for case in CASES {
+        let (graph, outputs) = layers(case);
+        let plan = Plan::for_cuda(&graph, &outputs).unwrap();
+        let memory = |bytes: usize| Arc::new(DeviceBuffer::zeroed(&device, bytes).unwrap());
+        let library = Library::open(&device, &memory(plan.arena_bytes()), &memory(WORKSPACE_BYTES)).unwrap();
+        let mut kernels = Kernels::new(Arc::clone(&device));
+        let fastest = Fastest::new(&plan, &device, &library, &mut kernels).unwrap();
+        assert_eq!(work(&plan, &Tried(&fastest)).0.len(), case.kernels, "{case:?}");
+    }
+}
+
+/// A GPU that has the kernel.
+fn device() -> Option<Arc<Device>> {
+    let hopper = gpus().ok().and_then(|all| all.into_iter().find(|gpu| gpu.capability == CAPABILITY));
+    if hopper.is_none() {
+        eprintln!("skipped: there is no GPU of compute capability 9.0");
+    }
+    hopper.map(|gpu| Device::open(gpu.ordinal).unwrap())
+}
+
 /// Numbers between -1 and 1, the same each time.
 fn numbers(seed: u32, count: usize) -> impl Iterator<Item = f32> {
     let mut state = seed;
@@ -143,12 +194,7 @@ fn numbers(seed: u32, count: usize) -> impl Iterator<Item = f32> {
 
 #[test]
 fn the_kernel_computes_what_the_cpu_does() {
-    let hopper = gpus().ok().and_then(|all| all.into_iter().find(|gpu| gpu.capability == CAPABILITY));
-    let Some(gpu) = hopper else {
-        eprintln!("skipped: there is no GPU of compute capability 9.0");
-        return;
-    };
-    let device = Device::open(gpu.ordinal).unwrap();
+    let Some(device) = device() else { return };
     ALWAYS_OURS.set(true);
     for case in CASES {
         let (graph, outputs) = layers(case);
@@ -170,6 +216,8 @@ fn the_kernel_computes_what_the_cpu_does() {
             fill(name, on_cpu.input(name).unwrap());
             fill(name, on_gpu.input(name).unwrap());
         }
+        let times = on_gpu.profile(Some(&mut state), run).unwrap();
+        assert_eq!(times.iter().filter(|(_, name, _)| *name == ENTRY).count(), case.kernels, "{case:?}");
         on_cpu.run(&mut state, run).unwrap();
         let expected: Vec<Vec<f32>> = outputs.iter().map(|&value| on_cpu.output(value).unwrap()).collect();
         // The second run is of a recorded step.

@@ -119,23 +119,29 @@ __device__ __forceinline__ void mask_factors(uint64 key, uint64 row, int column,
 }
 
 // Activations and their slopes.
-// The normal distribution's share above |x|, and its density there times sqrt(2 pi): Abramowitz and Stegun's 7.1.26, right to 1.5e-7. `erff` and
+// The normal distribution's share above a size, and its density there times sqrt(2 pi): Abramowitz and Stegun's 7.1.26, right to 1.5e-7. `erff` and
 // `expf` take several times as many instructions, and GELU over the widest activations would wait for them instead of memory.
-__device__ __forceinline__ float normal_tail(float x, float& density) {
-    float t, size = fabsf(x);
+__device__ __forceinline__ float normal_tail(float size, float& density) {
+    float t;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(1.0f + 0.23164190f * size));
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(density) : "f"(-0.72134752f * size * size));
     float tail = t * (0.127414796f + t * (-0.142248368f + t * (0.7107068705f + t * (-0.7265760135f + t * 0.5307027145f))));
     return tail * density;
 }
+// |x|, or where nothing is left of the tail: there is no infinity times 0. NaN stays NaN.
+__device__ __forceinline__ float size_with_tail(float x) {
+    float size;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(size) : "f"(fabsf(x)), "f"(16.0f));
+    return size;
+}
 // x times the share below x.
 __device__ __forceinline__ float gelu(float x) {
-    float density, tail = normal_tail(x, density);
-    return fmaxf(x, 0.0f) - fabsf(x) * tail;
+    float density, size = size_with_tail(x), tail = normal_tail(size, density);
+    return fmaxf(x, 0.0f) - size * tail;
 }
 __device__ __forceinline__ float gelu_slope(float x) {
-    float density, tail = normal_tail(x, density);
-    return (x < 0.0f ? tail : 1.0f - tail) + x * 0.39894228040143268f * density;
+    float density, size = size_with_tail(x), tail = normal_tail(size, density);
+    return (x < 0.0f ? tail : 1.0f - tail) + copysignf(size, x) * 0.39894228040143268f * density;
 }
 __device__ __forceinline__ float gelu_tanh(float x) {
     return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));

@@ -3,7 +3,7 @@
 //
 // A block computes tiles of 128 x 128, one after the other. One thread asks for pieces of A and B, 64 deep, as far ahead as there are
 // STAGES to put them; two groups of four warps take tiles in turns: while one multiplies, the other does the steps on the sums that it has
-// in registers, so that tensor cores never wait for them. Two blocks, a cluster, have tiles below each other, and each asks for one half of the pieces
+// in registers, and tensor cores need not wait for them. Two blocks, a cluster, have tiles below each other, and each asks for one half of the pieces
 // of B that both need.
 
 #define TILE 128
@@ -32,7 +32,8 @@ __device__ __forceinline__ void barrier_wait(uint32 barrier, int phase) {
 __device__ __forceinline__ void barrier_expect(uint32 barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Arrives at the barrier of a block of the cluster. Nothing was written that others read, so nothing is released: that would wait for stores.
+// Arrives at the barrier of a block of the cluster. Nothing was written that others read: this releases to its own block alone. To the whole cluster
+// it would wait until all that steps have stored has arrived.
 __device__ __forceinline__ void barrier_arrive(uint32 barrier, int block) {
     asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(block)
                  : "memory");
@@ -69,7 +70,8 @@ __device__ __forceinline__ uint64 operand(uint32 address, int beside) {
     return (uint64)((address & 0x3ffff) >> 4) | ((uint64)(beside >> 4) << 16) | (64ull << 32) | (1ull << 62);
 }
 
-// Of pairs of values, swaps half with the thread so many places OTHER.
+// Swaps half of the pairs of values with the thread whose number differs in the bit OTHER. Four threads that have done it with 1 and with 2 have transposed
+// their pairs.
 template <int OTHER> __device__ __forceinline__ void swap(float (&values)[8], bool is_upper) {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -120,7 +122,7 @@ __device__ __forceinline__ void finish(float (&sums)[64], StepOperands<8> (&firs
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(2, 1, 1)
-product(const __grid_constant__ Matrix a, const __grid_constant__ Matrix b, TO* to, const Run* run STEP_PARAMETERS) {
+product_with_steps(const __grid_constant__ Matrix a, const __grid_constant__ Matrix b, TO* to, const Run* run STEP_PARAMETERS) {
     extern __shared__ __align__(1024) unsigned char memory[];
     __shared__ __align__(8) uint64 barriers[2 * STAGES];
     uint32 stages = (uint32)__cvta_generic_to_shared(memory);
@@ -188,7 +190,7 @@ product(const __grid_constant__ Matrix a, const __grid_constant__ Matrix b, TO* 
                 before = stage;
                 if (++stage == STAGES) stage = 0, phase ^= 1;
             }
-            turn_give(1 - group);
+            if (pair + gridDim.x / 2 < TILE_PAIRS) turn_give(1 - group);
             int row = (pair / COLUMN_TILES * 2 + block) * TILE + thread / 32 * 16 + lane / 4;
             int column = pair % COLUMN_TILES * TILE + 8 * quarter;
             bool is_whole = ROWS % (2 * TILE) == 0 && COLUMNS % TILE == 0;
@@ -196,6 +198,9 @@ product(const __grid_constant__ Matrix a, const __grid_constant__ Matrix b, TO* 
             StepOperands<8> operands[2];
             read_ahead<false>(operands, row, column STEP_ARGUMENTS);
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            // Nothing: but for the compiler sums come from here, and cannot be used before.
+#pragma unroll
+            for (int i = 0; i < 64; i++) asm volatile("" : "+f"(sums[0][i]), "+f"(sums[1][i])::"memory");
             if (thread < 2) barrier_arrive(empty + 8 * before, thread);
             // Half of the sums each time, which are moved to the front: registers have no numbers that could be computed, and all at once is
             // more text than processors keep at hand.
@@ -209,5 +214,6 @@ product(const __grid_constant__ Matrix a, const __grid_constant__ Matrix b, TO* 
         }
     }
     // Nobody may go while the other block still arrives at its barriers.
+    __syncwarp();
     cluster_wait();
 }

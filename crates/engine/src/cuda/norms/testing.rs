@@ -10,7 +10,7 @@ use crate::plan::{Plan, Target};
 use crate::types::Shape;
 
 /// What is compiled for: an A100 and an H200.
-const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90"];
+const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90a"];
 
 /// What was built.
 pub(in crate::cuda) struct Checked {
