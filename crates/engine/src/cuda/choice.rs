@@ -16,6 +16,7 @@ use super::start::start_kernel;
 use super::stream::{Event, Stream};
 use super::target::is_product;
 use crate::error::{Error, Result};
+use crate::graph::Node;
 use crate::plan::Plan;
 
 /// Seconds that starting another kernel or two takes.
@@ -23,6 +24,8 @@ const LAUNCHES: f64 = 7e-6;
 /// Seconds that a kernel of ours must be better by. It takes most of a processor's shared memory, so that the kernels before and behind it cannot
 /// overlap with it: within a step of many small ones, it is slower by that than by itself.
 const ALONE: f64 = 6e-6;
+/// Values of a product's result from which on a kernel of ours may be better by that; below, compiling it would be for nothing.
+const LEAST_VALUES: usize = 1 << 24;
 /// How often each of two ways is tried, the first time for nothing, and how many runs there are in a turn.
 const TURNS: usize = 4;
 const RUNS: usize = 8;
@@ -36,16 +39,17 @@ pub(super) struct Fastest<'l> {
 
 impl<'l> Fastest<'l> {
     /// For the products of a plan. Kernels that have to be tried are compiled, several at a time.
-    pub fn new(plan: &Plan, device: &'l Device, library: &'l Library, kernels: &'l mut Kernels) -> Result<Fastest<'l>> {
+    pub fn new(plan: &Plan, device: &'l Device, library: &'l Library, kernels: &'l mut Kernels) -> Fastest<'l> {
         let chooser = Fastest { library, device, kernels: RefCell::new(kernels) };
         if let Some(processors) = chooser.processors() {
-            let products = plan.graph().nodes().iter().enumerate().filter(|(_, node)| is_product(&node.op));
-            let candidates = products.filter_map(|(index, _)| hopper::build(&Building { plan, index }, processors));
+            let is_candidate = |node: &Node| is_product(&node.op) && is_worth_trying(node.outputs[0].shape.elements());
+            let nodes = plan.graph().nodes().iter().enumerate().filter(|(_, node)| is_candidate(node));
+            let candidates = nodes.filter_map(|(index, _)| hopper::build(&Building { plan, index }, processors));
             let unknown: Vec<Launch> = candidates.filter(|launch| recall(&chooser.key(launch)).is_none()).collect();
             // One that does not compile is none: cuBLASLt can do all of it.
             let _ = chooser.kernels.borrow_mut().load_all(unknown.iter().map(|launch| launch.source.as_str()));
         }
-        Ok(chooser)
+        chooser
     }
 
     /// What is remembered of a kernel is found by this.
@@ -89,6 +93,10 @@ impl<'l> Fastest<'l> {
         self.device.wait()?;
         seconds
     }
+}
+
+fn is_worth_trying(values: usize) -> bool {
+    values >= LEAST_VALUES
 }
 
 /// Starts what computes a node.
@@ -143,6 +151,9 @@ impl Choice for Fastest<'_> {
         #[cfg(test)]
         if testing::ALWAYS_OURS.get() {
             return true;
+        }
+        if !is_worth_trying(product.d.rows * product.d.columns) {
+            return false;
         }
         let key = self.key(kernel);
         let measured = recall(&key).or_else(|| {

@@ -113,7 +113,7 @@ impl Executor {
         device.bind()?;
         let mut kernels = Kernels::new(Arc::clone(device));
         let products = cublaslt::Library::open(device, &arena, &workspace)?;
-        let (built, tables) = work_of(&plan, &Fastest::new(&plan, device, &products, &mut kernels)?)?;
+        let (built, tables) = work_of(&plan, &Fastest::new(&plan, device, &products, &mut kernels))?;
         kernels.load_all(built.iter().filter_map(|task| match &task.built {
             Built::Launch(launch) => Some(launch.source.as_str()),
             Built::Product(_) => None,
