@@ -190,3 +190,31 @@ unsafe fn log_of(program: cudarc::nvrtc::sys::nvrtcProgram) -> Option<String> {
     let bytes: Vec<u8> = log.into_iter().map(|byte| byte as u8).take_while(|&byte| byte != 0).collect();
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
+
+/// For tests of kernels' texts.
+#[cfg(test)]
+pub(super) mod testing {
+    use std::collections::HashSet;
+
+    use super::compile;
+
+    /// An A100 and an H200.
+    pub const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90a"];
+
+    /// Compiles texts for GPUs, where there is a compiler.
+    pub fn compile_all(texts: &HashSet<String>, architectures: &[&str]) {
+        // SAFETY: only looks for the library.
+        if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
+            eprintln!("skipped: NVRTC was not found");
+            return;
+        }
+        for text in texts {
+            for architecture in architectures {
+                let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".to_string()];
+                if let Err(error) = compile(text, &options) {
+                    panic!("{error}\n{text}");
+                }
+            }
+        }
+    }
+}

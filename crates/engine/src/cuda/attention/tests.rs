@@ -1,8 +1,6 @@
 //! Every kind of attention becomes launches whose texts NVRTC compiles. What they compute is compared on a GPU, by the harness of ops.
 
-use std::collections::HashSet;
-
-use super::super::compile::compile;
+use super::super::compile::testing::{ARCHITECTURES, compile_all};
 use super::super::launch::{Argument, Buffer, Building, Launch};
 use super::{build, workspace_bytes};
 use crate::gradient::GradientOptions;
@@ -149,21 +147,9 @@ fn check_sizes(plan: &Plan, launch: &Launch) {
     }
 }
 
-fn compile_all(cases: &[Case]) {
-    let texts: HashSet<String> = cases.iter().flat_map(|case| case.launches()).map(|launch| launch.source).collect();
-    // SAFETY: only looks for the library.
-    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
-        eprintln!("skipped: NVRTC was not found");
-        return;
-    }
-    for text in texts {
-        for architecture in ["sm_80", "sm_90a"] {
-            let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".to_string()];
-            if let Err(error) = compile(&text, &options) {
-                panic!("{error}\n{text}");
-            }
-        }
-    }
+fn compile_cases(cases: &[Case]) {
+    let launches = cases.iter().flat_map(|case| case.launches());
+    compile_all(&launches.map(|launch| launch.source).collect(), &ARCHITECTURES);
 }
 
 #[test]
@@ -212,7 +198,7 @@ fn a_single_query_has_its_own_kernel() {
     }
     assert!(!Case { queries: 1, head_dim: 20, ..PLAIN }.entries().contains(&"attention_one_query"));
     let case = Case { queries: 1, keys: 70, lengths: true, ..PLAIN };
-    compile_all(&[
+    compile_cases(&[
         case,
         Case { dtype: DType::F32, head_dim: 256, dropout: 0.1, ..case },
         Case { head_dim: 48, lengths: false, mask: true, bias: Some((true, true)), ..case },
@@ -221,7 +207,7 @@ fn a_single_query_has_its_own_kernel() {
 
 #[test]
 fn kernels_on_tensor_cores_compile() {
-    compile_all(&[
+    compile_cases(&[
         Case { packed: true, queries: 197, keys: 197, head_dim: 64, ..PLAIN },
         Case { packed: true, queries: 17, keys: 17, dropout: 0.1, ..PLAIN },
         Case { queries: 1, keys: 70, lengths: true, causal: true, head_dim: 128, ..PLAIN },
@@ -236,7 +222,7 @@ fn kernels_on_tensor_cores_compile() {
 #[test]
 fn kernels_without_tensor_cores_compile() {
     let case = Case { dtype: DType::F32, ..PLAIN };
-    compile_all(&[
+    compile_cases(&[
         Case { packed: true, queries: 197, keys: 197, head_dim: 64, ..case },
         Case { queries: 33, keys: 150, lengths: true, dropout: 0.2, bias: Some((true, true)), head_dim: 5, ..case },
         Case { queries: 150, keys: 33, mask: true, causal: true, head_dim: 256, ..case },

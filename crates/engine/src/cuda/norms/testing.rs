@@ -2,15 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::super::compile::compile;
+use super::super::compile::testing::{ARCHITECTURES, compile_all};
 use super::super::launch::{Argument, Buffer, Building, Launch};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
 use crate::plan::{Plan, Target};
 use crate::types::Shape;
-
-/// What is compiled for: an A100 and an H200.
-const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90a"];
 
 /// What was built.
 pub(in crate::cuda) struct Checked {
@@ -59,7 +56,7 @@ pub(in crate::cuda) fn check(
             texts.insert(launch.source);
         }
     }
-    compile_all(&texts);
+    compile_all(&texts, &ARCHITECTURES);
     checked
 }
 
@@ -72,22 +69,6 @@ fn check_sizes(plan: &Plan, launch: &Launch) {
             && place.buffer == Buffer::Arena
         {
             assert!(place.byte < plan.arena_bytes(), "{} reaches past the arena", launch.entry);
-        }
-    }
-}
-
-fn compile_all(texts: &HashSet<String>) {
-    // SAFETY: only looks for the library.
-    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
-        eprintln!("skipped: NVRTC was not found");
-        return;
-    }
-    for text in texts {
-        for architecture in ARCHITECTURES {
-            let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".to_string()];
-            if let Err(error) = compile(text, &options) {
-                panic!("{error}\n{text}");
-            }
         }
     }
 }
