@@ -1,10 +1,11 @@
 """Ours beside PyTorch on a GPU, in turns: the table of BENCHMARKS.md.
 
-    python scripts/compare_gpu.py compile
-    python scripts/compare_gpu.py target/release/vitreous [ROUNDS]
+    python scripts/compare_gpu.py compile [ROW ...]
+    python scripts/compare_gpu.py target/release/vitreous [ROUNDS] [ROW ...]
 
 First PyTorch compiles all of it, so that nothing else runs while something is timed. Then, for each model and mode, `vitreous bench` and `bench_gpu.py` run one
 after the other, as often as ROUNDS says (2); the best median of each counts. Needs PyTorch with CUDA; prints one line a row and a table at the end.
+A ROW is a part of a row's name, such as `vit_large` or `vit_base_patch16_224 256 infer`; without any, all rows are compared.
 """
 import json
 import os
@@ -23,6 +24,10 @@ ROWS = [
     ("vit_cifar", 1024, "infer"),
     ("vit_base_patch16_224", 1, "infer"),
 ]
+
+
+def chosen(parts):
+    return [row for row in ROWS if not parts or any(part in " ".join(map(str, row)) for part in parts)]
 
 
 def peers(row):
@@ -54,16 +59,16 @@ def measured(command):
 def main():
     if sys.argv[1] == "compile":
         # Several at a time, as many as the GPU's memory holds.
-        commands = [peer(row, mode, "warm") for row in ROWS for mode in peers(row)]
+        commands = [peer(row, mode, "warm") for row in chosen(sys.argv[2:]) for mode in peers(row)]
         for wave in (commands[0::2], commands[1::2]):
             running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in wave]
             for process in running:
                 process.wait()
         return
     program, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
-    best = {}
+    rows, best = chosen(sys.argv[3:]), {}
     for _ in range(rounds):
-        for row in ROWS:
+        for row in rows:
             commands = {"vitreous": ours(program, row)} | {mode: peer(row, mode) for mode in peers(row)}
             for who, command in commands.items():
                 result = measured(command)
@@ -75,7 +80,7 @@ def main():
                 print(row, who, f'{result["median_ms"]:.3f} ms', f'{result["images_per_second"]:.0f}/s', flush=True)
     print("| model | | batch | ours, ms | images/s | PyTorch, images/s (autocast) | ratio | share of 790 TFLOP/s |")
     print("|---|---|--:|--:|--:|--:|--:|--:|")
-    for row in ROWS:
+    for row in rows:
         mine, others = best.get((row, "vitreous")), [best.get((row, mode)) for mode in peers(row)]
         if mine and all(others):
             speeds = " (".join(f'{other["images_per_second"]:.0f}' for other in others) + ")" * (len(others) - 1)

@@ -181,10 +181,15 @@ fn every_way_of_tensor_cores() {
         Case { heads: 1, head_dim: 128, causal: true, pad: Pad::Lengths, ..square(300) },
         Case { heads: 1, head_dim: 80, queries: 300, keys: 17, ..one },
         Case { heads: 1, head_dim: 64, causal: true, pad: Pad::Lengths, ..square(150) },
+        Case { pad: Pad::Mask, bias: Some((true, true)), dropout: 0.1, queries: 100, keys: 70, ..one },
     ];
-    // So many pairs that a block does all queries of one: only the forward pass differs by that.
+    // Only the forward pass differs: so many pairs that a block does all queries of one, and keys that do not all fit into shared memory.
     let many = Case { batch: 45, heads: 3, packed: true, ..square(129) };
-    let forward_alone = [many, Case { dropout: 0.1, ..many }];
+    let forward_alone = [
+        Case { head_dim: 64, ..many },
+        Case { dropout: 0.1, ..many },
+        Case { head_dim: 64, causal: true, pad: Pad::Lengths, queries: 300, keys: 600, ..one },
+    ];
     for (case, gradient) in cases.map(|case| (case, true)).into_iter().chain(forward_alone.map(|case| (case, false))) {
         println!("{case:?}");
         // A query that sees one key has no gradient: relative errors mean nothing then.

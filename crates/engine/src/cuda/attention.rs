@@ -1,7 +1,8 @@
 //! Attention, its weights and its gradient as kernels.
 //!
 //! Two families. Where queries, keys and values are stored as bf16 and the head's size suits tensor cores, tiles are multiplied by those
-//! (`kernels/attention_forward.cu`; `attention_backward_whole.cu` for up to about 256 tokens, `attention_backward_long.cu` for more);
+//! (`kernels/attention_forward.cu`, on Hopper with `attention_together.cu`; `attention_backward_whole.cu` for up to about 256 tokens,
+//! `attention_backward_long.cu` for more);
 //! everything else, weights on request and the bias' gradient are done in f32 (`*_f32.cu`, `attention_weights.cu`). A single query, as in
 //! decoding, has a kernel of its own (`attention_one_query.cu`). None stores the matrix of weights, and no kernel adds by atomics, so that
 //! runs are repeatable.
@@ -13,6 +14,7 @@ mod tests;
 
 use super::launch::{Argument, Building, Launch, Place, c_type, source};
 use super::steps::float;
+use super::warpgroup::{AROUND, Left, multiply};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::attention::{PaddingKind, Sizes};
 use crate::ops::{Attention, AttentionGradient, Op};
@@ -23,6 +25,7 @@ use tiling::{ForwardTiling, LongTiling, WholeTiling, plain_bytes, plain_tile};
 const COMMON: &str = include_str!("kernels/attention_common.cu");
 const TENSOR: [&str; 2] = [include_str!("kernels/attention_tensor.cu"), include_str!("kernels/attention_tiles.cu")];
 const PLAIN: &str = include_str!("kernels/attention_plain.cu");
+const TOGETHER: &str = include_str!("kernels/attention_together.cu");
 const FORWARD: &str = include_str!("kernels/attention_forward.cu");
 const FORWARD_F32: &str = include_str!("kernels/attention_forward_f32.cu");
 const BACKWARD_WHOLE: &str = include_str!("kernels/attention_backward_whole.cu");
@@ -48,10 +51,10 @@ pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     }
 }
 
-/// The launches of a node of attention.
-pub(super) fn build(building: &Building) -> Vec<Launch> {
+/// The launches of a node of attention. On Hopper, four warps may multiply together.
+pub(super) fn build(building: &Building, on_hopper: bool) -> Vec<Launch> {
     match &building.node().op {
-        Op::Attention(op) => Site::new(building, op).forward(),
+        Op::Attention(op) => Site::new(building, op).forward(on_hopper),
         Op::AttentionWeights(op) => Site::new(building, &op.of).weights(),
         Op::AttentionGradient(op) => Site::new(building, &op.of).gradient(op),
         op => unreachable!("{} is no attention", op.name()),
@@ -202,7 +205,7 @@ impl<'s, 'p> Site<'s, 'p> {
         }
     }
 
-    fn forward(&self) -> Vec<Launch> {
+    fn forward(&self, on_hopper: bool) -> Vec<Launch> {
         let (sizes, building) = (self.sizes, self.building);
         let out = building.output_type(0).dtype;
         let constants = self.constants(out, out);
@@ -213,10 +216,11 @@ impl<'s, 'p> Site<'s, 'p> {
             return vec![self.one_query(constants, arguments)];
         }
         if self.suits_tensor_cores(&[]) {
-            let tiling = ForwardTiling::new(sizes, self.op.dropout.is_some());
+            let tiling = ForwardTiling::new(sizes, self.op.dropout.is_some(), on_hopper);
             arguments.extend([Argument::U32(self.pair_count() as u32), building.run()]);
+            let kernel = if tiling.together { together(&tiling) + FORWARD } else { FORWARD.to_string() };
             return vec![Launch {
-                source: self.tensor_text(constants, &tiling.constants(), FORWARD),
+                source: self.tensor_text(constants, &tiling.constants(), &kernel),
                 entry: "attention_forward",
                 grid: [tiling.grid() as u32, 1, 1],
                 block: tiling.threads() as u32,
@@ -395,4 +399,13 @@ impl<'s, 'p> Site<'s, 'p> {
         let bytes = plain_bytes(sizes.head_dim, tile, 4, 0);
         Some(self.plain_launch(&text, "attention_bias_gradient", blocks, bytes, arguments))
     }
+}
+
+/// What the forward kernel needs where four warps multiply together: an instruction for each size of a tile, and one for the head.
+fn together(tiling: &ForwardTiling) -> String {
+    let mut text = AROUND.to_string();
+    for columns in tiling.tile_sizes() {
+        text += &multiply("multiply_along_head", columns, Left::Registers, true);
+    }
+    text + &multiply("multiply_along_rows", tiling.head_dim(), Left::Registers, false) + TOGETHER
 }

@@ -15,6 +15,7 @@ use super::remembered::{Measured, recall, remember};
 use super::start::start_kernel;
 use super::stream::{Event, Stream};
 use super::target::is_product;
+use super::warpgroup;
 use crate::error::{Error, Result};
 use crate::graph::Node;
 use crate::plan::Plan;
@@ -144,7 +145,7 @@ impl Choice for Fastest<'_> {
 
     fn processors(&self) -> Option<u32> {
         let gpu = self.device.gpu();
-        (gpu.capability == hopper::CAPABILITY).then_some(gpu.processors)
+        (gpu.capability == warpgroup::CAPABILITY).then_some(gpu.processors)
     }
 
     fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool {

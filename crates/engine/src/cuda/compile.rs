@@ -13,7 +13,7 @@ use cudarc::driver::sys;
 use cudarc::nvrtc::result as compiler;
 
 use super::device::{Device, failed};
-use super::{hopper, stream};
+use super::{stream, warpgroup};
 use crate::error::{Error, Result};
 
 /// Kernels that were compiled, by their text.
@@ -114,7 +114,7 @@ impl Kernels {
     fn options(&self) -> Vec<String> {
         let (major, minor) = self.device.gpu().capability;
         // What only Hopper has must be asked for.
-        let own = if (major, minor) == hopper::CAPABILITY { "a" } else { "" };
+        let own = if (major, minor) == warpgroup::CAPABILITY { "a" } else { "" };
         vec![format!("--gpu-architecture=sm_{major}{minor}{own}"), "--std=c++17".to_string()]
     }
 

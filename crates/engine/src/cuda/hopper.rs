@@ -4,19 +4,16 @@
 //! all of them on the sums in registers, while tensor cores work on the next tile. It is for large products of bf16 on GPUs of compute
 //! capability 9.0, whose instructions no other has; whether it is the faster way is measured.
 
-use std::fmt::Write;
-
 use super::launch::{Argument, Axis, Building, Launch, Matrix, c_type, source};
 use super::products::{Sizes, place_as};
 use super::steps;
+use super::warpgroup::{AROUND, Left, multiply};
 use crate::precision::Precision;
 use crate::types::DType;
 
 const KERNEL: &str = include_str!("kernels/product.cu");
 /// The kernel's name, also in profiles.
 pub(super) const ENTRY: &str = "product_with_steps";
-/// What has these tensor cores.
-pub(super) const CAPABILITY: (u32, u32) = (9, 0);
 /// Rows and columns of a tile, as in the kernel.
 const TILE: usize = 128;
 /// Depth of a piece, as in the kernel: 128 bytes.
@@ -58,7 +55,11 @@ pub(super) fn build(building: &Building, processors: u32) -> Option<Launch> {
     arguments.extend(steps.arguments);
     let pairs = rows.div_ceil(2 * TILE) * columns.div_ceil(TILE);
     Some(Launch {
-        source: source(&constants, &format!("{}{}", steps.text, multiply(second)), KERNEL),
+        source: source(
+            &constants,
+            &[&steps.text, AROUND, &multiply("multiply", TILE, Left::Shared, second)].concat(),
+            KERNEL,
+        ),
         entry: ENTRY,
         grid: [2 * pairs.min(processors as usize / 2) as u32, 1, 1],
         block: THREADS,
@@ -77,23 +78,6 @@ fn axis(size: usize, stride: usize, piece: usize) -> Axis {
 fn deep_axes(columns: usize, depth: usize) -> [Axis; 5] {
     let [neighbours, threads, pairs] = [axis(2, depth, 2), axis(4, 8 * depth, 4), axis(4, 2 * depth, 4)];
     [axis(depth, 1, PIECE), neighbours, threads, pairs, axis(columns / 32, 32 * depth, TILE / 2 / 32)]
-}
-
-/// The instruction, which names each of the registers that it adds to.
-fn multiply(right_is_deep: bool) -> String {
-    let (mut registers, mut sums) = (String::new(), String::new());
-    for index in 0..TILE / 2 {
-        let comma = if index == 0 { "" } else { ", " };
-        let _ = write!(registers, "{comma}%{index}");
-        let _ = write!(sums, "{comma}\"+f\"(sums[{index}])");
-    }
-    format!(
-        "// 64 rows of A times {TILE} columns of B, 16 deep; into the sums, or added to them.\n\
-         __device__ __forceinline__ void multiply(float (&sums)[64], uint64 left, uint64 right, int adds) {{\n    \
-         asm volatile(\"{{\\n.reg .pred adds;\\nsetp.ne.b32 adds, %66, 0;\\nwgmma.mma_async.sync.aligned.m64n{TILE}k16.f32.bf16.bf16 \
-         {{{registers}}}, %64, %65, adds, 1, 1, 0, {};\\n}}\"\n        : {sums}\n        : \"l\"(left), \"l\"(right), \"r\"(adds));\n}}\n",
-        u32::from(!right_is_deep)
-    )
 }
 
 #[cfg(test)]

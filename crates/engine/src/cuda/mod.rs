@@ -34,6 +34,7 @@ mod stream;
 mod tables;
 mod target;
 mod updates;
+mod warpgroup;
 
 pub use compile::cache_folder;
 pub use device::{Device, Gpu, free_memory, gpus};

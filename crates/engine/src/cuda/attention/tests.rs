@@ -107,9 +107,9 @@ impl Case {
     }
 
     /// The launches of attention, its weights, and its gradient.
-    fn launches(&self) -> Vec<Launch> {
+    fn launches(&self, on_hopper: bool) -> Vec<Launch> {
         let plan = self.plan(true);
-        let launches = launches_of(&plan);
+        let launches = launches_of(&plan, on_hopper);
         for launch in &launches {
             check_sizes(&plan, launch);
         }
@@ -117,18 +117,18 @@ impl Case {
     }
 
     fn entries(&self) -> Vec<&'static str> {
-        let mut entries: Vec<_> = self.launches().iter().map(|launch| launch.entry).collect();
+        let mut entries: Vec<_> = self.launches(false).iter().map(|launch| launch.entry).collect();
         entries.sort_unstable();
         entries
     }
 }
 
 /// All launches of a plan's attention.
-pub(super) fn launches_of(plan: &Plan) -> Vec<Launch> {
+pub(super) fn launches_of(plan: &Plan, on_hopper: bool) -> Vec<Launch> {
     let is_attention =
         |node: &Node| matches!(node.op, Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_));
     let indices = (0..plan.graph().nodes().len()).filter(|&index| is_attention(&plan.graph().nodes()[index]));
-    indices.flat_map(|index| build(&Building { plan, index })).collect()
+    indices.flat_map(|index| build(&Building { plan, index }, on_hopper)).collect()
 }
 
 fn check_sizes(plan: &Plan, launch: &Launch) {
@@ -148,8 +148,40 @@ fn check_sizes(plan: &Plan, launch: &Launch) {
 }
 
 fn compile_cases(cases: &[Case]) {
-    let launches = cases.iter().flat_map(|case| case.launches());
+    let launches = cases.iter().flat_map(|case| case.launches(false));
     compile_all(&launches.map(|launch| launch.source).collect(), &ARCHITECTURES);
+}
+
+#[test]
+fn warps_that_multiply_together_compile() {
+    let case = Case { queries: 64, keys: 64, ..PLAIN };
+    let cases = [
+        case,
+        Case { queries: 300, keys: 257, causal: true, lengths: true, ..case },
+        Case { packed: true, queries: 197, keys: 197, head_dim: 64, ..case },
+        Case { packed: true, queries: 197, keys: 197, head_dim: 64, batch: 200, dropout: 0.1, ..case },
+        Case {
+            queries: 1000,
+            keys: 1370,
+            head_dim: 64,
+            mask: true,
+            bias: Some((true, true)),
+            scale: Some(-0.5),
+            ..case
+        },
+    ];
+    for case in cases {
+        let launches = case.launches(true);
+        let forward: Vec<_> = launches.iter().filter(|launch| launch.entry == "attention_forward").collect();
+        assert!(forward.iter().all(|launch| launch.source.contains("wgmma")), "{case:?}");
+        compile_all(&forward.iter().map(|launch| launch.source.clone()).collect(), &["sm_90a"]);
+    }
+    // No such tensor cores; an order of rows that they do not know; too many warps that would have no queries.
+    for (case, on_hopper) in
+        [(case, false), (Case { head_dim: 48, ..case }, true), (Case { queries: 65, ..case }, true)]
+    {
+        assert!(case.launches(on_hopper).iter().all(|launch| !launch.source.contains("wgmma")), "{case:?}");
+    }
 }
 
 #[test]
@@ -181,7 +213,7 @@ fn the_family_follows_from_storage_and_head_size() {
 #[test]
 fn packed_projections_begin_side_by_side() {
     let case = Case { packed: true, ..PLAIN };
-    for launch in case.launches().iter().filter(|launch| launch.entry != "attention_deltas") {
+    for launch in case.launches(false).iter().filter(|launch| launch.entry != "attention_deltas") {
         let byte = |index: usize| match launch.arguments[index] {
             Argument::Place(place) => place.byte,
             _ => panic!("a pointer"),

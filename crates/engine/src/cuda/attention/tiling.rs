@@ -24,6 +24,8 @@ const RESIDENT_WARPS: usize = 16;
 const MOST_HELPED_GROUPS: usize = 15;
 /// Keys or queries of a tile, where not all are met at once.
 const TILE: usize = 64;
+/// Warps that multiply together on Hopper.
+const TOGETHER: usize = 4;
 
 /// Bytes of shared memory of a block without tensor cores.
 const PLAIN_MOST_BYTES: usize = 160 << 10;
@@ -85,21 +87,47 @@ pub(super) struct ForwardTiling {
     pub key_stages: usize,
     /// Whether queries come through shared memory, too.
     pub queries_shared: bool,
+    /// Whether four warps multiply together.
+    pub together: bool,
     dropout: bool,
     sizes: Sizes,
 }
 
 impl ForwardTiling {
-    pub fn new(sizes: Sizes, dropout: bool) -> ForwardTiling {
+    pub fn new(sizes: Sizes, dropout: bool, on_hopper: bool) -> ForwardTiling {
         let groups = groups_of(sizes.queries);
         let few = sizes.batch * sizes.heads * groups.div_ceil(MOST_WARPS) <= FEW_PAIRS;
+        // Rows must be of a length that tensor cores know, and at most one warp in four without queries.
+        let together =
+            on_hopper && matches!(sizes.head_dim, 32 | 64) && 4 * groups >= 3 * groups.next_multiple_of(TOGETHER);
         // Where processors would have no work, blocks are small.
-        let warps = if few { groups.min(LEAST_WARPS) } else { warps_for(groups) };
+        let warps = match (few, together) {
+            (true, _) => groups.min(LEAST_WARPS).max(if together { TOGETHER } else { 1 }),
+            (false, true) => {
+                if groups <= MOST_WARPS {
+                    groups.next_multiple_of(TOGETHER)
+                } else {
+                    MOST_WARPS
+                }
+            }
+            (false, false) => warps_for(groups),
+        };
         let key_tile = TILE.min(GROUP * groups_of(sizes.keys));
         let key_tiles = sizes.keys.div_ceil(key_tile).max(1);
         let of = |warps: usize, rounds: usize, key_stages: usize, queries_shared: bool| {
             let blocks = groups.div_ceil(warps * rounds);
-            ForwardTiling { pairs: 1, warps, rounds, blocks, key_tile, key_stages, queries_shared, dropout, sizes }
+            ForwardTiling {
+                pairs: 1,
+                warps,
+                rounds,
+                blocks,
+                key_tile,
+                key_stages,
+                queries_shared,
+                together,
+                dropout,
+                sizes,
+            }
         };
         // Four small blocks on a processor are better than two large ones, if their keys and values have room.
         let small = of(LEAST_WARPS, groups.div_ceil(LEAST_WARPS), key_tiles, false);
@@ -145,7 +173,18 @@ impl ForwardTiling {
             ("QUERIES_SHARED", usize::from(self.queries_shared)),
             ("KEY_TILE", self.key_tile),
             ("KEY_STAGES", self.key_stages),
+            ("TOGETHER", usize::from(self.together)),
         ]
+    }
+
+    /// Keys of a tile, and of the last one, if it has fewer.
+    pub fn tile_sizes(&self) -> Vec<usize> {
+        let last = (GROUP * groups_of(self.sizes.keys) - 1) % self.key_tile + 1;
+        if last < self.key_tile { vec![self.key_tile, last] } else { vec![self.key_tile] }
+    }
+
+    pub fn head_dim(&self) -> usize {
+        self.sizes.head_dim
     }
 }
 
@@ -318,20 +357,20 @@ mod tests {
     fn few_warps_are_idle() {
         // ViT-B/16: thirteen groups are four rounds of four warps; or a warp for each, and three that help.
         let vit = sizes(256, 12, 197, 64);
-        let forward = ForwardTiling::new(vit, false);
+        let forward = ForwardTiling::new(vit, false, false);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 4, 1));
         assert_eq!(
             WholeTiling::new(vit).map(|tiling| (tiling.pairs, tiling.key_groups, tiling.parts)),
             Some((1, 13, 1))
         );
         // With dropout's mask, two rounds of seven.
-        let forward = ForwardTiling::new(vit, true);
+        let forward = ForwardTiling::new(vit, true, false);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 7, 2, 1));
         // A single image: small blocks on many processors.
-        let forward = ForwardTiling::new(sizes(1, 12, 197, 64), false);
+        let forward = ForwardTiling::new(sizes(1, 12, 197, 64), false, false);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 1, 4));
         // A small ViT: several heads a block where one has few warps.
-        let forward = ForwardTiling::new(sizes(1024, 4, 17, 32), true);
+        let forward = ForwardTiling::new(sizes(1024, 4, 17, 32), true, false);
         assert_eq!((forward.pairs, forward.warps, forward.blocks), (2, 2, 1));
         assert_eq!(
             WholeTiling::new(sizes(1024, 4, 16, 32)).map(|tiling| (tiling.pairs, tiling.key_groups)),
@@ -359,10 +398,18 @@ mod tests {
                 for batch in [1, 64, 4096] {
                     for (queries, keys) in [(tokens, tokens), (1, tokens), (tokens, 1)] {
                         let sizes = Sizes { queries, keys, ..sizes(batch, 8, tokens, head_dim) };
-                        let forward = ForwardTiling::new(sizes, tokens % 2 == 1);
-                        assert!(forward.bytes() <= MODEST_BYTES && forward.threads() <= 512, "{forward:?}");
-                        assert!(forward.blocks * forward.rounds * forward.warps * GROUP >= queries, "{forward:?}");
-                        assert!(forward.rounds == 1 || forward.key_stages * forward.key_tile >= keys, "{forward:?}");
+                        for on_hopper in [false, true] {
+                            let forward = ForwardTiling::new(sizes, tokens % 2 == 1, on_hopper);
+                            assert!(forward.bytes() <= MODEST_BYTES && forward.threads() <= 512, "{forward:?}");
+                            assert!(forward.blocks * forward.rounds * forward.warps * GROUP >= queries, "{forward:?}");
+                            assert!(
+                                forward.rounds == 1 || forward.key_stages * forward.key_tile >= keys,
+                                "{forward:?}"
+                            );
+                            // Those that multiply together are of one pair.
+                            let whole = forward.warps.is_multiple_of(TOGETHER) && forward.pairs == 1;
+                            assert!(!forward.together || whole, "{forward:?}");
+                        }
                         if let Some(whole) = WholeTiling::new(sizes) {
                             assert!(whole.bytes() <= MOST_BYTES && whole.threads() <= 512, "{whole:?}");
                             assert!(whole.key_groups * GROUP >= keys, "{whole:?}");

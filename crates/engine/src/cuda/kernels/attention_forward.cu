@@ -1,11 +1,12 @@
-// Attention forward on tensor cores. A warp owns sixteen queries of a (sample, head) pair at a time and meets the keys tile by tile; the
-// weights of a tile stay in registers (online softmax). A block is PAIRS pairs with QUERY_WARPS warps each, QUERY_BLOCKS blocks to a pair.
-// Where all keys and values of a pair fit into shared memory, they are brought there once, and each warp goes through them up to QUERY_ROUNDS
-// times, with other queries.
+// Attention forward on tensor cores. A warp owns sixteen queries of a (sample, head) pair at a time and meets the keys tile by tile, by itself
+// or, on Hopper, with three others whose queries are beside its own; the weights of a tile stay in registers (online softmax). A block is PAIRS
+// pairs with QUERY_WARPS warps each, QUERY_BLOCKS blocks to a pair. Where all keys and values of a pair fit into shared memory, they are brought
+// there once, and each warp goes through them up to QUERY_ROUNDS times, with other queries.
 //
 // Constants besides the common ones: PAIRS, QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that a processor should hold at once),
 // QUERIES_SHARED (whether queries come through shared memory, too: they arrive sooner, but leave room for fewer blocks), KEY_TILE, KEY_STAGES
-// (tiles in shared memory), OUT_TYPE.
+// (tiles in shared memory), OUT_TYPE; TOGETHER (whether four warps multiply together, as attention_together.cu says; QUERY_WARPS is a multiple of
+// four then).
 
 #define KEY_TILE_BYTES (KEY_TILE * ROW_BYTES)
 #define KEY_TILES ((KEYS + KEY_TILE - 1) / KEY_TILE)
@@ -33,8 +34,10 @@ struct Queries {
     uint32 pair;
     int first;
     int visible;
-    // Keys that all of the sixteen queries see, and that any of them sees.
+    // Keys that all of the sixteen queries see, and that any of them sees; where warps multiply together, of all of theirs.
     int sure, seen;
+    // Whether the first one is there.
+    bool is_there;
     uint64 stream;
     // Of the pair, if it is shared.
     const unsigned char* mask;
@@ -63,18 +66,21 @@ struct Running {
     float out[CHUNKS][4];
 };
 
-// Takes the first COUNT times sixteen keys of a tile into account. CHECKED: some query of the warp does not see some of them.
-template <bool CHECKED, int COUNT>
-__device__ __forceinline__ void meet_tile(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 tile, int first_key,
-                                          const int* padding, const float* bias) {
+// Whether the warp has nothing to do with sixteen keys of a tile. Warps that multiply together go through all of it.
+template <bool CHECKED> __device__ __forceinline__ bool is_unseen(const Queries& queries, int first_key) {
+    return CHECKED && !TOGETHER && first_key >= queries.seen;
+}
+
+// Makes weights of the scores of COUNT times sixteen keys, and takes their maxima and sums into account. Each sixteen is passed on as a left operand.
+// CHECKED: some query of the warp does not see some of the keys.
+template <bool CHECKED, int COUNT, typename PassOn>
+__device__ __forceinline__ void weigh(float (&scores)[COUNT][2][4], Running& running, const Queries& queries, int first_key,
+                                      const int* padding, const float* bias, PassOn pass_on) {
     const int lane = threadIdx.x % 32;
-    float scores[COUNT][2][4], maximum[2] = {-INFINITE, -INFINITE};
-    const uint32 keys = along_head(tile), values = along_rows(tile + HELD_BYTES);
+    float maximum[2] = {-INFINITE, -INFINITE};
 #pragma unroll
     for (int n = 0; n < COUNT; n++) {
-        if (CHECKED && first_key + 16 * n >= queries.seen) continue;
-        clear(scores[n]);
-        multiply_rows(scores[n], q, keys, 16 * n * ROW_BYTES);
+        if (is_unseen<CHECKED>(queries, first_key + 16 * n)) continue;
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             const int key = first_key + 16 * n + i / 4 * 8 + 2 * (lane % 4) + i % 2, query = queries.first + lane / 4 + i / 2 % 2 * 8;
@@ -105,7 +111,7 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
     const float shift[2] = {subtractable(running.maximum[0]) * POWER_FACTOR, subtractable(running.maximum[1]) * POWER_FACTOR};
 #pragma unroll
     for (int n = 0; n < COUNT; n++) {
-        if (CHECKED && first_key + 16 * n >= queries.seen) continue;
+        if (is_unseen<CHECKED>(queries, first_key + 16 * n)) continue;
         float weights[2][4];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -121,8 +127,36 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
 #endif
         uint32 left[4];
         as_left(left, weights);
-        add_rows(running.out, left, values, 16 * n * ROW_BYTES);
+        pass_on(n, left);
     }
+}
+
+// Takes the first COUNT times sixteen keys of a tile into account.
+template <bool CHECKED, int COUNT>
+__device__ __forceinline__ void meet_tile(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 tile, int first_key,
+                                          const int* padding, const float* bias) {
+    float scores[COUNT][2][4];
+#if TOGETHER
+    uint32 weights[COUNT][4] = {};
+    multiply_tile(scores, q, tile);
+    // Warps whose queries are not there only help to multiply.
+    if (queries.is_there)
+        weigh<CHECKED>(scores, running, queries, first_key, padding, bias, [&](int n, const uint32 (&left)[4]) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) weights[n][i] = left[i];
+        });
+    add_tile(running.out, weights, tile + HELD_BYTES);
+#else
+    const uint32 keys = along_head(tile), values = along_rows(tile + HELD_BYTES);
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+        if (is_unseen<CHECKED>(queries, first_key + 16 * n)) continue;
+        clear(scores[n]);
+        multiply_rows(scores[n], q, keys, 16 * n * ROW_BYTES);
+    }
+    weigh<CHECKED>(scores, running, queries, first_key, padding, bias,
+                   [&](int n, const uint32 (&left)[4]) { add_rows(running.out, left, values, 16 * n * ROW_BYTES); });
+#endif
 }
 
 // Sixteens of the last tile of keys.
@@ -149,7 +183,7 @@ __device__ __forceinline__ void meet_keys(Running& running, const Queries& queri
 extern "C" __global__ void __launch_bounds__(PAIRS * PAIR_THREADS, QUERY_MIN_BLOCKS)
 attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias, OUT_TYPE* out, float* log_sums,
                   uint32 pair_count, const Run* run) {
-    extern __shared__ __align__(256) unsigned char memory[];
+    extern __shared__ __align__(1024) unsigned char memory[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, local = warp / QUERY_WARPS, thread = threadIdx.x - local * PAIR_THREADS;
     const uint32 queries_at = shared_address(memory) + local * PAIR_BYTES, tiles_at = queries_at + QUERY_BYTES;
     const uint32 first_pair = blockIdx.x / QUERY_BLOCKS * PAIRS;
@@ -197,11 +231,13 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
 #pragma unroll 1
     for (int round = 0; round < QUERY_ROUNDS; round++) {
         queries.first = block_query + (round * QUERY_WARPS + warp % QUERY_WARPS) * 16;
-        const bool active = pair_is_there && queries.first < QUERIES;
+        queries.is_there = pair_is_there && queries.first < QUERIES;
         const int upper = queries.first + lane / 4;
-        const bool is_there[2] = {active && upper < QUERIES, active && upper + 8 < QUERIES};
-        queries.seen = active ? keys_up_to(min(queries.first + 15, QUERIES - 1), queries.visible) : 0;
-        queries.sure = PADDING == 2 ? 0 : keys_up_to(queries.first, queries.visible);
+        const bool is_there[2] = {queries.is_there && upper < QUERIES, queries.is_there && upper + 8 < QUERIES};
+        // Of the queries that go through keys together.
+        const int first = TOGETHER ? queries.first / 64 * 64 : queries.first, count = TOGETHER ? 64 : 16;
+        queries.seen = pair_is_there && first < QUERIES ? keys_up_to(min(first + count, QUERIES) - 1, queries.visible) : 0;
+        queries.sure = PADDING == 2 ? 0 : keys_up_to(first, queries.visible);
         uint32 left[DEPTH][4];
         const uint32 shared_queries = along_rows(queries_at + (queries.first - block_query) * ROW_BYTES);
         if (!QUERIES_SHARED)
@@ -218,6 +254,9 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
             if (round == 0) {
                 // The tile has arrived, and nobody reads the one before any more: where not all stay, another one takes its place.
                 copies_arrived<AHEAD - 1>();
+#if TOGETHER
+                copies_become_operands();
+#endif
                 __syncthreads();
                 if (ALL_STAY)
                     end_copies();

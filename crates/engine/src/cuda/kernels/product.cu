@@ -65,11 +65,6 @@ __device__ __forceinline__ void cluster_wait() {
 __device__ __forceinline__ void turn_wait(int group) { asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory"); }
 __device__ __forceinline__ void turn_give(int group) { asm volatile("bar.arrive %0, 256;" ::"r"(1 + group) : "memory"); }
 
-// How tensor cores find a piece: rows of 128 bytes, swizzled by eights; where columns lie beside each other, `beside` bytes from 64 to the next.
-__device__ __forceinline__ uint64 operand(uint32 address, int beside) {
-    return (uint64)((address & 0x3ffff) >> 4) | ((uint64)(beside >> 4) << 16) | (64ull << 32) | (1ull << 62);
-}
-
 // Swaps half of the pairs of values with the thread whose number differs in the bit OTHER. Four threads that have done it with 1 and with 2 have transposed
 // their pairs.
 template <int OTHER> __device__ __forceinline__ void swap(float (&values)[8], bool is_upper) {
@@ -173,9 +168,9 @@ product_with_steps(const __grid_constant__ Matrix a, const __grid_constant__ Mat
             for (int piece = 0; piece < PIECES; piece++) {
                 barrier_wait(full + 8 * stage, phase);
                 uint32 at = stages + stage * STAGE_BYTES;
-                uint64 upper = operand(at, 16), lower = operand(at + HALF_BYTES, 16);
-                uint64 right = operand(at + PIECE_BYTES, B_IS_DEEP ? 16 : HALF_BYTES);
-                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+                uint64 upper = operand<128>(at, 16), lower = operand<128>(at + HALF_BYTES, 16);
+                uint64 right = operand<128>(at + PIECE_BYTES, B_IS_DEEP ? 16 : HALF_BYTES);
+                products_begin();
 #pragma unroll
                 for (int sixteen = 0; sixteen < PIECE / 16; sixteen++) {
                     // In units of 16 bytes: 16 values of a row, or 16 rows.
@@ -183,9 +178,9 @@ product_with_steps(const __grid_constant__ Matrix a, const __grid_constant__ Mat
                     multiply(sums[0], upper + 2 * sixteen, part, piece + sixteen > 0);
                     multiply(sums[1], lower + 2 * sixteen, part, piece + sixteen > 0);
                 }
-                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                products_end();
                 // Then the products before these have ended, and their stage is empty.
-                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                products_ended<1>();
                 if (piece > 0 && thread < 2) barrier_arrive(empty + 8 * before, thread);
                 before = stage;
                 if (++stage == STAGES) stage = 0, phase ^= 1;
@@ -197,10 +192,9 @@ product_with_steps(const __grid_constant__ Matrix a, const __grid_constant__ Mat
             if (!is_whole) is_whole = row - lane / 4 + 80 <= ROWS && column - 8 * quarter + TILE <= COLUMNS;
             StepOperands<8> operands[2];
             read_ahead<false>(operands, row, column STEP_ARGUMENTS);
-            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-            // Nothing: but for the compiler sums come from here, and cannot be used before.
-#pragma unroll
-            for (int i = 0; i < 64; i++) asm volatile("" : "+f"(sums[0][i]), "+f"(sums[1][i])::"memory");
+            products_ended<0>();
+            sums_are_there(sums[0]);
+            sums_are_there(sums[1]);
             if (thread < 2) barrier_arrive(empty + 8 * before, thread);
             // Half of the sums each time, which are moved to the front: registers have no numbers that could be computed, and all at once is
             // more text than processors keep at hand.

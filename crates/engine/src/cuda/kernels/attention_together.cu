@@ -1,0 +1,32 @@
+// Products by four warps together, sixteen rows each, on Hopper: tensor cores read tiles from shared memory themselves. The chunks of a tile's rows
+// of 64 or 128 bytes change places as `chunk_at` says, which is an order that tensor cores know. Tiles begin at multiples of 1024 bytes.
+
+// What threads have copied is there for tensor cores, once all have said so and met.
+__device__ __forceinline__ void copies_become_operands() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// scores = left * tile^T, for the first COUNT times sixteen rows.
+template <int COUNT>
+__device__ __forceinline__ void multiply_tile(float (&scores)[COUNT][2][4], const uint32 (&left)[DEPTH][4], uint32 tile) {
+    auto& sums = reinterpret_cast<float (&)[8 * COUNT]>(scores);
+    const uint64 right = operand<ROW_BYTES>(tile, 16);
+    products_begin();
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++) multiply_along_head(sums, left[d], right + 2 * d, d > 0);
+    products_end();
+    products_ended<0>();
+    sums_are_there(sums);
+}
+
+// out += weights * tile, for the first COUNT times sixteen rows. To wait for it here and not with the next tile's scores is faster: there are other
+// warps that have something to do.
+template <int COUNT>
+__device__ __forceinline__ void add_tile(float (&out)[CHUNKS][4], const uint32 (&weights)[COUNT][4], uint32 tile) {
+    auto& sums = reinterpret_cast<float (&)[4 * CHUNKS]>(out);
+    const uint64 right = operand<ROW_BYTES>(tile, 16);
+    products_begin();
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) multiply_along_rows(sums, weights[n], right + n * ROW_BYTES, 1);
+    products_end();
+    products_ended<0>();
+    sums_are_there(sums);
+}

@@ -1,0 +1,46 @@
+//! The instruction of Hopper's tensor cores as text: it names each of its registers, so that every number of columns has its own.
+
+use std::fmt::Write;
+
+/// What else kernels need around it.
+pub(super) const AROUND: &str = include_str!("kernels/warpgroup.cu");
+
+/// What has these tensor cores, and nothing else has.
+pub(super) const CAPABILITY: (u32, u32) = (9, 0);
+
+/// Where 64 rows of the left operand are, 16 deep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    Shared,
+    /// Each thread holds four words of them.
+    Registers,
+}
+
+/// A function that multiplies 64 rows by `columns` columns, 16 deep, into sums or added to them. A deep right operand has each column in a row.
+pub(super) fn multiply(name: &str, columns: usize, left: Left, right_is_deep: bool) -> String {
+    let sums = columns / 2;
+    let listed = |count: usize, item: &dyn Fn(usize) -> String| (0..count).map(item).collect::<Vec<_>>().join(", ");
+    let (parameter, inputs, left_at) = match left {
+        Left::Shared => ("uint64 left".to_string(), "\"l\"(left)".to_string(), format!("%{sums}")),
+        Left::Registers => (
+            "const uint32 (&left)[4]".to_string(),
+            listed(4, &|word| format!("\"r\"(left[{word}])")),
+            format!("{{{}}}", listed(4, &|word| format!("%{}", sums + word))),
+        ),
+    };
+    let right_at = sums + if left == Left::Shared { 1 } else { 4 };
+    // Whether the left operand is turned can only be said where it is in memory.
+    let turned = format!("{}{}", if left == Left::Shared { "0, " } else { "" }, u32::from(!right_is_deep));
+    let mut text = String::new();
+    let _ = write!(
+        text,
+        "// 64 rows times {columns} columns, 16 deep; into the sums, or added to them.\n\
+         __device__ __forceinline__ void {name}(float (&sums)[{sums}], {parameter}, uint64 right, int adds) {{\n    \
+         asm volatile(\"{{\\n.reg .pred adds;\\nsetp.ne.b32 adds, %{adds_at}, 0;\\nwgmma.mma_async.sync.aligned.m64n{columns}k16.f32.bf16.bf16 \
+         {{{registers}}}, {left_at}, %{right_at}, adds, 1, 1, {turned};\\n}}\"\n        : {outputs}\n        : {inputs}, \"l\"(right), \"r\"(adds));\n}}\n",
+        adds_at = right_at + 1,
+        registers = listed(sums, &|sum| format!("%{sum}")),
+        outputs = listed(sums, &|sum| format!("\"+f\"(sums[{sum}])")),
+    );
+    text
+}
