@@ -1,7 +1,7 @@
 """Ours beside PyTorch on a GPU, in turns: the table of BENCHMARKS.md.
 
     python scripts/compare_gpu.py compile [ROW ...]
-    python scripts/compare_gpu.py target/release/vitreous [ROUNDS] [ROW ...]
+    python scripts/compare_gpu.py target/release/vitreous [ROUNDS [ROW ...]]
 
 First PyTorch compiles all of it, so that nothing else runs while something is timed. Then, for each model and mode, `vitreous bench` and `bench_gpu.py` run one
 after the other, as often as ROUNDS says (2); the best median of each counts. Needs PyTorch with CUDA; prints one line a row and a table at the end.
@@ -27,7 +27,10 @@ ROWS = [
 
 
 def chosen(parts):
-    return [row for row in ROWS if not parts or any(part in " ".join(map(str, row)) for part in parts)]
+    rows = [row for row in ROWS if not parts or any(part in " ".join(map(str, row)) for part in parts)]
+    if not rows:
+        sys.exit("no row has such a name; there are: " + ", ".join(" ".join(map(str, row)) for row in ROWS))
+    return rows
 
 
 def peers(row):

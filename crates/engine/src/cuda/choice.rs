@@ -42,7 +42,7 @@ impl<'l> Fastest<'l> {
     /// For the products of a plan. Kernels that have to be tried are compiled, several at a time.
     pub fn new(plan: &Plan, device: &'l Device, library: &'l Library, kernels: &'l mut Kernels) -> Fastest<'l> {
         let chooser = Fastest { library, device, kernels: RefCell::new(kernels) };
-        if let Some(processors) = chooser.processors() {
+        if let Some(processors) = chooser.hopper_processors() {
             let is_candidate = |node: &Node| is_product(&node.op) && is_worth_trying(node.outputs[0].shape.elements());
             let nodes = plan.graph().nodes().iter().enumerate().filter(|(_, node)| is_candidate(node));
             let candidates = nodes.filter_map(|(index, _)| hopper::build(&Building { plan, index }, processors));
@@ -143,7 +143,7 @@ impl Choice for Fastest<'_> {
         }
     }
 
-    fn processors(&self) -> Option<u32> {
+    fn hopper_processors(&self) -> Option<u32> {
         let gpu = self.device.gpu();
         (gpu.capability == warpgroup::CAPABILITY).then_some(gpu.processors)
     }

@@ -61,8 +61,8 @@ pub(super) trait Choice {
     fn can_do(&self, product: &Product) -> bool;
     /// Whether one that does something besides is faster than another and a pass over so many bytes.
     fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool;
-    /// How many processors there are for [`hopper`]'s kernel; none on a GPU that cannot run it.
-    fn processors(&self) -> Option<u32>;
+    /// How many processors a GPU of the Hopper generation has, whose tensor cores some kernels are for; none on any other.
+    fn hopper_processors(&self) -> Option<u32>;
     /// Whether such a kernel, which does all of a node, is faster than a product and the launches behind it.
     fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool;
 }
@@ -151,7 +151,7 @@ pub(super) fn build(building: &Building, choice: &dyn Choice) -> Result<Work> {
         true => vec![pointwise::apply(building, steps, Argument::Place(product.d.place), product.result)],
         false => Vec::new(),
     };
-    let kernel = choice.processors().and_then(|processors| hopper::build(building, processors));
+    let kernel = choice.hopper_processors().and_then(|processors| hopper::build(building, processors));
     Ok(match kernel.filter(|kernel| choice.kernel_is_faster(kernel, &product, &after)) {
         Some(kernel) => Work::Kernel(kernel),
         None => Work::Product { product: Box::new(product), after },
@@ -329,7 +329,7 @@ mod tests {
         fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
             true
         }
-        fn processors(&self) -> Option<u32> {
+        fn hopper_processors(&self) -> Option<u32> {
             None
         }
         fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
@@ -347,7 +347,7 @@ mod tests {
         fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
             false
         }
-        fn processors(&self) -> Option<u32> {
+        fn hopper_processors(&self) -> Option<u32> {
             None
         }
         fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {

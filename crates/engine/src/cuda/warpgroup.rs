@@ -1,7 +1,5 @@
 //! The instruction of Hopper's tensor cores as text: it names each of its registers, so that every number of columns has its own.
 
-use std::fmt::Write;
-
 /// What else kernels need around it.
 pub(super) const AROUND: &str = include_str!("kernels/warpgroup.cu");
 
@@ -31,9 +29,7 @@ pub(super) fn multiply(name: &str, columns: usize, left: Left, right_is_deep: bo
     let right_at = sums + if left == Left::Shared { 1 } else { 4 };
     // Whether the left operand is turned can only be said where it is in memory.
     let turned = format!("{}{}", if left == Left::Shared { "0, " } else { "" }, u32::from(!right_is_deep));
-    let mut text = String::new();
-    let _ = write!(
-        text,
+    format!(
         "// 64 rows times {columns} columns, 16 deep; into the sums, or added to them.\n\
          __device__ __forceinline__ void {name}(float (&sums)[{sums}], {parameter}, uint64 right, int adds) {{\n    \
          asm volatile(\"{{\\n.reg .pred adds;\\nsetp.ne.b32 adds, %{adds_at}, 0;\\nwgmma.mma_async.sync.aligned.m64n{columns}k16.f32.bf16.bf16 \
@@ -41,6 +37,37 @@ pub(super) fn multiply(name: &str, columns: usize, left: Left, right_is_deep: bo
         adds_at = right_at + 1,
         registers = listed(sums, &|sum| format!("%{sum}")),
         outputs = listed(sums, &|sum| format!("\"+f\"(sums[{sum}])")),
-    );
-    text
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operand_is_given_and_named_once() {
+        for (columns, left, words) in [(16, Left::Registers, 4), (208, Left::Registers, 4), (128, Left::Shared, 1)] {
+            let text = multiply("multiply", columns, left, true);
+            let (instruction, operands) = text.split_once("\\n}\"").expect("the instruction ends");
+            let mut named: Vec<usize> = instruction
+                .split('%')
+                .skip(1)
+                .map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap())
+                .collect();
+            named.sort_unstable();
+            // Half a sum for each column, the left operand, the right one, and whether to add.
+            assert_eq!(named, (0..columns / 2 + words + 2).collect::<Vec<_>>(), "{text}");
+            assert_eq!(operands.matches('"').count(), 2 * named.len(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_a_left_operand_in_memory_can_be_turned() {
+        let turned = |left: Left, right_is_deep: bool| {
+            let text = multiply("multiply", 64, left, right_is_deep);
+            text.split_once("adds, 1, 1, ").unwrap().1.split_once(';').unwrap().0.to_string()
+        };
+        assert_eq!([turned(Left::Shared, true), turned(Left::Shared, false)], ["0, 0", "0, 1"]);
+        assert_eq!([turned(Left::Registers, true), turned(Left::Registers, false)], ["0", "1"]);
+    }
 }

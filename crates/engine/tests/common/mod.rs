@@ -138,7 +138,7 @@ pub fn gpu() -> Option<&'static Arc<cuda::Device>> {
     found.as_ref()
 }
 
-/// Whether this is one of the first checks of a test: of many random shapes, each of which compiles kernels of its own, a GPU gets some.
+/// Whether this is one of the first checks of a test.
 fn is_among_the_first() -> bool {
     const MOST: usize = 12;
     // Each test has a thread of its own.
@@ -218,11 +218,13 @@ pub struct Checks {
     pub least: f64,
     /// Coordinates of each leaf that finite differences are taken at.
     pub differences: usize,
+    /// Whether a GPU gets every check of a test, and not only some: random shapes each compile kernels of their own.
+    pub all_on_gpu: bool,
 }
 
 impl Default for Checks {
     fn default() -> Self {
-        Checks { gradient: true, bf16: Some(BF16_LIMIT), least: 1e-3, differences: 6 }
+        Checks { gradient: true, bf16: Some(BF16_LIMIT), least: 1e-3, differences: 6, all_on_gpu: false }
     }
 }
 
@@ -248,7 +250,7 @@ pub fn check(build: &Build, numbers: &Numbers, checks: Checks) {
             let error = relative_error(got, &truth.get(plain_value).data, checks.least);
             assert!(error < limit, "{precision:?} {name}: relative error {error:e}, limit {limit:e}");
         }
-        if let Some(device) = gpu().filter(|_| is_among_the_first()) {
+        if let Some(device) = gpu().filter(|_| is_among_the_first() || checks.all_on_gpu) {
             // Products of few rows round their operands there, which the CPU's do not.
             let limit = if precision == Precision::Bf16 { 5.0 * limit } else { limit };
             let on_gpu = run_cuda(&subject.graph, &wanted, &values, device);

@@ -16,6 +16,8 @@ const FEW_PAIRS: usize = 264;
 const MODEST_BYTES: usize = 110 << 10;
 /// Bytes of shared memory that let a processor of the Hopper generation hold four blocks.
 const SMALL_BYTES: usize = 56 << 10;
+/// The same for three blocks.
+const THIRD_BYTES: usize = 75 << 10;
 /// Bytes of shared memory that a block may have on every GPU since the A100.
 const MOST_BYTES: usize = 163 << 10;
 /// Warps whose registers a processor has, if each thread takes 128 of them.
@@ -24,8 +26,8 @@ const RESIDENT_WARPS: usize = 16;
 const MOST_HELPED_GROUPS: usize = 15;
 /// Keys or queries of a tile, where not all are met at once.
 const TILE: usize = 64;
-/// Warps that multiply together on Hopper.
-const TOGETHER: usize = 4;
+/// Values of a head whose rows lie so that Hopper's tensor cores find them.
+pub(super) const HEAD_TOGETHER: usize = 64;
 
 /// Bytes of shared memory of a block without tensor cores.
 const PLAIN_MOST_BYTES: usize = 160 << 10;
@@ -97,19 +99,12 @@ impl ForwardTiling {
     pub fn new(sizes: Sizes, dropout: bool, on_hopper: bool) -> ForwardTiling {
         let groups = groups_of(sizes.queries);
         let few = sizes.batch * sizes.heads * groups.div_ceil(MOST_WARPS) <= FEW_PAIRS;
-        // Rows must be of a length that tensor cores know, and at most one warp in four without queries.
-        let together =
-            on_hopper && matches!(sizes.head_dim, 32 | 64) && 4 * groups >= 3 * groups.next_multiple_of(TOGETHER);
+        // It gains nothing for few queries, and was not measured with dropout.
+        let together = on_hopper && sizes.head_dim == HEAD_TOGETHER && !dropout && groups > MOST_WARPS;
         // Where processors would have no work, blocks are small.
         let warps = match (few, together) {
-            (true, _) => groups.min(LEAST_WARPS).max(if together { TOGETHER } else { 1 }),
-            (false, true) => {
-                if groups <= MOST_WARPS {
-                    groups.next_multiple_of(TOGETHER)
-                } else {
-                    MOST_WARPS
-                }
-            }
+            (true, _) => groups.min(LEAST_WARPS),
+            (false, true) => MOST_WARPS,
             (false, false) => warps_for(groups),
         };
         let key_tile = TILE.min(GROUP * groups_of(sizes.keys));
@@ -129,9 +124,11 @@ impl ForwardTiling {
                 sizes,
             }
         };
-        // Four small blocks on a processor are better than two large ones, if their keys and values have room.
+        // Four small blocks on a processor, or three of warps that multiply together, are better than two large ones, if their keys and values
+        // have room.
         let small = of(LEAST_WARPS, groups.div_ceil(LEAST_WARPS), key_tiles, false);
-        if !few && !dropout && groups > MOST_WARPS && sizes.head_dim <= MODERATE_HEAD && small.bytes() <= SMALL_BYTES {
+        let suits = !few && !dropout && groups > MOST_WARPS && sizes.head_dim <= MODERATE_HEAD;
+        if suits && small.bytes() <= if together { THIRD_BYTES } else { SMALL_BYTES } {
             return small;
         }
         let all_stay = of(warps, if few { 1 } else { groups.div_ceil(warps) }, key_tiles, true);
@@ -181,10 +178,6 @@ impl ForwardTiling {
     pub fn tile_sizes(&self) -> Vec<usize> {
         let last = (GROUP * groups_of(self.sizes.keys) - 1) % self.key_tile + 1;
         if last < self.key_tile { vec![self.key_tile, last] } else { vec![self.key_tile] }
-    }
-
-    pub fn head_dim(&self) -> usize {
-        self.sizes.head_dim
     }
 }
 
@@ -349,6 +342,9 @@ pub(super) fn plain_bytes(head_dim: usize, tile: usize, row_tiles: usize, score_
 mod tests {
     use super::*;
 
+    /// Warps that multiply together.
+    const WARPS_TOGETHER: usize = 4;
+
     fn sizes(batch: usize, heads: usize, tokens: usize, head_dim: usize) -> Sizes {
         Sizes { batch, heads, queries: tokens, keys: tokens, head_dim }
     }
@@ -369,6 +365,18 @@ mod tests {
         // A single image: small blocks on many processors.
         let forward = ForwardTiling::new(sizes(1, 12, 197, 64), false, false);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 1, 4));
+        // On Hopper the same, together, but with dropout, for few queries or other heads; with 257 tokens, three blocks on a processor.
+        let on_hopper = |sizes: Sizes, dropout: bool| {
+            let tiling = ForwardTiling::new(sizes, dropout, true);
+            (tiling.together, tiling.warps, tiling.rounds, tiling.blocks)
+        };
+        assert_eq!(on_hopper(vit, false), (true, 4, 4, 1));
+        assert_eq!(on_hopper(vit, true), (false, 7, 2, 1));
+        assert_eq!(on_hopper(sizes(1, 12, 197, 64), false), (true, 4, 1, 4));
+        assert_eq!(on_hopper(sizes(256, 12, 128, 64), false), (false, 8, 1, 1));
+        assert_eq!(on_hopper(sizes(256, 12, 197, 32), false), (false, 4, 4, 1));
+        assert_eq!(on_hopper(sizes(256, 12, 257, 64), false), (true, 4, 5, 1));
+        assert_eq!(on_hopper(sizes(256, 12, 577, 64), false), (true, 8, 1, 5));
         // A small ViT: several heads a block where one has few warps.
         let forward = ForwardTiling::new(sizes(1024, 4, 17, 32), true, false);
         assert_eq!((forward.pairs, forward.warps, forward.blocks), (2, 2, 1));
@@ -407,7 +415,7 @@ mod tests {
                                 "{forward:?}"
                             );
                             // Those that multiply together are of one pair.
-                            let whole = forward.warps.is_multiple_of(TOGETHER) && forward.pairs == 1;
+                            let whole = forward.warps.is_multiple_of(WARPS_TOGETHER) && forward.pairs == 1;
                             assert!(!forward.together || whole, "{forward:?}");
                         }
                         if let Some(whole) = WholeTiling::new(sizes) {
@@ -422,6 +430,17 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn tiles_have_all_keys() {
+        for keys in 1..300 {
+            let tiling = ForwardTiling::new(Sizes { keys, ..sizes(1, 1, 200, 64) }, false, true);
+            let (first, last) = (tiling.key_tile, *tiling.tile_sizes().last().unwrap());
+            // Tiles of the first size, but for the last one, which ends with the last sixteen.
+            let all = keys.div_ceil(first).saturating_sub(1) * first + last;
+            assert_eq!(all, keys.next_multiple_of(GROUP), "{keys} keys: {:?}", tiling.tile_sizes());
         }
     }
 

@@ -36,7 +36,7 @@ impl Choice for Ours {
     fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
         true
     }
-    fn processors(&self) -> Option<u32> {
+    fn hopper_processors(&self) -> Option<u32> {
         Some(132)
     }
     fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
@@ -141,8 +141,8 @@ impl Choice for Tried<'_> {
     fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool {
         self.0.is_faster(product, other, bytes)
     }
-    fn processors(&self) -> Option<u32> {
-        self.0.processors()
+    fn hopper_processors(&self) -> Option<u32> {
+        self.0.hopper_processors()
     }
     fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool {
         let seconds = self.0.measured(kernel, product, after).unwrap();

@@ -23,8 +23,8 @@ __device__ __forceinline__ int visible_keys(const int* padding, uint32 pair) {
 #endif
 }
 
-// Whether a key's row may be read at all. What is masked may hold anything: its rows are taken as zeros, since a weight of 0 times
-// something infinite is not 0.
+// Whether a key's row may be read at all. What padding masks may hold anything: its rows are taken as zeros, since a weight of 0 times
+// something infinite is not 0. What is only hidden by order, from some queries, has to be finite.
 __device__ __forceinline__ bool key_counts(const int* padding, uint32 pair, int key, int visible) {
     if (key >= visible) return false;
 #if PADDING == 2

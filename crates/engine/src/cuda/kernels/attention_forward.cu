@@ -5,8 +5,7 @@
 //
 // Constants besides the common ones: PAIRS, QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that a processor should hold at once),
 // QUERIES_SHARED (whether queries come through shared memory, too: they arrive sooner, but leave room for fewer blocks), KEY_TILE, KEY_STAGES
-// (tiles in shared memory), OUT_TYPE; TOGETHER (whether four warps multiply together, as attention_together.cu says; QUERY_WARPS is a multiple of
-// four then).
+// (tiles in shared memory), OUT_TYPE; TOGETHER (whether four warps multiply together, as attention_together.cu says).
 
 #define KEY_TILE_BYTES (KEY_TILE * ROW_BYTES)
 #define KEY_TILES ((KEYS + KEY_TILE - 1) / KEY_TILE)
@@ -24,6 +23,10 @@
 #define MASK_BYTES (SHARED_MASK ? ((HELD_ROWS * QUERIES + QUERY_ROWS) / 8 + 16 + 255) / 256 * 256 : 0)
 #define PAIR_BYTES (QUERY_BYTES + 2 * HELD_BYTES + MASK_BYTES)
 #define AHEAD (ALL_STAY ? (KEY_TILES > 0 ? KEY_TILES : 1) : KEY_STAGES - 1)
+// Queries that go through keys together.
+#define ROWS_TOGETHER (TOGETHER ? 64 : 16)
+static_assert(!TOGETHER || (PAIRS == 1 && QUERY_WARPS % 4 == 0), "four warps have a pair");
+static_assert(!TOGETHER || KEY_TILE_BYTES % 1024 == 0, "tensor cores find chunks by their address");
 // Scores stay what the product gave, and the scale is part of the power, where that keeps their order.
 #define RAW (!BIAS && SCALE_IS_POSITIVE)
 #define POWER_FACTOR (RAW ? SCALE_LOG2 : 1.0f)
@@ -72,7 +75,7 @@ template <bool CHECKED> __device__ __forceinline__ bool is_unseen(const Queries&
 }
 
 // Makes weights of the scores of COUNT times sixteen keys, and takes their maxima and sums into account. Each sixteen is passed on as a left operand.
-// CHECKED: some query of the warp does not see some of the keys.
+// CHECKED: some query that goes through keys together with the warp's does not see some of them.
 template <bool CHECKED, int COUNT, typename PassOn>
 __device__ __forceinline__ void weigh(float (&scores)[COUNT][2][4], Running& running, const Queries& queries, int first_key,
                                       const int* padding, const float* bias, PassOn pass_on) {
@@ -234,9 +237,8 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         queries.is_there = pair_is_there && queries.first < QUERIES;
         const int upper = queries.first + lane / 4;
         const bool is_there[2] = {queries.is_there && upper < QUERIES, queries.is_there && upper + 8 < QUERIES};
-        // Of the queries that go through keys together.
-        const int first = TOGETHER ? queries.first / 64 * 64 : queries.first, count = TOGETHER ? 64 : 16;
-        queries.seen = pair_is_there && first < QUERIES ? keys_up_to(min(first + count, QUERIES) - 1, queries.visible) : 0;
+        const int first = queries.first / ROWS_TOGETHER * ROWS_TOGETHER;
+        queries.seen = pair_is_there && first < QUERIES ? keys_up_to(min(first + ROWS_TOGETHER, QUERIES) - 1, queries.visible) : 0;
         queries.sure = PADDING == 2 ? 0 : keys_up_to(first, queries.visible);
         uint32 left[DEPTH][4];
         const uint32 shared_queries = along_rows(queries_at + (queries.first - block_query) * ROW_BYTES);

@@ -1,5 +1,7 @@
 // Products by four warps together, sixteen rows each, on Hopper: tensor cores read tiles from shared memory themselves. The chunks of a tile's rows
-// of 64 or 128 bytes change places as `chunk_at` says, which is an order that tensor cores know. Tiles begin at multiples of 1024 bytes.
+// of 128 bytes change places as `chunk_at` says, which is an order that tensor cores know.
+
+static_assert(ROW_BYTES == 128 && HEAD_DIM == 64, "other rows would need another order");
 
 // What threads have copied is there for tensor cores, once all have said so and met.
 __device__ __forceinline__ void copies_become_operands() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -8,25 +10,28 @@ __device__ __forceinline__ void copies_become_operands() { asm volatile("fence.p
 template <int COUNT>
 __device__ __forceinline__ void multiply_tile(float (&scores)[COUNT][2][4], const uint32 (&left)[DEPTH][4], uint32 tile) {
     auto& sums = reinterpret_cast<float (&)[8 * COUNT]>(scores);
-    const uint64 right = operand<ROW_BYTES>(tile, 16);
+    const uint64 right = operand(tile, 16);
     products_begin();
 #pragma unroll
     for (int d = 0; d < DEPTH; d++) multiply_along_head(sums, left[d], right + 2 * d, d > 0);
     products_end();
     products_ended<0>();
-    sums_are_there(sums);
+    pin(sums);
 }
 
 // out += weights * tile, for the first COUNT times sixteen rows. To wait for it here and not with the next tile's scores is faster: there are other
 // warps that have something to do.
 template <int COUNT>
-__device__ __forceinline__ void add_tile(float (&out)[CHUNKS][4], const uint32 (&weights)[COUNT][4], uint32 tile) {
+__device__ __forceinline__ void add_tile(float (&out)[CHUNKS][4], uint32 (&weights)[COUNT][4], uint32 tile) {
     auto& sums = reinterpret_cast<float (&)[4 * CHUNKS]>(out);
-    const uint64 right = operand<ROW_BYTES>(tile, 16);
+    const uint64 right = operand(tile, 16);
+    pin(sums);
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) pin(weights[n]);
     products_begin();
 #pragma unroll
     for (int n = 0; n < COUNT; n++) multiply_along_rows(sums, weights[n], right + n * ROW_BYTES, 1);
     products_end();
     products_ended<0>();
-    sums_are_there(sums);
+    pin(sums);
 }

@@ -168,8 +168,8 @@ product_with_steps(const __grid_constant__ Matrix a, const __grid_constant__ Mat
             for (int piece = 0; piece < PIECES; piece++) {
                 barrier_wait(full + 8 * stage, phase);
                 uint32 at = stages + stage * STAGE_BYTES;
-                uint64 upper = operand<128>(at, 16), lower = operand<128>(at + HALF_BYTES, 16);
-                uint64 right = operand<128>(at + PIECE_BYTES, B_IS_DEEP ? 16 : HALF_BYTES);
+                uint64 upper = operand(at, 16), lower = operand(at + HALF_BYTES, 16);
+                uint64 right = operand(at + PIECE_BYTES, B_IS_DEEP ? 16 : HALF_BYTES);
                 products_begin();
 #pragma unroll
                 for (int sixteen = 0; sixteen < PIECE / 16; sixteen++) {
@@ -193,8 +193,8 @@ product_with_steps(const __grid_constant__ Matrix a, const __grid_constant__ Mat
             StepOperands<8> operands[2];
             read_ahead<false>(operands, row, column STEP_ARGUMENTS);
             products_ended<0>();
-            sums_are_there(sums[0]);
-            sums_are_there(sums[1]);
+            pin(sums[0]);
+            pin(sums[1]);
             if (thread < 2) barrier_arrive(empty + 8 * before, thread);
             // Half of the sums each time, which are moved to the front: registers have no numbers that could be computed, and all at once is
             // more text than processors keep at hand.
