@@ -65,8 +65,8 @@ def main():
         commands = [peer(row, mode, "warm") for row in chosen(sys.argv[2:]) for mode in peers(row)]
         for wave in (commands[0::2], commands[1::2]):
             running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in wave]
-            for process in running:
-                process.wait()
+            if any([process.wait() for process in running]):
+                sys.exit("PyTorch could not compile all of it: see above")
         return
     program, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
     rows, best = chosen(sys.argv[3:]), {}

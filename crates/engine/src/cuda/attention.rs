@@ -25,7 +25,7 @@ use tiling::{ForwardTiling, HEAD_TOGETHER, LongTiling, WholeTiling, plain_bytes,
 const COMMON: &str = include_str!("kernels/attention_common.cu");
 const TENSOR: [&str; 2] = [include_str!("kernels/attention_tensor.cu"), include_str!("kernels/attention_tiles.cu")];
 const PLAIN: &str = include_str!("kernels/attention_plain.cu");
-const WARPS_TOGETHER: &str = include_str!("kernels/attention_together.cu");
+const TOGETHER: &str = include_str!("kernels/attention_together.cu");
 const FORWARD: &str = include_str!("kernels/attention_forward.cu");
 const FORWARD_F32: &str = include_str!("kernels/attention_forward_f32.cu");
 const BACKWARD_WHOLE: &str = include_str!("kernels/attention_backward_whole.cu");
@@ -407,5 +407,5 @@ fn together(tiling: &ForwardTiling) -> String {
     for columns in tiling.tile_sizes() {
         text += &multiply("multiply_along_head", columns, Left::Registers, true);
     }
-    text + &multiply("multiply_along_rows", HEAD_TOGETHER, Left::Registers, false) + WARPS_TOGETHER
+    text + &multiply("multiply_along_rows", HEAD_TOGETHER, Left::Registers, false) + TOGETHER
 }
