@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use vitreous_engine::{Device, Executor, Graph, Mode, Parameter, Precision, Value};
+use vitreous_engine::{Device, Executor, Graph, Mode, Parameter, Plan, Precision, Value};
 use vitreous_models::{Model, VitConfig, vit};
+use vitreous_train::fits::{self, Order};
 
 /// The work that a batch should have, so that splitting it among threads costs little; and the most images.
 const USUAL_WORK: (u64, usize) = (140_000_000_000, 128);
@@ -26,7 +27,11 @@ pub struct Runner<'m> {
     answer: Answer,
     precision: Precision,
     device: Device,
+    batch: usize,
+    /// Whether somebody asked for this batch: then it is that or an error.
+    batch_is_asked_for: bool,
     ready: Option<Ready>,
+    answers: Vec<f32>,
     /// Time spent computing.
     pub computing: Duration,
 }
@@ -46,8 +51,30 @@ pub fn usual_batch(config: &VitConfig, device: &Device) -> anyhow::Result<usize>
 }
 
 impl<'m> Runner<'m> {
-    pub fn new(model: &'m Model, answer: Answer, precision: Precision, device: &Device) -> Runner<'m> {
-        Runner { model, answer, precision, device: device.clone(), ready: None, computing: Duration::ZERO }
+    /// Without a batch that is asked for, it is as large as keeps the device busy and fits into its memory.
+    pub fn new(
+        model: &'m Model,
+        answer: Answer,
+        precision: Precision,
+        device: &Device,
+        batch: Option<usize>,
+    ) -> anyhow::Result<Runner<'m>> {
+        Ok(Runner {
+            model,
+            answer,
+            precision,
+            device: device.clone(),
+            batch: batch.map_or_else(|| usual_batch(&model.config, device), Ok)?,
+            batch_is_asked_for: batch.is_some(),
+            ready: None,
+            answers: Vec::new(),
+            computing: Duration::ZERO,
+        })
+    }
+
+    /// How many images it likes to be given at a time. It takes more, too.
+    pub fn batch(&self) -> usize {
+        self.batch
     }
 
     /// What it runs on.
@@ -71,24 +98,68 @@ impl<'m> Runner<'m> {
 
     /// The answers for some images, one behind the other.
     pub fn run(&mut self, images: &[Vec<f32>]) -> anyhow::Result<&[f32]> {
-        if self.ready.as_ref().is_none_or(|ready| ready.batch != images.len()) {
-            // The old one's weights go before the new one's come.
-            self.ready = None;
-            self.ready = Some(self.prepare(images.len())?);
+        self.answers.clear();
+        let mut rest = images;
+        while !rest.is_empty() {
+            self.make_ready(rest.len().min(self.batch))?;
+            let output_floats = self.output_floats();
+            let ready = self.ready.as_mut().context("just made ready")?;
+            let (now, later) = rest.split_at(rest.len().min(ready.batch));
+            let start = Instant::now();
+            let input = ready.executor.input("images")?;
+            // Where it is ready for more, what is behind them is computed for nothing.
+            for (to, image) in input.chunks_exact_mut(input.len() / ready.batch).zip(now) {
+                to.copy_from_slice(image);
+            }
+            ready.executor.infer()?;
+            ready.executor.finish()?;
+            self.computing += start.elapsed();
+            self.answers.extend_from_slice(&ready.executor.output_slice(ready.output)?[..now.len() * output_floats]);
+            rest = later;
         }
-        let ready = self.ready.as_mut().context("just prepared")?;
-        let start = Instant::now();
-        let input = ready.executor.input("images")?;
-        for (to, image) in input.chunks_exact_mut(input.len() / images.len()).zip(images) {
-            to.copy_from_slice(image);
-        }
-        ready.executor.infer()?;
-        ready.executor.finish()?;
-        self.computing += start.elapsed();
-        Ok(ready.executor.output_slice(ready.output)?)
+        Ok(&self.answers)
     }
 
-    fn prepare(&self, batch: usize) -> anyhow::Result<Ready> {
+    /// Makes it ready for so many images, or for as many of them as fit into memory.
+    fn make_ready(&mut self, count: usize) -> anyhow::Result<()> {
+        let on_gpu = self.device.is_gpu();
+        if self.ready.as_ref().is_some_and(|ready| suits(ready.batch, count, on_gpu)) {
+            return Ok(());
+        }
+        // The old one's weights go before the new one's come.
+        self.ready = None;
+        let wanted = size_for(count, self.batch, on_gpu);
+        let mut size = wanted;
+        let (mut plan, mut output) = self.plan(size)?;
+        let needed = |plan: &Plan| self.device.bytes_needed_with_weights(plan);
+        while !self.batch_is_asked_for
+            && size > 1
+            && self.device.available_memory()?.is_some_and(|available| needed(&plan) as u64 > available)
+        {
+            size /= 2;
+            (plan, output) = self.plan(size)?;
+        }
+        let order = Order {
+            what: format!("running with batch {size}"),
+            setting: "--batch ",
+            size,
+            least: 1,
+            bytes: needed(&plan),
+            recompute: None,
+        };
+        fits::check(&self.device, &order, |size, _| self.plan(size).ok().map(|(plan, _)| needed(&plan)))?;
+        let lend = |parameter: &Parameter| self.model.parameter(&parameter.name).map_err(anyhow::Error::new);
+        let executor = Executor::with_weights(plan, &self.device, lend)?;
+        self.ready = Some(Ready { batch: size, executor, output });
+        if size < wanted {
+            say!("note: {size} images at a time, because more do not fit into memory");
+            self.batch = size;
+        }
+        Ok(())
+    }
+
+    /// What a batch of a size becomes, and its answers.
+    fn plan(&self, batch: usize) -> anyhow::Result<(Plan, Value)> {
         let mut graph = Graph::new(Mode::Inference, self.precision);
         let built = vit(&mut graph, &self.model.config, batch)?;
         let output = match self.answer {
@@ -96,10 +167,35 @@ impl<'m> Runner<'m> {
             Answer::Features => built.features,
         };
         let output = graph.cast(output, vitreous_engine::DType::F32)?;
-        let plan = self.device.plan_with_fixed_weights(&graph, &[output])?;
-        let bytes = self.device.bytes_needed_with_weights(&plan);
-        self.device.check_memory(&format!("running with batch {batch}"), bytes)?;
-        let lend = |parameter: &Parameter| self.model.parameter(&parameter.name).map_err(anyhow::Error::new);
-        Ok(Ready { batch, executor: Executor::with_weights(plan, &self.device, lend)?, output })
+        Ok((self.device.plan_with_fixed_weights(&graph, &[output])?, output))
+    }
+}
+
+/// The batch to be made ready for some images. On a GPU, where kernels are compiled and algorithms measured for each size, there are few sizes.
+fn size_for(count: usize, batch: usize, on_gpu: bool) -> usize {
+    if on_gpu { count.next_power_of_two().min(batch) } else { count }
+}
+
+/// Whether what is ready for `batch` images is run for `count`: on a GPU also for fewer, which is sooner done than getting ready again.
+fn suits(batch: usize, count: usize, on_gpu: bool) -> bool {
+    if on_gpu { batch >= count } else { batch == count }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_is_made_ready_for_few_sizes() {
+        let mut ready = Vec::new();
+        for count in [3, 4, 2, 7, 100, 1, 99, 60, 100] {
+            if !ready.last().is_some_and(|&batch| suits(batch, count, true)) {
+                ready.push(size_for(count, 100, true));
+            }
+        }
+        assert_eq!(ready, [4, 8, 100]);
+        // On a processor each image costs its time.
+        assert_eq!([3, 100].map(|count| size_for(count, 100, false)), [3, 100]);
+        assert_eq!([2, 3, 4].map(|count| suits(3, count, false)), [false, true, false]);
     }
 }

@@ -64,7 +64,7 @@ impl FakeDriver {
 fn the_machine_is_told_in_text_and_json() {
     let cache = TempDir::new().expect("a folder");
     std::fs::create_dir(cache.path().join("kernels")).expect("a folder");
-    std::fs::write(cache.path().join("kernels/some.cubin"), [0; 2048]).expect("written");
+    std::fs::write(cache.path().join("kernels/some.kernel"), [0; 2048]).expect("written");
     let outcome = vitreous_within(&["doctor"], &[("VITREOUS_CACHE", cache.path())]).succeeded();
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     for name in ["processor", "memory", "system", "driver", "NVRTC", "cuBLASLt", "NCCL", "CUDA runtime", "kernels"] {

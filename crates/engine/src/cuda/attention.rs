@@ -12,6 +12,7 @@ mod tiling;
 #[cfg(test)]
 mod tests;
 
+use super::chip::Chip;
 use super::launch::{Argument, Building, Launch, Place, c_type, source};
 use super::steps::float;
 use super::warpgroup::{AROUND, Left, multiply};
@@ -51,12 +52,12 @@ pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     }
 }
 
-/// The launches of a node of attention. On Hopper, four warps may multiply together.
-pub(super) fn build(building: &Building, on_hopper: bool) -> Vec<Launch> {
+/// The launches of a node of attention.
+pub(super) fn build(building: &Building, chip: Chip) -> Vec<Launch> {
     match &building.node().op {
-        Op::Attention(op) => Site::new(building, op).forward(on_hopper),
-        Op::AttentionWeights(op) => Site::new(building, &op.of).weights(),
-        Op::AttentionGradient(op) => Site::new(building, &op.of).gradient(op),
+        Op::Attention(op) => Site::new(building, op, chip).forward(),
+        Op::AttentionWeights(op) => Site::new(building, &op.of, chip).weights(),
+        Op::AttentionGradient(op) => Site::new(building, &op.of, chip).gradient(op),
         op => unreachable!("{} is no attention", op.name()),
     }
 }
@@ -71,13 +72,14 @@ struct Site<'s, 'p> {
     building: &'s Building<'p>,
     op: &'s Attention,
     sizes: Sizes,
+    chip: Chip,
 }
 
 type Constants = Vec<(&'static str, String)>;
 
 impl<'s, 'p> Site<'s, 'p> {
-    fn new(building: &'s Building<'p>, op: &'s Attention) -> Self {
-        Site { building, op, sizes: sizes(op, building.graph(), building.node()) }
+    fn new(building: &'s Building<'p>, op: &'s Attention, chip: Chip) -> Self {
+        Site { building, op, sizes: sizes(op, building.graph(), building.node()), chip }
     }
 
     fn pair_count(&self) -> usize {
@@ -187,6 +189,10 @@ impl<'s, 'p> Site<'s, 'p> {
         source(&constants, COMMON, &format!("{PLAIN}{kernel}"))
     }
 
+    fn plain_tile(&self, rows: usize, row_tiles: usize, score_tiles: usize) -> usize {
+        plain_tile(self.sizes.head_dim, rows, row_tiles, score_tiles, self.chip)
+    }
+
     fn plain_launch(
         &self,
         source: &str,
@@ -205,7 +211,7 @@ impl<'s, 'p> Site<'s, 'p> {
         }
     }
 
-    fn forward(&self, on_hopper: bool) -> Vec<Launch> {
+    fn forward(&self) -> Vec<Launch> {
         let (sizes, building) = (self.sizes, self.building);
         let out = building.output_type(0).dtype;
         let constants = self.constants(out, out);
@@ -216,7 +222,7 @@ impl<'s, 'p> Site<'s, 'p> {
             return vec![self.one_query(constants, arguments)];
         }
         if self.suits_tensor_cores(&[]) {
-            let tiling = ForwardTiling::new(sizes, self.op.dropout.is_some(), on_hopper);
+            let tiling = ForwardTiling::new(sizes, self.op.dropout.is_some(), self.chip);
             arguments.extend([Argument::U32(self.pair_count() as u32), building.run()]);
             let kernel = if tiling.together { together(&tiling) + FORWARD } else { FORWARD.to_string() };
             return vec![Launch {
@@ -228,7 +234,7 @@ impl<'s, 'p> Site<'s, 'p> {
                 arguments,
             }];
         }
-        let tile = plain_tile(sizes.head_dim, sizes.queries, 2, 1);
+        let tile = self.plain_tile(sizes.queries, 2, 1);
         arguments.push(building.run());
         let text = self.plain_text(constants, tile, FORWARD_F32);
         let blocks = self.pair_count() * sizes.queries.div_ceil(tile);
@@ -260,7 +266,7 @@ impl<'s, 'p> Site<'s, 'p> {
 
     fn weights(&self) -> Vec<Launch> {
         let sizes = self.sizes;
-        let tile = plain_tile(sizes.head_dim, sizes.queries, 2, 0);
+        let tile = self.plain_tile(sizes.queries, 2, 0);
         let text = self.plain_text(self.constants(DType::F32, DType::F32), tile, WEIGHTS);
         let mut arguments = [0, 1].map(|which| Argument::Place(self.projection(which))).to_vec();
         arguments.extend(self.masks());
@@ -273,7 +279,7 @@ impl<'s, 'p> Site<'s, 'p> {
         let out = self.op.input_count();
         let mut launches = if !self.suits_tensor_cores(&[out, out + 2]) {
             self.plain_gradient(out)
-        } else if let Some(tiling) = WholeTiling::new(self.sizes) {
+        } else if let Some(tiling) = WholeTiling::new(self.sizes, self.chip) {
             vec![self.whole_gradient(out, &tiling, op.bias_gradient)]
         } else {
             self.long_gradient(out)
@@ -345,7 +351,7 @@ impl<'s, 'p> Site<'s, 'p> {
 
     /// The text of the backward kernels without tensor cores, and the tile that it is for.
     fn plain_backward(&self, out: usize) -> (String, usize) {
-        let tile = plain_tile(self.sizes.head_dim, self.sizes.queries.max(self.sizes.keys), 4, 2);
+        let tile = self.plain_tile(self.sizes.queries.max(self.sizes.keys), 4, 2);
         let types = [out, out + 2].map(|input| self.building.input_type(input).dtype);
         (self.plain_text(self.constants(types[0], types[1]), tile, BACKWARD_F32), tile)
     }

@@ -4,18 +4,18 @@ use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
+use super::chip::Chip;
 use super::compile::Kernels;
 use super::cublaslt::Library;
 use super::device::Device;
 use super::hopper;
 use super::launch::{Buffer, Building, Launch, Place};
-use super::libraries::driver_version;
+use super::libraries::{compiler_version, driver_version};
 use super::products::{Choice, Operand, Product};
 use super::remembered::{Measured, recall, remember};
 use super::start::start_kernel;
 use super::stream::{Event, Stream};
 use super::target::is_product;
-use super::warpgroup;
 use crate::error::{Error, Result};
 use crate::graph::Node;
 use crate::plan::Plan;
@@ -42,14 +42,12 @@ impl<'l> Fastest<'l> {
     /// For the products of a plan. Kernels that have to be tried are compiled, several at a time.
     pub fn new(plan: &Plan, device: &'l Device, library: &'l Library, kernels: &'l mut Kernels) -> Fastest<'l> {
         let chooser = Fastest { library, device, kernels: RefCell::new(kernels) };
-        if let Some(processors) = chooser.hopper_processors() {
-            let is_candidate = |node: &Node| is_product(&node.op) && is_worth_trying(node.outputs[0].shape.elements());
-            let nodes = plan.graph().nodes().iter().enumerate().filter(|(_, node)| is_candidate(node));
-            let candidates = nodes.filter_map(|(index, _)| hopper::build(&Building { plan, index }, processors));
-            let unknown: Vec<Launch> = candidates.filter(|launch| recall(&chooser.key(launch)).is_none()).collect();
-            // One that does not compile is none: cuBLASLt can do all of it.
-            let _ = chooser.kernels.borrow_mut().load_all(unknown.iter().map(|launch| launch.source.as_str()));
-        }
+        let is_candidate = |node: &Node| is_product(&node.op) && is_worth_trying(node.outputs[0].shape.elements());
+        let nodes = plan.graph().nodes().iter().enumerate().filter(|(_, node)| is_candidate(node));
+        let candidates = nodes.filter_map(|(index, _)| hopper::build(&Building { plan, index }, chooser.chip()));
+        let unknown: Vec<Launch> = candidates.filter(|launch| recall(&chooser.key(launch)).is_none()).collect();
+        // One that does not compile is none: cuBLASLt can do all of it.
+        let _ = chooser.kernels.borrow_mut().load_all(unknown.iter().map(|launch| launch.source.as_str()));
         chooser
     }
 
@@ -57,8 +55,8 @@ impl<'l> Fastest<'l> {
     fn key(&self, kernel: &Launch) -> String {
         let mut hasher = DefaultHasher::new();
         (&kernel.source, kernel.grid).hash(&mut hasher);
-        let driver = driver_version().unwrap_or(0);
-        format!("{}/{driver}/{}/{:016x}", self.library.setting(), kernel.entry, hasher.finish())
+        let (driver, compiler) = (driver_version().unwrap_or(0), compiler_version().unwrap_or_default());
+        format!("{}/{driver}/{compiler}/{}/{:016x}", self.library.setting(), kernel.entry, hasher.finish())
     }
 
     /// Seconds of a kernel, and of a product with the launches behind it. What is in the arena is lost; what lies in other buffers, which
@@ -143,9 +141,8 @@ impl Choice for Fastest<'_> {
         }
     }
 
-    fn hopper_processors(&self) -> Option<u32> {
-        let gpu = self.device.gpu();
-        (gpu.capability == warpgroup::CAPABILITY).then_some(gpu.processors)
+    fn chip(&self) -> Chip {
+        Chip::of(self.device.gpu())
     }
 
     fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool {

@@ -13,12 +13,15 @@ use cudarc::driver::sys;
 use cudarc::nvrtc::result as compiler;
 
 use super::device::{Device, failed};
+use super::libraries::compiler_version;
 use super::{stream, warpgroup};
 use crate::error::{Error, Result};
 
 /// Kernels that were compiled, by their text.
 pub(super) struct Kernels {
     device: Arc<Device>,
+    /// NVRTC's version: another one compiles other code.
+    compiler: String,
     folder: Option<PathBuf>,
     modules: HashMap<String, Module>,
 }
@@ -44,7 +47,8 @@ impl Drop for Module {
 impl Kernels {
     /// None yet; what is compiled goes into the user's cache folder.
     pub fn new(device: Arc<Device>) -> Kernels {
-        Kernels { device, folder: cache_folder(), modules: HashMap::new() }
+        let compiler = compiler_version().unwrap_or_default();
+        Kernels { device, compiler, folder: cache_folder(), modules: HashMap::new() }
     }
 
     /// A kernel of a text. Kernels that ask for more shared memory than a launch usually has are allowed it here.
@@ -56,6 +60,13 @@ impl Kernels {
         }
         let name = CString::new(entry).map_err(|_| Error::Machine(format!("{entry:?} is no name")))?;
         let of = |error| failed(&format!("loading the kernel {entry}"), error);
+        let gpu = self.device.gpu();
+        if shared_bytes as usize > gpu.shared_bytes {
+            return Err(Error::Machine(format!(
+                "the kernel {entry} needs {shared_bytes} bytes of shared memory, and {} has {}; take smaller heads, or --device cpu",
+                gpu.name, gpu.shared_bytes
+            )));
+        }
         // SAFETY: the module is loaded, and stays as long as these kernels.
         let function = unsafe { driver::module::get_function(self.modules[source].handle, name) }.map_err(of)?;
         if shared_bytes > 48 << 10 {
@@ -98,9 +109,8 @@ impl Kernels {
     fn module(&self, source: &str) -> Result<Module> {
         let options = self.options();
         let kept = self.folder.as_ref().map(|folder| folder.join(self.file_name(source, &options)));
-        if let Some(code) = kept.as_ref().and_then(|path| std::fs::read(path).ok())
-            && let Ok(module) = load(&code)
-        {
+        let file = kept.as_ref().and_then(|path| std::fs::read(path).ok());
+        if let Some(Ok(module)) = file.as_deref().and_then(checked).map(load) {
             return Ok(module);
         }
         let code = compile(source, &options)?;
@@ -121,8 +131,8 @@ impl Kernels {
     /// Named after all that the code depends on.
     fn file_name(&self, source: &str, options: &[String]) -> String {
         let mut hasher = DefaultHasher::new();
-        (source, options, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
-        format!("{:016x}.cubin", hasher.finish())
+        (source, options, &self.compiler, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
+        format!("{:016x}.kernel", hasher.finish())
     }
 }
 
@@ -135,25 +145,49 @@ pub fn cache_folder() -> Option<PathBuf> {
     Some(cache.join("kernels"))
 }
 
-/// Writes a file that others see whole or not at all.
-pub(super) fn keep(path: &Path, code: &[u8]) -> std::io::Result<()> {
+/// Writes code to a file, and its sum behind it, that others see whole or not at all.
+fn keep(path: &Path, code: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
     let mark = format!("{}-{:?}.new", std::process::id(), std::thread::current().id());
     let new = path.with_extension(mark.replace(['(', ')'], ""));
-    std::fs::write(&new, code)?;
-    std::fs::rename(&new, path)
+    let written = std::fs::write(&new, [code, &sum_of(code)].concat()).and_then(|()| std::fs::rename(&new, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    written
 }
 
+/// The code of a file that [`keep`] wrote. The driver is told no length, so it must not be given less than there was: a file that a crash or
+/// a full disk cut short is none.
+fn checked(file: &[u8]) -> Option<&[u8]> {
+    let (code, sum) = file.split_last_chunk()?;
+    (*sum == sum_of(code)).then_some(code)
+}
+
+fn sum_of(code: &[u8]) -> [u8; 8] {
+    let mut hasher = DefaultHasher::new();
+    code.hash(&mut hasher);
+    hasher.finish().to_le_bytes()
+}
+
+/// Loads code as NVRTC wrote it.
 fn load(code: &[u8]) -> Result<Module> {
     let _together = stream::while_nothing_is_recorded();
-    // SAFETY: the driver checks what it is given, and copies it.
+    // SAFETY: the code is whole, and the driver copies it.
     let handle = unsafe { driver::module::load_data(code.as_ptr().cast::<c_void>()) };
     Ok(Module { handle: handle.map_err(|error| failed("loading a kernel", error))? })
 }
 
 pub(super) fn compile(source: &str, options: &[String]) -> Result<Vec<u8>> {
-    let broken = |what: &str| Error::Machine(format!("NVRTC could not compile a kernel: {what}"));
+    let broken = |what: &str| {
+        let version = compiler_version().unwrap_or_default();
+        Error::Machine(format!(
+            "NVRTC {version} could not compile a kernel: {}; {}",
+            first_error(what),
+            advice_on(what)
+        ))
+    };
     let text = CString::new(source).map_err(|_| broken("its text has a zero byte"))?;
     let program = compiler::create_program(&text, None).map_err(|error| broken(&error.to_string()))?;
     // SAFETY: the program is alive until it is destroyed below.
@@ -165,6 +199,20 @@ pub(super) fn compile(source: &str, options: &[String]) -> Result<Vec<u8>> {
         };
         let _ = compiler::destroy_program(program);
         found
+    }
+}
+
+/// The line of the compiler's report that counts.
+fn first_error(report: &str) -> &str {
+    let mut lines = report.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.clone().next().unwrap_or("?");
+    lines.find(|line| line.contains("error")).unwrap_or(first)
+}
+
+fn advice_on(report: &str) -> &'static str {
+    match report.contains("gpu-architecture") {
+        true => "it is older than the GPU: install one of the driver's CUDA",
+        false => "please report it, with the command and what `vitreous doctor` says",
     }
 }
 
@@ -189,6 +237,48 @@ unsafe fn log_of(program: cudarc::nvrtc::sys::nvrtcProgram) -> Option<String> {
     let log = unsafe { compiler::get_program_log(program) }.ok()?;
     let bytes: Vec<u8> = log.into_iter().map(|byte| byte as u8).take_while(|&byte| byte != 0).collect();
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_was_cut_short_is_not_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kernels").join("some.kernel");
+        let code: Vec<u8> = (0..5000).map(|byte| (byte % 251) as u8).collect();
+        keep(&path, &code).unwrap();
+        let file = std::fs::read(&path).unwrap();
+        assert_eq!(checked(&file), Some(code.as_slice()));
+        for length in [0, 1, 8, 9, 4096, file.len() - 1] {
+            assert_eq!(checked(&file[..length]), None, "{length} bytes");
+        }
+        let mut spoiled = file.clone();
+        spoiled[3000] ^= 1;
+        assert_eq!(checked(&spoiled), None);
+    }
+
+    #[test]
+    fn what_could_not_be_kept_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        // A folder where the file should be.
+        let path = folder.path().join("some.kernel");
+        std::fs::create_dir_all(path.join("inside")).unwrap();
+        assert!(keep(&path, b"code").is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_the_compiler_says_becomes_a_sentence() {
+        let old = "nvrtc: error: invalid value for --gpu-architecture (-arch)\n";
+        assert_eq!(first_error(old), "nvrtc: error: invalid value for --gpu-architecture (-arch)");
+        assert!(advice_on(old).contains("older than the GPU"));
+        let fault = "default_program(3): warning #177-D: unused\n\ndefault_program(7): error: identifier \"x\" is undefined\n\n1 error\n";
+        assert_eq!(first_error(fault), "default_program(7): error: identifier \"x\" is undefined");
+        assert!(advice_on(fault).contains("report"));
+        assert_eq!([first_error(""), first_error("\nNVRTC_ERROR\n")], ["?", "NVRTC_ERROR"]);
+    }
 }
 
 /// For tests of kernels' texts.

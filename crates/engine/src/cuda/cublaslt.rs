@@ -87,7 +87,19 @@ impl Prepared {
 unsafe impl Send for Prepared {}
 
 fn failed(what: &str, error: lt::CublasError) -> Error {
-    Error::Machine(format!("cuBLASLt, {what}: {error}"))
+    use sys::cublasStatus_t as Status;
+    let advice = match error.0 {
+        Status::CUBLAS_STATUS_NOT_INITIALIZED => {
+            "it does not go with the driver, or the GPU's memory is full; `vitreous doctor` names their versions, and `nvidia-smi` what else uses it"
+        }
+        Status::CUBLAS_STATUS_ALLOC_FAILED => "memory is full; take a smaller batch or model, or end what else uses it",
+        Status::CUBLAS_STATUS_EXECUTION_FAILED | Status::CUBLAS_STATUS_INTERNAL_ERROR => {
+            "the GPU failed, or was lost; start again, and if `nvidia-smi` does not list it, restart the machine"
+        }
+        Status::CUBLAS_STATUS_ARCH_MISMATCH => "it does not know this GPU; install a newer one",
+        _ => "please report it, with the command and what `vitreous doctor` says",
+    };
+    Error::Machine(format!("cuBLASLt, {what}: {advice} ({:?})", error.0))
 }
 
 fn data_type(dtype: DType) -> sys::cudaDataType {

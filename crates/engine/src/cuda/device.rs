@@ -26,6 +26,8 @@ pub struct Gpu {
     pub capability: (u32, u32),
     /// Processors.
     pub processors: u32,
+    /// Bytes of shared memory that a block of threads may have.
+    pub shared_bytes: usize,
     /// Bytes of its memory.
     pub memory: u64,
     /// Bytes a second that its memory can give or take, as its clock and width say.
@@ -61,6 +63,7 @@ fn describe(ordinal: usize) -> Result<Gpu> {
     let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR).map_err(of)?;
     let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR).map_err(of)?;
     let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(of)?;
+    let shared = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN).map_err(of)?;
     let clock = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).map_err(of)?;
     let width = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).map_err(of)?;
     Ok(Gpu {
@@ -70,6 +73,7 @@ fn describe(ordinal: usize) -> Result<Gpu> {
         bandwidth: 2.0 * 1e3 * f64::from(clock) * f64::from(width) / 8.0,
         capability: (major, minor),
         processors,
+        shared_bytes: shared as usize,
         // SAFETY: as above.
         memory: unsafe { driver::device::total_mem(device) }.map_err(of)? as u64,
     })

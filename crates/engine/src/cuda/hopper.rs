@@ -4,6 +4,7 @@
 //! all of them on the sums in registers, while tensor cores work on the next tile. It is for large products of bf16 on GPUs of compute
 //! capability 9.0, whose instructions no other has; whether it is the faster way is measured.
 
+use super::chip::Chip;
 use super::launch::{Argument, Axis, Building, Launch, Matrix, c_type, source};
 use super::products::{Sizes, place_as};
 use super::steps;
@@ -24,16 +25,16 @@ const STAGES: usize = 6;
 const THREADS: u32 = 3 * 128;
 
 /// A product's node as one launch, if it is one for this kernel.
-pub(super) fn build(building: &Building, processors: u32) -> Option<Launch> {
+pub(super) fn build(building: &Building, chip: Chip) -> Option<Launch> {
     let (graph, node) = (building.graph(), building.node());
     let Sizes { m: rows, n: columns, k: depth, batch, transposed: [first, second], precision } = Sizes::of(graph, node);
     // Half of the processors would have nothing to do.
-    let is_small = rows * columns < TILE * TILE * processors as usize / 2;
+    let is_small = rows * columns < TILE * TILE * chip.processors as usize / 2;
     // Rows begin at multiples of 16 bytes, and a deep right operand is fetched by 32 columns.
     let fits = columns.is_multiple_of(if second { 32 } else { 8 }) && depth.is_multiple_of(8);
     // The kernel counts by i32, to the end of the last tile.
     let can_count = [rows, columns, depth].iter().all(|&size| size <= i32::MAX as usize - 2 * TILE);
-    if precision != Precision::Bf16 || batch > 1 || first || is_small || !fits || !can_count {
+    if !chip.is_hopper || precision != Precision::Bf16 || batch > 1 || first || is_small || !fits || !can_count {
         return None;
     }
     let place = |input: usize| place_as(building, node.inputs[input], DType::Bf16);
@@ -61,7 +62,7 @@ pub(super) fn build(building: &Building, processors: u32) -> Option<Launch> {
             KERNEL,
         ),
         entry: ENTRY,
-        grid: [2 * pairs.min(processors as usize / 2) as u32, 1, 1],
+        grid: [2 * pairs.min(chip.processors as usize / 2) as u32, 1, 1],
         block: THREADS,
         shared_bytes: (STAGES * 2 * TILE * PIECE * 2) as u32,
         arguments,

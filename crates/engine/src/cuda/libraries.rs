@@ -34,7 +34,7 @@ impl Library {
     }
 
     /// The first number of its version.
-    fn major(&self) -> Option<u32> {
+    fn major(&self) -> Option<c_int> {
         self.version.as_ref()?.split('.').next()?.parse().ok()
     }
 }
@@ -42,19 +42,29 @@ impl Library {
 impl Libraries {
     /// Looks for them.
     pub fn find() -> Libraries {
+        Libraries::of(driver_version(), compiler_version(), products_version())
+    }
+
+    fn of(driver_number: Option<c_int>, compiler: Option<String>, products: Option<String>) -> Libraries {
+        let library = |name: &'static str, version: Option<String>, package: &str| {
+            let advice = advice(package, driver_number);
+            let mut library = Library::new(name, version, &advice);
+            // A driver loads nothing of a later generation of CUDA.
+            if let (Some(found), Some(number), Some(major)) = (&library.version, driver_number, library.major())
+                && major > number / 1000
+            {
+                let known = version_of(number);
+                library.fault = Some(format!(
+                    "{name} {found} needs a driver for CUDA {major}, and this one is for {known}; install a newer driver, or {advice}"
+                ));
+            }
+            library
+        };
         Libraries {
             needed: [
-                driver_found(),
-                Library::new(
-                    "NVRTC",
-                    compiler_version(),
-                    "install the CUDA toolkit (12 or 13), or `pip install nvidia-cuda-nvrtc` and put its lib folder into LD_LIBRARY_PATH",
-                ),
-                Library::new(
-                    "cuBLASLt",
-                    products_version(),
-                    "install the CUDA toolkit (12 or 13), or `pip install nvidia-cublas` and put its lib folder into LD_LIBRARY_PATH",
-                ),
+                driver(driver_number),
+                library("NVRTC", compiler, "nvidia-cuda-nvrtc"),
+                library("cuBLASLt", products, "nvidia-cublas"),
             ],
         }
     }
@@ -79,28 +89,22 @@ impl Libraries {
             None => Ok(()),
         }
     }
+}
 
-    /// What may go wrong with what was found: a driver loads nothing of a later generation of CUDA.
-    pub fn doubt(&self) -> Option<String> {
-        let [driver, compiler, products] = &self.needed;
-        let newer = |library: &Library| library.major() > driver.major() && driver.version.is_some();
-        let names: Vec<&str> =
-            [compiler, products].into_iter().filter(|&library| newer(library)).map(|library| library.name).collect();
-        (!names.is_empty()).then(|| {
-            let version = driver.version.as_deref().unwrap_or("?");
-            format!(
-                "{} of a later CUDA than the driver's ({version}): install a newer driver, or libraries of its CUDA",
-                match names.as_slice() {
-                    [name] => format!("{name} is"),
-                    names => format!("{} are", names.join(" and ")),
-                }
-            )
-        })
-    }
+/// Where to get a library that suits a driver.
+fn advice(package: &str, driver: Option<c_int>) -> String {
+    let (toolkit, suffix) = match driver {
+        Some(number) if number < 13_000 => ("12", "-cu12"),
+        Some(_) => ("13", ""),
+        None => ("12 or 13", ""),
+    };
+    format!(
+        "install the CUDA toolkit ({toolkit}), or `pip install {package}{suffix}` and put its lib folder into LD_LIBRARY_PATH"
+    )
 }
 
 /// `13.0` of 13000.
-fn version(number: c_int) -> String {
+fn version_of(number: c_int) -> String {
     format!("{}.{}", number / 1000, number % 1000 / 10)
 }
 
@@ -117,12 +121,12 @@ fn driver(number: Option<c_int>) -> Library {
         }
         false => "install NVIDIA's driver (on Linux the package of your system, such as nvidia-driver)",
     };
-    let mut library = Library::new("NVIDIA's driver", number.map(version), advice);
+    let mut library = Library::new("NVIDIA's driver", number.map(version_of), advice);
     if let Some(number) = number.filter(|&number| number < LEAST_DRIVER) {
         library.fault = Some(format!(
             "NVIDIA's driver knows CUDA {}, but {} is needed; install a newer driver",
-            version(number),
-            version(LEAST_DRIVER)
+            version_of(number),
+            version_of(LEAST_DRIVER)
         ));
     }
     library
@@ -139,7 +143,7 @@ pub(super) fn driver_version() -> Option<c_int> {
     (result == sys::CUresult::CUDA_SUCCESS).then_some(number)
 }
 
-fn compiler_version() -> Option<String> {
+pub(super) fn compiler_version() -> Option<String> {
     // SAFETY: as above.
     if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
         return None;
@@ -172,7 +176,7 @@ fn nccl_words(number: c_int) -> String {
 
 fn runtime_version() -> Option<String> {
     let names = ["libcudart.so.13", "libcudart.so.12", "libcudart.so", "cudart64_13.dll", "cudart64_12.dll"];
-    number_of(&names, c"cudaRuntimeGetVersion").map(version)
+    number_of(&names, c"cudaRuntimeGetVersion").map(version_of)
 }
 
 /// What a function of the first of these libraries that there is writes: both that are asked for have this form, and return 0.
@@ -195,37 +199,50 @@ mod tests {
     use super::*;
 
     fn found(driver: Option<c_int>, compiler: Option<&str>, products: Option<&str>) -> Libraries {
-        let library = |name, version: Option<&str>| Library::new(name, version.map(str::to_string), "install it");
-        Libraries { needed: [self::driver(driver), library("NVRTC", compiler), library("cuBLASLt", products)] }
+        Libraries::of(driver, compiler.map(str::to_string), products.map(str::to_string))
+    }
+
+    fn says(libraries: Libraries) -> std::result::Result<(), String> {
+        libraries.check().map_err(|error| error.to_string())
     }
 
     #[test]
     fn versions_are_those_that_people_know() {
-        assert_eq!([13_000, 12_040, 11_080].map(version), ["13.0", "12.4", "11.8"]);
+        assert_eq!([13_000, 12_040, 11_080].map(version_of), ["13.0", "12.4", "11.8"]);
         assert_eq!([22_703, 2_804, 21_005].map(nccl_words), ["2.27.3", "2.8.4", "2.10.5"]);
     }
 
     #[test]
     fn the_first_that_is_missing_is_named() {
-        let says = |libraries: Libraries| libraries.check().map_err(|error| error.to_string());
         assert_eq!(says(found(Some(12_040), Some("12.4"), Some("12.4.2"))), Ok(()));
         let none = says(found(None, None, None)).expect_err("no driver");
         assert!(none.starts_with("NVIDIA's driver was not found; "), "{none}");
         let old = says(found(Some(11_040), None, None)).expect_err("an old driver");
         assert_eq!(old, "NVIDIA's driver knows CUDA 11.4, but 12.0 is needed; install a newer driver");
         let missing = says(found(Some(13_000), Some("13.0"), None)).expect_err("no library");
-        assert_eq!(missing, "cuBLASLt was not found; install it");
+        assert!(
+            missing
+                .starts_with("cuBLASLt was not found; install the CUDA toolkit (13), or `pip install nvidia-cublas` ")
+        );
     }
 
     #[test]
-    fn libraries_that_are_newer_than_the_driver_are_doubted() {
-        assert_eq!(found(Some(13_000), Some("12.4"), Some("12.4.2")).doubt(), None);
-        assert_eq!(found(Some(12_040), Some("12.9"), None).doubt(), None);
-        assert_eq!(found(None, Some("13.0"), Some("13.0.1")).doubt(), None);
-        let both = found(Some(12_040), Some("13.0"), Some("13.0.1")).doubt().expect("a doubt");
-        assert!(both.starts_with("NVRTC and cuBLASLt are of a later CUDA than the driver's (12.4)"), "{both}");
-        let one = found(Some(12_040), Some("13.0"), Some("12.4.2")).doubt().expect("a doubt");
-        assert!(one.starts_with("NVRTC is of a later CUDA"), "{one}");
+    fn libraries_of_a_later_cuda_than_the_drivers_are_refused() {
+        for (driver, compiler, products) in
+            [(13_000, "12.4", "12.4.2"), (13_000, "13.4", "13.4.0"), (12_040, "12.9", "12.9.1")]
+        {
+            assert_eq!(says(found(Some(driver), Some(compiler), Some(products))), Ok(()));
+        }
+        // Without a driver, that is what is said.
+        assert!(says(found(None, Some("13.0"), Some("13.0.1"))).is_err_and(|said| said.starts_with("NVIDIA's driver")));
+        let both = says(found(Some(12_090), Some("13.0"), Some("13.0.1"))).expect_err("too new");
+        assert_eq!(
+            both,
+            "NVRTC 13.0 needs a driver for CUDA 13, and this one is for 12.9; install a newer driver, or install the CUDA toolkit (12), \
+             or `pip install nvidia-cuda-nvrtc-cu12` and put its lib folder into LD_LIBRARY_PATH"
+        );
+        let one = says(found(Some(12_040), Some("12.4"), Some("13.0.1"))).expect_err("too new");
+        assert!(one.starts_with("cuBLASLt 13.0.1 needs a driver for CUDA 13, and this one is for 12.4; "), "{one}");
     }
 
     #[test]

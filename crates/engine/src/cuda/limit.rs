@@ -11,34 +11,65 @@ use crate::error::Result;
 use crate::precision::Precision;
 use crate::types::DType;
 
-/// Rows, columns and depth of the product.
-const SIDE: usize = 8192;
+/// Rows, columns and depth of the product: the first of them whose matrices fit into memory, which a run may need more than this.
+const SIDES: [usize; 4] = [8192, 4096, 2048, 1024];
 
 /// Floating-point operations a second of a large product. It is measured once and remembered.
 pub fn measured_limit(device: &Arc<Device>, precision: Precision) -> Result<f64> {
     let operands = if precision == Precision::Bf16 { DType::Bf16 } else { DType::F32 };
     // Where it is measured is decided by who measures.
     let place = Place { buffer: Buffer::Arena, byte: 0 };
-    let matrix = Operand { place, transposed: false, rows: SIDE, columns: SIDE, stride: SIDE * SIDE };
-    let product = Product {
-        operands,
-        result: operands,
-        a: Operand { transposed: true, ..matrix },
-        b: matrix,
-        d: matrix,
-        batch: 1,
-        epilogue: Epilogue::Nothing,
-        added: None,
-        bias: None,
-        auxiliary: None,
+    let product = |side: usize| {
+        let matrix = Operand { place, transposed: false, rows: side, columns: side, stride: side * side };
+        Product {
+            operands,
+            result: operands,
+            a: Operand { transposed: true, ..matrix },
+            b: matrix,
+            d: matrix,
+            batch: 1,
+            epilogue: Epilogue::Nothing,
+            added: None,
+            bias: None,
+            auxiliary: None,
+        }
     };
     let in_memory = |bytes: usize, workspace: usize| {
         let memory = Arc::new(DeviceBuffer::new(device, bytes)?);
         Library::open(device, &memory, &Arc::new(DeviceBuffer::new(device, workspace)?))
     };
-    let seconds = match in_memory(0, 0)?.known_seconds(&product) {
-        Some(seconds) => seconds,
-        None => in_memory(3 * operands.bytes() * SIDE * SIDE, WORKSPACE_BYTES)?.prepare(&product)?.seconds(),
+    let [largest, ..] = SIDES;
+    let (side, seconds) = match in_memory(0, 0)?.known_seconds(&product(largest)) {
+        Some(seconds) => (largest, seconds),
+        None => {
+            let side = side_for(operands, device.free_memory()?);
+            let bytes = bytes_of(operands, side);
+            (side, in_memory(bytes, WORKSPACE_BYTES)?.prepare(&product(side))?.seconds())
+        }
     };
-    Ok(2.0 * (SIDE as f64).powi(3) / seconds)
+    Ok(2.0 * (side as f64).powi(3) / seconds)
+}
+
+fn bytes_of(operands: DType, side: usize) -> usize {
+    3 * operands.bytes() * side * side
+}
+
+/// The largest side for which half of what is free is enough, or the smallest.
+fn side_for(operands: DType, free: u64) -> usize {
+    let fits = |side: &usize| (bytes_of(operands, *side) + WORKSPACE_BYTES) as u64 <= free / 2;
+    SIDES.into_iter().find(fits).unwrap_or(SIDES[SIDES.len() - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_measured_in_the_memory_that_is_there() {
+        const MIB: u64 = 1 << 20;
+        let sides = |operands| [140_000, 1800, 600, 250, 10].map(|free| side_for(operands, free * MIB));
+        assert_eq!(sides(DType::F32), [8192, 8192, 4096, 2048, 1024]);
+        assert_eq!(sides(DType::Bf16), [8192, 8192, 4096, 2048, 1024]);
+        assert_eq!([890, 900].map(|free| side_for(DType::Bf16, free * MIB)), [4096, 8192]);
+    }
 }

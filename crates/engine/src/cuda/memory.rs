@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 
 use super::device::{Device, failed};
 use super::stream::{Stream, while_nothing_is_recorded};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A buffer on the device; it holds whatever was there before.
 pub(super) struct DeviceBuffer {
@@ -124,6 +124,16 @@ fn arrived() -> Result<()> {
     unsafe { driver::stream::synchronize(driver::stream::null()) }.map_err(|error| failed("copying", error))
 }
 
+/// The driver says "out of memory" of the host's, too, and means what may not be moved.
+fn no_host_memory(bytes: usize, error: driver::DriverError) -> Error {
+    match error.0 {
+        sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Machine(format!(
+            "the system gives the GPU no {bytes} bytes of main memory to copy from; take a smaller batch, or end what else uses it"
+        )),
+        _ => failed("taking memory of the host", error),
+    }
+}
+
 /// Memory of the host that stays where it is, so that the device copies it while both go on.
 pub(super) struct HostBuffer {
     device: Arc<Device>,
@@ -145,8 +155,7 @@ impl HostBuffer {
             0 => std::ptr::NonNull::<u64>::dangling().as_ptr().cast::<u8>(),
             // SAFETY: a plain allocation, cleared before anybody sees it.
             _ => unsafe {
-                let start =
-                    driver::malloc_host(bytes, 0).map_err(|error| failed("taking memory of the host", error))?;
+                let start = driver::malloc_host(bytes, 0).map_err(|error| no_host_memory(bytes, error))?;
                 std::ptr::write_bytes(start.cast::<u8>(), 0, bytes);
                 start.cast::<u8>()
             },

@@ -7,6 +7,7 @@
 //! A plan becomes a list of kernels and products, each with its arguments' places in a few large buffers; running it is going through the list.
 
 mod attention;
+mod chip;
 mod choice;
 mod compile;
 mod cublaslt;

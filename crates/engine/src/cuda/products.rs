@@ -3,6 +3,7 @@
 //! cuBLASLt counts columns first, we rows: a row-major `[rows, columns]` is its `columns x rows`. So `Y = X Wᵀ` is computed as
 //! `Yᵀ = W Xᵀ`, W transposed and X as it lies.
 
+use super::chip::Chip;
 use super::launch::{Argument, Buffer, Building, Launch, Place};
 use super::{hopper, pointwise, pools};
 use crate::error::{Error, Result};
@@ -61,9 +62,9 @@ pub(super) trait Choice {
     fn can_do(&self, product: &Product) -> bool;
     /// Whether one that does something besides is faster than another and a pass over so many bytes.
     fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool;
-    /// How many processors a GPU of the Hopper generation has, whose tensor cores some kernels are for; none on any other.
-    fn hopper_processors(&self) -> Option<u32>;
-    /// Whether such a kernel, which does all of a node, is faster than a product and the launches behind it.
+    /// What kernels are cut to.
+    fn chip(&self) -> Chip;
+    /// Whether a kernel of ours, which does all of a node, is faster than a product and the launches behind it.
     fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool;
 }
 
@@ -151,7 +152,7 @@ pub(super) fn build(building: &Building, choice: &dyn Choice) -> Result<Work> {
         true => vec![pointwise::apply(building, steps, Argument::Place(product.d.place), product.result)],
         false => Vec::new(),
     };
-    let kernel = choice.hopper_processors().and_then(|processors| hopper::build(building, processors));
+    let kernel = hopper::build(building, choice.chip());
     Ok(match kernel.filter(|kernel| choice.kernel_is_faster(kernel, &product, &after)) {
         Some(kernel) => Work::Kernel(kernel),
         None => Work::Product { product: Box::new(product), after },
@@ -313,6 +314,7 @@ fn into_stored(building: &Building, before: Fused) -> Option<Fused> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::chip::testing::A100;
     use crate::cuda::target::{Built, Task, work_of};
     use crate::graph::Mode;
     use crate::ops::CrossEntropyOptions;
@@ -329,8 +331,8 @@ mod tests {
         fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
             true
         }
-        fn hopper_processors(&self) -> Option<u32> {
-            None
+        fn chip(&self) -> Chip {
+            A100
         }
         fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
             false
@@ -347,8 +349,8 @@ mod tests {
         fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
             false
         }
-        fn hopper_processors(&self) -> Option<u32> {
-            None
+        fn chip(&self) -> Chip {
+            A100
         }
         fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
             false

@@ -13,13 +13,14 @@ use crate::error::Result;
 
 /// The buffers of a state, on a device.
 pub(crate) struct Resident {
+    /// The end of the last run that was started with it: the next one waits for that, whoever starts it. First, because it must not outlive the
+    /// device, which the others may be the last to hold.
+    pub(super) last_run: Option<Arc<Event>>,
     device: Arc<Device>,
     /// In the order of [`Resident::upload`].
     buffers: [DeviceBuffer; 5],
     /// The parameters rounded to bf16, if somebody computes with them.
     narrow: DeviceBuffer,
-    /// The end of the last run that was started with it: the next one waits for that, whoever starts it.
-    pub(super) last_run: Option<Arc<Event>>,
     /// The device has changed what the host has.
     pub host_is_behind: bool,
     /// The host has changed what the device has.
@@ -38,10 +39,10 @@ impl Resident {
         let [parameters, gradients, first, second, average] = floats;
         let take = |floats: usize| DeviceBuffer::zeroed(device, 4 * floats);
         Ok(Resident {
+            last_run: None,
             device: Arc::clone(device),
             buffers: [take(parameters)?, take(gradients)?, take(first)?, take(second)?, take(average)?],
             narrow: DeviceBuffer::new(device, 0)?,
-            last_run: None,
             host_is_behind: false,
             device_is_behind: true,
         })

@@ -6,7 +6,7 @@ use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 
 use super::device::failed;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Work that is done in order.
 pub(super) struct Stream {
@@ -89,10 +89,24 @@ impl Event {
 
     /// Seconds from another timed event, both reached.
     pub fn seconds_since(&self, before: &Event) -> Result<f64> {
-        // SAFETY: both are alive.
-        let milliseconds = unsafe { driver::event::elapsed(before.handle, self.handle) };
-        Ok(f64::from(milliseconds.map_err(|error| failed("timing", error))?) / 1e3)
+        let mut milliseconds = 0.0;
+        // SAFETY: both are alive, and the driver writes one number.
+        let result = unsafe { elapsed_time()?(&mut milliseconds, before.handle, self.handle) };
+        result.result().map_err(|error| failed("timing", error))?;
+        Ok(f64::from(milliseconds) / 1e3)
     }
+}
+
+/// What the driver calls the time between two events.
+type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+
+/// Since CUDA 12.8 there is a second version of it, the only one that the bindings know; drivers of before have the first alone.
+fn elapsed_time() -> Result<ElapsedTime> {
+    // SAFETY: there is a driver, which made the events; both versions are declared like this.
+    let find = |name: &[u8]| unsafe { sys::culib().get::<ElapsedTime>(name).map(|function| *function) };
+    find(b"cuEventElapsedTime_v2\0").or_else(|_| find(b"cuEventElapsedTime\0")).map_err(|_| {
+        Error::Machine("the driver cannot tell how long a kernel took; install a newer driver".to_string())
+    })
 }
 
 impl Drop for Event {

@@ -144,7 +144,7 @@ pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> Result<(Vec
             Kind::Norm => norms::build(&building),
             Kind::Loss => losses::build(&building),
             Kind::Pool => pools::build(&building),
-            Kind::Attention => attention::build(&building, choice.hopper_processors().is_some()),
+            Kind::Attention => attention::build(&building, choice.chip()),
             Kind::Update => updates::build(&building, &mut tables, narrow),
         };
         all.extend(launches.into_iter().map(|launch| Task { node: index, built: Built::Launch(launch) }));

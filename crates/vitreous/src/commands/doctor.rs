@@ -134,7 +134,6 @@ impl Found {
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let mut lines: Vec<String> = rows.into_iter().map(|(name, text)| format!("{name:width$}  {text}")).collect();
         lines.push(String::new());
-        lines.extend(self.libraries.doubt().map(|doubt| format!("note: {doubt}")));
         lines.push(self.verdict());
         lines
     }
@@ -191,7 +190,6 @@ impl Found {
             "cublaslt": library(products),
             "nccl": {"version": nccl.version},
             "cuda_runtime": {"version": runtime.version},
-            "doubt": self.libraries.doubt(),
             "gpus": self.gpus.as_ref().map_or_else(|_| Vec::new(), |gpus| gpus.iter().map(gpu).collect()),
             "gpus_fault": self.gpus.as_ref().err(),
             "kernel_cache": self.cache.as_ref().map(|cache| json!({
@@ -273,8 +271,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("vitreous-doctor-{}", std::process::id()));
         assert_eq!(Cache::of(folder.clone()).files, 0);
         std::fs::create_dir_all(folder.join("inner")).expect("a folder");
-        std::fs::write(folder.join("a.cubin"), [0; 10]).expect("written");
-        std::fs::write(folder.join("b.cubin"), [0; 5]).expect("written");
+        std::fs::write(folder.join("a.kernel"), [0; 10]).expect("written");
+        std::fs::write(folder.join("b.kernel"), [0; 5]).expect("written");
         let cache = Cache::of(folder.clone());
         assert_eq!((cache.files, cache.bytes), (2, 15));
         std::fs::remove_dir_all(&folder).expect("removed");

@@ -24,7 +24,7 @@ use crate::classes::{ClassMap, map_classes};
 use crate::device::DeviceOptions;
 use crate::failure::Failure;
 use crate::format;
-use crate::runner::{Answer, Runner, usual_batch};
+use crate::runner::{Answer, Runner};
 use crate::source;
 use crate::text_source::TextSource;
 
@@ -224,13 +224,11 @@ impl Eval {
         mut answers: Answers,
     ) -> Result<(Answers, Vec<Broken>), Failure> {
         let threads = self.threads.unwrap_or_else(source::threads);
-        let mut runner = Runner::new(model, Answer::Logits, self.precision.into(), &self.device.open(threads)?);
+        let device = self.device.open(threads)?;
+        let mut runner =
+            Runner::new(model, Answer::Logits, self.precision.into(), &device, self.batch).map_err(Failure::input)?;
         let samples = spread(part.len(), self.limit);
-        let batch = match self.batch {
-            Some(batch) => batch,
-            None => usual_batch(&model.config, runner.device()).map_err(Failure::input)?,
-        };
-        let batch = batch.min(samples.len()).max(1);
+        let batch = runner.batch().min(samples.len()).max(1);
         let progress = progress_bar(samples.len(), "images");
         let floats = runner.input_floats();
         let prepared = OrderedMap::new(samples.into_iter(), threads, batch.saturating_mul(2), || {

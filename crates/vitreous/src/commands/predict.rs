@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
 use crate::prepared::{self, Prepared};
-use crate::runner::{Answer, Runner, usual_batch};
+use crate::runner::{Answer, Runner};
 use crate::scores::{best, label, softmax};
 use crate::source;
 
@@ -79,11 +79,10 @@ impl Predict {
         }
         let threads = self.threads.unwrap_or_else(source::threads);
         let answer = if self.features { Answer::Features } else { Answer::Logits };
-        let mut runner = Runner::new(&model, answer, self.precision.into(), &self.device.open(threads)?);
-        let mut batch = match self.batch {
-            Some(batch) => batch,
-            None => usual_batch(&model.config, runner.device()).map_err(Failure::input)?,
-        };
+        let device = self.device.open(threads)?;
+        let mut runner =
+            Runner::new(&model, answer, self.precision.into(), &device, self.batch).map_err(Failure::input)?;
+        let mut batch = runner.batch();
         let images = Images::new(self.paths.clone());
         let patience = (!images.are_known()).then_some(PATIENCE);
         let images: Box<dyn Iterator<Item = Found> + Send> = if images.are_known() {

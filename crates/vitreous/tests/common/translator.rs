@@ -10,9 +10,9 @@ pub const ENCODER_LAYERS: usize = 2;
 pub const DECODER_LAYERS: usize = 3;
 pub const HEADS: usize = 2;
 
-/// What stays for all tests of a binary.
+/// What stays for all tests of a binary. Nothing removes it at the end, so it lies in the build's own folder.
 static TRAINED: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let run = train_translator(folder.path());
     (folder, run)
 });

@@ -1,5 +1,7 @@
 //! Every kind of attention becomes launches whose texts NVRTC compiles. What they compute is compared on a GPU, by the harness of ops.
 
+use super::super::chip::Chip;
+use super::super::chip::testing::{A100, H200, RTX_4090};
 use super::super::compile::testing::{ARCHITECTURES, compile_all};
 use super::super::launch::{Argument, Buffer, Building, Launch};
 use super::{build, workspace_bytes};
@@ -107,34 +109,34 @@ impl Case {
     }
 
     /// The launches of attention, its weights, and its gradient.
-    fn launches(&self, on_hopper: bool) -> Vec<Launch> {
+    fn launches(&self, chip: Chip) -> Vec<Launch> {
         let plan = self.plan(true);
-        let launches = launches_of(&plan, on_hopper);
+        let launches = launches_of(&plan, chip);
         for launch in &launches {
-            check_sizes(&plan, launch);
+            check_sizes(&plan, launch, chip);
         }
         launches
     }
 
     fn entries(&self) -> Vec<&'static str> {
-        let mut entries: Vec<_> = self.launches(false).iter().map(|launch| launch.entry).collect();
+        let mut entries: Vec<_> = self.launches(A100).iter().map(|launch| launch.entry).collect();
         entries.sort_unstable();
         entries
     }
 }
 
 /// All launches of a plan's attention.
-pub(super) fn launches_of(plan: &Plan, on_hopper: bool) -> Vec<Launch> {
+fn launches_of(plan: &Plan, chip: Chip) -> Vec<Launch> {
     let is_attention =
         |node: &Node| matches!(node.op, Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_));
     let indices = (0..plan.graph().nodes().len()).filter(|&index| is_attention(&plan.graph().nodes()[index]));
-    indices.flat_map(|index| build(&Building { plan, index }, on_hopper)).collect()
+    indices.flat_map(|index| build(&Building { plan, index }, chip)).collect()
 }
 
-fn check_sizes(plan: &Plan, launch: &Launch) {
+fn check_sizes(plan: &Plan, launch: &Launch, chip: Chip) {
     assert!(launch.block.is_multiple_of(32) && launch.block <= 1024, "{} has {} threads", launch.entry, launch.block);
     assert!(launch.grid[0] > 0 && launch.grid[1..] == [1, 1], "{} has the grid {:?}", launch.entry, launch.grid);
-    assert!(launch.shared_bytes <= 163 << 10, "{} takes {} bytes", launch.entry, launch.shared_bytes);
+    assert!(launch.shared_bytes as usize <= chip.shared_bytes, "{} takes {} bytes", launch.entry, launch.shared_bytes);
     let (_, head) = launch.source.split_once(&format!("{}(", launch.entry)).expect("the kernel is in its text");
     let parameters = head.split_once(')').expect("parameters end").0.split(',').count();
     assert_eq!(parameters, launch.arguments.len(), "{}", launch.entry);
@@ -148,7 +150,7 @@ fn check_sizes(plan: &Plan, launch: &Launch) {
 }
 
 fn compile_cases(cases: &[Case]) {
-    let launches = cases.iter().flat_map(|case| case.launches(false));
+    let launches = cases.iter().flat_map(|case| case.launches(A100));
     compile_all(&launches.map(|launch| launch.source).collect(), &ARCHITECTURES);
 }
 
@@ -164,7 +166,7 @@ fn warps_that_multiply_together_compile() {
         Case { queries: 1000, keys: 1370, mask: true, bias: Some((true, true)), scale: Some(-0.5), ..case },
     ];
     for case in cases {
-        let launches = case.launches(true);
+        let launches = case.launches(H200);
         let forward: Vec<_> = launches.iter().filter(|launch| launch.entry == "attention_forward").collect();
         assert_eq!(forward.len(), 1, "{case:?}");
         assert!(forward[0].source.contains("wgmma"), "{case:?}");
@@ -172,13 +174,13 @@ fn warps_that_multiply_together_compile() {
     }
     // No such tensor cores; heads whose rows they would not find; what gains nothing.
     let others = [
-        (case, false),
-        (Case { head_dim: 32, ..case }, true),
-        (Case { queries: 128, ..case }, true),
-        (Case { dropout: 0.1, ..case }, true),
+        (case, A100),
+        (Case { head_dim: 32, ..case }, H200),
+        (Case { queries: 128, ..case }, H200),
+        (Case { dropout: 0.1, ..case }, H200),
     ];
-    for (case, on_hopper) in others {
-        assert!(case.launches(on_hopper).iter().all(|launch| !launch.source.contains("wgmma")), "{case:?}");
+    for (case, chip) in others {
+        assert!(case.launches(chip).iter().all(|launch| !launch.source.contains("wgmma")), "{case:?}");
     }
 }
 
@@ -209,9 +211,32 @@ fn the_family_follows_from_storage_and_head_size() {
 }
 
 #[test]
+fn chips_with_less_shared_memory_have_smaller_tiles() {
+    let vit = Case { packed: true, queries: 197, keys: 197, head_dim: 64, batch: 64, heads: 12, ..PLAIN };
+    let long = Case { queries: 577, keys: 577, head_dim: 128, packed: false, ..vit };
+    let plain = Case { dtype: DType::F32, ..vit };
+    let cases = [
+        vit,
+        Case { dropout: 0.1, ..vit },
+        Case { head_dim: 32, ..vit },
+        Case { queries: 145, keys: 145, ..vit },
+        Case { queries: 257, keys: 257, ..vit },
+        Case { queries: 128, keys: 121, dropout: 0.1, ..long },
+        long,
+        plain,
+        Case { head_dim: 128, bias: Some((true, true)), ..plain },
+        Case { head_dim: 380, ..plain },
+    ];
+    // How many bytes a launch takes is looked at as they are made.
+    let launches: Vec<Launch> = cases.iter().flat_map(|case| case.launches(RTX_4090)).collect();
+    assert_ne!(vit.launches(RTX_4090), vit.launches(A100));
+    compile_all(&launches.into_iter().map(|launch| launch.source).collect(), &["sm_86", "sm_89"]);
+}
+
+#[test]
 fn packed_projections_begin_side_by_side() {
     let case = Case { packed: true, ..PLAIN };
-    for launch in case.launches(false).iter().filter(|launch| launch.entry != "attention_deltas") {
+    for launch in case.launches(A100).iter().filter(|launch| launch.entry != "attention_deltas") {
         let byte = |index: usize| match launch.arguments[index] {
             Argument::Place(place) => place.byte,
             _ => panic!("a pointer"),

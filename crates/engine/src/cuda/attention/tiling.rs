@@ -1,5 +1,6 @@
-//! How attention is cut into tiles, blocks and warps. All of it follows from shapes alone.
+//! How attention is cut into tiles, blocks and warps. All of it follows from shapes and the GPU's chip alone.
 
+use super::super::chip::Chip;
 use crate::ops::attention::Sizes;
 
 /// Rows that a warp owns: what a tensor core's product has.
@@ -18,7 +19,7 @@ const MODEST_BYTES: usize = 110 << 10;
 const SMALL_BYTES: usize = 56 << 10;
 /// The same for three blocks.
 const THIRD_BYTES: usize = 75 << 10;
-/// Bytes of shared memory that a block may have on every GPU since the A100.
+/// Bytes of shared memory that a block takes at most: all that an A100's block may have. Some chips have less.
 const MOST_BYTES: usize = 163 << 10;
 /// Warps whose registers a processor has, if each thread takes 128 of them.
 const RESIDENT_WARPS: usize = 16;
@@ -28,9 +29,6 @@ const MOST_HELPED_GROUPS: usize = 15;
 const TILE: usize = 64;
 /// Values of a head whose rows lie so that Hopper's tensor cores find them.
 pub(super) const HEAD_TOGETHER: usize = 64;
-
-/// Bytes of shared memory of a block without tensor cores.
-const PLAIN_MOST_BYTES: usize = 160 << 10;
 
 /// Whether the kernels on tensor cores take heads of this size.
 pub(super) fn suits_tensor_cores(head_dim: usize) -> bool {
@@ -96,11 +94,11 @@ pub(super) struct ForwardTiling {
 }
 
 impl ForwardTiling {
-    pub fn new(sizes: Sizes, dropout: bool, on_hopper: bool) -> ForwardTiling {
+    pub fn new(sizes: Sizes, dropout: bool, chip: Chip) -> ForwardTiling {
         let groups = groups_of(sizes.queries);
         let few = sizes.batch * sizes.heads * groups.div_ceil(MOST_WARPS) <= FEW_PAIRS;
         // It gains nothing for few queries, and was not measured with dropout.
-        let together = on_hopper && sizes.head_dim == HEAD_TOGETHER && !dropout && groups > MOST_WARPS;
+        let together = chip.is_hopper && sizes.head_dim == HEAD_TOGETHER && !dropout && groups > MOST_WARPS;
         // Where processors would have no work, blocks are small.
         let warps = match (few, together) {
             (true, _) => groups.min(LEAST_WARPS),
@@ -131,10 +129,11 @@ impl ForwardTiling {
         if suits && small.bytes() <= if together { THIRD_BYTES } else { SMALL_BYTES } {
             return small;
         }
+        let modest_bytes = MODEST_BYTES.min(chip.shared_bytes);
         let all_stay = of(warps, if few { 1 } else { groups.div_ceil(warps) }, key_tiles, true);
-        let tiling = if all_stay.bytes() <= MODEST_BYTES { all_stay } else { of(warps, 1, 2, true) };
+        let tiling = if all_stay.bytes() <= modest_bytes { all_stay } else { of(warps, 1, 2, true) };
         let mut pairs = pairs_for(warps, sizes);
-        while pairs > 1 && pairs * tiling.bytes() > MODEST_BYTES {
+        while pairs > 1 && pairs * tiling.bytes() > modest_bytes {
             pairs /= 2;
         }
         ForwardTiling { pairs, ..tiling }
@@ -199,7 +198,7 @@ pub(super) struct WholeTiling {
 
 impl WholeTiling {
     /// None where pairs are too large for it, in memory or in registers.
-    pub fn new(sizes: Sizes) -> Option<WholeTiling> {
+    pub fn new(sizes: Sizes, chip: Chip) -> Option<WholeTiling> {
         let key_groups = groups_of(sizes.keys);
         if key_groups > if sizes.head_dim <= MODERATE_HEAD { 2 * MOST_WARPS } else { MOST_WARPS } {
             return None;
@@ -213,9 +212,10 @@ impl WholeTiling {
             let helpers = if can_help { (RESIDENT_WARPS - key_groups).min(LEAST_WARPS) } else { 0 };
             WholeTiling { pairs: 1, key_groups, helpers, parts, part_groups, sizes }
         };
-        let tiling = (1..=query_groups).map(of_parts).find(|tiling| tiling.bytes() <= MOST_BYTES)?;
+        let fits = |tiling: &WholeTiling| tiling.bytes() <= MOST_BYTES.min(chip.shared_bytes);
+        let tiling = (1..=query_groups).map(of_parts).find(fits)?;
         let mut pairs = if tiling.parts == 1 { pairs_for(tiling.warps(), sizes) } else { 1 };
-        while pairs > 1 && pairs * tiling.bytes() > MODEST_BYTES {
+        while pairs > 1 && pairs * tiling.bytes() > MODEST_BYTES.min(chip.shared_bytes) {
             pairs /= 2;
         }
         Some(WholeTiling { pairs, ..tiling })
@@ -326,9 +326,11 @@ impl LongTiling {
 }
 
 /// Rows of a tile of the kernels without tensor cores, where `row_tiles` tiles of rows and `score_tiles` of scores are held at once and
-/// `rows` is the most rows that there are. Smaller for heads whose tiles would not fit; heads of up to 600 values have one that does.
-pub(super) fn plain_tile(head_dim: usize, rows: usize, row_tiles: usize, score_tiles: usize) -> usize {
-    let fits = |tile: &usize| plain_bytes(head_dim, *tile, row_tiles, score_tiles) <= PLAIN_MOST_BYTES;
+/// `rows` is the most rows that there are. Smaller for heads whose tiles would not fit; heads of up to 600 values have one that does, on chips
+/// with less memory those of up to 380.
+pub(super) fn plain_tile(head_dim: usize, rows: usize, row_tiles: usize, score_tiles: usize, chip: Chip) -> usize {
+    let most_bytes = MOST_BYTES.min(chip.shared_bytes);
+    let fits = |tile: &usize| plain_bytes(head_dim, *tile, row_tiles, score_tiles) <= most_bytes;
     let enough = rows.next_multiple_of(16).clamp(16, 64);
     [64, 32, 16].into_iter().filter(|&tile| tile < 2 * enough).find(fits).unwrap_or(16)
 }
@@ -340,6 +342,7 @@ pub(super) fn plain_bytes(head_dim: usize, tile: usize, row_tiles: usize, score_
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::chip::testing::{A100, H200, RTX_4090};
     use super::*;
 
     /// Warps that multiply together.
@@ -353,21 +356,21 @@ mod tests {
     fn few_warps_are_idle() {
         // ViT-B/16: thirteen groups are four rounds of four warps; or a warp for each, and three that help.
         let vit = sizes(256, 12, 197, 64);
-        let forward = ForwardTiling::new(vit, false, false);
+        let forward = ForwardTiling::new(vit, false, A100);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 4, 1));
         assert_eq!(
-            WholeTiling::new(vit).map(|tiling| (tiling.pairs, tiling.key_groups, tiling.parts)),
+            WholeTiling::new(vit, A100).map(|tiling| (tiling.pairs, tiling.key_groups, tiling.parts)),
             Some((1, 13, 1))
         );
         // With dropout's mask, two rounds of seven.
-        let forward = ForwardTiling::new(vit, true, false);
+        let forward = ForwardTiling::new(vit, true, A100);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 7, 2, 1));
         // A single image: small blocks on many processors.
-        let forward = ForwardTiling::new(sizes(1, 12, 197, 64), false, false);
+        let forward = ForwardTiling::new(sizes(1, 12, 197, 64), false, A100);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 1, 4));
         // On Hopper the same, together, but with dropout, for few queries or other heads; with 257 tokens, three blocks on a processor.
         let on_hopper = |sizes: Sizes, dropout: bool| {
-            let tiling = ForwardTiling::new(sizes, dropout, true);
+            let tiling = ForwardTiling::new(sizes, dropout, H200);
             (tiling.together, tiling.warps, tiling.rounds, tiling.blocks)
         };
         assert_eq!(on_hopper(vit, false), (true, 4, 4, 1));
@@ -378,25 +381,25 @@ mod tests {
         assert_eq!(on_hopper(sizes(256, 12, 257, 64), false), (true, 4, 5, 1));
         assert_eq!(on_hopper(sizes(256, 12, 577, 64), false), (true, 8, 1, 5));
         // A small ViT: several heads a block where one has few warps.
-        let forward = ForwardTiling::new(sizes(1024, 4, 17, 32), true, false);
+        let forward = ForwardTiling::new(sizes(1024, 4, 17, 32), true, A100);
         assert_eq!((forward.pairs, forward.warps, forward.blocks), (2, 2, 1));
         assert_eq!(
-            WholeTiling::new(sizes(1024, 4, 16, 32)).map(|tiling| (tiling.pairs, tiling.key_groups)),
+            WholeTiling::new(sizes(1024, 4, 16, 32), A100).map(|tiling| (tiling.pairs, tiling.key_groups)),
             Some((4, 1))
         );
         // Large heads need more registers than sixteen warps leave a thread.
         assert_eq!(
-            WholeTiling::new(sizes(1024, 4, 65, 128)).map(|tiling| (tiling.pairs, tiling.key_groups)),
+            WholeTiling::new(sizes(1024, 4, 65, 128), A100).map(|tiling| (tiling.pairs, tiling.key_groups)),
             Some((1, 5))
         );
-        assert_eq!(WholeTiling::new(sizes(1024, 4, 197, 128)), None);
+        assert_eq!(WholeTiling::new(sizes(1024, 4, 197, 128), A100), None);
     }
 
     #[test]
     fn long_pairs_have_their_own_kernels() {
-        assert_eq!(WholeTiling::new(sizes(2, 2, 256, 64)).map(|tiling| tiling.parts > 1), Some(true));
-        assert_eq!(WholeTiling::new(sizes(2, 2, 257, 64)), None);
-        assert_eq!(WholeTiling::new(Sizes { queries: 5000, ..sizes(2, 2, 16, 64) }), None);
+        assert_eq!(WholeTiling::new(sizes(2, 2, 256, 64), A100).map(|tiling| tiling.parts > 1), Some(true));
+        assert_eq!(WholeTiling::new(sizes(2, 2, 257, 64), A100), None);
+        assert_eq!(WholeTiling::new(Sizes { queries: 5000, ..sizes(2, 2, 16, 64) }, A100), None);
     }
 
     #[test]
@@ -406,9 +409,10 @@ mod tests {
                 for batch in [1, 64, 4096] {
                     for (queries, keys) in [(tokens, tokens), (1, tokens), (tokens, 1)] {
                         let sizes = Sizes { queries, keys, ..sizes(batch, 8, tokens, head_dim) };
-                        for on_hopper in [false, true] {
-                            let forward = ForwardTiling::new(sizes, tokens % 2 == 1, on_hopper);
-                            assert!(forward.bytes() <= MODEST_BYTES && forward.threads() <= 512, "{forward:?}");
+                        for chip in [A100, RTX_4090, H200] {
+                            let forward = ForwardTiling::new(sizes, tokens % 2 == 1, chip);
+                            let most_bytes = MODEST_BYTES.min(chip.shared_bytes);
+                            assert!(forward.bytes() <= most_bytes && forward.threads() <= 512, "{forward:?}");
                             assert!(forward.blocks * forward.rounds * forward.warps * GROUP >= queries, "{forward:?}");
                             assert!(
                                 forward.rounds == 1 || forward.key_stages * forward.key_tile >= keys,
@@ -417,14 +421,16 @@ mod tests {
                             // Those that multiply together are of one pair.
                             let whole = forward.warps.is_multiple_of(WARPS_TOGETHER) && forward.pairs == 1;
                             assert!(!forward.together || whole, "{forward:?}");
-                        }
-                        if let Some(whole) = WholeTiling::new(sizes) {
-                            assert!(whole.bytes() <= MOST_BYTES && whole.threads() <= 512, "{whole:?}");
-                            assert!(whole.key_groups * GROUP >= keys, "{whole:?}");
-                            assert!(whole.parts * whole.part_groups * GROUP >= queries, "{whole:?}");
+                            if let Some(whole) = WholeTiling::new(sizes, chip) {
+                                let most_bytes = MOST_BYTES.min(chip.shared_bytes);
+                                assert!(whole.bytes() <= most_bytes && whole.threads() <= 512, "{whole:?}");
+                                assert!(whole.key_groups * GROUP >= keys, "{whole:?}");
+                                assert!(whole.parts * whole.part_groups * GROUP >= queries, "{whole:?}");
+                            }
                         }
                         let long = LongTiling::new(sizes);
-                        assert!(long.key_bytes() <= MODEST_BYTES && long.query_bytes() <= MODEST_BYTES, "{long:?}");
+                        let bytes = long.key_bytes().max(long.query_bytes());
+                        assert!(bytes <= RTX_4090.shared_bytes, "{long:?}");
                         assert!(long.query_blocks * long.query_groups * GROUP >= queries, "{long:?}");
                         assert!(long.key_blocks * long.key_groups * GROUP >= keys, "{long:?}");
                     }
@@ -436,7 +442,7 @@ mod tests {
     #[test]
     fn tiles_have_all_keys() {
         for keys in 1..300 {
-            let tiling = ForwardTiling::new(Sizes { keys, ..sizes(1, 1, 200, 64) }, false, true);
+            let tiling = ForwardTiling::new(Sizes { keys, ..sizes(1, 1, 200, 64) }, false, H200);
             let (first, last) = (tiling.key_tile, *tiling.tile_sizes().last().unwrap());
             // Tiles of the first size, but for the last one, which ends with the last sixteen.
             let all = keys.div_ceil(first).saturating_sub(1) * first + last;
@@ -446,12 +452,13 @@ mod tests {
 
     #[test]
     fn plain_tiles_fit_for_large_heads() {
-        for head_dim in 1..=600 {
-            let tile = plain_tile(head_dim, 1000, 4, 2);
-            assert!(plain_bytes(head_dim, tile, 4, 2) <= PLAIN_MOST_BYTES, "{head_dim}");
+        for (chip, largest) in [(A100, 600), (RTX_4090, 380)] {
+            for head_dim in 1..=largest {
+                let tile = plain_tile(head_dim, 1000, 4, 2, chip);
+                assert!(plain_bytes(head_dim, tile, 4, 2) <= chip.shared_bytes, "{head_dim}");
+            }
         }
-        assert_eq!(plain_tile(64, 1, 4, 2), 16);
-        assert_eq!(plain_tile(64, 17, 4, 2), 32);
-        assert_eq!(plain_tile(64, 197, 4, 2), 64);
+        assert_eq!([1, 17, 197].map(|rows| plain_tile(64, rows, 4, 2, A100)), [16, 32, 64]);
+        assert_eq!(plain_tile(64, 197, 4, 2, RTX_4090), 32);
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::super::chip::Chip;
+use super::super::chip::testing::H200;
 use super::super::choice::Fastest;
 use super::super::choice::testing::ALWAYS_OURS;
 use super::super::compile::Kernels;
@@ -36,8 +38,8 @@ impl Choice for Ours {
     fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
         true
     }
-    fn hopper_processors(&self) -> Option<u32> {
-        Some(132)
+    fn chip(&self) -> Chip {
+        H200
     }
     fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
         true
@@ -141,8 +143,8 @@ impl Choice for Tried<'_> {
     fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool {
         self.0.is_faster(product, other, bytes)
     }
-    fn hopper_processors(&self) -> Option<u32> {
-        self.0.hopper_processors()
+    fn chip(&self) -> Chip {
+        self.0.chip()
     }
     fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool {
         let seconds = self.0.measured(kernel, product, after).unwrap();
