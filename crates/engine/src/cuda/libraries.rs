@@ -48,7 +48,7 @@ impl Libraries {
     fn of(driver_number: Option<c_int>, compiler: Option<String>, products: Option<String>) -> Libraries {
         let library = |name: &'static str, version: Option<String>, package: &str| {
             let advice = advice(package, driver_number);
-            let mut library = Library::new(name, version, &advice);
+            let mut library = Library::new(name, version, &format!("install {advice}"));
             // A driver loads nothing of a later generation of CUDA.
             if let (Some(found), Some(number), Some(major)) = (&library.version, driver_number, library.major())
                 && major > number / 1000
@@ -99,7 +99,7 @@ fn advice(package: &str, driver: Option<c_int>) -> String {
         None => ("12 or 13", ""),
     };
     format!(
-        "install the CUDA toolkit ({toolkit}), or `pip install {package}{suffix}` and put its lib folder into LD_LIBRARY_PATH"
+        "the CUDA toolkit ({toolkit}), or `pip install {package}{suffix}` and put its lib folder into LD_LIBRARY_PATH"
     )
 }
 
@@ -238,7 +238,7 @@ mod tests {
         let both = says(found(Some(12_090), Some("13.0"), Some("13.0.1"))).expect_err("too new");
         assert_eq!(
             both,
-            "NVRTC 13.0 needs a driver for CUDA 13, and this one is for 12.9; install a newer driver, or install the CUDA toolkit (12), \
+            "NVRTC 13.0 needs a driver for CUDA 13, and this one is for 12.9; install a newer driver, or the CUDA toolkit (12), \
              or `pip install nvidia-cuda-nvrtc-cu12` and put its lib folder into LD_LIBRARY_PATH"
         );
         let one = says(found(Some(12_040), Some("12.4"), Some("13.0.1"))).expect_err("too new");
