@@ -3,7 +3,7 @@
 use vitreous_engine::machine::{refusal, size_in_words};
 use vitreous_engine::{Device, Result};
 
-/// The share of the available memory that advice may use: what is available changes from one minute to the next.
+/// The share of the available memory that what we choose or advise may use: what is available changes from one minute to the next.
 const COMFORTABLE: f64 = 0.97;
 /// Sizes that are tried for a piece of advice: each costs a plan, which may take a tenth of a second.
 const MOST_TRIES: usize = 10;
@@ -34,11 +34,20 @@ pub fn check(device: &Device, order: &Order, needed: impl FnMut(usize, bool) -> 
     }
 }
 
+/// Whether so many bytes fit into what is free of a device's memory, with some air: for orders whose size is ours to choose.
+pub fn fits_well(device: &Device, bytes: usize) -> Result<bool> {
+    Ok(device.available_memory()?.is_none_or(|available| bytes <= comfortable(available)))
+}
+
+fn comfortable(available: u64) -> usize {
+    (available as f64 * COMFORTABLE) as usize
+}
+
 fn check_within(available: u64, order: &Order, mut needed: impl FnMut(usize, bool) -> Option<usize>) -> Result<()> {
     if order.bytes as u64 <= available {
         return Ok(());
     }
-    let limit = (available as f64 * COMFORTABLE) as usize;
+    let limit = comfortable(available);
     let plain = largest(order, order.bytes, limit, |size| needed(size, false));
     let mut advice: Vec<String> =
         plain.iter().map(|size| format!("take a smaller batch: {}{size} would fit", order.setting)).collect();

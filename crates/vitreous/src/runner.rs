@@ -128,17 +128,12 @@ impl<'m> Runner<'m> {
         }
         // The old one's weights go before the new one's come.
         self.ready = None;
-        let wanted = size_for(count, self.batch, on_gpu);
-        let mut size = wanted;
-        let (mut plan, mut output) = self.plan(size)?;
         let needed = |plan: &Plan| self.device.bytes_needed_with_weights(plan);
-        while !self.batch_is_asked_for
-            && size > 1
-            && self.device.available_memory()?.is_some_and(|available| needed(&plan) as u64 > available)
-        {
-            size /= 2;
-            (plan, output) = self.plan(size)?;
-        }
+        let (size, (plan, output)) = fitting(
+            size_for(count, self.batch, on_gpu),
+            |size| self.plan(size),
+            |(plan, _)| Ok(self.batch_is_asked_for || fits::fits_well(&self.device, needed(plan))?),
+        )?;
         let order = Order {
             what: format!("running with batch {size}"),
             setting: "--batch ",
@@ -151,8 +146,7 @@ impl<'m> Runner<'m> {
         let lend = |parameter: &Parameter| self.model.parameter(&parameter.name).map_err(anyhow::Error::new);
         let executor = Executor::with_weights(plan, &self.device, lend)?;
         self.ready = Some(Ready { batch: size, executor, output });
-        if size < wanted {
-            say!("note: {size} images at a time, because more do not fit into memory");
+        if size < count {
             self.batch = size;
         }
         Ok(())
@@ -181,9 +175,28 @@ fn suits(batch: usize, count: usize, on_gpu: bool) -> bool {
     if on_gpu { batch >= count } else { batch == count }
 }
 
+/// What is planned for as many images as are wanted or, where that does not fit, for half of them, and so on; one is planned in any case.
+fn fitting<P>(
+    wanted: usize,
+    plan: impl Fn(usize) -> anyhow::Result<P>,
+    fits: impl Fn(&P) -> anyhow::Result<bool>,
+) -> anyhow::Result<(usize, P)> {
+    let mut size = wanted;
+    loop {
+        let planned = plan(size)?;
+        if size == 1 || fits(&planned)? {
+            return Ok((size, planned));
+        }
+        size /= 2;
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::source;
 
     #[test]
     fn a_gpu_is_made_ready_for_few_sizes() {
@@ -197,5 +210,34 @@ mod tests {
         // On a processor each image costs its time.
         assert_eq!([3, 100].map(|count| size_for(count, 100, false)), [3, 100]);
         assert_eq!([2, 3, 4].map(|count| suits(3, count, false)), [false, true, false]);
+    }
+
+    #[test]
+    fn a_batch_is_halved_until_it_fits() {
+        let within = |most: usize| fitting(37, |size| Ok(10 * size), |&bytes| Ok(bytes <= most)).expect("a plan");
+        assert_eq!([370, 369, 100, 20, 0].map(within), [(37, 370), (18, 180), (9, 90), (2, 20), (1, 10)]);
+    }
+
+    #[test]
+    fn more_images_than_a_batch_are_answered_in_their_order() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny_vit");
+        let Ok((model, _)) = source::open(&path, None, None) else { panic!("{} is a model", path.display()) };
+        let device = Device::Cpu { threads: 1 };
+        let runner = |batch| Runner::new(&model, Answer::Logits, Precision::F32, &device, batch).expect("a model");
+        let floats = runner(None).input_floats();
+        let image = |which: usize| (0..floats).map(|index| ((index * (which + 3)) % 17) as f32 / 17.0).collect();
+        let images: Vec<Vec<f32>> = (0..5).map(image).collect();
+        let mut by_two = runner(Some(2));
+        let answers = by_two.run(&images).expect("answers").to_vec();
+        assert_eq!(by_two.batch(), 2);
+        let mut single = runner(Some(1));
+        let singles: Vec<f32> = images
+            .iter()
+            .flat_map(|image| single.run(std::slice::from_ref(image)).expect("an answer").to_vec())
+            .collect();
+        assert_eq!(answers.len(), 5 * by_two.output_floats());
+        let far = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-5;
+        assert!(!answers.iter().zip(&singles).any(far), "{answers:?} and {singles:?}");
+        assert!(answers[..4].iter().zip(&answers[answers.len() - 4..]).any(far), "images differ");
     }
 }

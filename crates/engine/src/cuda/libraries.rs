@@ -1,6 +1,7 @@
 //! Which of NVIDIA's libraries there are on this machine, and what to do about those that are missing.
 
 use std::ffi::c_int;
+use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 
@@ -55,7 +56,7 @@ impl Libraries {
             {
                 let known = version_of(number);
                 library.fault = Some(format!(
-                    "{name} {found} needs a driver for CUDA {major}, and this one is for {known}; install a newer driver, or {advice}"
+                    "{name} {found} needs a driver for CUDA {major}, and this one is for {known}; install a newer driver, or in its place {advice}"
                 ));
             }
             library
@@ -133,6 +134,11 @@ fn driver(number: Option<c_int>) -> Library {
 }
 
 pub(super) fn driver_version() -> Option<c_int> {
+    static FOUND: OnceLock<Option<c_int>> = OnceLock::new();
+    *FOUND.get_or_init(ask_driver)
+}
+
+fn ask_driver() -> Option<c_int> {
     // SAFETY: looks for a library, as everything in this file that is asked before it is used.
     if !unsafe { sys::is_culib_present() } {
         return None;
@@ -144,6 +150,11 @@ pub(super) fn driver_version() -> Option<c_int> {
 }
 
 pub(super) fn compiler_version() -> Option<String> {
+    static FOUND: OnceLock<Option<String>> = OnceLock::new();
+    FOUND.get_or_init(ask_compiler).clone()
+}
+
+fn ask_compiler() -> Option<String> {
     // SAFETY: as above.
     if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
         return None;
@@ -238,7 +249,7 @@ mod tests {
         let both = says(found(Some(12_090), Some("13.0"), Some("13.0.1"))).expect_err("too new");
         assert_eq!(
             both,
-            "NVRTC 13.0 needs a driver for CUDA 13, and this one is for 12.9; install a newer driver, or the CUDA toolkit (12), \
+            "NVRTC 13.0 needs a driver for CUDA 13, and this one is for 12.9; install a newer driver, or in its place the CUDA toolkit (12), \
              or `pip install nvidia-cuda-nvrtc-cu12` and put its lib folder into LD_LIBRARY_PATH"
         );
         let one = says(found(Some(12_040), Some("12.4"), Some("13.0.1"))).expect_err("too new");

@@ -245,7 +245,7 @@ impl Eval {
                 }
                 Err(error) => broken.push(Broken { name: part.name(sample), error }),
             }
-            if images.len() == batch {
+            if images.len() >= runner.batch() {
                 answer_batch(&mut runner, &mut images, &mut labels, &mut answers)?;
             }
         }

@@ -97,7 +97,7 @@ impl Predict {
         let prepared = OrderedMap::new(images, threads, batch.saturating_mul(2), move || {
             prepared::worker(preprocess.clone(), channels, floats)
         });
-        let tally = self.answer_all(prepared, batch, patience, &mut runner, &model)?;
+        let tally = self.answer_all(prepared, patience, &mut runner, &model)?;
         let seconds = start.elapsed().as_secs_f64();
         let computing = runner.computing.as_secs_f64();
         say!(
@@ -120,7 +120,6 @@ impl Predict {
     fn answer_all(
         &self,
         mut prepared: OrderedMap<Prepared>,
-        batch: usize,
         patience: Option<Duration>,
         runner: &mut Runner,
         model: &Model,
@@ -135,15 +134,16 @@ impl Predict {
                 Some(patience) => prepared.next_within(patience),
                 None => Ok(prepared.next()),
             };
-            match next {
+            let enough = match next {
                 Ok(Some(image)) => {
                     good += usize::from(image.pixels.is_ok());
                     waiting.push(image);
+                    good >= runner.batch()
                 }
                 Ok(None) => break,
-                Err(NotYet) => good = batch,
-            }
-            if good == batch {
+                Err(NotYet) => true,
+            };
+            if enough {
                 self.answer_batch(std::mem::take(&mut waiting), runner, model, &mut tally, &mut out)?;
                 good = 0;
             }
