@@ -56,7 +56,7 @@ impl Libraries {
             {
                 let known = version_of(number);
                 library.fault = Some(format!(
-                    "{name} {found} needs a driver for CUDA {major}, and this one is for {known}; install a newer driver, or in its place {advice}"
+                    "{name} {found} needs a driver for CUDA {major}, and this one is for {known}; install a newer driver, or in place of this library {advice}"
                 ));
             }
             library
@@ -249,7 +249,7 @@ mod tests {
         let both = says(found(Some(12_090), Some("13.0"), Some("13.0.1"))).expect_err("too new");
         assert_eq!(
             both,
-            "NVRTC 13.0 needs a driver for CUDA 13, and this one is for 12.9; install a newer driver, or in its place the CUDA toolkit (12), \
+            "NVRTC 13.0 needs a driver for CUDA 13, and this one is for 12.9; install a newer driver, or in place of this library the CUDA toolkit (12), \
              or `pip install nvidia-cuda-nvrtc-cu12` and put its lib folder into LD_LIBRARY_PATH"
         );
         let one = says(found(Some(12_040), Some("12.4"), Some("13.0.1"))).expect_err("too new");
