@@ -50,6 +50,18 @@ pub fn usual_batch(config: &VitConfig, device: &Device) -> anyhow::Result<usize>
     Ok(((flops / graph.flops().max(1)) as usize).clamp(1, most))
 }
 
+/// Refuses a batch that would not fit into memory, and says which would.
+pub fn check_batch(
+    what: &str,
+    batch: usize,
+    bytes: usize,
+    device: &Device,
+    smaller: impl Fn(usize) -> Option<usize>,
+) -> vitreous_engine::Result<()> {
+    let order = Order { what: what.to_string(), setting: "--batch ", size: batch, least: 1, bytes, recompute: None };
+    fits::check(device, &order, |batch, _| smaller(batch))
+}
+
 impl<'m> Runner<'m> {
     /// Without a batch that is asked for, it is as large as keeps the device busy and fits into its memory.
     pub fn new(
@@ -134,15 +146,8 @@ impl<'m> Runner<'m> {
             |size| self.plan(size),
             |(plan, _)| Ok(self.batch_is_asked_for || fits::fits_well(&self.device, needed(plan))?),
         )?;
-        let order = Order {
-            what: format!("running with batch {size}"),
-            setting: "--batch ",
-            size,
-            least: 1,
-            bytes: needed(&plan),
-            recompute: None,
-        };
-        fits::check(&self.device, &order, |size, _| self.plan(size).ok().map(|(plan, _)| needed(&plan)))?;
+        let smaller = |size| self.plan(size).ok().map(|(plan, _)| needed(&plan));
+        check_batch(&format!("running with batch {size}"), size, needed(&plan), &self.device, smaller)?;
         let lend = |parameter: &Parameter| self.model.parameter(&parameter.name).map_err(anyhow::Error::new);
         let executor = Executor::with_weights(plan, &self.device, lend)?;
         self.ready = Some(Ready { batch: size, executor, output });

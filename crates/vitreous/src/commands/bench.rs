@@ -11,13 +11,12 @@ use serde_json::json;
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Plan, Precision, Run, State};
 use vitreous_models::{Size, VitConfig, vit};
-use vitreous_train::fits::{self, Order};
 
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
 use crate::device::{DeviceOptions, described};
 use crate::failure::Failure;
 use crate::format;
-use crate::runner::usual_batch;
+use crate::runner::{check_batch, usual_batch};
 use crate::source;
 use crate::step::training_graph;
 
@@ -233,7 +232,7 @@ impl Subject {
             let (graph, loss) = training_graph(config, batch, precision, GradientOptions::default()).ok()?;
             Some(needed(&graph, &device.plan(&graph, &[loss]).ok()?))
         };
-        check_memory(what, batch, needed(&graph, &plan), device, smaller)?;
+        check_batch(what, batch, needed(&graph, &plan), device, smaller).map_err(Failure::input)?;
         let mut state = State::new(&graph).map_err(Failure::work)?;
         for parameter in graph.parameters() {
             fill_parameter(parameter, state.parameter_mut(&parameter.name).map_err(Failure::work)?);
@@ -256,7 +255,8 @@ impl Subject {
         };
         let plan = planned(batch).map_err(Failure::input)?;
         let smaller = |batch| planned(batch).ok().map(|plan| device.bytes_needed_with_weights(&plan));
-        check_memory(what, batch, device.bytes_needed_with_weights(&plan), device, smaller)?;
+        let bytes = device.bytes_needed_with_weights(&plan);
+        check_batch(what, batch, bytes, device, smaller).map_err(Failure::input)?;
         let lend = |parameter: &Parameter| {
             let mut values = vec![0.0; parameter.shape.elements()];
             fill_parameter(parameter, &mut values);
@@ -324,18 +324,6 @@ impl Subject {
         runs.sort_by(f64::total_cmp);
         Ok(runs)
     }
-}
-
-/// Refuses what would not fit, and says which batch would.
-fn check_memory(
-    what: &str,
-    batch: usize,
-    bytes: usize,
-    device: &Device,
-    smaller: impl Fn(usize) -> Option<usize>,
-) -> Result<(), Failure> {
-    let order = Order { what: what.to_string(), setting: "--batch ", size: batch, least: 1, bytes, recompute: None };
-    fits::check(device, &order, |batch, _| smaller(batch)).map_err(Failure::input)
 }
 
 /// What a node is, of those that a model has many of: `mlp.fc1 linear`.
