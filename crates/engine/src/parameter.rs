@@ -65,7 +65,7 @@ pub enum Init {
     /// All the same.
     Constant(f32),
     /// Normal with this standard deviation.
-    Normal(f32),
+    Normal(f64),
     /// A matrix `[out, in]` or `[out, in, ..]`: as the run's initialisation scheme draws matrices.
     Matrix(LayerKind),
     /// A bias of a layer with so many inputs: as the scheme draws biases.

@@ -53,7 +53,7 @@ impl Place {
 
 /// A model of `vitreous-models`' fixtures.
 fn model(name: &str) -> String {
-    fixtures().join("../../../models/tests/fixtures").join(name).to_str().expect("text").to_string()
+    fixtures().join("../../../models/src/families/vit/tests/fixtures").join(name).to_str().expect("text").to_string()
 }
 
 fn floats(value: &Value) -> Vec<f32> {

@@ -71,7 +71,9 @@ impl Graph {
         if shared && let Some(there) = self.parameters.iter().find(|parameter| parameter.name == path) {
             return match there.shape == shape {
                 true => self.find(&path),
-                false => Err(broken(format!("it is shared, and was declared as {} before, not as {shape}", there.shape))),
+                false => {
+                    Err(broken(format!("it is shared, and was declared as {} before, not as {shape}", there.shape)))
+                }
             };
         }
         // Checked before anything is computed from it: the sum of offsets must not overflow either.

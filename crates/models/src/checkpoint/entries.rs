@@ -1,15 +1,15 @@
-//! Tables of tensors: what a checkpoint of some dialect holds, said in terms of our own names, so that one table serves for
-//! reading, for writing, and for checking.
+//! Tables of tensors: what a checkpoint of some dialect holds, in terms of our own names, so that one table serves for reading, for
+//! writing, and for checking.
 //!
 //! An *atom* is the finest named piece of a model, `blocks.0.attention.query.weight`, always with its projections apart. Our
-//! own fused `blocks.0.attention.qkv.weight` is three atoms after another, and so is timm's; a stacked tensor of Flax is as
+//! own fused `blocks.0.attention.qkv.weight` is three atoms one after another, and so is timm's; a stacked tensor of Flax has as
 //! many as there are layers.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-/// The names and shapes of a file's tensors: all that is needed to tell what it holds.
-pub type Inventory = BTreeMap<String, Vec<usize>>;
+use super::Inventory;
+use super::resize::Filter;
+use crate::settings::Size;
 
 /// A tensor of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,10 +20,23 @@ pub struct Entry {
     pub shape: Vec<usize>,
     /// What it holds: one or more atoms of the same size, one after another.
     pub atoms: Vec<String>,
-    /// How each atom's numbers lie.
-    pub layout: Layout,
+    /// How each atom's numbers are stored.
+    pub storage: Storage,
     /// Whether the model can do without it.
     pub presence: Presence,
+    /// Set for a table of positions over a grid of patches, which can be resized to another grid.
+    pub grid: Option<GridTable>,
+}
+
+/// A table of positions: some rows of their own, then one row per patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GridTable {
+    /// Rows in front of the patches.
+    pub prefix: usize,
+    /// Rows and columns of patches.
+    pub size: Size,
+    /// How the library of the checkpoint resizes it.
+    pub filter: Filter,
 }
 
 /// Whether a tensor has to be there.
@@ -33,12 +46,13 @@ pub enum Presence {
     Needed,
     /// Files may have it, and no result depends on it: kept, to be written back.
     Kept,
+    /// Files may have it, and it says nothing new: a copy of a tied parameter, or a constant of the library.
+    Redundant,
 }
 
-/// How the numbers of an atom lie in a file. Shapes may be written in other ways than ours beyond that: `[out, heads, width]`
-/// is still `[out, in]`.
+/// The order of an atom's numbers in a file. Shapes may differ from ours beyond that: `[out, heads, width]` is still `[out, in]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum Storage {
     /// As ours do.
     Same,
     /// Ours is `[rows, columns]`, theirs `[columns, rows]`.
@@ -59,11 +73,11 @@ pub enum Layout {
     },
 }
 
-impl Layout {
+impl Storage {
     /// From their order to ours. Both slices are one atom.
     pub fn read(self, theirs: &[f32], ours: &mut [f32]) {
         match self {
-            Layout::Same => ours.copy_from_slice(theirs),
+            Storage::Same => ours.copy_from_slice(theirs),
             moved => moved.each(|our, their| ours[our] = theirs[their]),
         }
     }
@@ -71,7 +85,7 @@ impl Layout {
     /// From our order to theirs. Both slices are one atom.
     pub fn write(self, ours: &[f32], theirs: &mut [f32]) {
         match self {
-            Layout::Same => theirs.copy_from_slice(ours),
+            Storage::Same => theirs.copy_from_slice(ours),
             moved => moved.each(|our, their| theirs[their] = ours[our]),
         }
     }
@@ -79,8 +93,8 @@ impl Layout {
     /// Calls `pair(our index, their index)` for every number that moves.
     fn each(self, mut pair: impl FnMut(usize, usize)) {
         match self {
-            Layout::Same => {}
-            Layout::Transposed { rows, columns } => {
+            Storage::Same => {}
+            Storage::Transposed { rows, columns } => {
                 // In tiles, so that neither side is walked in strides longer than a cache holds.
                 const TILE: usize = 32;
                 for row in (0..rows).step_by(TILE) {
@@ -93,7 +107,7 @@ impl Layout {
                     }
                 }
             }
-            Layout::Hwio { pixels, inputs, outputs } => {
+            Storage::Hwio { pixels, inputs, outputs } => {
                 for output in 0..outputs {
                     for input in 0..inputs {
                         for pixel in 0..pixels {
@@ -106,16 +120,6 @@ impl Layout {
                 }
             }
         }
-    }
-}
-
-/// The atoms of one of our parameters.
-pub fn atoms_of(parameter: &str) -> Vec<String> {
-    match parameter.split_once(".attention.qkv.") {
-        Some((block, kind)) => {
-            ["query", "key", "value"].map(|part| format!("{block}.attention.{part}.{kind}")).to_vec()
-        }
-        None => vec![parameter.to_string()],
     }
 }
 
@@ -159,14 +163,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Compares a file with what it should hold. `concerns` says whether a tensor that is not in the table is any of the model's
-/// business.
+/// Compares a file with what it should hold. `concerns` says whether a tensor that is not in the table belongs to the model at all.
 pub fn problems(entries: &[Entry], inventory: &Inventory, concerns: impl Fn(&str) -> bool) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut known = std::collections::HashSet::with_capacity(entries.len());
     for Entry { name, shape, presence, .. } in entries {
         known.insert(name.as_str());
         match inventory.get(name) {
+            _ if *presence == Presence::Redundant => {}
             Some(got) if same_shape(got, shape) => {}
             Some(got) => {
                 found.push(Problem::Misshapen { name: name.clone(), expected: shape.clone(), got: got.clone() });
@@ -198,30 +202,30 @@ mod tests {
     }
 
     #[test]
-    fn every_layout_reads_what_it_wrote() {
-        let layouts = [
-            Layout::Same,
-            Layout::Transposed { rows: 40, columns: 36 },
-            Layout::Hwio { pixels: 12, inputs: 3, outputs: 40 },
+    fn every_storage_order_reads_what_it_wrote() {
+        let storages = [
+            Storage::Same,
+            Storage::Transposed { rows: 40, columns: 36 },
+            Storage::Hwio { pixels: 12, inputs: 3, outputs: 40 },
         ];
-        for layout in layouts {
+        for storage in storages {
             let ours = numbers(1440);
             let (mut theirs, mut again) = (vec![0.0; 1440], vec![0.0; 1440]);
-            layout.write(&ours, &mut theirs);
-            layout.read(&theirs, &mut again);
-            assert_eq!(again, ours, "{layout:?}");
-            assert_eq!(theirs == ours, layout == Layout::Same);
+            storage.write(&ours, &mut theirs);
+            storage.read(&theirs, &mut again);
+            assert_eq!(again, ours, "{storage:?}");
+            assert_eq!(theirs == ours, storage == Storage::Same);
         }
     }
 
     #[test]
-    fn layouts_put_numbers_where_they_belong() {
+    fn storage_orders_put_numbers_where_they_belong() {
         let mut ours = vec![0.0; 6];
-        Layout::Transposed { rows: 2, columns: 3 }.read(&numbers(6), &mut ours);
+        Storage::Transposed { rows: 2, columns: 3 }.read(&numbers(6), &mut ours);
         assert_eq!(ours, [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
         let mut ours = vec![0.0; 12];
         // Theirs is [2 pixels, 2 inputs, 3 outputs]; ours [3 outputs, 2 inputs, 2 pixels].
-        Layout::Hwio { pixels: 2, inputs: 2, outputs: 3 }.read(&numbers(12), &mut ours);
+        Storage::Hwio { pixels: 2, inputs: 2, outputs: 3 }.read(&numbers(12), &mut ours);
         assert_eq!(ours, [0.0, 6.0, 3.0, 9.0, 1.0, 7.0, 4.0, 10.0, 2.0, 8.0, 5.0, 11.0]);
     }
 

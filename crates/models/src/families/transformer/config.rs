@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Activation, ConfigError, NormOrder};
+use crate::settings::{Activation, ConfigError, NormOrder, check_sizes};
 
 /// How words learn where they stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,9 +92,7 @@ impl TransformerConfig {
             ("mlp_dim", self.mlp_dim),
             ("max_length", self.max_length),
         ];
-        if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-            return broken(format!("{name} must be at least 1"));
-        }
+        check_sizes(&sizes)?;
         let layers = [("encoder_layers", self.encoder_layers), ("decoder_layers", self.decoder_layers)];
         if let Some((name, _)) = layers.iter().find(|(_, layers)| *layers > MOST_LAYERS) {
             return broken(format!("{name} must be at most {MOST_LAYERS}"));
@@ -116,26 +114,5 @@ impl TransformerConfig {
             return broken(format!("norm_eps must be positive, it is {}", self.norm_eps));
         }
         Ok(())
-    }
-}
-
-/// The names of [`preset`].
-pub const PRESET_NAMES: [&str; 3] = ["transformer_tiny", "transformer_base", "transformer_big"];
-
-/// The Transformer of a name: `transformer_tiny`, `transformer_base` or `transformer_big`.
-pub fn preset(name: &str) -> Option<TransformerConfig> {
-    let size = |dim, heads, layers, mlp_dim| TransformerConfig {
-        dim,
-        heads,
-        encoder_layers: layers,
-        decoder_layers: layers,
-        mlp_dim,
-        ..TransformerConfig::default()
-    };
-    match name {
-        "transformer_tiny" => Some(size(256, 4, 3, 1024)),
-        "transformer_base" => Some(size(512, 8, 6, 2048)),
-        "transformer_big" => Some(size(1024, 16, 6, 4096)),
-        _ => None,
     }
 }

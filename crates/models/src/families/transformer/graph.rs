@@ -10,15 +10,12 @@
 //! With pre-norm each branch is `x + f(norm(x))`, and both stacks end in a norm.
 
 use vitreous_engine as engine;
-use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Padding, Result, Value};
+use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Init, Padding, Result, Role, Value};
 
-use crate::config::NormOrder;
-use crate::layers::{linear, norm};
+use super::config::{TextPositions, TransformerConfig};
+use crate::blocks::{Branch, Mlp, embedding_table, linear, norm};
 use crate::positions;
-
-pub use config::{PRESET_NAMES, TextPositions, TransformerConfig, preset};
-
-mod config;
+use crate::settings::{NormOrder, check_fixed_table};
 
 /// What a Transformer computes of pairs.
 #[derive(Clone, Copy, Debug)]
@@ -193,9 +190,12 @@ fn position_table(g: &mut Graph, config: &TransformerConfig, length: usize) -> R
     }
     match config.positions {
         TextPositions::Sinusoidal => {
+            check_fixed_table(length, config.dim).map_err(|refusal| refused(refusal.0))?;
             g.constant("positions", [length, config.dim], positions::sinusoidal(length, config.dim))
         }
-        TextPositions::Learned => g.parameter("positions", [config.max_length, config.dim]),
+        TextPositions::Learned => {
+            g.declare("positions", [config.max_length, config.dim], Role::Position.starting(Init::Table))
+        }
     }
 }
 
@@ -206,10 +206,7 @@ fn table(g: &mut Graph, config: &TransformerConfig, side: Side) -> Result<Value>
         Side::Source => ("source_embedding", config.source_vocabulary),
         Side::Target => ("target_embedding", config.target_vocabulary),
     };
-    match g.find(name) {
-        Ok(there) => Ok(there),
-        Err(_) => g.parameter(name, [words, config.dim]),
-    }
+    embedding_table(g, name, words, config.dim)
 }
 
 /// Section 3.1: attention, then feed-forward.
@@ -259,12 +256,8 @@ fn keys_and_values(g: &mut Graph, config: &TransformerConfig, x: Value) -> Resul
 
 /// Section 3.3: the part that sees each token alone.
 fn feed_forward(g: &mut Graph, config: &TransformerConfig, x: Value) -> Result<Value> {
-    g.scope("mlp", |g| {
-        let hidden = linear(g, "fc1", x, config.mlp_dim, true)?;
-        let hidden = g.activation(hidden, config.activation.into())?;
-        let hidden = g.dropout(hidden, config.dropout)?;
-        linear(g, "fc2", hidden, config.dim, true)
-    })
+    let mlp = Mlp { hidden: config.mlp_dim, activation: config.activation, dropout: config.dropout };
+    g.scope("mlp", |g| mlp.of(g, None, x))
 }
 
 /// `norm(x + dropout(f(x)))`, or `x + dropout(f(norm(x)))`.
@@ -275,12 +268,8 @@ fn branch(
     x: Value,
     f: impl FnOnce(&mut Graph, Value) -> Result<Value>,
 ) -> Result<Value> {
-    let pre = config.norm_order == NormOrder::Pre;
-    let seen = if pre { norm(g, norm_name, x, config.norm_eps)? } else { x };
-    let y = f(g, seen)?;
-    let y = g.dropout(y, config.dropout)?;
-    let sum = g.add(x, y)?;
-    if pre { Ok(sum) } else { norm(g, norm_name, sum, config.norm_eps) }
+    let (order, eps, dropout) = (config.norm_order, config.norm_eps, config.dropout);
+    Branch { norm: norm_name, order, eps, dropout, layer_scale: None, stochastic_depth: 0.0 }.around(g, x, f)
 }
 
 /// Section 3.4: a number a word, by a matrix of its own or by the words' own rows.
@@ -294,7 +283,7 @@ fn output(g: &mut Graph, config: &TransformerConfig, y: Value) -> Result<Value> 
     }
     let table = table(g, config, Side::Target)?;
     g.scope("output", |g| {
-        let bias = g.parameter("bias", [config.target_vocabulary])?;
+        let bias = g.declare("bias", [config.target_vocabulary], Role::Bias.starting(Init::Constant(0.0)))?;
         g.linear(y, table, Some(bias))
     })
 }
@@ -305,26 +294,4 @@ fn options(config: &TransformerConfig) -> AttentionOptions {
 
 fn refused(rule: String) -> engine::Error {
     engine::Error::Rule { op: "transformer", path: "config".to_string(), inputs: Vec::new(), rule }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parameters(config: &TransformerConfig) -> usize {
-        let mut g = Graph::for_inference();
-        transformer(&mut g, config, PairShape { batch: 1, source: 3, target: 2 }).expect("builds");
-        g.parameters().iter().map(|parameter| parameter.shape.elements()).sum()
-    }
-
-    #[test]
-    fn parameters_are_those_of_the_description() {
-        let base = preset("transformer_base").expect("known");
-        assert_eq!(parameters(&base), 59_508_496);
-        let words = 32_000;
-        let large = TransformerConfig { source_vocabulary: words, target_vocabulary: words, ..base.clone() };
-        assert_eq!(parameters(&large), 93_322_496);
-        let shared = TransformerConfig { shared_vocabulary: true, tied_output: true, ..base };
-        assert_eq!(parameters(&shared), 59_508_496 - 2 * 512 * 10_000);
-    }
 }

@@ -2,64 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Height and width.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "SizeForm", into = "SizeForm")]
-pub struct Size {
-    /// Rows.
-    pub height: usize,
-    /// Columns.
-    pub width: usize,
-}
-
-/// A size as it is written: one number for a square, or height and width.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum SizeForm {
-    Square(usize),
-    Sides([usize; 2]),
-}
-
-impl From<SizeForm> for Size {
-    fn from(form: SizeForm) -> Size {
-        match form {
-            SizeForm::Square(side) => Size::square(side),
-            SizeForm::Sides([height, width]) => Size { height, width },
-        }
-    }
-}
-
-impl From<Size> for SizeForm {
-    fn from(size: Size) -> SizeForm {
-        if size.height == size.width {
-            SizeForm::Square(size.height)
-        } else {
-            SizeForm::Sides([size.height, size.width])
-        }
-    }
-}
-
-impl Size {
-    /// A square.
-    pub fn square(side: usize) -> Size {
-        Size { height: side, width: side }
-    }
-}
-
-impl std::fmt::Display for Size {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}x{}", self.height, self.width)
-    }
-}
-
-macro_rules! choice {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum $name { $($(#[$variant_doc])* $variant),+ }
-    };
-}
+use crate::settings::{
+    Activation, ConfigError, NormOrder, Size, check_eps, check_fixed_table, check_layers, check_rates, check_sizes,
+    choice, rule,
+};
 
 choice! {
     /// How tokens learn where they stand.
@@ -102,16 +48,6 @@ choice! {
 }
 
 choice! {
-    /// Where a layer's norms stand.
-    NormOrder {
-        /// `x = x + f(LN(x))`.
-        Pre,
-        /// `x = LN(x + f(x))`.
-        Post,
-    }
-}
-
-choice! {
     /// Where the last norm stands.
     FinalNorm {
         /// Over all tokens, before they are pooled.
@@ -140,20 +76,6 @@ choice! {
         Mlp,
         /// `down(silu(gate x) · up x)`.
         SwiGlu,
-    }
-}
-
-choice! {
-    /// The activation of the feed-forward part.
-    Activation {
-        /// GELU with the exact normal distribution (erf).
-        Gelu,
-        /// GELU by the tanh approximation.
-        GeluTanh,
-        /// `max(x, 0)`.
-        Relu,
-        /// `x / (1 + e^-x)`.
-        Silu,
     }
 }
 
@@ -251,14 +173,6 @@ impl Default for VitConfig {
     }
 }
 
-/// A configuration that cannot be built, with the rule that it breaks.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this model cannot be built: {0}")]
-pub struct ConfigError(pub String);
-
-/// The longest table of fixed positions, in numbers: those are computed, and so take memory, before anything else does.
-const LARGEST_FIXED_TABLE: usize = 1 << 28;
-
 impl VitConfig {
     /// Rows and columns of the grid of patches.
     pub fn grid(&self) -> Size {
@@ -295,6 +209,12 @@ impl VitConfig {
             (_, PositionScope::Class) => self.special_tokens(),
             (_, PositionScope::All) => self.prefix_tokens(),
         }
+    }
+
+    /// The same with the pooling of DINOv2's classes: the class token and, for a head, the mean of the patches beside it.
+    pub(super) fn with_usual_pooling(&self) -> VitConfig {
+        let pooling = if self.classes > 0 { Pooling::ClassAndMean } else { Pooling::Class };
+        VitConfig { pooling, ..self.clone() }
     }
 
     /// Width of what pooling gives.
@@ -336,22 +256,19 @@ impl VitConfig {
             ("mlp_dim", self.mlp_dim),
             ("pre_logits", self.pre_logits.unwrap_or(1)),
         ];
-        for (name, size) in sizes {
-            rule(size > 0, || format!("{name} must be at least 1"))?;
-        }
+        check_sizes(&sizes)?;
         let (image, patch) = (self.image, self.patch);
         let whole = image.height.is_multiple_of(patch.height) && image.width.is_multiple_of(patch.width);
         rule(whole, || format!("an image of {image} is not a whole number of {patch} patches"))?;
-        let (dim, heads) = (self.dim, self.heads);
-        rule(dim.is_multiple_of(heads), || format!("{heads} heads do not divide a dim of {dim}"))?;
-        // What is computed from these stays far from overflowing; the graph checks every product of sizes again.
-        let limit = 1 << 40;
-        let largest = [self.tokens(), self.channels.saturating_mul(patch.height).saturating_mul(patch.width)];
-        let fits = largest
-            .iter()
-            .chain(&[dim, self.depth, self.mlp_dim, self.classes, self.features()])
-            .all(|&size| size < limit);
-        rule(fits && self.depth <= 1 << 16, || "its sizes are too large for any machine".to_string())
+        check_layers(self.dim, self.heads, self.depth)?;
+        let inputs = self.channels.saturating_mul(patch.area());
+        // No head is a size, too.
+        check_sizes(&[
+            ("tokens", self.tokens()),
+            ("patch inputs", inputs),
+            ("classes", self.classes.saturating_add(1)),
+            ("features", self.features()),
+        ])
     }
 
     fn check_parts(&self) -> Result<(), ConfigError> {
@@ -362,8 +279,7 @@ impl VitConfig {
         let head = !self.distillation_head || (self.distillation_token && self.classes > 0);
         rule(head, || "a distillation head needs a distillation token and classes".to_string())?;
         if matches!(self.positions, Positions::Sinusoidal | Positions::SinCos2d) {
-            let table = self.tokens().saturating_mul(self.dim);
-            rule(table <= LARGEST_FIXED_TABLE, || format!("a fixed table of {table} positions is too large"))?;
+            check_fixed_table(self.tokens(), self.dim)?;
         }
         let dim = self.dim;
         match self.positions {
@@ -387,18 +303,11 @@ impl VitConfig {
             ("attention_dropout", self.attention_dropout),
             ("stochastic_depth", self.stochastic_depth),
         ];
-        for (name, rate) in rates {
-            rule((0.0..1.0).contains(&rate), || format!("{name} must be in 0..1, not {rate}"))?;
-        }
-        let eps = self.norm_eps;
-        rule(eps > 0.0 && eps.is_finite(), || format!("norm_eps must be above 0, not {eps}"))?;
+        check_rates(&rates)?;
+        check_eps(self.norm_eps)?;
         let scale = self.layer_scale.unwrap_or(1.0);
         rule(scale.is_finite(), || format!("layer_scale must be a number, not {scale}"))
     }
-}
-
-fn rule(kept: bool, says: impl FnOnce() -> String) -> Result<(), ConfigError> {
-    if kept { Ok(()) } else { Err(ConfigError(says())) }
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Google's `.npz`: Flax names and layouts, in the flat form of the original ViTs and AugReg, and in that of big_vision.
 
-use crate::config::{
-    Activation, FeedForward, FinalNorm, NormOrder, Pooling, PositionScope, Positions, Size, VitConfig,
-};
-
+use super::config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, VitConfig};
 use super::infer::square;
-use super::json::Fault;
-use super::table::{Entry, Inventory, Layout, Presence};
+use super::names;
+use crate::checkpoint::json::Fault;
+use crate::checkpoint::resize::Filter;
+use crate::checkpoint::{Dialect, Inventory, Rule};
+use crate::settings::{Activation, NormOrder, Size};
 
 /// What stands before the names, by the tools that wrote the file.
 const PREFIXES: [&str; 4] = ["", "opt/target/", "params/", "params/img/"];
@@ -33,11 +33,6 @@ impl Flax {
         let stacked = has(format!("{prefix}Transformer/encoderblock/LayerNorm_0/scale"));
         let flat = has(format!("{prefix}Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel"));
         Some(Flax { prefix, big_vision: stacked || !flat, root_positions, stacked })
-    }
-
-    /// Whether a tensor is a part of the model, not of the optimiser that lies beside it.
-    pub fn concerns(&self, name: &str) -> bool {
-        name.starts_with(self.prefix) && !name.starts_with("opt/state") && !matches!(name, "opt/step" | "extra")
     }
 
     /// The configuration that the shapes tell: all but the epsilon, which is Flax' 1e-6, and the activation.
@@ -137,22 +132,72 @@ impl Flax {
         }
     }
 
-    /// All tensors of a model in this dialect.
-    pub fn tensors(&self, config: &VitConfig) -> Vec<Entry> {
-        let mut table = Table { dialect: self, config, entries: Vec::new() };
-        table.embedding();
-        if self.stacked {
-            table.layers(0, config.depth);
-        } else {
-            (0..config.depth).for_each(|layer| table.layers(layer, layer + 1));
+    /// The rename rules of such a file.
+    pub fn dialect(&self, config: &VitConfig) -> Dialect {
+        let (dim, heads, patch) = (config.dim, config.heads, config.patch);
+        let mut rules = vec![
+            Rule::rename("patch_embedding.weight", "embedding/kernel").channels_last().axes(&[
+                patch.height,
+                patch.width,
+                config.channels,
+                dim,
+            ]),
+            Rule::rename("patch_embedding.bias", "embedding/bias"),
+            Rule::rename("class_token", "cls").leading_one(),
+            Rule::rename("positions", self.positions()).leading_one().grid(names::grid(config, Filter::Bilinear)),
+        ];
+        let layer = match self.stacked {
+            true => "Transformer/encoderblock",
+            false => "Transformer/encoderblock_#",
+        };
+        let theirs = |name: &str| format!("{layer}/{name}");
+        let second_norm = if self.big_vision { "LayerNorm_1" } else { "LayerNorm_2" };
+        for (ours, name) in [("norm1", "LayerNorm_0"), ("norm2", second_norm)] {
+            rules.push(Rule::rename(&format!("blocks.#.{ours}.weight"), theirs(&format!("{name}/scale"))));
+            rules.push(Rule::rename(&format!("blocks.#.{ours}.bias"), theirs(&format!("{name}/bias"))));
         }
-        table.end();
-        table.entries
+        let attention = self.attention();
+        let width = dim.checked_div(heads).unwrap_or(0);
+        for part in ["query", "key", "value"] {
+            let ours = |kind: &str| format!("blocks.#.attention.{part}.{kind}");
+            let kernel = Rule::rename(&ours("weight"), theirs(&format!("{attention}/{part}/kernel")));
+            rules.push(kernel.transposed().axes(&[dim, heads, width]));
+            let bias = Rule::rename(&ours("bias"), theirs(&format!("{attention}/{part}/bias")));
+            rules.push(bias.axes(&[heads, width]));
+        }
+        let output = Rule::rename("blocks.#.attention.output.weight", theirs(&format!("{attention}/out/kernel")));
+        rules.push(output.transposed().axes(&[heads, width, dim]));
+        rules.push(Rule::rename("blocks.#.attention.output.bias", theirs(&format!("{attention}/out/bias"))));
+        let mlp = self.mlp();
+        rules.extend(dense("blocks.#.mlp.fc1", &theirs(&format!("{mlp}/Dense_0"))));
+        rules.extend(dense("blocks.#.mlp.fc2", &theirs(&format!("{mlp}/Dense_1"))));
+        rules.push(Rule::rename("norm.weight", "Transformer/encoder_norm/scale"));
+        rules.push(Rule::rename("norm.bias", "Transformer/encoder_norm/bias"));
+        rules.extend(dense("pre_logits", "pre_logits"));
+        rules.extend(dense("head", "head"));
+        let foreign = &["opt/state", "opt/step", "extra"];
+        Dialect { library: "Google", foreign, rules, ..Dialect::default() }.with_prefix(self.prefix)
+    }
+}
+
+/// A linear layer: Flax keeps its matrix as `[in, out]`.
+fn dense(ours: &str, theirs: &str) -> [Rule; 2] {
+    [
+        Rule::rename(&format!("{ours}.weight"), format!("{theirs}/kernel")).transposed(),
+        Rule::rename(&format!("{ours}.bias"), format!("{theirs}/bias")),
+    ]
+}
+
+/// How a model is written as an `.npz`, or what such files cannot say of it.
+pub fn dialect(config: &VitConfig) -> Result<Dialect, String> {
+    match lacks(config) {
+        Some(what) => Err(what),
+        None => Ok(Flax::default().dialect(config)),
     }
 }
 
 /// What these files cannot say of a model, if there is something.
-pub fn lacks(config: &VitConfig) -> Option<String> {
+fn lacks(config: &VitConfig) -> Option<String> {
     let plain = VitConfig::default();
     let image = config.image;
     let patches_only = config.class_token && config.positioned_prefix() == 0;
@@ -176,82 +221,4 @@ pub fn lacks(config: &VitConfig) -> Option<String> {
     };
     let lacking = lacks.into_iter().find_map(|(lacking, what)| lacking.then_some(what)).or(pooling)?;
     Some(format!("Google's .npz cannot say {lacking} (image {image}): save to a directory instead"))
-}
-
-struct Table<'a> {
-    dialect: &'a Flax,
-    config: &'a VitConfig,
-    entries: Vec<Entry>,
-}
-
-impl Table<'_> {
-    fn add(&mut self, name: &str, shape: &[usize], atoms: Vec<String>, layout: Layout) {
-        let name = format!("{}{name}", self.dialect.prefix);
-        self.entries.push(Entry { name, shape: shape.to_vec(), atoms, layout, presence: Presence::Needed });
-    }
-
-    fn embedding(&mut self) {
-        let config = self.config;
-        let (patch, inputs, dim) = (config.patch, config.channels, config.dim);
-        let layout = Layout::Hwio { pixels: patch.height.saturating_mul(patch.width), inputs, outputs: dim };
-        let kernel = [patch.height, patch.width, inputs, dim];
-        self.add("embedding/kernel", &kernel, vec!["patch_embedding.weight".to_string()], layout);
-        self.add("embedding/bias", &[dim], vec!["patch_embedding.bias".to_string()], Layout::Same);
-        if config.class_token {
-            self.add("cls", &[1, 1, dim], vec!["class_token".to_string()], Layout::Same);
-        }
-        let rows = config.positioned_prefix().saturating_add(config.patches());
-        self.add(self.dialect.positions(), &[1, rows, dim], vec!["positions".to_string()], Layout::Same);
-    }
-
-    /// The layers from `first` to `end`: one, or all in one tensor.
-    fn layers(&mut self, first: usize, end: usize) {
-        let (dialect, config) = (self.dialect, self.config);
-        let (dim, heads) = (config.dim, config.heads);
-        let width = dim.checked_div(heads).unwrap_or(0);
-        let mut put = |part: &str, shape: &[usize], ours: &str, layout: Layout| {
-            let atoms = (first..end).map(|layer| format!("blocks.{layer}.{ours}")).collect();
-            let stack = dialect.stacked.then_some(end - first);
-            let shape: Vec<usize> = stack.into_iter().chain(shape.iter().copied()).collect();
-            self.add(&dialect.layer_name(first, part), &shape, atoms, layout);
-        };
-        let transposed = |rows, columns| Layout::Transposed { rows, columns };
-
-        let second_norm = if dialect.big_vision { "LayerNorm_1" } else { "LayerNorm_2" };
-        for (theirs, ours) in [("LayerNorm_0", "norm1"), (second_norm, "norm2")] {
-            put(&format!("{theirs}/scale"), &[dim], &format!("{ours}.weight"), Layout::Same);
-            put(&format!("{theirs}/bias"), &[dim], &format!("{ours}.bias"), Layout::Same);
-        }
-        let attention = dialect.attention();
-        for part in ["query", "key", "value"] {
-            let (theirs, ours) = (format!("{attention}/{part}"), format!("attention.{part}"));
-            put(&format!("{theirs}/kernel"), &[dim, heads, width], &format!("{ours}.weight"), transposed(dim, dim));
-            put(&format!("{theirs}/bias"), &[heads, width], &format!("{ours}.bias"), Layout::Same);
-        }
-        put(&format!("{attention}/out/kernel"), &[heads, width, dim], "attention.output.weight", transposed(dim, dim));
-        put(&format!("{attention}/out/bias"), &[dim], "attention.output.bias", Layout::Same);
-        let sides = [("Dense_0", "fc1", dim, config.mlp_dim), ("Dense_1", "fc2", config.mlp_dim, dim)];
-        for (theirs, ours, into, out) in sides {
-            let theirs = format!("{}/{theirs}", dialect.mlp());
-            put(&format!("{theirs}/kernel"), &[into, out], &format!("mlp.{ours}.weight"), transposed(out, into));
-            put(&format!("{theirs}/bias"), &[out], &format!("mlp.{ours}.bias"), Layout::Same);
-        }
-    }
-
-    fn end(&mut self) {
-        let config = self.config;
-        self.add("Transformer/encoder_norm/scale", &[config.dim], vec!["norm.weight".to_string()], Layout::Same);
-        self.add("Transformer/encoder_norm/bias", &[config.dim], vec!["norm.bias".to_string()], Layout::Same);
-        let mut dense = |name: &str, into: usize, out: usize| {
-            let layout = Layout::Transposed { rows: out, columns: into };
-            self.add(&format!("{name}/kernel"), &[into, out], vec![format!("{name}.weight")], layout);
-            self.add(&format!("{name}/bias"), &[out], vec![format!("{name}.bias")], Layout::Same);
-        };
-        if let Some(width) = config.pre_logits {
-            dense("pre_logits", config.pooled(), width);
-        }
-        if config.classes > 0 {
-            dense("head", config.features(), config.classes);
-        }
-    }
 }

@@ -1,78 +1,64 @@
-//! The Vision Transformer, in the order of the paper ("An Image is Worth 16x16 Words", equations 1 to 4).
-//!
-//! ```text
-//! z0 = [class; x1 E; ..; xN E] + positions                                  (1)
-//! z  = z + attention(norm(z))        or, post-norm,  z = norm(z + attention(z))  (2)
-//! z  = z + mlp(norm(z))              or, post-norm,  z = norm(z + mlp(z))        (3)
-//! y  = norm(z)[class]                or the mean or maximum over patches     (4)
-//! ```
+//! The graph of a Vision Transformer, in the order of the paper.
 
 use vitreous_engine as engine;
-use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Result, Value};
+use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Init, LayerKind, Result, Role, Value};
 
-use crate::adapters::{Adapters, adapt};
-use crate::config::{Activation, FeedForward, FinalNorm, NormOrder, Pooling, Positions, Qkv, VitConfig};
-use crate::layers::{linear, norm};
+use super::config::{FeedForward, FinalNorm, Pooling, Positions, Qkv, VitConfig};
+use crate::adapters::Adapters;
+use crate::blocks::{Branch, Linear, Mlp, norm, token};
+use crate::call::{Call, Outputs};
 use crate::positions;
 
-/// What a Vision Transformer computes of images.
-#[derive(Clone, Copy, Debug)]
-pub struct Vit {
-    /// All tokens after the last layer (and the last norm, where that is over tokens): `[batch, tokens, dim]`.
-    pub tokens: Value,
-    /// One vector an image, as the head sees it: `[batch, features]`.
-    pub features: Value,
-    /// A number a class: `[batch, classes]`; the mean of both heads where there are two.
-    pub logits: Option<Value>,
-    /// What each head says, class first, where a distillation token has one.
-    pub heads: Option<[Value; 2]>,
-}
-
-/// Builds the model, with an input `images` of `[batch, channels, height, width]`.
-pub fn vit(g: &mut Graph, config: &VitConfig, batch: usize) -> Result<Vit> {
-    vit_with(g, config, batch, None)
-}
-
-/// As [`vit`], with low-rank adapters beside the encoder's matrices.
-pub fn vit_with(g: &mut Graph, config: &VitConfig, batch: usize, adapters: Option<&Adapters>) -> Result<Vit> {
-    check(config, adapters)?;
-    let shape = [batch, config.channels, config.image.height, config.image.width];
-    let images = g.input("images", shape, DType::F32)?;
-    vit_of(g, config, images, adapters)
-}
-
-/// As [`vit_with`], of images `[batch, channels, height, width]` that the graph computes itself.
-pub fn vit_of(g: &mut Graph, config: &VitConfig, images: Value, adapters: Option<&Adapters>) -> Result<Vit> {
-    check(config, adapters)?;
+/// Builds the model, with an input `images [batch, channels, height, width]` unless the call has images. It gives
+///
+/// - `tokens [batch, tokens, dim]`: all tokens after the last layer (and the last norm, where that is over tokens),
+/// - `features [batch, features]`: one vector per image, as the head sees it,
+/// - `logits [batch, classes]`, with a head: the mean of both heads where there are two, which are then `class_logits` and
+///   `distillation_logits`.
+pub fn vit(g: &mut Graph, config: &VitConfig, call: &Call) -> Result<Outputs> {
+    check(config, call.adapters)?;
     let shape = [config.channels, config.image.height, config.image.width];
+    let images = match call.images {
+        Some(images) => images,
+        None => g.input("images", [call.batch, shape[0], shape[1], shape[2]], DType::F32)?,
+    };
     if g.shape_of(images).axes().get(1..) != Some(&shape[..]) {
         let rule = format!("images must be [batch, {}, {}, {}]", shape[0], shape[1], shape[2]);
         return Err(refused("images", rule));
     }
-    let mut x = embed(g, config, images)?;
+    let mut x = embed(g, config, images)?; // [batch, tokens, dim]
     for layer in 0..config.depth {
-        x = g.block(&format!("blocks.{layer}"), |g| encoder_layer(g, config, adapters, layer, x))?;
+        x = g.block(&format!("blocks.{layer}"), |g| encoder_layer(g, config, call.adapters, layer, x))?;
     }
     if config.final_norm == FinalNorm::Tokens {
         x = norm(g, "norm", x, config.norm_eps)?;
     }
-
-    let pooled = g.scope("pooling", |g| pool(g, config, x))?;
-    let features = finish_features(g, config, pooled)?;
-    if config.classes == 0 {
-        return Ok(Vit { tokens: x, features, logits: None, heads: None });
+    let pooled = g.scope("pooling", |g| pool(g, config, x))?; // [batch, pooled]
+    let features = finish_features(g, config, pooled)?; // [batch, features]
+    let mut outputs = Outputs::new([("tokens", x), ("features", features)]);
+    if config.classes > 0 {
+        g.head(|g| heads(g, config, x, features, &mut outputs))?;
     }
-    let logits = linear(g, "head", features, config.classes, true)?;
+    Ok(outputs)
+}
+
+/// The head over the features and, with a distillation token, a second one over that.
+fn heads(g: &mut Graph, config: &VitConfig, x: Value, features: Value, outputs: &mut Outputs) -> Result<()> {
+    let logits = Linear::new("head", config.classes, true).of(g, features)?; // [batch, classes]
     if !config.distillation_head {
-        return Ok(Vit { tokens: x, features, logits: Some(logits), heads: None });
+        outputs.push("logits", logits);
+        return Ok(());
     }
     let distilled = g.scope("distillation_pooling", |g| token(g, x, 1))?;
-    let distilled = linear(g, "distillation_head", distilled, config.classes, true)?;
+    let distilled = Linear::new("distillation_head", config.classes, true).of(g, distilled)?;
     let mean = g.scope("distillation_head", |g| {
         let both = g.add(logits, distilled)?;
         g.scale(both, 0.5)
     })?;
-    Ok(Vit { tokens: x, features, logits: Some(mean), heads: Some([logits, distilled]) })
+    outputs.push("logits", mean);
+    outputs.push("class_logits", logits);
+    outputs.push("distillation_logits", distilled);
+    Ok(())
 }
 
 fn check(config: &VitConfig, adapters: Option<&Adapters>) -> Result<()> {
@@ -90,7 +76,12 @@ fn embed(g: &mut Graph, config: &VitConfig, images: Value) -> Result<Value> {
     let batch = g.shape_of(images).axes()[0];
     let patch = [config.patch.height, config.patch.width];
     let patches = g.scope("patch_embedding", |g| g.patchify(images, patch))?;
-    let mut x = linear(g, "patch_embedding", patches, config.dim, true)?;
+    let projection = Linear {
+        kind: LayerKind::Convolution,
+        role: Role::Embedding,
+        ..Linear::new("patch_embedding", config.dim, true)
+    };
+    let mut x = projection.of(g, patches)?; // [batch, patches, dim]
 
     let positioned = config.positioned_prefix();
     let positions = position_table(g, config)?;
@@ -101,15 +92,16 @@ fn embed(g: &mut Graph, config: &VitConfig, images: Value) -> Result<Value> {
         })?;
     }
 
+    // Standard deviations are timm's.
     let parts = [
-        ("class_token", usize::from(config.class_token)),
-        ("distillation_token", usize::from(config.distillation_token)),
-        ("register_tokens", config.registers),
+        ("class_token", usize::from(config.class_token), 1e-6),
+        ("distillation_token", usize::from(config.distillation_token), 0.02),
+        ("register_tokens", config.registers, 1e-6),
     ];
     let mut prefix = Vec::new();
     let mut first = 0;
-    for (name, count) in parts.into_iter().filter(|(_, count)| *count > 0) {
-        let mut token = g.parameter(name, [count, config.dim])?;
+    for (name, count, deviation) in parts.into_iter().filter(|(_, count, _)| *count > 0) {
+        let mut token = g.declare(name, [count, config.dim], Role::Token.starting(Init::Normal(deviation)))?;
         if let Some(positions) = positions.filter(|_| first + count <= positioned) {
             token = g.scope("position_embedding", |g| {
                 let rows = rows(g, positions, first, first + count)?;
@@ -134,7 +126,9 @@ fn position_table(g: &mut Graph, config: &VitConfig) -> Result<Option<Value>> {
     let count = config.positioned_prefix() + config.patches();
     Ok(Some(match config.positions {
         Positions::None => return Ok(None),
-        Positions::Learned => g.parameter("positions", [count, config.dim])?,
+        Positions::Learned => {
+            g.declare("positions", [count, config.dim], Role::Position.starting(Init::Normal(0.02)))?
+        }
         Positions::Sinusoidal => {
             g.constant("positions", [count, config.dim], positions::sinusoidal(count, config.dim))?
         }
@@ -152,68 +146,50 @@ fn encoder_layer(
     layer: usize,
     x: Value,
 ) -> Result<Value> {
-    let x = branch(g, config, layer, ["norm1", "layer_scale1"], x, |g, x| {
-        g.scope("attention", |g| attention(g, config, adapters, x))
-    })?;
+    let branch = |norm: &'static str, scale: &'static str| Branch {
+        norm,
+        order: config.norm_order,
+        eps: config.norm_eps,
+        dropout: config.dropout,
+        layer_scale: config.layer_scale.map(|start| (scale, start)),
+        stochastic_depth: config.stochastic_depth_at(layer),
+    };
+    let x = branch("norm1", "layer_scale1")
+        .around(g, x, |g, x| g.scope("attention", |g| attention(g, config, adapters, x)))?;
     let adapters = adapters.filter(|adapters| adapters.mlp);
-    branch(g, config, layer, ["norm2", "layer_scale2"], x, |g, x| {
-        g.scope("mlp", |g| feed_forward(g, config, adapters, x))
-    })
-}
-
-/// `x + f(norm(x))`, or `norm(x + f(x))`, with the branch scaled and dropped as the configuration says.
-fn branch(
-    g: &mut Graph,
-    config: &VitConfig,
-    layer: usize,
-    [norm_name, scale_name]: [&str; 2],
-    x: Value,
-    f: impl FnOnce(&mut Graph, Value) -> Result<Value>,
-) -> Result<Value> {
-    let seen = if config.norm_order == NormOrder::Pre { norm(g, norm_name, x, config.norm_eps)? } else { x };
-    let mut y = f(g, seen)?;
-    y = g.dropout(y, config.dropout)?;
-    if config.layer_scale.is_some() {
-        let scale = g.parameter(scale_name, [config.dim])?;
-        y = g.multiply(y, scale)?;
-    }
-    y = g.stochastic_depth(y, config.stochastic_depth_at(layer))?;
-    let sum = g.add(x, y)?;
-    if config.norm_order == NormOrder::Post { norm(g, norm_name, sum, config.norm_eps) } else { Ok(sum) }
+    branch("norm2", "layer_scale2").around(g, x, |g, x| g.scope("mlp", |g| feed_forward(g, config, adapters, x)))
 }
 
 /// Multi-head self-attention.
 fn attention(g: &mut Graph, config: &VitConfig, adapters: Option<&Adapters>, x: Value) -> Result<Value> {
-    let (dim, bias) = (config.dim, config.qkv_bias);
+    let dim = config.dim;
+    let project = |g: &mut Graph, name: &str| Linear::new(name, dim, config.qkv_bias).adapted(g, adapters, x);
     let inputs = match config.qkv {
-        Qkv::Fused => AttentionInputs::Packed(adapted(g, adapters, "qkv", x, 3 * dim, bias)?),
-        Qkv::Separate => AttentionInputs::Separate {
-            q: adapted(g, adapters, "query", x, dim, bias)?,
-            k: adapted(g, adapters, "key", x, dim, bias)?,
-            v: adapted(g, adapters, "value", x, dim, bias)?,
-        },
+        Qkv::Fused => {
+            let fused = Linear { parts: &["query", "key", "value"], ..Linear::new("qkv", 3 * dim, config.qkv_bias) };
+            AttentionInputs::Packed(fused.adapted(g, adapters, x)?) // [batch, tokens, 3 dim]
+        }
+        Qkv::Separate => {
+            AttentionInputs::Separate { q: project(g, "query")?, k: project(g, "key")?, v: project(g, "value")? }
+        }
     };
     let options =
         AttentionOptions { heads: config.heads, dropout: config.attention_dropout, ..AttentionOptions::default() };
-    let mixed = g.attention(inputs, &options)?;
-    adapted(g, adapters, "output", mixed, dim, true)
+    let mixed = g.attention(inputs, &options)?; // [batch, tokens, dim]
+    Linear::new("output", dim, true).adapted(g, adapters, mixed)
 }
 
 /// The part that sees each token alone.
 fn feed_forward(g: &mut Graph, config: &VitConfig, adapters: Option<&Adapters>, x: Value) -> Result<Value> {
+    let (hidden, activation, dropout) = (config.mlp_dim, config.activation, config.dropout);
     match config.feed_forward {
-        FeedForward::Mlp => {
-            let hidden = adapted(g, adapters, "fc1", x, config.mlp_dim, true)?;
-            let hidden = g.activation(hidden, config.activation.into())?;
-            let hidden = g.dropout(hidden, config.dropout)?;
-            adapted(g, adapters, "fc2", hidden, config.dim, true)
-        }
+        FeedForward::Mlp => Mlp { hidden, activation, dropout }.of(g, adapters, x),
         FeedForward::SwiGlu => {
-            let gate = adapted(g, adapters, "gate", x, config.mlp_dim, true)?;
+            let gate = Linear::feed_forward("gate", hidden).adapted(g, adapters, x)?;
             let gate = g.silu(gate)?;
-            let up = adapted(g, adapters, "up", x, config.mlp_dim, true)?;
-            let hidden = g.multiply(gate, up)?;
-            adapted(g, adapters, "down", hidden, config.dim, true)
+            let up = Linear::feed_forward("up", hidden).adapted(g, adapters, x)?;
+            let gated = g.multiply(gate, up)?;
+            Linear::feed_forward("down", config.dim).adapted(g, adapters, gated)
         }
     }
 }
@@ -250,37 +226,13 @@ fn finish_features(g: &mut Graph, config: &VitConfig, pooled: Value) -> Result<V
         features = norm(g, "norm", features, config.norm_eps)?;
     }
     if let Some(width) = config.pre_logits {
-        features = linear(g, "pre_logits", features, width, true)?;
+        features = Linear::new("pre_logits", width, true).of(g, features)?;
         features = g.scope("pre_logits", |g| g.tanh(features))?;
     }
     Ok(features)
 }
 
-/// One token of each sequence.
-fn token(g: &mut Graph, x: Value, index: usize) -> Result<Value> {
-    let [batch, _, dim] = *g.shape_of(x).axes() else { unreachable!("tokens have three axes") };
-    let one = g.slice(x, 1, index, index + 1)?;
-    g.reshape(one, [batch, dim])
-}
-
 /// Some rows of a table; the table itself if that is all.
 fn rows(g: &mut Graph, table: Value, first: usize, end: usize) -> Result<Value> {
     if first == 0 && end == g.shape_of(table).rows() { Ok(table) } else { g.slice(table, 0, first, end) }
-}
-
-/// A linear layer, with an adapter if there are any.
-fn adapted(g: &mut Graph, adapters: Option<&Adapters>, name: &str, x: Value, out: usize, bias: bool) -> Result<Value> {
-    let y = linear(g, name, x, out, bias)?;
-    adapters.map_or(Ok(y), |adapters| g.scope(name, |g| adapt(g, adapters, x, y)))
-}
-
-impl From<Activation> for engine::Activation {
-    fn from(activation: Activation) -> engine::Activation {
-        match activation {
-            Activation::Gelu => engine::Activation::Gelu,
-            Activation::GeluTanh => engine::Activation::GeluTanh,
-            Activation::Relu => engine::Activation::Relu,
-            Activation::Silu => engine::Activation::Silu,
-        }
-    }
 }

@@ -1,19 +1,17 @@
 //! Hugging Face's `config.json` of `vit`, `deit`, `dinov2` and `dinov2_with_registers`, both ways.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::config::{
-    Activation, FeedForward, FinalNorm, NormOrder, Pooling, PositionScope, Positions, Qkv, Size, VitConfig,
-};
+use super::config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, Qkv, VitConfig};
+use super::names;
+use crate::checkpoint::json::{Fault, Object, shortest};
+use crate::checkpoint::resize::Filter;
+use crate::checkpoint::{Dialect, Inventory};
+use crate::settings::{Activation, NormOrder, Settings, Size};
 
-use super::json::{Fault, Object};
-use super::resize::Filter;
-use super::table::Inventory;
-use super::torch::{HUGGING_FACE_DINOV2, HUGGING_FACE_VIT, Names, Torch};
-
-/// A family of Hugging Face's classes.
+/// A `model_type` of Hugging Face's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ModelType {
     /// `ViTModel`, `ViTForImageClassification`.
     Vit,
     /// `DeiTModel`, `DeiTForImageClassification`, `DeiTForImageClassificationWithTeacher`.
@@ -24,51 +22,41 @@ pub enum Kind {
     Dinov2WithRegisters,
 }
 
-impl Kind {
+impl ModelType {
     /// All of them.
-    pub const ALL: [Kind; 4] = [Kind::Vit, Kind::Deit, Kind::Dinov2, Kind::Dinov2WithRegisters];
+    pub const ALL: [ModelType; 4] =
+        [ModelType::Vit, ModelType::Deit, ModelType::Dinov2, ModelType::Dinov2WithRegisters];
 
     /// `model_type` in the configuration; with a dot, what stands before the names of all tensors but the head's.
-    pub fn model_type(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Kind::Vit => "vit",
-            Kind::Deit => "deit",
-            Kind::Dinov2 => "dinov2",
-            Kind::Dinov2WithRegisters => "dinov2_with_registers",
+            ModelType::Vit => "vit",
+            ModelType::Deit => "deit",
+            ModelType::Dinov2 => "dinov2",
+            ModelType::Dinov2WithRegisters => "dinov2_with_registers",
         }
     }
 
     fn class(self) -> &'static str {
         match self {
-            Kind::Vit => "ViT",
-            Kind::Deit => "DeiT",
-            Kind::Dinov2 => "Dinov2",
-            Kind::Dinov2WithRegisters => "Dinov2WithRegisters",
+            ModelType::Vit => "ViT",
+            ModelType::Deit => "DeiT",
+            ModelType::Dinov2 => "Dinov2",
+            ModelType::Dinov2WithRegisters => "Dinov2WithRegisters",
         }
     }
 
     /// Whether it is one of the DINOv2s.
     pub fn is_dinov2(self) -> bool {
-        matches!(self, Kind::Dinov2 | Kind::Dinov2WithRegisters)
-    }
-
-    /// The names of its tensors, as all versions of the library write and read them.
-    pub fn names(self) -> Names {
-        if self.is_dinov2() { HUGGING_FACE_DINOV2 } else { HUGGING_FACE_VIT }
+        matches!(self, ModelType::Dinov2 | ModelType::Dinov2WithRegisters)
     }
 
     /// How its class resizes positions.
     pub fn filter(self) -> Filter {
         match self {
-            Kind::Dinov2WithRegisters => Filter::BicubicAntialiased,
+            ModelType::Dinov2WithRegisters => Filter::BicubicAntialiased,
             _ => Filter::Bicubic,
         }
-    }
-
-    /// The dialect of files that this library writes.
-    pub fn dialect(self, config: &VitConfig) -> Torch {
-        let backbone = if config.classes > 0 { format!("{}.", self.model_type()) } else { String::new() };
-        Torch { names: self.names(), wrapper: String::new(), backbone }
     }
 }
 
@@ -87,7 +75,7 @@ pub enum Heads {
 #[derive(Clone, Debug)]
 pub struct Described {
     /// The family.
-    pub kind: Kind,
+    pub model_type: ModelType,
     /// The model. Its head is as the configuration says, or absent where that says nothing.
     pub config: VitConfig,
     /// Names of the classes in order, where there are some.
@@ -107,8 +95,8 @@ struct Pooler {
 }
 
 /// Reads a configuration of a family.
-pub fn read(kind: Kind, object: &Object) -> Result<Described, Fault> {
-    let config = body(kind, object)?;
+pub fn read(model_type: ModelType, object: &Object) -> Result<Described, Fault> {
+    let config = body(model_type, object)?;
     let labels = object.labels("id2label")?;
     let classes = match (object.size("num_labels")?, &labels) {
         (Some(count), Some(labels)) if count != labels.len() => {
@@ -123,7 +111,7 @@ pub fn read(kind: Kind, object: &Object) -> Result<Described, Fault> {
         activation: object.text("pooler_act")?.unwrap_or("tanh").to_string(),
     };
     let mut described =
-        Described { kind, config, labels: labels.unwrap_or_default(), heads: heads(object)?, classes, pooler };
+        Described { model_type, config, labels: labels.unwrap_or_default(), heads: heads(object)?, classes, pooler };
     if let Some(heads) = described.heads {
         described.set_heads(heads, classes.unwrap_or(2));
     }
@@ -131,10 +119,10 @@ pub fn read(kind: Kind, object: &Object) -> Result<Described, Fault> {
 }
 
 /// Everything but heads.
-fn body(kind: Kind, object: &Object) -> Result<VitConfig, Fault> {
+fn body(model_type: ModelType, object: &Object) -> Result<VitConfig, Fault> {
     let size = |key: &str, default: usize| Ok::<_, Fault>(object.size(key)?.unwrap_or(default));
     let rate = |key: &str, default: f64| Ok::<_, Fault>(object.number(key)?.unwrap_or(default) as f32);
-    let dinov2 = kind.is_dinov2();
+    let dinov2 = model_type.is_dinov2();
     let dim = size("hidden_size", 768)?;
     let swiglu = dinov2 && object.flag("use_swiglu_ffn")?.unwrap_or(false);
     let mlp_dim = if dinov2 {
@@ -148,7 +136,11 @@ fn body(kind: Kind, object: &Object) -> Result<VitConfig, Fault> {
     };
     Ok(VitConfig {
         image: object.sides("image_size")?.unwrap_or(Size::square(224)),
-        patch: object.sides("patch_size")?.unwrap_or(Size::square(if kind == Kind::Dinov2 { 14 } else { 16 })),
+        patch: object.sides("patch_size")?.unwrap_or(Size::square(if model_type == ModelType::Dinov2 {
+            14
+        } else {
+            16
+        })),
         channels: size("num_channels", 3)?,
         dim,
         depth: size("num_hidden_layers", 12)?,
@@ -157,10 +149,14 @@ fn body(kind: Kind, object: &Object) -> Result<VitConfig, Fault> {
         feed_forward: if swiglu { FeedForward::SwiGlu } else { FeedForward::Mlp },
         activation: activation(object)?,
         class_token: true,
-        distillation_token: kind == Kind::Deit,
-        registers: if kind == Kind::Dinov2WithRegisters { size("num_register_tokens", 4)? } else { 0 },
+        distillation_token: model_type == ModelType::Deit,
+        registers: if model_type == ModelType::Dinov2WithRegisters { size("num_register_tokens", 4)? } else { 0 },
         positions: Positions::Learned,
-        position_scope: if kind == Kind::Dinov2WithRegisters { PositionScope::Class } else { PositionScope::All },
+        position_scope: if model_type == ModelType::Dinov2WithRegisters {
+            PositionScope::Class
+        } else {
+            PositionScope::All
+        },
         pooling: Pooling::Class,
         norm_order: NormOrder::Pre,
         final_norm: FinalNorm::Tokens,
@@ -184,17 +180,10 @@ fn dinov2_width(dim: usize, ratio: f64, swiglu: bool) -> usize {
 }
 
 fn activation(object: &Object) -> Result<Activation, Fault> {
-    Ok(match object.text("hidden_act")?.unwrap_or("gelu") {
-        "gelu" | "gelu_python" => Activation::Gelu,
-        // All are the same formula, written in several ways.
-        "gelu_new" | "gelu_fast" | "gelu_accurate" | "gelu_pytorch_tanh" | "gelu_python_tanh" => Activation::GeluTanh,
-        "relu" => Activation::Relu,
-        "silu" | "swish" => Activation::Silu,
-        other => {
-            let what =
-                format!("{other:?} is not known here: gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, silu are");
-            return Err(object.fault("hidden_act", what));
-        }
+    let name = object.text("hidden_act")?.unwrap_or("gelu");
+    Activation::from_hugging_face(name).ok_or_else(|| {
+        let what = format!("{name:?} is not known here: gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, silu are");
+        object.fault("hidden_act", what)
     })
 }
 
@@ -215,7 +204,7 @@ impl Described {
         self.config.classes = if heads == Heads::No { 0 } else { classes };
         // A classifier of no classes is no classifier there either.
         self.config.distillation_head = heads == Heads::Two && self.config.distillation_token && classes > 0;
-        self.config.pooling = match self.kind.is_dinov2() && self.config.classes > 0 {
+        self.config.pooling = match self.model_type.is_dinov2() && self.config.classes > 0 {
             true => Pooling::ClassAndMean,
             false => Pooling::Class,
         };
@@ -223,14 +212,20 @@ impl Described {
 
     /// The model that the tensors show: whether there is a head, where the configuration does not say; how many classes it
     /// has; and whether the layer behind `ViTModel` is there.
-    pub fn settle(mut self, dialect: &Torch, inventory: &Inventory, head_is_used: bool) -> Result<Described, Fault> {
+    pub fn settle(
+        mut self,
+        prefix: &str,
+        backbone: &str,
+        tensors: &Inventory,
+        head_is_used: bool,
+    ) -> Result<Described, Fault> {
         let rows = |head: &str| {
-            let name = dialect.head_name(&format!("{head}.weight"));
-            inventory.get(&name).and_then(|shape| shape.first().copied()).map(|rows| (name, rows))
+            let name = format!("{prefix}{head}.weight");
+            tensors.get(&name).and_then(|shape| shape.first().copied()).map(|rows| (name, rows))
         };
-        let [alone, beside] = dialect.names.head;
+        let [alone, beside] = ["classifier", "cls_classifier"];
         let heads = self.heads.unwrap_or(match (rows(beside), rows(alone)) {
-            (Some(_), _) if beside != alone => Heads::Two,
+            (Some(_), _) => Heads::Two,
             (_, Some(_)) => Heads::One,
             _ => Heads::No,
         });
@@ -249,8 +244,8 @@ impl Described {
             (said, None) => said.unwrap_or(2),
         };
         self.set_heads(heads, classes);
-        let pooler = dialect.name(&format!("{}.weight", dialect.names.pre_logits));
-        if self.config.classes == 0 && !self.kind.is_dinov2() && inventory.contains_key(&pooler) {
+        let pooler = format!("{prefix}{backbone}pooler.dense.weight");
+        if self.config.classes == 0 && !self.model_type.is_dinov2() && tensors.contains_key(&pooler) {
             if self.pooler.activation != "tanh" {
                 let what = format!("{:?} is not known here, only tanh is", self.pooler.activation);
                 return Err(Fault::of("pooler_act", what));
@@ -261,15 +256,25 @@ impl Described {
     }
 }
 
-/// The family that says exactly this model, or why none does.
-pub fn hugging_face_kind(config: &VitConfig) -> Result<Kind, String> {
-    let kind = match (config.distillation_token, config.layer_scale.is_some(), config.registers) {
-        (true, ..) => Kind::Deit,
-        (false, true, 0) => Kind::Dinov2,
-        (false, true, _) => Kind::Dinov2WithRegisters,
-        (false, false, _) => Kind::Vit,
+/// How a model is written, or why none of Hugging Face's classes says exactly it.
+pub fn dialect(config: &VitConfig) -> Result<Dialect, String> {
+    let model_type = model_for(config)?;
+    let backbone = if config.classes > 0 { format!("{}.", model_type.name()) } else { String::new() };
+    let dialect = names::hugging_face(model_type, &backbone, config);
+    // DINOv2's classes have a mask token, which starts at zero.
+    let always = if model_type.is_dinov2() { vec![format!("{backbone}embeddings.mask_token")] } else { Vec::new() };
+    Ok(Dialect { config: Some(write(model_type, config)), always, ..dialect })
+}
+
+/// The model type that says exactly this model, or why none does.
+pub fn model_for(config: &VitConfig) -> Result<ModelType, String> {
+    let model_type = match (config.distillation_token, config.layer_scale.is_some(), config.registers) {
+        (true, ..) => ModelType::Deit,
+        (false, true, 0) => ModelType::Dinov2,
+        (false, true, _) => ModelType::Dinov2WithRegisters,
+        (false, false, _) => ModelType::Vit,
     };
-    let dinov2 = kind.is_dinov2();
+    let dinov2 = model_type.is_dinov2();
     let pooling = if dinov2 && config.classes > 0 { Pooling::ClassAndMean } else { Pooling::Class };
     let special = 1 + usize::from(config.distillation_token);
     let square = config.image.height == config.image.width;
@@ -289,8 +294,8 @@ pub fn hugging_face_kind(config: &VitConfig) -> Result<Kind, String> {
         (dinov2 && !square, "a DINOv2 for images that are not square"),
     ];
     match lacks.into_iter().find(|(lacking, _)| *lacking) {
-        None => Ok(kind),
-        Some((_, what)) => Err(format!("Hugging Face's {} cannot say {what}", kind.model_type())),
+        None => Ok(model_type),
+        Some((_, what)) => Err(format!("Hugging Face's {} cannot express {what}", model_type.name())),
     }
 }
 
@@ -300,22 +305,22 @@ fn mlp_ratio(config: &VitConfig) -> Option<usize> {
     (1..=64).find(|&ratio| dinov2_width(config.dim, ratio as f64, swiglu) == config.mlp_dim)
 }
 
-/// Writes the configuration of a model that [`hugging_face_kind`] said to be of this family.
-pub fn write(kind: Kind, config: &VitConfig, labels: &[String], element: &str) -> Map<String, Value> {
-    let class = kind.class();
+/// The configuration of a model of this type. Whoever saves it adds the names of classes and the dtype.
+fn write(model_type: ModelType, config: &VitConfig) -> Settings {
+    let class = model_type.class();
     let architecture = match (config.classes, config.distillation_head) {
         (0, _) => format!("{class}Model"),
         (_, false) => format!("{class}ForImageClassification"),
         (_, true) => format!("{class}ForImageClassificationWithTeacher"),
     };
-    let mut map = Map::new();
+    let mut map = Settings::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_string(), value);
     put("architectures", json!([architecture]));
-    put("model_type", json!(kind.model_type()));
+    put("model_type", json!(model_type.name()));
     put("hidden_size", json!(config.dim));
     put("num_hidden_layers", json!(config.depth));
     put("num_attention_heads", json!(config.heads));
-    put("hidden_act", json!(activation_name(config.activation)));
+    put("hidden_act", json!(config.activation.hugging_face()));
     put("hidden_dropout_prob", shortest(config.dropout));
     put("attention_probs_dropout_prob", shortest(config.attention_dropout));
     put("initializer_range", json!(0.02));
@@ -324,12 +329,12 @@ pub fn write(kind: Kind, config: &VitConfig, labels: &[String], element: &str) -
     put("patch_size", json!(config.patch));
     put("num_channels", json!(config.channels));
     put("qkv_bias", json!(config.qkv_bias));
-    if kind.is_dinov2() {
+    if model_type.is_dinov2() {
         put("mlp_ratio", json!(mlp_ratio(config)));
         put("layerscale_value", shortest(config.layer_scale.unwrap_or(1.0)));
         put("drop_path_rate", shortest(config.stochastic_depth));
         put("use_swiglu_ffn", json!(config.feed_forward == FeedForward::SwiGlu));
-        if kind == Kind::Dinov2 {
+        if model_type == ModelType::Dinov2 {
             put("use_mask_token", json!(true));
         } else {
             put("num_register_tokens", json!(config.registers));
@@ -342,36 +347,5 @@ pub fn write(kind: Kind, config: &VitConfig, labels: &[String], element: &str) -
             put("pooler_output_size", json!(width));
         }
     }
-    put("torch_dtype", json!(element));
-    put_labels(&mut map, labels, config.classes);
     map
-}
-
-/// `id2label` and `label2id`, which are also what says how many classes there are.
-pub fn put_labels(map: &mut Map<String, Value>, labels: &[String], classes: usize) {
-    let names: Vec<String> = match labels.len() {
-        0 => (0..classes).map(|class| format!("LABEL_{class}")).collect(),
-        _ => labels.to_vec(),
-    };
-    if !names.is_empty() {
-        let numbered = names.iter().enumerate();
-        let by_number: Map<String, Value> = numbered.clone().map(|(i, name)| (i.to_string(), json!(name))).collect();
-        let by_name: Map<String, Value> = numbered.map(|(i, name)| (name.clone(), json!(i))).collect();
-        map.insert("id2label".to_string(), Value::Object(by_number));
-        map.insert("label2id".to_string(), Value::Object(by_name));
-    }
-}
-
-/// 1e-12 as f32 is 9.999999960041972e-13 as f64: the number that is written is the shortest that reads as the same f32.
-fn shortest(number: f32) -> Value {
-    format!("{number:e}").parse::<f64>().map_or(Value::Null, |number| json!(number))
-}
-
-fn activation_name(activation: Activation) -> &'static str {
-    match activation {
-        Activation::Gelu => "gelu",
-        Activation::GeluTanh => "gelu_pytorch_tanh",
-        Activation::Relu => "relu",
-        Activation::Silu => "silu",
-    }
 }

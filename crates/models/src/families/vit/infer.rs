@@ -4,11 +4,11 @@
 //! epsilon of norms; the activation; or whether the image was square, which it is taken to be unless one
 //! is named whose grid fits.
 
-use crate::config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, Qkv, Size, VitConfig};
-
-use super::json::Fault;
-use super::table::Inventory;
-use super::torch::{QkvNames, SwiGluNames, Torch};
+use super::config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, Qkv, VitConfig};
+use super::read::TorchNames;
+use crate::checkpoint::Inventory;
+use crate::checkpoint::json::Fault;
+use crate::settings::Size;
 
 /// What shapes do not tell, where it is known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,122 +29,132 @@ pub fn usual_heads(dim: usize) -> usize {
     }
 }
 
-/// The configuration of a model in a dialect of PyTorch.
-pub fn infer(dialect: &Torch, inventory: &Inventory, hints: Hints) -> Result<VitConfig, Fault> {
-    let names = &dialect.names;
-    let shape = |name: &str| inventory.get(name).map(Vec::as_slice);
-    let has = |name: &str| inventory.contains_key(&dialect.name(name));
-    let has_layer = |name: &str| inventory.contains_key(&dialect.layer_name(0, name));
+/// The tensors of a file by our names.
+struct Shapes<'a> {
+    names: &'a TorchNames,
+    tensors: &'a Inventory,
+}
 
-    let patch_name = dialect.name(&format!("{}.weight", names.patch));
-    let Some(&[dim, channels, height, width]) = shape(&patch_name) else {
-        let got = shape(&patch_name).unwrap_or_default();
-        return Err(Fault::of(patch_name, format!("should be [dim, channels, height, width], not {got:?}")));
-    };
-    let (feed_forward, mlp_dim) = feed_forward(dialect, inventory)?;
-    let registers = match shape(&dialect.name(names.registers)) {
-        Some(&[1, count, _]) | Some(&[count, _]) => count,
-        Some(got) => {
-            return Err(Fault::of(dialect.name(names.registers), format!("should be [1, count, dim], not {got:?}")));
+impl<'a> Shapes<'a> {
+    fn of(&self, ours: &str) -> Option<&'a [usize]> {
+        self.names.lookup.shape_of(ours, self.tensors)
+    }
+
+    fn has(&self, ours: &str) -> bool {
+        self.of(ours).is_some()
+    }
+
+    fn rows(&self, ours: &str) -> Option<usize> {
+        self.of(ours).and_then(|shape| shape.first().copied())
+    }
+
+    /// The error of a tensor that is missing or of another form.
+    fn wrong(&self, ours: &str, form: &str) -> Fault {
+        let name = self.names.lookup.name_of(ours, self.tensors).unwrap_or_else(|| ours.to_string());
+        match self.of(ours) {
+            Some(got) => Fault::of(name, format!("should be {form}, not {got:?}")),
+            None => Fault::of(name, format!("is missing; it should be {form}")),
         }
+    }
+}
+
+/// The configuration of a model in a dialect of PyTorch.
+pub fn infer(names: &TorchNames, tensors: &Inventory, hints: Hints) -> Result<VitConfig, Fault> {
+    let shapes = Shapes { names, tensors };
+    let Some(&[dim, channels, height, width]) = shapes.of("patch_embedding.weight") else {
+        return Err(shapes.wrong("patch_embedding.weight", "[dim, channels, height, width]"));
+    };
+    let (feed_forward, mlp_dim) = feed_forward(&shapes)?;
+    let registers = match shapes.of("register_tokens") {
+        Some(&[1, count, _] | &[count, _]) => count,
+        Some(_) => return Err(shapes.wrong("register_tokens", "[1, count, dim]")),
         None => 0,
     };
-    let qkv = match names.qkv {
-        QkvNames::Fused(name) | QkvNames::Separate([name, ..]) | QkvNames::Either(name, _) => name,
+    // timm norms what it pooled under a name of its own.
+    let final_norm = match (tensors.contains_key(&names.name("fc_norm.weight")), shapes.has("norm.weight")) {
+        (true, _) => FinalNorm::Pooled,
+        (false, true) => FinalNorm::Tokens,
+        (false, false) => FinalNorm::None,
     };
-    let final_norm = if names.pooled_norm != names.norm && has(&format!("{}.weight", names.pooled_norm)) {
-        FinalNorm::Pooled
-    } else if has(&format!("{}.weight", names.norm)) {
-        FinalNorm::Tokens
-    } else {
-        FinalNorm::None
-    };
-    let class_token = has(names.class);
+    let class_token = shapes.has("class_token");
     let mut config = VitConfig {
         patch: Size { height, width },
         channels,
         dim,
-        depth: depth(dialect, inventory)?,
+        depth: depth(names, tensors)?,
         heads: hints.heads.unwrap_or_else(|| usual_heads(dim)),
         mlp_dim,
         feed_forward,
         class_token,
-        distillation_token: has(names.distillation),
+        distillation_token: shapes.has("distillation_token"),
         registers,
-        // timm pools patches when it norms what it pooled.
         pooling: if final_norm == FinalNorm::Pooled || !class_token { Pooling::Mean } else { Pooling::Class },
         final_norm,
         qkv: Qkv::Fused,
-        qkv_bias: has_layer(&format!("{qkv}.bias")),
-        layer_scale: has_layer(names.scale1).then_some(1e-5),
+        qkv_bias: shapes.has("blocks.0.attention.query.bias"),
+        layer_scale: shapes.has("blocks.0.layer_scale1").then_some(1e-5),
         ..VitConfig::default()
     };
-    heads_and_logits(dialect, inventory, &mut config);
-    place(dialect, inventory, hints, &mut config)?;
+    heads_and_logits(&shapes, &mut config);
+    positions(&shapes, hints, &mut config)?;
     Ok(config)
 }
 
-fn depth(dialect: &Torch, inventory: &Inventory) -> Result<usize, Fault> {
-    let start = dialect.name(dialect.names.block);
-    let numbers =
-        inventory.keys().filter_map(|name| name.strip_prefix(&start)?.split_once('.')?.0.parse::<usize>().ok());
-    let depth = numbers.max().map_or(0, |last| last.saturating_add(1));
-    match depth {
-        0 => Err(Fault::whole(format!("there are no layers: no tensor's name begins with `{start}0.`"))),
-        // A layer is more than one tensor, so that this bounds what the table of a hostile file can take.
-        depth if depth > inventory.len() => Err(Fault::whole(format!(
+fn depth(names: &TorchNames, tensors: &Inventory) -> Result<usize, Fault> {
+    let starts: Vec<String> = names.layers().iter().map(|layers| names.name(layers)).collect();
+    let number = |name: &String| {
+        let rest = starts.iter().find_map(|start| name.strip_prefix(start))?;
+        rest.split_once('.')?.0.parse::<usize>().ok()
+    };
+    match tensors.keys().filter_map(number).max().map_or(0, |last| last.saturating_add(1)) {
+        0 => Err(Fault::whole(format!("there are no layers: no tensor's name begins with `{}0.`", starts[0]))),
+        // A layer is more than one tensor, so that this bounds what a hostile file can make us build.
+        depth if depth > tensors.len() => Err(Fault::whole(format!(
             "layers are numbered up to {}, but there are only {} tensors",
             depth - 1,
-            inventory.len()
+            tensors.len()
         ))),
         depth => Ok(depth),
     }
 }
 
-fn feed_forward(dialect: &Torch, inventory: &Inventory) -> Result<(FeedForward, usize), Fault> {
-    let shape = |name: &str| inventory.get(&dialect.layer_name(0, &format!("{name}.weight"))).map(Vec::as_slice);
-    let [fc1, fc2] = dialect.names.mlp;
-    let (first, last) = match dialect.names.swiglu {
-        SwiGluNames::Packed(names) => (names[0], names[1]),
-        SwiGluNames::Separate([gate, _, down]) => (gate, down),
-    };
-    let packed = matches!(dialect.names.swiglu, SwiGluNames::Packed(_));
-    match (shape(first), shape(last), shape(fc1), shape(fc2)) {
+fn feed_forward(shapes: &Shapes) -> Result<(FeedForward, usize), Fault> {
+    let of = |part: &str| shapes.of(&format!("blocks.0.mlp.{part}.weight"));
+    let packed = shapes.names.lookup.joins("blocks.0.mlp.gate.weight", shapes.tensors) > 1;
+    match (of("gate"), of("down"), of("fc1"), of("fc2")) {
         // Twice as wide going in as coming out: a gate and what it gates.
         (Some(&[rows, _]), Some(&[_, columns]), ..) if packed && rows == columns.saturating_mul(2) => {
             Ok((FeedForward::SwiGlu, columns))
         }
         (Some(&[rows, _]), Some(_), ..) if !packed => Ok((FeedForward::SwiGlu, rows)),
         (_, _, Some(&[rows, _]), Some(_)) => Ok((FeedForward::Mlp, rows)),
-        _ => Err(Fault::of(dialect.layer_name(0, &format!("{fc1}.weight")), "is missing, or not of two axes")),
+        _ => Err(shapes.wrong("blocks.0.mlp.fc1.weight", "[mlp_dim, dim], with a second layer behind it")),
     }
 }
 
-fn heads_and_logits(dialect: &Torch, inventory: &Inventory, config: &mut VitConfig) {
-    let names = &dialect.names;
-    let rows = |name: &str| inventory.get(&format!("{name}.weight")).and_then(|shape| shape.first().copied());
-    config.distillation_head = config.distillation_token && rows(&dialect.head_name(names.distillation_head)).is_some();
-    let head = dialect.head_name(names.head[usize::from(config.distillation_head)]);
-    config.classes = rows(&head).unwrap_or(0);
+fn heads_and_logits(shapes: &Shapes, config: &mut VitConfig) {
+    config.distillation_head = config.distillation_token && shapes.has("distillation_head.weight");
+    config.classes = shapes.rows("head.weight").unwrap_or(0);
     config.distillation_head &= config.classes > 0;
-    let pre_logits = rows(&dialect.name(names.pre_logits));
-    config.pre_logits = pre_logits.filter(|_| !names.spare_pre_logits || config.classes == 0);
-    let columns = inventory.get(&format!("{head}.weight")).and_then(|shape| shape.get(1).copied());
+    // Hugging Face's classifiers may have this layer, unused.
+    let used = !shapes.names.is_hugging_face() || config.classes == 0;
+    config.pre_logits = shapes.rows("pre_logits.weight").filter(|_| used);
+    let columns = shapes.of("head.weight").and_then(|shape| shape.get(1).copied());
     if config.pre_logits.is_none() && config.class_token && columns == Some(config.dim.saturating_mul(2)) {
         config.pooling = Pooling::ClassAndMean;
     }
 }
 
 /// The image, and which tokens have a position, from the number of positions.
-fn place(dialect: &Torch, inventory: &Inventory, hints: Hints, config: &mut VitConfig) -> Result<(), Fault> {
-    let name = dialect.name(dialect.names.positions);
+fn positions(shapes: &Shapes, hints: Hints, config: &mut VitConfig) -> Result<(), Fault> {
+    let name = shapes.names.lookup.name_of("positions", shapes.tensors).unwrap_or_default();
     let known = hints.image;
     if let Some(image) = known {
         config.image = image;
     }
-    let rows = match inventory.get(&name).map(Vec::as_slice) {
-        Some(&[1, rows, _]) | Some(&[rows, _]) => rows,
-        Some(got) => return Err(Fault::of(name, format!("should be [1, positions, dim], not {got:?}"))),
+    let rows = match shapes.of("positions") {
+        Some(&[1, rows, _] | &[rows, _]) => rows,
+        Some(_) => return Err(shapes.wrong("positions", "[1, positions, dim]")),
         None if known.is_some() => {
             config.positions = Positions::None;
             return Ok(());
@@ -182,7 +192,8 @@ fn place(dialect: &Torch, inventory: &Inventory, hints: Hints, config: &mut VitC
         }
     };
     let what = format!(
-        "{rows} positions {is}, with or without its {prefix} other tokens: the file does not tell the image's sides; a config.json or --image HxW must say them"
+        "{rows} positions {is}, with or without its {prefix} other tokens: the file does not tell the image's size; \
+         a config.json or --image HxW must"
     );
     Err(Fault::of(name, what))
 }

@@ -1,6 +1,7 @@
 //! Models by name: the small ViT for 32x32 images, and the family of the paper by timm's names.
 
-use crate::config::{FinalNorm, NormOrder, Pooling, PositionScope, Positions, Qkv, Size, VitConfig};
+use super::config::{FinalNorm, Pooling, PositionScope, Positions, Qkv, VitConfig};
+use crate::settings::{NormOrder, Size};
 
 /// Width, depth, heads and feed-forward width of a size of the family.
 struct Scale(&'static str, [usize; 4]);
@@ -117,12 +118,13 @@ fn vit_cifar() -> VitConfig {
 mod tests {
     use vitreous_engine::{Graph, Plan};
 
+    use super::super::vit;
     use super::*;
-    use crate::vit::vit;
+    use crate::call::Call;
 
     fn parameters(name: &str, classes: usize) -> usize {
         let mut g = Graph::for_inference();
-        vit(&mut g, &VitConfig { classes, ..preset(name).expect(name) }, 1).expect(name);
+        vit(&mut g, &VitConfig { classes, ..preset(name).expect(name) }, &Call::whole(1)).expect(name);
         g.parameters().iter().map(|p| p.shape.elements()).sum()
     }
 
@@ -163,8 +165,8 @@ mod tests {
     #[test]
     fn the_largest_is_planned_without_being_allocated() {
         let mut g = Graph::for_inference();
-        let model = vit(&mut g, &preset("vit_22b_patch14_224").expect("known"), 1).expect("builds");
-        let plan = Plan::for_cpu(&g, &[model.logits.expect("a head")]).expect("plans");
+        let model = vit(&mut g, &preset("vit_22b_patch14_224").expect("known"), &Call::whole(1)).expect("builds");
+        let plan = Plan::for_cpu(&g, &[model.need("logits").expect("a head")]).expect("plans");
         assert!(plan.peak_bytes(2) > 0 && g.parameter_floats() > 21_000_000_000);
     }
 }

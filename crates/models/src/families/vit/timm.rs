@@ -1,13 +1,13 @@
 //! timm's `config.json`: it names an architecture and the arguments that differ from its defaults, so that most is told by the
 //! shapes of tensors, and what is written is checked against them.
 
-use crate::config::{Activation, Pooling, Positions, Size, VitConfig};
-use crate::presets::preset;
-
+use super::config::{Pooling, Positions, VitConfig};
 use super::infer::{Hints, infer};
-use super::json::{Fault, Object};
-use super::table::Inventory;
-use super::torch::Torch;
+use super::presets::preset;
+use super::read::TorchNames;
+use crate::checkpoint::Inventory;
+use crate::checkpoint::json::{Fault, Object};
+use crate::settings::{Activation, Size};
 
 /// What a configuration says beyond what the shapes of tensors do.
 #[derive(Clone, Debug, Default)]
@@ -140,13 +140,40 @@ impl Described {
     }
 
     /// The model: what shapes tell, completed and checked by what is written.
-    pub fn settle(&self, dialect: &Torch, inventory: &Inventory, head_is_used: bool) -> Result<VitConfig, Fault> {
+    pub fn settle(&self, names: &TorchNames, tensors: &Inventory, head_is_used: bool) -> Result<VitConfig, Fault> {
         let named = preset(&self.architecture);
         let hints = Hints { heads: self.heads, image: self.image, scope: None };
-        let mut config = infer(dialect, inventory, hints)?;
+        let mut config = infer(names, tensors, hints)?;
         if let (None, Some(named)) = (self.heads, named.filter(|named| named.dim == config.dim)) {
             config.heads = named.heads;
         }
+        self.complete(&mut config)?;
+        self.check(&config, head_is_used)?;
+        Ok(config)
+    }
+
+    /// The model of the architecture's name, where there are no tensors to tell.
+    pub fn without_tensors(&self) -> Result<VitConfig, Fault> {
+        let Some(mut config) = preset(&self.architecture) else {
+            let what =
+                format!("{:?} is not a known preset: its weights are needed to tell its sizes", self.architecture);
+            return Err(Fault::of("architecture", what));
+        };
+        let said = |key: &str| self.sizes.iter().find(|(known, _)| *known == key).map(|(_, size)| *size);
+        config.classes = said("num_classes").unwrap_or(config.classes);
+        config.dim = said("embed_dim").unwrap_or(config.dim);
+        config.depth = said("depth").unwrap_or(config.depth);
+        config.channels = said("in_chans").unwrap_or(config.channels);
+        config.registers = said("reg_tokens").unwrap_or(config.registers);
+        config.heads = self.heads.unwrap_or(config.heads);
+        config.image = self.image.unwrap_or(config.image);
+        self.complete(&mut config)?;
+        self.check(&config, true)?;
+        Ok(config)
+    }
+
+    /// What neither shapes nor a preset tell.
+    fn complete(&self, config: &mut VitConfig) -> Result<(), Fault> {
         config.pooling = match self.pooling {
             Some(Pooling::Class) if !config.class_token => {
                 return Err(Fault::of("global_pool", "is \"token\", but the file has no class token"));
@@ -163,8 +190,7 @@ impl Described {
         config.dropout = self.dropout as f32;
         config.attention_dropout = self.attention_dropout as f32;
         config.stochastic_depth = self.stochastic_depth as f32;
-        self.check(&config, head_is_used)?;
-        Ok(config)
+        Ok(())
     }
 
     /// Whether the number of heads follows from what is written, or from the architecture's name.

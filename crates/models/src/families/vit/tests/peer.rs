@@ -1,18 +1,19 @@
 //! Models of every dialect against the library that defines it: from the files in `tests/fixtures`, each must give what that
 //! library computed. `fixtures/make_models.py` made them; no Python is needed here.
 
-mod common;
-
 use std::fs;
 
-use common::{LIMIT, compare_resized, compare_with, fixture, largest_difference, open, open_with, run, tensor};
+use super::common::{
+    Configured, LIMIT, compare_resized, compare_with, fixture, largest_difference, open, open_with, run, tensor,
+};
+use crate::archive::Archive;
+use crate::checkpoint::resize::{Filter, resize};
+use crate::families::vit::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, VitConfig, vit};
+use crate::settings::Activation;
+use crate::{Call, Model, OpenOptions, Size, positions};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::random::Run;
 use vitreous_engine::{CrossEntropyOptions, DType, GradientOptions, Graph, Mode, Plan, Precision, State};
-use vitreous_models::archive::Archive;
-use vitreous_models::checkpoint::resize::{Filter, resize};
-use vitreous_models::config::{Activation, FeedForward, FinalNorm, Pooling, PositionScope, Positions};
-use vitreous_models::{Model, OpenOptions, Size, VitConfig, positions, vit};
 
 /// Opens a fixture and compares it with the expectation beside it.
 fn compare(name: &str) -> Model {
@@ -26,34 +27,34 @@ const FRUIT: [&str; 3] = ["apple", "pear", "plum"];
 #[test]
 fn hugging_face_vit_in_old_and_new_names() {
     let model = compare("hf_vit");
-    assert_eq!((model.config.classes, model.labels.as_slice()), (3, &FRUIT.map(String::from)[..]));
-    assert_eq!(model.config.norm_eps, 1e-12);
+    assert_eq!((model.config().classes, model.assets.labels.as_slice()), (3, &FRUIT.map(String::from)[..]));
+    assert_eq!(model.config().norm_eps, 1e-12);
     compare_with(&open("hf_vit_new_names"), &fixture("hf_vit/expected.safetensors"));
 }
 
 #[test]
 fn hugging_face_base_model_with_its_pooler() {
     let model = compare("hf_vit_pooler");
-    assert_eq!((model.config.classes, model.config.pre_logits), (0, Some(16)));
-    assert_eq!((model.config.activation, model.config.norm_eps), (Activation::GeluTanh, 1e-3));
+    assert_eq!((model.config().classes, model.config().pre_logits), (0, Some(16)));
+    assert_eq!((model.config().activation, model.config().norm_eps), (Activation::GeluTanh, 1e-3));
 }
 
 #[test]
 fn hugging_face_deit_with_one_head_and_with_two() {
     let one = compare("hf_deit");
-    assert!(one.config.distillation_token && !one.config.distillation_head && !one.config.qkv_bias);
+    assert!(one.config().distillation_token && !one.config().distillation_head && !one.config().qkv_bias);
     let two = compare("hf_deit_teacher");
-    assert!(two.config.distillation_head && two.config.channels == 1);
+    assert!(two.config().distillation_head && two.config().channels == 1);
 }
 
 #[test]
 fn hugging_face_dinov2() {
     compare("hf_dinov2");
-    assert_eq!(compare("hf_dinov2_classifier").config.pooling, Pooling::ClassAndMean);
-    assert_eq!(compare("hf_dinov2_swiglu").config.feed_forward, FeedForward::SwiGlu);
+    assert_eq!(compare("hf_dinov2_classifier").config().pooling, Pooling::ClassAndMean);
+    assert_eq!(compare("hf_dinov2_swiglu").config().feed_forward, FeedForward::SwiGlu);
     compare_with(&open("hf_dinov2_swiglu_new_names"), &fixture("hf_dinov2_swiglu/expected.safetensors"));
     let registers = compare("hf_registers");
-    assert_eq!((registers.config.registers, registers.config.position_scope), (2, PositionScope::Class));
+    assert_eq!((registers.config().registers, registers.config().position_scope), (2, PositionScope::Class));
     compare("hf_registers_classifier");
 }
 
@@ -66,10 +67,10 @@ fn hugging_face_containers_and_element_types() {
 
 #[test]
 fn hugging_face_names_without_a_configuration() {
-    let options = OpenOptions { heads: Some(2), ..OpenOptions::default() };
+    let options = OpenOptions::default().with("heads", 2);
     for (name, eps) in [("hf_vit", 1e-12), ("hf_dinov2", 1e-6), ("hf_deit_teacher", 1e-12), ("hf_registers", 1e-6)] {
         let model = open_with(&format!("{name}/model.safetensors"), &options);
-        assert_eq!(model.config.norm_eps, eps);
+        assert_eq!(model.config().norm_eps, eps);
         compare_with(&model, &fixture(name).join("expected.safetensors"));
     }
 }
@@ -87,32 +88,32 @@ fn hugging_face_positions_at_other_sizes() {
 #[test]
 fn timm_pools_and_tokens() {
     let token = compare("timm_token");
-    assert_eq!(token.labels, FRUIT);
+    assert_eq!(token.assets.labels, FRUIT);
     let average = compare("timm_avg");
-    assert_eq!((average.config.pooling, average.config.final_norm), (Pooling::Mean, FinalNorm::Pooled));
-    assert!(average.config.class_token);
-    assert_eq!(compare("timm_max").config.pooling, Pooling::Max);
-    assert_eq!(compare("timm_avg_token_norm").config.final_norm, FinalNorm::Tokens);
+    assert_eq!((average.config().pooling, average.config().final_norm), (Pooling::Mean, FinalNorm::Pooled));
+    assert!(average.config().class_token);
+    assert_eq!(compare("timm_max").config().pooling, Pooling::Max);
+    assert_eq!(compare("timm_avg_token_norm").config().final_norm, FinalNorm::Tokens);
     let registers = compare("timm_registers");
-    assert_eq!((registers.config.registers, registers.config.position_scope), (2, PositionScope::All));
-    assert_eq!(registers.config.layer_scale, Some(1e-5));
-    assert_eq!(compare("timm_no_embed_class").config.position_scope, PositionScope::Patches);
+    assert_eq!((registers.config().registers, registers.config().position_scope), (2, PositionScope::All));
+    assert_eq!(registers.config().layer_scale, Some(1e-5));
+    assert_eq!(compare("timm_no_embed_class").config().position_scope, PositionScope::Patches);
     let distilled = compare("timm_distilled");
-    assert!(distilled.config.distillation_head && !distilled.config.qkv_bias);
+    assert!(distilled.config().distillation_head && !distilled.config().qkv_bias);
 }
 
 #[test]
 fn timm_without_a_configuration() {
     let model = compare("timm_avg_no_config");
-    assert!(!model.config.class_token && model.config.final_norm == FinalNorm::Pooled);
-    assert_eq!(compare("timm_swiglu").config.feed_forward, FeedForward::SwiGlu);
-    let options = OpenOptions { heads: Some(2), ..OpenOptions::default() };
+    assert!(!model.config().class_token && model.config().final_norm == FinalNorm::Pooled);
+    assert_eq!(compare("timm_swiglu").config().feed_forward, FeedForward::SwiGlu);
+    let options = OpenOptions::default().with("heads", 2);
     for name in ["timm_token", "timm_avg", "timm_registers", "timm_no_embed_class", "timm_distilled"] {
         let model = open_with(&format!("{name}/model.safetensors"), &options);
         compare_with(&model, &fixture(name).join("expected.safetensors"));
-        let described = open(name).config;
+        let described = open(name).config().clone();
         // Where LayerScale starts is in no tensor.
-        assert_eq!(model.config, VitConfig { layer_scale: model.config.layer_scale, ..described }, "{name}");
+        assert_eq!(model.config(), &VitConfig { layer_scale: model.config().layer_scale, ..described }, "{name}");
     }
     let training = open_with("timm_token/training.pth", &options);
     compare_with(&training, &fixture("timm_token/expected.safetensors"));
@@ -127,7 +128,7 @@ fn timm_positions_at_other_sizes() {
 #[test]
 fn original_dinov2_with_registers_under_a_teacher() {
     let model = open("facebook_dinov2_registers/dinov2.pth");
-    assert_eq!((model.config.registers, model.config.position_scope), (2, PositionScope::Class));
+    assert_eq!((model.config().registers, model.config().position_scope), (2, PositionScope::Class));
     compare_with(&model, &fixture("facebook_dinov2_registers/expected.safetensors"));
 }
 
@@ -135,7 +136,7 @@ fn original_dinov2_with_registers_under_a_teacher() {
 fn google_npz() {
     for name in ["plain", "pre_logits", "big_vision", "big_vision_stacked"] {
         let model = open(&format!("npz/{name}.npz"));
-        assert_eq!(model.config.heads, 2);
+        assert_eq!(model.config().heads, 2);
         compare_with(&model, &fixture(&format!("npz/{name}.expected.safetensors")));
     }
     compare_resized("npz/plain.npz", "npz/plain.resized.safetensors", 24, 32);
@@ -171,7 +172,10 @@ fn activations_are_those_of_the_names_in_the_configuration() {
 #[test]
 fn fixed_2d_positions_for_patches_behind_a_class_token() {
     let model = compare("own_sin_cos_2d");
-    assert_eq!((model.config.positions, model.config.position_scope), (Positions::SinCos2d, PositionScope::Patches));
+    assert_eq!(
+        (model.config().positions, model.config().position_scope),
+        (Positions::SinCos2d, PositionScope::Patches)
+    );
 }
 
 #[test]
@@ -186,7 +190,7 @@ fn compare_gradients(model_name: &str, gradients_name: &str) {
     let archive = Archive::open(&fixture(gradients_name).join("expected.safetensors")).expect("opens");
     let (shape, images) = tensor(&archive, "images");
     let mut g = Graph::new(Mode::Training, Precision::F32);
-    let logits = vit(&mut g, &model.config, shape[0]).expect("builds").logits.expect("a head");
+    let logits = vit(&mut g, model.config(), &Call::whole(shape[0])).expect("builds").need("logits").expect("a head");
     let targets = g.input("targets", [shape[0]], DType::I32).expect("an input");
     let loss = g.cross_entropy(logits, targets, CrossEntropyOptions::default()).expect("a loss");
     let names: Vec<String> = g.parameters().iter().map(|parameter| parameter.name.clone()).collect();

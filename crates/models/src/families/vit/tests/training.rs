@@ -1,9 +1,10 @@
 //! What a model has in training that it does not have at inference: dropout and stochastic depth, each in its place. Read off the
 //! graph, since a rate that is not applied changes no shape and no result at inference.
 
+use crate::families::vit::{FeedForward, VitConfig, vit};
+use crate::settings::NormOrder;
+use crate::{Call, Size};
 use vitreous_engine::{Graph, Mode, Op, Precision, Step};
-use vitreous_models::config::{FeedForward, NormOrder};
-use vitreous_models::{Size, VitConfig, vit};
 
 const DROPOUT: f32 = 0.125;
 const ATTENTION_DROPOUT: f32 = 0.25;
@@ -28,7 +29,7 @@ fn config() -> VitConfig {
 
 fn build(config: &VitConfig, mode: Mode) -> Graph {
     let mut g = Graph::new(mode, Precision::F32);
-    vit(&mut g, config, 2).expect("builds");
+    vit(&mut g, &config, &Call::whole(2)).expect("builds");
     g
 }
 

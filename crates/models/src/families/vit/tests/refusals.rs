@@ -1,18 +1,16 @@
 //! What is not as it should be is named: the file, the tensor or key, what was expected.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use common::{fixture, open, open_with, run};
+use super::common::{Configured, fixture, open, open_with, run};
+use crate::archive::{Archive, TensorToWrite, write_safetensors};
+use crate::checkpoint::json::Object;
+use crate::checkpoint::{Inventory, problems};
+use crate::families::vit::{Pooling, PositionScope, VitConfig, infer, read, vit};
+use crate::{Architecture, Call, Checkpoint, Model, OpenOptions, Reading, SaveOptions, Settings, Size};
 use vitreous_engine::{DType, Graph, State};
-use vitreous_models::archive::{Archive, TensorToWrite, write_safetensors};
-use vitreous_models::checkpoint::table::{Inventory, problems};
-use vitreous_models::checkpoint::{Description, Dialect};
-use vitreous_models::config::{Pooling, PositionScope};
-use vitreous_models::{Model, OpenOptions, SaveOptions, Size, vit, vit_of};
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
@@ -105,11 +103,19 @@ fn keys_are_named() {
 fn rates_of_stochastic_depth_are_read() {
     let rate = |name: &str, put: fn(&mut serde_json::Value)| {
         let model = opened(name, |_, config| put(config), &OpenOptions::default());
-        model.unwrap_or_else(|error| panic!("{error}")).config.stochastic_depth
+        model.unwrap_or_else(|error| panic!("{error}")).config().stochastic_depth
     };
     assert_eq!(rate("hf_dinov2", |config| config["drop_path_rate"] = 0.25.into()), 0.25);
     assert_eq!(rate("hf_registers", |config| config["drop_path_rate"] = 0.125.into()), 0.125);
     assert_eq!(rate("timm_token", |config| config["model_args"]["drop_path_rate"] = 0.375.into()), 0.375);
+}
+
+/// What a configuration alone says.
+fn described(text: &str) -> Reading {
+    let config: Settings = serde_json::from_str(text).expect("an object");
+    let options = OpenOptions::default();
+    let checkpoint = Checkpoint { config: Some(Object::new(&config)), tensors: None, options: &options };
+    read::read(&checkpoint).expect("reads").expect("a Vision Transformer")
 }
 
 /// As text, "10" comes before "9".
@@ -119,7 +125,7 @@ fn classes_are_in_the_order_of_their_numbers() {
     let numbered: serde_json::Map<String, serde_json::Value> =
         names.iter().enumerate().map(|(class, name)| (class.to_string(), name.as_str().into())).collect();
     let text = serde_json::json!({"model_type": "vit", "id2label": numbered}).to_string();
-    assert_eq!(Description::parse(text.as_bytes()).expect("parses").labels(), names);
+    assert_eq!(described(&text).labels, names);
 }
 
 #[test]
@@ -153,7 +159,7 @@ fn bare_with_positions(rows: usize, registers: usize, image: Option<Size>) -> Re
     let file = directory.path().join("bare.safetensors");
     let written = tensors.iter().map(|(name, (shape, numbers))| TensorToWrite::f32(name, shape, numbers));
     write_safetensors(&file, written, &BTreeMap::new()).expect("written");
-    Model::open(&file, &OpenOptions { image, ..OpenOptions::default() }).map_err(|error| error.to_string())
+    Model::open(&file, &OpenOptions::default().with_some("image", image)).map_err(|error| error.to_string())
 }
 
 /// Patches are 4x4. What a number of positions is the grid of, beside a class token and perhaps registers.
@@ -161,7 +167,7 @@ fn bare_with_positions(rows: usize, registers: usize, image: Option<Size>) -> Re
 fn positions_of_bare_files_are_read_one_way_or_not_at_all() {
     let read = |rows, registers, image: Option<(usize, usize)>| {
         let image = image.map(|(height, width)| Size { height, width });
-        bare_with_positions(rows, registers, image).map(|model| (model.config.image, model.config.position_scope))
+        bare_with_positions(rows, registers, image).map(|model| (model.config().image, model.config().position_scope))
     };
     let square = |side| Size::square(side);
     // One reading is square: all tokens, class and patches, or patches alone (DeiT III, DINOv2 with registers).
@@ -192,9 +198,9 @@ fn heads_that_only_timms_architecture_tells_are_known() {
             config["model_args"].as_object_mut().expect("arguments").remove("num_heads");
         };
         let model = opened("timm_token", change, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(model.config.heads, 16, "{name}");
+        assert_eq!(model.config().heads, 16, "{name}");
     }
-    assert_eq!(vitreous_models::checkpoint::infer::usual_heads(1152), 16, "vit_so400m");
+    assert_eq!(infer::usual_heads(1152), 16, "vit_so400m");
 }
 
 #[test]
@@ -228,8 +234,8 @@ fn a_head_is_found_by_the_tensors_where_the_configuration_does_not_say() {
             |_, config| drop(config.as_object_mut().unwrap().remove("architectures")),
             &OpenOptions::default(),
         );
-        assert_eq!(model.expect(name).config, open(name).config, "{name}");
-        assert_eq!(open(name).config.classes, classes);
+        assert_eq!(model.expect(name).config(), open(name).config(), "{name}");
+        assert_eq!(open(name).config().classes, classes);
     }
     // A pooler beside a classifier is unused, and no reason to refuse the file.
     let model = opened(
@@ -240,7 +246,7 @@ fn a_head_is_found_by_the_tensors_where_the_configuration_does_not_say() {
         },
         &OpenOptions::default(),
     );
-    assert_eq!(model.expect("opens").config, open("hf_vit").config);
+    assert_eq!(model.expect("opens").config(), open("hf_vit").config());
 }
 
 #[test]
@@ -257,7 +263,7 @@ fn what_training_tools_put_around_a_model_is_taken_off() {
             config["model_type"] = "timm_wrapper".into();
         };
         let model = opened("timm_token", wrap, &OpenOptions::default()).expect(wrapper);
-        assert_eq!(model.config, plain.config, "{wrapper}");
+        assert_eq!(model.config(), plain.config(), "{wrapper}");
     }
     let unknown = |tensors: &mut Tensors, _: &mut serde_json::Value| {
         *tensors =
@@ -270,10 +276,13 @@ fn what_training_tools_put_around_a_model_is_taken_off() {
 fn a_replaced_head_has_no_values_and_everything_else_has() {
     for name in ["hf_vit", "hf_vit_pooler", "hf_deit_teacher", "hf_dinov2", "timm_avg", "npz/pre_logits.npz"] {
         let model = open_with(name, &OpenOptions { replace_head: Some(7), ..OpenOptions::default() });
-        assert!(model.labels.is_empty() && model.config.classes == 7 && model.config.pre_logits.is_none(), "{name}");
-        assert_eq!(model.config.pooling == Pooling::ClassAndMean, name == "hf_dinov2");
+        assert!(
+            model.assets.labels.is_empty() && model.config().classes == 7 && model.config().pre_logits.is_none(),
+            "{name}"
+        );
+        assert_eq!(model.config().pooling == Pooling::ClassAndMean, name == "hf_dinov2");
         let mut g = Graph::for_inference();
-        vit(&mut g, &model.config, 1).expect("builds");
+        vit(&mut g, model.config(), &Call::whole(1)).expect("builds");
         let mut state = State::new(&g).expect("memory");
         state.parameters_mut().fill(f32::NAN);
         model.load(&mut state).expect("loads");
@@ -319,7 +328,7 @@ fn what_is_not_a_model_is_refused_with_what_was_looked_for() {
 fn a_state_of_another_model_is_refused() {
     let model = open("hf_vit");
     let mut g = Graph::for_inference();
-    vit(&mut g, &open("hf_deit").config, 1).expect("builds");
+    vit(&mut g, &open("hf_deit").config(), &Call::whole(1)).expect("builds");
     let mut state = State::new(&g).expect("memory");
     assert_says(&model.load(&mut state).expect_err("refused").to_string(), &["parameter `"]);
     assert_says(&model.parameter("blocks.9.norm1.weight").expect_err("refused").to_string(), &["is not of this model"]);
@@ -327,19 +336,20 @@ fn a_state_of_another_model_is_refused() {
 
 #[test]
 fn an_image_that_is_no_whole_number_of_patches_is_refused() {
-    let options = OpenOptions { image: Some(Size::square(18)), ..OpenOptions::default() };
+    let options = OpenOptions::default().with("image", Size::square(18));
     let error = Model::open(&fixture("hf_vit"), &options).expect_err("refused").to_string();
     assert_says(&error, &["18x18", "4x4 patches"]);
 }
 
 #[test]
 fn computed_images_of_another_size_are_refused() {
-    let config = open("hf_vit").config;
+    let config = open("hf_vit").config().clone();
     let [height, width] = [config.image.height, config.image.width];
     let build = |shape: &[usize]| {
         let mut g = Graph::for_inference();
         let images = g.input("pictures", shape, DType::F32).expect("an input");
-        vit_of(&mut g, &config, images, None).map(|built| g.shape_of(built.features).axes()[0])
+        let built = vit(&mut g, &config, &Call::default().images(Some(images)))?;
+        Ok::<_, vitreous_engine::Error>(g.shape_of(built.need("features")?).axes()[0])
     };
     assert_eq!(build(&[2, 3, height, width]).expect("builds"), 2);
     for shape in [&[2, 1, height, width][..], &[2, 3, width], &[]] {
@@ -350,7 +360,7 @@ fn computed_images_of_another_size_are_refused() {
 
 #[test]
 fn absent_keys_have_the_defaults_of_the_library() {
-    let config = |text: &str| Description::parse(text.as_bytes()).expect("parses").config().cloned().expect("a model");
+    let config = |text: &str| described(text).architecture.downcast_ref::<VitConfig>().expect("a ViT").clone();
     let vit = config(r#"{"model_type": "vit"}"#);
     assert_eq!((vit.norm_eps, vit.patch, vit.mlp_dim, vit.depth), (1e-12, Size::square(16), 3072, 12));
     assert_eq!(config(r#"{"model_type": "dinov2"}"#).patch, Size::square(14));
@@ -392,11 +402,13 @@ fn no_shape_and_no_absence_breaks_the_telling_of_what_a_file_holds() {
         &[1, 1 << 39, 1 << 39, 1 << 39],
     ];
     let examine = |inventory: &Inventory| -> bool {
-        let Some(dialect) = Dialect::find(inventory) else { return false };
-        let config = dialect.infer(inventory, None, None).ok().filter(|config| config.check().is_ok());
-        config.is_some_and(|config| {
-            problems(&dialect.tensors(&config), inventory, |name| dialect.concerns(name)).is_empty()
-        })
+        let options = OpenOptions::default();
+        let checkpoint = Checkpoint { config: None, tensors: Some(inventory), options: &options };
+        let Ok(Some(Reading { architecture, dialect, .. })) = read::read(&checkpoint) else { return false };
+        let architecture: &dyn Architecture = architecture.as_ref();
+        let Ok(parameters) = architecture.parameters() else { return false };
+        let Ok(entries) = dialect.entries(&parameters, Some(inventory)) else { return false };
+        problems(&entries, inventory, |name| dialect.concerns(name)).is_empty()
     };
     for file in files {
         let archive = Archive::open(&fixture(file)).expect("opens");

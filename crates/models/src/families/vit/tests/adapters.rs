@@ -1,17 +1,17 @@
 //! Low-rank adapters against PyTorch (`fixtures/make_adapters.py`), what is computed for frozen weights, and merging.
 
-mod common;
-
-use common::{LIMIT, fixture, largest_difference, open, tensor};
+use super::common::{Configured, LIMIT, fixture, largest_difference, open, tensor};
+use crate::adapters::{Adapters, merge_adapters, merged};
+use crate::archive::Archive;
+use crate::families::vit::vit;
+use crate::initial::{Initialisation, initialise};
+use crate::{Call, Model};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::random::Run;
 use vitreous_engine::{
-    CrossEntropyOptions, DType, GradientOptions, Graph, Group, Op, Optimizer, Plan, State, StepOptions, Value,
+    CrossEntropyOptions, DType, GradientOptions, Graph, Group, Op, Optimizer, Parameter, Plan, Role, State,
+    StepOptions, Value,
 };
-use vitreous_models::adapters::{Adapters, is_adapter, merge_adapters, merged};
-use vitreous_models::archive::Archive;
-use vitreous_models::initial::{Initialisation, initialise};
-use vitreous_models::{Model, vit, vit_with};
 
 const ADAPTERS: Adapters = Adapters { rank: 3, alpha: 7.5, mlp: false };
 
@@ -24,13 +24,16 @@ struct Tuning {
 /// A training step of the adapters and the head.
 fn tuning(model: &Model, adapters: &Adapters) -> Tuning {
     let mut graph = Graph::for_training();
-    let logits = vit_with(&mut graph, &model.config, 2, Some(adapters)).expect("builds").logits.expect("a head");
+    let logits = vit(&mut graph, model.config(), &Call::whole(2).adapters(Some(adapters)))
+        .expect("builds")
+        .need("logits")
+        .expect("a head");
     let targets = graph.input("targets", [2], DType::I32).expect("an input");
     let loss = graph.cross_entropy(logits, targets, CrossEntropyOptions::default()).expect("a loss");
-    let trained = |name: &str| is_adapter(name) || name.starts_with("head.");
+    let trained = |parameter: &Parameter| parameter.role() == Role::Adapter || parameter.head;
     let options = StepOptions {
         optimizer: Optimizer::adamw(),
-        group: &|parameter| trained(&parameter.name).then_some(Group { decay: 0.0, rate_factor: 1.0 }),
+        group: &|parameter| trained(parameter).then_some(Group { decay: 0.0, rate_factor: 1.0 }),
         clip: None,
         ema: false,
         gradient: GradientOptions::default(),
@@ -51,8 +54,9 @@ fn for_both(check: impl Fn(&Model, &Archive, Adapters, &str)) {
 fn fill(state: &mut State, model: &Model, archive: &Archive, prefix: &str) {
     state.parameters_mut().fill(f32::NAN);
     model.load(state).expect("loads");
-    let names: Vec<String> = state.table().iter().map(|parameter| parameter.name.clone()).collect();
-    for name in names.iter().filter(|name| is_adapter(name)) {
+    let adapters = state.table().iter().filter(|parameter| parameter.role() == Role::Adapter);
+    let names: Vec<String> = adapters.map(|parameter| parameter.name.clone()).collect();
+    for name in &names {
         state.parameter_mut(name).expect("known").copy_from_slice(&tensor(archive, &format!("{prefix}{name}")).1);
     }
 }
@@ -116,7 +120,7 @@ fn merged_weights_are_an_ordinary_model_with_the_same_results() {
         let mut state = State::new(&graph).expect("memory");
         fill(&mut state, model, archive, prefix);
         let mut plain = Graph::for_inference();
-        let logits = vit(&mut plain, &model.config, 2).expect("builds").logits.expect("a head");
+        let logits = vit(&mut plain, model.config(), &Call::whole(2)).expect("builds").need("logits").expect("a head");
         let mut ordinary = State::new(&plain).expect("memory");
         for parameter in plain.parameters() {
             let values = merged(&state, &adapters, &parameter.name).expect("known");
@@ -151,7 +155,7 @@ fn adapters_start_as_the_model_itself() {
     let mut state = State::new(&graph).expect("memory");
     model.load(&mut state).expect("loads");
     let before = merged(&state, &ADAPTERS, "blocks.1.attention.qkv.weight").expect("known");
-    initialise(&mut state, Initialisation::Zeros, &model.config, 1, &is_adapter).expect("known");
+    initialise(&mut state, Initialisation::Zeros, 1, &|parameter| parameter.role() == Role::Adapter).expect("known");
     let a = state.parameter("blocks.1.attention.qkv.lora_a").expect("known");
     assert!(a.iter().all(|x| x.abs() < 0.25) && a.iter().any(|x| x.abs() > 0.15), "uniform up to 1/√16: {a:?}");
     assert!(state.parameter("blocks.1.attention.qkv.lora_b").expect("known").iter().all(|&x| x == 0.0));
@@ -162,7 +166,9 @@ fn adapters_start_as_the_model_itself() {
 fn adapters_of_no_size_are_refused() {
     let model = open("timm_token");
     let refused = |adapters: Adapters| {
-        vit_with(&mut Graph::for_training(), &model.config, 1, Some(&adapters)).unwrap_err().to_string()
+        vit(&mut Graph::for_training(), model.config(), &Call::whole(1).adapters(Some(&adapters)))
+            .unwrap_err()
+            .to_string()
     };
     assert!(refused(Adapters { rank: 0, ..ADAPTERS }).contains("rank of adapters"));
     assert!(refused(Adapters { alpha: f32::NAN, ..ADAPTERS }).contains("alpha of adapters"));

@@ -1,19 +1,16 @@
-//! The Transformer of encoder and decoder against PyTorch's layers (`fixtures/make_transformer.py`), and what masks hide.
+//! The Transformer of encoder and decoder against PyTorch's layers (`make.py`), and what masks hide.
 
-mod common;
-
-use common::{fixture, largest_difference, tensor};
+use crate::archive::Archive;
+use crate::families::transformer::{
+    PairShape, StepShape, TextPositions, TransformerConfig, decoder_step, encoder_for_decoding, transformer,
+};
+use crate::settings::{Activation, NormOrder};
+use crate::testing::{fixture, largest_difference, tensor};
+use crate::translate::{Hypothesis, SearchOptions, SpecialTokens, TranslateOptions, Translator};
+use crate::{Architecture, Initialisation, Model, OpenOptions, SaveOptions, initialise};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::random::Run;
 use vitreous_engine::{CrossEntropyOptions, DType, GradientOptions, Graph, Plan, Precision, State, Value};
-use vitreous_models::TextModel;
-use vitreous_models::archive::Archive;
-use vitreous_models::config::{Activation, NormOrder};
-use vitreous_models::initial::initialise_transformer;
-use vitreous_models::transformer::{
-    PairShape, StepShape, TextPositions, TransformerConfig, decoder_step, encoder_for_decoding, transformer,
-};
-use vitreous_models::translate::{Hypothesis, SearchOptions, SpecialTokens, TranslateOptions, Translator};
 
 const SHAPE: PairShape = PairShape { batch: 3, source: 5, target: 4 };
 const PADDING: i32 = 0;
@@ -59,7 +56,7 @@ struct Case {
 
 impl Case {
     fn new(name: &'static str, config: &TransformerConfig) -> Case {
-        let archive = Archive::open(&fixture("transformer.safetensors")).expect("opens");
+        let archive = Archive::open(&fixture("transformer", "transformer.safetensors")).expect("opens");
         let mut graph = Graph::for_training();
         let logits = transformer(&mut graph, config, SHAPE).expect("builds").logits;
         let wanted = graph.input("wanted", [SHAPE.batch, SHAPE.target], DType::I32).expect("an input");
@@ -328,7 +325,7 @@ fn weights_that_are_no_numbers_are_an_error_and_no_empty_translation() {
     let (name, config) = cases().into_iter().next().expect("a case");
     let case = Case::new(name, &config);
     for beam in [1, 2] {
-        let weights: vitreous_models::translate::Weights = Box::new(|name: &str| {
+        let weights: crate::translate::Weights = Box::new(|name: &str| {
             let values = case.state.parameter(name)?.iter();
             Ok(values.map(|&value| if name.ends_with("norm1.bias") { f32::NAN } else { value }).collect())
         });
@@ -386,10 +383,13 @@ fn a_saved_model_is_opened_as_it_was() {
     for (name, config) in cases() {
         let case = Case::new(name, &config);
         let path = directory.path().join(name);
-        TextModel::save(&path, &config, &case.state, &[("tokenizer.json", b"{}")]).expect("saved");
-        assert!(TextModel::is_at(&path));
-        let model = TextModel::open(&path).expect("opens");
-        assert_eq!(model.config, config);
+        let files = [("tokenizer.json".to_string(), b"{}".to_vec())];
+        let options = SaveOptions { state: Some(&case.state), files: &files, ..SaveOptions::default() };
+        let new = Model::new(Box::new(config.clone()), Vec::new()).expect("builds");
+        new.save(&path, &options).expect("saved");
+        let model = Model::open(&path, &OpenOptions::default()).expect("opens");
+        let again: &dyn Architecture = model.architecture.as_ref();
+        assert_eq!(again.downcast_ref(), Some(&config));
         let mut state = State::new(&case.graph).expect("memory");
         model.load(&mut state).expect("loads");
         assert_eq!(state.parameters(), case.state.parameters(), "{name}");
@@ -398,11 +398,8 @@ fn a_saved_model_is_opened_as_it_was() {
     // The weights of one under the configuration of another are refused by name.
     let from = |name: &str| directory.path().join(name).join("model.safetensors");
     std::fs::copy(from("pre"), from("post")).expect("copied");
-    let error = TextModel::open(&directory.path().join("post")).expect_err("refused").to_string();
+    let error = Model::open(&directory.path().join("post"), &OpenOptions::default()).expect_err("refused").to_string();
     assert!(error.contains("encoder.positions") && error.contains("model.safetensors"), "{error}");
-    assert!(!TextModel::is_at(&fixture("hf_vit")));
-    let error = TextModel::open(&fixture("hf_vit")).expect_err("refused").to_string();
-    assert!(error.contains("model_type"), "{error}");
 }
 
 #[test]
@@ -410,7 +407,7 @@ fn initial_values_follow_xaviers_rule() {
     for (name, config) in cases() {
         let mut state = State::new(&Case::new(name, &config).graph).expect("memory");
         state.parameters_mut().fill(f32::NAN);
-        initialise_transformer(&mut state, 5).expect("known");
+        initialise(&mut state, Initialisation::Xavier, 5, &|_| true).expect("known");
         for parameter in state.table() {
             let values = state.parameter(&parameter.name).expect("known");
             match *parameter.shape.axes() {

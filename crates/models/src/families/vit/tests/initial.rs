@@ -1,15 +1,13 @@
 //! Where training starts from, against what timm draws (`fixtures/make_initial.py`): deviations and limits, as the numbers
 //! themselves are others.
 
-mod common;
-
 use std::fs;
 
-use common::fixture;
-use vitreous_engine::{Graph, State};
-use vitreous_models::config::{PositionScope, Qkv};
-use vitreous_models::initial::{Initialisation, initial_values, initialise};
-use vitreous_models::{VitConfig, preset, vit};
+use super::common::fixture;
+use crate::Call;
+use crate::families::vit::{PositionScope, Qkv, VitConfig, presets::preset, vit};
+use crate::initial::{Initialisation, initial_values, initialise};
+use vitreous_engine::{Graph, Parameter, State};
 
 /// One layer of ViT-B/16 with registers and LayerScale.
 fn config() -> VitConfig {
@@ -20,10 +18,10 @@ fn config() -> VitConfig {
 
 fn state_of(config: &VitConfig, scheme: Initialisation, seed: u64) -> State {
     let mut graph = Graph::for_training();
-    vit(&mut graph, config, 1).expect("builds");
+    vit(&mut graph, &config, &Call::whole(1)).expect("builds");
     let mut state = State::new(&graph).expect("memory");
     state.parameters_mut().fill(f32::NAN);
-    initialise(&mut state, scheme, config, seed, &|_| true).expect("known");
+    initialise(&mut state, scheme, seed, &|_| true).expect("known");
     state
 }
 
@@ -102,14 +100,21 @@ fn xavier_bounds_matrices_by_both_widths_however_they_are_kept() {
 #[test]
 fn values_follow_from_seed_and_name_alone() {
     let (config, scheme) = (config(), Initialisation::Jax);
-    let draw = |name: &str, seed| initial_values(scheme, &config, name, &[64, 768], seed);
+    let mut graph = Graph::for_training();
+    vit(&mut graph, &config, &Call::whole(1)).expect("builds");
+    let parameter = |name: &str, of: &str, shape: [usize; 2]| {
+        let like = graph.parameters().iter().find(|known| known.name == of).expect("known");
+        Parameter { name: name.to_string(), shape: shape.into(), ..like.clone() }
+    };
+    let output = "blocks.0.attention.output.weight";
+    let draw = |name: &str, seed| initial_values(scheme, &parameter(name, output, [64, 768]), seed);
     let first = draw("blocks.0.attention.output.weight", 1);
     assert_eq!(first, draw("blocks.0.attention.output.weight", 1));
     assert_ne!(first, draw("blocks.0.attention.output.weight", 2));
     assert_ne!(first, draw("blocks.1.attention.output.weight", 1));
     // A longer parameter of the same limits begins with the same numbers.
-    let short = initial_values(Initialisation::PyTorch, &config, "head.weight", &[3, 768], 1);
-    let long = initial_values(Initialisation::PyTorch, &config, "head.weight", &[9, 768], 1);
+    let head = |rows| parameter("head.weight", "head.weight", [rows, 768]);
+    let [short, long] = [3, 9].map(|rows| initial_values(Initialisation::PyTorch, &head(rows), 1));
     assert_eq!(short, long[..short.len()]);
     let mut sorted: Vec<u32> = first.iter().map(|x| x.to_bits()).collect();
     sorted.sort_unstable();
@@ -123,7 +128,7 @@ fn only_what_is_wanted_is_initialised() {
     let config = config();
     let mut state = state_of(&config, Initialisation::TruncatedNormal, 1);
     let before = state.parameters().to_vec();
-    initialise(&mut state, Initialisation::Zeros, &config, 7, &|name| name.starts_with("head.")).expect("known");
+    initialise(&mut state, Initialisation::Zeros, 7, &|parameter| parameter.head).expect("known");
     for parameter in state.table() {
         let range = parameter.offset..parameter.offset + parameter.shape.elements();
         match parameter.name.starts_with("head.") {
