@@ -28,14 +28,14 @@ use crate::device::{DeviceOptions, described};
 use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
-use crate::pages::explain::index::{self, Entry, Index};
-use crate::pages::explain::own::Own;
-use crate::pages::explain::{self as page, Subject};
-use crate::pages::{flow, write};
 use crate::prepared::{self, PartSeen, Prepared};
 use crate::scores::{best, label, softmax};
 use crate::source;
 use crate::text_source::TextSource;
+use vitreous_pages::explain::index::{self, Entry, Index};
+use vitreous_pages::explain::own::Own;
+use vitreous_pages::explain::{self as page, Subject};
+use vitreous_pages::{flow, write};
 
 use choose::Numbers;
 use names::Names;
@@ -373,13 +373,13 @@ impl Explain {
         };
         let file = directory.join(files::PAGE);
         files::remove_earlier(&directory)?;
-        write::write_page(&file, &page::page(&subject).map_err(Failure::Work)?)?;
+        write::write_page(&file, &page::page(&subject).map_err(Failure::work)?)?;
         files::write_pictures(&directory, &subject)?;
         if self.arrays {
             arrays::write(&directory.join(files::ARRAYS), pixels, explanation, setting.model, &setting.pictures)
                 .map_err(Failure::work)?;
         }
-        let thumbnail = index::thumbnail(&seen).map_err(Failure::Work)?;
+        let thumbnail = index::thumbnail(&seen).map_err(Failure::work)?;
         let answer = answer(explanation, setting.model);
         tally.entries.push(Entry { path: path.to_string(), folder, thumbnail, answer });
         Ok(file)
@@ -402,7 +402,7 @@ impl Explain {
             flow: &setting.flow,
         };
         let file = self.out.join(files::INDEX);
-        write::write_page(&file, &index::page(&index).map_err(Failure::Work)?)?;
+        write::write_page(&file, &index::page(&index).map_err(Failure::work)?)?;
         files::write_charts(&self.out, &index::spread_charts(&spread))?;
         say!("{}: all images", file.display());
         Ok(())

@@ -9,12 +9,12 @@ use vitreous_pages::chart::standalone;
 
 use super::names::{Names, safe};
 use crate::failure::Failure;
-use crate::pages::explain::index::KIND as INDEX_KIND;
-use crate::pages::explain::maps::{SheetRow, enlarged, overlay, sheet, with_grid};
-use crate::pages::explain::own::Own;
-use crate::pages::explain::packed::reader_rows;
-use crate::pages::explain::{Subject, class_name, distance_charts, mean_name};
-use crate::pages::write;
+use vitreous_pages::explain::index::KIND as INDEX_KIND;
+use vitreous_pages::explain::maps::{SheetRow, enlarged, overlay, sheet, with_grid};
+use vitreous_pages::explain::own::Own;
+use vitreous_pages::explain::packed::reader_rows;
+use vitreous_pages::explain::{Subject, class_name, distance_charts, mean_name};
+use vitreous_pages::write;
 
 /// The page of an image.
 pub const PAGE: &str = "explain.html";
@@ -32,7 +32,7 @@ pub const OF_ALL: &[&str] = &[INDEX, POSITIONS, POSITION_TABLE, FILTERS, DISTANC
 
 /// Refuses a place where something lies that is no page of ours.
 pub fn check_page(path: &Path, kind: &str) -> Result<(), Failure> {
-    if path.exists() { write::check_place_or(path, kind, "give another --out DIR") } else { Ok(()) }
+    if path.exists() { Ok(write::check_place_or(path, kind, "give another --out DIR")?) } else { Ok(()) }
 }
 
 /// Refuses images that would be written over: they lie where what is drawn of the whole model goes.

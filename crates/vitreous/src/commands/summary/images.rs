@@ -8,8 +8,8 @@ use vitreous_models::{VitConfig, vit};
 use super::{Described, Memory, parameters_of};
 use crate::failure::Failure;
 use crate::format;
-use crate::pages::flow;
 use crate::step::training_graph;
+use vitreous_pages::flow;
 
 pub fn describe(config: &VitConfig, batch: usize) -> Result<Described, Failure> {
     let mut graph = Graph::for_inference();

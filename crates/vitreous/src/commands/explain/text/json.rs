@@ -6,12 +6,11 @@ use serde_json::{Value, json};
 use vitreous_data::text::{Tokeniser, Word};
 use vitreous_explain::text::TextAttention;
 
-use crate::pages::explain_text::Subject;
+use vitreous_pages::explain_text::Subject;
 
 /// The object that `--json` prints; see the guide for its fields.
 pub fn object(subject: &Subject, page: &Path) -> Value {
-    let Subject { explanation, words, model, .. } = subject;
-    let tokenisers = &model.tokenisers;
+    let Subject { explanation, words, tokenisers, .. } = subject;
     let (sources, targets) = (explanation.source.len(), explanation.written.len());
     let mut target = side(&tokenisers.target, &explanation.written, &words.written);
     target["probability"] = json!(explanation.probabilities);

@@ -1,0 +1,18 @@
+//! The report of a run: what its page needs besides the run's own files.
+
+mod attention;
+mod live;
+
+use vitreous_data::dataset::Splits;
+use vitreous_pages::report::{self, Sources};
+use vitreous_train::{AnyRecipe, RunRecord};
+
+pub use attention::Effort;
+pub use live::LiveReport;
+
+/// The page of one run on this data, or with why that cannot be opened.
+pub fn page(run: &RunRecord, data: &Result<Splits, String>, threads: usize, effort: Effort) -> String {
+    let is_translator = matches!(run.recipe, Ok(AnyRecipe::Translation(_)));
+    let attention = (!is_translator).then(|| attention::html(run, data, threads, effort));
+    report::page(run, &Sources { data: data.clone(), attention })
+}
