@@ -10,6 +10,7 @@ mod commands;
 mod device;
 mod failure;
 mod images;
+mod page_facts;
 mod prepared;
 mod progress;
 mod run_report;

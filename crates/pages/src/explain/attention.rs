@@ -8,15 +8,15 @@ use vitreous_data::Image;
 use vitreous_explain::{Explanation, LayerAttention};
 
 use super::packed::{Kept, reader_rows};
-use super::{Subject, maps, mean_name, prefix_names, reader_name};
+use super::{ImagePage, maps, mean_name, reader_name};
 
 /// The map with its controls, all heads, all layers.
-pub fn section(subject: &Subject, kept: Kept) -> Result<String> {
-    let explanation = subject.explanation;
+pub fn section(page: &ImagePage, kept: Kept) -> Result<String> {
+    let explanation = page.explanation;
     let (layout, layers) = (&explanation.layout, &explanation.attention);
     let reader = reader_name(layout);
     let Some(first) = layers.first() else { return Ok("<p class=\"note\">No layer was asked for.</p>".to_string()) };
-    let mean = mean_name(explanation, &subject.model.config);
+    let mean = mean_name(explanation, page.model);
     let mut html = "<p>In every layer each token looks at all tokens and takes from each by its weight; a row of weights sums to 1. \
                     The map shows how much the <em>query</em> takes from each patch."
         .to_string();
@@ -44,7 +44,7 @@ pub fn section(subject: &Subject, kept: Kept) -> Result<String> {
         100.0 / columns as f64,
         100.0 / rows as f64
     );
-    html.push_str(&controls(subject, kept));
+    html.push_str(&controls(page, kept));
     html.push_str("</div>");
     let canvas = format!(
         "<span class=\"over\"><canvas width=\"{columns}\" height=\"{rows}\" aria-hidden=\"true\"></canvas></span>"
@@ -91,8 +91,8 @@ fn head_places(layer: &LayerAttention) -> Vec<(isize, String)> {
     std::iter::once((-1, "mean".to_string())).chain(heads).collect()
 }
 
-fn controls(subject: &Subject, kept: Kept) -> String {
-    let explanation = subject.explanation;
+fn controls(page: &ImagePage, kept: Kept) -> String {
+    let explanation = page.explanation;
     let last = explanation.attention.len() - 1;
     let mut html =
         "<div class=\"controls\"><div class=\"pair\"><label>Layer <select id=\"layer\" autocomplete=\"off\">"
@@ -103,7 +103,7 @@ fn controls(subject: &Subject, kept: Kept) -> String {
     }
     html.push_str("</select></label><label>Head <select id=\"head\" autocomplete=\"off\">");
     for (place, name) in head_places(&explanation.attention[last]) {
-        let name = if place < 0 { mean_name(explanation, &subject.model.config) } else { name };
+        let name = if place < 0 { mean_name(explanation, page.model) } else { name };
         let _ = write!(html, "<option value=\"{place}\">{name}</option>");
     }
     html.push_str("</select></label></div>");
@@ -114,8 +114,7 @@ fn controls(subject: &Subject, kept: Kept) -> String {
          <button type=\"button\" data-query=\"-1\" aria-pressed=\"true\">{reader}</button>"
     );
     if kept != Kept::Reader {
-        for (token, name) in prefix_names(&subject.model.config).iter().enumerate().filter(|(_, name)| *name != reader)
-        {
+        for (token, name) in page.model.prefix.iter().enumerate().filter(|(_, name)| *name != reader) {
             let _ =
                 write!(html, "<button type=\"button\" data-query=\"{token}\" aria-pressed=\"false\">{name}</button>");
         }
@@ -130,7 +129,7 @@ fn controls(subject: &Subject, kept: Kept) -> String {
          <div class=\"pair\"><label><input type=\"checkbox\" id=\"smooth\" autocomplete=\"off\"> smooth between patches</label>\
          <label><input type=\"checkbox\" id=\"root\" autocomplete=\"off\"> square-root scale, to see what is weak</label></div>{}</div>",
         3 + explanation.layout.prefix / 2,
-        left_out(kept, reader, &mean_name(explanation, &subject.model.config))
+        left_out(kept, reader, &mean_name(explanation, page.model))
     );
     html
 }

@@ -6,11 +6,10 @@ use super::Result;
 use crate::{Document, escape, image};
 use vitreous_data::{Image, Interpolation, resize};
 use vitreous_explain::{LayerSpread, Layout};
-use vitreous_models::Model;
 
 use super::own::Own;
 use super::sections::{columns, describe_spread, distance_chart, entropy_chart, flow as flow_section};
-use super::{STYLE, scale_style};
+use super::{ImageModel, STYLE, scale_style};
 use crate::flow;
 use crate::format;
 
@@ -36,7 +35,7 @@ pub struct Entry {
 /// What the index shows.
 pub struct Index<'a> {
     /// The model.
-    pub model: &'a Model,
+    pub model: &'a ImageModel,
     /// Where its tokens lie.
     pub layout: Layout,
     /// The images that have pages.
@@ -74,8 +73,8 @@ pub fn spread_charts(layers: &[LayerSpread]) -> [String; 2] {
 pub fn page(index: &Index) -> Result<String> {
     let images = format::count(index.images, "image", "images");
     let mut document = Document::new(&format!("Inside the model: {images}"));
-    let from = index.model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-    document.lead(&format!("<dl class=\"facts\"><dt>Model</dt><dd class=\"mono\">{}</dd></dl>", escape(&from)));
+    document
+        .lead(&format!("<dl class=\"facts\"><dt>Model</dt><dd class=\"mono\">{}</dd></dl>", escape(&index.model.path)));
     document.kind(KIND).style(flow::STYLE).style(&scale_style()).style(STYLE);
     let [distance, entropy] = spread_charts(index.spread);
     document

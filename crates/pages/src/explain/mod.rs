@@ -11,7 +11,7 @@ use crate::{Document, base64, colour, escape, png_uri};
 use serde_json::{Value, json};
 use vitreous_data::{Image, ImageError};
 use vitreous_explain::{Explanation, Layout, Reader};
-use vitreous_models::{Model, Size, VitConfig};
+use vitreous_models::Size;
 
 use crate::flow;
 
@@ -46,12 +46,27 @@ impl PartSeen {
 
 type Result<T> = std::result::Result<T, ImageError>;
 
-/// All that a page shows.
-pub struct Subject<'a> {
+/// What pages say about a model for images.
+#[derive(Clone, Debug)]
+pub struct ImageModel {
+    /// The model directory or file.
+    pub path: String,
+    /// Names of the classes; empty where the model has none.
+    pub labels: Vec<String>,
+    /// Number of layers.
+    pub layers: usize,
+    /// Heads per layer.
+    pub heads: usize,
+    /// Names of the tokens in front of the patches: `class token`, `register 0`.
+    pub prefix: Vec<String>,
+}
+
+/// What the page of one image shows.
+pub struct ImagePage<'a> {
     /// The image's file, as the user named it.
     pub path: &'a str,
     /// The model.
-    pub model: &'a Model,
+    pub model: &'a ImageModel,
     /// The image as the model sees it.
     pub seen: &'a Image,
     /// How much of the image that is.
@@ -67,57 +82,48 @@ pub struct Subject<'a> {
 }
 
 /// The page.
-pub fn page(subject: &Subject) -> Result<String> {
-    let name = subject.path.rsplit(['/', '\\']).next().unwrap_or(subject.path);
-    let kept = Kept::within_budget(subject.explanation);
+pub fn page(page: &ImagePage) -> Result<String> {
+    let name = page.path.rsplit(['/', '\\']).next().unwrap_or(page.path);
+    let kept = Kept::within_budget(page.explanation);
     let mut document = Document::new(&format!("Inside the model: {name}"));
     document.kind(KIND).style(flow::STYLE);
-    document.lead(&lead(subject)).style(&root_style(subject)?).style(&scale_style()).style(STYLE);
+    document.lead(&lead(page)).style(&root_style(page)?).style(&scale_style()).style(STYLE);
     document
-        .section("prediction", "What it sees and says", &sections::prediction(subject)?)
-        .section("attention", "Attention", &attention::section(subject, kept)?)
-        .section("rollout", "Attention rollout", &sections::rollout(subject)?)
-        .section("relevance", "Relevance", &sections::relevance(subject)?)
-        .section("distance", "How far and how widely heads look", &sections::distance(subject.explanation))
-        .section("model", "The model by itself", &subject.own.html)
-        .section("flow", "The data flow", &sections::flow(subject.flow));
-    document.data("explain-data", &data(subject, kept)).script(SCRIPT);
+        .section("prediction", "What it sees and says", &sections::prediction(page)?)
+        .section("attention", "Attention", &attention::section(page, kept)?)
+        .section("rollout", "Attention rollout", &sections::rollout(page)?)
+        .section("relevance", "Relevance", &sections::relevance(page)?)
+        .section("distance", "How far and how widely heads look", &sections::distance(page.explanation))
+        .section("model", "The model by itself", &page.own.html)
+        .section("flow", "The data flow", &sections::flow(page.flow));
+    document.data("explain-data", &data(page, kept)).script(SCRIPT);
     Ok(document.finish())
 }
 
-fn lead(subject: &Subject) -> String {
-    let config = &subject.model.config;
-    let from = subject.model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+fn lead(page: &ImagePage) -> String {
     format!(
         "<p>What a Vision Transformer of {} layers with {} heads makes of one image, seen as {} tokens: {}. \
          Layers, heads, rows and columns count from 0.</p>\
          <dl class=\"facts\"><dt>Image</dt><dd class=\"mono\">{}</dd><dt>Model</dt><dd class=\"mono\">{}</dd></dl>",
-        config.depth,
-        config.heads,
-        subject.explanation.layout.tokens(),
-        escape(&tokens_in_words(subject)),
-        escape(subject.path),
-        escape(&from),
+        page.model.layers,
+        page.model.heads,
+        page.explanation.layout.tokens(),
+        escape(&tokens_in_words(page)),
+        escape(page.path),
+        escape(&page.model.path),
     )
 }
 
-fn tokens_in_words(subject: &Subject) -> String {
-    let layout = &subject.explanation.layout;
-    let (config, registers) = (&subject.model.config, subject.model.config.registers);
-    let mut parts = prefix_names(config);
-    if registers > 1 {
-        parts.truncate(layout.prefix - registers);
-        parts.push(format!("{registers} registers"));
+fn tokens_in_words(page: &ImagePage) -> String {
+    let layout = &page.explanation.layout;
+    let (registers, mut parts): (Vec<String>, Vec<String>) =
+        page.model.prefix.iter().cloned().partition(|name| name.starts_with("register "));
+    match registers.len() {
+        0 | 1 => parts.extend(registers),
+        many => parts.push(format!("{many} registers")),
     }
     parts.push(format!("{} patches of {} pixels in {} rows", layout.patches(), layout.patch, layout.grid.height));
     parts.join(", ")
-}
-
-/// What the tokens in front of the patches are called.
-fn prefix_names(config: &VitConfig) -> Vec<String> {
-    let special = [("class token", config.class_token), ("distillation token", config.distillation_token)];
-    let special = special.into_iter().filter(|(_, there)| *there).map(|(name, _)| name.to_string());
-    special.chain((0..config.registers).map(|register| format!("register {register}"))).collect()
 }
 
 /// Whose attention stands for the whole image's, in words.
@@ -129,21 +135,21 @@ pub fn reader_name(layout: &Layout) -> &'static str {
 }
 
 /// What the mean over the heads that are shown is called: where some were chosen, it is of those alone.
-pub fn mean_name(explanation: &Explanation, config: &VitConfig) -> String {
+pub fn mean_name(explanation: &Explanation, model: &ImageModel) -> String {
     let chosen = explanation.attention.first().map_or(&[][..], |layer| &layer.heads);
     let numbers: Vec<String> = chosen.iter().map(ToString::to_string).collect();
     match chosen.len() {
-        all if all == config.heads => "mean over heads".to_string(),
+        all if all == model.heads => "mean over heads".to_string(),
         1 => format!("mean of head {}", numbers[0]),
         _ => format!("mean of heads {}", numbers.join(", ")),
     }
 }
 
 /// The image once, for everything that lies over it.
-fn root_style(subject: &Subject) -> Result<String> {
-    let (width, height) = (subject.seen.width(), subject.seen.height());
+fn root_style(page: &ImagePage) -> Result<String> {
+    let (width, height) = (page.seen.width(), page.seen.height());
     let rendering = if width.max(height) < HARD_EDGES_BELOW { "pixelated" } else { "auto" };
-    let (uri, opacity) = (png_uri(subject.seen)?, maps::OPACITY);
+    let (uri, opacity) = (png_uri(page.seen)?, maps::OPACITY);
     Ok(format!(
         ":root {{ --seen: url({uri}); --shape: {width} / {height}; --rendering: {rendering}; --heat: {opacity}; }}\n"
     ))
@@ -155,16 +161,16 @@ fn scale_style() -> String {
     format!(":root {{ --scale: linear-gradient(to right, {}); }}\n", stops.join(", "))
 }
 
-fn data(subject: &Subject, kept: Kept) -> Value {
-    let explanation = subject.explanation;
+fn data(page: &ImagePage, kept: Kept) -> Value {
+    let explanation = page.explanation;
     let layout = &explanation.layout;
     let colours: Vec<u8> = (0..=255).flat_map(|step| colour::sequential(step as f32 / 255.0)).collect();
     let layers: Vec<Value> = explanation.attention.iter().map(|layer| packed::layer(layer, layout, kept)).collect();
     json!({
         "grid": [layout.grid.height, layout.grid.width],
-        "prefix": prefix_names(&subject.model.config),
+        "prefix": page.model.prefix,
         "reader": reader_name(layout),
-        "mean": mean_name(explanation, &subject.model.config),
+        "mean": mean_name(explanation, page.model),
         "kept": kept.name(),
         "colours": base64(&colours),
         "layers": layers,

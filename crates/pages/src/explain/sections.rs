@@ -9,24 +9,24 @@ use vitreous_explain::{Explanation, LayerAttention, Layout, Reader, Rollout};
 use vitreous_models::Size;
 
 use super::own::{legend, number};
-use super::{PartSeen, Subject, maps, reader_name};
+use super::{ImagePage, PartSeen, maps, reader_name};
 use crate::scores::{best, label, softmax};
 
 /// The image with its grid, and bars.
-pub fn prediction(subject: &Subject) -> Result<String> {
-    let layout = &subject.explanation.layout;
+pub fn prediction(page: &ImagePage) -> Result<String> {
+    let layout = &page.explanation.layout;
     let (size, grid) = (layout.image, layout.grid);
     let text = format!("The image as the model sees it, {size} pixels in {grid} patches");
-    let picture = image(subject.seen, &text, "seen-image")?;
+    let picture = image(page.seen, &text, "seen-image")?;
     let figure = format!(
         "<figure><div class=\"seen\">{picture}{}</div><figcaption>As the model sees it, after its own resizing and cropping: \
          {size} pixels, {grid} patches of {}. {}</figcaption></figure>",
         grid_lines(grid),
         layout.patch,
-        part_in_words(subject.part),
+        part_in_words(page.part),
     );
-    let Some(logits) = &subject.explanation.logits else {
-        let features = subject.explanation.features.len();
+    let Some(logits) = &page.explanation.logits else {
+        let features = page.explanation.features.len();
         return Ok(format!(
             "<div class=\"prediction\">{figure}<p>This model has no head, so it names no class. It describes the image by \
              {features} numbers, its features.</p></div>"
@@ -34,8 +34,8 @@ pub fn prediction(subject: &Subject) -> Result<String> {
     };
     let scores = softmax(logits);
     let mut bars = Bars::new("Prediction").full(1.0);
-    for (place, class) in best(&scores, subject.top).into_iter().enumerate() {
-        let (name, score) = (label(&subject.model.labels, class), scores[class]);
+    for (place, class) in best(&scores, page.top).into_iter().enumerate() {
+        let (name, score) = (label(&page.model.labels, class), scores[class]);
         let text = format!("{:.1} %", 100.0 * score);
         bars = if place == 0 { bars.strong_bar(&name, score, &text) } else { bars.bar(&name, score, &text) };
     }
@@ -110,8 +110,8 @@ fn discard_name(discard: f32) -> String {
 }
 
 /// Rollouts: a row for each share left out, a column for each way to join heads.
-pub fn rollout(subject: &Subject) -> Result<String> {
-    let explanation = subject.explanation;
+pub fn rollout(page: &ImagePage) -> Result<String> {
+    let explanation = page.explanation;
     let grid = explanation.layout.grid;
     let mut html = format!(
         "<p>How much of each patch reaches the {} through all layers, if information only flows by attention and past it: the \
@@ -146,8 +146,8 @@ pub fn rollout(subject: &Subject) -> Result<String> {
 }
 
 /// Relevance for classes, side by side.
-pub fn relevance(subject: &Subject) -> Result<String> {
-    let explanation = subject.explanation;
+pub fn relevance(page: &ImagePage) -> Result<String> {
+    let explanation = page.explanation;
     let grid = explanation.layout.grid;
     let mut html = match &explanation.logits {
         Some(_) => "<p>Which patches speak for a class: attention weights times the gradient of the class's logit, negative products \
@@ -174,7 +174,7 @@ pub fn relevance(subject: &Subject) -> Result<String> {
     let scores = explanation.logits.as_deref().map(softmax);
     html.push_str("<div class=\"maps\">");
     for relevance in &explanation.relevance {
-        let name = class_name(subject, relevance.class);
+        let name = class_name(page, relevance.class);
         let score = relevance.class.zip(scores.as_ref()).and_then(|(class, scores)| scores.get(class));
         let score = score.map(|score| format!(", {:.1} %", 100.0 * score)).unwrap_or_default();
         let text = format!("Relevance for {name}: {}", strongest(grid, &relevance.patches));
@@ -189,8 +189,8 @@ pub fn relevance(subject: &Subject) -> Result<String> {
 }
 
 /// What relevance is for.
-pub fn class_name(subject: &Subject, class: Option<usize>) -> String {
-    class.map_or("the features".to_string(), |class| label(&subject.model.labels, class))
+pub fn class_name(page: &ImagePage, class: Option<usize>) -> String {
+    class.map_or("the features".to_string(), |class| label(&page.model.labels, class))
 }
 
 /// Dots for distance and entropy.

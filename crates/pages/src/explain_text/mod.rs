@@ -19,8 +19,8 @@ const SCRIPT: &str = include_str!("explain_text.js");
 /// Letters of a text that a title has room for.
 const TITLE: usize = 60;
 
-/// All that a page shows.
-pub struct Subject<'a> {
+/// What the page of one sentence shows.
+pub struct SentencePage<'a> {
     /// What is translated.
     pub text: &'a str,
     /// The translation, which may be given and not the model's own.
@@ -41,7 +41,7 @@ pub struct Subject<'a> {
     pub words: &'a Words,
 }
 
-impl Subject<'_> {
+impl SentencePage<'_> {
     /// The layer of the decoder that is shown first: it is the one that aligns best, as far as is known.
     pub fn usual_layer(&self) -> usize {
         usual_layer(self.explanation.cross_means.len())
@@ -49,16 +49,16 @@ impl Subject<'_> {
 }
 
 /// The page.
-pub fn page(subject: &Subject) -> String {
-    let with_heads = packed::holds_heads(subject.explanation, packed::BUDGET);
-    let mut document = Document::new(&format!("Inside the translator: {}", shortened(subject.text)));
-    document.kind(KIND).lead(&sections::lead(subject)).style(&scale_style()).style(STYLE);
+pub fn page(page: &SentencePage) -> String {
+    let with_heads = packed::holds_heads(page.explanation, packed::BUDGET);
+    let mut document = Document::new(&format!("Inside the translator: {}", shortened(page.text)));
+    document.kind(KIND).lead(&sections::lead(page)).style(&scale_style()).style(STYLE);
     document
-        .section("translation", "Words that look at words", &sections::translation(subject))
-        .section("alignment", "The alignment that attention suggests", &sections::alignment(subject))
-        .section("attention", "Every layer and head", &sections::attention(subject, with_heads))
-        .section("sure", "How sure it is", &sections::sure(subject));
-    document.data("explain-data", &data(subject, with_heads)).script(SCRIPT);
+        .section("translation", "Words that look at words", &sections::translation(page))
+        .section("alignment", "The alignment that attention suggests", &sections::alignment(page))
+        .section("attention", "Every layer and head", &sections::attention(page, with_heads))
+        .section("sure", "How sure it is", &sections::sure(page));
+    document.data("explain-data", &data(page, with_heads)).script(SCRIPT);
     document.finish()
 }
 
@@ -82,8 +82,8 @@ pub fn piece(tokeniser: &Tokeniser, token: u32) -> String {
     special_name(token).map_or_else(|| tokeniser.piece(token), str::to_string)
 }
 
-fn data(subject: &Subject, with_heads: bool) -> Value {
-    let Subject { explanation, words, tokenisers, .. } = subject;
+fn data(page: &SentencePage, with_heads: bool) -> Value {
+    let SentencePage { explanation, words, tokenisers, .. } = page;
     let side = |tokeniser: &Tokeniser, tokens: &[u32], words: &[Word]| {
         let groups: Vec<Value> =
             words.iter().map(|word| json!([word.text, word.tokens.start, word.tokens.end])).collect();
@@ -108,7 +108,7 @@ fn data(subject: &Subject, with_heads: bool) -> Value {
         "cross": layers(&explanation.cross),
         "between": words.between.iter().map(|weights| packed::weights(weights)).collect::<Vec<_>>(),
         "links": links.collect::<Vec<Value>>(),
-        "layer": subject.usual_layer(),
+        "layer": page.usual_layer(),
         "lines": { "left": lines.left, "right": lines.right, "top": lines.top, "step": lines.step },
         "colours": base64(&colours),
     })

@@ -6,7 +6,7 @@ use crate::chart::{Bars, text_width};
 use crate::escape;
 use vitreous_data::text::Word;
 
-use super::{Subject, drawings, piece};
+use super::{SentencePage, drawings, piece};
 use crate::format;
 
 /// Height and width of a cell of the large map, in pixels. The style has the same.
@@ -17,8 +17,8 @@ const MOST_NAME: f64 = 140.0;
 /// So many rows of the large map are seen at once.
 const MOST_ROWS: usize = 26;
 
-pub fn lead(subject: &Subject) -> String {
-    let whose = if subject.is_given { "Translation, as it was given" } else { "Translation, by the model" };
+pub fn lead(page: &SentencePage) -> String {
+    let whose = if page.is_given { "Translation, as it was given" } else { "Translation, by the model" };
     let tokens = |count: usize| format::count(count, "token", "tokens");
     format!(
         "<p>What a Transformer makes of one sentence. Its encoder reads the source in {}; its decoder writes the translation piece by \
@@ -26,20 +26,20 @@ pub fn lead(subject: &Subject) -> String {
          <dl class=\"facts\"><dt>Source</dt><dd><bdi>{}</bdi></dd><dt>{whose}</dt><dd><bdi>{}</bdi></dd>\
          <dt>Tokens</dt><dd>{} of the source, {} of the translation, each with its end</dd>\
          <dt>Model</dt><dd class=\"mono\">{}</dd></dl>",
-        format::count(subject.layers[0], "layer", "layers"),
-        format::count(subject.layers[1], "layer", "layers"),
-        format::count(subject.heads, "head", "heads"),
-        escape(subject.text),
-        escape(subject.translation),
-        tokens(subject.explanation.source.len()),
-        tokens(subject.explanation.written.len()),
-        escape(subject.model),
+        format::count(page.layers[0], "layer", "layers"),
+        format::count(page.layers[1], "layer", "layers"),
+        format::count(page.heads, "head", "heads"),
+        escape(page.text),
+        escape(page.translation),
+        tokens(page.explanation.source.len()),
+        tokens(page.explanation.written.len()),
+        escape(page.model),
     )
 }
 
 /// Both sentences as words that light up.
-pub fn translation(subject: &Subject) -> String {
-    let usual = subject.usual_layer();
+pub fn translation(page: &SentencePage) -> String {
+    let usual = page.usual_layer();
     let mut html =
         "<p>Point at a word, tap it, or go to it by keyboard. Of a word of the translation, the words of the source light up that the \
          decoder looked at while it wrote it; of a word of the source, the words that were written with a look at it. \
@@ -47,13 +47,13 @@ pub fn translation(subject: &Subject) -> String {
          <noscript><p class=\"note warn\">Words light up and maps change by a script, which does not run here.</p></noscript>\
          <div class=\"controls\"><label>Layer of the decoder <select id=\"align-layer\" autocomplete=\"off\">"
             .to_string();
-    for layer in 0..subject.explanation.cross_means.len() {
+    for layer in 0..page.explanation.cross_means.len() {
         let selected = if layer == usual { " selected" } else { "" };
         let _ = write!(html, "<option value=\"{layer}\"{selected}>{layer}</option>");
     }
     html.push_str("</select></label></div>");
-    html.push_str(&sentence("Source", "source", &subject.words.source));
-    html.push_str(&sentence("Translation", "target", &subject.words.written));
+    html.push_str(&sentence("Source", "source", &page.words.source));
+    html.push_str(&sentence("Translation", "target", &page.words.written));
     html.push_str("<p id=\"word-says\" aria-live=\"polite\">&nbsp;</p>");
     html
 }
@@ -75,8 +75,8 @@ fn sentence(name: &str, side: &str, words: &[Word]) -> String {
 }
 
 /// Lines between words.
-pub fn alignment(subject: &Subject) -> String {
-    let (usual, layers) = (subject.usual_layer(), subject.explanation.cross_means.len());
+pub fn alignment(page: &SentencePage) -> String {
+    let (usual, layers) = (page.usual_layer(), page.explanation.cross_means.len());
     let why = match layers - usual {
         _ if layers == 1 => "It is of the only layer of the decoder.".to_string(),
         1 => format!(
@@ -92,14 +92,14 @@ pub fn alignment(subject: &Subject) -> String {
          {why}</p><p class=\"note\">The line is a guess: a word may come from several words or from none, and attention to a word is no \
          proof that it was translated here.</p><div class=\"lines\">{}</div>\
          <p class=\"source\">Garg et al., “Jointly learning to align and translate with Transformer models”, 2019.</p>",
-        drawings::alignment(subject.words, usual)
+        drawings::alignment(page.words, usual)
     )
 }
 
 /// The large map with its controls, and all heads.
-pub fn attention(subject: &Subject, with_heads: bool) -> String {
-    let explanation = subject.explanation;
-    let (source, written) = (&subject.words.source, &subject.words.written);
+pub fn attention(page: &SentencePage, with_heads: bool) -> String {
+    let explanation = page.explanation;
+    let (source, written) = (&page.words.source, &page.words.written);
     let rows = source.len().max(written.len()).min(MOST_ROWS);
     let names = source.iter().chain(written).map(|word| text_width(&word.text, NAME_TEXT));
     let names = names.fold(60.0, f64::max).min(MOST_NAME) as usize + 10;
@@ -109,7 +109,7 @@ pub fn attention(subject: &Subject, with_heads: bool) -> String {
          without colour are hidden from it. <em>Cross-attention</em> is the decoder's look at the source.</p>\
          <noscript>{}</noscript>\
          <div class=\"needs-script\"><div class=\"controls\"><label>Attention <select id=\"kind\" autocomplete=\"off\">",
-        drawings::heat_map(subject.words, subject.usual_layer())
+        drawings::heat_map(page.words, page.usual_layer())
     );
     let kinds = [
         ("cross", "cross: translation to source", explanation.cross.is_empty()),
@@ -166,9 +166,9 @@ pub fn attention(subject: &Subject, with_heads: bool) -> String {
 }
 
 /// A bar for each piece.
-pub fn sure(subject: &Subject) -> String {
-    let explanation = subject.explanation;
-    let tokeniser = &subject.tokenisers.target;
+pub fn sure(page: &SentencePage) -> String {
+    let explanation = page.explanation;
+    let tokeniser = &page.tokenisers.target;
     let mut bars = Bars::new("Probability of each piece").full(1.0);
     let mut others = String::new();
     let mut log_probability = 0.0;

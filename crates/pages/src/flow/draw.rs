@@ -3,10 +3,10 @@
 use crate::chart::{Drawing, Ink, shorten, text_width};
 use crate::colour::CATEGORIES;
 use vitreous_engine::Shape;
-use vitreous_models::VitConfig;
 
+use super::FlowNotes;
 use super::place::{BOX, FRAME, Frame, JOINING, LINE, Link, Placed, SIDE, SMALL, Slot, TRUNK, WIDTH};
-use super::steps::Edge;
+use super::steps::{Detail, Edge};
 use super::words;
 use crate::folding::name_inside;
 use crate::format;
@@ -20,7 +20,7 @@ struct Totals {
 }
 
 /// The picture of a model.
-pub fn draw(config: &VitConfig, placed: &Placed) -> String {
+pub fn draw(notes: &FlowNotes, placed: &Placed) -> String {
     let totals = Totals {
         parameters: placed.slots.iter().map(|slot| (slot.count * slot.step.inside.parameters) as f64).sum(),
         flops: placed.slots.iter().map(|slot| slot.count as f64 * slot.step.inside.flops as f64).sum(),
@@ -38,12 +38,10 @@ pub fn draw(config: &VitConfig, placed: &Placed) -> String {
         } else {
             draw_box(&mut drawing, slot, &totals);
         }
-        draw_joining(&mut drawing, config, slot);
-        if slot.step.stage == "patch_embedding" {
-            draw_patches(&mut drawing, config, slot);
-        }
+        draw_joining(&mut drawing, notes, slot);
+        draw_patches(&mut drawing, slot);
     }
-    draw_end(&mut drawing, config, placed, end);
+    draw_end(&mut drawing, notes, placed, end);
     drawing.finish()
 }
 
@@ -247,7 +245,7 @@ fn arrow_head(drawing: &mut Drawing, [x, y]: [f64; 2], [right, down]: [f64; 2]) 
 }
 
 /// Tables and tokens that join from the side.
-fn draw_joining(drawing: &mut Drawing, config: &VitConfig, slot: &Slot) {
+fn draw_joining(drawing: &mut Drawing, notes: &FlowNotes, slot: &Slot) {
     let inside = &slot.step.inside;
     if inside.is_residual() {
         return;
@@ -255,7 +253,7 @@ fn draw_joining(drawing: &mut Drawing, config: &VitConfig, slot: &Slot) {
     let all = inside.joining.len() as f64 * (JOINING[0] + JOINING[1]) - JOINING[1];
     let mut top = slot.top + (slot.height - all) / 2.0;
     for value in &inside.joining {
-        let [name, kind] = words::joining(config, value);
+        let [name, kind] = words::joining(notes, value);
         let outline = format!("rx=\"8\" fill=\"{}\" stroke=\"{}\" stroke-dasharray=\"4 3\"", Ink::Card, Ink::Soft);
         let width = SIDE[1] - SIDE[0];
         drawing.rectangle([SIDE[0], top], [width, JOINING[0]], &outline);
@@ -275,34 +273,40 @@ fn draw_joining(drawing: &mut Drawing, config: &VitConfig, slot: &Slot) {
 }
 
 /// The image as it is cut, beside the step that cuts it, where its patches can be told apart.
-fn draw_patches(drawing: &mut Drawing, config: &VitConfig, slot: &Slot) {
-    let (grid, longest) = (config.grid(), config.image.height.max(config.image.width) as f64);
-    if grid.height.max(grid.width) > 24 {
+fn draw_patches(drawing: &mut Drawing, slot: &Slot) {
+    let cut = slot.step.inside.details.iter().find_map(|detail| match detail {
+        Detail::Patches { grid, patch } => Some((*grid, *patch)),
+        _ => None,
+    });
+    let Some(([rows, columns], patch)) = cut else { return };
+    let image = [rows * patch[0], columns * patch[1]].map(|side| side as f64);
+    let longest = image[0].max(image[1]);
+    if rows.max(columns) > 24 {
         return;
     }
-    let (height, width) = (66.0 * config.image.height as f64 / longest, 66.0 * config.image.width as f64 / longest);
+    let (height, width) = (66.0 * image[0] / longest, 66.0 * image[1] / longest);
     let left = (SIDE[0] + SIDE[1] - width) / 2.0;
     let top = slot.top + (slot.height - height) / 2.0;
     let mut lines = String::new();
-    for row in 0..=grid.height {
-        lines.push_str(&format!("M{left:.1} {:.1}h{width:.1}", top + height * row as f64 / grid.height as f64));
+    for row in 0..=rows {
+        lines.push_str(&format!("M{left:.1} {:.1}h{width:.1}", top + height * row as f64 / rows as f64));
     }
-    for column in 0..=grid.width {
-        lines.push_str(&format!("M{:.1} {top:.1}v{height:.1}", left + width * column as f64 / grid.width as f64));
+    for column in 0..=columns {
+        lines.push_str(&format!("M{:.1} {top:.1}v{height:.1}", left + width * column as f64 / columns as f64));
     }
     drawing.rectangle([left, top], [width, height], &format!("fill=\"{}\"", Ink::AccentSoft));
-    let thickness = if grid.height.max(grid.width) > 10 { 0.5 } else { 1.0 };
+    let thickness = if rows.max(columns) > 10 { 0.5 } else { 1.0 };
     drawing.path(&lines, &format!("stroke=\"{}\" stroke-width=\"{thickness}\"", Ink::Accent));
 }
 
 /// What comes out.
-fn draw_end(drawing: &mut Drawing, config: &VitConfig, placed: &Placed, top: f64) {
+fn draw_end(drawing: &mut Drawing, notes: &FlowNotes, placed: &Placed, top: f64) {
     let Some(last) = placed.slots.last() else { return };
     drawing.line([TRUNK, placed.bottom], [TRUNK, top - 4.0], &format!("stroke=\"{}\" stroke-width=\"1.5\"", Ink::Ink));
     arrow_head(drawing, [TRUNK, top], [0.0, 1.0]);
     draw_shape(drawing, placed.bottom, &shape_text(&last.step.inside.shape));
     drawing.rectangle([TRUNK - 70.0, top], [140.0, 34.0], &format!("rx=\"17\" fill=\"{}\"", Ink::Accent));
-    let name = if config.classes > 0 { "logits" } else { "features" };
+    let name = notes.output;
     let attributes = "text-anchor=\"middle\" font-weight=\"700\"";
     drawing.text([TRUNK, top + 22.0], attributes, Ink::Card, name);
 }

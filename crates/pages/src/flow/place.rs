@@ -1,8 +1,8 @@
 //! Where each step of the picture lies.
 
 use crate::chart::text_width;
-use vitreous_models::VitConfig;
 
+use super::FlowNotes;
 use super::steps::{Edge, Step};
 use super::words::caption;
 use crate::folding::{Fold, fold};
@@ -66,7 +66,7 @@ pub struct Placed<'a> {
 }
 
 /// Folds the steps and places them.
-pub fn place<'a>(config: &VitConfig, steps: &'a [Step]) -> Placed<'a> {
+pub fn place<'a>(notes: &FlowNotes, steps: &'a [Step]) -> Placed<'a> {
     let mut placed = Placed { slots: Vec::new(), frames: Vec::new(), links: Vec::new(), bottom: 2.0 };
     // Which slot stands for a step: those of blocks that are folded away share the first block's.
     let mut slot_of = Vec::with_capacity(steps.len());
@@ -80,7 +80,7 @@ pub fn place<'a>(config: &VitConfig, steps: &'a [Step]) -> Placed<'a> {
             slot_of.extend((0..repeat.len()).map(|offset| first_slot + offset));
         }
         for step in fold.first() {
-            placed.add(config, step, fold.repeats.len());
+            placed.add(notes, step, fold.repeats.len());
         }
         if fold.block.is_some() {
             placed.bottom += FOOTER;
@@ -92,8 +92,8 @@ pub fn place<'a>(config: &VitConfig, steps: &'a [Step]) -> Placed<'a> {
 }
 
 impl<'a> Placed<'a> {
-    fn add(&mut self, config: &VitConfig, step: &'a Step, count: usize) {
-        let caption = wrapped(&caption(config, step), BOX[1] - BOX[0] - 22.0);
+    fn add(&mut self, notes: &FlowNotes, step: &'a Step, count: usize) {
+        let caption = wrapped(&caption(notes, step), BOX[1] - BOX[0] - 22.0);
         let top = if self.slots.is_empty() { self.bottom } else { self.bottom + GAP };
         let height = if step.inside.is_residual() { 26.0 } else { box_height(step, caption.len()) };
         self.bottom = top + height;

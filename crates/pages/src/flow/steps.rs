@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use vitreous_engine::ops::Op;
-use vitreous_engine::{Graph, Shape};
+use vitreous_engine::{Graph, Node, Shape};
 use vitreous_models::stages::stage_of;
 
 use crate::folding::name_inside;
@@ -22,6 +22,8 @@ pub struct Step {
 pub struct Inside {
     /// The ops' names, in their order.
     pub operations: Vec<String>,
+    /// The numbers of those ops that captions describe.
+    pub details: Vec<Detail>,
     /// The shape of what leaves it last.
     pub shape: Shape,
     /// Its trained numbers. A parameter belongs to the step that first reads it.
@@ -32,6 +34,23 @@ pub struct Inside {
     pub inputs: Vec<Edge>,
     /// What joins from the side: tables and tokens that are no weight of an op.
     pub joining: Vec<Joining>,
+}
+
+/// The numbers of an op that a caption describes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Images are cut into patches: rows and columns of patches, height and width of a patch in pixels.
+    Patches { grid: [usize; 2], patch: [usize; 2] },
+    /// A linear layer: width of its input and of its output.
+    Linear { inputs: usize, outputs: usize },
+    /// Attention: number of heads, width of a head, tokens that each token attends to.
+    Attention { heads: usize, width: usize, keys: usize },
+    /// One token of a sequence is taken.
+    OneToken,
+    /// The mean over so many tokens.
+    Mean { tokens: usize },
+    /// The maximum over so many tokens.
+    Max { tokens: usize },
 }
 
 /// What a step takes of one before it.
@@ -108,6 +127,7 @@ impl<'a> Reader<'a> {
         self.step_of.insert(&node.path, here);
         let step = &mut self.steps[here].inside;
         step.operations.push(node.label());
+        step.details.extend(detail(self.graph, node));
         step.shape = shape;
         step.flops += self.graph.node_flops(index);
         for &input in &node.inputs {
@@ -123,12 +143,36 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// What a caption says about a node's op, where it says anything.
+fn detail(graph: &Graph, node: &Node) -> Option<Detail> {
+    let axes = |input: usize| node.inputs.get(input).map_or(&[][..], |&value| graph.shape_of(value).axes());
+    let columns = node.outputs.first().map_or(0, |output| output.shape.columns());
+    let tokens = |axes: &[usize]| axes.len().checked_sub(2).map_or(1, |axis| axes[axis]);
+    match &node.op {
+        Op::Patchify(op) => match axes(0) {
+            [_, _, height, width] => {
+                Some(Detail::Patches { grid: [height / op.patch[0], width / op.patch[1]], patch: op.patch })
+            }
+            _ => None,
+        },
+        Op::Linear(_) => axes(0).last().map(|&inputs| Detail::Linear { inputs, outputs: columns }),
+        Op::Attention(op) => {
+            let keys = tokens(axes(if op.packed { 0 } else { 1 }));
+            Some(Detail::Attention { heads: op.heads, width: columns / op.heads.max(1), keys })
+        }
+        Op::Slice(op) if op.end == op.start + 1 => Some(Detail::OneToken),
+        Op::MeanTokens(_) => Some(Detail::Mean { tokens: tokens(axes(0)) }),
+        Op::MaxTokens(_) => Some(Detail::Max { tokens: tokens(axes(0)) }),
+        _ => None,
+    }
+}
+
 impl Step {
     fn new(stage: &str, shape: Shape) -> Step {
-        let (operations, inputs, joining) = (Vec::new(), Vec::new(), Vec::new());
+        let (operations, details, inputs, joining) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Step {
             stage: stage.to_string(),
-            inside: Inside { operations, shape, parameters: 0, flops: 0, inputs, joining },
+            inside: Inside { operations, details, shape, parameters: 0, flops: 0, inputs, joining },
         }
     }
 }

@@ -2,10 +2,9 @@
 
 use crate::escape;
 use serde_json::{Value, json};
-use vitreous_engine::Graph;
-use vitreous_models::vit;
+use vitreous_models::archive::Archive;
+use vitreous_train::RunRecord;
 use vitreous_train::metrics::StepMetrics;
-use vitreous_train::{AnyRecipe, RunRecord};
 
 use crate::format;
 
@@ -107,7 +106,7 @@ impl Headline {
             learned_top1: last_epoch_mean(run, |line| line.top1),
             seconds: run.seconds(),
             speed: speeds.get(speeds.len() / 2).copied(),
-            parameters: written.or_else(|| run.recipe.as_ref().ok().and_then(count_parameters)),
+            parameters: written.or_else(|| saved_parameters(run)),
         }
     }
 
@@ -228,10 +227,8 @@ fn last_epoch_mean(run: &RunRecord, number: fn(&StepMetrics) -> Option<f64>) -> 
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// For runs that did not write it down.
-fn count_parameters(recipe: &AnyRecipe) -> Option<usize> {
-    let AnyRecipe::Images(recipe) = recipe else { return None };
-    let mut graph = Graph::for_inference();
-    vit(&mut graph, &recipe.model, 1).ok()?;
-    Some(graph.parameters().iter().map(|parameter| parameter.shape.elements()).sum())
+/// The size of the saved model, for runs that did not record it.
+fn saved_parameters(run: &RunRecord) -> Option<usize> {
+    let archive = Archive::open(&run.path.join("model/model.safetensors")).ok()?;
+    Some(archive.tensors().map(|tensor| tensor.shape.iter().product::<usize>()).sum())
 }

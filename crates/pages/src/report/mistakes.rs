@@ -1,8 +1,7 @@
 //! The mistakes that the model was most sure of, with their images.
 
 use crate::{escape, image};
-use vitreous_data::dataset::{Dataset, Splits};
-use vitreous_data::{Image, Interpolation, resize};
+use vitreous_data::{Image, ImageError, Interpolation, resize};
 use vitreous_train::Tested;
 use vitreous_train::evaluation::Mistake;
 
@@ -12,34 +11,35 @@ use super::classes::lead;
 const SIDE: usize = 112;
 
 /// The section. Names and answers are always there, images where the data can still be opened.
-pub fn html(tested: &Tested, data: &Result<Splits, String>) -> String {
+pub fn html(tested: &Tested, images: &Result<Vec<Result<Image, String>>, String>) -> String {
     let mut html = lead(tested);
     if tested.mistakes.is_empty() {
         html.push_str("<p>There are none: every answer is right.</p>");
         return html;
     }
     html.push_str("<p>Wrong answers that the model was most sure of. Look here first for wrong labels, and for classes that look alike.</p>");
-    if let Err(error) = data {
+    if let Err(error) = images {
         html.push_str(&format!(
             "<p class=\"note warn\">Their images are not shown: the data cannot be opened. {}</p>",
             escape(error)
         ));
     }
     html.push_str("<div class=\"mistakes\">");
-    for mistake in &tested.mistakes {
-        html.push_str(&one(mistake, &tested.names, data.as_ref().ok().map(|splits| splits.validation.as_ref())));
+    for (place, mistake) in tested.mistakes.iter().enumerate() {
+        let image = images.as_ref().ok().and_then(|images| images.get(place));
+        html.push_str(&one(mistake, &tested.names, image));
     }
     html.push_str("</div>");
     html
 }
 
-fn one(mistake: &Mistake, names: &[String], data: Option<&dyn Dataset>) -> String {
+fn one(mistake: &Mistake, names: &[String], picture: Option<&Result<Image, String>>) -> String {
     let [label, answer] = [mistake.label, mistake.answer].map(|class| &names[class as usize]);
     let said = format!("{label}, taken for {answer}");
-    let picture = match data.map(|data| thumbnail_of(mistake, data)) {
+    let picture = match picture {
         None => String::new(),
-        Some(Ok(picture)) => image(&picture, &said, "pixels").unwrap_or_else(|error| lost(&error.to_string())),
-        Some(Err(why)) => lost(&why),
+        Some(Ok(picture)) => element(picture, &said).unwrap_or_else(|error| lost(&error.to_string())),
+        Some(Err(why)) => lost(why),
     };
     format!(
         "<figure>{picture}<figcaption><strong>{}</strong> taken for <strong>{}</strong>, {:.1} % sure<span class=\"name\">{}</span></figcaption></figure>",
@@ -55,16 +55,12 @@ fn lost(why: &str) -> String {
     format!("<span class=\"lost\">{}</span>", escape(why))
 }
 
-fn thumbnail_of(mistake: &Mistake, data: &dyn Dataset) -> Result<Image, String> {
-    if mistake.sample >= data.len() || data.name(mistake.sample) != mistake.name {
-        return Err("no longer in the data".to_string());
-    }
-    let image = data.image(mistake.sample, data.channels()).map_err(|error| error.to_string())?;
-    thumbnail(&image).map_err(|error| error.to_string())
+fn element(picture: &Image, alternative: &str) -> Result<String, ImageError> {
+    image(&thumbnail(picture)?, alternative, "pixels")
 }
 
 /// An image no larger than a thumbnail.
-fn thumbnail(image: &Image) -> Result<Image, vitreous_data::ImageError> {
+fn thumbnail(image: &Image) -> Result<Image, ImageError> {
     let (width, height) = (image.width(), image.height());
     let longer = width.max(height);
     if longer <= SIDE {

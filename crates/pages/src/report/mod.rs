@@ -1,5 +1,6 @@
 //! The page of a run: how it went, what it finds hard, where it looks. Of several runs: what differs.
 
+pub mod attention;
 mod classes;
 pub mod comparison;
 mod curves;
@@ -10,25 +11,26 @@ mod settings;
 mod translations;
 
 use crate::{Document, escape};
-use vitreous_data::dataset::Splits;
+use vitreous_data::Image;
 use vitreous_train::{Fault, RunRecord, Tested, TestedScores};
 
+use attention::AttentionExamples;
 use headline::Headline;
 
 /// The page's name in a run directory.
 pub const FILE: &str = "report.html";
 const STYLE: &str = include_str!("style.css");
 
-/// What a page is made of besides the run directory.
-pub struct Sources {
-    /// The data, or why it cannot be opened.
-    pub data: Result<Splits, String>,
-    /// HTML of where the model looks in some images; none of models that see no images.
-    pub attention: Option<String>,
+/// The pictures of a run's page, which are not in the run directory. In place of what is missing stands why.
+pub struct RunPictures {
+    /// The images of the most confident mistakes, in the order of [`Tested::mistakes`].
+    pub mistakes: Result<Vec<Result<Image, String>>, String>,
+    /// Attention in some images; `None` for a model that sees no images.
+    pub attention: Option<Result<AttentionExamples, String>>,
 }
 
 /// The page of one run.
-pub fn page(run: &RunRecord, sources: &Sources) -> String {
+pub fn page(run: &RunRecord, pictures: &RunPictures) -> String {
     let headline = Headline::of(run);
     let mut document = Document::new(&format!("Run {}", name_of(run)));
     document.kind("report").style(STYLE).lead(&lead(run, &headline));
@@ -49,12 +51,12 @@ pub fn page(run: &RunRecord, sources: &Sources) -> String {
                 document.section("calibration", "Calibration", &html);
             }
             if let TestedScores::One(_) = tested.scores {
-                document.section("mistakes", "Most confident mistakes", &mistakes::html(tested, &sources.data));
+                document.section("mistakes", "Most confident mistakes", &mistakes::html(tested, &pictures.mistakes));
             }
         }
     }
-    if let Some(html) = &sources.attention {
-        document.section("attention", "Attention", html);
+    if let Some(examples) = &pictures.attention {
+        document.section("attention", "Attention", &attention::html(examples));
     }
     document
         .section("gradients", "Gradients", &gradients::html(run))

@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::format;
 use crate::text_source::{Sentences, TextSource, translate_options, weights_of};
 use vitreous_pages::explain_text::words::Words;
-use vitreous_pages::explain_text::{KIND, Subject, drawings, page};
+use vitreous_pages::explain_text::{KIND, SentencePage, drawings, page};
 use vitreous_pages::write;
 
 /// The most tokens of a sentence: a page of more could not be read, and what attention takes grows with their square.
@@ -78,7 +78,7 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
             .map_err(Failure::work)?;
         let words = Words::of(&model.tokenisers, &explanation).map_err(Failure::work)?;
         let translation = model.text(&target).map_err(Failure::Work)?;
-        let subject = Subject {
+        let shown = SentencePage {
             text: &sentence.text,
             translation: &translation,
             is_given: sentence.target.is_some(),
@@ -89,9 +89,9 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
             explanation: &explanation,
             words: &words,
         };
-        let file = write_files(&directory, &subject, request)?;
+        let file = write_files(&directory, &shown, request)?;
         if request.json {
-            writeln!(out, "{}", json::object(&subject, &file))?;
+            writeln!(out, "{}", json::object(&shown, &file))?;
         } else {
             let file = format::one_line(&file.to_string_lossy());
             writeln!(out, "{file}\t{}", format::one_line(&translation))?;
@@ -177,17 +177,17 @@ fn folder_name(text: &str) -> String {
 }
 
 /// Writes all files of one sentence, and gives the page's path.
-fn write_files(directory: &Path, subject: &Subject, request: &Request) -> Result<PathBuf, Failure> {
+fn write_files(directory: &Path, shown: &SentencePage, request: &Request) -> Result<PathBuf, Failure> {
     let file = directory.join(PAGE);
-    write::write_page(&file, &page(subject))?;
+    write::write_page(&file, &page(shown))?;
     let svg = |name: String, drawing: String| files::write_text(&directory.join(name), &standalone(&drawing));
-    svg("alignment.svg".to_string(), drawings::alignment(subject.words, subject.usual_layer()))?;
-    for attention in &subject.explanation.cross {
+    svg("alignment.svg".to_string(), drawings::alignment(shown.words, shown.usual_layer()))?;
+    for attention in &shown.explanation.cross {
         let layer = attention.layer;
-        svg(format!("cross-attention-{layer}.svg"), drawings::heat_map(subject.words, layer))?;
+        svg(format!("cross-attention-{layer}.svg"), drawings::heat_map(shown.words, layer))?;
     }
     if request.arrays {
-        arrays::write(&directory.join(ARRAYS), subject.explanation).map_err(Failure::work)?;
+        arrays::write(&directory.join(ARRAYS), shown.explanation).map_err(Failure::work)?;
     }
     Ok(file)
 }
