@@ -18,9 +18,10 @@ use vitreous_train::{AnyRecipe, Orders, Outcome, Place, Recipe, RunDirectory, Tr
 use super::parse_threads;
 use crate::device::DeviceOptions;
 use crate::failure::Failure;
-use crate::pages::report::{self, LiveReport};
 use crate::progress::TrainProgress;
+use crate::run_report::LiveReport;
 use crate::{format, source};
+use vitreous_pages::report;
 
 /// Where runs go unless another place is named.
 const RUNS: &str = "runs";
