@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vitreous_engine::ops::{ImageDrawsMut, PrepareImages};
 
-use crate::augment::{Augment, Mixer};
 use crate::dataset::Dataset;
-use crate::decode::{Channels, Image};
-use crate::error::ImageError;
+use crate::image::ImageError;
+use crate::image::augment::{Augment, Mixer};
+use crate::image::{Channels, Image};
+use crate::image::{Preprocess, Scratch};
 use crate::ordered::OrderedMap;
-use crate::preprocess::{Preprocess, Scratch};
 use crate::random::Random;
 
 /// Places of random numbers that are not a sample's.
@@ -389,7 +389,7 @@ mod tests {
     fn options(samples: u32, broken: &[usize]) -> LoaderOptions {
         let labels = (0..samples).map(|index| index % 3).collect();
         let mut preprocess = Preprocess::default_for([1, 1], Channels::Grey);
-        (preprocess.resize, preprocess.crop) = (crate::Resize::Exact([1, 1]), None);
+        (preprocess.resize, preprocess.crop) = (crate::image::Resize::Exact([1, 1]), None);
         (preprocess.mean, preprocess.std, preprocess.rescale_factor) = (vec![0.0], vec![1.0], 1.0);
         LoaderOptions {
             dataset: Arc::new(Numbers { labels, broken: broken.to_vec() }),
@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn each_sample_epoch_and_batch_has_chance_of_its_own() {
-        use crate::augment::AugmentSettings;
+        use crate::image::augment::AugmentSettings;
         let settings = AugmentSettings { color_jitter: 0.9, mixup: 1.0, ..AugmentSettings::default() };
         let mut options = options(200, &[]);
         let Preparation::Plain(preprocess) = &options.preparation else { unreachable!("plain") };

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use vitreous_data::augment::{Augment, AugmentSettings, CropKind, EraseMode, MixMode, Mixer};
 use vitreous_data::dataset::Dataset;
+use vitreous_data::image::augment::{Augment, AugmentSettings, CropKind, EraseMode, MixMode, Mixer};
+use vitreous_data::image::{Channels, Crop, Image, ImageError, Placement, Preprocess, Resize};
 use vitreous_data::loader::{Batch, Form, Loader, LoaderOptions, Preparation, TargetKind};
-use vitreous_data::{Channels, Crop, Image, ImageError, Placement, Preprocess, Resize};
 use vitreous_engine::ops::ImageDraws;
 use vitreous_engine::ops::image_draws::{Laying, Mixing, draws_length};
 use vitreous_engine::{Device, Executor, Graph, Run, State, cuda};

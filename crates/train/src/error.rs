@@ -70,7 +70,7 @@ pub enum TrainError {
     Tokeniser(#[from] vitreous_data::text::TokeniserError),
     /// The augmentation or preprocessing makes no sense.
     #[error("{0}")]
-    Config(#[from] vitreous_data::ConfigError),
+    Config(#[from] vitreous_data::image::ConfigError),
 }
 
 impl TrainError {

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use vitreous_data::augment::{Augment, Mixer};
 use vitreous_data::dataset::Splits;
+use vitreous_data::image::augment::{Augment, Mixer};
 use vitreous_data::loader::{Broken, Form, Loader, LoaderOptions, Preparation, TargetKind};
 use vitreous_engine::{Device, Executor, Run, State};
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use vitreous_data::dataset::Splits;
+use vitreous_data::image::{Channels, Preprocess};
 use vitreous_data::loader::LoaderOptions;
-use vitreous_data::{Channels, Preprocess};
 use vitreous_engine::{Graph, State};
 use vitreous_models::adapters::{Adapters, is_adapter, merged};
 use vitreous_models::archive::ArchiveError;

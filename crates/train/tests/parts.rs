@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use vitreous_data::augment::{Augment, Mixer};
 use vitreous_data::dataset::Dataset;
+use vitreous_data::image::augment::{Augment, Mixer};
+use vitreous_data::image::{Channels, Image, ImageError, Preprocess};
 use vitreous_data::loader::{Batch, Form, Loader, LoaderOptions, Preparation, TargetKind};
 use vitreous_data::random::Random;
-use vitreous_data::{Channels, Image, ImageError, Preprocess};
 use vitreous_engine::{Device, Executor, Run};
 use vitreous_train::Recipe;
 use vitreous_train::metrics::{GradientMetrics, MetricsFile};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use vitreous_data::Image;
+use vitreous_data::image::Image;
 use vitreous_explain::{Explanation, LayerAttention};
 use vitreous_pages::image;
 

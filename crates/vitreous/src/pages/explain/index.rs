@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use vitreous_data::{Image, Interpolation, resize};
+use vitreous_data::image::{Image, Interpolation, resize};
 use vitreous_explain::{LayerSpread, Layout};
 use vitreous_models::Model;
 use vitreous_pages::{Document, escape, image};

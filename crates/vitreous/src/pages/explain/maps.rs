@@ -1,6 +1,6 @@
 //! Maps of numbers over an image, as pictures.
 
-use vitreous_data::{Channels, Image, ImageError, Interpolation, font, resize};
+use vitreous_data::image::{Channels, Image, ImageError, Interpolation, font, resize};
 use vitreous_models::Size;
 use vitreous_pages::colour;
 

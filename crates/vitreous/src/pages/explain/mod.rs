@@ -9,7 +9,7 @@ mod sections;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use vitreous_data::Image;
+use vitreous_data::image::Image;
 use vitreous_explain::{Explanation, Layout, Reader};
 use vitreous_models::{Model, VitConfig};
 use vitreous_pages::{Document, base64, colour, escape, png_uri};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use vitreous_data::{Channels, Image, ImageError, Interpolation, resize};
+use vitreous_data::image::{Channels, Image, ImageError, Interpolation, resize};
 use vitreous_explain::{Filter, ModelPictures, PositionPictures};
 use vitreous_models::Size;
 use vitreous_pages::{colour, escape, image};

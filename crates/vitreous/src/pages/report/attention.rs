@@ -1,7 +1,7 @@
 //! Where the model looks in a few test images.
 
 use vitreous_data::dataset::{Dataset, Splits};
-use vitreous_data::{Preprocess, Scratch};
+use vitreous_data::image::{Preprocess, Scratch};
 use vitreous_engine::Device;
 use vitreous_explain::{Choice, Classes, Explainer, Explanation, Fusion, Reader, Settings};
 use vitreous_models::Model;

@@ -1,7 +1,7 @@
 //! The mistakes that the model was most sure of, with their images.
 
 use vitreous_data::dataset::{Dataset, Splits};
-use vitreous_data::{Image, Interpolation, resize};
+use vitreous_data::image::{Image, Interpolation, resize};
 use vitreous_pages::{escape, image};
 use vitreous_train::Tested;
 use vitreous_train::evaluation::Mistake;
@@ -64,7 +64,7 @@ fn thumbnail_of(mistake: &Mistake, data: &dyn Dataset) -> Result<Image, String> 
 }
 
 /// An image no larger than a thumbnail.
-fn thumbnail(image: &Image) -> Result<Image, vitreous_data::ImageError> {
+fn thumbnail(image: &Image) -> Result<Image, vitreous_data::image::ImageError> {
     let (width, height) = (image.width(), image.height());
     let longer = width.max(height);
     if longer <= SIDE {
@@ -77,7 +77,7 @@ fn thumbnail(image: &Image) -> Result<Image, vitreous_data::ImageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vitreous_data::Channels;
+    use vitreous_data::image::Channels;
 
     #[test]
     fn photographs_become_small_and_keep_their_form() {

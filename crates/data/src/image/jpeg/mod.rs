@@ -28,7 +28,7 @@ use self::progressive::Blocks;
 use self::scan::Scan;
 use self::tables::Tables;
 use self::upsample::Plane;
-use crate::error::ImageError;
+use crate::image::error::ImageError;
 
 const FORMAT: &str = "JPEG";
 

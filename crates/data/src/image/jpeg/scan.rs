@@ -5,7 +5,7 @@ use super::damaged;
 use super::frame::Frame;
 use super::huffman::Table;
 use super::tables::Tables;
-use crate::error::ImageError;
+use crate::image::error::ImageError;
 
 /// What a scan says of itself.
 pub(super) struct Scan {

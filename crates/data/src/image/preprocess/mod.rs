@@ -1,11 +1,15 @@
 //! What is done with an image before a model sees it: resize, crop, rescale, normalise.
 
-use crate::augment::Picture;
-use crate::decode::{Channels, Image};
-use crate::error::ImageError;
-use crate::geometry::{Crop, Placement, Resize};
-use crate::resample::{Interpolation, ResampleScratch, Span, resize_part};
-use crate::view::View;
+mod hugging_face;
+mod settings;
+mod timm;
+
+use crate::image::augment::Picture;
+use crate::image::decode::{Channels, Image};
+use crate::image::error::ImageError;
+use crate::image::geometry::{Crop, Placement, Resize};
+use crate::image::resample::{Interpolation, ResampleScratch, Span, resize_part};
+use crate::image::view::View;
 
 /// How an image is prepared for a model.
 ///
@@ -31,7 +35,7 @@ pub struct Preprocess {
     pub channels: Channels,
 }
 
-/// Memory that [`Preprocess::apply`] and [`Augment::apply`](crate::augment::Augment::apply) use again from image to image.
+/// Memory that [`Preprocess::apply`] and [`Augment::apply`](crate::image::augment::Augment::apply) use again from image to image.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(crate) resample: ResampleScratch,
@@ -49,7 +53,7 @@ impl Preprocess {
     /// crops keep it, too. Where the input is not square, `timm` resizes by a bilinear filter, and so does this.
     pub fn default_for(image_size: [usize; 2], channels: Channels) -> Preprocess {
         let half = vec![0.5; channels.count()];
-        crate::timm::center(image_size, 0.9, Interpolation::Bicubic, half.clone(), half, channels)
+        timm::center(image_size, 0.9, Interpolation::Bicubic, half.clone(), half, channels)
     }
 
     /// The same for a model that runs at another image size: resize and crop grow or shrink by the same ratio.

@@ -2,10 +2,10 @@
 
 use super::{Augment, Mixer};
 use crate::dataset::Dataset;
-use crate::decode::{Channels, Image, check_size};
-use crate::error::ImageError;
-use crate::font;
-use crate::preprocess::Scratch;
+use crate::image::decode::{Channels, Image, check_size};
+use crate::image::error::ImageError;
+use crate::image::font;
+use crate::image::preprocess::Scratch;
 use crate::random::Random;
 
 const BACKGROUND: [u8; 3] = [250, 250, 248];

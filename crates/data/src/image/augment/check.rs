@@ -1,6 +1,6 @@
 //! Refusing settings that cannot be, by the name of the setting.
 
-use crate::error::ConfigError;
+use crate::image::error::ConfigError;
 
 fn refused(key: &str, rule: &str, got: impl std::fmt::Debug) -> ConfigError {
     ConfigError::Value { key: key.to_string(), rule: rule.to_string(), got: format!("{got:?}") }

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::decode::Channels;
-use crate::error::ConfigError;
-use crate::geometry::{Crop, Placement, Resize};
-use crate::preprocess::Preprocess;
-use crate::resample::Interpolation;
-use crate::settings::{LONGEST_SIDE, Numbers, Settings, side, wrong};
+use super::settings::{LONGEST_SIDE, Numbers, Settings, side, wrong};
+use crate::image::decode::Channels;
+use crate::image::error::ConfigError;
+use crate::image::geometry::{Crop, Placement, Resize};
+use crate::image::preprocess::Preprocess;
+use crate::image::resample::Interpolation;
 
 const DEFAULT_CROP_FRACTION: f64 = 0.875;
 const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
@@ -17,7 +17,7 @@ impl Preprocess {
     /// Reads `timm`'s `config.json`: its `pretrained_cfg`, or, in old files, the same settings without it.
     ///
     /// ```
-    /// use vitreous_data::{Preprocess, Resize};
+    /// use vitreous_data::image::{Preprocess, Resize};
     ///
     /// let config = br#"{"pretrained_cfg": {"input_size": [3, 224, 224], "crop_pct": 0.9, "interpolation": "bicubic"}}"#;
     /// let preprocess = Preprocess::from_timm(config)?;

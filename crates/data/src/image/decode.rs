@@ -16,8 +16,8 @@ use std::path::Path;
 
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use crate::error::ImageError;
-use crate::{gif, jpeg};
+use super::{gif, jpeg};
+use crate::image::error::ImageError;
 
 /// What a pixel is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@ use vitreous_engine::ops::image_draws::Mixing;
 use super::check::{at_least_zero, probability};
 use super::crop::Rectangle;
 use super::settings::{AugmentSettings, MixMode};
-use crate::error::ConfigError;
+use crate::image::error::ConfigError;
 use crate::random::Random;
 
 /// Mixes the samples of a batch: Mixup and CutMix.

@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 use gif::{ColorOutput, DecodeOptions, DecodingError, Frame, MemoryLimit};
 use image::{DynamicImage, RgbImage};
 
-use crate::decode::{MOST_PIXELS, check_size};
-use crate::error::ImageError;
+use crate::image::decode::{MOST_PIXELS, check_size};
+use crate::image::error::ImageError;
 
 const FORMAT: &str = "GIF";
 

@@ -9,7 +9,7 @@ use super::scan::{Restarts, Scan};
 use super::sequential::write;
 use super::tables::{Tables, ZIGZAG};
 use super::upsample::Plane;
-use crate::error::ImageError;
+use crate::image::error::ImageError;
 
 /// A component's blocks, in rows, which scan after scan fills.
 pub(super) type Blocks = Vec<[i16; 64]>;

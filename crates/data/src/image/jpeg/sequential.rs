@@ -9,7 +9,7 @@ use super::scan::{Restarts, Scan};
 use super::tables::{Tables, ZIGZAG};
 use super::upsample::Plane;
 use super::{damaged_data, missing_quantisation};
-use crate::error::ImageError;
+use crate::image::error::ImageError;
 
 /// One component of a scan: what its blocks are read with, and where they go.
 struct Lane<'a> {

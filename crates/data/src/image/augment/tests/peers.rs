@@ -11,11 +11,11 @@ use super::super::normalise::normalise;
 use super::super::operation::Operation;
 use super::super::{Augment, AugmentSettings, CropKind, Picture};
 use super::{Expected, Pictures, fixture, picture_of, plain};
-use crate::decode::{Channels, Image};
-use crate::preprocess::Scratch;
+use crate::image::decode::{Channels, Image};
+use crate::image::preprocess::Scratch;
+use crate::image::resample::{Interpolation, ResampleScratch, Span, resize_part};
+use crate::image::view::View;
 use crate::random::Random;
-use crate::resample::{Interpolation, ResampleScratch, Span, resize_part};
-use crate::view::View;
 
 fn list() -> Value {
     serde_json::from_slice(&fixture("augment.json")).unwrap()

@@ -1,6 +1,6 @@
 //! Pixels to read without copying them: an image, or a part of one.
 
-use crate::decode::{Channels, Image};
+use crate::image::decode::{Channels, Image};
 
 /// A rectangle of pixels inside of a larger one, whose rows lie `stride` bytes apart.
 #[derive(Clone, Copy, Debug)]

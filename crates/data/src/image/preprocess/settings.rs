@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::error::ConfigError;
+use crate::image::error::ConfigError;
 
 /// The longest side that a configuration may ask for. Models run at hundreds, seldom at a few thousand.
 pub(crate) const LONGEST_SIDE: usize = 8192;

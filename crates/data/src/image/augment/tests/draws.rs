@@ -6,8 +6,8 @@ use super::super::jitter::colour_jitter;
 use super::super::policy::{Policy, draw_without_return};
 use super::super::{Augment, AugmentSettings, CropKind, EraseMode, MixMode, Mixer, Picture};
 use super::{picture_of, plain, some_image};
-use crate::decode::{Channels, Image};
-use crate::preprocess::{Preprocess, Scratch};
+use crate::image::decode::{Channels, Image};
+use crate::image::preprocess::{Preprocess, Scratch};
 use crate::random::Random;
 
 fn augmented(settings: &AugmentSettings, preprocess: &Preprocess, image: &Image, random: &mut Random) -> Vec<f32> {
@@ -70,7 +70,7 @@ fn without_settings_it_is_what_testing_shows() {
     // With a crop, without one, and where the image does not cover the crop.
     let usual = Preprocess::default_for([24, 24], Channels::Rgb);
     let mut uncovered = usual.clone();
-    uncovered.resize = crate::Resize::ShorterSide(16);
+    uncovered.resize = crate::image::Resize::ShorterSide(16);
     uncovered.crop.as_mut().unwrap().fill = vec![10, 20, 30];
     for preprocess in [usual, uncovered, plain([24, 24], Channels::Rgb), plain([30, 40], Channels::Rgb)] {
         let image = some_image(30, 40, Channels::Rgb);

@@ -8,11 +8,11 @@ mod sheet;
 use serde_json::Value;
 
 use super::Picture;
-use crate::decode::{Channels, Image};
-use crate::geometry::Resize;
-use crate::preprocess::Preprocess;
-use crate::resample::Interpolation;
-use crate::view::View;
+use crate::image::decode::{Channels, Image};
+use crate::image::geometry::Resize;
+use crate::image::preprocess::Preprocess;
+use crate::image::resample::Interpolation;
+use crate::image::view::View;
 
 fn fixture(name: &str) -> Vec<u8> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);

@@ -5,12 +5,12 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::decode::Channels;
-use crate::error::ConfigError;
-use crate::geometry::{Crop, Placement, Resize};
-use crate::preprocess::Preprocess;
-use crate::resample::Interpolation;
-use crate::settings::{LONGEST_SIDE, Numbers, Settings, side, sides, wrong};
+use super::settings::{LONGEST_SIDE, Numbers, Settings, side, sides, wrong};
+use crate::image::decode::Channels;
+use crate::image::error::ConfigError;
+use crate::image::geometry::{Crop, Placement, Resize};
+use crate::image::preprocess::Preprocess;
+use crate::image::resample::Interpolation;
 
 const HALF: [f32; 3] = [0.5; 3];
 const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];

@@ -2,8 +2,8 @@
 
 use super::colour::Colour;
 use super::{damaged, unsupported};
-use crate::decode::check_size;
-use crate::error::ImageError;
+use crate::image::decode::check_size;
+use crate::image::error::ImageError;
 
 /// The image, and where its components' blocks are.
 pub(super) struct Frame {

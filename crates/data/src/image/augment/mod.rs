@@ -37,12 +37,12 @@ pub use settings::{AugmentSettings, CropKind, EraseMode, MixMode};
 use vitreous_engine::ops::ImageDrawsMut;
 use vitreous_engine::ops::image_draws::Laying;
 
-use crate::decode::Image;
-use crate::error::{ConfigError, ImageError};
-use crate::preprocess::{Placed, Preprocess, Scratch, Table};
+use crate::image::decode::Image;
+use crate::image::error::{ConfigError, ImageError};
+use crate::image::preprocess::{Placed, Preprocess, Scratch, Table};
+use crate::image::resample::{ResampleScratch, Span, resize_part};
+use crate::image::view::View;
 use crate::random::Random;
-use crate::resample::{ResampleScratch, Span, resize_part};
-use crate::view::View;
 use erase::Erase;
 use normalise::normalise;
 use policy::Policy;

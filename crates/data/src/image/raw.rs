@@ -3,8 +3,8 @@
 use vitreous_engine::ops::PrepareImages;
 use vitreous_engine::{DType, Graph, Value};
 
+use crate::image::preprocess::Preprocess;
 use crate::loader::{LoaderOptions, Preparation};
-use crate::preprocess::Preprocess;
 
 impl LoaderOptions {
     /// Adds to a graph what makes images of batches in raw form: inputs `pixels` and `draws`, which a batch's are copied to. What

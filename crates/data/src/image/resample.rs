@@ -7,9 +7,9 @@
 //!
 //! Only the part of the output that is asked for (a centre crop's) is computed.
 
-use crate::decode::{Channels, Image, LONGEST_SIDE};
-use crate::error::ImageError;
-use crate::view::View;
+use crate::image::decode::{Channels, Image, LONGEST_SIDE};
+use crate::image::error::ImageError;
+use crate::image::view::View;
 
 /// How a resized pixel follows from those around it. Names and meaning are Pillow's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,8 +3,8 @@
 use super::super::{Augment, AugmentSettings, CropKind, Mixer, contact_sheet};
 use super::plain;
 use crate::dataset::{Dataset, builtin};
-use crate::decode::{Channels, Image};
-use crate::error::ImageError;
+use crate::image::decode::{Channels, Image};
+use crate::image::error::ImageError;
 
 /// Flat pictures: sample `n` has the value `40 n + 40` and the class `n`.
 struct Flat;

@@ -1,7 +1,7 @@
 //! The picture that augmentation works on: bytes that change in place.
 
-use crate::decode::Channels;
-use crate::view::View;
+use crate::image::decode::Channels;
+use crate::image::view::View;
 
 /// Pixels that one step after the other changes. Memory is kept from picture to picture.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use super::damaged;
 use super::huffman::{Class, Table, standard};
-use crate::error::ImageError;
+use crate::image::error::ImageError;
 
 /// Where the coefficients of a block go, from the slowest wave to the fastest (T.81, figure A.6). Damaged data may count
 /// beyond the last one: up to 15 places more, all the last.

@@ -3,9 +3,9 @@
 use vitreous_engine::ops::image_draws::Laying;
 
 use super::picture::overlap;
-use crate::decode::Channels;
-use crate::preprocess::Table;
-use crate::view::View;
+use crate::image::decode::Channels;
+use crate::image::preprocess::Table;
+use crate::image::view::View;
 
 /// Writes `pixels` channels first into `out`, which has `size` for each channel, through a table for each.
 pub(super) fn normalise(pixels: View, laid: Laying, tables: &[Table], size: [usize; 2], out: &mut [f32]) {

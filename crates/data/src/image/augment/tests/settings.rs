@@ -2,8 +2,8 @@
 
 use super::super::{Augment, AugmentSettings, CropKind, Mixer};
 use super::plain;
-use crate::decode::Channels;
-use crate::geometry::Resize;
+use crate::image::decode::Channels;
+use crate::image::geometry::Resize;
 
 fn refusal(change: impl FnOnce(&mut AugmentSettings)) -> String {
     let mut settings = AugmentSettings::default();

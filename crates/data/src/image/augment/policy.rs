@@ -3,7 +3,7 @@
 use super::affine::Sampling;
 use super::operation::{FULL_MAGNITUDE, Operation};
 use super::picture::Picture;
-use crate::error::ConfigError;
+use crate::image::error::ConfigError;
 use crate::random::Random;
 
 /// Standard deviations of a Gaussian blur, in pixels.
