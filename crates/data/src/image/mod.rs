@@ -19,6 +19,7 @@
 //! ```
 
 pub mod augment;
+mod batches;
 mod decode;
 mod error;
 pub mod font;
@@ -30,6 +31,7 @@ mod raw;
 mod resample;
 mod view;
 
+pub use batches::{ImageBatchOptions, ImageBatches, ImageForm, ImageTargets, Preparation};
 pub use decode::{Channels, Image, decode, open};
 pub use error::{ConfigError, ImageError};
 pub use geometry::{Crop, Placement, Resize};

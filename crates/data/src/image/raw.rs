@@ -3,10 +3,10 @@
 use vitreous_engine::ops::PrepareImages;
 use vitreous_engine::{DType, Graph, Value};
 
-use crate::image::preprocess::Preprocess;
-use crate::loader::{LoaderOptions, Preparation};
+use super::batches::{ImageBatchOptions, Preparation};
+use super::preprocess::Preprocess;
 
-impl LoaderOptions {
+impl ImageBatchOptions {
     /// Adds to a graph what makes images of batches in raw form: inputs `pixels` and `draws`, which a batch's are copied to. What
     /// comes out is `[batch, channels, height, width]`, the `images` of a prepared batch.
     pub fn images_of_raw(&self, graph: &mut Graph) -> vitreous_engine::Result<Value> {
