@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use vitreous_data::loader::NothingToLoad;
+use vitreous_data::loader::LoadError;
 
 /// Why a run did not come to its end.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ pub enum TrainError {
     Data(String),
     /// Nothing of the data can be read.
     #[error(transparent)]
-    Nothing(#[from] NothingToLoad),
+    Nothing(#[from] LoadError),
     /// A number that is not finite came out.
     #[error("step {step}: {what}")]
     NotFinite {
@@ -70,7 +70,7 @@ pub enum TrainError {
     Tokeniser(#[from] vitreous_data::text::TokeniserError),
     /// The augmentation or preprocessing makes no sense.
     #[error("{0}")]
-    Config(#[from] vitreous_data::ConfigError),
+    Config(#[from] vitreous_data::image::ConfigError),
 }
 
 impl TrainError {

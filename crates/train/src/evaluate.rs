@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::{Broken, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_data::image::{ImageBatchOptions, ImageBatches, ImageTargets, Preparation};
+use vitreous_data::loader::{BatchPosition, BrokenSample, Loader};
 use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Plan, Precision, State, Value};
 use vitreous_models::VitConfig;
 
 use crate::error::TrainError;
 use crate::evaluation::{LabelScores, Mistakes, Scores};
-use crate::image_input::{form_for, give_images, model, raw_ones};
+use crate::image_input::{form_for, give_arrays, model, raw_ones};
 use crate::images::loader_threads;
 use crate::recipe::Recipe;
 use crate::subject::Subject;
@@ -20,11 +21,12 @@ use crate::tested::TestedScores;
 pub struct Evaluator {
     config: VitConfig,
     precision: Precision,
-    options: LoaderOptions,
+    options: ImageBatchOptions,
+    threads: usize,
     device: Device,
     /// Made ready by the first test, and kept for the others.
     ready: Option<(Executor, Value)>,
-    broken: Vec<Broken>,
+    broken: Vec<BrokenSample>,
 }
 
 /// Answers as they come.
@@ -38,7 +40,7 @@ pub(crate) fn test_plan(
     config: &VitConfig,
     precision: Precision,
     batch: usize,
-    raw: Option<&LoaderOptions>,
+    raw: Option<&ImageBatchOptions>,
     device: &Device,
 ) -> Result<(Plan, Value), TrainError> {
     let mut graph = Graph::new(Mode::Inference, precision);
@@ -51,25 +53,28 @@ impl Evaluator {
     /// A test on the validation part. Images of one class are scored by it, whatever the loss is, as `vitreous eval` does.
     pub fn new(recipe: &Recipe, splits: &Splits, subject: &Subject, device: &Device) -> Evaluator {
         let config = subject.model.config.clone();
-        let options = LoaderOptions {
+        let options = ImageBatchOptions {
             dataset: splits.validation.clone(),
             preparation: Preparation::Plain(subject.preprocess.clone()),
             form: form_for(device),
             mixer: None,
             shape: [config.channels, config.image.height, config.image.width],
             classes: splits.classes.len(),
-            targets: if splits.several_labels { TargetKind::Each { smoothing: 0.0 } } else { TargetKind::Class },
+            targets: if splits.several_labels {
+                ImageTargets::MultiLabel { smoothing: 0.0 }
+            } else {
+                ImageTargets::Class
+            },
             batch: recipe.train.batch,
             seed: 0,
             shuffle: false,
-            threads: loader_threads(recipe),
         };
-        let precision = recipe.train.precision.into();
-        Evaluator { config, precision, options, device: device.clone(), ready: None, broken: Vec::new() }
+        let (precision, threads) = (recipe.train.precision.into(), loader_threads(recipe));
+        Evaluator { config, precision, options, threads, device: device.clone(), ready: None, broken: Vec::new() }
     }
 
     /// Images that could not be read.
-    pub fn broken(&self) -> &[Broken] {
+    pub fn broken(&self) -> &[BrokenSample] {
         &self.broken
     }
 
@@ -94,32 +99,35 @@ impl Evaluator {
         let (mut executor, logits) = self.executor(state)?;
         let classes = self.options.classes;
         let mut tally = match self.options.targets {
-            TargetKind::Class => Tally::One(Box::new(Scores::new(classes)), Mistakes::default()),
+            ImageTargets::Class => Tally::One(Box::new(Scores::new(classes)), Mistakes::default()),
             _ => Tally::Several(LabelScores::new(classes)),
         };
         let mut done = 0;
-        let mut loader = Loader::start(self.options.clone(), 0, 0, 1);
+        let source = std::sync::Arc::new(ImageBatches::new(self.options.clone()));
+        let mut loader = Loader::start(source, BatchPosition::default(), 1, self.threads);
         while let Some(batch) = loader.next() {
             let batch = batch?;
-            give_images(&mut executor, &batch, self.options.form)?;
+            give_arrays(&mut executor, &batch, |name| name != "targets")?;
             executor.infer()?;
             let rows = executor.output_slice(logits)?.chunks_exact(classes);
-            for (index, row) in rows.take(batch.count).enumerate() {
+            for (index, row) in rows.take(batch.count()).enumerate() {
                 match &mut tally {
                     Tally::One(scores, mistakes) => {
-                        let (label, sample) = (batch.labels[index] as u32, batch.samples[index]);
+                        let labels = batch.i32("targets").expect("classes");
+                        let (label, sample) = (labels[index] as u32, batch.samples[index]);
                         if let Some(answer) = scores.add(row, label) {
                             mistakes.add(sample, label, answer, || self.options.dataset.name(sample));
                         }
                     }
                     Tally::Several(scores) => {
-                        let targets = batch.targets[index * classes..][..classes].iter().zip(0..);
+                        let targets = batch.f32("targets").expect("one per label");
+                        let targets = targets[index * classes..][..classes].iter().zip(0..);
                         let labels: Vec<u32> = targets.filter(|(there, _)| **there > 0.5).map(|(_, c)| c).collect();
                         scores.add(row, &labels);
                     }
                 }
             }
-            done += batch.count;
+            done += batch.count();
             loader.give_back(batch);
             tell(done, images);
         }
@@ -140,7 +148,7 @@ impl Evaluator {
 
 #[cfg(test)]
 mod tests {
-    use vitreous_data::loader::Form;
+    use vitreous_data::image::ImageForm;
 
     use super::*;
 
@@ -156,7 +164,7 @@ mod tests {
         model(&mut graph, &recipe.model, 1, None, None).expect("builds");
         let mut state = State::new(&graph).expect("memory");
         subject.start(&recipe, &mut state).expect("initial values");
-        let loss_and_mistakes = |form: Form| {
+        let loss_and_mistakes = |form: ImageForm| {
             let mut evaluator = Evaluator::new(&recipe, &splits, &subject, &Device::Cpu { threads: 1 });
             evaluator.options.form = form;
             let found = evaluator.run(&state, &mut |_, _| {}).expect("runs").expect("images");
@@ -164,6 +172,6 @@ mod tests {
             assert_eq!(report.samples, 2000);
             (report.loss, format!("{:?}", found.mistakes))
         };
-        assert_eq!(loss_and_mistakes(Form::Raw), loss_and_mistakes(Form::Prepared));
+        assert_eq!(loss_and_mistakes(ImageForm::Raw), loss_and_mistakes(ImageForm::Prepared));
     }
 }

@@ -1,7 +1,8 @@
 //! How images come to a model: as numbers where the processor computes, and as bytes where a GPU does, which then does the rest of their
 //! preparation: so the processor has only to do what needs a whole picture, and a quarter of the bytes travels.
 
-use vitreous_data::loader::{Batch, Form, LoaderOptions};
+use vitreous_data::image::{ImageBatchOptions, ImageForm};
+use vitreous_data::loader::{ArrayValues, Batch};
 use vitreous_engine::{Device, Executor, Graph};
 use vitreous_models::adapters::Adapters;
 use vitreous_models::{Vit, VitConfig, vit_of, vit_with};
@@ -9,13 +10,13 @@ use vitreous_models::{Vit, VitConfig, vit_of, vit_with};
 use crate::error::TrainError;
 
 /// The form of batches that suits a device.
-pub(crate) fn form_for(device: &Device) -> Form {
-    if device.is_gpu() { Form::Raw } else { Form::Prepared }
+pub(crate) fn form_for(device: &Device) -> ImageForm {
+    if device.is_gpu() { ImageForm::Raw } else { ImageForm::Prepared }
 }
 
 /// What is loaded, if its batches come in raw form.
-pub(crate) fn raw_ones(options: &LoaderOptions) -> Option<&LoaderOptions> {
-    Some(options).filter(|options| options.form == Form::Raw)
+pub(crate) fn raw_ones(options: &ImageBatchOptions) -> Option<&ImageBatchOptions> {
+    Some(options).filter(|options| options.form == ImageForm::Raw)
 }
 
 /// Builds a model whose images are an input, or are made of batches in raw form.
@@ -23,7 +24,7 @@ pub(crate) fn model(
     graph: &mut Graph,
     config: &VitConfig,
     batch: usize,
-    raw: Option<&LoaderOptions>,
+    raw: Option<&ImageBatchOptions>,
     adapters: Option<&Adapters>,
 ) -> vitreous_engine::Result<Vit> {
     let Some(raw) = raw else { return vit_with(graph, config, batch, adapters) };
@@ -31,13 +32,17 @@ pub(crate) fn model(
     vit_of(graph, config, images, adapters)
 }
 
-/// Hands a batch's images to a model that was built for their form.
-pub(crate) fn give_images(executor: &mut Executor, batch: &Batch, form: Form) -> Result<(), TrainError> {
-    match form {
-        Form::Prepared => executor.input("images")?.copy_from_slice(&batch.images),
-        Form::Raw => {
-            executor.input_i32("pixels")?.copy_from_slice(&batch.pixels);
-            executor.input_i32("draws")?.copy_from_slice(&batch.draws);
+/// Copies a batch's arrays to the inputs of their names; those that the model has no input for, such as `targets` in a test, are left
+/// out by `takes`.
+pub(crate) fn give_arrays(
+    executor: &mut Executor,
+    batch: &Batch,
+    takes: impl Fn(&str) -> bool,
+) -> Result<(), TrainError> {
+    for array in batch.arrays.iter().filter(|array| takes(array.name)) {
+        match &array.values {
+            ArrayValues::F32(values) => executor.input(array.name)?.copy_from_slice(values),
+            ArrayValues::I32(values) => executor.input_i32(array.name)?.copy_from_slice(values),
         }
     }
     Ok(())

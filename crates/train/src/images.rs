@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use vitreous_data::augment::{Augment, Mixer};
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::{Broken, Form, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_data::image::augment::{Augment, Mixer};
+use vitreous_data::image::{ImageBatchOptions, ImageBatches, ImageForm, ImageTargets, Preparation};
+use vitreous_data::loader::{BatchPosition, BrokenSample, Loader};
 use vitreous_engine::{Device, Executor, Run, State};
 
 use crate::error::TrainError;
@@ -23,7 +24,7 @@ pub(crate) struct ImageTask {
     data: String,
     subject: Subject,
     stepper: Stepper,
-    learning: LoaderOptions,
+    learning: ImageBatchOptions,
     evaluator: Evaluator,
     /// Begins with the first update.
     loader: Option<Loader>,
@@ -45,7 +46,7 @@ impl ImageTask {
             return Err(TrainError::Data(what.to_string()));
         }
         let learning = learning_options(&recipe, splits, &subject, several, form_for(device))?;
-        let batches = learning.batches() as u64;
+        let batches = learning.batches_per_epoch() as u64;
         if batches == 0 {
             let what = format!(
                 "a batch of {} is more than the {} training images; lower train.batch",
@@ -90,7 +91,7 @@ impl ImageTask {
     /// Batches of the next update; an epoch's last update may have fewer.
     fn batches_of_update(&self) -> usize {
         let accumulate = self.recipe.train.accumulate;
-        let left = self.learning.batches() - self.place as usize * accumulate;
+        let left = self.learning.batches_per_epoch() - self.place as usize * accumulate;
         left.min(accumulate)
     }
 }
@@ -120,7 +121,9 @@ impl Task for ImageTask {
         self.place = step % self.size.steps_per_epoch;
         let batch = self.place as usize * self.recipe.train.accumulate;
         let (epoch, epochs) = (step / self.size.steps_per_epoch, self.recipe.train.epochs);
-        self.loader = Some(Loader::start(self.learning.clone(), epoch, batch, epochs));
+        let source = std::sync::Arc::new(ImageBatches::new(self.learning.clone()));
+        let first = BatchPosition { epoch, index: batch };
+        self.loader = Some(Loader::start(source, first, epochs, loader_threads(&self.recipe)));
     }
 
     fn update(&mut self, state: &mut State, rate: f64, ema_decay: Option<f64>, run: Run) -> Result<Update, TrainError> {
@@ -141,7 +144,7 @@ impl Task for ImageTask {
         let loader = self.loader.as_mut().expect("begun");
         batches.into_iter().for_each(|batch| loader.give_back(batch));
         // Of mixed images, and of images with several labels, no class is the right one.
-        let asked = if self.learning.targets == TargetKind::Class { units } else { 0 };
+        let asked = if self.learning.targets == ImageTargets::Class { units } else { 0 };
         Ok(Update { result, asked, units, flops, waited })
     }
 
@@ -157,7 +160,7 @@ impl Task for ImageTask {
         self.subject.save(directory, state)
     }
 
-    fn broken(&self) -> Vec<Broken> {
+    fn broken(&self) -> Vec<BrokenSample> {
         let mut broken = self.loader.as_ref().map_or_else(Vec::new, Loader::broken);
         broken.extend_from_slice(self.evaluator.broken());
         broken
@@ -169,17 +172,17 @@ fn learning_options(
     splits: &Splits,
     subject: &Subject,
     several: bool,
-    form: Form,
-) -> Result<LoaderOptions, TrainError> {
+    form: ImageForm,
+) -> Result<ImageBatchOptions, TrainError> {
     let mixer = Mixer::new(&recipe.augment)?;
     let smoothing = recipe.loss.label_smoothing;
     let targets = match () {
-        () if several => TargetKind::Each { smoothing },
-        () if mixer.is_some() => TargetKind::Shares { smoothing },
-        () => TargetKind::Class,
+        () if several => ImageTargets::MultiLabel { smoothing },
+        () if mixer.is_some() => ImageTargets::Probabilities { smoothing },
+        () => ImageTargets::Class,
     };
     let config = &subject.model.config;
-    Ok(LoaderOptions {
+    Ok(ImageBatchOptions {
         dataset: splits.train.clone(),
         preparation: Preparation::Augmented(Box::new(Augment::new(&recipe.augment, &subject.preprocess)?)),
         form,
@@ -190,7 +193,6 @@ fn learning_options(
         batch: recipe.train.batch,
         seed: recipe.train.seed,
         shuffle: true,
-        threads: loader_threads(recipe),
     })
 }
 

@@ -1,6 +1,7 @@
 //! One update: a batch, or several whose gradients are added, through the model and the optimiser.
 
-use vitreous_data::loader::{Batch, Form, LoaderOptions, TargetKind};
+use vitreous_data::image::{ImageBatchOptions, ImageTargets};
+use vitreous_data::loader::Batch;
 use vitreous_engine::{
     CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Plan,
     Precision, Run, State, StepOptions, Value,
@@ -10,7 +11,7 @@ use crate::error::TrainError;
 use crate::evaluate::test_plan;
 use crate::fits::{self, Order};
 use crate::groups::group_of;
-use crate::image_input::give_images;
+use crate::image_input::give_arrays;
 use crate::recipe::{OptimizerName, OptimizerSettings, PrecisionChoice, Recipe};
 use crate::subject::build;
 
@@ -43,8 +44,6 @@ pub struct Stepper {
     loss: Value,
     logits: Value,
     gradient_norm: Value,
-    targets: TargetKind,
-    form: Form,
 }
 
 /// The same before any memory is taken.
@@ -63,8 +62,8 @@ struct Plans {
 impl Plans {
     fn new(
         recipe: &Recipe,
-        targets: TargetKind,
-        raw: Option<&LoaderOptions>,
+        targets: ImageTargets,
+        raw: Option<&ImageBatchOptions>,
         device: &Device,
     ) -> Result<Plans, TrainError> {
         let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
@@ -119,8 +118,8 @@ impl Stepper {
     /// before it is taken. Where batches come in raw form, `raw` says what is left to be done with their images.
     pub fn new(
         recipe: &Recipe,
-        targets: TargetKind,
-        raw: Option<&LoaderOptions>,
+        targets: ImageTargets,
+        raw: Option<&ImageBatchOptions>,
         device: &Device,
     ) -> Result<(Stepper, State), TrainError> {
         let plans = Plans::new(recipe, targets, raw, device)?;
@@ -136,7 +135,7 @@ impl Stepper {
         fits::check(device, &order, |batch, recompute| {
             let mut other = recipe.clone();
             (other.train.batch, other.train.recompute) = (batch, train.recompute || recompute);
-            let raw = raw.map(|raw| LoaderOptions { batch, ..raw.clone() });
+            let raw = raw.map(|raw| ImageBatchOptions { batch, ..raw.clone() });
             Plans::new(&other, targets, raw.as_ref(), device).ok().map(|plans| plans.bytes)
         })?;
         let Plans { pass, update, whole, loss, logits, gradient_norm, bytes: _ } = plans;
@@ -144,8 +143,7 @@ impl Stepper {
         let pass = Executor::new(pass, device)?;
         let update = update.map(|plan| Executor::new(plan, device)).transpose()?;
         let ahead = device.is_gpu();
-        let form = if raw.is_some() { Form::Raw } else { Form::Prepared };
-        Ok((Stepper { pass, ahead, given: None, update, loss, logits, gradient_norm, targets, form }, state))
+        Ok((Stepper { pass, ahead, given: None, update, loss, logits, gradient_norm }, state))
     }
 
     /// Arithmetic of one batch.
@@ -197,9 +195,12 @@ impl Stepper {
                 return Err(what_went_bad(&mut self.pass, state, run, &format!("the loss is {loss}"))?);
             }
             result.loss += loss / count as f64;
-            let logits = self.pass.output_slice(self.logits)?;
-            let rows = logits.chunks_exact(logits.len() / batch.labels.len());
-            result.right += rows.zip(&batch.labels).filter(|(row, label)| is_first(row, **label)).count() as u64;
+            // Of mixed images, and of images with several labels, no class is the right one.
+            if let Some(labels) = batch.i32("targets") {
+                let logits = self.pass.output_slice(self.logits)?;
+                let rows = logits.chunks_exact(logits.len() / labels.len());
+                result.right += rows.zip(labels).filter(|(row, label)| is_first(row, **label)).count() as u64;
+            }
             used.push(batch);
         }
         let norm = match &mut self.update {
@@ -221,11 +222,7 @@ impl Stepper {
 
     /// Hands a batch to the device, for the run that comes next.
     fn give(&mut self, batch: &Batch) -> Result<(), TrainError> {
-        give_images(&mut self.pass, batch, self.form)?;
-        match self.targets {
-            TargetKind::Class => self.pass.input_i32("targets")?.copy_from_slice(&batch.labels),
-            _ => self.pass.input("targets")?.copy_from_slice(&batch.targets),
-        }
+        give_arrays(&mut self.pass, batch, |_| true)?;
         Ok(self.pass.send_inputs()?)
     }
 
@@ -260,21 +257,21 @@ pub(crate) fn what_went_bad(
     Ok(TrainError::NotFinite { step: 0, what: format!("{what}{cause}") })
 }
 
-fn loss(graph: &mut Graph, recipe: &Recipe, logits: Value, targets: TargetKind) -> Result<Value, TrainError> {
+fn loss(graph: &mut Graph, recipe: &Recipe, logits: Value, targets: ImageTargets) -> Result<Value, TrainError> {
     let (batch, classes) = (recipe.train.batch, recipe.model.classes);
     let wanted = match targets {
-        TargetKind::Class => graph.input("targets", [batch], DType::I32)?,
+        ImageTargets::Class => graph.input("targets", [batch], DType::I32)?,
         _ => graph.input("targets", [batch, classes], DType::F32)?,
     };
     Ok(match targets {
-        TargetKind::Class => {
+        ImageTargets::Class => {
             let options =
                 CrossEntropyOptions { label_smoothing: recipe.loss.label_smoothing, ..CrossEntropyOptions::default() };
             graph.cross_entropy(logits, wanted, options)?
         }
         // The loader has smoothed these.
-        TargetKind::Shares { .. } => graph.cross_entropy(logits, wanted, CrossEntropyOptions::default())?,
-        TargetKind::Each { .. } => graph.binary_cross_entropy(logits, wanted, false)?,
+        ImageTargets::Probabilities { .. } => graph.cross_entropy(logits, wanted, CrossEntropyOptions::default())?,
+        ImageTargets::MultiLabel { .. } => graph.binary_cross_entropy(logits, wanted, false)?,
     })
 }
 

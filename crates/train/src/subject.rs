@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::LoaderOptions;
-use vitreous_data::{Channels, Preprocess};
+use vitreous_data::image::{Channels, ImageBatchOptions, Preprocess};
 use vitreous_engine::{Graph, State};
 use vitreous_models::adapters::{Adapters, is_adapter, merged};
 use vitreous_models::archive::ArchiveError;
@@ -25,7 +24,11 @@ pub struct Subject {
 }
 
 /// Builds a recipe's model as it is trained: with adapters, if it has some.
-pub(crate) fn build(graph: &mut Graph, recipe: &Recipe, raw: Option<&LoaderOptions>) -> vitreous_engine::Result<Vit> {
+pub(crate) fn build(
+    graph: &mut Graph,
+    recipe: &Recipe,
+    raw: Option<&ImageBatchOptions>,
+) -> vitreous_engine::Result<Vit> {
     model(graph, &recipe.model, recipe.train.batch, raw, adapters(recipe).as_ref())
 }
 

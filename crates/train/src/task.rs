@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use vitreous_data::loader::Broken;
+use vitreous_data::loader::BrokenSample;
 use vitreous_engine::{Run, State};
 
 use crate::error::TrainError;
@@ -113,5 +113,5 @@ pub(crate) trait Task {
     fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError>;
 
     /// Samples that could not be read.
-    fn broken(&self) -> Vec<Broken>;
+    fn broken(&self) -> Vec<BrokenSample>;
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::Broken;
+use vitreous_data::loader::BrokenSample;
 use vitreous_engine::{Device, Run, State};
 
 use crate::checkpoint::{Checkpoints, Progress};
@@ -130,7 +130,7 @@ pub struct Outcome {
     /// The best evaluation: share of right answers (or mean average precision, or BLEU), and step.
     pub best: Option<(f64, u64)>,
     /// Images that could not be read.
-    pub broken: Vec<Broken>,
+    pub broken: Vec<BrokenSample>,
     /// Time that this process trained.
     pub time: Duration,
 }

@@ -8,8 +8,7 @@ mod test;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use vitreous_data::loader::Broken;
-use vitreous_data::text::{EpochOrder, PairBatch};
+use vitreous_data::loader::{Batch, BatchPosition, BatchSource, BrokenSample, Loader};
 use vitreous_engine::{Device, Run, State};
 use vitreous_models::TextModel;
 use vitreous_models::initial::initialise_transformer;
@@ -32,8 +31,8 @@ pub(crate) struct TranslationTask {
     stepper: PairStepper,
     size: TaskSize,
     threads: usize,
-    /// The epoch whose order is known, and the order.
-    order: Option<(u64, EpochOrder)>,
+    /// Begins with the first update.
+    loader: Option<Loader>,
     step: u64,
 }
 
@@ -61,7 +60,7 @@ impl TranslationTask {
             bytes: stepper.bytes(),
             flops: stepper.largest_flops() * per_step,
         };
-        Ok((TranslationTask { recipe, data, stepper, size, threads, order: None, step: 0 }, state))
+        Ok((TranslationTask { recipe, data, stepper, size, threads, loader: None, step: 0 }, state))
     }
 
     /// What the loop needs of the recipe, which is complete now.
@@ -83,15 +82,11 @@ impl TranslationTask {
     }
 
     /// The batches of the next update; an epoch's last may have fewer.
-    fn next_batches(&mut self) -> Vec<PairBatch> {
-        let (epoch, place) = (self.step / self.size.steps_per_epoch, self.step % self.size.steps_per_epoch);
-        if self.order.as_ref().is_none_or(|(of, _)| *of != epoch) {
-            self.order = Some((epoch, self.data.batches.epoch(epoch)));
-        }
-        let (_, order) = self.order.as_ref().expect("just made");
-        let first = place as usize * self.recipe.train.accumulate;
-        let end = (first + self.recipe.train.accumulate).min(order.len());
-        (first..end).map(|index| order.batch(index, &self.data.train)).collect()
+    fn next_batches(&mut self) -> Result<Vec<Batch>, TrainError> {
+        let place = (self.step % self.size.steps_per_epoch) as usize;
+        let left = self.data.batches.batches_per_epoch() - place * self.recipe.train.accumulate;
+        let loader = self.loader.as_mut().expect("begun");
+        Ok(loader.by_ref().take(left.min(self.recipe.train.accumulate)).collect::<Result<_, _>>()?)
     }
 }
 
@@ -122,16 +117,21 @@ impl Task for TranslationTask {
 
     fn begin(&mut self, step: u64) {
         self.step = step;
+        let (epoch, place) = (step / self.size.steps_per_epoch, step % self.size.steps_per_epoch);
+        let first = BatchPosition { epoch, index: place as usize * self.recipe.train.accumulate };
+        self.loader = Some(Loader::start(self.data.batches.clone(), first, self.recipe.train.epochs, 1));
     }
 
     fn update(&mut self, state: &mut State, rate: f64, _ema: Option<f64>, run: Run) -> Result<Update, TrainError> {
         let before = Instant::now();
-        let batches = self.next_batches();
+        let batches = self.next_batches()?;
         let waited: Duration = before.elapsed();
         let result = self.stepper.step(state, &batches, rate, run)?;
         self.step += 1;
-        let units = batches.iter().map(|batch| batch.tokens as u64).sum();
-        let flops = batches.iter().map(|batch| self.stepper.flops(batch.shape)).sum();
+        let units = batches.iter().map(|batch| batch.units as u64).sum();
+        let flops = batches.iter().map(|batch| self.stepper.flops(batch.group)).sum();
+        let loader = self.loader.as_ref().expect("begun");
+        batches.into_iter().for_each(|batch| loader.give_back(batch));
         Ok(Update { result, asked: 0, units, flops, waited })
     }
 
@@ -146,7 +146,7 @@ impl Task for TranslationTask {
         TextModel::save(directory, &self.recipe.model, state, &files).map_err(of_saving)
     }
 
-    fn broken(&self) -> Vec<Broken> {
+    fn broken(&self) -> Vec<BrokenSample> {
         Vec::new()
     }
 }

@@ -1,7 +1,8 @@
 //! Training on a GPU follows training on the CPU, step by step, with the same dropout and the same batches. Skipped, visibly, where there is
 //! no GPU.
 
-use vitreous_data::loader::{Batch, TargetKind};
+use vitreous_data::image::ImageTargets;
+use vitreous_data::loader::{ArrayValues, Batch, NamedArray};
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{Device, Executor, Run, cuda};
 use vitreous_train::recipe::Recipe;
@@ -13,17 +14,19 @@ const BATCH: usize = 32;
 /// Images of four kinds, which differ in their colours, and noise: something that can be learned.
 fn batch(number: u64) -> Batch {
     let stream = Stream::new(9, number, place_of("images"));
-    let mut batch = Batch { count: BATCH, ..Batch::default() };
+    let (mut images, mut labels) = (Vec::new(), Vec::new());
     for image in 0..BATCH {
         let label = stream.four((1 << 40) + image as u64)[0] % 4;
-        batch.labels.push(label as i32);
+        labels.push(label as i32);
         for pixel in 0..3 * 32 * 32 {
             let word = stream.four((image * 4096 + pixel) as u64)[0];
             let bright = if label as usize % 3 == pixel / 1024 { 0.6 * label as f32 } else { -0.5 };
-            batch.images.push(bright + word as f32 / (u32::MAX / 2) as f32 - 1.0);
+            images.push(bright + word as f32 / (u32::MAX / 2) as f32 - 1.0);
         }
     }
-    batch
+    let images = NamedArray { name: "images", shape: vec![BATCH, 3, 32, 32], values: ArrayValues::F32(images) };
+    let targets = NamedArray { name: "targets", shape: vec![BATCH], values: ArrayValues::I32(labels) };
+    Batch { arrays: vec![images, targets], samples: (0..BATCH).collect(), ..Batch::default() }
 }
 
 /// The loss of each step.
@@ -45,7 +48,7 @@ fn losses(overrides: &[&str], device: &Device) -> Vec<f64> {
     ];
     let all: Vec<String> = usual.iter().chain(overrides).map(|pair| pair.to_string()).collect();
     let recipe = Recipe::read("test", "", &all).expect("a sound recipe");
-    let (mut stepper, mut state) = Stepper::new(&recipe, TargetKind::Class, None, device).expect("plans");
+    let (mut stepper, mut state) = Stepper::new(&recipe, ImageTargets::Class, None, device).expect("plans");
     let names: Vec<(String, usize)> = state.table().iter().map(|p| (p.name.clone(), p.shape.rank())).collect();
     for (name, rank) in names {
         let stream = Stream::new(4, 0, place_of(&name));

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use vitreous_data::augment::{Augment, Mixer};
 use vitreous_data::dataset::Dataset;
-use vitreous_data::loader::{Batch, Form, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_data::image::augment::{Augment, Mixer};
+use vitreous_data::image::{
+    Channels, Image, ImageBatchOptions, ImageBatches, ImageError, ImageForm, ImageTargets, Preparation, Preprocess,
+};
+use vitreous_data::loader::{ArraySpec, ArrayValues, Batch, BatchPosition, Loader, NamedArray};
 use vitreous_data::random::Random;
-use vitreous_data::{Channels, Image, ImageError, Preprocess};
 use vitreous_engine::{Device, Executor, Run};
 use vitreous_train::Recipe;
 use vitreous_train::metrics::{GradientMetrics, MetricsFile};
@@ -18,10 +20,18 @@ fn batches_of_one_update_have_dropout_of_their_own() {
     let more = ["model.depth=1", "model.heads=2", "model.mlp_dim=8", "model.classes=3", "model.dropout=0.5"];
     let overrides: Vec<String> = words.iter().chain(&more).map(|pair| pair.to_string()).collect();
     let recipe = Recipe::read("test", "", &overrides).expect("a sound recipe");
-    let batch = || Batch { images: vec![0.5; 2 * 3 * 8 * 8], labels: vec![0, 1], count: 2, ..Batch::default() };
+    let batch = || {
+        let images = NamedArray {
+            values: ArrayValues::F32(vec![0.5; 2 * 3 * 8 * 8]),
+            ..NamedArray::new(&ArraySpec::f32("images", [2, 3, 8, 8]))
+        };
+        let targets =
+            NamedArray { values: ArrayValues::I32(vec![0, 1]), ..NamedArray::new(&ArraySpec::i32("targets", [2])) };
+        Batch { arrays: vec![images, targets], samples: vec![0, 1], ..Batch::default() }
+    };
     let loss = |batches: &[Batch], step: u64| {
         let (mut stepper, mut state) =
-            Stepper::new(&recipe, TargetKind::Class, None, &Device::Cpu { threads: 1 }).expect("plans");
+            Stepper::new(&recipe, ImageTargets::Class, None, &Device::Cpu { threads: 1 }).expect("plans");
         let values = state.parameters_mut().iter_mut().enumerate();
         values.for_each(|(index, value)| *value = (index * 37 % 19) as f32 / 19.0 - 0.4);
         let mut left = batches.iter().map(|_| batch());
@@ -63,32 +73,32 @@ fn a_model_learns_the_same_from_raw_batches() {
     let recipe = Recipe::read("test", "", &overrides).expect("a sound recipe");
     let preprocess = Preprocess::default_for([8, 8], Channels::Rgb);
     let augment = Augment::new(&recipe.augment, &preprocess).expect("sound settings");
-    let losses = |form: Form| -> Vec<f64> {
-        let options = LoaderOptions {
+    let losses = |form: ImageForm| -> Vec<f64> {
+        let options = ImageBatchOptions {
             dataset: Arc::new(Pictures),
             preparation: Preparation::Augmented(Box::new(augment.clone())),
             form,
             mixer: Mixer::new(&recipe.augment).expect("sound settings"),
             shape: [3, 8, 8],
             classes: 3,
-            targets: TargetKind::Shares { smoothing: 0.1 },
+            targets: ImageTargets::Probabilities { smoothing: 0.1 },
             batch: 4,
             seed: 1,
             shuffle: true,
-            threads: 1,
         };
-        let raw = Some(&options).filter(|_| form == Form::Raw);
+        let raw = Some(&options).filter(|_| form == ImageForm::Raw);
         let device = Device::Cpu { threads: 1 };
         let (mut stepper, mut state) = Stepper::new(&recipe, options.targets, raw, &device).expect("plans");
         let values = state.parameters_mut().iter_mut().enumerate();
         values.for_each(|(index, value)| *value = (index * 37 % 19) as f32 / 19.0 - 0.4);
-        let mut loader = Loader::start(options.clone(), 0, 0, 3);
+        let source = Arc::new(ImageBatches::new(options.clone()));
+        let mut loader = Loader::start(source, BatchPosition::default(), 3, 1);
         let mut next = |_: &Executor| Ok(loader.next().transpose()?);
         let mut step = |step: u64| stepper.step(&mut state, 1, &mut next, (1e-2, None), Run { seed: 1, step });
         (0..9).map(|number| step(number).expect("a step").0.loss).collect()
     };
-    let prepared = losses(Form::Prepared);
-    assert_eq!(prepared, losses(Form::Raw));
+    let prepared = losses(ImageForm::Prepared);
+    assert_eq!(prepared, losses(ImageForm::Raw));
     assert!(prepared[0] != prepared[1] && prepared.iter().all(|loss| loss.is_finite()), "{prepared:?}");
 }
 

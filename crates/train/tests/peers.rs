@@ -1,7 +1,8 @@
 //! Schedules, parameter groups and whole training runs beside PyTorch and timm (tests/fixtures/make_training.py).
 
 use serde_json::Value;
-use vitreous_data::loader::{Batch, TargetKind};
+use vitreous_data::image::ImageTargets;
+use vitreous_data::loader::{ArrayValues, Batch, NamedArray};
 use vitreous_engine::{Device, Executor, Graph, Mode, Precision, Run, State};
 use vitreous_models::vit;
 use vitreous_train::groups::group_of;
@@ -116,7 +117,9 @@ fn batch(number: usize, count: usize) -> Batch {
     for (image, &label) in images.chunks_exact_mut(3 * 32 * 32).zip(&labels) {
         image.iter_mut().for_each(|value| *value += (label as f32 - 4.5) / 3.0);
     }
-    Batch { images, labels, count, ..Batch::default() }
+    let images = NamedArray { name: "images", shape: vec![count, 3, 32, 32], values: ArrayValues::F32(images) };
+    let targets = NamedArray { name: "targets", shape: vec![count], values: ArrayValues::I32(labels) };
+    Batch { arrays: vec![images, targets], samples: (0..count).collect(), ..Batch::default() }
 }
 
 fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {
@@ -128,7 +131,7 @@ fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {
     let recipe = small(&all);
     let schedule = schedule(&recipe, 1);
     let (mut stepper, mut state) =
-        Stepper::new(&recipe, TargetKind::Class, None, &Device::Cpu { threads: 2 }).expect("plans");
+        Stepper::new(&recipe, ImageTargets::Class, None, &Device::Cpu { threads: 2 }).expect("plans");
     start(&mut state);
     let (losses, norms) = (numbers(&expected["losses"]), numbers(&expected["norms"]));
     for step in 0..20 {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use vitreous_data::{Channels, Image, Preprocess, Scratch};
+use vitreous_data::image::{Channels, Image, Preprocess, Scratch};
 use vitreous_models::Size;
 pub use vitreous_pages::explain::PartSeen;
 
@@ -43,7 +43,7 @@ pub fn worker(
 fn decode(path: &Path, channels: usize) -> Result<Image, String> {
     let channels =
         Channels::from_count(channels).ok_or("images have one or three channels, this model wants others")?;
-    vitreous_data::open(path, channels).map_err(|error| error.to_string())
+    vitreous_data::image::open(path, channels).map_err(|error| error.to_string())
 }
 
 /// Makes a decoded image ready.

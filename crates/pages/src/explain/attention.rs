@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Result;
 use crate::image;
-use vitreous_data::Image;
+use vitreous_data::image::Image;
 use vitreous_explain::{Explanation, LayerAttention};
 
 use super::packed::{Kept, reader_rows};

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Result;
 use crate::{Document, escape, image};
-use vitreous_data::{Image, Interpolation, resize};
+use vitreous_data::image::{Image, Interpolation, resize};
 use vitreous_explain::{LayerSpread, Layout};
 
 use super::own::Own;

@@ -1,7 +1,7 @@
 //! Maps of numbers over an image, as pictures.
 
 use crate::colour;
-use vitreous_data::{Channels, Image, ImageError, Interpolation, font, resize};
+use vitreous_data::image::{Channels, Image, ImageError, Interpolation, font, resize};
 use vitreous_models::Size;
 
 /// How strongly a map covers the image below it.

@@ -9,7 +9,7 @@ mod sections;
 
 use crate::{Document, base64, colour, escape, png_uri};
 use serde_json::{Value, json};
-use vitreous_data::{Image, ImageError};
+use vitreous_data::image::{Image, ImageError};
 use vitreous_explain::{Explanation, Layout, Reader};
 use vitreous_models::Size;
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::{colour, escape, image};
-use vitreous_data::{Channels, Image, ImageError, Interpolation, resize};
+use vitreous_data::image::{Channels, Image, ImageError, Interpolation, resize};
 use vitreous_explain::{Filter, ModelPictures, PositionPictures};
 use vitreous_models::Size;
 

@@ -1,6 +1,6 @@
 //! Where the model looks in a few validation images.
 
-use vitreous_data::{Image, ImageError};
+use vitreous_data::image::{Image, ImageError};
 use vitreous_explain::Reader;
 use vitreous_models::Size;
 

@@ -1,7 +1,7 @@
 //! The mistakes that the model was most sure of, with their images.
 
 use crate::{escape, image};
-use vitreous_data::{Image, ImageError, Interpolation, resize};
+use vitreous_data::image::{Image, ImageError, Interpolation, resize};
 use vitreous_train::Tested;
 use vitreous_train::evaluation::Mistake;
 
@@ -73,7 +73,7 @@ fn thumbnail(image: &Image) -> Result<Image, ImageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vitreous_data::Channels;
+    use vitreous_data::image::Channels;
 
     #[test]
     fn photographs_become_small_and_keep_their_form() {

@@ -11,7 +11,7 @@ mod settings;
 mod translations;
 
 use crate::{Document, escape};
-use vitreous_data::Image;
+use vitreous_data::image::Image;
 use vitreous_train::{Fault, RunRecord, Tested, TestedScores};
 
 use attention::AttentionExamples;

@@ -4,8 +4,8 @@
 //! into the run directory with every key.
 
 use serde::{Deserialize, Serialize};
-use vitreous_data::augment::AugmentSettings;
-use vitreous_data::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};
+use vitreous_data::image::augment::AugmentSettings;
+use vitreous_data::image::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};
 use vitreous_models::{VitConfig, preset, presets};
 
 use layers::Layered;

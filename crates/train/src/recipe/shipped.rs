@@ -47,9 +47,9 @@ mod tests {
             }
             if let AnyRecipe::Images(read) = &read {
                 let image = [read.model.image.height, read.model.image.width];
-                let preprocess = read.preprocess.preprocess(image, vitreous_data::Channels::Rgb);
-                vitreous_data::augment::Augment::new(&read.augment, &preprocess).expect(recipe.name);
-                vitreous_data::augment::Mixer::new(&read.augment).expect(recipe.name);
+                let preprocess = read.preprocess.preprocess(image, vitreous_data::image::Channels::Rgb);
+                vitreous_data::image::augment::Augment::new(&read.augment, &preprocess).expect(recipe.name);
+                vitreous_data::image::augment::Mixer::new(&read.augment).expect(recipe.name);
             }
             let keys = |text: &str| -> std::collections::BTreeSet<String> {
                 let table: toml::Table = text.parse().expect("TOML");

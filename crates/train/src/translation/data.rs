@@ -1,5 +1,7 @@
 //! The pairs of a run as tokens, and how they are put into batches.
 
+use std::sync::Arc;
+
 use vitreous_data::text::{
     Dropped, EncodedPairs, Limits, Pair, PairBatches, PairSplits, SHARED_FILE, SOURCE_FILE, TARGET_FILE, TokeniserKind,
     Tokenisers,
@@ -16,11 +18,11 @@ pub struct PairData {
     /// By which texts become tokens.
     pub tokenisers: Tokenisers,
     /// What is learned from.
-    pub train: EncodedPairs,
+    pub train: Arc<EncodedPairs>,
     /// What of it was left out.
     pub dropped: Dropped,
     /// How it is put into batches.
-    pub batches: PairBatches,
+    pub batches: Arc<PairBatches>,
     /// What is tested with, as text.
     pub validation: Vec<Pair>,
 }
@@ -53,8 +55,10 @@ impl PairData {
         if train.is_empty() {
             return Err(TrainError::Data(format!("{kind}: no pair is within the limits; {dropped}")));
         }
-        let batches = PairBatches::new(&train, recipe.train.tokens, recipe.train.seed)
+        let train = Arc::new(train);
+        let batches = PairBatches::new(train.clone(), recipe.train.tokens, recipe.train.seed)
             .map_err(|error| TrainError::Data(error.to_string()))?;
+        let batches = Arc::new(batches);
         Ok(PairData { kind, tokenisers, train, dropped, batches, validation: splits.validation })
     }
 

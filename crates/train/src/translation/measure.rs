@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use vitreous_data::loader::{BatchSource, EpochOrder};
 use vitreous_data::text::{
-    BatchShape, END, EncodedPairs, EpochOrder, Limits, PADDING, Pair, PairBatches, START, Tokenisers, TooFewTokens,
+    BatchShape, END, EncodedPairs, Limits, PADDING, Pair, PairBatches, START, Tokenisers, TooFewTokens,
 };
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{CrossEntropyOptions, DType, Graph, Mode, Parameter, Plan, Precision};
@@ -99,16 +100,18 @@ impl<'w> TranslatorTest<'w> {
         if pairs.is_empty() {
             return Ok((f64::NAN, 0, dropped.total()));
         }
-        let batches = PairBatches::new(&pairs, self.tokens, 0)
-            .or_else(|TooFewTokens { longest, .. }| PairBatches::new(&pairs, longest, 0))
+        let pairs = std::sync::Arc::new(pairs);
+        let batches = PairBatches::new(pairs.clone(), self.tokens, 0)
+            .or_else(|TooFewTokens { longest, .. }| PairBatches::new(pairs, longest, 0))
             .map_err(|error| TrainError::Data(format!("what is tested with: {error}")))?;
-        let order = batches.epoch(0);
+        let order = batches.order(0);
         let mut by_shape: BTreeMap<BatchShape, Vec<usize>> = BTreeMap::new();
-        (0..order.len()).for_each(|index| by_shape.entry(order.shape(index)).or_default().push(index));
+        (0..order.len())
+            .for_each(|index| by_shape.entry(batches.shapes()[order.group(index)]).or_default().push(index));
         let (mut sum, mut tokens) = (0.0, 0);
         let mut executor = None;
         for (shape, indices) in by_shape {
-            let (of_shape, count) = self.loss_of(shape, &order, &indices, &pairs, &mut executor)?;
+            let (of_shape, count) = self.loss_of(shape, &order, &indices, &batches, &mut executor)?;
             sum += of_shape;
             tokens += count;
         }
@@ -121,7 +124,7 @@ impl<'w> TranslatorTest<'w> {
         shape: BatchShape,
         order: &EpochOrder,
         indices: &[usize],
-        pairs: &EncodedPairs,
+        batches: &PairBatches,
         executor: &mut Option<Executor>,
     ) -> Result<(f64, u64), TrainError> {
         let BatchShape { batch, source, target } = shape;
@@ -141,14 +144,13 @@ impl<'w> TranslatorTest<'w> {
         let executor = executor.as_mut().expect("just made");
         let (mut sum, mut tokens) = (0.0, 0);
         for &index in indices {
-            let batch = order.batch(index, pairs);
-            executor.input_i32("source")?.copy_from_slice(&batch.source);
-            executor.input_i32("source_lengths")?.copy_from_slice(&batch.source_lengths);
-            executor.input_i32("target")?.copy_from_slice(&batch.target);
-            executor.input_i32("wanted")?.copy_from_slice(&batch.wanted);
+            let batch = batches.batch(order, index)?;
+            for array in &batch.arrays {
+                executor.input_i32(array.name)?.copy_from_slice(batch.i32(array.name).unwrap_or_default());
+            }
             executor.infer()?;
-            sum += f64::from(executor.number(loss)?) * batch.tokens as f64;
-            tokens += batch.tokens as u64;
+            sum += f64::from(executor.number(loss)?) * batch.units as f64;
+            tokens += batch.units as u64;
         }
         Ok((sum, tokens))
     }

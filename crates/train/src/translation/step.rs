@@ -1,8 +1,7 @@
 //! One update of a translator: a batch of pairs, or several whose gradients are added by their number of tokens.
 
-use std::collections::HashMap;
-
-use vitreous_data::text::{BatchShape, PADDING, PairBatch};
+use vitreous_data::loader::Batch;
+use vitreous_data::text::{BatchShape, PADDING};
 use vitreous_engine::{
     CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Group, Mode, Parameter, Plan, Run, Shape,
     State, StepOptions, Value,
@@ -11,6 +10,7 @@ use vitreous_models::transformer::{PairShape, transformer};
 
 use crate::error::TrainError;
 use crate::fits::{self, Order};
+use crate::image_input::give_arrays;
 use crate::recipe::TranslationRecipe;
 use crate::step::{StepResult, rule, set_rates, what_went_bad};
 
@@ -21,7 +21,7 @@ pub(crate) struct PairStepper {
     /// The update of gradients that were added up, and its gradient norm.
     update: Option<(Executor, Value)>,
     /// The plan of each shape.
-    places: HashMap<BatchShape, Place>,
+    places: Vec<Place>,
 }
 
 #[derive(Clone, Copy)]
@@ -89,11 +89,11 @@ impl PairStepper {
             ema: false,
             gradient: GradientOptions { recompute },
         };
-        let (mut plans, mut places, mut last) = (Vec::new(), HashMap::new(), None);
+        let (mut plans, mut places, mut last) = (Vec::new(), Vec::new(), None);
         for &shape in shapes {
             let Pass { graph, plan, loss, gradient_norm } =
                 Pass::new(recipe, shape, &options(train.recompute), device)?;
-            places.insert(shape, Place { plan: plans.len(), loss, gradient_norm, flops: plan.flops() });
+            places.push(Place { plan: plans.len(), loss, gradient_norm, flops: plan.flops() });
             plans.push(plan);
             last = Some(graph);
         }
@@ -142,33 +142,33 @@ impl PairStepper {
         self.passes.memory_bytes() + self.update.as_ref().map_or(0, |(update, _)| update.memory_bytes())
     }
 
-    /// Arithmetic of a batch of this shape.
-    pub fn flops(&self, shape: BatchShape) -> u64 {
-        self.places.get(&shape).map_or(0, |place| place.flops)
+    /// Arithmetic of a batch of this group of shapes.
+    pub fn flops(&self, group: usize) -> u64 {
+        self.places.get(group).map_or(0, |place| place.flops)
     }
 
     /// Arithmetic of the largest batch.
     pub fn largest_flops(&self) -> u64 {
-        self.places.values().map(|place| place.flops).max().unwrap_or(0)
+        self.places.iter().map(|place| place.flops).max().unwrap_or(0)
     }
 
     /// Makes an update of the mean of the batches' gradients over all their tokens.
     pub fn step(
         &mut self,
         state: &mut State,
-        batches: &[PairBatch],
+        batches: &[Batch],
         rate: f64,
         run: Run,
     ) -> Result<StepResult, TrainError> {
-        let tokens: usize = batches.iter().map(|batch| batch.tokens).sum();
+        let tokens: usize = batches.iter().map(|batch| batch.units).sum();
         let mut result = StepResult { batches: 1, ..StepResult::default() };
         let mut norm = f32::NAN;
         let mut last = run;
         for (index, batch) in batches.iter().enumerate() {
-            let place = self.places[&batch.shape];
+            let place = self.places[batch.group];
             self.passes.choose(place.plan);
-            self.fill(batch)?;
-            let share = batch.tokens as f64 / tokens as f64;
+            give_arrays(&mut self.passes, batch, |_| true)?;
+            let share = batch.units as f64 / tokens as f64;
             last = match self.update {
                 None => {
                     set_rates(&mut self.passes, rate, None)?;
@@ -202,19 +202,6 @@ impl PairStepper {
             return Err(what_went_bad(&mut self.passes, state, last, &what)?);
         }
         Ok(result)
-    }
-
-    fn fill(&mut self, batch: &PairBatch) -> Result<(), TrainError> {
-        let inputs = [
-            ("source", &batch.source),
-            ("source_lengths", &batch.source_lengths),
-            ("target", &batch.target),
-            ("wanted", &batch.wanted),
-        ];
-        for (name, values) in inputs {
-            self.passes.input_i32(name)?.copy_from_slice(values);
-        }
-        Ok(())
     }
 }
 

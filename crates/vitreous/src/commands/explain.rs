@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use clap::Args;
-use vitreous_data::Preprocess;
+use vitreous_data::image::Preprocess;
 use vitreous_data::ordered::OrderedMap;
 use vitreous_engine::Graph;
 use vitreous_explain::{

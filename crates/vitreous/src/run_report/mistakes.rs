@@ -1,6 +1,6 @@
 //! The images of a run's most confident mistakes.
 
-use vitreous_data::Image;
+use vitreous_data::image::Image;
 use vitreous_data::dataset::{Dataset, Splits};
 use vitreous_train::RunRecord;
 use vitreous_train::evaluation::Mistake;

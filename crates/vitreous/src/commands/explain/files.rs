@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use vitreous_data::Image;
+use vitreous_data::image::Image;
 use vitreous_explain::Rollout;
 use vitreous_pages::chart::standalone;
 
@@ -129,7 +129,7 @@ pub fn write_pictures(folder: &Path, page: &ImagePage) -> Result<(), Failure> {
     let explanation = page.explanation;
     let layout = &explanation.layout;
     let grid = layout.grid;
-    let png = |name: &str, picture: Result<Image, vitreous_data::ImageError>| {
+    let png = |name: &str, picture: Result<Image, vitreous_data::image::ImageError>| {
         write_png(&folder.join(name), &picture.map_err(Failure::work)?)
     };
     png("seen.png", with_grid(page.seen, grid))?;
