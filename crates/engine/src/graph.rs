@@ -272,6 +272,14 @@ impl Graph {
         Ok(value)
     }
 
+    /// The shape and values of a constant, by its path.
+    pub fn constant_values(&self, path: &str) -> Option<(&Shape, &[f32])> {
+        match &self.nodes[self.names.get(path)?.node()].op {
+            Op::Constant(constant) => Some((&constant.shape, &self.constants[constant.index])),
+            _ => None,
+        }
+    }
+
     /// The gradient of a parameter, once [`Graph::training_step`] or gradients of parameters were asked for.
     pub fn parameter_gradient(&self, name: &str) -> Option<Value> {
         let index = self.parameters.iter().position(|parameter| parameter.name == name)?;

@@ -38,8 +38,19 @@ pub struct ImageInput {
     pub size: Size,
     /// Rows and columns of patches.
     pub grid: Size,
-    /// Names of the tokens in front of the patches: class, distillation, registers.
+    /// Names of the tokens in front of the patches: class token, distillation token, registers.
     pub prefix: Vec<String>,
+    /// Where the vector of the whole image comes from.
+    pub pooled_from: PooledFrom,
+}
+
+/// The tokens that the vector of a whole image is pooled from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PooledFrom {
+    /// The class token, which is the first; perhaps with the mean of the patches beside it.
+    ClassToken,
+    /// All patches.
+    Patches,
 }
 
 impl ImageInput {

@@ -26,7 +26,7 @@ use crate::checkpoint::Dialect;
 use crate::checkpoint::json::Fault;
 use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
 use crate::settings::{ConfigError, Settings};
-use crate::signature::{Gives, ImageInput, Signature, Takes};
+use crate::signature::{Gives, ImageInput, PooledFrom, Signature, Takes};
 
 pub use config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, Qkv, VitConfig};
 pub use graph::vit;
@@ -75,7 +75,7 @@ impl Architecture for VitConfig {
     }
 
     fn signature(&self) -> Signature {
-        let special = [("class", self.class_token), ("distillation", self.distillation_token)];
+        let special = [("class token", self.class_token), ("distillation token", self.distillation_token)];
         let special = special.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name.to_string());
         let registers = (0..self.registers).map(|register| format!("register {register}"));
         let images = ImageInput {
@@ -83,6 +83,10 @@ impl Architecture for VitConfig {
             size: self.image,
             grid: self.grid(),
             prefix: special.chain(registers).collect(),
+            pooled_from: match self.pooling {
+                Pooling::Class | Pooling::ClassAndMean => PooledFrom::ClassToken,
+                Pooling::Mean | Pooling::Max => PooledFrom::Patches,
+            },
         };
         let mut gives = vec![Gives::Vector(self.features()), Gives::TokenVectors(self.dim)];
         if self.classes > 0 {
