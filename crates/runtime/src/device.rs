@@ -1,43 +1,18 @@
-//! What `--device` says: where a command computes.
+//! The device that a model is run on.
 
 use std::str::FromStr;
 
-use anyhow::anyhow;
-use clap::Args;
 use vitreous_engine::{Device, cuda};
 
-use crate::failure::Failure;
+use crate::error::Error;
 
-/// The options of commands that compute.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct DeviceOptions {
-    /// What to compute on: auto, cpu, or a GPU such as cuda:0
-    #[arg(long, default_value = "auto")]
-    pub device: DeviceChoice,
-    /// On a GPU, round the factors of f32 products to TF32: several times as fast, to three digits
-    #[arg(long)]
-    tf32: bool,
-}
-
-impl DeviceOptions {
-    /// Opens what was chosen; the processor with so many threads.
-    pub fn open(self, threads: usize) -> Result<Device, Failure> {
-        let device = self.device.open(threads)?;
-        match &device {
-            Device::Cuda(gpu) if self.tf32 => gpu.allow_tf32(),
-            Device::Cpu { .. } if self.tf32 => say!("note: --tf32 is for GPUs; the CPU computes in f32"),
-            _ => {}
-        }
-        Ok(device)
-    }
-}
-
-/// What `--device` was given.
+/// What to compute on, as it is written: `auto`, `cpu`, `cuda:0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// The first GPU, or the processor where there is none.
+    /// The first GPU, or the CPU where there is none.
     #[default]
     Auto,
+    /// The CPU.
     Cpu,
     /// A GPU by its number.
     Cuda(usize),
@@ -61,28 +36,17 @@ impl FromStr for DeviceChoice {
 }
 
 impl DeviceChoice {
-    fn open(self, threads: usize) -> Result<Device, Failure> {
+    /// Opens it; the CPU with so many threads.
+    pub fn open(self, threads: usize) -> Result<Device, Error> {
         match self {
             DeviceChoice::Cpu => Ok(Device::Cpu { threads }),
-            DeviceChoice::Cuda(number) => match cuda::Device::open(number) {
-                Ok(device) => Ok(Device::Cuda(device)),
-                Err(error) => Err(Failure::work(anyhow!(
-                    "{error}; `--device cpu` computes on the processor, `vitreous doctor` says what was found"
-                ))),
-            },
-            DeviceChoice::Auto => {
-                let (device, why) = automatic(threads);
-                // Without a driver there is no GPU, which is no news; a GPU that cannot be used is.
-                if let Some(why) = why.filter(|_| cuda::Libraries::find().has_driver()) {
-                    say!("note: {why}; computing on the CPU (`vitreous doctor` says more)");
-                }
-                Ok(device)
-            }
+            DeviceChoice::Cuda(number) => Ok(Device::Cuda(cuda::Device::open(number)?)),
+            DeviceChoice::Auto => Ok(automatic(threads).0),
         }
     }
 }
 
-/// The first GPU, or the processor and why no GPU can be used.
+/// The first GPU, or the CPU and why no GPU can be used.
 pub fn automatic(threads: usize) -> (Device, Option<vitreous_engine::Error>) {
     match cuda::Device::open(0) {
         Ok(device) => (Device::Cuda(device), None),
@@ -93,7 +57,8 @@ pub fn automatic(threads: usize) -> (Device, Option<vitreous_engine::Error>) {
 /// What a device is called in a line for people, behind "on": `the CPU, 2 threads`, or `NVIDIA H200 (cuda:0)`.
 pub fn described(device: &Device) -> String {
     match device {
-        Device::Cpu { threads } => format!("the CPU, {}", crate::format::count(*threads, "thread", "threads")),
+        Device::Cpu { threads: 1 } => "the CPU, 1 thread".to_string(),
+        Device::Cpu { threads } => format!("the CPU, {threads} threads"),
         Device::Cuda(gpu) => format!("{} ({})", gpu.gpu().name, device.name()),
     }
 }

@@ -69,10 +69,15 @@ fn is_nameless(names: &[String]) -> bool {
     names.iter().all(says_nothing)
 }
 
+/// A name without line breaks and other control characters.
+fn one_line(name: &str) -> String {
+    name.replace(char::is_control, " ")
+}
+
 /// The first few names.
 fn listed(names: &[String]) -> String {
     const SHOWN: usize = 4;
-    let shown = names.iter().take(SHOWN).map(|name| crate::format::one_line(name)).collect::<Vec<_>>().join(", ");
+    let shown = names.iter().take(SHOWN).map(|name| one_line(name)).collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN { format!("{shown} ..") } else { shown }
 }
 

@@ -2,36 +2,48 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use vitreous_engine::{Device, Executor, Graph, Mode, Parameter, Plan, Precision, Value};
-use vitreous_models::{Model, VitConfig, vit};
-use vitreous_train::fits::{self, Order};
+use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Plan, Precision, Value};
+use vitreous_models::{Architecture, Call};
+use vitreous_train::memory::{self, MemoryRequest};
+
+use crate::error::Error;
+use crate::image_model::ImageModel;
 
 /// The work that a batch should have, so that splitting it among threads costs little; and the most images.
 const USUAL_WORK: (u64, usize) = (140_000_000_000, 128);
 /// The same for a GPU, whose many processors all want some.
 const USUAL_WORK_OF_GPU: (u64, usize) = (4_500_000_000_000, 1024);
 
-/// What is asked of a model.
+/// The output that is asked of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// A number a class.
+pub enum OutputName {
+    /// Logits, one per class.
     Logits,
     /// The vector that the head sees.
     Features,
 }
 
-/// A model made ready for batches of one size at a time: weights are kept once, not for each size.
-pub struct Runner<'m> {
-    model: &'m Model,
-    answer: Answer,
+impl OutputName {
+    fn name(self) -> &'static str {
+        match self {
+            OutputName::Logits => "logits",
+            OutputName::Features => "features",
+        }
+    }
+}
+
+/// A model made ready for batches of one size at a time: weights are kept once, not for each size. `M` is the model, or a reference to one.
+pub struct Runner<M> {
+    model: M,
+    output: OutputName,
     precision: Precision,
     device: Device,
     batch: usize,
     /// Whether somebody asked for this batch: then it is that or an error.
     batch_is_asked_for: bool,
     ready: Option<Ready>,
-    answers: Vec<f32>,
+    results: Vec<f32>,
+    output_floats: usize,
     /// Time spent computing.
     pub computing: Duration,
 }
@@ -43,45 +55,60 @@ struct Ready {
 }
 
 /// A batch large enough to keep a device busy.
-pub fn usual_batch(config: &VitConfig, device: &Device) -> anyhow::Result<usize> {
+pub fn usual_batch(model: &dyn Architecture, device: &Device) -> Result<usize, Error> {
     let mut graph = Graph::for_inference();
-    vit(&mut graph, config, 1)?;
+    model.build(&mut graph, &Call::whole(1))?;
     let (flops, most) = if device.is_gpu() { USUAL_WORK_OF_GPU } else { USUAL_WORK };
     Ok(((flops / graph.flops().max(1)) as usize).clamp(1, most))
 }
 
 /// Refuses a batch that would not fit into memory, and says which would.
 pub fn check_batch(
-    what: &str,
+    purpose: &str,
     batch: usize,
     bytes: usize,
     device: &Device,
     smaller: impl Fn(usize) -> Option<usize>,
 ) -> vitreous_engine::Result<()> {
-    let order = Order { what: what.to_string(), setting: "--batch ", size: batch, least: 1, bytes, recompute: None };
-    fits::check(device, &order, |batch, _| smaller(batch))
+    let purpose = purpose.to_string();
+    let request = MemoryRequest { purpose, setting: "--batch ", size: batch, least: 1, bytes, recompute: None };
+    memory::check(device, &request, |batch, _| smaller(batch))
 }
 
-impl<'m> Runner<'m> {
+impl<M: std::borrow::Borrow<ImageModel>> Runner<M> {
     /// Without a batch that is asked for, it is as large as keeps the device busy and fits into its memory.
     pub fn new(
-        model: &'m Model,
-        answer: Answer,
+        model: M,
+        output: OutputName,
         precision: Precision,
         device: &Device,
         batch: Option<usize>,
-    ) -> anyhow::Result<Runner<'m>> {
+    ) -> Result<Runner<M>, Error> {
+        let architecture = model.borrow().model.architecture.as_ref();
+        let signature = architecture.signature();
+        let output_floats = match output {
+            OutputName::Logits => signature.classes(),
+            OutputName::Features => signature.vector(),
+        };
+        let batch_is_asked_for = batch.is_some();
+        let batch = batch.map_or_else(|| usual_batch(architecture, device), Ok)?;
         Ok(Runner {
-            model,
-            answer,
+            output,
             precision,
             device: device.clone(),
-            batch: batch.map_or_else(|| usual_batch(&model.config, device), Ok)?,
-            batch_is_asked_for: batch.is_some(),
+            batch,
+            batch_is_asked_for,
             ready: None,
-            answers: Vec::new(),
+            results: Vec::new(),
+            output_floats: output_floats.ok_or_else(|| Error::input(format!("this model gives no {}", output.name())))?,
             computing: Duration::ZERO,
+            model,
         })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &ImageModel {
+        self.model.borrow()
     }
 
     /// How many images it likes to be given at a time. It takes more, too.
@@ -94,78 +121,75 @@ impl<'m> Runner<'m> {
         &self.device
     }
 
-    /// Numbers of one prepared image.
+    /// Floats of one prepared image.
     pub fn input_floats(&self) -> usize {
-        let config = &self.model.config;
-        config.channels * config.image.height * config.image.width
+        self.model().input.floats()
     }
 
-    /// Numbers of one answer.
+    /// Floats of one result.
     pub fn output_floats(&self) -> usize {
-        match self.answer {
-            Answer::Logits => self.model.config.classes,
-            Answer::Features => self.model.config.features(),
-        }
+        self.output_floats
     }
 
-    /// The answers for some images, one behind the other.
-    pub fn run(&mut self, images: &[Vec<f32>]) -> anyhow::Result<&[f32]> {
-        self.answers.clear();
+    /// The results for some prepared images, one after the other.
+    pub fn run(&mut self, images: &[Vec<f32>]) -> Result<&[f32], Error> {
+        self.results.clear();
         let mut rest = images;
         while !rest.is_empty() {
-            self.make_ready(rest.len().min(self.batch))?;
-            let output_floats = self.output_floats();
-            let ready = self.ready.as_mut().context("just made ready")?;
+            let output_floats = self.output_floats;
+            let ready = self.make_ready(rest.len().min(self.batch))?;
             let (now, later) = rest.split_at(rest.len().min(ready.batch));
             let start = Instant::now();
             let input = ready.executor.input("images")?;
-            // Where it is ready for more, what is behind them is computed for nothing.
+            // Where it is ready for more, what follows them is computed for nothing.
             for (to, image) in input.chunks_exact_mut(input.len() / ready.batch).zip(now) {
                 to.copy_from_slice(image);
             }
             ready.executor.infer()?;
             ready.executor.finish()?;
-            self.computing += start.elapsed();
-            self.answers.extend_from_slice(&ready.executor.output_slice(ready.output)?[..now.len() * output_floats]);
+            let elapsed = start.elapsed();
+            let results = ready.executor.output_slice(ready.output)?[..now.len() * output_floats].to_vec();
+            self.computing += elapsed;
+            self.results.extend_from_slice(&results);
             rest = later;
         }
-        Ok(&self.answers)
+        Ok(&self.results)
     }
 
     /// Makes it ready for so many images, or for as many of them as fit into memory.
-    fn make_ready(&mut self, count: usize) -> anyhow::Result<()> {
+    fn make_ready(&mut self, count: usize) -> Result<&mut Ready, Error> {
         let on_gpu = self.device.is_gpu();
-        if self.ready.as_ref().is_some_and(|ready| suits(ready.batch, count, on_gpu)) {
-            return Ok(());
-        }
         // The old one's weights go before the new one's come.
-        self.ready = None;
+        let ready = match self.ready.take().filter(|ready| suits(ready.batch, count, on_gpu)) {
+            Some(ready) => ready,
+            None => self.prepare(count)?,
+        };
+        if ready.batch < count {
+            self.batch = ready.batch;
+        }
+        Ok(self.ready.insert(ready))
+    }
+
+    fn prepare(&self, count: usize) -> Result<Ready, Error> {
         let needed = |plan: &Plan| self.device.bytes_needed_with_weights(plan);
         let (size, (plan, output)) = fitting(
-            size_for(count, self.batch, on_gpu),
+            size_for(count, self.batch, self.device.is_gpu()),
             |size| self.plan(size),
-            |(plan, _)| Ok(self.batch_is_asked_for || fits::fits_well(&self.device, needed(plan))?),
+            |(plan, _)| Ok(self.batch_is_asked_for || memory::fits_well(&self.device, needed(plan))?),
         )?;
         let smaller = |size| self.plan(size).ok().map(|(plan, _)| needed(&plan));
         check_batch(&format!("running with batch {size}"), size, needed(&plan), &self.device, smaller)?;
-        let lend = |parameter: &Parameter| self.model.parameter(&parameter.name).map_err(anyhow::Error::new);
+        let model = &self.model().model;
+        let lend = |parameter: &Parameter| model.parameter(&parameter.name).map_err(Error::from);
         let executor = Executor::with_weights(plan, &self.device, lend)?;
-        self.ready = Some(Ready { batch: size, executor, output });
-        if size < count {
-            self.batch = size;
-        }
-        Ok(())
+        Ok(Ready { batch: size, executor, output })
     }
 
-    /// What a batch of a size becomes, and its answers.
-    fn plan(&self, batch: usize) -> anyhow::Result<(Plan, Value)> {
+    /// The plan for a batch, and its result.
+    fn plan(&self, batch: usize) -> Result<(Plan, Value), Error> {
         let mut graph = Graph::new(Mode::Inference, self.precision);
-        let built = vit(&mut graph, &self.model.config, batch)?;
-        let output = match self.answer {
-            Answer::Logits => built.logits.context("this model has no head")?,
-            Answer::Features => built.features,
-        };
-        let output = graph.cast(output, vitreous_engine::DType::F32)?;
+        let built = self.model().model.architecture.build(&mut graph, &Call::whole(batch))?;
+        let output = graph.cast(built.need(self.output.name())?, DType::F32)?;
         Ok((self.device.plan_with_fixed_weights(&graph, &[output])?, output))
     }
 }
@@ -183,9 +207,9 @@ fn suits(batch: usize, count: usize, on_gpu: bool) -> bool {
 /// What is planned for as many images as are wanted or, where that does not fit, for half of them, and so on; one is planned in any case.
 fn fitting<P>(
     wanted: usize,
-    plan: impl Fn(usize) -> anyhow::Result<P>,
-    fits: impl Fn(&P) -> anyhow::Result<bool>,
-) -> anyhow::Result<(usize, P)> {
+    plan: impl Fn(usize) -> Result<P, Error>,
+    fits: impl Fn(&P) -> Result<bool, Error>,
+) -> Result<(usize, P), Error> {
     let mut size = wanted;
     loop {
         let planned = plan(size)?;
@@ -200,8 +224,9 @@ fn fitting<P>(
 mod tests {
     use std::path::Path;
 
+    use vitreous_models::OpenOptions;
+
     use super::*;
-    use crate::source;
 
     #[test]
     fn a_gpu_is_made_ready_for_few_sizes() {
@@ -225,10 +250,10 @@ mod tests {
 
     #[test]
     fn more_images_than_a_batch_are_answered_in_their_order() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny_vit");
-        let Ok((model, _)) = source::open(&path, None, None) else { panic!("{} is a model", path.display()) };
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vitreous/tests/fixtures/tiny_vit");
+        let model = ImageModel::open(&path, &OpenOptions::default()).expect("a model");
         let device = Device::Cpu { threads: 1 };
-        let runner = |batch| Runner::new(&model, Answer::Logits, Precision::F32, &device, batch).expect("a model");
+        let runner = |batch| Runner::new(&model, OutputName::Logits, Precision::F32, &device, batch).expect("a model");
         let floats = runner(None).input_floats();
         let image = |which: usize| (0..floats).map(|index| ((index * (which + 3)) % 17) as f32 / 17.0).collect();
         let images: Vec<Vec<f32>> = (0..5).map(image).collect();
