@@ -5,7 +5,9 @@ use std::ffi::{OsStr, OsString};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use vitreous_data::dataset::{IMAGE_ENDINGS, has_image_ending};
+use vitreous_data::image::{IMAGE_EXTENSIONS, SkippedImages, has_image_extension};
+
+use crate::format;
 
 /// An image to look at, or why there is none.
 pub type Found = Result<PathBuf, NotFound>;
@@ -69,9 +71,16 @@ impl Images {
 
     fn find_in_folder(&mut self, folder: &Path) {
         let before = self.ready.len();
-        walk(folder, &mut self.ready);
-        if self.ready.len() == before {
-            self.miss(folder, format!("no image in this folder (looked for {})", IMAGE_ENDINGS.join(", ")));
+        let mut skipped = SkippedImages::default();
+        walk(folder, &mut self.ready, &mut skipped);
+        match (self.ready.len() - before, skipped.note()) {
+            (0, None) => {
+                let looked_for = IMAGE_EXTENSIONS.join(", ");
+                self.miss(folder, format!("no image in this folder (looked for {looked_for})"));
+            }
+            (0, Some(note)) => self.miss(folder, format!("no images in supported formats in this folder; {note}")),
+            (_, None) => {}
+            (_, Some(note)) => say!("note: {}", format::one_line(&format!("{}: {note}", folder.display()))),
         }
     }
 
@@ -92,7 +101,7 @@ impl Images {
             }
         }
         if self.ready.len() == before {
-            self.miss(Path::new(pattern), "no file is called like this pattern".to_string());
+            self.miss(Path::new(pattern), "no files match this pattern".to_string());
         }
     }
 
@@ -139,7 +148,7 @@ fn name_of(bytes: Vec<u8>) -> OsString {
 
 /// All images of a folder and of the folders in it, by name. Links to folders are not followed, so there is no going round;
 /// pipes and devices are left alone, since nobody may ever write to them.
-fn walk(folder: &Path, found: &mut VecDeque<Found>) {
+fn walk(folder: &Path, found: &mut VecDeque<Found>, skipped: &mut SkippedImages) {
     let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
     let mut entries = match entries {
         Ok(entries) => entries,
@@ -152,9 +161,9 @@ fn walk(folder: &Path, found: &mut VecDeque<Found>) {
     for entry in entries {
         let path = entry.path();
         match entry.file_type() {
-            Ok(kind) if kind.is_dir() => walk(&path, found),
-            _ if has_image_ending(&path) && may_be_file(&path) => found.push_back(Ok(path)),
-            _ => {}
+            Ok(kind) if kind.is_dir() => walk(&path, found, skipped),
+            _ if has_image_extension(&path) && may_be_file(&path) => found.push_back(Ok(path)),
+            _ => _ = skipped.add(&path),
         }
     }
 }
