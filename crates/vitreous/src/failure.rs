@@ -66,6 +66,16 @@ fn chain(error: &anyhow::Error) -> String {
     text
 }
 
+/// An error of the runtime: what other input would mend is bad input.
+impl From<vitreous_runtime::Error> for Failure {
+    fn from(error: vitreous_runtime::Error) -> Failure {
+        match error.is_input() {
+            true => Failure::input(error),
+            false => Failure::work(error),
+        }
+    }
+}
+
 /// An error of writing results.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
