@@ -1,10 +1,10 @@
-//! What can go wrong in a run.
+//! What can go wrong in a training run.
 
 use std::path::PathBuf;
 
 use vitreous_data::loader::NothingToLoad;
 
-/// Why a run did not come to its end.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
@@ -13,7 +13,7 @@ pub enum TrainError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was done with it.
+        /// What could not be done with it.
         what: &'static str,
         /// The system's reason.
         source: std::io::Error,
@@ -42,13 +42,13 @@ pub enum TrainError {
         /// What is wrong with it.
         what: String,
     },
-    /// The data does not fit the recipe.
+    /// The data cannot be opened, or does not fit the recipe.
     #[error("{0}")]
     Data(String),
-    /// Nothing of the data can be read.
+    /// None of the samples can be read.
     #[error(transparent)]
     Nothing(#[from] NothingToLoad),
-    /// A number that is not finite came out.
+    /// The loss or the gradient is not finite.
     #[error("step {step}: {what}")]
     NotFinite {
         /// The step, from 1.
@@ -65,7 +65,7 @@ pub enum TrainError {
     /// The model could not be opened or saved.
     #[error(transparent)]
     Model(#[from] vitreous_models::ModelError),
-    /// Text could not be cut into tokens.
+    /// Text could not be tokenised.
     #[error(transparent)]
     Tokeniser(#[from] vitreous_data::text::TokeniserError),
     /// The augmentation or preprocessing makes no sense.

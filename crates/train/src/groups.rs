@@ -1,32 +1,37 @@
-//! Which parameters learn, how fast, and which decay.
+//! Parameter groups: which parameters are trained, their learning rate and their weight decay.
 
 use vitreous_engine::{Group, Parameter};
 use vitreous_models::adapters::is_adapter;
 
-use crate::recipe::Recipe;
+use crate::recipe::OptimizerSettings;
+use crate::tasks::classify::FinetuneSettings;
 
-/// The treatment of a parameter; `None` if it does not learn.
+/// The group of a parameter; `None` freezes it.
 ///
 /// Biases, norms, scales, tokens and positions do not decay unless the recipe says so. The rate falls by `layer_decay` from
 /// layer to layer, from the head (1) down to the embedding, as in BEiT and timm.
-pub fn group_of(recipe: &Recipe, parameter: &Parameter) -> Option<Group> {
+pub fn group_of(
+    optimizer: &OptimizerSettings,
+    finetune: &FinetuneSettings,
+    depth: usize,
+    parameter: &Parameter,
+) -> Option<Group> {
     let name = parameter.name.as_str();
-    let settings = &recipe.finetune;
     let (head, adapter) = (is_head(name), is_adapter(name));
-    if (settings.freeze && !head) || (settings.lora_rank > 0 && !head && !adapter) {
+    if (finetune.freeze && !head) || (finetune.lora_rank > 0 && !head && !adapter) {
         return None;
     }
-    let own = if head { settings.head_lr } else { settings.backbone_lr };
+    let own = if head { finetune.head_lr } else { finetune.backbone_lr };
     if own == 0.0 {
         return None;
     }
-    let below = layers_below_head(name, recipe.model.depth);
-    let rate_factor = own * recipe.optimizer.layer_decay.powi(below as i32);
-    let decays = recipe.optimizer.decay_all || decays(parameter);
-    Some(Group { decay: if decays { recipe.optimizer.weight_decay } else { 0.0 }, rate_factor })
+    let below = layers_below_head(name, depth);
+    let rate_factor = own * optimizer.layer_decay.powi(below as i32);
+    let decays = optimizer.decay_all || decays(parameter);
+    Some(Group { decay: if decays { optimizer.weight_decay } else { 0.0 }, rate_factor })
 }
 
-/// Whether a parameter is of what stands on top of the features.
+/// Whether a parameter belongs to the head.
 pub fn is_head(name: &str) -> bool {
     name.starts_with("head.") || name.starts_with("distillation_head.")
 }
@@ -38,7 +43,7 @@ fn decays(parameter: &Parameter) -> bool {
     parameter.shape.rank() > 1 && !table
 }
 
-/// How many steps below the head a parameter is, as timm counts: 0 for the head, 1 for the last block and the last norm, then
+/// How many layers below the head a parameter is, as timm counts: 0 for the head, 1 for the last block and the last norm, then
 /// the other blocks, then the embedding.
 fn layers_below_head(name: &str, depth: usize) -> usize {
     let block = name.strip_prefix("blocks.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());

@@ -1,284 +1,384 @@
-//! One update: a batch, or several whose gradients are added, through the model and the optimiser.
+//! One update of the parameters: a batch, or several whose gradients are accumulated, through the model and the optimizer.
+//!
+//! The stepper takes any task's graph with its named inputs. It has a plan for each shape of a batch, all in one memory. On a GPU it
+//! sends the next batch while the device computes.
 
-use vitreous_data::loader::{Batch, Form, LoaderOptions, TargetKind};
+use std::collections::{HashMap, VecDeque};
+
 use vitreous_engine::{
-    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Plan,
-    Precision, Run, State, StepOptions, Value,
+    DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Parameter, Plan, Run, Shape,
+    State, StepOptions, Value,
 };
 
+use crate::batch::{Batch, BatchShape, Weighting};
 use crate::error::TrainError;
-use crate::evaluate::test_plan;
-use crate::fits::{self, Order};
-use crate::groups::group_of;
-use crate::image_input::give_images;
-use crate::recipe::{OptimizerName, OptimizerSettings, PrecisionChoice, Recipe};
-use crate::subject::build;
+use crate::memory::{self, MemoryRequest};
+use crate::recipe::{OptimizerName, OptimizerSettings};
+use crate::task::{Correct, Objective, Task};
 
-/// What an update gave.
+/// The result of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepResult {
     /// The mean loss.
     pub loss: f64,
-    /// The length of the gradient of all parameters, before clipping.
+    /// The norm of the gradient of all parameters, before clipping.
     pub grad_norm: f64,
-    /// Images whose class the model, as it is while learning, finds first.
-    pub right: u64,
-    /// How many batches' gradients the state has the sum of.
-    pub batches: usize,
+    /// Right answers of the model as it is while training, with dropout and augmentation.
+    pub correct: Correct,
+    /// What the accumulated gradients in the state must be divided by to be those of the mean loss.
+    pub gradient_sum_of: usize,
+    /// Units (images, tokens) of all batches.
+    pub units: u64,
+    /// Floating-point operations.
+    pub flops: u64,
 }
 
-/// Gives the next batch, if there is one; it is shown the executor that waits for it.
+/// The numbers that each update is given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepSettings {
+    /// How many batches it has.
+    pub batches: usize,
+    /// The learning rate.
+    pub rate: f64,
+    /// The decay of the moving average of the parameters, if one is kept.
+    pub ema_decay: Option<f64>,
+}
+
+/// Gives the next batch, if there is one. It gets the executor that waits for it, to tell whether the device is idle.
 pub type NextBatch<'n> = dyn FnMut(&Executor) -> Result<Option<Batch>, TrainError> + 'n;
 
-/// The plans of an update, ready to run.
+/// The plans of updates, ready to run.
 pub struct Stepper {
-    /// Forward and backward pass; the update, too, unless gradients are added up.
-    pass: Executor,
-    /// Whether batches are given to the device while it computes the one before.
-    ahead: bool,
-    /// The batch that the device has been given, but has not begun.
-    given: Option<Batch>,
-    /// The update of gradients that were added up.
-    update: Option<Executor>,
-    loss: Value,
-    logits: Value,
-    gradient_norm: Value,
-    targets: TargetKind,
-    form: Form,
+    /// Forward and backward pass for each shape; the update, too, unless gradients are accumulated.
+    passes: Executor,
+    by_shape: HashMap<BatchShape, Pass>,
+    /// The update with accumulated gradients, and its gradient norm.
+    update: Option<(Executor, Value)>,
+    weighting: Weighting,
+    /// Whether batches are sent to the device while it computes the one before.
+    sends_ahead: bool,
+    /// How many batches must be there before the first of an update can run.
+    batches_ahead: usize,
+    /// Batches that were fetched and have not run.
+    waiting: VecDeque<Batch>,
+    /// Whether the first of them was sent to the device.
+    sent: bool,
 }
 
-/// The same before any memory is taken.
-struct Plans {
-    pass: Plan,
-    update: Option<Plan>,
-    /// The graph whose state has all that both change.
-    whole: Graph,
+/// What is known of the plan for batches of one shape.
+#[derive(Clone, Debug)]
+struct Pass {
+    index: usize,
     loss: Value,
-    logits: Value,
-    gradient_norm: Value,
-    /// Bytes of the device's memory that running them takes, with the state, and the tests of the model in between.
-    bytes: usize,
+    outputs: Vec<Value>,
+    /// Unless gradients are accumulated.
+    gradient_norm: Option<Value>,
+    flops: u64,
 }
 
-impl Plans {
+/// The plan for batches of one shape, before any memory is taken.
+struct PassPlan {
+    graph: Graph,
+    plan: Plan,
+    loss: Value,
+    outputs: Vec<Value>,
+    gradient_norm: Option<Value>,
+}
+
+impl PassPlan {
     fn new(
-        recipe: &Recipe,
-        targets: TargetKind,
-        raw: Option<&LoaderOptions>,
+        task: &dyn Task,
+        shape: &BatchShape,
+        options: &StepOptions,
         device: &Device,
-    ) -> Result<Plans, TrainError> {
+    ) -> Result<PassPlan, TrainError> {
+        let recipe = task.recipe();
         let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
-        let built = build(&mut graph, recipe, raw)?;
-        let answers = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
-        let loss = loss(&mut graph, recipe, answers, targets)?;
-        let optimizer = &recipe.optimizer;
-        let options = StepOptions {
-            optimizer: rule(optimizer),
-            group: &|parameter| group_of(recipe, parameter),
-            clip: Some(optimizer.clip).filter(|&limit| limit > 0.0),
-            ema: recipe.train.ema > 0.0,
-            gradient: GradientOptions { recompute: recipe.train.recompute },
-        };
-        let (pass, update, whole, logits, gradient_norm);
-        if recipe.train.accumulate == 1 {
-            gradient_norm = graph.training_step(loss, &options)?.gradient_norm;
-            logits = graph.cast(answers, DType::F32)?;
-            pass = device.plan(&graph, &[loss, logits, gradient_norm])?;
-            (update, whole) = (None, graph);
-        } else {
-            graph.accumulation_step(loss, &options)?;
-            logits = graph.cast(answers, DType::F32)?;
-            pass = device.plan(&graph, &[loss, logits])?;
-            let (of_update, values) = graph.update_step(&options)?;
-            gradient_norm = values.gradient_norm;
-            (update, whole) = (Some(device.plan(&of_update, &[gradient_norm])?), of_update);
+        let Objective { loss, outputs } = task.build(&mut graph, shape)?;
+        let mut gradient_norm = None;
+        match (recipe.train.accumulate, task.facts().weighting) {
+            (1, _) => gradient_norm = Some(graph.training_step(loss, options)?.gradient_norm),
+            (_, Weighting::Equal) => _ = graph.accumulation_step(loss, options)?,
+            (_, Weighting::ByUnits) => {
+                let weight = graph.input("weight", Shape::scalar(), DType::F32)?;
+                let weighted = graph.multiply(loss, weight)?;
+                graph.accumulation_step(weighted, options)?;
+            }
         }
-        let (test, _) = test_plan(&recipe.model, recipe.train.precision.into(), recipe.train.batch, raw, device)?;
-        let parts = [
-            device.bytes_needed(&pass),
-            update.as_ref().map_or(0, |plan| device.bytes_needed(plan)),
-            device.state_bytes_needed(&whole),
-            device.bytes_needed_with_weights(&test),
-        ];
-        let bytes = parts.into_iter().fold(0, usize::saturating_add);
-        Ok(Plans { pass, update, whole, loss, logits, gradient_norm, bytes })
-    }
-}
-
-impl From<PrecisionChoice> for Precision {
-    fn from(choice: PrecisionChoice) -> Precision {
-        match choice {
-            PrecisionChoice::F32 => Precision::F32,
-            PrecisionChoice::Bf16 => Precision::Bf16,
-        }
+        let outputs =
+            outputs.into_iter().map(|output| graph.cast(output, DType::F32)).collect::<Result<Vec<_>, _>>()?;
+        let wanted: Vec<Value> = [loss].into_iter().chain(outputs.iter().copied()).chain(gradient_norm).collect();
+        let plan = device.plan(&graph, &wanted)?;
+        Ok(PassPlan { graph, plan, loss, outputs, gradient_norm })
     }
 }
 
 impl Stepper {
-    /// Plans the update of a recipe's model, and makes the state that it changes. What does not fit into memory is refused
-    /// before it is taken. Where batches come in raw form, `raw` says what is left to be done with their images.
-    pub fn new(
-        recipe: &Recipe,
-        targets: TargetKind,
-        raw: Option<&LoaderOptions>,
-        device: &Device,
-    ) -> Result<(Stepper, State), TrainError> {
-        let plans = Plans::new(recipe, targets, raw, device)?;
-        let train = &recipe.train;
-        let order = Order {
-            what: format!("training with train.batch={}", train.batch),
-            setting: "train.batch=",
-            size: train.batch,
-            least: 1,
-            bytes: plans.bytes,
-            recompute: (!train.recompute).then_some("train.recompute=true"),
+    /// Plans the updates of a task, and makes the state that they change. What does not fit into memory is refused before any is
+    /// taken.
+    pub fn new(task: &dyn Task, device: &Device) -> Result<(Stepper, State), TrainError> {
+        let (recipe, facts) = (task.recipe(), task.facts());
+        let group = |parameter: &Parameter| task.group(parameter);
+        let options = |recompute: bool| StepOptions {
+            optimizer: optimizer(&recipe.optimizer),
+            group: &group,
+            clip: Some(recipe.optimizer.clip).filter(|&limit| limit > 0.0),
+            ema: facts.averaging.ema > 0.0,
+            gradient: GradientOptions { recompute },
         };
-        fits::check(device, &order, |batch, recompute| {
-            let mut other = recipe.clone();
-            (other.train.batch, other.train.recompute) = (batch, train.recompute || recompute);
-            let raw = raw.map(|raw| LoaderOptions { batch, ..raw.clone() });
-            Plans::new(&other, targets, raw.as_ref(), device).ok().map(|plans| plans.bytes)
-        })?;
-        let Plans { pass, update, whole, loss, logits, gradient_norm, bytes: _ } = plans;
-        let state = State::new(&whole)?;
-        let pass = Executor::new(pass, device)?;
-        let update = update.map(|plan| Executor::new(plan, device)).transpose()?;
-        let ahead = device.is_gpu();
-        let form = if raw.is_some() { Form::Raw } else { Form::Prepared };
-        Ok((Stepper { pass, ahead, given: None, update, loss, logits, gradient_norm, targets, form }, state))
-    }
-
-    /// Arithmetic of one batch.
-    pub fn flops(&self) -> u64 {
-        self.pass.plan().flops()
+        let usual = options(recipe.train.recompute);
+        let (mut plans, mut by_shape, mut last) = (Vec::new(), HashMap::new(), None);
+        for shape in &facts.shapes {
+            let PassPlan { graph, plan, loss, outputs, gradient_norm } = PassPlan::new(task, shape, &usual, device)?;
+            let pass = Pass { index: plans.len(), loss, outputs, gradient_norm, flops: plan.flops() };
+            by_shape.insert(shape.clone(), pass);
+            plans.push(plan);
+            last = Some(graph);
+        }
+        let graph = last.ok_or_else(|| TrainError::Data("there is no batch to train on".to_string()))?;
+        let update = match recipe.train.accumulate {
+            1 => None,
+            _ => {
+                let (graph, values) = graph.update_step(&usual)?;
+                let plan = device.plan(&graph, &[values.gradient_norm])?;
+                Some((graph, plan, values.gradient_norm))
+            }
+        };
+        let whole = update.as_ref().map_or(&graph, |(graph, ..)| graph);
+        let update_bytes = update.as_ref().map_or(0, |(_, plan, _)| device.bytes_needed(plan));
+        let rest = update_bytes.saturating_add(device.state_bytes_needed(whole));
+        check_memory(task, device, &plans, rest, &options)?;
+        let state = State::new(whole)?;
+        let passes = Executor::for_turns(plans, device)?;
+        let update = match update {
+            None => None,
+            Some((_, plan, gradient_norm)) => Some((Executor::new(plan, device)?, gradient_norm)),
+        };
+        let weighted = update.is_some() && facts.weighting == Weighting::ByUnits;
+        let stepper = Stepper {
+            passes,
+            by_shape,
+            update,
+            weighting: facts.weighting,
+            sends_ahead: device.is_gpu(),
+            batches_ahead: if weighted { recipe.train.accumulate.min(facts.batches_per_epoch) } else { 1 },
+            waiting: VecDeque::new(),
+            sent: false,
+        };
+        Ok((stepper, state))
     }
 
     /// Bytes that running takes, besides the state.
     pub fn bytes(&self) -> usize {
-        self.pass.memory_bytes() + self.update.as_ref().map_or(0, Executor::memory_bytes)
+        self.passes.memory_bytes() + self.update.as_ref().map_or(0, |(update, _)| update.memory_bytes())
     }
 
-    /// Makes an update of so many batches: that of the mean of their gradients. Where the loss or the gradient is not finite, nothing
-    /// is changed, and the error says what went bad first. `next` gives batches until there are no more; a GPU is given the batch of the
-    /// next update while it computes. The batches that were used come back.
+    /// Floating-point operations of the largest batch.
+    pub fn largest_flops(&self) -> u64 {
+        self.by_shape.values().map(|pass| pass.flops).max().unwrap_or(0)
+    }
+
+    /// Makes an update with the mean gradient of some batches, each weighted as the task says. Where the loss or the gradient is not
+    /// finite, no parameter changes, and the error names the first value that is not finite. The used batches come back.
     pub fn step(
         &mut self,
+        task: &dyn Task,
         state: &mut State,
-        count: usize,
+        settings: StepSettings,
         next: &mut NextBatch,
-        (rate, ema_decay): (f64, Option<f64>),
         run: Run,
     ) -> Result<(StepResult, Vec<Batch>), TrainError> {
-        let mut result = StepResult { batches: count, ..StepResult::default() };
-        let mut used = Vec::new();
+        let count = settings.batches;
+        let weighted = self.update.is_some() && self.weighting == Weighting::ByUnits;
+        self.fetch(if weighted { count } else { 1 }, next)?;
+        let units: u64 = self.waiting.iter().take(count).map(|batch| batch.units).sum();
+        let mut result = StepResult { gradient_sum_of: if weighted { 1 } else { count }, ..StepResult::default() };
+        let (mut used, mut norm, mut last) = (Vec::new(), f32::NAN, run);
         for index in 0..count {
-            let batch = match self.given.take() {
-                Some(batch) => batch,
-                None => {
-                    let batch = next(&self.pass)?.expect("a batch for every step");
-                    self.give(&batch)?;
-                    batch
-                }
+            let batch = self.take(next)?;
+            let share = match self.weighting {
+                Weighting::Equal => 1.0 / count as f64,
+                Weighting::ByUnits if weighted => batch.units as f64 / units as f64,
+                Weighting::ByUnits => 1.0,
             };
-            match self.update {
-                None => set_rates(&mut self.pass, rate, ema_decay)?,
-                Some(_) => self.pass.input("accumulate")?[0] = if index == 0 { 0.0 } else { 1.0 },
-            }
-            let run = self.run_of(run, index);
-            self.pass.run(state, run)?;
-            if self.ahead
-                && let Some(batch) = next(&self.pass)?
-            {
-                self.give(&batch)?;
-                self.given = Some(batch);
-            }
-            let loss = f64::from(self.pass.number(self.loss)?);
+            let pass = self.pass_of(&batch)?.clone();
+            last = self.run_pass(state, index, share, settings, run)?;
+            self.send_next(next)?;
+            self.passes.choose(pass.index);
+            let loss = f64::from(self.passes.number(pass.loss)?);
             if !loss.is_finite() {
-                return Err(what_went_bad(&mut self.pass, state, run, &format!("the loss is {loss}"))?);
+                return self.not_finite(state, &batch, last, &format!("the loss is {loss}"));
             }
-            result.loss += loss / count as f64;
-            let logits = self.pass.output_slice(self.logits)?;
-            let rows = logits.chunks_exact(logits.len() / batch.labels.len());
-            result.right += rows.zip(&batch.labels).filter(|(row, label)| is_first(row, **label)).count() as u64;
+            result.loss += match self.weighting {
+                Weighting::Equal => loss / count as f64,
+                Weighting::ByUnits => loss * share,
+            };
+            let outputs: Result<Vec<&[f32]>, _> =
+                pass.outputs.iter().map(|&value| self.passes.output_slice(value)).collect();
+            if let Some(Correct { right, total }) = task.correct(&batch, &outputs?) {
+                result.correct.right += right;
+                result.correct.total += total;
+            }
+            if let Some(value) = pass.gradient_norm {
+                norm = self.passes.number(value)?;
+            }
+            result.units += batch.units;
+            result.flops += pass.flops;
             used.push(batch);
         }
-        let norm = match &mut self.update {
-            None => self.pass.number(self.gradient_norm)?,
-            Some(update) => {
-                set_rates(update, rate, ema_decay)?;
-                update.input("gradient_scale")?[0] = 1.0 / count as f32;
-                update.run(state, run)?;
-                update.number(self.gradient_norm)?
+        if let Some((update, gradient_norm)) = &mut self.update {
+            set_rates(update, settings)?;
+            update.input("gradient_scale")?[0] = 1.0 / result.gradient_sum_of as f32;
+            update.run(state, run)?;
+            norm = update.number(*gradient_norm)?;
+        }
+        result.grad_norm = f64::from(norm);
+        match used.last() {
+            Some(batch) if !norm.is_finite() => {
+                self.not_finite(state, batch, last, &format!("the gradient norm is {norm}"))
+            }
+            _ => Ok((result, used)),
+        }
+    }
+
+    /// Runs a batch again to find the first value that is not finite, and fails with its name.
+    fn not_finite<T>(&mut self, state: &mut State, batch: &Batch, run: Run, what: &str) -> Result<T, TrainError> {
+        let index = self.pass_of(batch)?.index;
+        self.passes.choose(index);
+        // The inputs may be those of the next batch by now.
+        batch.fill(&mut self.passes)?;
+        let cause = match self.passes.find_non_finite(state, run)? {
+            None => "; each value is finite, only their sum is not".to_string(),
+            Some(found) => {
+                let kind = match found.kind {
+                    NotFiniteKind::Parameter => "parameter",
+                    NotFiniteKind::Input => "input",
+                    NotFiniteKind::Activation => "activation",
+                    NotFiniteKind::Gradient => "gradient of",
+                };
+                format!("; the first value that is not finite is in the {kind} `{}`: {}", found.path, found.value)
             }
         };
-        result.grad_norm = f64::from(norm);
-        if !norm.is_finite() {
-            let run = self.run_of(run, count - 1);
-            return Err(what_went_bad(&mut self.pass, state, run, &format!("the norm of the gradient is {norm}"))?);
-        }
-        Ok((result, used))
+        Err(TrainError::NotFinite { step: 0, what: format!("{what}{cause}") })
     }
 
-    /// Hands a batch to the device, for the run that comes next.
-    fn give(&mut self, batch: &Batch) -> Result<(), TrainError> {
-        give_images(&mut self.pass, batch, self.form)?;
-        match self.targets {
-            TargetKind::Class => self.pass.input_i32("targets")?.copy_from_slice(&batch.labels),
-            _ => self.pass.input("targets")?.copy_from_slice(&batch.targets),
-        }
-        Ok(self.pass.send_inputs()?)
+    /// Runs the batch whose inputs were filled. Returns what its randomness followed from.
+    fn run_pass(
+        &mut self,
+        state: &mut State,
+        index: usize,
+        share: f64,
+        settings: StepSettings,
+        run: Run,
+    ) -> Result<Run, TrainError> {
+        let run = match self.update {
+            None => {
+                set_rates(&mut self.passes, settings)?;
+                run
+            }
+            Some(_) => {
+                self.passes.input("accumulate")?[0] = if index == 0 { 0.0 } else { 1.0 };
+                if self.weighting == Weighting::ByUnits {
+                    self.passes.input("weight")?[0] = share as f32;
+                }
+                // Each batch of an update has randomness of its own.
+                Run { step: (run.step << 20) + index as u64, ..run }
+            }
+        };
+        self.passes.run(state, run)?;
+        Ok(run)
     }
 
-    /// What randomness of a batch follows from. Batches of one update have their own.
-    fn run_of(&self, run: Run, index: usize) -> Run {
-        match self.update {
-            None => run,
-            Some(_) => Run { step: (run.step << 20) + index as u64, ..run },
+    /// Has at least so many batches wait, as long as there are any.
+    fn fetch(&mut self, count: usize, next: &mut NextBatch) -> Result<(), TrainError> {
+        while self.waiting.len() < count {
+            match next(&self.passes)? {
+                Some(batch) => self.waiting.push_back(batch),
+                None => break,
+            }
         }
+        Ok(())
+    }
+
+    /// The next batch, with its inputs filled.
+    fn take(&mut self, next: &mut NextBatch) -> Result<Batch, TrainError> {
+        self.fetch(1, next)?;
+        if !self.sent {
+            self.send_first()?;
+        }
+        self.sent = false;
+        let batch = self.waiting.pop_front();
+        let batch = batch.ok_or_else(|| TrainError::Data("the data ended before the epoch did".to_string()))?;
+        let index = self.pass_of(&batch)?.index;
+        self.passes.choose(index);
+        Ok(batch)
+    }
+
+    /// Sends the next batch while the device computes.
+    fn send_next(&mut self, next: &mut NextBatch) -> Result<(), TrainError> {
+        if !self.sends_ahead {
+            return Ok(());
+        }
+        self.fetch(self.batches_ahead, next)?;
+        self.send_first()
+    }
+
+    /// Fills the inputs with the first batch that waits, and starts to send them to the device.
+    fn send_first(&mut self) -> Result<(), TrainError> {
+        let Some(batch) = self.waiting.front() else { return Ok(()) };
+        let index = self.pass_of(batch)?.index;
+        self.passes.choose(index);
+        batch.fill(&mut self.passes)?;
+        self.passes.send_inputs()?;
+        self.sent = true;
+        Ok(())
+    }
+
+    fn pass_of(&self, batch: &Batch) -> Result<&Pass, TrainError> {
+        let unknown = || TrainError::Data(format!("there is no plan for a batch of the shape {:?}", batch.shape));
+        self.by_shape.get(&batch.shape).ok_or_else(unknown)
     }
 }
 
-/// An error that says what was not finite first.
-pub(crate) fn what_went_bad(
-    pass: &mut Executor,
-    state: &mut State,
-    run: Run,
-    what: &str,
-) -> Result<TrainError, TrainError> {
-    let cause = match pass.find_non_finite(state, run)? {
-        None => "; each value is finite, only their sum is not".to_string(),
-        Some(found) => {
-            let kind = match found.kind {
-                NotFiniteKind::Parameter => "parameter",
-                NotFiniteKind::Input => "input",
-                NotFiniteKind::Activation => "activation",
-                NotFiniteKind::Gradient => "gradient of",
-            };
-            format!("; the first value that is not finite is in the {kind} `{}`: {}", found.path, found.value)
-        }
+/// Refuses plans that do not fit into the device's memory, and says what would. `rest` is what the update and the state take.
+fn check_memory<'o>(
+    task: &dyn Task,
+    device: &Device,
+    plans: &[Plan],
+    rest: usize,
+    options: &dyn Fn(bool) -> StepOptions<'o>,
+) -> Result<(), TrainError> {
+    let (recipe, facts) = (task.recipe(), task.facts());
+    let needed = plans.iter().zip(&facts.shapes).map(|(plan, shape)| (device.bytes_needed(plan), plan, shape));
+    let Some((largest, largest_plan, largest_shape)) = needed.max_by_key(|(bytes, ..)| *bytes) else { return Ok(()) };
+    // One plan runs at a time, but all keep their constants.
+    let constants: usize = plans.iter().map(Plan::constant_bytes).sum();
+    let rest = rest.saturating_add(constants - largest_plan.constant_bytes());
+    let total = |pass: usize, shape: &BatchShape| -> Result<usize, TrainError> {
+        Ok(pass.saturating_add(rest).saturating_add(task.evaluation_bytes(shape, device)?))
     };
-    Ok(TrainError::NotFinite { step: 0, what: format!("{what}{cause}") })
-}
-
-fn loss(graph: &mut Graph, recipe: &Recipe, logits: Value, targets: TargetKind) -> Result<Value, TrainError> {
-    let (batch, classes) = (recipe.train.batch, recipe.model.classes);
-    let wanted = match targets {
-        TargetKind::Class => graph.input("targets", [batch], DType::I32)?,
-        _ => graph.input("targets", [batch, classes], DType::F32)?,
+    let (setting, size) = facts.batch_size;
+    let setting = format!("{setting}=");
+    let request = MemoryRequest {
+        purpose: format!("training with {setting}{size}"),
+        setting: &setting,
+        size,
+        // The longest sample must fit into a batch.
+        least: facts.shapes.iter().map(BatchShape::longest).max().unwrap_or(1),
+        bytes: total(largest, largest_shape)?,
+        recompute: (!recipe.train.recompute).then_some("train.recompute=true"),
     };
-    Ok(match targets {
-        TargetKind::Class => {
-            let options =
-                CrossEntropyOptions { label_smoothing: recipe.loss.label_smoothing, ..CrossEntropyOptions::default() };
-            graph.cross_entropy(logits, wanted, options)?
-        }
-        // The loader has smoothed these.
-        TargetKind::Shares { .. } => graph.cross_entropy(logits, wanted, CrossEntropyOptions::default())?,
-        TargetKind::Each { .. } => graph.binary_cross_entropy(logits, wanted, false)?,
-    })
+    // Only the shape that needs the most: planning all of them for each size would take too long.
+    memory::check(device, &request, |size, recompute| {
+        let shape = largest_shape.with_size(size);
+        let options = options(recipe.train.recompute || recompute);
+        let pass = PassPlan::new(task, &shape, &options, device).ok()?;
+        total(device.bytes_needed(&pass.plan), &shape).ok()
+    })?;
+    Ok(())
 }
 
-pub(crate) fn rule(settings: &OptimizerSettings) -> Optimizer {
+fn optimizer(settings: &OptimizerSettings) -> Optimizer {
     let OptimizerSettings { betas: [beta1, beta2], eps, momentum, nesterov, .. } = *settings;
     match settings.name {
         OptimizerName::Adamw => Optimizer::AdamW { beta1, beta2, eps },
@@ -287,16 +387,10 @@ pub(crate) fn rule(settings: &OptimizerSettings) -> Optimizer {
     }
 }
 
-pub(crate) fn set_rates(executor: &mut Executor, rate: f64, ema_decay: Option<f64>) -> Result<(), TrainError> {
-    executor.input("learning_rate")?[0] = rate as f32;
-    if let Some(decay) = ema_decay {
+fn set_rates(executor: &mut Executor, settings: StepSettings) -> Result<(), TrainError> {
+    executor.input("learning_rate")?[0] = settings.rate as f32;
+    if let Some(decay) = settings.ema_decay {
         executor.input("ema_decay")?[0] = decay as f32;
     }
     Ok(())
-}
-
-/// Whether a class's number is the largest.
-fn is_first(logits: &[f32], label: i32) -> bool {
-    let own = logits[label as usize];
-    logits.iter().enumerate().all(|(class, &other)| other < own || class == label as usize)
 }

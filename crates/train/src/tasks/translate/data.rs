@@ -1,43 +1,44 @@
-//! The pairs of a run as tokens, and how they are put into batches.
+//! The sentence pairs of a run, tokenised and put into batches.
 
 use vitreous_data::text::{
-    Dropped, EncodedPairs, Limits, Pair, PairBatches, PairSplits, SHARED_FILE, SOURCE_FILE, TARGET_FILE, TokeniserKind,
+    EncodedPairs, Limits, Pair, PairBatches, PairSplits, SHARED_FILE, SOURCE_FILE, TARGET_FILE, TokeniserKind,
     Tokenisers,
 };
+use vitreous_models::transformer::TransformerConfig;
 
+use super::settings::{TokeniserChoice, TranslateSettings};
 use crate::error::TrainError;
-use crate::recipe::{TokeniserChoice, TranslationRecipe};
+use crate::recipe::Recipe;
 
-/// The pairs of a run, ready to be learned.
+/// The pairs of a run, ready for training.
 #[derive(Clone, Debug)]
 pub struct PairData {
-    /// What it is, in words.
-    pub kind: String,
-    /// By which texts become tokens.
+    /// What the data is called.
+    pub name: String,
+    /// The tokenisers of source and target.
     pub tokenisers: Tokenisers,
-    /// What is learned from.
+    /// The training pairs.
     pub train: EncodedPairs,
-    /// What of it was left out.
-    pub dropped: Dropped,
-    /// How it is put into batches.
+    /// What a user should know about the data.
+    pub notes: Vec<String>,
+    /// How they are put into batches.
     pub batches: PairBatches,
-    /// What is tested with, as text.
+    /// The validation pairs, as text.
     pub validation: Vec<Pair>,
 }
 
 impl PairData {
-    /// Makes pairs ready: with tokenisers that are there already (of a run that is taken up), or with ones that are learned from the
-    /// pairs.
+    /// Tokenises pairs: with tokenisers that are given (those of a run that is resumed), or with ones that are trained on the pairs.
     pub fn new(
-        recipe: &TranslationRecipe,
+        recipe: &Recipe,
         splits: PairSplits,
-        kind: String,
+        name: String,
         tokenisers: Option<Tokenisers>,
     ) -> Result<PairData, TrainError> {
         if splits.train.is_empty() {
-            return Err(TrainError::Data(format!("{kind}: there are no pairs to learn from")));
+            return Err(TrainError::Data(format!("{name}: there are no training pairs")));
         }
-        let text = &recipe.text;
+        let TranslateSettings { train, text, .. } = recipe.own()?;
         let tokenisers = match tokenisers {
             Some(tokenisers) => tokenisers,
             None => {
@@ -45,20 +46,27 @@ impl PairData {
                     TokeniserChoice::Bpe => TokeniserKind::Bpe,
                     TokeniserChoice::Unigram => TokeniserKind::Unigram,
                 };
-                Tokenisers::train(kind, &splits.train, text.vocabulary, recipe.model.shared_vocabulary)?
+                Tokenisers::train(
+                    kind,
+                    &splits.train,
+                    text.vocabulary,
+                    recipe.model::<TransformerConfig>()?.shared_vocabulary,
+                )?
             }
         };
         let limits = Limits { max_tokens: text.max_tokens, max_ratio: text.max_ratio };
-        let (train, dropped) = EncodedPairs::new(&splits.train, &tokenisers, &limits)?;
-        if train.is_empty() {
-            return Err(TrainError::Data(format!("{kind}: no pair is within the limits; {dropped}")));
+        let (pairs, dropped) = EncodedPairs::new(&splits.train, &tokenisers, &limits)?;
+        if pairs.is_empty() {
+            return Err(TrainError::Data(format!("{name}: no pair is within the limits; {dropped}")));
         }
-        let batches = PairBatches::new(&train, recipe.train.tokens, recipe.train.seed)
+        let batches = PairBatches::new(&pairs, train.tokens, recipe.train.seed)
             .map_err(|error| TrainError::Data(error.to_string()))?;
-        Ok(PairData { kind, tokenisers, train, dropped, batches, validation: splits.validation })
+        let mut notes = splits.notes;
+        notes.extend((dropped.total() > 0).then(|| dropped.to_string()));
+        Ok(PairData { name, tokenisers, train: pairs, notes, batches, validation: splits.validation })
     }
 
-    /// The tokenisers as the files that go beside a model.
+    /// The tokenisers as files of a model directory.
     pub(crate) fn tokeniser_files(&self) -> Result<Vec<(String, Vec<u8>)>, TrainError> {
         let Tokenisers { source, target } = &self.tokenisers;
         let file = |name: &str, json: String| (name.to_string(), json.into_bytes());

@@ -1,36 +1,63 @@
-//! The test of a translator that learns: with pairs that it does not learn from.
+//! Evaluation of a translator on the validation pairs.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use vitreous_engine::State;
 use vitreous_models::translate::SearchOptions;
 
-use super::PairData;
+use super::TranslateTask;
 use super::measure::{TranslatorScores, TranslatorTest, longest_side};
 use crate::error::TrainError;
-use crate::recipe::TranslationRecipe;
+use crate::scores::{Direction, Format, LOSS, Metric, Report, Score, Scores, nan_if_null};
 
-/// All that a test of a translator found.
+static PERPLEXITY: Metric = Metric {
+    key: "perplexity",
+    label: "perplexity",
+    format: Format::Decimals(2),
+    direction: Direction::LowerIsBetter,
+    decides: false,
+};
+
+static BLEU: Metric = Metric {
+    key: "bleu",
+    label: "BLEU",
+    format: Format::Decimals(2),
+    direction: Direction::HigherIsBetter,
+    decides: true,
+};
+
+static CHRF: Metric = Metric {
+    key: "chrf",
+    label: "chrF",
+    format: Format::Decimals(2),
+    direction: Direction::HigherIsBetter,
+    decides: false,
+};
+
+pub(super) static METRICS: [&Metric; 4] = [&LOSS, &PERPLEXITY, &BLEU, &CHRF];
+
+/// The report of an evaluation of a translator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TranslationReport {
-    /// How many pairs there were.
+    /// The number of pairs that were translated.
     pub pairs: u64,
-    /// How many tokens the loss is the mean over.
+    /// The number of tokens that the loss is the mean over.
     pub tokens: u64,
-    /// Mean cross-entropy a token, in nats, without smoothing.
-    #[serde(deserialize_with = "crate::evaluation::number")]
+    /// The mean cross-entropy per token, in nats, without label smoothing.
+    #[serde(deserialize_with = "nan_if_null")]
     pub loss: f64,
-    /// `e^loss`: among how many words the model is undecided.
-    #[serde(deserialize_with = "crate::evaluation::number")]
+    /// `e^loss`.
+    #[serde(deserialize_with = "nan_if_null")]
     pub perplexity: f64,
     /// BLEU, from 0 to 100.
     pub bleu: f64,
     /// How it was computed.
     pub bleu_signature: String,
-    /// The shares of words, pairs, threes and fours of words that are right, in percent.
+    /// 1- to 4-gram precision, in percent.
     pub precisions: [f64; 4],
-    /// What BLEU is multiplied by because translations are short.
+    /// BLEU's factor for translations that are too short.
     pub brevity_penalty: f64,
     /// chrF, from 0 to 100.
     pub chrf: f64,
@@ -40,53 +67,81 @@ pub struct TranslationReport {
     pub shown: Vec<ShownTranslation>,
 }
 
-/// A sentence, how it should be translated, and how it was.
+/// A sentence, its reference and its translation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownTranslation {
     /// The sentence.
     pub source: String,
-    /// As the data has it.
+    /// The translation in the data.
     pub reference: String,
-    /// As the model has it.
+    /// The translation of the model.
     pub translation: String,
 }
 
-/// Tests with the state's parameters; `None` if there are no pairs.
-pub(super) fn test(
-    recipe: &TranslationRecipe,
-    data: &PairData,
+impl TranslationReport {
+    /// The report with its numbers.
+    pub fn into_scores(self) -> Scores {
+        let all = [(&LOSS, self.loss), (&PERPLEXITY, self.perplexity), (&BLEU, self.bleu), (&CHRF, self.chrf)];
+        Scores::new(all.into_iter().map(|(metric, value)| Score { metric, value }).collect(), self)
+    }
+
+    /// Reads a report; `None` if it is of another task.
+    pub(super) fn read(value: &Value) -> Option<Result<TranslationReport, String>> {
+        value.get("bleu").map(|_| TranslationReport::deserialize(value).map_err(|error| error.to_string()))
+    }
+}
+
+impl Report for TranslationReport {
+    fn to_json(&self) -> Value {
+        serde_json::to_value(self).expect("plain data")
+    }
+
+    fn samples(&self) -> (u64, &'static str) {
+        (self.pairs, "sentences")
+    }
+
+    fn excerpt(&self) -> Vec<String> {
+        let lines = |shown: &ShownTranslation| [shown.source.clone(), format!("-> {}", shown.translation)];
+        self.shown.iter().flat_map(lines).collect()
+    }
+}
+
+/// Evaluates the state's parameters; `None` without validation pairs.
+pub(super) fn evaluate(
+    task: &TranslateTask,
     state: &State,
-    threads: usize,
-    tell: &mut dyn FnMut(usize, usize),
-) -> Result<Option<TranslationReport>, TrainError> {
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Option<Scores>, TrainError> {
+    let TranslateTask { recipe, settings, model, data, threads, .. } = task;
     if data.validation.is_empty() {
         return Ok(None);
     }
+    let decoding = &settings.test;
     let test = TranslatorTest {
-        model: &recipe.model,
+        model,
         tokenisers: &data.tokenisers,
         weights: &|name| state.parameter(name).map(Cow::Borrowed),
-        search: SearchOptions { beam: recipe.test.beam, length_penalty: recipe.test.length_penalty },
-        tokens: recipe.train.tokens,
-        max_tokens: longest_side(&recipe.model),
-        threads,
+        search: SearchOptions { beam: decoding.beam, length_penalty: decoding.length_penalty },
+        tokens: settings.train.tokens,
+        max_tokens: longest_side(model),
+        threads: *threads,
         precision: recipe.train.precision.into(),
     };
-    let sentences = match recipe.test.sentences {
+    let sentences = match decoding.sentences {
         0 => usize::MAX,
         most => most,
     };
-    let scores = test.run(&data.validation, sentences, tell)?;
+    let scores = test.run(&data.validation, sentences, progress)?;
     let TranslatorScores { loss, tokens, translations, bleu, chrf, .. } = scores;
     let count = translations.len();
     // Spread over the data, the same ones after every epoch.
-    let shown = recipe.test.shown.min(count);
-    let shown = (0..shown).map(|place| place * count / shown).map(|place| ShownTranslation {
-        source: data.validation[place].source.clone(),
-        reference: data.validation[place].target.clone(),
-        translation: translations[place].clone(),
+    let shown = decoding.shown.min(count);
+    let shown = (0..shown).map(|index| index * count / shown).map(|index| ShownTranslation {
+        source: data.validation[index].source.clone(),
+        reference: data.validation[index].target.clone(),
+        translation: translations[index].clone(),
     });
-    Ok(Some(TranslationReport {
+    let report = TranslationReport {
         pairs: count as u64,
         tokens,
         loss,
@@ -98,5 +153,6 @@ pub(super) fn test(
         chrf: chrf.score,
         chrf_signature: chrf.signature(),
         shown: shown.collect(),
-    }))
+    };
+    Ok(Some(report.into_scores()))
 }

@@ -11,8 +11,8 @@ use vitreous_engine::{CrossEntropyOptions, DType, Graph, Mode, Parameter, Plan, 
 use vitreous_models::transformer::{PairShape, TransformerConfig, transformer};
 use vitreous_models::translate::{SearchOptions, SpecialTokens, TranslateOptions, Translator};
 
+use super::scores::{Bleu, Chrf, ScoreError, bleu, chrf};
 use crate::error::TrainError;
-use crate::translation_scores::{Bleu, Chrf, ScoreError, bleu, chrf};
 
 /// Hypotheses that are computed at once.
 const SLOTS: usize = 64;

@@ -1,85 +1,48 @@
-//! Recipes for translators.
+//! The keys of a recipe that only translation has.
 
 use serde::{Deserialize, Serialize};
-use toml::Table;
-use vitreous_data::text::OpenPairs;
-use vitreous_models::transformer::{PRESET_NAMES, TransformerConfig, preset};
+use vitreous_data::text::{Languages, MOST_VOCABULARY, OpenPairs, SMALLEST_VOCABULARY, padded_length};
 
-use super::layers::{self, Layered};
-use super::rules::check_translation;
-use super::{
-    LossKind, LossSettings, OptimizerSettings, OutputSettings, PrecisionChoice, RecipeError, ScheduleKind,
-    ScheduleSettings,
-};
+use crate::recipe::rules::{Checked, POSITIVE, check_smoothing, is_positive, refuse};
+use crate::recipe::{LossKind, LossSettings, Recipe, choice};
 
-choice! {
-    /// Says of a recipe that it is one of these.
-    TranslationTask {
-        /// The only one.
-        Translation,
-    }
-}
-
-/// All that decides what the training of a translator computes.
+/// The keys that only translation has, by section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TranslationRecipe {
-    /// "translation".
-    pub task: TranslationTask,
-    /// Length, batch, precision.
-    pub train: TranslationTrainSettings,
-    /// What is learned from.
-    pub data: PairSettings,
-    /// How text becomes tokens.
+pub struct TranslateSettings {
+    /// The batch, averaging of checkpoints.
+    pub train: TranslateTrainSettings,
+    /// The languages.
+    pub data: TranslateDataSettings,
+    /// Tokenisation.
     pub text: TextSettings,
-    /// What is made small: `kind` is always cross-entropy.
+    /// The loss: `kind` is always cross-entropy.
     pub loss: LossSettings,
-    /// By which rule.
-    pub optimizer: OptimizerSettings,
-    /// How the learning rate goes.
-    pub schedule: ScheduleSettings,
-    /// How it is tested.
-    pub test: TranslationTestSettings,
-    /// What is written, and when.
-    pub output: OutputSettings,
-    /// The model. The sizes of its vocabularies are those of the tokenisers.
-    pub model: TransformerConfig,
+    /// Decoding in evaluations.
+    pub test: DecodingSettings,
 }
 
-/// Length, batch, precision.
+/// The batch, averaging of checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TranslationTrainSettings {
-    /// Decides everything random: initial values, order, dropout.
-    pub seed: u64,
-    /// How often all pairs are seen.
-    pub epochs: u64,
-    /// The most tokens of a side that go through the model at once, with padding.
+pub struct TranslateTrainSettings {
+    /// The most tokens per side of a batch, with padding.
     pub tokens: usize,
-    /// Batches whose gradients are added before an update, each by its number of tokens.
-    pub accumulate: usize,
-    /// "f32", or "bf16" for products (weights stay f32).
-    pub precision: PrecisionChoice,
-    /// Compute the insides of layers again in the backward pass: less memory, a third more time.
-    pub recompute: bool,
-    /// The model at the end is the mean of so many of the last checkpoints; 1 for the last alone.
+    /// The model at the end is the mean of this many of the last checkpoints, where that is better on the validation data than each
+    /// checkpoint; 1 for no averaging.
     pub average: usize,
 }
 
-/// What is learned from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The languages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct PairSettings {
-    /// A directory or a file of pairs.
-    pub path: String,
-    /// Source and target language, as files and keys are called: "en-de". Empty where the data itself tells which is which.
+pub struct TranslateDataSettings {
+    /// Source and target language as in the names of files and keys: "en-de". Empty where the data itself tells which is which.
     pub languages: String,
-    /// The share of pairs that is kept for testing where the data has no part for that.
-    pub validation_share: f64,
 }
 
 choice! {
-    /// How words are cut into pieces.
+    /// A tokenisation algorithm.
     TokeniserChoice {
         /// Byte-pair encoding.
         Bpe,
@@ -88,27 +51,27 @@ choice! {
     }
 }
 
-/// How text becomes tokens.
+/// Tokenisation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TextSettings {
     /// "bpe" or "unigram".
     pub tokeniser: TokeniserChoice,
-    /// Pieces of a vocabulary.
+    /// The vocabulary size.
     pub vocabulary: usize,
-    /// Pairs with a side of more tokens are left out.
+    /// Pairs with more tokens on a side are left out.
     pub max_tokens: usize,
-    /// Pairs of which one side has so many times the tokens of the other are left out.
+    /// Pairs with one side this many times as long as the other are left out.
     pub max_ratio: f64,
 }
 
-/// How it is tested.
+/// Decoding in evaluations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TranslationTestSettings {
-    /// Hypotheses that are followed at once; 1 is greedy.
+pub struct DecodingSettings {
+    /// The beam size; 1 is greedy.
     pub beam: usize,
-    /// How much longer hypotheses are preferred.
+    /// The length penalty: larger values prefer longer translations.
     pub length_penalty: f32,
     /// The most sentences that are translated for BLEU; 0 for all.
     pub sentences: usize,
@@ -116,53 +79,21 @@ pub struct TranslationTestSettings {
     pub shown: usize,
 }
 
-impl Default for TranslationRecipe {
+impl Default for TranslateSettings {
     fn default() -> Self {
-        let optimizer = OptimizerSettings::default();
-        TranslationRecipe {
-            task: TranslationTask::Translation,
-            train: TranslationTrainSettings::default(),
-            data: PairSettings::default(),
+        TranslateSettings {
+            train: TranslateTrainSettings::default(),
+            data: TranslateDataSettings::default(),
             text: TextSettings::default(),
             loss: LossSettings { kind: LossKind::CrossEntropy, label_smoothing: 0.1 },
-            optimizer: OptimizerSettings { betas: [0.9, 0.98], eps: 1e-9, weight_decay: 0.0, clip: 0.0, ..optimizer },
-            schedule: ScheduleSettings {
-                kind: ScheduleKind::InverseSqrt,
-                warmup_epochs: 0.0,
-                warmup_steps: 4000,
-                final_lr: 0.0,
-            },
-            test: TranslationTestSettings::default(),
-            output: OutputSettings::default(),
-            model: TransformerConfig::default(),
+            test: DecodingSettings::default(),
         }
     }
 }
 
-impl Default for TranslationTrainSettings {
+impl Default for TranslateTrainSettings {
     fn default() -> Self {
-        TranslationTrainSettings {
-            seed: 1,
-            epochs: 20,
-            tokens: 4096,
-            accumulate: 1,
-            precision: PrecisionChoice::F32,
-            recompute: false,
-            average: 1,
-        }
-    }
-}
-
-impl Default for PairSettings {
-    fn default() -> Self {
-        PairSettings { path: String::new(), languages: String::new(), validation_share: 0.02 }
-    }
-}
-
-impl PairSettings {
-    /// How the pairs are opened.
-    pub fn options(&self) -> OpenPairs {
-        OpenPairs { languages: self.languages.parse().ok(), validation_share: self.validation_share }
+        TranslateTrainSettings { tokens: 4096, average: 1 }
     }
 }
 
@@ -172,43 +103,68 @@ impl Default for TextSettings {
     }
 }
 
-impl Default for TranslationTestSettings {
+impl Default for DecodingSettings {
     fn default() -> Self {
-        TranslationTestSettings { beam: 1, length_penalty: 0.6, sentences: 0, shown: 3 }
+        DecodingSettings { beam: 1, length_penalty: 0.6, sentences: 0, shown: 3 }
     }
 }
 
-impl Layered for TranslationRecipe {
-    fn specimen() -> Self {
-        TranslationRecipe::default()
-    }
+/// How the pairs of a recipe are opened.
+pub fn pair_options(recipe: &Recipe) -> OpenPairs {
+    let TranslateSettings { data, .. } = recipe.own().unwrap_or_default();
+    OpenPairs { languages: data.languages.parse().ok(), validation_share: recipe.data.validation_share }
+}
 
-    fn preset(name: &str) -> Option<Table> {
-        preset(name).map(|config| layers::to_table(&config))
-    }
-
-    fn preset_names() -> Vec<String> {
-        PRESET_NAMES.map(str::to_string).to_vec()
-    }
-
-    fn check(&self) -> Result<(), RecipeError> {
-        check_translation(self)
+impl TranslateSettings {
+    /// Refuses values that make no sense, with this many checkpoints kept and sequences of at most this length.
+    pub(super) fn check(&self, keep: usize, max_length: usize) -> Checked {
+        let TranslateSettings { train, data, text, test, .. } = self;
+        match () {
+            () if train.tokens == 0 => refuse("train.tokens", &train.tokens, POSITIVE),
+            () if train.average == 0 => refuse("train.average", &train.average, "it must be 1 for no average, or more"),
+            () if train.average > keep => {
+                refuse("train.average", &train.average, "it must be at most output.keep: no more checkpoints are kept")
+            }
+            () if !data.languages.is_empty() && data.languages.parse::<Languages>().is_err() => {
+                refuse("data.languages", &data.languages, Languages::RULE)
+            }
+            () if text.vocabulary < SMALLEST_VOCABULARY => {
+                refuse("text.vocabulary", &text.vocabulary, "it must be at least 260: every byte is a token")
+            }
+            () if text.vocabulary > MOST_VOCABULARY => {
+                refuse("text.vocabulary", &text.vocabulary, "it must be at most 1048576")
+            }
+            () if text.max_tokens == 0 => refuse("text.max_tokens", &text.max_tokens, POSITIVE),
+            () if !is_positive(text.max_ratio) => refuse("text.max_ratio", &text.max_ratio, POSITIVE),
+            () if test.beam == 0 => refuse("test.beam", &test.beam, POSITIVE),
+            () if !test.length_penalty.is_finite() => {
+                refuse("test.length_penalty", &test.length_penalty, "it must be a finite number")
+            }
+            // Compared by itself first, so that rounding up cannot overflow.
+            () if text.max_tokens >= max_length || padded_length(text.max_tokens + 1) > max_length => {
+                let rule = "with the end token, and rounded up as batches are, it must be at most model.max_length";
+                refuse("text.max_tokens", &text.max_tokens, rule)
+            }
+            () => Ok(()),
+        }?;
+        check_smoothing(self.loss.label_smoothing)
     }
 }
 
-impl TranslationRecipe {
-    /// Reads a recipe file (its name and text) with overrides.
-    pub fn read(origin: &str, text: &str, overrides: &[String]) -> Result<TranslationRecipe, RecipeError> {
-        layers::read(origin, text, overrides)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Refuses values that make no sense.
-    pub fn check(&self) -> Result<(), RecipeError> {
-        check_translation(self)
-    }
-
-    /// The whole recipe as TOML, with every key.
-    pub fn to_toml(&self) -> String {
-        layers::to_toml(self)
+    #[test]
+    fn a_sentence_must_fit_the_model_as_batches_round_it() {
+        let read = |tokens: usize| {
+            let overrides = [format!("text.max_tokens={tokens}"), "model.max_length=102".to_string()];
+            Recipe::read("test", "task = \"translation\"", &overrides)
+        };
+        assert!(read(99).is_ok());
+        for tokens in [100, 101, 102, usize::MAX >> 1] {
+            let refusal = read(tokens).expect_err("too long").to_string();
+            assert!(refusal.contains("text.max_tokens") && refusal.contains("rounded up"), "{refusal}");
+        }
     }
 }

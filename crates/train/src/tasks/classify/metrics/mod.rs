@@ -1,117 +1,121 @@
-//! How good answers are: from logits and labels to loss, accuracy, a class's precision and recall, confusions and calibration.
+//! Classification metrics: from logits and labels to loss, accuracy, precision and recall per class, confusions and calibration.
 //!
-//! [`Scores`] is for one label a sample, [`LabelScores`] for several. Both take one sample after the other and add in f64, so
-//! the size of batches changes nothing.
+//! [`SingleLabel`] is for one label per sample, [`MultiLabel`] for several. Both take one sample after the other and accumulate in f64,
+//! so the batch size changes nothing.
 
 mod calibration;
 mod mistakes;
-mod several;
+mod multilabel;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use calibration::{BINS, Bin, Calibration};
 pub use mistakes::{MOST_MISTAKES, Mistake, Mistakes};
-pub use several::{LabelClassScores, LabelReport, LabelScores};
+pub use multilabel::{MultiLabel, MultiLabelClass, MultiLabelReport};
 
-/// Answers to samples of one label each.
+use crate::scores::nan_if_null;
+
+/// Accumulates predictions for samples of one label each.
 ///
-/// A label is among the top k when fewer than k other classes have a greater logit, or an equal one and a smaller number: the
-/// order that a stable sort gives, and of equal logits the class that `torch.argmax` takes. With fewer than five classes, top 5
-/// is top of all. Where a logit is not a number nothing is right, and the mean loss is not a number either.
+/// A label is among the top k when fewer than k other classes have a greater logit, or an equal one and a smaller index: the
+/// order of a stable sort, and of equal logits the class that `torch.argmax` takes. A sample with a NaN among its logits counts as
+/// wrong, and makes the mean loss NaN.
 #[derive(Clone, Debug)]
-pub struct Scores {
+pub struct SingleLabel {
     classes: usize,
     samples: u64,
     loss: f64,
     top1: u64,
     top5: u64,
     undecided: u64,
-    /// Samples by class.
+    /// Samples per class.
     support: Vec<u64>,
-    /// Samples by (label, answer); only those that occur, since a thousand classes have a million pairs.
+    /// Samples by (label, prediction); only pairs that occur, since a thousand classes have a million pairs.
     confusion: BTreeMap<(u32, u32), u64>,
     calibration: Calibration,
 }
 
-/// What a model says of a sample of one label.
+/// The prediction for a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answer {
+pub struct Prediction {
     /// The class with the greatest logit.
     pub class: u32,
     /// Its probability.
     pub confidence: f64,
 }
 
-/// How a class fares. A ratio of nothing to nothing is not there.
+/// Precision and recall of a class; `None` where there is nothing to divide by.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassScores {
-    /// Of the samples that were said to be of this class, the share that is.
+    /// The fraction of the samples predicted as this class that are of it.
     pub precision: Option<f64>,
-    /// Of the samples of this class, the share that was said to be.
+    /// The fraction of the samples of this class that are predicted as it.
     pub recall: Option<f64>,
-    /// The harmonic mean of both.
+    /// Their harmonic mean.
     pub f1: Option<f64>,
     /// Samples of this class.
     pub support: u64,
 }
 
-/// Samples of one class that were taken for another.
+/// Samples of one class that were predicted as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confusion {
-    /// What they are.
+    /// Their class.
     pub label: u32,
-    /// What they were taken for.
+    /// The predicted class.
     pub answer: u32,
     /// How many.
     pub samples: u64,
 }
 
-/// Everything that is known of the answers.
+/// All metrics of predictions for samples of one label each.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct SingleLabelReport {
     /// How many samples there were.
     pub samples: u64,
-    /// Mean cross-entropy, in nats.
-    #[serde(deserialize_with = "number")]
+    /// The mean cross-entropy, in nats.
+    #[serde(deserialize_with = "nan_if_null")]
     pub loss: f64,
-    /// Share of samples whose label has the greatest logit.
-    #[serde(deserialize_with = "number")]
+    /// Accuracy: the fraction of samples whose label has the greatest logit.
+    #[serde(deserialize_with = "nan_if_null")]
     pub top1: f64,
-    /// Share of samples whose label is among the five greatest.
-    #[serde(deserialize_with = "number")]
-    pub top5: f64,
-    /// Mean F1 over the classes that have one.
-    #[serde(deserialize_with = "number")]
+    /// The fraction of samples whose label is among the five greatest logits; `None` with fewer than six classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top5: Option<f64>,
+    /// The mean of F1 over the classes that have one.
+    #[serde(deserialize_with = "nan_if_null")]
     pub macro_f1: f64,
-    /// Samples with a logit that is not a number.
+    /// Samples with a NaN among their logits.
     pub undecided: u64,
-    /// Mean distance of confidence and accuracy, weighted by the samples of each bin.
-    #[serde(deserialize_with = "number")]
+    /// The mean distance of confidence and accuracy over the bins, weighted by their samples.
+    #[serde(deserialize_with = "nan_if_null")]
     pub expected_calibration_error: f64,
-    /// The largest distance of any bin.
-    #[serde(deserialize_with = "number")]
+    /// The largest distance in any bin.
+    #[serde(deserialize_with = "nan_if_null")]
     pub max_calibration_error: f64,
-    /// By class.
+    /// Per class.
     pub classes: Vec<ClassScores>,
-    /// Samples by label (row) and answer (column); left out where there are more than [`MOST_CLASSES_OF_MATRIX`] classes.
+    /// The confusion matrix: rows are true classes, columns are predictions. Left out with more than [`MOST_CLASSES_OF_MATRIX`] classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confusion: Option<Vec<Vec<u64>>>,
     /// The most frequent confusions, the most frequent first, at most a hundred.
     pub most_confused: Vec<Confusion>,
-    /// Confidence against accuracy.
+    /// The reliability diagram: confidence and accuracy per bin.
     pub reliability: Vec<Bin>,
 }
 
-/// A report has a confusion matrix for up to so many classes.
+/// With fewer classes than this, top-5 accuracy says nothing.
+pub const LEAST_CLASSES_OF_TOP5: usize = 6;
+/// A report has a confusion matrix for up to this many classes.
 pub const MOST_CLASSES_OF_MATRIX: usize = 256;
 
-impl Scores {
-    /// No answers yet, to questions of so many classes.
-    pub fn new(classes: usize) -> Scores {
-        Scores {
+impl SingleLabel {
+    /// For this many classes.
+    pub fn new(classes: usize) -> SingleLabel {
+        SingleLabel {
             classes,
             samples: 0,
             loss: 0.0,
@@ -124,12 +128,12 @@ impl Scores {
         }
     }
 
-    /// Adds the answer to one sample, and tells it; there is none where a logit is not a number.
+    /// Adds a sample, and returns the prediction; there is none where a logit is NaN.
     ///
     /// # Panics
-    /// Panics unless there is a logit a class, and the label is one of the classes.
-    pub fn add(&mut self, logits: &[f32], label: u32) -> Option<Answer> {
-        assert_eq!(logits.len(), self.classes, "a logit a class");
+    /// Panics unless there is one logit per class, and the label is one of the classes.
+    pub fn add(&mut self, logits: &[f32], label: u32) -> Option<Prediction> {
+        assert_eq!(logits.len(), self.classes, "one logit per class");
         let own = logits[label as usize];
         self.samples += 1;
         self.support[label as usize] += 1;
@@ -150,31 +154,31 @@ impl Scores {
         // The greatest is e^0 over the sum.
         let confidence = 1.0 / sum;
         self.calibration.add(confidence, before < 1);
-        Some(Answer { class: answer, confidence })
+        Some(Prediction { class: answer, confidence })
     }
 
-    /// How many samples were added.
+    /// The number of samples.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// Mean cross-entropy, in nats; not a number before the first sample.
+    /// The mean cross-entropy, in nats; NaN without samples.
     pub fn loss(&self) -> f64 {
         self.loss / self.samples as f64
     }
 
-    /// Share of samples whose label has the greatest logit.
+    /// Accuracy: the fraction of samples whose label has the greatest logit.
     pub fn top1(&self) -> f64 {
         self.top1 as f64 / self.samples as f64
     }
 
-    /// Share of samples whose label is among the five greatest.
+    /// The fraction of samples whose label is among the five greatest logits: 1 with at most five classes.
     pub fn top5(&self) -> f64 {
         self.top5 as f64 / self.samples as f64
     }
 
-    /// Everything that is known.
-    pub fn report(&self) -> Report {
+    /// All metrics.
+    pub fn report(&self) -> SingleLabelReport {
         let mut right = vec![0; self.classes];
         let mut said = vec![0; self.classes];
         for (&(label, answer), &samples) in &self.confusion {
@@ -193,11 +197,11 @@ impl Scores {
             .collect();
         most_confused.sort_by_key(|confusion| std::cmp::Reverse(confusion.samples));
         most_confused.truncate(100);
-        Report {
+        SingleLabelReport {
             samples: self.samples,
             loss: self.loss(),
             top1: self.top1(),
-            top5: self.top5(),
+            top5: (self.classes >= LEAST_CLASSES_OF_TOP5).then(|| self.top5()),
             macro_f1: mean(classes.iter().filter_map(|class| class.f1)),
             undecided: self.undecided,
             expected_calibration_error: self.calibration.expected_error(),
@@ -219,7 +223,7 @@ impl Scores {
 }
 
 impl ClassScores {
-    /// Of counts: said to be of it and right; said to be of it; of it.
+    /// Of counts: predicted as it and right; predicted as it; of it.
     fn of(right: u64, said: u64, support: u64) -> ClassScores {
         ClassScores {
             precision: ratio(right, said),
@@ -230,7 +234,7 @@ impl ClassScores {
     }
 }
 
-/// A report as JSON, with the names of its classes in it.
+/// A report as JSON, with the names of its classes.
 ///
 /// # Panics
 /// Panics if the report is not plain data.
@@ -244,16 +248,11 @@ pub fn named(report: &impl Serialize, names: &[String]) -> Value {
     report
 }
 
-/// JSON has no way to write what is not a number, so it was written as nothing.
-pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
-}
-
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// The mean; not a number if there is nothing.
+/// The mean; NaN of nothing.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for value in values {
@@ -267,8 +266,8 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 mod tests {
     use super::*;
 
-    fn scores(rows: &[(&[f32], u32)]) -> Scores {
-        let mut scores = Scores::new(rows[0].0.len());
+    fn scores(rows: &[(&[f32], u32)]) -> SingleLabel {
+        let mut scores = SingleLabel::new(rows[0].0.len());
         for (logits, label) in rows {
             scores.add(logits, *label);
         }
@@ -290,6 +289,14 @@ mod tests {
     fn few_classes_are_all_among_the_top_five() {
         let scores = scores(&[(&[3.0, 2.0, 1.0], 2), (&[3.0, 2.0, 1.0], 0)]);
         assert_eq!((scores.top1(), scores.top5()), (0.5, 1.0));
+    }
+
+    #[test]
+    fn top_5_is_reported_from_six_classes_on() {
+        let of = |logits: &[f32]| scores(&[(logits, 0)]).report();
+        assert_eq!((of(&[1.0; 5]).top5, of(&[1.0; 6]).top5), (None, Some(1.0)));
+        let json = serde_json::to_value(of(&[1.0; 5])).expect("JSON");
+        assert_eq!(json.get("top5"), None);
     }
 
     #[test]
@@ -315,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_report_of_nothing_has_no_numbers_but_is_one() {
-        let json = serde_json::to_value(Scores::new(2).report()).expect("JSON");
+        let json = serde_json::to_value(SingleLabel::new(2).report()).expect("JSON");
         assert_eq!((&json["samples"], &json["loss"], &json["top1"]), (&0.into(), &().into(), &().into()));
         assert_eq!(json["classes"][0]["precision"], Value::Null);
     }
