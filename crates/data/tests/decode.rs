@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::{bytes, cases, fixture, integer, largest_difference, text};
-use vitreous_data::{Channels, Image, ImageError, decode, open};
+use vitreous_data::image::{Channels, Image, ImageError, decode, open};
 
 /// Levels by which a file may differ from Pillow's reading: five bits a channel are brought to eight by rounding or by
 /// cutting. All others are equal.

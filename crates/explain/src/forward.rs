@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use vitreous_engine::{Device, Executor, Graph, Mode, Parameter, Precision, Value};
-use vitreous_models::{Model, vit};
+use vitreous_models::{Call, Model};
 
 use crate::error::ExplainError;
 use crate::matrix::copy_columns;
@@ -23,16 +23,17 @@ pub(crate) struct Forward {
 impl Forward {
     pub fn new(model: &Model, device: &Device) -> Result<Forward, ExplainError> {
         let mut graph = Graph::new(Mode::Inference, Precision::F32);
-        let built = vit(&mut graph, &model.config, 1)?;
+        let built = model.architecture.build(&mut graph, &Call::whole(1))?;
+        let (features, logits) = (built.need("features")?, built.get("logits"));
         let taps = Tap::all(&graph)?;
-        let mut outputs = vec![built.features];
-        outputs.extend(built.logits);
+        let mut outputs = vec![features];
+        outputs.extend(logits);
         outputs.extend(taps.iter().flat_map(|tap| &tap.inputs));
         let plan = device.plan_with_fixed_weights(&graph, &outputs)?;
         device.check_memory("explaining an image", device.bytes_needed_with_weights(&plan))?;
         let lend = |parameter: &Parameter| model.parameter(&parameter.name).map_err(ExplainError::from);
         let executor = Executor::with_weights(plan, device, lend)?;
-        Ok(Forward { executor, logits: built.logits, features: built.features, taps })
+        Ok(Forward { executor, logits, features, taps })
     }
 
     pub fn run(&mut self, pixels: &[f32]) -> Result<(), ExplainError> {

@@ -32,5 +32,5 @@ pub use explanation::{
 };
 pub use layout::{Layout, Reader};
 pub use pictures::pictures;
-pub use settings::{Choice, Classes, Settings};
+pub use settings::{Choice, Classes, Settings, Structure};
 pub use spread::{LayerSpread, Spread};

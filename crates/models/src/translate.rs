@@ -12,7 +12,7 @@ use vitreous_engine::cpu::Executor;
 use vitreous_engine::machine::check_memory;
 use vitreous_engine::{DType, Error, Graph, Mode, Parameter, Plan, Precision, Result, Value};
 
-use crate::transformer::{StepShape, TransformerConfig, decoder_step, encoder_for_decoding};
+use crate::families::transformer::{StepShape, TransformerConfig, decoder_step, encoder_for_decoding};
 use search::Search;
 pub use search::{Hypothesis, SearchOptions};
 

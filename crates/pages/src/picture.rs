@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use vitreous_data::{Image, ImageError};
+use vitreous_data::image::{Image, ImageError};
 
 use crate::escape;
 

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use vitreous_data::loader::NothingToLoad;
+use vitreous_data::loader::LoadError;
+use vitreous_models::ModelError;
+use vitreous_models::archive::ArchiveError;
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +49,7 @@ pub enum TrainError {
     Data(String),
     /// None of the samples can be read.
     #[error(transparent)]
-    Nothing(#[from] NothingToLoad),
+    Nothing(#[from] LoadError),
     /// The loss or the gradient is not finite.
     #[error("step {step}: {what}")]
     NotFinite {
@@ -64,16 +66,29 @@ pub enum TrainError {
     Engine(#[from] vitreous_engine::Error),
     /// The model could not be opened or saved.
     #[error(transparent)]
-    Model(#[from] vitreous_models::ModelError),
+    Model(#[from] ModelError),
+    /// The settings of the model make no sense.
+    #[error(transparent)]
+    Settings(#[from] vitreous_models::ConfigError),
     /// Text could not be tokenised.
     #[error(transparent)]
     Tokeniser(#[from] vitreous_data::text::TokeniserError),
     /// The augmentation or preprocessing makes no sense.
     #[error("{0}")]
-    Config(#[from] vitreous_data::ConfigError),
+    Config(#[from] vitreous_data::image::ConfigError),
 }
 
 impl TrainError {
+    /// For `map_err`: an error of saving a model, with that of a full disk recognisable.
+    pub(crate) fn of_saving(error: ModelError) -> TrainError {
+        match error {
+            ModelError::Io { file, source, .. } | ModelError::Archive(ArchiveError::Io { file, source, .. }) => {
+                TrainError::Io { path: file, what: "the model cannot be saved", source }
+            }
+            other => TrainError::Model(other),
+        }
+    }
+
     /// For `map_err`: an error of this file.
     pub(crate) fn io(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(std::io::Error) -> TrainError {
         let path = path.into();

@@ -4,7 +4,6 @@
 //! task and has every setting. [`RunRecord`] reads what a run has written.
 #![deny(unsafe_code)]
 
-pub mod batch;
 pub mod checkpoint;
 mod error;
 mod evaluation;
@@ -34,6 +33,6 @@ pub use run_directory::RunDirectory;
 pub use scores::{Direction, Format, LOSS, Metric, Report, Score, Scores};
 pub use sessions::Session;
 pub use stepper::StepResult;
-pub use task::{Averaging, Batches, Correct, Objective, Task, TaskContext, TaskFacts, TaskType};
+pub use task::{Averaging, Correct, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting};
 pub use tasks::TASKS;
 pub use trainer::{RunOptions, RunTarget, train};

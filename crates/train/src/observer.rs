@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use vitreous_data::loader::Broken;
+use vitreous_data::loader::BrokenSample;
 
 use crate::metrics::{EpochMeans, EvaluationMetrics, TrainingMetrics};
 use crate::scores::{Score, Scores};
@@ -88,7 +88,7 @@ pub struct Outcome {
     /// The best evaluation: the number that decides, and its step.
     pub best: Option<(Score, u64)>,
     /// Samples that could not be read.
-    pub unreadable: Vec<Broken>,
+    pub unreadable: Vec<BrokenSample>,
     /// Time that this process trained.
     pub time: Duration,
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::TrainError;
 use crate::evaluation::Evaluation;
 use crate::metrics::{EvaluationMetrics, History};
-use crate::recipe::{Recipe, TASK, written_keys};
+use crate::recipe::{FAMILY, Recipe, TASK, written_keys};
 use crate::run_directory::{EVALUATION, MACHINE, METRICS, MODEL, RECIPE, RunDirectory};
 use crate::scores::Score;
 use crate::sessions::{Session, Sessions};
@@ -118,8 +118,9 @@ impl RunRecord {
             Err(error) => self.fault(RECIPE, format!("cannot be understood: {error}")),
             Ok(recipe) => {
                 let written = written_keys(&self.recipe_text);
-                // A recipe without a task has the first one: that is known.
-                let known = |key: &String| key == TASK || written.contains(key);
+                // A recipe without a task has the first one, and a model without a family the usual one: that is known.
+                let family = format!("model.{FAMILY}");
+                let known = |key: &String| key == TASK || *key == family || written.contains(key);
                 self.missing_keys = recipe.values().into_keys().filter(|key| !known(key)).collect();
                 if let Some(first) = self.missing_keys.first() {
                     let what = match self.missing_keys.len() {

@@ -1,20 +1,20 @@
 //! One update of the parameters: a batch, or several whose gradients are accumulated, through the model and the optimizer.
 //!
-//! The stepper takes any task's graph with its named inputs. It has a plan for each shape of a batch, all in one memory. On a GPU it
+//! The stepper takes any task's graph with its named inputs. It has a plan for each group of batches, all in one memory. On a GPU it
 //! sends the next batch while the device computes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use vitreous_data::loader::{ArraySpec, ArrayValues, Batch};
 use vitreous_engine::{
     DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Parameter, Plan, Run, Shape,
     State, StepOptions, Value,
 };
 
-use crate::batch::{Batch, BatchShape, Weighting};
 use crate::error::TrainError;
 use crate::memory::{self, MemoryRequest};
 use crate::recipe::{OptimizerName, OptimizerSettings};
-use crate::task::{Correct, Objective, Task};
+use crate::task::{Correct, Objective, Task, Weighting};
 
 /// The result of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -49,9 +49,10 @@ pub type NextBatch<'n> = dyn FnMut(&Executor) -> Result<Option<Batch>, TrainErro
 
 /// The plans of updates, ready to run.
 pub struct Stepper {
-    /// Forward and backward pass for each shape; the update, too, unless gradients are accumulated.
+    /// Forward and backward pass for each group of batches; the update, too, unless gradients are accumulated.
     passes: Executor,
-    by_shape: HashMap<BatchShape, Pass>,
+    /// By group.
+    groups: Vec<Pass>,
     /// The update with accumulated gradients, and its gradient norm.
     update: Option<(Executor, Value)>,
     weighting: Weighting,
@@ -65,10 +66,9 @@ pub struct Stepper {
     sent: bool,
 }
 
-/// What is known of the plan for batches of one shape.
+/// What is known of the plan for batches of one group.
 #[derive(Clone, Debug)]
 struct Pass {
-    index: usize,
     loss: Value,
     outputs: Vec<Value>,
     /// Unless gradients are accumulated.
@@ -76,7 +76,7 @@ struct Pass {
     flops: u64,
 }
 
-/// The plan for batches of one shape, before any memory is taken.
+/// The plan for batches of one group, before any memory is taken.
 struct PassPlan {
     graph: Graph,
     plan: Plan,
@@ -88,13 +88,13 @@ struct PassPlan {
 impl PassPlan {
     fn new(
         task: &dyn Task,
-        shape: &BatchShape,
+        arrays: &[ArraySpec],
         options: &StepOptions,
         device: &Device,
     ) -> Result<PassPlan, TrainError> {
         let recipe = task.recipe();
         let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
-        let Objective { loss, outputs } = task.build(&mut graph, shape)?;
+        let Objective { loss, outputs } = task.build(&mut graph, arrays)?;
         let mut gradient_norm = None;
         match (recipe.train.accumulate, task.facts().weighting) {
             (1, _) => gradient_norm = Some(graph.training_step(loss, options)?.gradient_norm),
@@ -127,11 +127,11 @@ impl Stepper {
             gradient: GradientOptions { recompute },
         };
         let usual = options(recipe.train.recompute);
-        let (mut plans, mut by_shape, mut last) = (Vec::new(), HashMap::new(), None);
-        for shape in &facts.shapes {
-            let PassPlan { graph, plan, loss, outputs, gradient_norm } = PassPlan::new(task, shape, &usual, device)?;
-            let pass = Pass { index: plans.len(), loss, outputs, gradient_norm, flops: plan.flops() };
-            by_shape.insert(shape.clone(), pass);
+        let source = task.batches();
+        let (mut plans, mut groups, mut last) = (Vec::new(), Vec::new(), None);
+        for arrays in source.groups() {
+            let PassPlan { graph, plan, loss, outputs, gradient_norm } = PassPlan::new(task, arrays, &usual, device)?;
+            groups.push(Pass { loss, outputs, gradient_norm, flops: plan.flops() });
             plans.push(plan);
             last = Some(graph);
         }
@@ -157,11 +157,11 @@ impl Stepper {
         let weighted = update.is_some() && facts.weighting == Weighting::ByUnits;
         let stepper = Stepper {
             passes,
-            by_shape,
+            groups,
             update,
             weighting: facts.weighting,
             sends_ahead: device.is_gpu(),
-            batches_ahead: if weighted { recipe.train.accumulate.min(facts.batches_per_epoch) } else { 1 },
+            batches_ahead: if weighted { recipe.train.accumulate.min(source.batches_per_epoch()) } else { 1 },
             waiting: VecDeque::new(),
             sent: false,
         };
@@ -175,7 +175,7 @@ impl Stepper {
 
     /// Floating-point operations of the largest batch.
     pub fn largest_flops(&self) -> u64 {
-        self.by_shape.values().map(|pass| pass.flops).max().unwrap_or(0)
+        self.groups.iter().map(|pass| pass.flops).max().unwrap_or(0)
     }
 
     /// Makes an update with the mean gradient of some batches, each weighted as the task says. Where the loss or the gradient is not
@@ -191,7 +191,7 @@ impl Stepper {
         let count = settings.batches;
         let weighted = self.update.is_some() && self.weighting == Weighting::ByUnits;
         self.fetch(if weighted { count } else { 1 }, next)?;
-        let units: u64 = self.waiting.iter().take(count).map(|batch| batch.units).sum();
+        let units: usize = self.waiting.iter().take(count).map(|batch| batch.units).sum();
         let mut result = StepResult { gradient_sum_of: if weighted { 1 } else { count }, ..StepResult::default() };
         let (mut used, mut norm, mut last) = (Vec::new(), f32::NAN, run);
         for index in 0..count {
@@ -201,10 +201,10 @@ impl Stepper {
                 Weighting::ByUnits if weighted => batch.units as f64 / units as f64,
                 Weighting::ByUnits => 1.0,
             };
-            let pass = self.pass_of(&batch)?.clone();
+            let pass = self.groups[batch.group].clone();
             last = self.run_pass(state, index, share, settings, run)?;
             self.send_next(next)?;
-            self.passes.choose(pass.index);
+            self.passes.choose(batch.group);
             let loss = f64::from(self.passes.number(pass.loss)?);
             if !loss.is_finite() {
                 return self.not_finite(state, &batch, last, &format!("the loss is {loss}"));
@@ -222,7 +222,7 @@ impl Stepper {
             if let Some(value) = pass.gradient_norm {
                 norm = self.passes.number(value)?;
             }
-            result.units += batch.units;
+            result.units += batch.units as u64;
             result.flops += pass.flops;
             used.push(batch);
         }
@@ -243,10 +243,9 @@ impl Stepper {
 
     /// Runs a batch again to find the first value that is not finite, and fails with its name.
     fn not_finite<T>(&mut self, state: &mut State, batch: &Batch, run: Run, what: &str) -> Result<T, TrainError> {
-        let index = self.pass_of(batch)?.index;
-        self.passes.choose(index);
+        self.passes.choose(batch.group);
         // The inputs may be those of the next batch by now.
-        batch.fill(&mut self.passes)?;
+        fill_inputs(&mut self.passes, batch, |_| true)?;
         let cause = match self.passes.find_non_finite(state, run)? {
             None => "; each value is finite, only their sum is not".to_string(),
             Some(found) => {
@@ -309,8 +308,7 @@ impl Stepper {
         self.sent = false;
         let batch = self.waiting.pop_front();
         let batch = batch.ok_or_else(|| TrainError::Data("the data ended before the epoch did".to_string()))?;
-        let index = self.pass_of(&batch)?.index;
-        self.passes.choose(index);
+        self.passes.choose(batch.group);
         Ok(batch)
     }
 
@@ -326,18 +324,34 @@ impl Stepper {
     /// Fills the inputs with the first batch that waits, and starts to send them to the device.
     fn send_first(&mut self) -> Result<(), TrainError> {
         let Some(batch) = self.waiting.front() else { return Ok(()) };
-        let index = self.pass_of(batch)?.index;
-        self.passes.choose(index);
-        batch.fill(&mut self.passes)?;
+        self.passes.choose(batch.group);
+        fill_inputs(&mut self.passes, batch, |_| true)?;
         self.passes.send_inputs()?;
         self.sent = true;
         Ok(())
     }
+}
 
-    fn pass_of(&self, batch: &Batch) -> Result<&Pass, TrainError> {
-        let unknown = || TrainError::Data(format!("there is no plan for a batch of the shape {:?}", batch.shape));
-        self.by_shape.get(&batch.shape).ok_or_else(unknown)
+/// Copies the arrays of a batch to the inputs of their names; only those that the graph has, as `takes` says.
+pub(crate) fn fill_inputs(
+    executor: &mut Executor,
+    batch: &Batch,
+    takes: impl Fn(&str) -> bool,
+) -> Result<(), TrainError> {
+    for array in batch.arrays.iter().filter(|array| takes(array.name)) {
+        match &array.values {
+            ArrayValues::F32(values) => executor.input(array.name)?.copy_from_slice(values),
+            ArrayValues::I32(values) => executor.input_i32(array.name)?.copy_from_slice(values),
+        }
     }
+    Ok(())
+}
+
+/// The same arrays for another number of rows.
+fn with_rows(arrays: &[ArraySpec], rows: usize) -> Vec<ArraySpec> {
+    let mut arrays = arrays.to_vec();
+    arrays.iter_mut().filter_map(|array| array.shape.first_mut()).for_each(|first| *first = rows);
+    arrays
 }
 
 /// Refuses plans that do not fit into the device's memory, and says what would. `rest` is what the update and the state take.
@@ -348,32 +362,33 @@ fn check_memory<'o>(
     rest: usize,
     options: &dyn Fn(bool) -> StepOptions<'o>,
 ) -> Result<(), TrainError> {
-    let (recipe, facts) = (task.recipe(), task.facts());
-    let needed = plans.iter().zip(&facts.shapes).map(|(plan, shape)| (device.bytes_needed(plan), plan, shape));
-    let Some((largest, largest_plan, largest_shape)) = needed.max_by_key(|(bytes, ..)| *bytes) else { return Ok(()) };
+    let (recipe, facts, source) = (task.recipe(), task.facts(), task.batches());
+    let needed = plans.iter().map(|plan| device.bytes_needed(plan)).enumerate();
+    let Some((group, largest)) = needed.max_by_key(|(_, bytes)| *bytes) else { return Ok(()) };
+    let (arrays, row_size) = (&source.groups()[group], facts.row_sizes[group]);
     // One plan runs at a time, but all keep their constants.
     let constants: usize = plans.iter().map(Plan::constant_bytes).sum();
-    let rest = rest.saturating_add(constants - largest_plan.constant_bytes());
-    let total = |pass: usize, shape: &BatchShape| -> Result<usize, TrainError> {
-        Ok(pass.saturating_add(rest).saturating_add(task.evaluation_bytes(shape, device)?))
-    };
+    let rest = rest.saturating_add(constants - plans[group].constant_bytes());
     let (setting, size) = facts.batch_size;
+    let rows_of = |size: usize| (size / row_size).max(1);
+    let total = |pass: usize, size: usize| -> Result<usize, TrainError> {
+        Ok(pass.saturating_add(rest).saturating_add(task.evaluation_bytes(rows_of(size))?))
+    };
     let setting = format!("{setting}=");
     let request = MemoryRequest {
         purpose: format!("training with {setting}{size}"),
         setting: &setting,
         size,
         // The longest sample must fit into a batch.
-        least: facts.shapes.iter().map(BatchShape::longest).max().unwrap_or(1),
-        bytes: total(largest, largest_shape)?,
+        least: facts.row_sizes.iter().copied().max().unwrap_or(1),
+        bytes: total(largest, size)?,
         recompute: (!recipe.train.recompute).then_some("train.recompute=true"),
     };
-    // Only the shape that needs the most: planning all of them for each size would take too long.
+    // Only the group that needs the most: planning all of them for each size would take too long.
     memory::check(device, &request, |size, recompute| {
-        let shape = largest_shape.with_size(size);
         let options = options(recipe.train.recompute || recompute);
-        let pass = PassPlan::new(task, &shape, &options, device).ok()?;
-        total(device.bytes_needed(&pass.plan), &shape).ok()
+        let pass = PassPlan::new(task, &with_rows(arrays, rows_of(size)), &options, device).ok()?;
+        total(device.bytes_needed(&pass.plan), size).ok()
     })?;
     Ok(())
 }

@@ -5,14 +5,14 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value as Json;
-use toml::Table;
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::Broken;
+use vitreous_data::loader::{ArraySpec, Batch, BatchSource, BrokenSample};
 use vitreous_engine::{Device, Graph, Group, Parameter, State, Value};
+use vitreous_models::Architecture;
 
-use crate::batch::{Batch, BatchShape, Weighting};
 use crate::error::TrainError;
 use crate::recipe::{Recipe, RecipeError};
 use crate::scores::{Metric, Scores};
@@ -28,25 +28,21 @@ pub trait TaskType: fmt::Debug + Sync {
     /// A recipe with the default of every key.
     fn defaults(&self) -> Recipe;
 
-    /// The keys that a recipe may have and that have no default.
-    fn optional_keys(&self) -> &'static [&'static str] {
-        &[]
-    }
+    /// The family of a recipe that names none.
+    fn usual_family(&self) -> &'static str;
 
-    /// The settings of a named model that it can train.
-    fn preset(&self, name: &str) -> Option<Table>;
+    /// Refuses a model that it cannot train, by its signature.
+    fn check_model(&self, architecture: &dyn Architecture) -> Result<(), String>;
 
-    /// The names of such models.
-    fn preset_names(&self) -> Vec<String>;
-
-    /// Reads the keys that only this task has, and those of the model, and writes them back in their usual form.
+    /// Reads the keys that only this task has, and writes them back in their usual form.
     fn normalise(&self, recipe: &mut Recipe) -> Result<(), RecipeError>;
 
-    /// Refuses values of its own keys that make no sense. The common ones were checked before.
+    /// Refuses values of its own keys that make no sense, and models that cannot be built. The common keys were checked before.
     fn check(&self, recipe: &Recipe) -> Result<(), RecipeError>;
 
-    /// Makes the paths in a new recipe absolute, so that its run can be resumed from anywhere.
-    fn complete_paths(&self, recipe: &mut Recipe) -> Result<(), TrainError>;
+    /// Completes a new recipe: makes its paths absolute, so that its run can be resumed from anywhere, and refuses overrides that
+    /// would have no effect.
+    fn complete(&self, recipe: &mut Recipe, overrides: &[String]) -> Result<(), TrainError>;
 
     /// Opens data and model.
     fn open(&self, recipe: Recipe, context: &TaskContext) -> Result<Box<dyn Task>, TrainError>;
@@ -82,18 +78,18 @@ pub struct TaskFacts {
     pub notes: Vec<String>,
     /// Training samples. A run can be resumed only with the same number, because the order of an epoch follows from it.
     pub samples: usize,
-    /// Batches per epoch: in all epochs the same.
-    pub batches_per_epoch: usize,
     /// What speed is measured in: "images", "tokens".
     pub unit: &'static str,
     /// How many of them an epoch has.
     pub units_per_epoch: u64,
-    /// The shapes that batches can have. Each gets a plan, and all plans share one memory.
-    pub shapes: Vec<BatchShape>,
+    /// Threads that prepare batches.
+    pub loader_threads: usize,
     /// What batches count in an update of several.
     pub weighting: Weighting,
     /// The key that sets the size of a batch, and its value: (`train.batch`, 128).
     pub batch_size: (&'static str, usize),
+    /// What a row of each group of batches counts towards that size: 1 image, or the tokens of the longer side.
+    pub row_sizes: Vec<usize>,
     /// Averages of the parameters.
     pub averaging: Averaging,
 }
@@ -116,6 +112,15 @@ impl Default for Averaging {
     }
 }
 
+/// How much a batch counts in an update of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weighting {
+    /// All the same: the gradient is the mean over batches.
+    Equal,
+    /// By its units: the gradient is the mean over all units of all batches, as if they were one batch.
+    ByUnits,
+}
+
 /// The loss of a batch.
 #[derive(Clone, Debug)]
 pub struct Objective {
@@ -134,20 +139,6 @@ pub struct Correct {
     pub total: u64,
 }
 
-/// The batches of a run, in order.
-pub trait Batches {
-    /// The next batch, if there is one.
-    fn next(&mut self) -> Result<Option<Batch>, TrainError>;
-
-    /// Takes a used batch back, so that its memory can be used again.
-    fn recycle(&mut self, _batch: Batch) {}
-
-    /// Samples so far that could not be read, with the reasons.
-    fn unreadable(&self) -> Vec<Broken> {
-        Vec::new()
-    }
-}
-
 /// A task with its data and its model.
 pub trait Task {
     /// The recipe, completed with what follows from the data and from the model to start from.
@@ -156,8 +147,12 @@ pub trait Task {
     /// What the training loop must know.
     fn facts(&self) -> &TaskFacts;
 
-    /// Builds the graph of a training batch: inputs with the names of the batch's arrays, and the loss.
-    fn build(&self, graph: &mut Graph, shape: &BatchShape) -> Result<Objective, TrainError>;
+    /// The training batches.
+    fn batches(&self) -> Arc<dyn BatchSource>;
+
+    /// Builds the graph of a training batch: inputs with the names and shapes of its arrays, and the loss. The arrays are those of one
+    /// of the groups of [`Task::batches`], or the same with another number of rows.
+    fn build(&self, graph: &mut Graph, arrays: &[ArraySpec]) -> Result<Objective, TrainError>;
 
     /// Weight decay and learning rate of a parameter; `None` freezes it.
     fn group(&self, parameter: &Parameter) -> Option<Group>;
@@ -165,16 +160,13 @@ pub trait Task {
     /// Sets the initial values of the parameters.
     fn initialise(&self, state: &mut State) -> Result<(), TrainError>;
 
-    /// Batches from one batch of one epoch on, to the end of the last epoch.
-    fn batches(&self, epoch: u64, batch: usize) -> Box<dyn Batches>;
-
     /// Counts right answers of a batch by the objective's outputs; `None` if no answer is the right one.
     fn correct(&self, _batch: &Batch, _outputs: &[&[f32]]) -> Option<Correct> {
         None
     }
 
-    /// Bytes of the device's memory that evaluations take beside the training plans, for batches of this shape.
-    fn evaluation_bytes(&self, _shape: &BatchShape, _device: &Device) -> Result<usize, TrainError> {
+    /// Bytes of the device's memory that evaluations take beside the training plans, with batches of this many rows.
+    fn evaluation_bytes(&self, _rows: usize) -> Result<usize, TrainError> {
         Ok(0)
     }
 
@@ -196,8 +188,8 @@ pub trait Task {
         Ok(Vec::new())
     }
 
-    /// Samples that evaluations could not read, with the reasons.
-    fn unreadable(&self) -> Vec<Broken> {
+    /// Samples that evaluations could not read.
+    fn unreadable(&self) -> Vec<BrokenSample> {
         Vec::new()
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use vitreous_data::loader::{BatchPosition, Loader};
 use vitreous_engine::{Device, Executor, Run, State};
 
 use crate::checkpoint::{Checkpoints, Progress};
@@ -18,7 +19,7 @@ use crate::schedule::Schedule;
 use crate::scores::{Score, Scores};
 use crate::sessions::{Session, Sessions};
 use crate::stepper::{StepResult, StepSettings, Stepper};
-use crate::task::{Averaging, Batches, Task};
+use crate::task::{Averaging, Task};
 
 /// The least time between two epochs that are saved, on a GPU.
 const CHECKPOINT_PAUSE: Duration = Duration::from_secs(10);
@@ -66,8 +67,10 @@ struct Trainer {
     task: Box<dyn Task>,
     stepper: Stepper,
     state: State,
+    /// Batches per epoch.
+    batches_per_epoch: usize,
     /// From the first update on.
-    batches: Option<Box<dyn Batches>>,
+    loader: Option<Loader>,
     directory: RunDirectory,
     stop: Arc<AtomicBool>,
     progress: Progress,
@@ -127,7 +130,8 @@ impl Trainer {
         for (name, bytes) in task.files()? {
             write_whole(&directory.file(&name), &bytes)?;
         }
-        let batches = facts.batches_per_epoch as u64;
+        let batches_per_epoch = task.batches().batches_per_epoch();
+        let batches = batches_per_epoch as u64;
         let batches_per_step = batches.min(recipe.train.accumulate as u64);
         let steps_per_epoch = batches.div_ceil(batches_per_step);
         let regular = [steps_per_epoch, recipe.output.checkpoint_steps];
@@ -180,7 +184,8 @@ impl Trainer {
             task,
             stepper,
             state,
-            batches: None,
+            batches_per_epoch,
+            loader: None,
             progress,
             schedule,
             steps_per_epoch,
@@ -194,7 +199,7 @@ impl Trainer {
 
     fn run(mut self, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
         observer.started(&self.plan);
-        self.start_batches();
+        self.start_loader();
         let mut saved = Instant::now();
         self.start = Instant::now();
         self.interval = Interval::begin();
@@ -228,7 +233,7 @@ impl Trainer {
 
     fn outcome(mut self) -> Result<Outcome, TrainError> {
         let stopped = self.progress.step < self.schedule.steps;
-        let mut unreadable = self.batches.as_ref().map_or_else(Vec::new, |batches| batches.unreadable());
+        let mut unreadable = self.loader.as_ref().map_or_else(Vec::new, Loader::broken);
         unreadable.extend(self.task.unreadable());
         unreadable.sort();
         unreadable.dedup();
@@ -242,29 +247,31 @@ impl Trainer {
         Ok(Outcome { directory, stopped, step, last, best, unreadable, time })
     }
 
-    /// Has the task deliver batches from the next update on.
-    fn start_batches(&mut self) {
+    /// Starts to load batches from the next update on.
+    fn start_loader(&mut self) {
         let (epoch, place) = (self.progress.step / self.steps_per_epoch, self.progress.step % self.steps_per_epoch);
-        let batch = place as usize * self.task.recipe().train.accumulate;
-        self.batches = Some(self.task.batches(epoch, batch));
+        let train = &self.task.recipe().train;
+        let first = BatchPosition { epoch, index: place as usize * train.accumulate };
+        let threads = self.task.facts().loader_threads;
+        self.loader = Some(Loader::start(self.task.batches(), first, train.epochs, threads));
     }
 
     /// Batches of the next update; the last update of an epoch may have fewer.
     fn batches_of_update(&self) -> usize {
         let accumulate = self.task.recipe().train.accumulate;
         let place = (self.progress.step % self.steps_per_epoch) as usize;
-        (self.task.facts().batches_per_epoch - place * accumulate).min(accumulate)
+        (self.batches_per_epoch - place * accumulate).min(accumulate)
     }
 
     fn update(&mut self, rate: f64) -> Result<StepResult, TrainError> {
         let step = self.progress.step;
         let run = Run { seed: self.task.recipe().train.seed, step };
         let settings = StepSettings { batches: self.batches_of_update(), rate, ema_decay: self.ema_decay(step) };
-        let batches = self.batches.as_mut().expect("batches were started");
+        let loader = self.loader.as_mut().expect("the loader was started");
         let mut waited = Duration::ZERO;
         let mut next = |waiting: &Executor| {
             let before = Instant::now();
-            let batch = batches.next()?;
+            let batch = loader.next().transpose()?;
             // While a GPU computes, it does not wait.
             waited += before.elapsed().min(waiting.idle_for()?);
             Ok(batch)
@@ -276,7 +283,7 @@ impl Trainer {
             }
             other => other?,
         };
-        used.into_iter().for_each(|batch| batches.recycle(batch));
+        used.into_iter().for_each(|batch| loader.give_back(batch));
         self.progress.step += 1;
         self.progress.updates += 1;
         self.progress.loss_sum += result.loss;

@@ -2,11 +2,11 @@
 //! no GPU.
 
 use vitreous_data::dataset::{Splits, builtin};
-use vitreous_data::loader::Form;
+use vitreous_data::image::ImageForm;
+use vitreous_data::loader::{ArrayValues, Batch, NamedArray};
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{Device, Executor, Run, cuda};
 use vitreous_train::Recipe;
-use vitreous_train::batch::{Array, Batch, BatchShape};
 use vitreous_train::stepper::{StepSettings, Stepper};
 use vitreous_train::tasks::classify::ClassifyTask;
 
@@ -26,8 +26,9 @@ fn batch(number: u64) -> Batch {
             images.push(bright + word as f32 / (u32::MAX / 2) as f32 - 1.0);
         }
     }
-    let inputs = vec![("images", Array::F32(images)), ("targets", Array::I32(labels))];
-    Batch { shape: BatchShape::of_rows(BATCH), inputs, units: BATCH as u64 }
+    let images = NamedArray { name: "images", shape: vec![BATCH, 3, 32, 32], values: ArrayValues::F32(images) };
+    let targets = NamedArray { name: "targets", shape: vec![BATCH], values: ArrayValues::I32(labels) };
+    Batch { arrays: vec![images, targets], samples: (0..BATCH).collect(), units: BATCH, ..Batch::default() }
 }
 
 /// The loss of each step.
@@ -52,7 +53,7 @@ fn losses(overrides: &[&str], device: &Device) -> Vec<f64> {
     // The batches are the test's own, and prepared: only the number of classes is the data's.
     let classes = (0..4).map(|class| format!("class {class}")).collect();
     let splits = Splits { classes, ..builtin() };
-    let task = ClassifyTask::new(recipe, splits, device).expect("a task").in_form(Form::Prepared);
+    let task = ClassifyTask::new(recipe, splits, device).expect("a task").in_form(ImageForm::Prepared);
     let (mut stepper, mut state) = Stepper::new(&task, device).expect("plans");
     let names: Vec<(String, usize)> = state.table().iter().map(|p| (p.name.clone(), p.shape.rank())).collect();
     for (name, rank) in names {

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use vitreous_data::dataset::{Dataset, Splits};
-use vitreous_data::loader::Form;
+use vitreous_data::image::{Channels, Image, ImageError, ImageForm};
+use vitreous_data::loader::{ArrayValues, Batch, BatchPosition, Loader, NamedArray};
 use vitreous_data::random::Random;
-use vitreous_data::{Channels, Image, ImageError};
 use vitreous_engine::{Device, Executor, Run};
-use vitreous_train::batch::{Array, Batch, BatchShape};
 use vitreous_train::metrics::{GradientMetrics, MetricsFile};
 use vitreous_train::stepper::{StepSettings, Stepper};
 use vitreous_train::tasks::classify::ClassifyTask;
@@ -34,8 +33,10 @@ fn task(overrides: &[&str]) -> ClassifyTask {
 fn batches_of_one_update_have_dropout_of_their_own() {
     let task = task(&["train.batch=2", "train.accumulate=2", "model.dropout=0.5"]);
     let batch = || {
-        let inputs = vec![("images", Array::F32(vec![0.5; 2 * 3 * 8 * 8])), ("targets", Array::I32(vec![0, 1]))];
-        Batch { shape: BatchShape::of_rows(2), inputs, units: 2 }
+        let values = ArrayValues::F32(vec![0.5; 2 * 3 * 8 * 8]);
+        let images = NamedArray { name: "images", shape: vec![2, 3, 8, 8], values };
+        let targets = NamedArray { name: "targets", shape: vec![2], values: ArrayValues::I32(vec![0, 1]) };
+        Batch { arrays: vec![images, targets], samples: vec![0, 1], units: 2, ..Batch::default() }
     };
     let loss = |count: usize, step: u64| {
         let (mut stepper, mut state) = Stepper::new(&task, &CPU).expect("plans");
@@ -75,20 +76,20 @@ fn a_model_learns_the_same_from_raw_batches() {
     let images =
         ["train.batch=4", "augment.erase=0.5", "augment.flip=0.5", "loss.label_smoothing=0.1", "data.threads=1"];
     let mixing = ["augment.crop=\"padded\"", "augment.mixup=0.8", "augment.cutmix=1.0", "augment.mix_mode=\"pair\""];
-    let losses = |form: Form| -> Vec<f64> {
+    let losses = |form: ImageForm| -> Vec<f64> {
         let task = task(&[&images[..], &mixing].concat()).in_form(form);
         let (mut stepper, mut state) = Stepper::new(&task, &CPU).expect("plans");
         let values = state.parameters_mut().iter_mut().enumerate();
         values.for_each(|(index, value)| *value = (index * 37 % 19) as f32 / 19.0 - 0.4);
-        let mut batches = task.batches(0, 0);
-        let mut next = |_: &Executor| batches.next();
+        let mut loader = Loader::start(task.batches(), BatchPosition::default(), 3, 1);
+        let mut next = |_: &Executor| Ok(loader.next().transpose()?);
         let settings = StepSettings { batches: 1, rate: 1e-2, ema_decay: None };
         let mut step =
             |step: u64| stepper.step(&task, &mut state, settings, &mut next, Run { seed: 1, step }).expect("a step");
         (0..9).map(|number| step(number).0.loss).collect()
     };
-    let prepared = losses(Form::Prepared);
-    assert_eq!(prepared, losses(Form::Raw));
+    let prepared = losses(ImageForm::Prepared);
+    assert_eq!(prepared, losses(ImageForm::Raw));
     assert!(prepared[0] != prepared[1] && prepared.iter().all(|loss| loss.is_finite()), "{prepared:?}");
 }
 

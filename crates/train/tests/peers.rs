@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use vitreous_data::dataset::builtin;
+use vitreous_data::loader::{ArrayValues, Batch, NamedArray};
 use vitreous_engine::{Device, Executor, Graph, Mode, Precision, Run, State};
-use vitreous_train::batch::{Array, Batch, BatchShape};
 use vitreous_train::recipe::shipped;
 use vitreous_train::schedule::Schedule;
 use vitreous_train::stepper::{StepSettings, Stepper};
@@ -62,7 +62,7 @@ fn rates_and_decay_of_each_parameter_are_those_of_timm() {
     let overrides: Vec<String> = model.iter().chain(&rates).map(|pair| pair.to_string()).collect();
     let task = task(Recipe::read("test", "", &overrides).expect("a sound recipe"));
     let mut graph = Graph::new(Mode::Training, Precision::F32);
-    task.build(&mut graph, &BatchShape::of_rows(1)).expect("builds");
+    task.build(&mut graph, &task.batches().groups()[0]).expect("builds");
     let fixture = fixture();
     let expected = fixture["layer_decay"].as_object().expect("parameters");
     assert_eq!(graph.parameters().len(), expected.len());
@@ -118,8 +118,9 @@ fn batch(number: usize, count: usize) -> Batch {
     for (image, &label) in images.chunks_exact_mut(3 * 32 * 32).zip(&labels) {
         image.iter_mut().for_each(|value| *value += (label as f32 - 4.5) / 3.0);
     }
-    let inputs = vec![("images", Array::F32(images)), ("targets", Array::I32(labels))];
-    Batch { shape: BatchShape::of_rows(count), inputs, units: count as u64 }
+    let images = NamedArray { name: "images", shape: vec![count, 3, 32, 32], values: ArrayValues::F32(images) };
+    let targets = NamedArray { name: "targets", shape: vec![count], values: ArrayValues::I32(labels) };
+    Batch { arrays: vec![images, targets], samples: (0..count).collect(), units: count, ..Batch::default() }
 }
 
 fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {

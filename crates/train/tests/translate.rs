@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use vitreous_data::loader::BatchSource;
 use vitreous_data::random::Random;
 use vitreous_data::text::{Pair, PairSplits, Tokenisers};
 use vitreous_engine::Device;
@@ -162,8 +163,9 @@ fn batches_add_their_gradients_by_tokens() {
         let recipe = recipe(&[&plain[..], more].concat());
         let data = PairData::new(&recipe, splits(count), "digits".to_string(), None).expect("pairs");
         assert_eq!(data.batches.batches_per_epoch(), batches);
-        let order = data.batches.epoch(0);
-        let tokens: Vec<usize> = (0..batches).map(|index| order.batch(index, &data.train).tokens).collect();
+        let order = data.batches.order(0);
+        let batch = |index| data.batches.batch(&order, index).expect("a batch");
+        let tokens: Vec<usize> = (0..batches).map(|index| batch(index).units).collect();
         let run = directory.path().join(name);
         let outcome = run_with(recipe, data, RunTarget::New(run.clone()), &mut Watch::default());
         assert_eq!(outcome.step, 1);

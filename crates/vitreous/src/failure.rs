@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use vitreous_pages::write::WriteError;
+
 /// Why a command did not succeed.
 #[derive(Debug)]
 pub enum Failure {
@@ -70,6 +72,16 @@ impl From<io::Error> for Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::OutputClosed,
             _ => Failure::Work(anyhow::Error::new(error).context("writing the results")),
+        }
+    }
+}
+
+/// A page or another file that is not written.
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Failure {
+        match error {
+            WriteError::Refused(_) => Failure::input(error),
+            WriteError::Io { .. } => Failure::work(error),
         }
     }
 }

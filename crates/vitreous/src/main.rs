@@ -9,12 +9,11 @@ mod classes;
 mod commands;
 mod device;
 mod failure;
-mod folding;
-mod format;
 mod images;
-mod pages;
+mod page_facts;
 mod prepared;
 mod progress;
+mod run_report;
 mod runner;
 mod samples;
 mod scores;
@@ -25,6 +24,7 @@ mod text_source;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use vitreous_pages::{folding, format};
 
 /// Transformers you can see through: train, test, run, look at and convert Vision Transformers
 #[derive(Parser)]

@@ -10,7 +10,7 @@ use vitreous_train::{Observer, Orders, RunPlan, SpeedUnit, StepResult, TestedSco
 
 use crate::device::described;
 use crate::format;
-use crate::pages::report::{Effort, LiveReport};
+use crate::run_report::{Effort, LiveReport};
 
 /// The least time between two reports of a run that goes on.
 const REPORT_PAUSE: Duration = Duration::from_secs(2);

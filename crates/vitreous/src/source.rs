@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use vitreous_data::{Channels, Preprocess};
+use vitreous_data::image::{Channels, Preprocess};
 use vitreous_models::model::USUAL_WEIGHTS;
 use vitreous_models::transformer::{self, TransformerConfig};
 use vitreous_models::{Model, OpenOptions, Preprocessing, Size, TextModel, VitConfig, preset, presets};

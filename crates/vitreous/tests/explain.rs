@@ -53,7 +53,7 @@ impl Place {
 
 /// A model of `vitreous-models`' fixtures.
 fn model(name: &str) -> String {
-    fixtures().join("../../../models/tests/fixtures").join(name).to_str().expect("text").to_string()
+    fixtures().join("../../../models/src/families/vit/tests/fixtures").join(name).to_str().expect("text").to_string()
 }
 
 fn floats(value: &Value) -> Vec<f32> {
@@ -97,7 +97,8 @@ fn a_page_and_its_pictures() {
     let count = |start: &str| files.iter().filter(|name| name.starts_with(start)).count();
     assert_eq!((count("rollout-"), count("relevance-")), (6, 5), "{files:?}");
     for file in files.iter().filter(|name| name.ends_with(".png")) {
-        vitreous_data::open(&place.path("out/noise").join(file), vitreous_data::Channels::Rgb).expect("a picture");
+        vitreous_data::image::open(&place.path("out/noise").join(file), vitreous_data::image::Channels::Rgb)
+            .expect("a picture");
     }
 
     let page = place.page("noise");
@@ -310,7 +311,8 @@ fn images_need_not_be_square() {
     assert_eq!(line["rollout"][0]["patches"].as_array().expect("a list").len(), 24);
     let archive = Archive::open(&place.path("out/noise/arrays.npz")).expect("an archive");
     assert_eq!(archive.tensor("rollout.mean.0").expect("a rollout").shape, [4, 6]);
-    let seen = vitreous_data::open(&place.path("out/noise/seen.png"), vitreous_data::Channels::Rgb).expect("a picture");
+    let seen = vitreous_data::image::open(&place.path("out/noise/seen.png"), vitreous_data::image::Channels::Rgb)
+        .expect("a picture");
     assert_eq!(seen.width() * 2, seen.height() * 3);
     assert!(place.page("noise").contains("--shape: 48 / 32"));
 }
@@ -462,7 +464,8 @@ fn how_much_of_an_image_is_seen_is_said() {
         "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "image_processor_type": "ViTImageProcessor"}"#;
     let model = model_that_prepares(&place, "crops", crops);
     let pixels = vec![100; 80 * 160 * 3];
-    let large = vitreous_data::Image::new(160, 80, vitreous_data::Channels::Rgb, pixels).expect("an image");
+    let large =
+        vitreous_data::image::Image::new(160, 80, vitreous_data::image::Channels::Rgb, pixels).expect("an image");
     large.save_png(&place.path("large.png")).expect("saved");
     let path = place.path("large.png").to_str().expect("text").to_string();
     let outcome = place.explain(&model, &[&path, &path]).succeeded();

@@ -24,8 +24,8 @@ mod split;
 
 use std::sync::Arc;
 
-use crate::decode::{Channels, Image};
-use crate::error::ImageError;
+use crate::image::ImageError;
+use crate::image::{Channels, Image};
 
 pub(crate) use builtin::FASHION;
 pub use builtin::builtin;

@@ -1,8 +1,8 @@
 //! Input that is broken, or means harm: it is refused or passed over in words, never with a panic.
 
 use proptest::prelude::*;
-use vitreous_data::Channels;
 use vitreous_data::dataset::{OpenDataset, inspect, open};
+use vitreous_data::image::Channels;
 
 use super::common::{bytes, fixture};
 use super::{idx, labels, names, opened, png, refused, says, tar_of, write};

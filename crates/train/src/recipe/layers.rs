@@ -6,6 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use toml::{Table, Value};
 
+use vitreous_models::{preset, preset_names};
+
+use super::model::{FAMILY, ModelSettings};
 use super::{Recipe, TASK, task_of};
 use crate::task::TaskType;
 
@@ -93,9 +96,12 @@ pub(super) fn read(origin: &str, text: &str, overrides: &[String]) -> Result<Rec
     for pair in overrides {
         layers.push(Layer { origin: "command line".to_string(), table: parse_pair(pair)? });
     }
-    let recipe = assemble(task, layers)?;
-    recipe.check()?;
-    Ok(recipe)
+    let recipe = assemble(task, &layers)?;
+    match recipe.check() {
+        Ok(()) => Ok(recipe),
+        Err(RecipeError::Model(what)) => Err(RecipeError::Model(with_culprit(what, &recipe, &layers))),
+        Err(other) => Err(other),
+    }
 }
 
 /// The keys of a file.
@@ -107,7 +113,7 @@ fn parse(origin: &str, text: &str) -> Result<Table, RecipeError> {
 }
 
 /// Settings as a table. By way of text, so that f32 numbers keep their digits: 0.1 and not 0.10000000149.
-pub(crate) fn table_of(settings: &impl Serialize) -> Table {
+pub(super) fn table_of(settings: &impl Serialize) -> Table {
     let text = toml::to_string(settings).expect("settings are plain data");
     text.parse().expect("what was just written")
 }
@@ -145,55 +151,89 @@ fn parse_pair(pair: &str) -> Result<Table, RecipeError> {
     }
 }
 
-fn assemble(task: &'static dyn TaskType, layers: Vec<Layer>) -> Result<Recipe, RecipeError> {
-    let defaults = task.defaults().to_table();
+fn assemble(task: &'static dyn TaskType, layers: &[Layer]) -> Result<Recipe, RecipeError> {
+    let mut defaults = task.defaults().to_table();
     let mut whole = defaults.clone();
-    for Layer { origin, mut table } in layers {
-        take_preset(task, &origin, &mut table, &mut whole)?;
+    for Layer { origin, table } in layers {
+        let mut table = table.clone();
+        take_model(task, origin, &mut table, &mut whole)?;
+        let model = Recipe::of_table(task, whole.clone())?.model;
+        defaults.insert("model".to_string(), Value::Table(ModelSettings::defaults(model.family.name())?.to_table()));
         for (key, value) in leaves(&table) {
-            check_leaf(task, &origin, &key, &value, &defaults)?;
+            check_leaf(task, origin, (&key, &value), &defaults, &model)?;
             set(&mut whole, &key, value);
         }
     }
-    let mut recipe = Recipe::of_table(task, whole).map_err(|error| RecipeError::Section(error.to_string()))?;
+    let mut recipe = Recipe::of_table(task, whole)?;
+    recipe.model.normalise();
     task.normalise(&mut recipe)?;
     Ok(recipe)
 }
 
-/// `model.preset` replaces the whole model by a named one; other keys of the same layer then change it.
-fn take_preset(
+/// `model.preset` replaces the whole model by a named one, and another `model.family` by the defaults of that family; other keys of the
+/// same layer then change it.
+fn take_model(
     task: &'static dyn TaskType,
     origin: &str,
     layer: &mut Table,
     whole: &mut Table,
 ) -> Result<(), RecipeError> {
     let Some(Value::Table(model)) = layer.get_mut("model") else { return Ok(()) };
-    let Some(name) = model.remove("preset") else { return Ok(()) };
-    let Some(settings) = name.as_str().and_then(|name| task.preset(name)) else {
-        let names = task.preset_names();
-        let close = name.as_str().and_then(|name| nearest(name, names.iter().map(String::as_str)));
-        let what = match close {
-            Some(close) => format!("there is no such preset; did you mean `{close}`?"),
-            None => format!("there is no such preset; some are {}", names[..names.len().min(4)].join(", ")),
-        };
-        return Err(RecipeError::Type {
-            origin: origin.to_string(),
-            key: "model.preset".to_string(),
-            value: name.to_string(),
-            what,
-        });
+    let wrong = |key: &str, value: &Value, what: String| RecipeError::Type {
+        origin: origin.to_string(),
+        key: format!("model.{key}"),
+        value: value.to_string(),
+        what,
     };
-    whole.insert("model".to_string(), Value::Table(settings));
+    if let Some(name) = model.remove("preset") {
+        let Some(architecture) = name.as_str().and_then(preset) else {
+            let names = preset_names();
+            let close = name.as_str().and_then(|name| nearest(name, names.iter().map(String::as_str)));
+            let what = match close {
+                Some(close) => format!("there is no such preset; did you mean `{close}`?"),
+                None => format!("there is no such preset; some are {}", names[..names.len().min(4)].join(", ")),
+            };
+            return Err(wrong("preset", &name, what));
+        };
+        task.check_model(architecture.as_ref()).map_err(|what| wrong("preset", &name, what))?;
+        whole.insert("model".to_string(), Value::Table(ModelSettings::of(architecture.as_ref()).to_table()));
+    }
+    if let Some(name) = model.get(FAMILY) {
+        let there = whole.get("model").and_then(|model| model.get(FAMILY));
+        if there != Some(name) {
+            let defaults = ModelSettings::defaults(name.as_str().unwrap_or_default());
+            let defaults = defaults.map_err(|error| match error {
+                RecipeError::Model(what) => wrong(FAMILY, name, what),
+                other => other,
+            })?;
+            let architecture = defaults.architecture()?;
+            task.check_model(architecture.as_ref()).map_err(|what| wrong(FAMILY, name, what))?;
+            whole.insert("model".to_string(), Value::Table(defaults.to_table()));
+        }
+    }
     Ok(())
+}
+
+/// What is wrong with a model, and which key has made it so, if one alone has.
+fn with_culprit(what: String, recipe: &Recipe, layers: &[Layer]) -> String {
+    for Layer { origin, table } in layers.iter().rev() {
+        let Some(Value::Table(model)) = table.get("model") else { continue };
+        for (key, value) in model {
+            if recipe.model.fault_of(key, value).is_some_and(|fault| fault == what) {
+                return format!("{what} (model.{key} is {value} in {origin})");
+            }
+        }
+    }
+    what
 }
 
 /// Refuses a key that the task's recipes do not have, and a value that its key cannot have.
 fn check_leaf(
     task: &'static dyn TaskType,
     origin: &str,
-    key: &str,
-    value: &Value,
+    (key, value): (&str, &Value),
     defaults: &Table,
+    model: &ModelSettings,
 ) -> Result<(), RecipeError> {
     let origin = origin.to_string();
     let wrong = |what: String| RecipeError::Type {
@@ -205,22 +245,26 @@ fn check_leaf(
     if key == TASK && value.as_str() != Some(task.name()) {
         return Err(wrong("the recipe's file decides what its task is".to_string()));
     }
-    let known = leaves(defaults);
-    let names = || known.iter().map(|(name, _)| name.as_str()).chain(task.optional_keys().iter().copied());
-    if !names().any(|name| name == key) {
-        let all = || names().chain(["model.preset"]);
+    let names = leaves(defaults).into_iter().map(|(name, _)| name).chain(model.keys()).collect::<Vec<_>>();
+    // A setting may be a table itself.
+    let is_known = |name: &String| name == key || (name.starts_with("model.") && key.starts_with(&format!("{name}.")));
+    if !names.iter().any(is_known) {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_string();
         // A key without its section is most likely what is meant.
-        let elsewhere = all().find(|name| last(name) == last(key)).map(str::to_string);
-        let nearest = elsewhere.or_else(|| nearest(key, all()));
+        let elsewhere = names.iter().find(|name| last(name) == last(key)).cloned();
+        let nearest = elsewhere.or_else(|| nearest(key, names.iter().map(String::as_str)));
         return Err(RecipeError::Unknown { origin, key: key.to_string(), nearest });
+    }
+    if key.starts_with("model.") {
+        // Its family checks all settings together.
+        return Ok(());
     }
     // The defaults with this value alone: what is wrong then is this value.
     let mut trial = defaults.clone();
     set(&mut trial, key, value.clone());
-    let mut recipe = Recipe::of_table(task, trial).map_err(|error| wrong(error.to_string()))?;
-    task.normalise(&mut recipe).map_err(|error| match error {
-        RecipeError::Section(what) | RecipeError::Model(what) => wrong(what),
+    let checked = Recipe::of_table(task, trial).and_then(|mut recipe| task.normalise(&mut recipe));
+    checked.map_err(|error| match error {
+        RecipeError::Section(what) => wrong(what),
         other => other,
     })
 }

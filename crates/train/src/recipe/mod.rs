@@ -9,11 +9,15 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use vitreous_models::{Architecture, Family, Settings};
+
 use crate::task::TaskType;
 use crate::tasks::TASKS;
+use model::ModelSettings;
 
+pub(crate) use layers::written_keys;
 pub use layers::{Difference, RecipeError, nearest};
-pub(crate) use layers::{table_of, written_keys};
+pub(crate) use model::FAMILY;
 pub use sections::{
     DataSettings, LossKind, LossSettings, OptimizerName, OptimizerSettings, OutputSettings, PrecisionChoice,
     ScheduleKind, ScheduleSettings, TrainSettings,
@@ -32,6 +36,7 @@ macro_rules! choice {
 pub(crate) use choice;
 
 mod layers;
+mod model;
 pub(crate) mod rules;
 mod sections;
 mod shipped;
@@ -56,8 +61,8 @@ pub struct Recipe {
     pub output: OutputSettings,
     /// The sections and keys that only this task has. It reads them with [`Recipe::own`].
     own: Table,
-    /// The settings of the model.
-    model: Table,
+    /// The family and the settings of the model.
+    model: ModelSettings,
 }
 
 /// The sections that all tasks have. A task may add keys to them.
@@ -78,11 +83,14 @@ impl PartialEq for Recipe {
 }
 
 impl Recipe {
-    /// A recipe with the common defaults, for a task to start its own from.
-    pub fn new(task: &'static dyn TaskType, own: &impl Serialize, model: &impl Serialize) -> Recipe {
+    /// A recipe with the common defaults and the usual family of the task, for the task to start its own from.
+    ///
+    /// # Panics
+    /// Panics if the task's usual family is none.
+    pub fn new(task: &'static dyn TaskType, own: &impl Serialize) -> Recipe {
         let Common { train, data, optimizer, schedule, output } = Common::default();
-        let (own, model) = (table_of(own), table_of(model));
-        Recipe { task, train, data, optimizer, schedule, output, own, model }
+        let model = ModelSettings::defaults(task.usual_family()).expect("a family of the list");
+        Recipe { task, train, data, optimizer, schedule, output, own: layers::table_of(own), model }
     }
 
     /// Reads a recipe file (its name and text) with overrides.
@@ -103,17 +111,34 @@ impl Recipe {
 
     /// Replaces the keys that only the task has.
     pub fn set_own(&mut self, own: &impl Serialize) {
-        self.own = table_of(own);
+        self.own = layers::table_of(own);
     }
 
-    /// The settings of the model, as the type for them.
-    pub fn model<T: DeserializeOwned>(&self) -> Result<T, RecipeError> {
-        T::deserialize(self.model.clone()).map_err(|error| RecipeError::Model(error.to_string()))
+    /// The family of the model.
+    pub fn family(&self) -> &'static dyn Family {
+        self.model.family
     }
 
-    /// Replaces the settings of the model.
-    pub fn set_model(&mut self, model: &impl Serialize) {
-        self.model = table_of(model);
+    /// The model of these settings. Settings that no model can have are refused.
+    pub fn architecture(&self) -> Result<Box<dyn Architecture>, RecipeError> {
+        self.model.architecture()
+    }
+
+    /// Replaces the model.
+    pub fn set_architecture(&mut self, architecture: &dyn Architecture) {
+        self.model = ModelSettings::of(architecture);
+    }
+
+    /// Changes settings of the model.
+    pub fn change_model(&mut self, changes: &Settings) -> Result<(), RecipeError> {
+        let changed = self.architecture()?.with_settings(changes).map_err(|error| RecipeError::Model(error.0))?;
+        self.set_architecture(changed.as_ref());
+        Ok(())
+    }
+
+    /// A setting of the model.
+    pub fn model_setting(&self, key: &str) -> Option<&serde_json::Value> {
+        self.model.settings.get(key).filter(|value| !value.is_null())
     }
 
     /// The whole recipe as TOML, with every key.
@@ -138,7 +163,7 @@ impl Recipe {
 
     /// All keys, the general ones first, the model last.
     fn to_table(&self) -> Table {
-        let mut common = table_of(&self.common());
+        let mut common = layers::table_of(&self.common());
         let mut whole = Table::from_iter([(TASK.to_string(), Value::from(self.task.name()))]);
         for section in ["train", "data"] {
             whole.extend(common.remove_entry(section));
@@ -153,19 +178,21 @@ impl Recipe {
             }
         }
         whole.extend(common);
-        whole.insert("model".to_string(), Value::Table(self.model.clone()));
+        whole.insert("model".to_string(), Value::Table(self.model.to_table()));
         whole
     }
 
-    /// Takes a table with all keys apart. The keys of the task and the model are not looked at.
-    fn of_table(task: &'static dyn TaskType, mut whole: Table) -> Result<Recipe, toml::de::Error> {
-        let Common { train, data, optimizer, schedule, output } = Common::deserialize(whole.clone())?;
+    /// Takes a table with all keys apart. Values of the task's own keys and of the model's are not looked at.
+    fn of_table(task: &'static dyn TaskType, mut whole: Table) -> Result<Recipe, RecipeError> {
+        let section = |error: toml::de::Error| RecipeError::Section(error.to_string());
+        let Common { train, data, optimizer, schedule, output } =
+            Common::deserialize(whole.clone()).map_err(section)?;
         whole.remove(TASK);
         let model = match whole.remove("model") {
-            Some(Value::Table(model)) => model,
-            _ => Table::new(),
+            Some(Value::Table(model)) => ModelSettings::of_table(model, task.usual_family())?,
+            _ => ModelSettings::defaults(task.usual_family())?,
         };
-        for (section, keys) in table_of(&Common::default()) {
+        for (section, keys) in layers::table_of(&Common::default()) {
             let (Some(Value::Table(there)), Value::Table(keys)) = (whole.get_mut(&section), keys) else { continue };
             keys.keys().for_each(|key| _ = there.remove(key));
             if there.is_empty() {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
-use vitreous_data::{Placement, Preprocess};
+use vitreous_data::image::{Placement, Preprocess};
 use vitreous_models::{Model, OpenOptions, Preprocessing, SaveOptions, Size, Written};
 
 use super::{parse_count, parse_size};

@@ -13,9 +13,9 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use vitreous_data::dataset::{self, Dataset, OpenDataset, Splits};
+use vitreous_data::image::{Preprocess, Scratch};
 use vitreous_data::ordered::OrderedMap;
 use vitreous_data::text::Languages;
-use vitreous_data::{Preprocess, Scratch};
 use vitreous_models::Model;
 use vitreous_train::evaluation::{LabelReport, LabelScores, Report, Scores, named};
 

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use clap::Args;
-use vitreous_data::Preprocess;
+use vitreous_data::image::Preprocess;
 use vitreous_data::ordered::OrderedMap;
 use vitreous_engine::Graph;
 use vitreous_explain::{
@@ -28,14 +28,15 @@ use crate::device::{DeviceOptions, described};
 use crate::failure::Failure;
 use crate::format;
 use crate::images::{Found, Images};
-use crate::pages::explain::index::{self, Entry, Index};
-use crate::pages::explain::own::Own;
-use crate::pages::explain::{self as page, Subject};
-use crate::pages::{flow, write};
+use crate::page_facts::{flow_notes, image_model};
 use crate::prepared::{self, PartSeen, Prepared};
 use crate::scores::{best, label, softmax};
 use crate::source;
 use crate::text_source::TextSource;
+use vitreous_pages::explain::index::{self, Entry, Index};
+use vitreous_pages::explain::own::Own;
+use vitreous_pages::explain::{self as page, ImageModel, ImagePage};
+use vitreous_pages::{flow, write};
 
 use choose::Numbers;
 use names::Names;
@@ -108,6 +109,8 @@ const MUCH_OF_AN_IMAGE: f64 = 0.25;
 /// What stays the same from image to image.
 struct Setting<'a> {
     model: &'a Model,
+    /// What pages say about it.
+    facts: ImageModel,
     preprocess: &'a Preprocess,
     choice: Choice,
     pictures: ModelPictures,
@@ -145,8 +148,9 @@ impl Explain {
         let own = Own::draw(&pictures, model.config.channels).map_err(Failure::work)?;
         let mut graph = Graph::for_inference();
         vit(&mut graph, &model.config, 1).map_err(Failure::work)?;
-        let flow = flow::drawing(&graph, &model.config);
-        let setting = Setting { model: &model, preprocess: &preprocess, choice, pictures, own, flow };
+        let flow = flow::drawing(&graph, &flow_notes(&model.config));
+        let facts = image_model(&model);
+        let setting = Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, own, flow };
         let floats = model.config.channels * model.config.image.height * model.config.image.width;
         let images: Box<dyn Iterator<Item = Prepared>> = if self.paths.is_empty() {
             let images = of_run::images(&self.model, self.samples, &preprocess, floats)?;
@@ -361,9 +365,9 @@ impl Explain {
         let directory = self.out.join(&folder);
         let size = explanation.layout.image;
         let seen = setting.preprocess.undo(pixels, [size.height, size.width]).map_err(Failure::work)?;
-        let subject = Subject {
+        let shown = ImagePage {
             path,
-            model: setting.model,
+            model: &setting.facts,
             seen: &seen,
             part,
             explanation,
@@ -373,13 +377,13 @@ impl Explain {
         };
         let file = directory.join(files::PAGE);
         files::remove_earlier(&directory)?;
-        write::write_page(&file, &page::page(&subject).map_err(Failure::Work)?)?;
-        files::write_pictures(&directory, &subject)?;
+        write::write_page(&file, &page::page(&shown).map_err(Failure::work)?)?;
+        files::write_pictures(&directory, &shown)?;
         if self.arrays {
             arrays::write(&directory.join(files::ARRAYS), pixels, explanation, setting.model, &setting.pictures)
                 .map_err(Failure::work)?;
         }
-        let thumbnail = index::thumbnail(&seen).map_err(Failure::Work)?;
+        let thumbnail = index::thumbnail(&seen).map_err(Failure::work)?;
         let answer = answer(explanation, setting.model);
         tally.entries.push(Entry { path: path.to_string(), folder, thumbnail, answer });
         Ok(file)
@@ -392,7 +396,7 @@ impl Explain {
         }
         let spread = of_choice(&tally.spread, &setting.choice);
         let index = Index {
-            model: setting.model,
+            model: &setting.facts,
             layout: setting.pictures.layout,
             entries: &tally.entries,
             images: tally.spread.images(),
@@ -402,7 +406,7 @@ impl Explain {
             flow: &setting.flow,
         };
         let file = self.out.join(files::INDEX);
-        write::write_page(&file, &index::page(&index).map_err(Failure::Work)?)?;
+        write::write_page(&file, &index::page(&index).map_err(Failure::work)?)?;
         files::write_charts(&self.out, &index::spread_charts(&spread))?;
         say!("{}: all images", file.display());
         Ok(())

@@ -17,9 +17,9 @@ use super::{parse_count, parse_size};
 use crate::failure::Failure;
 use crate::folding::{block_of, fold, name_inside};
 use crate::format;
-use crate::pages::summary::{KIND, Summarised, page};
-use crate::pages::write::{check_place, write_page};
 use crate::source;
+use vitreous_pages::summary::{KIND, Summarised, page};
+use vitreous_pages::write::{check_place, write_page};
 
 /// Show every stage of a model: shape, parameters, FLOPs, memory. It allocates nothing
 #[derive(Args)]

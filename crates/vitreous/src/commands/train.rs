@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_data::dataset::{self, DatasetError, OpenDataset, Splits};
 use vitreous_data::download::KNOWN_NAMES;
+use vitreous_data::loader::{BatchSource, BrokenSample};
 use vitreous_data::text::{self, Tokenisers};
 use vitreous_train::recipe::{DataSettings, nearest, shipped};
 use vitreous_train::translation::PairData;
@@ -18,9 +19,10 @@ use vitreous_train::{AnyRecipe, Orders, Outcome, Place, Recipe, RunDirectory, Tr
 use super::parse_threads;
 use crate::device::DeviceOptions;
 use crate::failure::Failure;
-use crate::pages::report::{self, LiveReport};
 use crate::progress::TrainProgress;
+use crate::run_report::LiveReport;
 use crate::{format, source};
+use vitreous_pages::report;
 
 /// Where runs go unless another place is named.
 const RUNS: &str = "runs";
@@ -447,7 +449,7 @@ fn tell_broken(outcome: &Outcome) {
     }
     let count = format::count(outcome.broken.len(), "image", "images");
     say!("{count} could not be read and {} left out:", if outcome.broken.len() == 1 { "was" } else { "were" });
-    for (name, reason) in outcome.broken.iter().take(SHOWN) {
+    for BrokenSample { name, reason } in outcome.broken.iter().take(SHOWN) {
         say!("  {}: {reason}", format::one_line(name));
     }
     if outcome.broken.len() > SHOWN {

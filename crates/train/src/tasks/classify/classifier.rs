@@ -3,22 +3,28 @@
 use std::path::Path;
 
 use vitreous_data::dataset::Splits;
-use vitreous_data::{Channels, Preprocess};
-use vitreous_engine::{Graph, State};
-use vitreous_models::adapters::{Adapters, is_adapter, merged};
-use vitreous_models::archive::ArchiveError;
-use vitreous_models::initial::{Initialisation, initialise};
-use vitreous_models::{Model, ModelError, OpenOptions, Preprocessing, SaveOptions, VitConfig, vit};
+use vitreous_data::image::{Channels, Preprocess};
+use vitreous_engine::{Graph, Role, State};
+use vitreous_models::adapters::merged;
+use vitreous_models::{
+    Adapters, Architecture, Call, ConfigError, ImageInput, Initialisation, Model, OpenOptions, Preprocessing,
+    SaveOptions, Settings, initialise,
+};
 
 use super::settings::{ClassifySettings, FinetuneSettings, InitChoice};
 use crate::error::TrainError;
-use crate::groups::is_head;
 use crate::recipe::Recipe;
 
+/// The settings of a recipe's `model` that are those of the run also where a pretrained model has others: the size of the images, for
+/// which positions are resized, and what only training uses.
+pub(super) const KEPT_SETTINGS: [&str; 4] = ["image", "dropout", "attention_dropout", "stochastic_depth"];
+
 /// A model with its preprocessing.
-pub struct Classifier {
+pub(super) struct Classifier {
     /// The architecture, and the values to start from.
     pub model: Model,
+    /// Its images.
+    pub images: ImageInput,
     /// Preprocessing for evaluation.
     pub preprocess: Preprocess,
 }
@@ -32,23 +38,23 @@ pub(super) fn adapters(settings: &FinetuneSettings) -> Option<Adapters> {
 impl Classifier {
     /// The recipe's model with a head for the data's classes. The recipe's model becomes the one that is trained.
     pub fn new(recipe: &mut Recipe, settings: &ClassifySettings, splits: &Splits) -> Result<Classifier, TrainError> {
-        let mut config: VitConfig = recipe.model()?;
-        config.classes = splits.classes.len();
-        let size = [config.image.height, config.image.width];
-        let mut model = match settings.finetune.init.as_str() {
-            "" => Model::new(config.clone(), splits.classes.clone())?,
-            init => open(Path::new(init), &config, splits)?,
+        let model = match settings.finetune.init.as_str() {
+            "" => Model::new(
+                with_classes(recipe.architecture()?.as_ref(), splits.classes.len())?,
+                splits.classes.clone(),
+            )?,
+            init => open(Path::new(init), recipe, splits)?,
         };
-        model.config.dropout = config.dropout;
-        model.config.attention_dropout = config.attention_dropout;
-        model.config.stochastic_depth = config.stochastic_depth;
-        recipe.set_model(&model.config);
+        recipe.task.check_model(model.architecture.as_ref()).map_err(TrainError::Data)?;
+        recipe.set_architecture(model.architecture.as_ref());
         recipe.check()?;
-        let channels = Channels::from_count(model.config.channels).ok_or_else(|| {
-            let count = model.config.channels;
-            TrainError::Data(format!("`model.channels` is {count}, but images have one or three"))
+        let images = model.architecture.signature().images().cloned();
+        let images = images.ok_or_else(|| TrainError::Data("this model takes no images".to_string()))?;
+        let channels = Channels::from_count(images.channels).ok_or_else(|| {
+            TrainError::Data(format!("`model.channels` is {}, but images have one or three", images.channels))
         })?;
-        let own = model.preprocessing.as_ref().filter(|_| settings.finetune.own_preprocess);
+        let size = [images.size.height, images.size.width];
+        let own = model.assets.preprocessing.as_ref().filter(|_| settings.finetune.own_preprocess);
         let preprocess = match own {
             Some(Preprocessing::HuggingFace(json)) => Preprocess::from_hugging_face(json)?,
             Some(Preprocessing::Timm(json)) => Preprocess::from_timm(json)?,
@@ -57,7 +63,12 @@ impl Classifier {
         let preprocess = preprocess.with_channels(channels).with_image_size(size);
         // An error is reported now, and not when the first model is saved.
         preprocess.to_hugging_face()?;
-        Ok(Classifier { model, preprocess })
+        Ok(Classifier { model, images, preprocess })
+    }
+
+    /// Channels, height and width of a prepared image.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.images.channels, self.images.size.height, self.images.size.width]
     }
 
     /// Sets initial values: those of the pretrained model, and random ones for what is new.
@@ -68,13 +79,12 @@ impl Classifier {
             InitChoice::Pytorch => Initialisation::PyTorch,
             InitChoice::Jax => Initialisation::Jax,
         };
-        let config = &self.model.config;
         if settings.finetune.init.is_empty() {
-            initialise(state, scheme, config, seed, &|_| true)?;
+            initialise(state, scheme, seed, &|_| true)?;
         } else {
             self.model.load(state)?;
-            initialise(state, Initialisation::Zeros, config, seed, &is_head)?;
-            initialise(state, scheme, config, seed, &is_adapter)?;
+            initialise(state, Initialisation::Zeros, seed, &|parameter| parameter.head)?;
+            initialise(state, scheme, seed, &|parameter| parameter.role() == Role::Adapter)?;
         }
         state.start_average();
         Ok(())
@@ -84,7 +94,7 @@ impl Classifier {
     pub fn without_adapters(&self, settings: &FinetuneSettings, state: &State) -> Result<Option<State>, TrainError> {
         let Some(adapters) = adapters(settings) else { return Ok(None) };
         let mut graph = Graph::for_inference();
-        vit(&mut graph, &self.model.config, 1)?;
+        self.model.architecture.build(&mut graph, &Call::whole(1))?;
         let mut plain = State::new(&graph)?;
         let names: Vec<String> = plain.table().iter().map(|parameter| parameter.name.clone()).collect();
         for name in names {
@@ -97,25 +107,27 @@ impl Classifier {
     /// Writes a model directory.
     pub fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
         let preprocessor = self.preprocess.to_hugging_face()?;
-        let options = SaveOptions { state: Some(state), widen: true, preprocessor: Some(preprocessor.as_bytes()) };
-        self.model.save(directory, &options).map(|_| ()).map_err(of_saving)
+        let preprocessor = Some(preprocessor.as_bytes());
+        let options = SaveOptions { state: Some(state), widen: true, preprocessor, ..SaveOptions::default() };
+        self.model.save(directory, &options).map(|_| ()).map_err(TrainError::of_saving)
     }
 }
 
-/// Keeps the error of a full disk recognisable.
-pub(crate) fn of_saving(error: ModelError) -> TrainError {
-    match error {
-        ModelError::Io { file, source, .. } | ModelError::Archive(ArchiveError::Io { file, source, .. }) => {
-            TrainError::Io { path: file, what: "the model cannot be saved", source }
-        }
-        other => TrainError::Model(other),
+/// A new model for this many classes. Where they are a setting, nothing else changes; a new head of a pretrained model may be otherwise.
+fn with_classes(architecture: &dyn Architecture, classes: usize) -> Result<Box<dyn Architecture>, ConfigError> {
+    match architecture.settings().contains_key("classes") {
+        true => architecture.with_settings(&Settings::from_iter([("classes".to_string(), classes.into())])),
+        false => architecture.with_head(classes),
     }
 }
 
-fn open(init: &Path, config: &VitConfig, splits: &Splits) -> Result<Model, TrainError> {
-    let options =
-        OpenOptions { image: Some(config.image), replace_head: Some(splits.classes.len()), ..OpenOptions::default() };
+/// Opens a pretrained model: its own settings, then those that the recipe keeps, then one check of all of them together.
+fn open(init: &Path, recipe: &Recipe, splits: &Splits) -> Result<Model, TrainError> {
+    let own = Model::open(init, &OpenOptions::default())?.architecture.settings();
+    let kept = KEPT_SETTINGS.iter().filter(|key| own.contains_key(**key));
+    let kept = kept.filter_map(|key| Some((key.to_string(), recipe.model_setting(key)?.clone())));
+    let options = OpenOptions { settings: kept.collect::<Settings>(), replace_head: Some(splits.classes.len()) };
     let mut model = Model::open(init, &options)?;
-    model.labels = splits.classes.clone();
+    model.assets.labels.clone_from(&splits.classes);
     Ok(model)
 }

@@ -1,30 +1,34 @@
 //! Evaluation of a classifier on the validation images.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use vitreous_data::dataset::Splits;
-use vitreous_data::loader::{Broken, Loader, LoaderOptions, Preparation, TargetKind};
+use vitreous_data::image::{ImageBatchOptions, ImageBatches, ImageTargets, Preparation};
+use vitreous_data::loader::{BatchPosition, BrokenSample, Loader};
 use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Plan, Precision, State, Value};
-use vitreous_models::VitConfig;
+use vitreous_models::Architecture;
 
 use super::classifier::Classifier;
-use super::inputs::{fill_images, form_for, model};
+use super::inputs::{form_for, logits};
 use super::metrics::{Mistakes, MultiLabel, SingleLabel};
 use super::report::{ClassifyReport, LabelMetrics};
 use super::settings::ClassifySettings;
 use crate::error::TrainError;
 use crate::scores::Scores;
+use crate::stepper::fill_inputs;
 
 /// Evaluates the same model again and again, with other parameters.
 pub(super) struct Evaluator {
-    config: VitConfig,
+    architecture: Box<dyn Architecture>,
     names: Vec<String>,
     precision: Precision,
-    pub(super) options: LoaderOptions,
+    pub(super) options: ImageBatchOptions,
+    threads: usize,
     device: Device,
     /// Kept between evaluations on a GPU, which then has the kernels ready.
     ready: Option<(Executor, Value)>,
-    unreadable: Vec<Broken>,
+    unreadable: Vec<BrokenSample>,
 }
 
 /// Predictions, by how many labels an image can have.
@@ -41,40 +45,49 @@ impl Evaluator {
         splits: &Splits,
         classifier: &Classifier,
         device: &Device,
-    ) -> Evaluator {
-        let config = classifier.model.config.clone();
-        let options = LoaderOptions {
+    ) -> Result<Evaluator, TrainError> {
+        let options = ImageBatchOptions {
             dataset: splits.validation.clone(),
             preparation: Preparation::Plain(classifier.preprocess.clone()),
             form: form_for(device),
             mixer: None,
-            shape: [config.channels, config.image.height, config.image.width],
+            shape: classifier.shape(),
             classes: splits.classes.len(),
-            targets: if splits.several_labels { TargetKind::Each { smoothing: 0.0 } } else { TargetKind::Class },
+            targets: if splits.several_labels {
+                ImageTargets::MultiLabel { smoothing: 0.0 }
+            } else {
+                ImageTargets::Class
+            },
             batch: settings.train.batch,
             seed: 0,
             shuffle: false,
-            threads: settings.loader_threads(),
         };
-        let (names, device) = (splits.classes.clone(), device.clone());
-        Evaluator { config, names, precision, options, device, ready: None, unreadable: Vec::new() }
+        Ok(Evaluator {
+            architecture: classifier.model.architecture.boxed()?,
+            names: splits.classes.clone(),
+            precision,
+            options,
+            threads: settings.loader_threads(),
+            device: device.clone(),
+            ready: None,
+            unreadable: Vec::new(),
+        })
     }
 
     /// Images that could not be read.
-    pub fn unreadable(&self) -> &[Broken] {
+    pub fn unreadable(&self) -> &[BrokenSample] {
         &self.unreadable
     }
 
-    /// Bytes of the device's memory that an evaluation with this batch takes.
-    pub fn bytes(&self, batch: usize) -> Result<usize, TrainError> {
-        let (plan, _) = self.plan(batch)?;
+    /// Bytes of the device's memory that an evaluation with batches of this many images takes.
+    pub fn bytes(&self, rows: usize) -> Result<usize, TrainError> {
+        let (plan, _) = self.plan(rows)?;
         Ok(self.device.bytes_needed_with_weights(&plan))
     }
 
-    fn plan(&self, batch: usize) -> Result<(Plan, Value), TrainError> {
+    fn plan(&self, rows: usize) -> Result<(Plan, Value), TrainError> {
         let mut graph = Graph::new(Mode::Inference, self.precision);
-        let built = model(&mut graph, &self.config, &self.options, batch, None)?;
-        let logits = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
+        let logits = logits(&mut graph, self.architecture.as_ref(), &self.options, rows, None)?;
         let logits = graph.cast(logits, DType::F32)?;
         Ok((self.device.plan_with_fixed_weights(&graph, &[logits])?, logits))
     }
@@ -99,32 +112,37 @@ impl Evaluator {
         let (mut executor, logits) = self.executor(state)?;
         let classes = self.options.classes;
         let mut predictions = match self.options.targets {
-            TargetKind::Class => Predictions::Single(Box::new(SingleLabel::new(classes)), Mistakes::default()),
-            TargetKind::Shares { .. } | TargetKind::Each { .. } => Predictions::Multi(MultiLabel::new(classes)),
+            ImageTargets::Class => Predictions::Single(Box::new(SingleLabel::new(classes)), Mistakes::default()),
+            ImageTargets::Probabilities { .. } | ImageTargets::MultiLabel { .. } => {
+                Predictions::Multi(MultiLabel::new(classes))
+            }
         };
         let mut done = 0;
-        let mut loader = Loader::start(self.options.clone(), 0, 0, 1);
+        let source = Arc::new(ImageBatches::new(self.options.clone()));
+        let mut loader = Loader::start(source, BatchPosition::default(), 1, self.threads);
         while let Some(batch) = loader.next() {
             let batch = batch?;
-            fill_images(&mut executor, &batch, self.options.form)?;
+            fill_inputs(&mut executor, &batch, |name| name != "targets")?;
             executor.infer()?;
             let rows = executor.output_slice(logits)?.chunks_exact(classes);
-            for (index, row) in rows.take(batch.count).enumerate() {
+            let (labels, targets) =
+                (batch.i32("targets").unwrap_or_default(), batch.f32("targets").unwrap_or_default());
+            for (index, (row, &sample)) in rows.zip(&batch.samples).enumerate() {
                 match &mut predictions {
                     Predictions::Single(metrics, mistakes) => {
-                        let (label, sample) = (batch.labels[index] as u32, batch.samples[index]);
+                        let label = labels[index] as u32;
                         if let Some(prediction) = metrics.add(row, label) {
                             mistakes.add(sample, label, prediction, || self.options.dataset.name(sample));
                         }
                     }
                     Predictions::Multi(metrics) => {
-                        let there = batch.targets[index * classes..][..classes].iter().zip(0..);
+                        let there = targets[index * classes..][..classes].iter().zip(0..);
                         let labels: Vec<u32> = there.filter(|(there, _)| **there > 0.5).map(|(_, c)| c).collect();
                         metrics.add(row, &labels);
                     }
                 }
             }
-            done += batch.count;
+            done += batch.count();
             loader.give_back(batch);
             progress(done, images);
         }
@@ -146,7 +164,7 @@ impl Evaluator {
 
 #[cfg(test)]
 mod tests {
-    use vitreous_data::loader::Form;
+    use vitreous_data::image::ImageForm;
 
     use super::*;
     use crate::recipe::Recipe;
@@ -161,12 +179,13 @@ mod tests {
         let settings: ClassifySettings = recipe.own().expect("settings");
         let classifier = Classifier::new(&mut recipe, &settings, &splits).expect("a model");
         let device = Device::Cpu { threads: 1 };
-        let evaluator = || Evaluator::new(&settings, Precision::F32, &splits, &classifier, &device);
+        let evaluator =
+            || Evaluator::new(&settings, Precision::F32, &splits, &classifier, &device).expect("an evaluator");
         let mut graph = Graph::for_inference();
-        model(&mut graph, &classifier.model.config, &evaluator().options, 1, None).expect("builds");
+        logits(&mut graph, classifier.model.architecture.as_ref(), &evaluator().options, 1, None).expect("builds");
         let mut state = State::new(&graph).expect("memory");
         classifier.initialise(&settings, 1, &mut state).expect("initial values");
-        let loss_and_mistakes = |form: Form| {
+        let loss_and_mistakes = |form: ImageForm| {
             let mut evaluator = evaluator();
             evaluator.options.form = form;
             let scores = evaluator.run(&state, &mut |_, _| {}).expect("runs").expect("images");
@@ -175,6 +194,6 @@ mod tests {
             assert_eq!(metrics.samples, 2000);
             (metrics.loss, format!("{:?}", report.mistakes))
         };
-        assert_eq!(loss_and_mistakes(Form::Raw), loss_and_mistakes(Form::Prepared));
+        assert_eq!(loss_and_mistakes(ImageForm::Raw), loss_and_mistakes(ImageForm::Prepared));
     }
 }

@@ -8,30 +8,30 @@ mod report;
 mod settings;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value as Json;
-use toml::Table;
-use vitreous_data::augment::{Augment, Mixer};
 use vitreous_data::dataset::{self, DatasetError, OpenDataset, Splits};
 use vitreous_data::download::KNOWN_NAMES;
-use vitreous_data::loader::{Broken, Form, Loader, LoaderOptions, Preparation, TargetKind};
-use vitreous_data::{Channels, Preprocess};
+use vitreous_data::image::augment::{Augment, Mixer};
+use vitreous_data::image::{Channels, ImageBatchOptions, ImageBatches, ImageForm, ImageTargets, Preparation};
+use vitreous_data::loader::{ArraySpec, Batch, BatchSource, BrokenSample};
 use vitreous_engine::{CrossEntropyOptions, DType, Device, Graph, Group, Parameter, State, Value};
-use vitreous_models::{VitConfig, preset, presets};
+use vitreous_models::Architecture;
 
-use crate::batch::{Batch, BatchShape, Weighting};
 use crate::error::TrainError;
-use crate::groups::group_of;
-use crate::recipe::{LossKind, Recipe, RecipeError, table_of};
+use crate::groups::{TrainedParts, block_count, group_of};
+use crate::recipe::{LossKind, Recipe, RecipeError};
+use crate::record::RunRecord;
+use crate::run_directory::MODEL;
 use crate::scores::{Metric, Scores};
 use crate::task::{
-    Averaging, Batches, Correct, Objective, Task, TaskContext, TaskFacts, TaskType, absolute, thousands,
+    Averaging, Correct, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, thousands,
 };
 
-pub(crate) use classifier::of_saving;
-use classifier::{Classifier, adapters};
+use classifier::{Classifier, KEPT_SETTINGS, adapters};
 use evaluate::Evaluator;
-use inputs::{form_for, memory_of, model, named};
+use inputs::{form_for, logits};
 pub use report::{ClassifyReport, LabelMetrics};
 pub use settings::{
     ClassifyDataSettings, ClassifySettings, ClassifyTrainSettings, Filter, FinetuneSettings, Fit, InitChoice,
@@ -55,27 +55,26 @@ impl TaskType for Classification {
     }
 
     fn defaults(&self) -> Recipe {
-        let mut recipe = Recipe::new(&Classification, &ClassifySettings::default(), &VitConfig::default());
+        let mut recipe = Recipe::new(&Classification, &ClassifySettings::default());
         recipe.data.path = BUILTIN.to_string();
         recipe
     }
 
-    fn optional_keys(&self) -> &'static [&'static str] {
-        &["model.layer_scale", "model.pre_logits"]
+    fn usual_family(&self) -> &'static str {
+        "vit"
     }
 
-    fn preset(&self, name: &str) -> Option<Table> {
-        preset(name).map(|config| table_of(&config))
-    }
-
-    fn preset_names(&self) -> Vec<String> {
-        presets::names()
+    fn check_model(&self, architecture: &dyn Architecture) -> Result<(), String> {
+        let signature = architecture.signature();
+        match signature.images() {
+            Some(_) => Ok(()),
+            None => Err(format!("this is {}, but classification of images needs a model for images", signature.what())),
+        }
     }
 
     fn normalise(&self, recipe: &mut Recipe) -> Result<(), RecipeError> {
-        let (own, model): (ClassifySettings, VitConfig) = (recipe.own()?, recipe.model()?);
+        let own: ClassifySettings = recipe.own()?;
         recipe.set_own(&own);
-        recipe.set_model(&model);
         Ok(())
     }
 
@@ -84,19 +83,20 @@ impl TaskType for Classification {
         settings.check()?;
         // A pretrained model replaces this one, and is checked when it is opened.
         match settings.finetune.init.is_empty() {
-            true => recipe.model::<VitConfig>()?.check().map_err(|refusal| RecipeError::Model(refusal.0)),
+            true => recipe.architecture().map(|_| ()),
             false => Ok(()),
         }
     }
 
-    fn complete_paths(&self, recipe: &mut Recipe) -> Result<(), TrainError> {
+    fn complete(&self, recipe: &mut Recipe, overrides: &[String]) -> Result<(), TrainError> {
         if recipe.data.path != BUILTIN {
             recipe.data.path = absolute(&recipe.data.path)?;
         }
         let mut settings: ClassifySettings = recipe.own()?;
         let init = &mut settings.finetune.init;
         if !init.is_empty() {
-            *init = absolute(init)?;
+            refuse_replaced(overrides)?;
+            *init = pretrained(init)?;
             recipe.set_own(&settings);
         }
         Ok(())
@@ -123,6 +123,36 @@ impl TaskType for Classification {
     }
 }
 
+/// Refuses overrides of settings that a pretrained model replaces: they would have no effect.
+fn refuse_replaced(overrides: &[String]) -> Result<(), TrainError> {
+    let mut keys = overrides.iter().filter_map(|pair| pair.split_once('=')?.0.trim().strip_prefix("model."));
+    match keys.find(|key| !KEPT_SETTINGS.contains(key)) {
+        None => Ok(()),
+        Some(key) => Err(TrainError::Data(format!(
+            "`model.{key}` is a setting of the pretrained model; with --init only {} can be set",
+            KEPT_SETTINGS.map(|key| format!("model.{key}")).join(", ")
+        ))),
+    }
+}
+
+/// The absolute path of a pretrained model: of a run, the model in it.
+fn pretrained(init: &str) -> Result<String, TrainError> {
+    let path = Path::new(init);
+    if path.exists() {
+        let model = if RunRecord::is_run(path) { path.join(MODEL) } else { path.to_path_buf() };
+        return absolute(&model.to_string_lossy());
+    }
+    // Names on the Hugging Face Hub are `organisation/model`.
+    let hint = match init.split('/').collect::<Vec<_>>()[..] {
+        [owner, name] if !owner.is_empty() && !name.is_empty() && !owner.starts_with(['.', '~']) => format!(
+            ". If it is a model on the Hugging Face Hub, download it first, with `hf download {init} --local-dir {name}` or `git clone \
+             https://huggingface.co/{init}`, then use --init {name}"
+        ),
+        _ => String::new(),
+    };
+    Err(TrainError::Data(format!("{init}: there is no such model file or directory{hint}")))
+}
+
 /// The images that a recipe names.
 fn open_images(recipe: &Recipe) -> Result<Splits, DatasetError> {
     if recipe.data.path == BUILTIN {
@@ -137,12 +167,16 @@ fn open_images(recipe: &Recipe) -> Result<Splits, DatasetError> {
     dataset::open(Path::new(&recipe.data.path), &options)
 }
 
-/// The augmentation and the mixing of a recipe, for images of its model's size.
-pub fn augmentation(recipe: &Recipe) -> Result<(Augment, Option<Mixer>), TrainError> {
-    let (settings, config): (ClassifySettings, VitConfig) = (recipe.own()?, recipe.model()?);
-    let channels = Channels::from_count(config.channels).unwrap_or(Channels::Rgb);
-    let preprocess = settings.preprocess.preprocess([config.image.height, config.image.width], channels);
-    Ok((Augment::new(&settings.augment, &preprocess)?, Mixer::new(&settings.augment)?))
+/// The augmentation and the mixing of a recipe, for images of its model's size; `None` if its task is another.
+pub fn augmentation(recipe: &Recipe) -> Option<Result<(Augment, Option<Mixer>), TrainError>> {
+    (recipe.task.name() == Classification.name()).then(|| {
+        let settings: ClassifySettings = recipe.own()?;
+        let images = recipe.architecture()?.signature().images().cloned();
+        let images = images.ok_or_else(|| TrainError::Data("this model takes no images".to_string()))?;
+        let channels = Channels::from_count(images.channels).unwrap_or(Channels::Rgb);
+        let preprocess = settings.preprocess.preprocess([images.size.height, images.size.width], channels);
+        Ok((Augment::new(&settings.augment, &preprocess)?, Mixer::new(&settings.augment)?))
+    })
 }
 
 /// A classifier that is trained.
@@ -152,8 +186,10 @@ pub struct ClassifyTask {
     facts: TaskFacts,
     splits: Splits,
     classifier: Classifier,
-    training: LoaderOptions,
+    training: ImageBatchOptions,
     evaluator: Evaluator,
+    /// Blocks of the model, for layer-wise learning rates.
+    blocks: usize,
 }
 
 impl ClassifyTask {
@@ -172,32 +208,33 @@ impl ClassifyTask {
         let training = training_options(&recipe, &settings, &splits, &classifier, several, form_for(device))?;
         let facts = facts(&settings, &splits, &training)?;
         let precision = recipe.train.precision.into();
-        let evaluator = Evaluator::new(&settings, precision, &splits, &classifier, device);
-        Ok(ClassifyTask { recipe, settings, facts, splits, classifier, training, evaluator })
+        let evaluator = Evaluator::new(&settings, precision, &splits, &classifier, device)?;
+        let blocks = block_count(classifier.model.parameters());
+        Ok(ClassifyTask { recipe, settings, facts, splits, classifier, training, evaluator, blocks })
     }
 
     /// Takes training batches in this form, whatever suits the device.
-    pub fn in_form(mut self, form: Form) -> ClassifyTask {
+    pub fn in_form(mut self, form: ImageForm) -> ClassifyTask {
         self.training.form = form;
         self
     }
 
-    fn loss(&self, graph: &mut Graph, logits: Value, batch: usize) -> vitreous_engine::Result<Value> {
+    fn loss(&self, graph: &mut Graph, logits: Value, rows: usize) -> vitreous_engine::Result<Value> {
         let classes = self.training.classes;
         match self.training.targets {
-            TargetKind::Class => {
-                let targets = graph.input("targets", [batch], DType::I32)?;
+            ImageTargets::Class => {
+                let targets = graph.input("targets", [rows], DType::I32)?;
                 let label_smoothing = self.settings.loss.label_smoothing;
                 let options = CrossEntropyOptions { label_smoothing, ..CrossEntropyOptions::default() };
                 graph.cross_entropy(logits, targets, options)
             }
             // The loader has smoothed these.
-            TargetKind::Shares { .. } => {
-                let targets = graph.input("targets", [batch, classes], DType::F32)?;
+            ImageTargets::Probabilities { .. } => {
+                let targets = graph.input("targets", [rows, classes], DType::F32)?;
                 graph.cross_entropy(logits, targets, CrossEntropyOptions::default())
             }
-            TargetKind::Each { .. } => {
-                let targets = graph.input("targets", [batch, classes], DType::F32)?;
+            ImageTargets::MultiLabel { .. } => {
+                let targets = graph.input("targets", [rows, classes], DType::F32)?;
                 graph.binary_cross_entropy(logits, targets, false)
             }
         }
@@ -213,28 +250,27 @@ impl Task for ClassifyTask {
         &self.facts
     }
 
-    fn build(&self, graph: &mut Graph, shape: &BatchShape) -> Result<Objective, TrainError> {
+    fn batches(&self) -> Arc<dyn BatchSource> {
+        Arc::new(ImageBatches::new(self.training.clone()))
+    }
+
+    fn build(&self, graph: &mut Graph, arrays: &[ArraySpec]) -> Result<Objective, TrainError> {
+        let rows = arrays.first().and_then(|array| array.shape.first()).copied().unwrap_or(0);
         let adapters = adapters(&self.settings.finetune);
-        let config = &self.classifier.model.config;
-        let built = model(graph, config, &self.training, shape.rows, adapters.as_ref())?;
-        let logits = built.logits.ok_or_else(|| TrainError::Data("the data has no classes".to_string()))?;
-        let loss = self.loss(graph, logits, shape.rows)?;
-        Ok(Objective { loss, outputs: vec![logits] })
+        let architecture = self.classifier.model.architecture.as_ref();
+        let logits = logits(graph, architecture, &self.training, rows, adapters.as_ref())?;
+        Ok(Objective { loss: self.loss(graph, logits, rows)?, outputs: vec![logits] })
     }
 
     fn group(&self, parameter: &Parameter) -> Option<Group> {
-        let depth = self.classifier.model.config.depth;
-        group_of(&self.recipe.optimizer, &self.settings.finetune, depth, parameter)
+        let FinetuneSettings { freeze, lora_rank, head_lr, backbone_lr, .. } = self.settings.finetune;
+        let backbone = if freeze { 0.0 } else { backbone_lr };
+        let parts = TrainedParts { head: head_lr, backbone, adapters_only: lora_rank > 0 };
+        group_of(&self.recipe.optimizer, parts, self.blocks, parameter)
     }
 
     fn initialise(&self, state: &mut State) -> Result<(), TrainError> {
         self.classifier.initialise(&self.settings, self.recipe.train.seed, state)
-    }
-
-    fn batches(&self, epoch: u64, batch: usize) -> Box<dyn Batches> {
-        let options = self.training.clone();
-        let loader = Loader::start(options.clone(), epoch, batch, self.recipe.train.epochs);
-        Box::new(ImageBatches { loader, options })
     }
 
     /// An answer is right where the class of an image has a greater logit than all others. Mixed images and images with several labels
@@ -246,8 +282,8 @@ impl Task for ClassifyTask {
         Some(Correct { right, total: labels.len() as u64 })
     }
 
-    fn evaluation_bytes(&self, shape: &BatchShape, _device: &Device) -> Result<usize, TrainError> {
-        self.evaluator.bytes(shape.rows)
+    fn evaluation_bytes(&self, rows: usize) -> Result<usize, TrainError> {
+        self.evaluator.bytes(rows)
     }
 
     fn evaluate(
@@ -266,7 +302,7 @@ impl Task for ClassifyTask {
         self.classifier.save(directory, state)
     }
 
-    fn unreadable(&self) -> Vec<Broken> {
+    fn unreadable(&self) -> Vec<BrokenSample> {
         self.evaluator.unreadable().to_vec()
     }
 
@@ -275,66 +311,44 @@ impl Task for ClassifyTask {
     }
 }
 
-struct ImageBatches {
-    loader: Loader,
-    options: LoaderOptions,
-}
-
-impl Batches for ImageBatches {
-    fn next(&mut self) -> Result<Option<Batch>, TrainError> {
-        let batch = self.loader.next().transpose()?;
-        Ok(batch.map(|batch| named(batch, &self.options)))
-    }
-
-    fn recycle(&mut self, batch: Batch) {
-        self.loader.give_back(memory_of(batch));
-    }
-
-    fn unreadable(&self) -> Vec<Broken> {
-        self.loader.broken()
-    }
-}
-
 /// How training images are loaded.
 fn training_options(
     recipe: &Recipe,
     settings: &ClassifySettings,
     splits: &Splits,
-    Classifier { model, preprocess }: &Classifier,
+    classifier: &Classifier,
     several: bool,
-    form: Form,
-) -> Result<LoaderOptions, TrainError> {
+    form: ImageForm,
+) -> Result<ImageBatchOptions, TrainError> {
     let mixer = Mixer::new(&settings.augment)?;
     let smoothing = settings.loss.label_smoothing;
     let targets = match () {
-        () if several => TargetKind::Each { smoothing },
-        () if mixer.is_some() => TargetKind::Shares { smoothing },
-        () => TargetKind::Class,
+        () if several => ImageTargets::MultiLabel { smoothing },
+        () if mixer.is_some() => ImageTargets::Probabilities { smoothing },
+        () => ImageTargets::Class,
     };
-    let preprocess: &Preprocess = preprocess;
-    Ok(LoaderOptions {
+    Ok(ImageBatchOptions {
         dataset: splits.train.clone(),
-        preparation: Preparation::Augmented(Box::new(Augment::new(&settings.augment, preprocess)?)),
+        preparation: Preparation::Augmented(Box::new(Augment::new(&settings.augment, &classifier.preprocess)?)),
         form,
         mixer,
-        shape: [model.config.channels, model.config.image.height, model.config.image.width],
+        shape: classifier.shape(),
         classes: splits.classes.len(),
         targets,
         batch: settings.train.batch,
         seed: recipe.train.seed,
         shuffle: true,
-        threads: settings.loader_threads(),
     })
 }
 
-fn facts(settings: &ClassifySettings, splits: &Splits, training: &LoaderOptions) -> Result<TaskFacts, TrainError> {
-    let (batches, batch, samples) = (training.batches(), settings.train.batch, splits.train.len());
+fn facts(settings: &ClassifySettings, splits: &Splits, training: &ImageBatchOptions) -> Result<TaskFacts, TrainError> {
+    let (batches, batch, samples) = (training.batches_per_epoch(), settings.train.batch, splits.train.len());
     if batches == 0 {
         let what = format!("a batch of {batch} is more than the {samples} training images; lower train.batch");
         return Err(TrainError::Data(what));
     }
     let mut notes = splits.notes.clone();
-    let unseen = samples - batches * batch;
+    let unseen = training.unseen_per_epoch();
     if unseen > 0 {
         notes.push(format!(
             "{unseen} of {samples} training images are not seen in each epoch, others each time, because train.batch={batch} does not \
@@ -352,12 +366,12 @@ fn facts(settings: &ClassifySettings, splits: &Splits, training: &LoaderOptions)
         ),
         notes,
         samples,
-        batches_per_epoch: batches,
         unit: "images",
         units_per_epoch: (batches * batch) as u64,
-        shapes: vec![BatchShape::of_rows(batch)],
+        loader_threads: settings.loader_threads(),
         weighting: Weighting::Equal,
         batch_size: ("train.batch", batch),
+        row_sizes: vec![1],
         averaging: Averaging { ema: settings.train.ema, ema_warmup: settings.train.ema_warmup, checkpoints: 1 },
     })
 }

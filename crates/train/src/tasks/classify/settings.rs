@@ -1,8 +1,8 @@
 //! The keys of a recipe that only classification has.
 
 use serde::{Deserialize, Serialize};
-use vitreous_data::augment::AugmentSettings;
-use vitreous_data::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};
+use vitreous_data::image::augment::AugmentSettings;
+use vitreous_data::image::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};
 
 use crate::recipe::rules::{
     Checked, FRACTION, NOT_NEGATIVE, POSITIVE, check_smoothing, is_fraction, is_not_negative, is_positive, refuse,

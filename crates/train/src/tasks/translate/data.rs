@@ -1,10 +1,12 @@
 //! The sentence pairs of a run, tokenised and put into batches.
 
+use std::sync::Arc;
+
 use vitreous_data::text::{
     EncodedPairs, Limits, Pair, PairBatches, PairSplits, SHARED_FILE, SOURCE_FILE, TARGET_FILE, TokeniserKind,
     Tokenisers,
 };
-use vitreous_models::transformer::TransformerConfig;
+use vitreous_models::Takes;
 
 use super::settings::{TokeniserChoice, TranslateSettings};
 use crate::error::TrainError;
@@ -18,11 +20,11 @@ pub struct PairData {
     /// The tokenisers of source and target.
     pub tokenisers: Tokenisers,
     /// The training pairs.
-    pub train: EncodedPairs,
+    pub train: Arc<EncodedPairs>,
     /// What a user should know about the data.
     pub notes: Vec<String>,
     /// How they are put into batches.
-    pub batches: PairBatches,
+    pub batches: Arc<PairBatches>,
     /// The validation pairs, as text.
     pub validation: Vec<Pair>,
 }
@@ -46,12 +48,7 @@ impl PairData {
                     TokeniserChoice::Bpe => TokeniserKind::Bpe,
                     TokeniserChoice::Unigram => TokeniserKind::Unigram,
                 };
-                Tokenisers::train(
-                    kind,
-                    &splits.train,
-                    text.vocabulary,
-                    recipe.model::<TransformerConfig>()?.shared_vocabulary,
-                )?
+                Tokenisers::train(kind, &splits.train, text.vocabulary, shares_vocabulary(recipe)?)?
             }
         };
         let limits = Limits { max_tokens: text.max_tokens, max_ratio: text.max_ratio };
@@ -59,8 +56,10 @@ impl PairData {
         if pairs.is_empty() {
             return Err(TrainError::Data(format!("{name}: no pair is within the limits; {dropped}")));
         }
-        let batches = PairBatches::new(&pairs, train.tokens, recipe.train.seed)
+        let pairs = Arc::new(pairs);
+        let batches = PairBatches::new(pairs.clone(), train.tokens, recipe.train.seed)
             .map_err(|error| TrainError::Data(error.to_string()))?;
+        let batches = Arc::new(batches);
         let mut notes = splits.notes;
         notes.extend((dropped.total() > 0).then(|| dropped.to_string()));
         Ok(PairData { name, tokenisers, train: pairs, notes, batches, validation: splits.validation })
@@ -75,4 +74,9 @@ impl PairData {
             false => vec![file(SOURCE_FILE, source.to_json()?), file(TARGET_FILE, target.to_json()?)],
         })
     }
+}
+
+/// Whether source and target of the recipe's model have one vocabulary.
+fn shares_vocabulary(recipe: &Recipe) -> Result<bool, TrainError> {
+    Ok(matches!(recipe.architecture()?.signature().takes, Takes::Pairs { shared: true, .. }))
 }

@@ -118,12 +118,12 @@ pub(super) fn evaluate(
     }
     let decoding = &settings.test;
     let test = TranslatorTest {
-        model,
+        model: model.architecture.as_ref(),
         tokenisers: &data.tokenisers,
         weights: &|name| state.parameter(name).map(Cow::Borrowed),
         search: SearchOptions { beam: decoding.beam, length_penalty: decoding.length_penalty },
         tokens: settings.train.tokens,
-        max_tokens: longest_side(model),
+        max_tokens: longest_side(model.architecture.as_ref()),
         threads: *threads,
         precision: recipe.train.precision.into(),
     };

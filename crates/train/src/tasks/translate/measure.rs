@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use vitreous_data::loader::{BatchSource, EpochOrder};
 use vitreous_data::text::{
-    BatchShape, END, EncodedPairs, EpochOrder, Limits, PADDING, Pair, PairBatches, START, Tokenisers, TooFewTokens,
+    BatchShape, END, EncodedPairs, Limits, PADDING, Pair, PairBatches, START, Tokenisers, TooFewTokens,
 };
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{CrossEntropyOptions, DType, Graph, Mode, Parameter, Plan, Precision};
-use vitreous_models::transformer::{PairShape, TransformerConfig, transformer};
+use vitreous_models::families::transformer::TransformerConfig;
 use vitreous_models::translate::{SearchOptions, SpecialTokens, TranslateOptions, Translator};
+use vitreous_models::{Architecture, Call};
 
 use super::scores::{Bleu, Chrf, ScoreError, bleu, chrf};
 use crate::error::TrainError;
@@ -33,7 +35,7 @@ pub fn translate_options(search: SearchOptions, threads: usize, precision: Preci
 /// A translator that is to be tested.
 pub struct TranslatorTest<'w> {
     /// What it is.
-    pub model: &'w TransformerConfig,
+    pub model: &'w dyn Architecture,
     /// By which texts become tokens.
     pub tokenisers: &'w Tokenisers,
     /// A parameter's values, by its name.
@@ -69,8 +71,9 @@ pub struct TranslatorScores {
 
 /// The most tokens that a side of a pair can have for a model to measure its loss: a batch has the start or the end, too, and its length
 /// is rounded up, by at most a sixteenth.
-pub fn longest_side(model: &TransformerConfig) -> usize {
-    (model.max_length * 16 / 17).saturating_sub(3).max(1)
+pub fn longest_side(model: &dyn Architecture) -> usize {
+    let longest = model.signature().pairs().map_or(0, |(source, target)| source.longest.min(target.longest));
+    (longest * 16 / 17).saturating_sub(3).max(1)
 }
 
 impl<'w> TranslatorTest<'w> {
@@ -99,16 +102,18 @@ impl<'w> TranslatorTest<'w> {
         if pairs.is_empty() {
             return Ok((f64::NAN, 0, dropped.total()));
         }
-        let batches = PairBatches::new(&pairs, self.tokens, 0)
-            .or_else(|TooFewTokens { longest, .. }| PairBatches::new(&pairs, longest, 0))
+        let pairs = std::sync::Arc::new(pairs);
+        let batches = PairBatches::new(pairs.clone(), self.tokens, 0)
+            .or_else(|TooFewTokens { longest, .. }| PairBatches::new(pairs, longest, 0))
             .map_err(|error| TrainError::Data(format!("what is tested with: {error}")))?;
-        let order = batches.epoch(0);
+        let order = batches.order(0);
         let mut by_shape: BTreeMap<BatchShape, Vec<usize>> = BTreeMap::new();
-        (0..order.len()).for_each(|index| by_shape.entry(order.shape(index)).or_default().push(index));
+        (0..order.len())
+            .for_each(|index| by_shape.entry(batches.shapes()[order.group(index)]).or_default().push(index));
         let (mut sum, mut tokens) = (0.0, 0);
         let mut executor = None;
         for (shape, indices) in by_shape {
-            let (of_shape, count) = self.loss_of(shape, &order, &indices, &pairs, &mut executor)?;
+            let (of_shape, count) = self.loss_of(shape, &order, &indices, &batches, &mut executor)?;
             sum += of_shape;
             tokens += count;
         }
@@ -121,12 +126,13 @@ impl<'w> TranslatorTest<'w> {
         shape: BatchShape,
         order: &EpochOrder,
         indices: &[usize],
-        pairs: &EncodedPairs,
+        batches: &PairBatches,
         executor: &mut Option<Executor>,
     ) -> Result<(f64, u64), TrainError> {
         let BatchShape { batch, source, target } = shape;
         let mut graph = Graph::new(Mode::Inference, self.precision);
-        let logits = transformer(&mut graph, self.model, PairShape { batch, source, target })?.logits;
+        let call = Call::whole(batch).tokens(source).target(target);
+        let logits = self.model.build(&mut graph, &call)?.need("logits")?;
         let wanted = graph.input("wanted", [batch, target], DType::I32)?;
         let options = CrossEntropyOptions { ignored_index: Some(PADDING as i32), ..CrossEntropyOptions::default() };
         let loss = graph.cross_entropy(logits, wanted, options)?;
@@ -141,14 +147,13 @@ impl<'w> TranslatorTest<'w> {
         let executor = executor.as_mut().expect("just made");
         let (mut sum, mut tokens) = (0.0, 0);
         for &index in indices {
-            let batch = order.batch(index, pairs);
-            executor.input_i32("source")?.copy_from_slice(&batch.source);
-            executor.input_i32("source_lengths")?.copy_from_slice(&batch.source_lengths);
-            executor.input_i32("target")?.copy_from_slice(&batch.target);
-            executor.input_i32("wanted")?.copy_from_slice(&batch.wanted);
+            let batch = batches.batch(order, index)?;
+            for array in &batch.arrays {
+                executor.input_i32(array.name)?.copy_from_slice(batch.i32(array.name).unwrap_or_default());
+            }
             executor.infer()?;
-            sum += f64::from(executor.number(loss)?) * batch.tokens as f64;
-            tokens += batch.tokens as u64;
+            sum += f64::from(executor.number(loss)?) * batch.units as f64;
+            tokens += batch.units as u64;
         }
         Ok((sum, tokens))
     }
@@ -156,7 +161,9 @@ impl<'w> TranslatorTest<'w> {
     /// The translations of the sources of some pairs.
     fn translate(&self, pairs: &[Pair], tell: &mut dyn FnMut(usize, usize)) -> Result<Vec<String>, TrainError> {
         let options = translate_options(self.search, self.threads, self.precision);
-        let mut translator = Translator::new(self.model, SPECIAL, options, Box::new(self.weights));
+        let model = self.model.downcast_ref::<TransformerConfig>();
+        let model = model.ok_or_else(|| TrainError::Data("this model does not translate".to_string()))?;
+        let mut translator = Translator::new(model, SPECIAL, options, Box::new(self.weights));
         let mut translations = Vec::new();
         for some in pairs.chunks(SENTENCES_AT_ONCE) {
             let sources: Result<Vec<Vec<u32>>, _> =

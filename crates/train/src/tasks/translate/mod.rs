@@ -10,19 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use toml::Table;
-use vitreous_data::text::{self, EpochOrder, PADDING, PairBatch, Tokenisers};
+use vitreous_data::loader::{ArraySpec, BatchSource};
+use vitreous_data::text::{self, PADDING, Tokenisers};
 use vitreous_engine::{CrossEntropyOptions, DType, Graph, Group, Parameter, State};
-use vitreous_models::TextModel;
-use vitreous_models::initial::initialise_transformer;
-use vitreous_models::transformer::{PRESET_NAMES, PairShape, TransformerConfig, preset, transformer};
+use vitreous_models::{Architecture, Call, Initialisation, Model, SaveOptions, Settings, initialise};
 
-use crate::batch::{Array, Batch, BatchShape, Weighting};
 use crate::error::TrainError;
-use crate::recipe::{Recipe, RecipeError, ScheduleKind, ScheduleSettings, table_of};
+use crate::groups::{TrainedParts, block_count, group_of};
+use crate::recipe::{Recipe, RecipeError, ScheduleKind, ScheduleSettings};
 use crate::scores::{Metric, Scores};
-use crate::task::{Averaging, Batches, Objective, Task, TaskContext, TaskFacts, TaskType, absolute, thousands};
-use crate::tasks::classify::of_saving;
+use crate::task::{Averaging, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, thousands};
 
 pub use data::PairData;
 pub use evaluate::{ShownTranslation, TranslationReport};
@@ -46,7 +43,7 @@ impl TaskType for Translation {
     }
 
     fn defaults(&self) -> Recipe {
-        let mut recipe = Recipe::new(&Translation, &TranslateSettings::default(), &TransformerConfig::default());
+        let mut recipe = Recipe::new(&Translation, &TranslateSettings::default());
         recipe.train.epochs = 20;
         recipe.data.validation_share = 0.02;
         let optimizer = &mut recipe.optimizer;
@@ -56,28 +53,32 @@ impl TaskType for Translation {
         recipe
     }
 
-    fn preset(&self, name: &str) -> Option<Table> {
-        preset(name).map(|config| table_of(&config))
+    fn usual_family(&self) -> &'static str {
+        "transformer"
     }
 
-    fn preset_names(&self) -> Vec<String> {
-        PRESET_NAMES.map(str::to_string).to_vec()
+    fn check_model(&self, architecture: &dyn Architecture) -> Result<(), String> {
+        let signature = architecture.signature();
+        match signature.pairs() {
+            Some(_) => Ok(()),
+            None => Err(format!("this is {}, but translation needs an encoder and a decoder", signature.what())),
+        }
     }
 
     fn normalise(&self, recipe: &mut Recipe) -> Result<(), RecipeError> {
-        let (own, model): (TranslateSettings, TransformerConfig) = (recipe.own()?, recipe.model()?);
+        let own: TranslateSettings = recipe.own()?;
         recipe.set_own(&own);
-        recipe.set_model(&model);
         Ok(())
     }
 
     fn check(&self, recipe: &Recipe) -> Result<(), RecipeError> {
-        let (settings, model): (TranslateSettings, TransformerConfig) = (recipe.own()?, recipe.model()?);
-        settings.check(recipe.output.keep, model.max_length)?;
-        model.check().map_err(|refusal| RecipeError::Model(refusal.0))
+        let settings: TranslateSettings = recipe.own()?;
+        let signature = recipe.architecture()?.signature();
+        let longest = signature.pairs().map_or(usize::MAX, |(source, target)| source.longest.min(target.longest));
+        settings.check(recipe.output.keep, longest)
     }
 
-    fn complete_paths(&self, recipe: &mut Recipe) -> Result<(), TrainError> {
+    fn complete(&self, recipe: &mut Recipe, _overrides: &[String]) -> Result<(), TrainError> {
         if !recipe.data.path.is_empty() {
             recipe.data.path = absolute(&recipe.data.path)?;
         }
@@ -107,23 +108,28 @@ impl TaskType for Translation {
 pub struct TranslateTask {
     recipe: Recipe,
     settings: TranslateSettings,
-    model: TransformerConfig,
+    model: Model,
     facts: TaskFacts,
-    data: Arc<PairData>,
+    data: PairData,
     threads: usize,
+    /// Blocks of the model, for layer-wise learning rates.
+    blocks: usize,
 }
 
 impl TranslateTask {
     /// Trains a recipe's model on these pairs.
     pub fn new(mut recipe: Recipe, data: PairData, threads: usize) -> Result<TranslateTask, TrainError> {
         let settings: TranslateSettings = recipe.own()?;
-        let mut model: TransformerConfig = recipe.model()?;
-        model.source_vocabulary = data.tokenisers.source.vocabulary_size();
-        model.target_vocabulary = data.tokenisers.target.vocabulary_size();
-        recipe.set_model(&model);
+        let sizes = [
+            ("source_vocabulary", data.tokenisers.source.vocabulary_size()),
+            ("target_vocabulary", data.tokenisers.target.vocabulary_size()),
+        ];
+        let sizes = Settings::from_iter(sizes.map(|(key, size)| (key.to_string(), size.into())));
+        recipe.change_model(&sizes)?;
         recipe.check()?;
-        let facts = facts(&settings, &data);
-        Ok(TranslateTask { recipe, settings, model, facts, data: Arc::new(data), threads })
+        let model = Model::new(recipe.architecture()?, Vec::new())?;
+        let (facts, blocks) = (facts(&settings, &data), block_count(model.parameters()));
+        Ok(TranslateTask { recipe, settings, model, facts, data, threads, blocks })
     }
 }
 
@@ -136,29 +142,31 @@ impl Task for TranslateTask {
         &self.facts
     }
 
+    fn batches(&self) -> Arc<dyn BatchSource> {
+        self.data.batches.clone()
+    }
+
     /// The mean loss over the target tokens that count.
-    fn build(&self, graph: &mut Graph, shape: &BatchShape) -> Result<Objective, TrainError> {
-        let shape = pair_shape(shape);
-        let logits = transformer(graph, &self.model, shape)?.logits;
-        let wanted = graph.input("wanted", [shape.batch, shape.target], DType::I32)?;
+    fn build(&self, graph: &mut Graph, arrays: &[ArraySpec]) -> Result<Objective, TrainError> {
+        let axis = |name: &str, axis: usize| {
+            let array = arrays.iter().find(|array| array.name == name);
+            array.and_then(|array| array.shape.get(axis)).copied().unwrap_or(0)
+        };
+        let (rows, source, target) = (axis("source", 0), axis("source", 1), axis("wanted", 1));
+        let call = Call::whole(rows).tokens(source).target(target);
+        let logits = self.model.architecture.build(graph, &call)?.need("logits")?;
+        let wanted = graph.input("wanted", [rows, target], DType::I32)?;
         let label_smoothing = self.settings.loss.label_smoothing;
         let options = CrossEntropyOptions { label_smoothing, ignored_index: Some(PADDING as i32) };
         Ok(Objective { loss: graph.cross_entropy(logits, wanted, options)?, outputs: Vec::new() })
     }
 
     fn group(&self, parameter: &Parameter) -> Option<Group> {
-        let optimizer = &self.recipe.optimizer;
-        let decays = optimizer.decay_all || parameter.shape.rank() > 1;
-        Some(Group { decay: if decays { optimizer.weight_decay } else { 0.0 }, rate_factor: 1.0 })
+        group_of(&self.recipe.optimizer, TrainedParts::default(), self.blocks, parameter)
     }
 
     fn initialise(&self, state: &mut State) -> Result<(), TrainError> {
-        Ok(initialise_transformer(state, self.recipe.train.seed)?)
-    }
-
-    fn batches(&self, epoch: u64, batch: usize) -> Box<dyn Batches> {
-        let order = self.data.batches.epoch(epoch);
-        Box::new(PairsInOrder { data: Arc::clone(&self.data), epochs: self.recipe.train.epochs, epoch, order, batch })
+        Ok(initialise(state, Initialisation::Xavier, self.recipe.train.seed, &|_| true)?)
     }
 
     fn evaluate(
@@ -171,8 +179,8 @@ impl Task for TranslateTask {
 
     fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
         let files = self.data.tokeniser_files()?;
-        let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
-        TextModel::save(directory, &self.model, state, &files).map_err(of_saving)
+        let options = SaveOptions { state: Some(state), widen: true, files: &files, ..SaveOptions::default() };
+        self.model.save(directory, &options).map(|_| ()).map_err(TrainError::of_saving)
     }
 
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>, TrainError> {
@@ -181,7 +189,6 @@ impl Task for TranslateTask {
 }
 
 fn facts(settings: &TranslateSettings, data: &PairData) -> TaskFacts {
-    let shape = |shape: &text::BatchShape| BatchShape { rows: shape.batch, lengths: vec![shape.source, shape.target] };
     let (_, target_tokens) = data.train.tokens();
     TaskFacts {
         data: data.name.clone(),
@@ -196,59 +203,14 @@ fn facts(settings: &TranslateSettings, data: &PairData) -> TaskFacts {
         ),
         notes: data.notes.clone(),
         samples: data.train.len(),
-        batches_per_epoch: data.batches.batches_per_epoch(),
         unit: "tokens",
         // Each target has an end token, too.
         units_per_epoch: (target_tokens + data.train.len()) as u64,
-        shapes: data.batches.shapes().iter().map(shape).collect(),
+        // Tokens are quickly put into batches.
+        loader_threads: 1,
         weighting: Weighting::ByUnits,
         batch_size: ("train.tokens", settings.train.tokens),
+        row_sizes: data.batches.shapes().iter().map(|shape| shape.source.max(shape.target)).collect(),
         averaging: Averaging { checkpoints: settings.train.average, ..Averaging::default() },
-    }
-}
-
-/// The lengths of source and target of a batch.
-fn pair_shape(shape: &BatchShape) -> PairShape {
-    let length = |index: usize| shape.lengths.get(index).copied().unwrap_or(1);
-    PairShape { batch: shape.rows, source: length(0), target: length(1) }
-}
-
-/// Batches of pairs in the order of each epoch.
-struct PairsInOrder {
-    data: Arc<PairData>,
-    epochs: u64,
-    epoch: u64,
-    order: EpochOrder,
-    /// The next batch of the epoch.
-    batch: usize,
-}
-
-impl Batches for PairsInOrder {
-    fn next(&mut self) -> Result<Option<Batch>, TrainError> {
-        if self.batch >= self.order.len() && self.epoch + 1 < self.epochs {
-            self.epoch += 1;
-            (self.order, self.batch) = (self.data.batches.epoch(self.epoch), 0);
-        }
-        if self.batch >= self.order.len() || self.epoch >= self.epochs {
-            return Ok(None);
-        }
-        let batch = self.order.batch(self.batch, &self.data.train);
-        self.batch += 1;
-        Ok(Some(named(batch)))
-    }
-}
-
-/// A batch of pairs as named arrays.
-fn named(batch: PairBatch) -> Batch {
-    let PairBatch { shape, source, source_lengths, target, wanted, tokens, .. } = batch;
-    Batch {
-        shape: BatchShape { rows: shape.batch, lengths: vec![shape.source, shape.target] },
-        inputs: vec![
-            ("source", Array::I32(source)),
-            ("source_lengths", Array::I32(source_lengths)),
-            ("target", Array::I32(target)),
-            ("wanted", Array::I32(wanted)),
-        ],
-        units: tokens as u64,
     }
 }

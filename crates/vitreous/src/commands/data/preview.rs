@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use vitreous_data::Channels;
-use vitreous_data::augment::{Augment, Mixer, contact_sheet};
 use vitreous_data::dataset::Splits;
+use vitreous_data::image::Channels;
+use vitreous_data::image::augment::{Augment, Mixer, contact_sheet};
 use vitreous_train::AnyRecipe;
 
 use crate::commands::train;

@@ -18,9 +18,9 @@ use crate::commands::translate::check_length_penalty;
 use crate::device::DeviceChoice;
 use crate::failure::Failure;
 use crate::format;
-use crate::pages::write::{check_new, write_new};
 use crate::source;
 use crate::text_source::TextSource;
+use vitreous_pages::write::{check_new, write_new};
 
 /// Tokens of a side of a batch for the loss.
 const TOKENS: usize = 1024;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use vitreous_data::{Preprocess, Scratch};
+use vitreous_data::image::{Preprocess, Scratch};
 use vitreous_train::{AnyRecipe, RunRecord};
 
 use super::names::safe;

@@ -20,10 +20,10 @@ use super::names::{Names, safe};
 use crate::device::{DeviceOptions, described};
 use crate::failure::Failure;
 use crate::format;
-use crate::pages::explain_text::words::Words;
-use crate::pages::explain_text::{KIND, Subject, drawings, page};
-use crate::pages::write;
 use crate::text_source::{Sentences, TextSource, translate_options, weights_of};
+use vitreous_pages::explain_text::words::Words;
+use vitreous_pages::explain_text::{KIND, SentencePage, drawings, page};
+use vitreous_pages::write;
 
 /// The most tokens of a sentence: a page of more could not be read, and what attention takes grows with their square.
 pub const MOST_TOKENS: usize = 256;
@@ -61,6 +61,7 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
     // Translating is done on the processor, whatever the device.
     let search = SearchOptions { beam: 1, ..SearchOptions::default() };
     let mut translator = Sentences::new(&model, translate_options(search, request.threads, Precision::F32));
+    let (config, path) = (&model.model.config, model.model.path.display().to_string());
     files::create_folder(request.out)?;
     let mut names = Names::default();
     let mut out = BufWriter::new(std::io::stdout().lock());
@@ -75,19 +76,22 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
         let pair = [&sentence.source[..], &target];
         let explanation = explain_text(&model.model.config, &weights_of(&model), SPECIAL, pair, &choice, &device)
             .map_err(Failure::work)?;
-        let words = Words::of(&model, &explanation).map_err(Failure::Work)?;
+        let words = Words::of(&model.tokenisers, &explanation).map_err(Failure::work)?;
         let translation = model.text(&target).map_err(Failure::Work)?;
-        let subject = Subject {
+        let shown = SentencePage {
             text: &sentence.text,
             translation: &translation,
             is_given: sentence.target.is_some(),
-            model: &model,
+            model: &path,
+            layers: [config.encoder_layers, config.decoder_layers],
+            heads: config.heads,
+            tokenisers: &model.tokenisers,
             explanation: &explanation,
             words: &words,
         };
-        let file = write_files(&directory, &subject, request)?;
+        let file = write_files(&directory, &shown, request)?;
         if request.json {
-            writeln!(out, "{}", json::object(&subject, &file))?;
+            writeln!(out, "{}", json::object(&shown, &file))?;
         } else {
             let file = format::one_line(&file.to_string_lossy());
             writeln!(out, "{file}\t{}", format::one_line(&translation))?;
@@ -173,17 +177,17 @@ fn folder_name(text: &str) -> String {
 }
 
 /// Writes all files of one sentence, and gives the page's path.
-fn write_files(directory: &Path, subject: &Subject, request: &Request) -> Result<PathBuf, Failure> {
+fn write_files(directory: &Path, shown: &SentencePage, request: &Request) -> Result<PathBuf, Failure> {
     let file = directory.join(PAGE);
-    write::write_page(&file, &page(subject))?;
+    write::write_page(&file, &page(shown))?;
     let svg = |name: String, drawing: String| files::write_text(&directory.join(name), &standalone(&drawing));
-    svg("alignment.svg".to_string(), drawings::alignment(subject.words, subject.usual_layer()))?;
-    for attention in &subject.explanation.cross {
+    svg("alignment.svg".to_string(), drawings::alignment(shown.words, shown.usual_layer()))?;
+    for attention in &shown.explanation.cross {
         let layer = attention.layer;
-        svg(format!("cross-attention-{layer}.svg"), drawings::heat_map(subject.words, layer))?;
+        svg(format!("cross-attention-{layer}.svg"), drawings::heat_map(shown.words, layer))?;
     }
     if request.arrays {
-        arrays::write(&directory.join(ARRAYS), subject.explanation).map_err(Failure::work)?;
+        arrays::write(&directory.join(ARRAYS), shown.explanation).map_err(Failure::work)?;
     }
     Ok(file)
 }

@@ -8,8 +8,9 @@ use vitreous_models::{VitConfig, vit};
 use super::{Described, Memory, parameters_of};
 use crate::failure::Failure;
 use crate::format;
-use crate::pages::flow;
+use crate::page_facts::flow_notes;
 use crate::step::training_graph;
+use vitreous_pages::flow;
 
 pub fn describe(config: &VitConfig, batch: usize) -> Result<Described, Failure> {
     let mut graph = Graph::for_inference();
@@ -31,7 +32,7 @@ pub fn describe(config: &VitConfig, batch: usize) -> Result<Described, Failure> 
         layer: a_layer(config, &stages),
         stages,
         memory,
-        drawing: Some(flow::drawing(&graph, config)),
+        drawing: Some(flow::drawing(&graph, &flow_notes(config))),
     })
 }
 

@@ -1,0 +1,195 @@
+//! What the last test found: confusions, scores of classes, calibration.
+
+use crate::chart::{Cell, ConfidenceBin, Matrix, Reliability};
+use crate::escape;
+use vitreous_train::evaluation::{ClassScores, Report};
+use vitreous_train::{Tested, TestedScores};
+
+use super::{figure, percent_or_dash};
+use crate::format;
+
+/// How many confusions are named.
+const CONFUSIONS: usize = 12;
+/// With more classes than this, only the worst are shown at first.
+const SHOWN_CLASSES: usize = 40;
+
+/// Which test the numbers are of.
+pub fn lead(tested: &Tested) -> String {
+    let samples = match &tested.scores {
+        TestedScores::One(report) => report.samples,
+        TestedScores::Several(report) => report.samples,
+        TestedScores::Translation(report) => report.pairs,
+    };
+    format!(
+        "<p class=\"note\">Of the test after epoch {}: {} of {}.</p>",
+        tested.about.epoch,
+        format::count(samples as usize, "image", "images"),
+        escape(&tested.about.data)
+    )
+}
+
+/// Which classes are taken for which; `None` where images have several labels.
+pub fn confusion(tested: &Tested) -> Option<String> {
+    let TestedScores::One(report) = &tested.scores else { return None };
+    let names = &tested.names;
+    let mut html = lead(tested);
+    html.push_str("<div class=\"columns\">");
+    if let Some(matrix) = &report.confusion {
+        let mut chart = Matrix::new("Confusion matrix")
+            .describe(&described(report, names))
+            .axes("is", "was taken for")
+            .columns(names)
+            .scale("none", "all of the row");
+        for (row, name) in matrix.iter().zip(names) {
+            let all = row.iter().sum::<u64>();
+            let cells = row.iter().zip(names).map(|(&count, answer)| {
+                // The root, so that rare confusions can be seen beside the diagonal.
+                let share = if all > 0 { (count as f32 / all as f32).sqrt() } else { f32::NAN };
+                let text = if count > 0 { count.to_string() } else { String::new() };
+                Cell::new(share).text(&text).note(&format!("{name} taken for {answer}: {count} of {all}"))
+            });
+            chart = chart.row(name, cells.collect());
+        }
+        html.push_str(&figure(
+            "Confusion matrix",
+            &chart.svg(),
+            "A row is what images are, a column what they were taken for. Colours follow the root of the share, so that rare confusions show.",
+        ));
+    }
+    if !report.most_confused.is_empty() {
+        html.push_str("<div><h3>Most often confused</h3><table class=\"pairs\"><tr><th>is</th><th>taken for</th><th class=\"number\">images</th></tr>");
+        for pair in report.most_confused.iter().take(CONFUSIONS) {
+            let [label, answer] = [pair.label, pair.answer].map(|class| escape(&names[class as usize]));
+            html.push_str(&format!(
+                "<tr><td>{label}</td><td>{answer}</td><td class=\"number\">{}</td></tr>",
+                pair.samples
+            ));
+        }
+        html.push_str("</table></div>");
+    }
+    html.push_str("</div>");
+    Some(html)
+}
+
+/// The matrix in words: its most frequent confusions.
+fn described(report: &Report, names: &[String]) -> String {
+    let worst = report.most_confused.iter().take(5).map(|pair| {
+        format!("{} taken for {}: {}", names[pair.label as usize], names[pair.answer as usize], pair.samples)
+    });
+    format!(
+        "{} of {} images lie on the diagonal. {}.",
+        format::percent(report.top1),
+        report.samples,
+        worst.collect::<Vec<_>>().join("; ")
+    )
+}
+
+/// A class's scores, the worst first.
+pub fn scores(tested: &Tested) -> String {
+    let mut rows: Vec<(&str, Option<Option<f64>>, &ClassScores)> = match &tested.scores {
+        TestedScores::One(report) => {
+            tested.names.iter().zip(&report.classes).map(|(name, class)| (name.as_str(), None, class)).collect()
+        }
+        TestedScores::Several(report) => {
+            let pairs = tested.names.iter().zip(&report.classes);
+            pairs.map(|(name, class)| (name.as_str(), Some(class.average_precision), &class.at_half)).collect()
+        }
+        TestedScores::Translation(_) => Vec::new(),
+    };
+    let key = |row: &(&str, Option<Option<f64>>, &ClassScores)| row.1.unwrap_or(row.2.f1).unwrap_or(f64::INFINITY);
+    rows.sort_by(|a, b| key(a).total_cmp(&key(b)));
+    let several = matches!(tested.scores, TestedScores::Several(_));
+    let mut head = "<tr><th>class</th>".to_string();
+    let columns = ["precision", "recall", "F1"];
+    for column in several.then_some("average precision").into_iter().chain(columns).chain(["images"]) {
+        head.push_str(&format!("<th class=\"number\">{column}</th>"));
+    }
+    head.push_str("</tr>");
+    let row = |(name, average, class): &(&str, Option<Option<f64>>, &ClassScores)| {
+        let cell = |share: Option<f64>| {
+            let width = 100.0 * share.unwrap_or(0.0);
+            format!("<td class=\"number share\" style=\"--share:{width:.1}%\">{}</td>", percent_or_dash(share))
+        };
+        let average = average.map(&cell).unwrap_or_default();
+        let shares: String = [class.precision, class.recall, class.f1].into_iter().map(&cell).collect();
+        format!(
+            "<tr><td>{}</td>{average}{shares}<td class=\"number\">{}</td></tr>",
+            escape(name),
+            format::thousands(class.support)
+        )
+    };
+    let table = |rows: &[(&str, Option<Option<f64>>, &ClassScores)]| {
+        format!(
+            "<div class=\"scroll\"><table class=\"scores\">{head}{}</table></div>",
+            rows.iter().map(row).collect::<String>()
+        )
+    };
+    let shown = rows.len().min(SHOWN_CLASSES);
+    let mut html = lead(tested);
+    html.push_str(&summary(tested));
+    html.push_str(&table(&rows[..shown]));
+    if rows.len() > shown {
+        let rest = format::count(rows.len() - shown, "class", "classes");
+        html.push_str(&format!("<details><summary>{rest} more</summary>{}</details>", table(&rows[shown..])));
+    }
+    html
+}
+
+fn summary(tested: &Tested) -> String {
+    match &tested.scores {
+        TestedScores::One(report) => {
+            let undecided = match report.undecided {
+                0 => String::new(),
+                count => format!(" {count} answers are not numbers and count as wrong."),
+            };
+            format!(
+                "<p>The worst first. The mean F1 over classes is {}.{undecided}</p>",
+                format::percent(report.macro_f1)
+            )
+        }
+        TestedScores::Several(report) => format!(
+            "<p>Where images have several labels, there are no confusions, no calibration and no list of mistakes.</p>\
+             <p>The worst first. The mean average precision is {:.4}; with a threshold of one half, F1 is {} over all answers, {} as the mean over classes.</p>",
+            report.mean_average_precision,
+            format::percent(report.micro_f1),
+            format::percent(report.macro_f1)
+        ),
+        TestedScores::Translation(_) => String::new(),
+    }
+}
+
+/// Whether it is as sure as it is right; `None` where images have several labels.
+pub fn calibration(tested: &Tested) -> Option<String> {
+    let TestedScores::One(report) = &tested.scores else { return None };
+    let mut chart = Reliability::new("Calibration");
+    let (mut said, mut right, mut all) = (0.0, 0.0, 0);
+    for bin in &report.reliability {
+        let (Some(confidence), Some(accuracy)) = (bin.confidence, bin.accuracy) else { continue };
+        chart = chart.bin(ConfidenceBin { low: bin.above, high: bin.up_to, confidence, accuracy, count: bin.samples });
+        said += confidence * bin.samples as f64;
+        right += accuracy * bin.samples as f64;
+        all += bin.samples;
+    }
+    let mut html = lead(tested);
+    if all == 0 {
+        html.push_str("<p>No answer is a number, so there is nothing to compare.</p>");
+        return Some(html);
+    }
+    let gap = 100.0 * (said - right) / all as f64;
+    let verdict = match gap {
+        gap if gap.abs() < 0.5 => "it is as sure as it is right, on average".to_string(),
+        gap if gap > 0.0 => format!("it is {gap:.1} points surer than it is right, on average"),
+        gap => format!("it is {:.1} points less sure than it is right, on average", -gap),
+    };
+    html.push_str(&format!(
+        "<p>The expected calibration error is {} (at most {} in a bin): {verdict}.</p>",
+        format::percent(report.expected_calibration_error),
+        format::percent(report.max_calibration_error)
+    ));
+    html.push_str(&figure(
+        "Reliability",
+        &chart.svg(),
+        "How often answers are right, by how sure the model was of them.",
+    ));
+    Some(html)
+}

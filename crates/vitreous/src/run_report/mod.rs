@@ -1,0 +1,19 @@
+//! The report of a run: the pictures that its page needs besides the run's own files.
+
+mod attention;
+mod live;
+mod mistakes;
+
+use vitreous_data::dataset::Splits;
+use vitreous_pages::report::{self, RunPictures};
+use vitreous_train::{AnyRecipe, RunRecord};
+
+pub use attention::Effort;
+pub use live::LiveReport;
+
+/// The page of one run on this data, or with why that cannot be opened.
+pub fn page(run: &RunRecord, data: &Result<Splits, String>, threads: usize, effort: Effort) -> String {
+    let is_translator = matches!(run.recipe, Ok(AnyRecipe::Translation(_)));
+    let attention = (!is_translator).then(|| attention::examples(run, data, threads, effort));
+    report::page(run, &RunPictures { mistakes: mistakes::images(run, data), attention })
+}
