@@ -1,24 +1,24 @@
-//! The mistakes that a model is most sure of: where to look first for wrong labels and for classes that look alike.
+//! The most confident mistakes: where to look first for wrong labels and for classes that look alike.
 
 use serde::{Deserialize, Serialize};
 
-use super::Answer;
+use super::Prediction;
 
-/// So many are kept.
+/// How many are kept.
 pub const MOST_MISTAKES: usize = 24;
 
-/// A sample that was taken for another class.
+/// A sample that was predicted as another class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mistake {
-    /// Its place in the part of the data that was tested with, from 0.
+    /// Its index in the validation data.
     pub sample: usize,
-    /// What the data calls it.
+    /// Its name in the data.
     pub name: String,
-    /// What it is.
+    /// Its class.
     pub label: u32,
-    /// What it was taken for.
+    /// The predicted class.
     pub answer: u32,
-    /// The probability that this was given.
+    /// The probability of the prediction.
     pub confidence: f64,
 }
 
@@ -29,8 +29,8 @@ pub struct Mistakes {
 }
 
 impl Mistakes {
-    /// Takes an answer down if it is wrong and among the most confident. `name` is asked for only then.
-    pub fn add(&mut self, sample: usize, label: u32, answer: Answer, name: impl FnOnce() -> String) {
+    /// Adds a prediction if it is wrong and among the most confident. `name` is called only then.
+    pub fn add(&mut self, sample: usize, label: u32, answer: Prediction, name: impl FnOnce() -> String) {
         if answer.class == label {
             return;
         }
@@ -41,12 +41,12 @@ impl Mistakes {
         if place == MOST_MISTAKES {
             return;
         }
-        let Answer { class, confidence } = answer;
+        let Prediction { class, confidence } = answer;
         self.kept.insert(place, Mistake { sample, name: name(), label, answer: class, confidence });
         self.kept.truncate(MOST_MISTAKES);
     }
 
-    /// Those that were kept.
+    /// The mistakes, the most confident first.
     pub fn into_vec(self) -> Vec<Mistake> {
         self.kept
     }
@@ -59,7 +59,7 @@ mod tests {
     fn kept(answers: &[(usize, f64)]) -> Vec<usize> {
         let mut mistakes = Mistakes::default();
         for &(sample, confidence) in answers {
-            mistakes.add(sample, 0, Answer { class: 1, confidence }, || sample.to_string());
+            mistakes.add(sample, 0, Prediction { class: 1, confidence }, || sample.to_string());
         }
         let kept = mistakes.into_vec();
         assert!(kept.iter().all(|mistake| mistake.name == mistake.sample.to_string()));
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn what_is_right_is_no_mistake() {
         let mut mistakes = Mistakes::default();
-        mistakes.add(0, 3, Answer { class: 3, confidence: 0.99 }, || unreachable!("not asked for"));
+        mistakes.add(0, 3, Prediction { class: 3, confidence: 0.99 }, || unreachable!("not asked for"));
         assert_eq!(mistakes.into_vec(), []);
     }
 }

@@ -11,11 +11,10 @@ use vitreous_data::random::Random;
 use vitreous_data::text::{Pair, PairSplits, Tokenisers};
 use vitreous_engine::Device;
 use vitreous_models::archive::Archive;
-use vitreous_train::metrics::{EvaluationMetrics, StepMetrics};
-use vitreous_train::translation::{PairData, TranslationReport};
+use vitreous_train::metrics::TrainingMetrics;
+use vitreous_train::tasks::translate::{PairData, TranslateTask, TranslationReport};
 use vitreous_train::{
-    AnyRecipe, Observer, Orders, Outcome, Place, RunDirectory, RunPlan, StepResult, TestedScores, TranslationRecipe,
-    Work, train,
+    EpochSummary, Observer, Outcome, Recipe, RunDirectory, RunOptions, RunPlan, RunTarget, Scores, StepResult, train,
 };
 
 /// Pairs whose target is the source, copied if it begins with a `c` and reversed if with an `r`.
@@ -41,7 +40,7 @@ fn splits(count: usize) -> PairSplits {
     PairSplits { train, validation, ..PairSplits::default() }
 }
 
-fn recipe(overrides: &[&str]) -> TranslationRecipe {
+fn recipe(overrides: &[&str]) -> Recipe {
     let base = [
         "text.vocabulary=300",
         "train.tokens=1024",
@@ -59,7 +58,7 @@ fn recipe(overrides: &[&str]) -> TranslationRecipe {
         "output.log_steps=5",
     ];
     let overrides: Vec<String> = base.iter().chain(overrides).map(|pair| pair.to_string()).collect();
-    TranslationRecipe::read("test", "task = \"translation\"", &overrides).expect("a sound recipe")
+    Recipe::read("test", "task = \"translation\"", &overrides).expect("a sound recipe")
 }
 
 /// Keeps the last scores; sets the flag after a step.
@@ -71,44 +70,43 @@ struct Watch {
 
 impl Observer for Watch {
     fn started(&mut self, _plan: &RunPlan) {}
-    fn stepped(&mut self, step: u64, _result: &StepResult, _asked: u64, _lr: f64) {
+    fn stepped(&mut self, step: u64, _result: &StepResult, _lr: f64) {
         if let Some((at, flag)) = &self.stop {
             flag.store(step == *at, Ordering::Relaxed);
         }
     }
-    fn measured(&mut self, _metrics: &StepMetrics) {}
-    fn tested(&mut self, scores: &TestedScores) {
-        if let TestedScores::Translation(report) = scores {
-            self.scores = Some((**report).clone());
-        }
-    }
-    fn epoch_ended(&mut self, _epoch: u64, _metrics: Option<&EvaluationMetrics>, _train: &StepMetrics) {}
+    fn logged(&mut self, _metrics: &TrainingMetrics) {}
     fn evaluating(&mut self, _done: usize, _all: usize) {}
+    fn evaluated(&mut self, scores: &Scores) {
+        self.scores = scores.report().cloned();
+    }
+    fn epoch_ended(&mut self, _summary: &EpochSummary) {}
 }
 
-fn run(recipe: TranslationRecipe, splits: PairSplits, place: Place, watch: &mut Watch) -> Outcome {
-    let tokenisers = match &place {
-        Place::Resumed(directory) => Some(Tokenisers::open(directory.path()).expect("tokenisers")),
+fn run(recipe: Recipe, splits: PairSplits, target: RunTarget, watch: &mut Watch) -> Outcome {
+    let tokenisers = match &target {
+        RunTarget::Resume(directory) => Some(Tokenisers::open(directory.path()).expect("tokenisers")),
         _ => None,
     };
     let data = PairData::new(&recipe, splits, "digits".to_string(), tokenisers).expect("pairs");
-    run_with(recipe, data, place, watch)
+    run_with(recipe, data, target, watch)
 }
 
-fn run_with(recipe: TranslationRecipe, data: PairData, place: Place, watch: &mut Watch) -> Outcome {
+fn run_with(recipe: Recipe, data: PairData, target: RunTarget, watch: &mut Watch) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
     if let Some((_, flag)) = &mut watch.stop {
         *flag = stop.clone();
     }
-    let orders = Orders {
-        place,
+    let options = RunOptions {
+        target,
         device: Device::Cpu { threads: 2 },
         threads: 2,
         watch_gradients: false,
         command: Vec::new(),
         stop,
     };
-    train(Work::Translation { recipe: Box::new(recipe), data: Box::new(data) }, orders, watch).expect("a run")
+    let task = TranslateTask::new(recipe, data, 2).expect("a task");
+    train(Box::new(task), options, watch).expect("a run")
 }
 
 /// All numbers of a file of tensors, by name.
@@ -137,7 +135,7 @@ fn copying_and_reversing_is_learned() {
         "loss.label_smoothing=0.0",
         "output.eval_epochs=10",
     ]);
-    run(recipe, splits(6000), Place::New(directory.path().join("run")), &mut watch);
+    run(recipe, splits(6000), RunTarget::New(directory.path().join("run")), &mut watch);
     let report = watch.scores.expect("a test");
     // Every token right but one in a hundred; and nearly every whole sentence.
     assert!(report.precisions[0] >= 99.0 && report.bleu >= 98.0, "{report:?}");
@@ -169,7 +167,7 @@ fn batches_add_their_gradients_by_tokens() {
         let batch = |index| data.batches.batch(&order, index).expect("a batch");
         let tokens: Vec<usize> = (0..batches).map(|index| batch(index).units).collect();
         let run = directory.path().join(name);
-        let outcome = run_with(recipe, data, Place::New(run.clone()), &mut Watch::default());
+        let outcome = run_with(recipe, data, RunTarget::New(run.clone()), &mut Watch::default());
         assert_eq!(outcome.step, 1);
         (tensors(&checkpoints(&run)[0]), tokens)
     };
@@ -186,7 +184,7 @@ fn batches_add_their_gradients_by_tokens() {
 }
 
 /// Small, with everything random switched on.
-fn short(more: &[&str]) -> TranslationRecipe {
+fn short(more: &[&str]) -> Recipe {
     let few = ["train.epochs=4", "train.tokens=256", "model.dropout=0.1", "model.attention_dropout=0.1"];
     recipe(&[&few[..], &["model.dim=16", "model.mlp_dim=32", "output.eval_epochs=2"], more].concat())
 }
@@ -196,18 +194,18 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes() {
     let directory = tempfile::tempdir().expect("a directory");
     let (whole, cut) = (directory.path().join("whole"), directory.path().join("cut"));
     let recipe = || short(&["train.accumulate=2", "train.average=3", "output.keep=3"]);
-    let outcome = run(recipe(), splits(300), Place::New(whole.clone()), &mut Watch::default());
-    let mut place = Place::New(cut.clone());
+    let outcome = run(recipe(), splits(300), RunTarget::New(whole.clone()), &mut Watch::default());
+    let mut target = RunTarget::New(cut.clone());
     // Within the first epoch, at the end of one, and within the last, where the average is near.
     for stop in [2, outcome.step / 2, outcome.step - 2] {
         let mut watch = Watch { stop: Some((stop, Arc::default())), ..Watch::default() };
-        let outcome = run(recipe(), splits(300), place, &mut watch);
+        let outcome = run(recipe(), splits(300), target, &mut watch);
         assert!(outcome.stopped && outcome.step == stop, "{outcome:?}");
         let (directory, read) = RunDirectory::open(&cut).expect("a run");
-        assert!(matches!(read, AnyRecipe::Translation(_)));
-        place = Place::Resumed(directory);
+        assert_eq!(read.task.name(), "translation");
+        target = RunTarget::Resume(directory);
     }
-    let ended = run(recipe(), splits(300), place, &mut Watch::default());
+    let ended = run(recipe(), splits(300), target, &mut Watch::default());
     assert_eq!((ended.stopped, ended.step), (false, outcome.step));
     let names = |run: &Path| {
         checkpoints(run)
@@ -229,7 +227,7 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes() {
 fn the_model_at_the_end_is_the_mean_of_the_last_checkpoints() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("run");
-    run(short(&["train.average=3", "output.keep=4"]), splits(200), Place::New(path.clone()), &mut Watch::default());
+    run(short(&["train.average=3", "output.keep=4"]), splits(200), RunTarget::New(path.clone()), &mut Watch::default());
     let kept = checkpoints(&path);
     assert_eq!(kept.len(), 4, "one an epoch");
     let last: Vec<_> = kept[1..].iter().map(|file| tensors(file)).collect();

@@ -9,11 +9,12 @@ use vitreous_data::text::{
 };
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{CrossEntropyOptions, DType, Graph, Mode, Parameter, Plan, Precision};
-use vitreous_models::transformer::{PairShape, TransformerConfig, transformer};
+use vitreous_models::families::transformer::TransformerConfig;
 use vitreous_models::translate::{SearchOptions, SpecialTokens, TranslateOptions, Translator};
+use vitreous_models::{Architecture, Call};
 
+use super::scores::{Bleu, Chrf, ScoreError, bleu, chrf};
 use crate::error::TrainError;
-use crate::translation_scores::{Bleu, Chrf, ScoreError, bleu, chrf};
 
 /// Hypotheses that are computed at once.
 const SLOTS: usize = 64;
@@ -34,7 +35,7 @@ pub fn translate_options(search: SearchOptions, threads: usize, precision: Preci
 /// A translator that is to be tested.
 pub struct TranslatorTest<'w> {
     /// What it is.
-    pub model: &'w TransformerConfig,
+    pub model: &'w dyn Architecture,
     /// By which texts become tokens.
     pub tokenisers: &'w Tokenisers,
     /// A parameter's values, by its name.
@@ -70,8 +71,9 @@ pub struct TranslatorScores {
 
 /// The most tokens that a side of a pair can have for a model to measure its loss: a batch has the start or the end, too, and its length
 /// is rounded up, by at most a sixteenth.
-pub fn longest_side(model: &TransformerConfig) -> usize {
-    (model.max_length * 16 / 17).saturating_sub(3).max(1)
+pub fn longest_side(model: &dyn Architecture) -> usize {
+    let longest = model.signature().pairs().map_or(0, |(source, target)| source.longest.min(target.longest));
+    (longest * 16 / 17).saturating_sub(3).max(1)
 }
 
 impl<'w> TranslatorTest<'w> {
@@ -129,7 +131,8 @@ impl<'w> TranslatorTest<'w> {
     ) -> Result<(f64, u64), TrainError> {
         let BatchShape { batch, source, target } = shape;
         let mut graph = Graph::new(Mode::Inference, self.precision);
-        let logits = transformer(&mut graph, self.model, PairShape { batch, source, target })?.logits;
+        let call = Call::whole(batch).tokens(source).target(target);
+        let logits = self.model.build(&mut graph, &call)?.need("logits")?;
         let wanted = graph.input("wanted", [batch, target], DType::I32)?;
         let options = CrossEntropyOptions { ignored_index: Some(PADDING as i32), ..CrossEntropyOptions::default() };
         let loss = graph.cross_entropy(logits, wanted, options)?;
@@ -158,7 +161,9 @@ impl<'w> TranslatorTest<'w> {
     /// The translations of the sources of some pairs.
     fn translate(&self, pairs: &[Pair], tell: &mut dyn FnMut(usize, usize)) -> Result<Vec<String>, TrainError> {
         let options = translate_options(self.search, self.threads, self.precision);
-        let mut translator = Translator::new(self.model, SPECIAL, options, Box::new(self.weights));
+        let model = self.model.downcast_ref::<TransformerConfig>();
+        let model = model.ok_or_else(|| TrainError::Data("this model does not translate".to_string()))?;
+        let mut translator = Translator::new(model, SPECIAL, options, Box::new(self.weights));
         let mut translations = Vec::new();
         for some in pairs.chunks(SENTENCES_AT_ONCE) {
             let sources: Result<Vec<Vec<u32>>, _> =

@@ -1,4 +1,4 @@
-//! `machine.json`: where, when and for how long a run was trained, one entry each time that it was begun or taken up.
+//! `machine.json`: where, when and for how long a run was trained, with one entry for each time that it was started or resumed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,51 +11,51 @@ use vitreous_engine::machine::Machine;
 use crate::error::TrainError;
 use crate::run_directory::write_whole;
 
-/// A process that trained the run, on its machine.
+/// A process that trained the run, and its machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Sitting {
-    /// When it began, in UTC, as ISO 8601 writes it.
+pub struct Session {
+    /// When it began: UTC, in ISO 8601.
     pub started: String,
-    /// Seconds that it trained, as far as they were written down.
+    /// Seconds that it trained, as of the last write.
     pub seconds: f64,
     /// The step after which it began.
     pub first_step: u64,
-    /// The last step that was written down.
+    /// The last step, as of the last write.
     pub step: u64,
-    /// Steps that the run has in all.
+    /// Steps of the whole run.
     pub steps: u64,
     /// Parameters of the model.
     pub parameters: usize,
-    /// The version of this program.
+    /// The version of Vitreous.
     pub version: String,
-    /// How it was called.
+    /// The command line.
     pub command: Vec<String>,
-    /// The processor.
+    /// The CPU.
     pub cpu: String,
-    /// Threads that the processor runs at once.
+    /// Hardware threads of the CPU.
     pub cores: usize,
-    /// Threads that computed.
+    /// Threads that were used.
     pub threads: usize,
-    /// The GPU that computed, if one did.
+    /// The GPU, if one was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
-    /// Bytes of memory, where the system tells.
+    /// Bytes of memory, if the system tells.
     pub memory: Option<u64>,
-    /// The instructions that kernels used.
+    /// The instruction set of the kernels.
     pub instruction_set: String,
-    /// What products were computed in.
+    /// The data type of matrix products.
     pub precision: String,
     /// The operating system.
     pub system: String,
 }
 
-impl Sitting {
-    /// One that begins now, on this machine.
-    pub fn now(command: Vec<String>, device: &Device, threads: usize) -> Sitting {
+impl Session {
+    /// A session that begins now, on this machine.
+    pub fn now(command: Vec<String>, device: &Device, threads: usize) -> Session {
         let Machine { cpu, cores, memory, instruction_set, system } = Machine::this();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Sitting {
+        Session {
             started: utc(since.as_secs()),
             version: env!("CARGO_PKG_VERSION").to_string(),
             instruction_set: instruction_set.to_string(),
@@ -69,34 +69,35 @@ impl Sitting {
             },
             memory,
             system,
-            ..Sitting::default()
+            ..Session::default()
         }
     }
 }
 
 /// The file.
 #[derive(Clone, Debug)]
-pub struct Sittings {
+pub struct Sessions {
     path: PathBuf,
-    all: Vec<Sitting>,
+    all: Vec<Session>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Content {
-    sittings: Vec<Sitting>,
+    #[serde(rename = "sittings")]
+    sessions: Vec<Session>,
 }
 
-impl Sittings {
-    /// Adds one to those of a file. Those of a file that cannot be read are lost, which no run should fail for.
-    pub fn begin(path: &Path, sitting: Sitting) -> Result<Sittings, TrainError> {
-        let mut all = Sittings::read(path).ok().flatten().unwrap_or_default();
-        all.push(sitting);
-        let sittings = Sittings { path: path.to_path_buf(), all };
-        sittings.write()?;
-        Ok(sittings)
+impl Sessions {
+    /// Adds one to those in a file. Those in a file that cannot be read are lost: no run should fail for them.
+    pub fn begin(path: &Path, session: Session) -> Result<Sessions, TrainError> {
+        let mut all = Sessions::read(path).ok().flatten().unwrap_or_default();
+        all.push(session);
+        let sessions = Sessions { path: path.to_path_buf(), all };
+        sessions.write()?;
+        Ok(sessions)
     }
 
-    /// Writes down how far the last one came.
+    /// Notes how far the last one has come.
     pub fn reached(&mut self, step: u64, seconds: f64) -> Result<(), TrainError> {
         if let Some(last) = self.all.last_mut() {
             (last.step, last.seconds) = (step, seconds);
@@ -104,18 +105,18 @@ impl Sittings {
         self.write()
     }
 
-    /// Those of a file; `None` if there is no such file.
-    pub fn read(path: &Path) -> Result<Option<Vec<Sitting>>, String> {
+    /// Those in a file; `None` if there is no such file.
+    pub fn read(path: &Path) -> Result<Option<Vec<Session>>, String> {
         let bytes = match fs::read(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             other => other.map_err(|error| error.to_string())?,
         };
         let content: Content = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-        Ok(Some(content.sittings))
+        Ok(Some(content.sessions))
     }
 
     fn write(&self) -> Result<(), TrainError> {
-        let content = Content { sittings: self.all.clone() };
+        let content = Content { sessions: self.all.clone() };
         let text = serde_json::to_string_pretty(&content).expect("plain data");
         write_whole(&self.path, format!("{text}\n").as_bytes())
     }
@@ -155,28 +156,28 @@ mod tests {
     }
 
     #[test]
-    fn each_time_that_a_run_is_taken_up_is_kept() {
+    fn each_time_that_a_run_is_resumed_is_kept() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("machine.json");
-        assert_eq!(Sittings::read(&path), Ok(None));
+        assert_eq!(Sessions::read(&path), Ok(None));
         for number in 1..=3 {
-            let sitting = Sitting {
+            let session = Session {
                 steps: 9,
-                ..Sitting::now(vec!["vitreous".to_string()], &Device::Cpu { threads: number }, number)
+                ..Session::now(vec!["vitreous".to_string()], &Device::Cpu { threads: number }, number)
             };
-            let mut sittings = Sittings::begin(&path, sitting).expect("written");
-            sittings.reached(number as u64, 0.5).expect("written");
+            let mut sessions = Sessions::begin(&path, session).expect("written");
+            sessions.reached(number as u64, 0.5).expect("written");
         }
-        let read = Sittings::read(&path).expect("read").expect("there");
+        let read = Sessions::read(&path).expect("read").expect("there");
         assert_eq!(
-            read.iter().map(|sitting| (sitting.step, sitting.threads)).collect::<Vec<_>>(),
+            read.iter().map(|session| (session.step, session.threads)).collect::<Vec<_>>(),
             [(1, 1), (2, 2), (3, 3)]
         );
-        assert!(read.iter().all(|sitting| sitting.started.ends_with('Z') && sitting.seconds == 0.5));
+        assert!(read.iter().all(|session| session.started.ends_with('Z') && session.seconds == 0.5));
         // A file that is no longer one does not keep a run from going on.
         fs::write(&path, "{").expect("written");
-        assert!(Sittings::read(&path).is_err());
-        Sittings::begin(&path, Sitting::default()).expect("written");
-        assert_eq!(Sittings::read(&path), Ok(Some(vec![Sitting::default()])));
+        assert!(Sessions::read(&path).is_err());
+        Sessions::begin(&path, Session::default()).expect("written");
+        assert_eq!(Sessions::read(&path), Ok(Some(vec![Session::default()])));
     }
 }

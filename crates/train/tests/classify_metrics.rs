@@ -1,7 +1,7 @@
-//! Evaluation against what PyTorch, torchmetrics and scikit-learn say (`fixtures/make_evaluation.py`).
+//! Classification metrics against PyTorch, torchmetrics and scikit-learn (`fixtures/make_evaluation.py`).
 
 use serde_json::Value;
-use vitreous_train::evaluation::{LabelScores, Scores};
+use vitreous_train::tasks::classify::metrics::{MultiLabel, SingleLabel};
 
 fn fixture(part: &str) -> Value {
     let all: Value = serde_json::from_str(include_str!("fixtures/evaluation.json")).expect("JSON");
@@ -37,7 +37,7 @@ fn one_label_a_sample() {
     let fixture = fixture("single");
     let classes = fixture["classes"].as_u64().expect("a number") as usize;
     let labels: Vec<u32> = serde_json::from_value(fixture["labels"].clone()).expect("labels");
-    let mut scores = Scores::new(classes);
+    let mut scores = SingleLabel::new(classes);
     for (logits, label) in rows(&fixture["logits"]).into_iter().zip(labels) {
         scores.add(&logits.into_iter().map(|x| x as f32).collect::<Vec<_>>(), label);
     }
@@ -60,7 +60,7 @@ fn several_labels_a_sample() {
     let fixture = fixture("several");
     let classes = fixture["classes"].as_u64().expect("a number") as usize;
     let labels: Vec<Vec<u32>> = serde_json::from_value(fixture["labels"].clone()).expect("labels");
-    let mut scores = LabelScores::new(classes);
+    let mut scores = MultiLabel::new(classes);
     for (logits, labels) in rows(&fixture["logits"]).into_iter().zip(labels) {
         scores.add(&logits.into_iter().map(|x| x as f32).collect::<Vec<_>>(), &labels);
     }

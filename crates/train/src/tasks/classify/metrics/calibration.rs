@@ -1,11 +1,11 @@
-//! Whether a model is as sure as it is right: Guo et al., "On Calibration of Modern Neural Networks", section 2.
+//! Calibration: whether confidence equals accuracy (Guo et al., "On Calibration of Modern Neural Networks", section 2).
 
 use serde::{Deserialize, Serialize};
 
-/// Bins of confidence; equally wide.
+/// Bins of confidence, equally wide.
 pub const BINS: usize = 15;
 
-/// Samples by confidence. Bin i, counted from 0, has the confidences above `i / 15` and up to `(i + 1) / 15`.
+/// Samples by confidence. Bin i, from 0, has the confidences above `i / 15` and up to `(i + 1) / 15`.
 #[derive(Clone, Debug, Default)]
 pub struct Calibration {
     samples: [u64; BINS],
@@ -20,16 +20,16 @@ pub struct Bin {
     pub above: f64,
     /// Confidences are at most this.
     pub up_to: f64,
-    /// How many samples were answered with such confidence.
+    /// Samples whose prediction has such a confidence.
     pub samples: u64,
     /// Their mean confidence.
     pub confidence: Option<f64>,
-    /// The share of them that is right.
+    /// The fraction of them that is right.
     pub accuracy: Option<f64>,
 }
 
 impl Calibration {
-    /// Adds an answer: the probability that it was given, and whether it is right. What is not a number is left out.
+    /// Adds a prediction: its probability, and whether it is right. NaN is left out.
     pub fn add(&mut self, confidence: f64, right: bool) {
         if confidence.is_nan() {
             return;
@@ -47,7 +47,7 @@ impl Calibration {
         distances.sum::<f64>() / all as f64
     }
 
-    /// The largest `|accuracy - confidence|` of any bin that has samples; not a number if none has.
+    /// The largest `|accuracy - confidence|` of any bin that has samples; NaN if none has.
     pub fn max_error(&self) -> f64 {
         let distance = |bin: usize| (self.right[bin] as f64 - self.confidence[bin]).abs() / self.samples[bin] as f64;
         (0..BINS).filter(|&bin| self.samples[bin] > 0).map(distance).fold(f64::NAN, f64::max)

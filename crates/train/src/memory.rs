@@ -1,40 +1,40 @@
-//! Whether an order fits into a device's memory and, where it does not, what would.
+//! Whether something fits into a device's memory and, where it does not, what would.
 
 use vitreous_engine::machine::{refusal, size_in_words};
 use vitreous_engine::{Device, Result};
 
-/// The share of the available memory that what we choose or advise may use: what is available changes from one minute to the next.
+/// The fraction of the available memory that what we choose or advise may use: what is available changes from one minute to the next.
 const COMFORTABLE: f64 = 0.97;
 /// Sizes that are tried for a piece of advice: each costs a plan, which may take a tenth of a second.
 const MOST_TRIES: usize = 10;
 
 /// Something that takes memory, of a size that can be changed.
 #[derive(Clone, Debug)]
-pub struct Order<'o> {
+pub struct MemoryRequest<'r> {
     /// What needs the memory, as in "training with train.batch=512".
-    pub what: String,
+    pub purpose: String,
     /// What its size is written behind: `train.batch=`.
-    pub setting: &'o str,
+    pub setting: &'r str,
     /// Its size: images or tokens at a time.
     pub size: usize,
-    /// The least size that makes sense.
+    /// The smallest size that makes sense.
     pub least: usize,
     /// Bytes that it takes.
     pub bytes: usize,
     /// How to have activations recomputed, where they could be and are not: `train.recompute=true`.
-    pub recompute: Option<&'o str>,
+    pub recompute: Option<&'r str>,
 }
 
-/// Refuses an order that does not fit into what is free of a device's memory, and says which size would, and what recomputing
-/// activations would need. `needed` gives the bytes of another size, with recomputation or without; `None` if that cannot be.
-pub fn check(device: &Device, order: &Order, needed: impl FnMut(usize, bool) -> Option<usize>) -> Result<()> {
+/// Refuses what does not fit into the free memory of a device, and says which size would fit, and what recomputing activations would
+/// need. `needed` gives the bytes of another size, with recomputation or without; `None` if there is no such size.
+pub fn check(device: &Device, request: &MemoryRequest, needed: impl FnMut(usize, bool) -> Option<usize>) -> Result<()> {
     match device.available_memory()? {
-        Some(available) => check_within(available, order, needed),
+        Some(available) => check_within(available, request, needed),
         None => Ok(()),
     }
 }
 
-/// Whether so many bytes fit into what is free of a device's memory, with some air: for orders whose size is ours to choose.
+/// Whether this many bytes fit into the free memory of a device with some room to spare: for sizes that are ours to choose.
 pub fn fits_well(device: &Device, bytes: usize) -> Result<bool> {
     Ok(device.available_memory()?.is_none_or(|available| bytes <= comfortable(available)))
 }
@@ -43,39 +43,48 @@ fn comfortable(available: u64) -> usize {
     (available as f64 * COMFORTABLE) as usize
 }
 
-fn check_within(available: u64, order: &Order, mut needed: impl FnMut(usize, bool) -> Option<usize>) -> Result<()> {
-    if order.bytes as u64 <= available {
+fn check_within(
+    available: u64,
+    request: &MemoryRequest,
+    mut needed: impl FnMut(usize, bool) -> Option<usize>,
+) -> Result<()> {
+    if request.bytes as u64 <= available {
         return Ok(());
     }
     let limit = comfortable(available);
-    let plain = largest(order, order.bytes, limit, |size| needed(size, false));
+    let plain = largest(request, request.bytes, limit, |size| needed(size, false));
     let mut advice: Vec<String> =
-        plain.iter().map(|size| format!("take a smaller batch: {}{size} would fit", order.setting)).collect();
-    if let Some(name) = order.recompute
-        && let Some(bytes) = needed(order.size, true).filter(|&bytes| bytes < order.bytes)
+        plain.iter().map(|size| format!("take a smaller batch: {}{size} would fit", request.setting)).collect();
+    if let Some(name) = request.recompute
+        && let Some(bytes) = needed(request.size, true).filter(|&bytes| bytes < request.bytes)
     {
         let in_words = size_in_words(bytes as u64);
         if bytes <= limit {
             advice.push(format!("{name} would need {in_words}"));
         } else if let Some(size) =
-            largest(order, bytes, limit, |size| needed(size, true)).filter(|&size| plain < Some(size))
+            largest(request, bytes, limit, |size| needed(size, true)).filter(|&size| plain < Some(size))
         {
-            advice.push(format!("{name} would need {in_words}, and fit with {}{size}", order.setting));
+            advice.push(format!("{name} would need {in_words}, and fit with {}{size}", request.setting));
         }
     }
     if advice.is_empty() {
         advice.push("no smaller batch fits: take a smaller image or model".to_string());
     }
-    Err(refusal(&order.what, order.bytes as u64, available, &advice.join("; or ")))
+    Err(refusal(&request.purpose, request.bytes as u64, available, &advice.join("; or ")))
 }
 
-/// The largest size below an order's that fits, as far as it is found in a few tries; it does fit. Memory grows nearly in proportion, so
-/// a straight line between two sizes mostly hits it.
-fn largest(order: &Order, bytes: usize, limit: usize, mut needed: impl FnMut(usize) -> Option<usize>) -> Option<usize> {
-    if order.least >= order.size {
+/// The largest size below the requested one that fits, as far as it is found in a few tries. Memory grows nearly in proportion, so
+/// linear interpolation between two sizes mostly hits it.
+fn largest(
+    request: &MemoryRequest,
+    bytes: usize,
+    limit: usize,
+    mut needed: impl FnMut(usize) -> Option<usize>,
+) -> Option<usize> {
+    if request.least >= request.size {
         return None;
     }
-    let (mut low, mut high) = ((order.least, needed(order.least)?), (order.size, bytes));
+    let (mut low, mut high) = ((request.least, needed(request.least)?), (request.size, bytes));
     if low.1 > limit {
         return None;
     }
@@ -106,9 +115,16 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn order(size: usize, bytes: usize) -> Order<'static> {
-        let what = format!("training with train.batch={size}");
-        Order { what, setting: "train.batch=", size, least: 1, bytes, recompute: Some("train.recompute=true") }
+    fn request(size: usize, bytes: usize) -> MemoryRequest<'static> {
+        let purpose = format!("training with train.batch={size}");
+        MemoryRequest {
+            purpose,
+            setting: "train.batch=",
+            size,
+            least: 1,
+            bytes,
+            recompute: Some("train.recompute=true"),
+        }
     }
 
     /// What a batch of made-up activations needs.
@@ -118,14 +134,14 @@ mod tests {
 
     fn refused(size: usize, available: usize) -> String {
         let bytes = needed(size, false).expect("a size");
-        check_within(available as u64, &order(size, bytes), needed).expect_err("too much").to_string()
+        check_within(available as u64, &request(size, bytes), needed).expect_err("too much").to_string()
     }
 
     #[test]
     fn what_fits_is_not_refused() {
         let never = |_, _| panic!("nothing else is asked for");
-        assert_eq!(check_within(100, &order(7, 100), never), Ok(()));
-        assert_eq!(check(&Device::Cpu { threads: 1 }, &order(7, 0), never), Ok(()));
+        assert_eq!(check_within(100, &request(7, 100), never), Ok(()));
+        assert_eq!(check(&Device::Cpu { threads: 1 }, &request(7, 0), never), Ok(()));
     }
 
     #[test]
@@ -151,8 +167,8 @@ mod tests {
         let none = refused(512, 50 * MIB);
         assert!(none.ends_with("no smaller batch fits: take a smaller image or model"), "{none}");
         // Recomputation is on already.
-        let order = Order { recompute: None, ..order(512, 4096 * MIB) };
-        let without = check_within(1000 << 20, &order, needed).expect_err("too much").to_string();
+        let request = MemoryRequest { recompute: None, ..request(512, 4096 * MIB) };
+        let without = check_within(1000 << 20, &request, needed).expect_err("too much").to_string();
         assert!(without.contains("train.batch=") && !without.contains("recompute"), "{without}");
     }
 
@@ -167,7 +183,7 @@ mod tests {
                 tries += 1;
                 Some(bytes(size))
             };
-            let found = largest(&order(size, bytes(size)), bytes(size), limit, counted).expect("one fits");
+            let found = largest(&request(size, bytes(size)), bytes(size), limit, counted).expect("one fits");
             assert!(bytes(found) <= limit, "{limit}: {found}");
             let best = (1..size).take_while(|&size| bytes(size) <= limit).last().expect("one fits");
             assert!(found as f64 >= 0.99 * best as f64, "{limit}: {found} of {best}");
@@ -178,10 +194,10 @@ mod tests {
     #[test]
     fn sizes_that_cannot_be_are_not_offered() {
         // As sentences are longer than a batch of few tokens.
-        let order = Order { least: 100, ..order(512, 4096 * MIB) };
+        let request = MemoryRequest { least: 100, ..request(512, 4096 * MIB) };
         let limit = 900 * MIB;
-        assert_eq!(largest(&order, order.bytes, limit, |size| needed(size, false)), Some(100));
-        assert_eq!(largest(&order, order.bytes, limit - 1, |size| needed(size, false)), None);
-        assert_eq!(largest(&order, order.bytes, limit, |_| None), None);
+        assert_eq!(largest(&request, request.bytes, limit, |size| needed(size, false)), Some(100));
+        assert_eq!(largest(&request, request.bytes, limit - 1, |size| needed(size, false)), None);
+        assert_eq!(largest(&request, request.bytes, limit, |_| None), None);
     }
 }

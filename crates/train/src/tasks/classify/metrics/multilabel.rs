@@ -1,63 +1,64 @@
-//! Answers to samples that are of several classes, or of none.
+//! Metrics for samples that have several labels, or none.
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClassScores, mean, number};
+use super::{ClassScores, mean};
+use crate::scores::nan_if_null;
 
-/// Answers to samples of any number of labels. A class is said to be there when its logit is above 0, its probability above a
-/// half. Logits are kept until the report, since average precision needs their order.
+/// Accumulates predictions for samples of any number of labels. A class is predicted when its logit is above 0, its probability
+/// above one half. Logits are kept until the report, because average precision needs their order.
 #[derive(Clone, Debug)]
-pub struct LabelScores {
+pub struct MultiLabel {
     classes: usize,
     loss: f64,
-    /// By sample, then class.
+    /// `[samples, classes]`.
     logits: Vec<f32>,
     targets: Vec<bool>,
 }
 
-/// Everything that is known of the answers.
+/// All metrics of predictions for samples of any number of labels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct LabelReport {
-    /// How many samples there were.
+pub struct MultiLabelReport {
+    /// The number of samples.
     pub samples: u64,
-    /// Binary cross-entropy, in nats, the mean over samples and classes.
-    #[serde(deserialize_with = "number")]
+    /// The mean binary cross-entropy over samples and classes, in nats.
+    #[serde(deserialize_with = "nan_if_null")]
     pub loss: f64,
-    /// Mean of the classes' average precision, over the classes that occur.
-    #[serde(deserialize_with = "number")]
+    /// The mean of average precision over the classes that occur.
+    #[serde(deserialize_with = "nan_if_null")]
     pub mean_average_precision: f64,
-    /// F1 of all answers together.
-    #[serde(deserialize_with = "number")]
+    /// F1 of all predictions together.
+    #[serde(deserialize_with = "nan_if_null")]
     pub micro_f1: f64,
-    /// Mean F1 over the classes that have one.
-    #[serde(deserialize_with = "number")]
+    /// The mean of F1 over the classes that have one.
+    #[serde(deserialize_with = "nan_if_null")]
     pub macro_f1: f64,
-    /// By class.
-    pub classes: Vec<LabelClassScores>,
+    /// Per class.
+    pub classes: Vec<MultiLabelClass>,
 }
 
-/// How a class fares.
+/// The metrics of a class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LabelClassScores {
-    /// `Σ (recall_n - recall_(n-1)) · precision_n` over the thresholds, from the highest down; none if the class never occurs.
+pub struct MultiLabelClass {
+    /// `Σ (recall_n - recall_(n-1)) · precision_n` over the thresholds, from the highest down; `None` if the class never occurs.
     pub average_precision: Option<f64>,
     /// With a threshold of one half.
     #[serde(flatten)]
     pub at_half: ClassScores,
 }
 
-impl LabelScores {
-    /// No answers yet, to questions of so many classes.
-    pub fn new(classes: usize) -> LabelScores {
-        LabelScores { classes, loss: 0.0, logits: Vec::new(), targets: Vec::new() }
+impl MultiLabel {
+    /// For this many classes.
+    pub fn new(classes: usize) -> MultiLabel {
+        MultiLabel { classes, loss: 0.0, logits: Vec::new(), targets: Vec::new() }
     }
 
-    /// Adds the answer to one sample.
+    /// Adds a sample.
     ///
     /// # Panics
-    /// Panics unless there is a logit a class, and the labels are of the classes.
+    /// Panics unless there is one logit per class, and the labels are among the classes.
     pub fn add(&mut self, logits: &[f32], labels: &[u32]) {
-        assert_eq!(logits.len(), self.classes, "a logit a class");
+        assert_eq!(logits.len(), self.classes, "one logit per class");
         let start = self.targets.len();
         self.logits.extend_from_slice(logits);
         self.targets.resize(start + self.classes, false);
@@ -72,23 +73,23 @@ impl LabelScores {
         }
     }
 
-    /// How many samples were added.
+    /// The number of samples.
     pub fn samples(&self) -> u64 {
         (self.targets.len() / self.classes.max(1)) as u64
     }
 
-    /// Binary cross-entropy, in nats, the mean over samples and classes; not a number before the first sample.
+    /// The mean binary cross-entropy over samples and classes, in nats; NaN without samples.
     pub fn loss(&self) -> f64 {
         self.loss / self.targets.len() as f64
     }
 
-    /// Mean of the classes' average precision, over the classes that occur.
+    /// The mean of average precision over the classes that occur.
     pub fn mean_average_precision(&self) -> f64 {
         mean((0..self.classes).filter_map(|class| self.average_precision(class)))
     }
 
-    /// Everything that is known.
-    pub fn report(&self) -> LabelReport {
+    /// All metrics.
+    pub fn report(&self) -> MultiLabelReport {
         let mut totals = [0; 3];
         let mut class = |class: usize| {
             let counts = self.counts(class);
@@ -96,10 +97,10 @@ impl LabelScores {
                 *total += count;
             }
             let at_half = ClassScores::of(counts[0], counts[1], counts[2]);
-            LabelClassScores { average_precision: self.average_precision(class), at_half }
+            MultiLabelClass { average_precision: self.average_precision(class), at_half }
         };
-        let classes: Vec<LabelClassScores> = (0..self.classes).map(&mut class).collect();
-        LabelReport {
+        let classes: Vec<MultiLabelClass> = (0..self.classes).map(&mut class).collect();
+        MultiLabelReport {
             samples: self.samples(),
             loss: self.loss(),
             mean_average_precision: mean(classes.iter().filter_map(|class| class.average_precision)),
@@ -114,7 +115,7 @@ impl LabelScores {
         logits.zip(self.targets.iter().skip(class).step_by(self.classes).copied())
     }
 
-    /// Said to be there and right; said to be there; there.
+    /// Predicted and right; predicted; there.
     fn counts(&self, class: usize) -> [u64; 3] {
         self.answers(class).fold([0; 3], |[right, said, there], (logit, target)| {
             let is_said = logit > 0.0;
@@ -123,7 +124,7 @@ impl LabelScores {
     }
 
     fn average_precision(&self, class: usize) -> Option<f64> {
-        // What is not a number is the last to be believed.
+        // NaN is the lowest of all.
         let believed = |(logit, target): (f32, bool)| (if logit.is_nan() { f32::NEG_INFINITY } else { logit }, target);
         let mut answers: Vec<(f32, bool)> = self.answers(class).map(believed).collect();
         answers.sort_by(|a, b| b.0.total_cmp(&a.0));
