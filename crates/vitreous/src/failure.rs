@@ -48,7 +48,7 @@ impl Failure {
             Failure::Input(error) => (error, 2),
             Failure::Work(error) => (error, 1),
         };
-        say!("error: {}", chain(&error));
+        complain!("error: {}", chain(&error));
         ExitCode::from(code)
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use vitreous_data::image::{IMAGE_EXTENSIONS, SkippedImages, has_image_extension};
 
-use crate::format;
+use vitreous_pages::format;
 
 /// An image to look at, or why there is none.
 pub type Found = Result<PathBuf, NotFound>;

@@ -19,20 +19,20 @@ use vitreous_data::image::Preprocess;
 use vitreous_data::ordered::OrderedMap;
 use vitreous_engine::Graph;
 use vitreous_explain::{
-    Choice, Classes, ExplainError, Explainer, Explanation, ModelPictures, Settings, Spread, pictures,
+    Choice, Classes, ExplainError, Explainer, Explanation, ModelPictures, Settings, Spread, Structure, pictures,
 };
-use vitreous_models::{Model, Size, vit};
+use vitreous_models::{Call, OpenOptions, Size};
+use vitreous_runtime::locate::{model_directory, unsuitable};
+use vitreous_runtime::scores::{best, softmax};
+use vitreous_runtime::{ImageModel, described};
 
 use super::{parse_count, parse_size, parse_threads};
-use crate::device::{DeviceOptions, described};
+use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use crate::format;
+use vitreous_pages::format;
 use crate::images::{Found, Images};
 use crate::page_facts::{flow_notes, image_model};
 use crate::prepared::{self, PartSeen, Prepared};
-use crate::scores::{best, label, softmax};
-use crate::source;
-use crate::text_source::TextSource;
 use vitreous_pages::explain::index::{self, Entry, Index};
 use vitreous_pages::explain::own::Own;
 use vitreous_pages::explain::{self as page, ImageModel, ImagePage};
@@ -108,7 +108,7 @@ const MUCH_OF_AN_IMAGE: f64 = 0.25;
 
 /// What stays the same from image to image.
 struct Setting<'a> {
-    model: &'a Model,
+    model: &'a ImageModel,
     /// What pages say about it.
     facts: ImageModel,
     preprocess: &'a Preprocess,
@@ -134,30 +134,35 @@ struct Tally {
 impl Explain {
     pub fn run(self) -> Result<(), Failure> {
         if !self.texts.is_empty() {
+            self.check_texts()?;
             return self.explain_texts();
         }
         self.check_images()?;
         let start = Instant::now();
-        let (model, preprocess) = source::open(&self.model, self.image, self.head_count)?;
-        let threads = self.threads.unwrap_or_else(source::threads);
+        let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.head_count);
+        let model = ImageModel::open(&self.model, &options)?;
+        model.model.notes.iter().for_each(|note| say!("note: {note}"));
+        let preprocess = model.preprocess.clone();
+        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
         let settings = self.settings(&model, threads)?;
         let choice = settings.choice.clone();
         let device = self.device.open(threads)?;
-        let mut explainer = Explainer::new(&model, settings, &device).map_err(failure)?;
-        let pictures = pictures(&model).map_err(Failure::work)?;
-        let own = Own::draw(&pictures, model.config.channels).map_err(Failure::work)?;
+        let mut explainer = Explainer::new(&model.model, settings, &device).map_err(failure)?;
+        let pictures = pictures(&model.model).map_err(Failure::work)?;
+        let own = Own::draw(&pictures, model.input.channels).map_err(Failure::work)?;
         let mut graph = Graph::for_inference();
-        vit(&mut graph, &model.config, 1).map_err(Failure::work)?;
-        let flow = flow::drawing(&graph, &flow_notes(&model.config));
-        let facts = image_model(&model);
+        let architecture = model.model.architecture.as_ref();
+        architecture.build(&mut graph, &Call::whole(1)).map_err(Failure::work)?;
+        let flow = flow::drawing(&graph, &flow_notes(architecture));
+        let facts = image_model(&model.model)?;
         let setting = Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, own, flow };
-        let floats = model.config.channels * model.config.image.height * model.config.image.width;
+        let floats = model.input.floats();
         let images: Box<dyn Iterator<Item = Prepared>> = if self.paths.is_empty() {
             let images = of_run::images(&self.model, self.samples, &preprocess, floats)?;
             self.check_places(images.iter().map(|image| image.path.as_path()))?;
             Box::new(images.into_iter())
         } else {
-            let (to_prepare, channels) = (preprocess.clone(), model.config.channels);
+            let (to_prepare, channels) = (preprocess.clone(), model.input.channels);
             Box::new(OrderedMap::new(self.images()?, threads, 2 * threads, move || {
                 prepared::worker(to_prepare.clone(), channels, floats)
             }))
@@ -208,7 +213,7 @@ impl Explain {
             heads: self.heads.as_ref(),
             json: self.json,
             arrays: self.arrays,
-            threads: self.threads.unwrap_or_else(source::threads),
+            threads: self.threads.unwrap_or_else(vitreous_runtime::threads),
             device: self.device,
         };
         text::run(&self.model, &request)
@@ -216,15 +221,34 @@ impl Explain {
 
     /// Refuses to look for images where there can be none.
     fn check_images(&self) -> Result<(), Failure> {
-        let model = self.model.display();
-        let what = match (TextSource::is_at(&self.model), self.paths.is_empty()) {
-            (true, false) => {
-                format!("{model}: this is a translator, which sees no images; give it a sentence: --text '..'")
+        let model = self.model.to_string_lossy();
+        if !model_directory(&self.model).join("config.json").is_file() {
+            return Ok(());
+        }
+        let signature = vitreous_runtime::architecture(&model, &OpenOptions::default())?.0.signature();
+        match (signature.images(), signature.pairs()) {
+            (Some(_), _) => Ok(()),
+            (None, Some(_)) if self.paths.is_empty() => {
+                Err(Failure::input(anyhow!("{model}: this is a translator; give it a sentence: --text '..'")))
             }
-            (true, true) => format!("{model}: this is a translator; give it a sentence: --text '..'"),
-            (false, _) => return Ok(()),
-        };
-        Err(Failure::input(anyhow!(what)))
+            (None, Some(_)) => Err(Failure::input(anyhow!(
+                "{model}: this is a translator, which sees no images; give it a sentence: --text '..'"
+            ))),
+            (None, None) => Err(unsuitable(&model, &signature, "a model that can be explained yet").into()),
+        }
+    }
+
+    /// Refuses to explain texts to a model of images.
+    fn check_texts(&self) -> Result<(), Failure> {
+        let model = self.model.to_string_lossy();
+        let signature = vitreous_runtime::architecture(&model, &OpenOptions::default())?.0.signature();
+        match signature.images() {
+            None => Ok(()),
+            Some(_) => Err(Failure::input(anyhow!(
+                "{model}: this is {}, which reads no text; give it images: vitreous explain {model} photo.jpg",
+                signature.what()
+            ))),
+        }
     }
 
     /// The images that were asked for.
@@ -258,18 +282,19 @@ impl Explain {
         Ok(())
     }
 
-    fn settings(&self, model: &Model, threads: usize) -> Result<Settings, Failure> {
+    fn settings(&self, model: &ImageModel, threads: usize) -> Result<Settings, Failure> {
         let list = |numbers: &Option<Numbers>, what: &str, count: usize| {
             numbers.as_ref().map(|numbers| numbers.resolve(what, count)).transpose().map_err(Failure::Input)
         };
-        let layers = list(&self.layers, "layer", model.config.depth)?;
-        let heads = list(&self.heads, "head", model.config.heads)?;
-        let choice = Choice::of(&model.config, layers.as_deref(), heads.as_deref()).map_err(Failure::input)?;
-        let named = choose::classes(&self.classes, model).map_err(Failure::Input)?;
+        let structure = Structure::of(model.model.architecture.as_ref()).map_err(Failure::work)?;
+        let layers = list(&self.layers, "layer", structure.layers)?;
+        let heads = list(&self.heads, "head", structure.heads)?;
+        let choice = Choice::of(structure, layers.as_deref(), heads.as_deref()).map_err(Failure::input)?;
+        let named = choose::classes(&self.classes, &model.model).map_err(Failure::Input)?;
         let mut discards = vec![0.0, self.discard];
         discards.dedup();
         let classes = Classes::TopAnd(self.top, named);
-        Ok(Settings { choice, discards, classes, ..Settings::usual(&model.config, threads) })
+        Ok(Settings { choice, discards, classes, ..Settings::usual(structure, threads) })
     }
 
     fn one(
@@ -288,7 +313,7 @@ impl Explain {
                     writeln!(out, "{}", serde_json::json!({"path": path, "error": error}))?;
                 } else {
                     out.flush()?;
-                    say!("error: {}: {error}", format::one_line(&path));
+                    complain!("error: {}: {error}", format::one_line(&path));
                 }
                 tally.failed.push((path, error));
                 return Ok(());
@@ -438,8 +463,8 @@ fn of_choice(spread: &Spread, choice: &Choice) -> Vec<vitreous_explain::LayerSpr
 }
 
 /// The likeliest class and its score.
-fn answer(explanation: &Explanation, model: &Model) -> Option<(String, f64)> {
+fn answer(explanation: &Explanation, model: &ImageModel) -> Option<(String, f64)> {
     let scores = softmax(explanation.logits.as_ref()?);
     let class = *best(&scores, 1).first()?;
-    Some((label(model, class), scores[class]))
+    Some((model.label(class), scores[class]))
 }

@@ -206,7 +206,7 @@ impl Predict {
         } else {
             // In the place where its answer would stand.
             out.flush()?;
-            say!("error: {}: {error}", format::one_line(&path.to_string_lossy()));
+            complain!("error: {}: {error}", format::one_line(&path.to_string_lossy()));
         }
         Ok(())
     }
