@@ -30,7 +30,7 @@ use super::{parse_count, parse_size, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 use vitreous_pages::format;
-use crate::images::{Found, Images};
+use crate::images::{Images, ListedImage};
 use crate::page_facts::{flow_notes, image_model};
 use crate::prepared::{self, PartSeen, Prepared};
 use vitreous_pages::explain::index::{self, Entry, Index};
@@ -252,12 +252,12 @@ impl Explain {
     }
 
     /// The images that were asked for.
-    fn images(&self) -> Result<Box<dyn Iterator<Item = Found> + Send>, Failure> {
+    fn images(&self) -> Result<Box<dyn Iterator<Item = ListedImage> + Send>, Failure> {
         let images = Images::new(self.paths.clone());
         if !images.are_known() {
             return Ok(Box::new(images));
         }
-        let mut all: Vec<Found> = images.collect();
+        let mut all: Vec<ListedImage> = images.collect();
         files::refuse_overwriting(&self.out, all.iter().flatten().map(PathBuf::as_path))?;
         let before = all.len();
         all.retain(|found| !found.as_ref().is_ok_and(|path| files::is_generated(&self.out, path)));

@@ -18,7 +18,7 @@ use super::{PrecisionName, parse_count, parse_size, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 use vitreous_pages::format;
-use crate::images::{Found, Images};
+use crate::images::{Images, ListedImage};
 use crate::prepared::{self, Prepared};
 
 /// Run a model on images: classes with their scores, or features
@@ -91,8 +91,8 @@ impl Predict {
         let mut batch = runner.batch();
         let images = Images::new(self.paths.clone());
         let patience = (!images.are_known()).then_some(PATIENCE);
-        let images: Box<dyn Iterator<Item = Found> + Send> = if images.are_known() {
-            let all: Vec<Found> = images.collect();
+        let images: Box<dyn Iterator<Item = ListedImage> + Send> = if images.are_known() {
+            let all: Vec<ListedImage> = images.collect();
             batch = batch.min(all.len()).max(1);
             Box::new(all.into_iter())
         } else {
