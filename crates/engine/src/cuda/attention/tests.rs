@@ -99,6 +99,7 @@ impl Case {
             padding,
             bias,
             dropout: self.dropout,
+            ..AttentionOptions::default()
         };
         let out = graph.attention(inputs, &options).unwrap();
         let weights = with_weights.then(|| graph.attention_weights(out).unwrap());

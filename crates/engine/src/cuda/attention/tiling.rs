@@ -349,7 +349,7 @@ mod tests {
     const WARPS_TOGETHER: usize = 4;
 
     fn sizes(batch: usize, heads: usize, tokens: usize, head_dim: usize) -> Sizes {
-        Sizes { batch, heads, queries: tokens, keys: tokens, head_dim }
+        Sizes { batch, heads, kv_heads: heads, queries: tokens, keys: tokens, head_dim }
     }
 
     #[test]
