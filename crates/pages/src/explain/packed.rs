@@ -149,6 +149,7 @@ mod tests {
             attention: vec![layer],
             rollout: Vec::new(),
             relevance: Vec::new(),
+            patches: None,
         }
     }
 
