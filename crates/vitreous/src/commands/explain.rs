@@ -34,7 +34,7 @@ use crate::scores::{best, label, softmax};
 use crate::source;
 use crate::text_source::TextSource;
 use vitreous_pages::explain::index::{self, Entry, Index};
-use vitreous_pages::explain::own::Own;
+use vitreous_pages::explain::weights::WeightPictures;
 use vitreous_pages::explain::{self as page, ImageModel, ImagePage};
 use vitreous_pages::{flow, write};
 
@@ -114,7 +114,7 @@ struct Setting<'a> {
     preprocess: &'a Preprocess,
     choice: Choice,
     pictures: ModelPictures,
-    own: Own,
+    weights: WeightPictures,
     /// The drawing of the data flow.
     flow: String,
 }
@@ -145,12 +145,12 @@ impl Explain {
         let device = self.device.open(threads)?;
         let mut explainer = Explainer::new(&model, settings, &device).map_err(failure)?;
         let pictures = pictures(&model).map_err(Failure::work)?;
-        let own = Own::draw(&pictures, model.config.channels).map_err(Failure::work)?;
+        let weights = WeightPictures::draw(&pictures, model.config.channels).map_err(Failure::work)?;
         let mut graph = Graph::for_inference();
         vit(&mut graph, &model.config, 1).map_err(Failure::work)?;
         let flow = flow::drawing(&graph, &flow_notes(&model.config));
         let facts = image_model(&model);
-        let setting = Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, own, flow };
+        let setting = Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, weights, flow };
         let floats = model.config.channels * model.config.image.height * model.config.image.width;
         let images: Box<dyn Iterator<Item = Prepared>> = if self.paths.is_empty() {
             let images = of_run::images(&self.model, self.samples, &preprocess, floats)?;
@@ -298,7 +298,7 @@ impl Explain {
             // Only now: where no image can be read, nothing is written.
             0 => {
                 files::create_folder(&self.out)?;
-                files::write_own(&self.out, &setting.own)?;
+                files::write_weights(&self.out, &setting.weights)?;
             }
             // From the second image on there will be an index.
             1 => files::check_page(&self.out.join(files::INDEX), index::KIND)?,
@@ -371,7 +371,7 @@ impl Explain {
             seen: &seen,
             part,
             explanation,
-            own: &setting.own,
+            weights: &setting.weights,
             flow: &setting.flow,
             top: self.top,
         };
@@ -402,7 +402,7 @@ impl Explain {
             images: tally.spread.images(),
             failed: &tally.failed,
             spread: &spread,
-            own: &setting.own,
+            weights: &setting.weights,
             flow: &setting.flow,
         };
         let file = self.out.join(files::INDEX);
