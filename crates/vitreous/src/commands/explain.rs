@@ -34,8 +34,8 @@ use crate::images::{Images, ListedImage};
 use crate::page_facts::{flow_notes, image_model};
 use crate::prepared::{self, PartSeen, Prepared};
 use vitreous_pages::explain::index::{self, Entry, Index};
-use vitreous_pages::explain::own::Own;
-use vitreous_pages::explain::{self as page, ImageModel, ImagePage};
+use vitreous_pages::explain::weights::WeightPictures;
+use vitreous_pages::explain::{self as page, ImageModel as ModelFacts, ImagePage};
 use vitreous_pages::{flow, write};
 
 use choose::Numbers;
@@ -110,11 +110,11 @@ const MUCH_OF_AN_IMAGE: f64 = 0.25;
 struct Setting<'a> {
     model: &'a ImageModel,
     /// What pages say about it.
-    facts: ImageModel,
+    facts: ModelFacts,
     preprocess: &'a Preprocess,
     choice: Choice,
     pictures: ModelPictures,
-    own: Own,
+    weights: WeightPictures,
     /// The drawing of the data flow.
     flow: String,
 }
@@ -149,13 +149,13 @@ impl Explain {
         let device = self.device.open(threads)?;
         let mut explainer = Explainer::new(&model.model, settings, &device).map_err(failure)?;
         let pictures = pictures(&model.model).map_err(Failure::work)?;
-        let own = Own::draw(&pictures, model.input.channels).map_err(Failure::work)?;
+        let weights = WeightPictures::draw(&pictures, model.input.channels).map_err(Failure::work)?;
         let mut graph = Graph::for_inference();
         let architecture = model.model.architecture.as_ref();
         architecture.build(&mut graph, &Call::whole(1)).map_err(Failure::work)?;
         let flow = flow::drawing(&graph, &flow_notes(architecture));
         let facts = image_model(&model.model)?;
-        let setting = Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, own, flow };
+        let setting = Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, weights, flow };
         let floats = model.input.floats();
         let images: Box<dyn Iterator<Item = Prepared>> = if self.paths.is_empty() {
             let images = of_run::images(&self.model, self.samples, &preprocess, floats)?;
@@ -323,7 +323,7 @@ impl Explain {
             // Only now: where no image can be read, nothing is written.
             0 => {
                 files::create_folder(&self.out)?;
-                files::write_own(&self.out, &setting.own)?;
+                files::write_weights(&self.out, &setting.weights)?;
             }
             // From the second image on there will be an index.
             1 => files::check_page(&self.out.join(files::INDEX), index::KIND)?,
@@ -396,7 +396,7 @@ impl Explain {
             seen: &seen,
             part,
             explanation,
-            own: &setting.own,
+            weights: &setting.weights,
             flow: &setting.flow,
             top: self.top,
         };
@@ -427,7 +427,7 @@ impl Explain {
             images: tally.spread.images(),
             failed: &tally.failed,
             spread: &spread,
-            own: &setting.own,
+            weights: &setting.weights,
             flow: &setting.flow,
         };
         let file = self.out.join(files::INDEX);

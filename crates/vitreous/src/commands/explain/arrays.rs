@@ -36,6 +36,10 @@ pub fn write(
     for relevance in &explanation.relevance {
         tensors.push(TensorToWrite::f32(relevance_name(relevance), &grid, &relevance.patches));
     }
+    if let Some(features) = &explanation.patches {
+        tensors.push(TensorToWrite::f32("patch_tokens", &[patches, features.dim], &features.tokens));
+        tensors.push(TensorToWrite::f32("patch_components", &[grid[0], grid[1], 3], features.scores.as_flattened()));
+    }
     if let Some(positions) = &pictures.positions {
         let dim = positions.table.len() / positions.rows.max(1);
         tensors.push(TensorToWrite::f32("positions", &[positions.rows, dim], &positions.table));

@@ -1,4 +1,4 @@
-//! What a model looks like by itself: its positions, and the filters of its patch embedding.
+//! What can be seen in a model's weights: its position embeddings, and the filters of its patch embedding.
 
 use std::fmt::Write;
 
@@ -7,58 +7,58 @@ use vitreous_data::image::{Channels, Image, ImageError, Interpolation, resize};
 use vitreous_explain::{Filter, ModelPictures, PositionPictures};
 use vitreous_models::Size;
 
-use super::maps::{Board, range, share};
+use super::maps::{Board, Scale};
 
 /// The longest side, in patches, of the outer grid of similarities: of larger ones only some are drawn.
 const MOST_GRIDS: usize = 24;
-/// About how many pixels the picture of similarities is wide; what lies between its grids, in a colour for light and dark.
+/// About the width of the picture of similarities, in pixels; the gap between its grids, in a colour for light and dark.
 const SIMILARITY_WIDTH: usize = 700;
 const WIDEST_GAP: usize = 4;
 const BETWEEN: [u8; 3] = [160, 164, 170];
-/// The share of the table's numbers, by size, that its colours tell apart: a few are often far larger than all others.
-const TOLD_APART: f64 = 0.99;
-/// Rows and columns of the table of positions that are drawn at most.
+/// Colours of the table are full from this percentile of its magnitudes on: a few are often far larger than all others.
+const TABLE_PERCENTILE: f64 = 0.99;
+/// At most so many rows and columns of the position table are drawn.
 const MOST_ROWS: usize = 400;
 const MOST_COLUMNS: usize = 1024;
-/// Pixels of a sheet for each of a filter, and filters in its row.
+/// How much filters are enlarged on their sheet, and filters per row.
 const FILTER_SCALE: usize = 4;
-const FILTERS_A_ROW: usize = 7;
+const FILTERS_PER_ROW: usize = 7;
 
-/// The pictures of a model, made once for all pages.
-pub struct Own {
-    /// How alike positions are: a grid of grids.
+/// The pictures of a model's weights, made once for all pages.
+pub struct WeightPictures {
+    /// Cosine similarity of position embeddings: a grid of grids.
     pub similarity: Option<Image>,
-    /// The table of positions.
+    /// The table of position embeddings.
     pub table: Option<Image>,
-    /// Principal filters, the largest first.
+    /// Principal components of the patch embedding, the largest first.
     pub filters: Vec<Image>,
-    /// HTML of all that.
+    /// The section that shows them.
     pub html: String,
 }
 
-impl Own {
-    /// Draws them. `channels` are those of the model's images.
-    pub fn draw(pictures: &ModelPictures, channels: usize) -> Result<Own, ImageError> {
+impl WeightPictures {
+    /// Draws them. `channels` is the number of channels of the model's images.
+    pub fn draw(pictures: &ModelPictures, channels: usize) -> Result<WeightPictures, ImageError> {
         let (grid, patch) = (pictures.layout.grid, pictures.layout.patch);
         let filters = pictures.filters.iter().map(|filter| draw_filter(filter, patch, channels));
-        let mut own =
-            Own { similarity: None, table: None, filters: filters.collect::<Result<_, _>>()?, html: String::new() };
+        let filters = filters.collect::<Result<_, _>>()?;
+        let mut drawn = WeightPictures { similarity: None, table: None, filters, html: String::new() };
         if let Some(positions) = &pictures.positions {
-            own.similarity = Some(draw_similarity(&positions.similarity, grid)?);
-            own.table = Some(draw_table(positions)?);
-            own.describe_positions(positions, grid)?;
+            drawn.similarity = Some(draw_similarity(&positions.similarity, grid)?);
+            drawn.table = Some(draw_table(positions)?);
+            drawn.describe_positions(positions, grid)?;
         } else {
-            own.html.push_str("<p class=\"note\">This model has no position embeddings.</p>");
+            drawn.html.push_str("<p class=\"note\">This model has no position embeddings.</p>");
         }
-        own.describe_filters(pictures)?;
-        Ok(own)
+        drawn.describe_filters(pictures)?;
+        Ok(drawn)
     }
 
     /// The filters on one sheet.
     pub fn filter_sheet(&self) -> Result<Option<Image>, ImageError> {
         let Some(first) = self.filters.first() else { return Ok(None) };
         let (wide, tall) = (first.width() * FILTER_SCALE + 4, first.height() * FILTER_SCALE + 4);
-        let columns = self.filters.len().min(FILTERS_A_ROW);
+        let columns = self.filters.len().min(FILTERS_PER_ROW);
         let mut board = Board::new(columns * wide + 4, self.filters.len().div_ceil(columns) * tall + 4);
         for (place, filter) in self.filters.iter().enumerate() {
             let (height, width) = (filter.height() * FILTER_SCALE, filter.width() * FILTER_SCALE);
@@ -69,29 +69,28 @@ impl Own {
     }
 
     fn describe_positions(&mut self, positions: &PositionPictures, grid: Size) -> Result<(), ImageError> {
-        let [low, high] = range(&positions.similarity);
+        let Scale { low, high } = Scale::of(&positions.similarity);
         let kind = match positions.learned {
             true => {
-                "learned: a bright spot that wanders with the patch, often with traces of its row and column, tells that the \
-                     model has understood the plane"
+                "learned: a bright spot that moves with the patch, often with traces of its row and column, shows that the model \
+                 has learned the two dimensions of the image"
             }
             false => {
-                "made of sines and cosines: the bright spot that wanders with the patch comes from their formula and not \
-                      from training"
+                "sinusoidal: the bright spot that moves with the patch follows from their formula, not from training"
             }
         };
         let mut html = String::new();
         let _ = write!(
             html,
-            "<h3>How alike positions are</h3><p>Each small square belongs to one patch and stands where that patch lies in the \
-             image. It shows the cosine similarity of that patch's position embedding to those of all {} patches: the brighter, \
-             the more alike. Positions of this model are {kind} (as in figure 7 of “An image is worth 16x16 words”, Dosovitskiy et \
-             al., 2021).</p>",
+            "<h3>Similarity of position embeddings</h3><p>Each small square belongs to one patch and stands where that patch lies in \
+             the image. It shows the cosine similarity between that patch's position embedding and those of all {} patches. The \
+             position embeddings of this model are {kind} (figure 7 of “An image is worth 16x16 words”, Dosovitskiy et al., 2021).</p>",
             grid.height * grid.width
         );
         if let Some(picture) = &self.similarity {
             let text = format!(
-                "A grid of {grid} maps; each shows how alike the position of one patch is to that of every patch, from {low:.2} to {high:.2}."
+                "A grid of {grid} maps; each shows the cosine similarity between the position embedding of one patch and those of \
+                 all patches, from {low:.2} to {high:.2}."
             );
             html.push_str(&image(picture, &text, "similarity")?);
             html.push_str(&legend(low, high));
@@ -101,25 +100,7 @@ impl Own {
             }
         }
         if let Some(picture) = &self.table {
-            let (rows, dim) = (positions.rows, positions.table.len() / positions.rows.max(1));
-            let (usual, largest) = (usual_size(&positions.table), largest_of(&positions.table));
-            let _ = write!(
-                html,
-                "<h3>The table of positions</h3><p>What is added to the tokens, one row a token (the first at the top), one \
-                 column for each of {dim} numbers. Blue is below zero, orange above; colours are full from ±{} on, the largest is {}. Sines and cosines show \
-                 as waves, fast on one side and slow on the other; learned tables show what training made of them.</p>",
-                number(usual),
-                number(largest)
-            );
-            let text = format!("Heat map of the {rows} x {dim} numbers of the position embeddings.");
-            let _ = write!(html, "<div class=\"scroll\">{}</div>", image(picture, &text, "pixels table")?);
-            let (drawn, across) = (picture.height(), picture.width());
-            if drawn < rows || across < dim {
-                let _ = write!(
-                    html,
-                    "<p class=\"note\">{drawn} of {rows} rows and {across} of {dim} columns are drawn, evenly chosen.</p>"
-                );
-            }
+            html.push_str(&table(picture, positions)?);
         }
         self.html.push_str(&html);
         Ok(())
@@ -132,10 +113,10 @@ impl Own {
         let patch = pictures.layout.patch;
         let _ = write!(
             self.html,
-            "<h3>What the patch embedding looks for</h3><p>The first thing the model does is to compare each patch of {patch} \
-             pixels with its filters. These are their principal components, the patterns along which the filters differ most, \
-             with the share of the variance that each explains. Trained models often show smooth waves, edges and colours here, \
-             untrained ones noise; but some that are trained well show fine patterns that look like noise, too.</p><div class=\"filters\">"
+            "<h3>Filters of the patch embedding</h3><p>The first layer projects each patch of {patch} pixels onto its filters. These \
+             are the principal components of the filters, with the share of the variance that each explains. In trained models they \
+             are often smooth waves, edges and colours, in untrained ones noise; but some well-trained models show fine patterns that \
+             look like noise, too.</p><div class=\"filters\">"
         );
         for (place, (filter, picture)) in pictures.filters.iter().zip(&self.filters).enumerate() {
             let share = 100.0 * filter.share;
@@ -150,7 +131,30 @@ impl Own {
     }
 }
 
-/// A bar from the smallest to the largest number of a scale.
+/// The position table, folded: it is large, and few look for it.
+fn table(picture: &Image, positions: &PositionPictures) -> Result<String, ImageError> {
+    let (rows, dim) = (positions.rows, positions.table.len() / positions.rows.max(1));
+    let (usual, largest) = (usual_magnitude(&positions.table), largest_magnitude(&positions.table));
+    let text = format!("Heat map of the {rows} x {dim} values of the position embeddings.");
+    let (drawn, across) = (picture.height(), picture.width());
+    let thinned = match drawn < rows || across < dim {
+        true => format!(
+            "<p class=\"note\">{drawn} of {rows} rows and {across} of {dim} columns are drawn, at even distances.</p>"
+        ),
+        false => String::new(),
+    };
+    Ok(format!(
+        "<details class=\"table-of-positions\"><summary>All {rows} x {dim} values of the position embeddings</summary>\
+         <p>One row per token, the first at the top; one column per dimension. Blue is negative, orange positive; colours are full \
+         from ±{} on (the 99th percentile), the largest magnitude is {}. Sinusoidal embeddings show as waves, fast on one side and \
+         slow on the other.</p><div class=\"scroll\">{}</div>{thinned}</details>",
+        number(usual),
+        number(largest),
+        image(picture, &text, "pixels table")?
+    ))
+}
+
+/// A colour bar with the values at its ends.
 pub fn legend(low: f32, high: f32) -> String {
     format!(
         "<div class=\"legend\"><span>{}</span><span class=\"scale\"></span><span>{}</span></div>",
@@ -159,7 +163,7 @@ pub fn legend(low: f32, high: f32) -> String {
     )
 }
 
-/// A number in few letters: three digits that count.
+/// A number with three significant digits.
 pub fn number(value: f32) -> String {
     let size = value.abs();
     if size == 0.0 || !(0.001..100_000.0).contains(&size) {
@@ -170,18 +174,18 @@ pub fn number(value: f32) -> String {
     if decimals == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_string() }
 }
 
-fn largest_of(numbers: &[f32]) -> f32 {
-    let [low, high] = range(numbers);
+fn largest_magnitude(numbers: &[f32]) -> f32 {
+    let Scale { low, high } = Scale::of(numbers);
     high.max(-low)
 }
 
-/// The size below which nearly all numbers are.
-fn usual_size(numbers: &[f32]) -> f32 {
+/// The magnitude below which nearly all values are.
+fn usual_magnitude(numbers: &[f32]) -> f32 {
     let mut sizes: Vec<f32> = numbers.iter().map(|number| number.abs()).filter(|size| size.is_finite()).collect();
     if sizes.is_empty() {
         return f32::MIN_POSITIVE;
     }
-    let place = ((sizes.len() - 1) as f64 * TOLD_APART) as usize;
+    let place = ((sizes.len() - 1) as f64 * TABLE_PERCENTILE) as usize;
     let (_, usual, _) = sizes.select_nth_unstable_by(place, f32::total_cmp);
     usual.max(f32::MIN_POSITIVE)
 }
@@ -191,7 +195,7 @@ fn step_of(grid: Size) -> usize {
 }
 
 fn draw_similarity(similarity: &[f32], grid: Size) -> Result<Image, ImageError> {
-    let (step, scale) = (step_of(grid), range(similarity));
+    let (step, scale) = (step_of(grid), Scale::of(similarity));
     let shown = |count: usize| (0..count).step_by(step);
     let (down, across) = (shown(grid.height).len(), shown(grid.width).len());
     let times = (SIMILARITY_WIDTH / (across * (grid.width + 1))).max(1);
@@ -202,7 +206,7 @@ fn draw_similarity(similarity: &[f32], grid: Size) -> Result<Image, ImageError> 
     for (top, row) in shown(grid.height).enumerate() {
         for (left, column) in shown(grid.width).enumerate() {
             let of = &similarity[(row * grid.width + column) * patches..][..patches];
-            let pixels = of.iter().flat_map(|&value| colour::sequential(share(value, scale))).collect();
+            let pixels = of.iter().flat_map(|&value| colour::sequential(scale.share(value))).collect();
             let picture = Image::new(grid.width, grid.height, Channels::Rgb, pixels)?;
             let picture = resize(&picture, tall, wide, Interpolation::Nearest)?;
             board.picture(top * (tall + gap), left * (wide + gap), &picture);
@@ -214,7 +218,7 @@ fn draw_similarity(similarity: &[f32], grid: Size) -> Result<Image, ImageError> 
 fn draw_table(positions: &PositionPictures) -> Result<Image, ImageError> {
     let rows = positions.rows.max(1);
     let dim = positions.table.len() / rows;
-    let usual = usual_size(&positions.table);
+    let usual = usual_magnitude(&positions.table);
     let (drawn, across) = (rows.min(MOST_ROWS), dim.min(MOST_COLUMNS));
     let mut pixels = Vec::with_capacity(drawn * across * 3);
     for row in 0..drawn {
@@ -226,7 +230,7 @@ fn draw_table(positions: &PositionPictures) -> Result<Image, ImageError> {
 
 /// Grey stands for 0.
 fn draw_filter(filter: &Filter, patch: Size, channels: usize) -> Result<Image, ImageError> {
-    let largest = largest_of(&filter.pixels).max(f32::MIN_POSITIVE);
+    let largest = largest_magnitude(&filter.pixels).max(f32::MIN_POSITIVE);
     let plane = patch.height * patch.width;
     let colours = Channels::from_count(channels).unwrap_or(Channels::Grey);
     let count = colours.count();
