@@ -72,7 +72,10 @@ impl Convert {
         let is_npz = self.to.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npz"));
         let there = [self.to.join("config.json"), self.to.join("model.safetensors")];
         let there = there.iter().find(|file| file.exists()).or(Some(&self.to).filter(|to| is_npz && to.exists()));
-        if let Some(file) = there.filter(|_| !self.force) {
+        // A model onto itself is refused by whoever saves it.
+        let real = |path: &PathBuf| path.canonicalize().ok();
+        let is_source = real(&self.from).is_some() && real(&self.from) == real(&self.to);
+        if let Some(file) = there.filter(|_| !self.force && !is_source) {
             return Err(Failure::input(anyhow!(
                 "{} is already there; --force overwrites it, or name another target",
                 file.display()
