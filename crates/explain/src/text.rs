@@ -9,7 +9,7 @@ mod words;
 
 use vitreous_engine::{Device, Executor, Graph, Mode, Op, Parameter, Precision, Value};
 use vitreous_models::transformer::{PairShape, TransformerConfig, transformer};
-use vitreous_models::translate::{SpecialTokens, Weights};
+use vitreous_models::generate::{SpecialTokens, Weights};
 
 use crate::error::ExplainError;
 

@@ -11,7 +11,7 @@ use vitreous_explain::text::{TextAttention, TextChoice, TextExplanation, explain
 use vitreous_models::archive::Archive;
 use vitreous_models::config::{Activation, NormOrder};
 use vitreous_models::transformer::{PairShape, TextPositions, TransformerConfig, transformer};
-use vitreous_models::translate::{SpecialTokens, Weights};
+use vitreous_models::generate::{SpecialTokens, Weights};
 
 const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, start: 1, end: 2 };
 const SHAPE: PairShape = PairShape { batch: 3, source: 5, target: 4 };

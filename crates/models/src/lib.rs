@@ -4,6 +4,7 @@ pub mod adapters;
 pub mod archive;
 pub mod checkpoint;
 pub mod config;
+pub mod generate;
 pub mod initial;
 mod layers;
 pub mod model;
@@ -12,7 +13,6 @@ pub mod presets;
 pub mod stages;
 pub mod text_model;
 pub mod transformer;
-pub mod translate;
 pub mod vit;
 
 pub use adapters::{Adapters, merge_adapters};

@@ -13,7 +13,7 @@ use vitreous_models::initial::initialise_transformer;
 use vitreous_models::transformer::{
     PairShape, StepShape, TextPositions, TransformerConfig, decoder_step, encoder_for_decoding, transformer,
 };
-use vitreous_models::translate::{Hypothesis, SearchOptions, SpecialTokens, TranslateOptions, Translator};
+use vitreous_models::generate::{Hypothesis, SearchOptions, SpecialTokens, TranslateOptions, Translator};
 
 const SHAPE: PairShape = PairShape { batch: 3, source: 5, target: 4 };
 const PADDING: i32 = 0;
@@ -328,7 +328,7 @@ fn weights_that_are_no_numbers_are_an_error_and_no_empty_translation() {
     let (name, config) = cases().into_iter().next().expect("a case");
     let case = Case::new(name, &config);
     for beam in [1, 2] {
-        let weights: vitreous_models::translate::Weights = Box::new(|name: &str| {
+        let weights: vitreous_models::generate::Weights = Box::new(|name: &str| {
             let values = case.state.parameter(name)?.iter();
             Ok(values.map(|&value| if name.ends_with("norm1.bias") { f32::NAN } else { value }).collect())
         });

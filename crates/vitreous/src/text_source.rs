@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use vitreous_data::text::Tokenisers;
-use vitreous_models::translate::{Hypothesis, TranslateOptions, Translator, Weights};
+use vitreous_models::generate::{Hypothesis, TranslateOptions, Translator, Weights};
 use vitreous_models::{TextModel, transformer};
 use vitreous_train::translation::SPECIAL;
 pub use vitreous_train::translation::translate_options;

@@ -9,7 +9,7 @@ use vitreous_data::text::{
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{CrossEntropyOptions, DType, Graph, Mode, Parameter, Plan, Precision};
 use vitreous_models::transformer::{PairShape, TransformerConfig, transformer};
-use vitreous_models::translate::{SearchOptions, SpecialTokens, TranslateOptions, Translator};
+use vitreous_models::generate::{SearchOptions, SpecialTokens, TranslateOptions, Translator};
 
 use crate::error::TrainError;
 use crate::translation_scores::{Bleu, Chrf, ScoreError, bleu, chrf};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use vitreous_engine::State;
-use vitreous_models::translate::SearchOptions;
+use vitreous_models::generate::SearchOptions;
 
 use super::PairData;
 use super::measure::{TranslatorScores, TranslatorTest, longest_side};

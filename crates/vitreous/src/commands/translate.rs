@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
 use vitreous_data::text::{Lines, PairsError};
-use vitreous_models::translate::{Hypothesis, SearchOptions};
+use vitreous_models::generate::{Hypothesis, SearchOptions};
 use vitreous_train::translation::one_line;
 
 use super::{PrecisionName, parse_beam, parse_count, parse_threads};

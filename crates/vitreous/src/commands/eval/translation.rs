@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use serde::Serialize;
 use serde_json::{Value, json};
 use vitreous_data::text::{self, OpenPairs, Pair, PairSplits};
-use vitreous_models::translate::SearchOptions;
+use vitreous_models::generate::SearchOptions;
 use vitreous_train::translation::{TranslatorScores, TranslatorTest, longest_side};
 use vitreous_train::translation_scores::{Chrf, chrf_plus_plus};
 use vitreous_train::{AnyRecipe, RunRecord};

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::anyhow;
 use vitreous_engine::Precision;
 use vitreous_explain::text::{TextChoice, explain_text};
-use vitreous_models::translate::SearchOptions;
+use vitreous_models::generate::SearchOptions;
 use vitreous_pages::chart::standalone;
 use vitreous_train::translation::SPECIAL;
 

@@ -3,8 +3,6 @@
 //! The decoder has a fixed number of slots, each with its own keys and values. When a sentence has ended, the next one takes its
 //! slots, so that no slot waits for the longest sentence of a batch.
 
-mod search;
-
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
@@ -13,8 +11,7 @@ use vitreous_engine::machine::check_memory;
 use vitreous_engine::{DType, Error, Graph, Mode, Parameter, Plan, Precision, Result, Value};
 
 use crate::transformer::{StepShape, TransformerConfig, decoder_step, encoder_for_decoding};
-use search::Search;
-pub use search::{Hypothesis, SearchOptions};
+use super::search::{Hypothesis, Search, SearchOptions};
 
 /// A decoder has room for lengths up to a multiple of this, so that it serves sentences that are hardly longer, too.
 const LENGTH_STEP: usize = 8;

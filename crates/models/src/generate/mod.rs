@@ -1,0 +1,7 @@
+//! Generating text token by token: slots, caches and search, for every decoder.
+
+mod search;
+mod translate;
+
+pub use search::{Hypothesis, SearchOptions};
+pub use translate::{SpecialTokens, TranslateOptions, Translator, Weights};
