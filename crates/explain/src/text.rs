@@ -8,8 +8,8 @@ mod alignment;
 mod words;
 
 use vitreous_engine::{Device, Executor, Graph, Mode, Op, Parameter, Precision, Value};
-use vitreous_models::transformer::{PairShape, TransformerConfig, transformer};
 use vitreous_models::generate::{SpecialTokens, Weights};
+use vitreous_models::transformer::{PairShape, TransformerConfig, transformer};
 
 use crate::error::ExplainError;
 

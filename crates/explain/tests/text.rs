@@ -10,8 +10,8 @@ use vitreous_engine::{Device, Graph, Op, Parameter, Plan, Value};
 use vitreous_explain::text::{TextAttention, TextChoice, TextExplanation, explain_text};
 use vitreous_models::archive::Archive;
 use vitreous_models::config::{Activation, NormOrder};
-use vitreous_models::transformer::{PairShape, TextPositions, TransformerConfig, transformer};
 use vitreous_models::generate::{SpecialTokens, Weights};
+use vitreous_models::transformer::{PairShape, TextPositions, TransformerConfig, transformer};
 
 const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, start: 1, end: 2 };
 const SHAPE: PairShape = PairShape { batch: 3, source: 5, target: 4 };

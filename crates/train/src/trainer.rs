@@ -147,7 +147,7 @@ pub fn train(work: Work, orders: Orders, observer: &mut dyn Observer) -> Result<
         }
         Work::Translation { recipe, data } => {
             let limit = limit_in(recipe.train.precision)?;
-            let (task, state) = TranslationTask::new(*recipe, *data, &orders.device, orders.threads)?;
+            let (task, state) = TranslationTask::new(*recipe, *data, &orders.device)?;
             Trainer::new(task.settings(), Box::new(task), state, orders, limit)?.run(observer)
         }
     }

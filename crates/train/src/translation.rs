@@ -31,7 +31,8 @@ pub(crate) struct TranslationTask {
     data: PairData,
     stepper: PairStepper,
     size: TaskSize,
-    threads: usize,
+    /// What it is trained and tested on.
+    device: Device,
     /// The epoch whose order is known, and the order.
     order: Option<(u64, EpochOrder)>,
     step: u64,
@@ -43,7 +44,6 @@ impl TranslationTask {
         mut recipe: TranslationRecipe,
         data: PairData,
         device: &Device,
-        threads: usize,
     ) -> Result<(TranslationTask, State), TrainError> {
         let tokenisers = &data.tokenisers;
         recipe.model.source_vocabulary = tokenisers.source.vocabulary_size();
@@ -61,7 +61,7 @@ impl TranslationTask {
             bytes: stepper.bytes(),
             flops: stepper.largest_flops() * per_step,
         };
-        Ok((TranslationTask { recipe, data, stepper, size, threads, order: None, step: 0 }, state))
+        Ok((TranslationTask { recipe, data, stepper, size, device: device.clone(), order: None, step: 0 }, state))
     }
 
     /// What the loop needs of the recipe, which is complete now.
@@ -136,7 +136,7 @@ impl Task for TranslationTask {
     }
 
     fn evaluate(&mut self, state: &State, tell: &mut dyn FnMut(usize, usize)) -> Result<Option<Found>, TrainError> {
-        let report = test::test(&self.recipe, &self.data, state, self.threads, tell)?;
+        let report = test::test(&self.recipe, &self.data, state, &self.device, tell)?;
         Ok(report.map(|report| Found { scores: report.into(), mistakes: Vec::new() }))
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use vitreous_data::text::Tokenisers;
+use vitreous_engine::Device;
 use vitreous_models::generate::{Hypothesis, TranslateOptions, Translator, Weights};
 use vitreous_models::{TextModel, transformer};
 use vitreous_train::translation::SPECIAL;
@@ -112,8 +113,8 @@ pub struct Sentences<'w> {
 }
 
 impl<'w> Sentences<'w> {
-    pub fn new(source: &'w TextSource, options: TranslateOptions) -> Sentences<'w> {
-        let translator = Translator::new(&source.model.config, SPECIAL, options, weights_of(source));
+    pub fn new(source: &'w TextSource, options: TranslateOptions, device: &Device) -> Sentences<'w> {
+        let translator = Translator::new(&source.model.config, SPECIAL, options, device, weights_of(source));
         Sentences { source, translator, cut: 0 }
     }
 

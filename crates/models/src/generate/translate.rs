@@ -1,27 +1,23 @@
-//! Translating: sentences through the encoder, then word by word through the decoder, many at once.
+//! Translating: sentences through the encoder, then token by token through the decoder, many at once.
 //!
 //! The decoder has a fixed number of slots, each with its own keys and values. When a sentence has ended, the next one takes its
 //! slots, so that no slot waits for the longest sentence of a batch.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use vitreous_engine::cpu::Executor;
-use vitreous_engine::machine::check_memory;
-use vitreous_engine::{DType, Error, Graph, Mode, Parameter, Plan, Precision, Result, Value};
+use vitreous_engine::{Device, Error, Precision, Result, ResultCopy, SharedWeights, SlotCopy};
 
-use crate::transformer::{StepShape, TransformerConfig, decoder_step, encoder_for_decoding};
+use super::decoder::{Decoder, SlotInput, cache_format};
+use super::encoder::Encoders;
 use super::search::{Hypothesis, Search, SearchOptions};
+use super::{Source, Weights};
+use crate::transformer::{StepShape, TransformerConfig};
 
-/// A decoder has room for lengths up to a multiple of this, so that it serves sentences that are hardly longer, too.
-const LENGTH_STEP: usize = 8;
-/// Tokens that all slots together have room for: where one sentence is very long, fewer are written at once.
-const MOST_KEPT_TOKENS: usize = 1 << 16;
 /// Slots that a decoder has at least, if sentences become fewer: products of hardly any rows want their weights otherwise.
 const LEAST_SLOTS: usize = 8;
-/// What a decoder's layer keeps of the source, and of its own words.
-const SOURCE_ROWS: [&str; 2] = ["source_keys", "source_values"];
-const OWN_ROWS: [&str; 2] = ["kept_keys", "kept_values"];
+/// Hypotheses that are computed at once, if nobody asks for another number: enough to keep a device busy.
+const USUAL_SLOTS: usize = 64;
+const USUAL_SLOTS_OF_GPU: usize = 1024;
 
 /// What special tokens are called by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,108 +33,127 @@ pub struct SpecialTokens {
 /// How to translate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TranslateOptions {
-    /// How words are chosen.
+    /// How tokens are chosen.
     pub search: SearchOptions,
-    /// Hypotheses that are computed at once; at least a sentence's beam.
-    pub slots: usize,
-    /// The most words of a translation, beyond the number of its source's.
+    /// Hypotheses that are computed at once; at least a sentence's beam. `None`: as many as keep the device busy.
+    pub slots: Option<usize>,
+    /// The most tokens of a translation, beyond the number of its source's.
     pub extra_tokens: usize,
-    /// Threads to compute with.
-    pub threads: usize,
-    /// Numbers to compute with.
+    /// The precision to compute in.
     pub precision: Precision,
 }
 
-/// Where a model's parameters are.
-pub type Weights<'w> = Box<dyn Fn(&str) -> Result<Cow<'w, [f32]>> + 'w>;
+/// How shapes follow from sentences. On a GPU, where kernels are compiled and algorithms measured for each shape, there are few shapes,
+/// and what is computed for nothing costs little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shapes {
+    /// Caches have room for lengths up to a multiple of this, so that they serve sentences that are hardly longer, too.
+    length_step: usize,
+    /// Tokens that all slots together have room for: where one sentence is very long, fewer are decoded at once.
+    most_kept_tokens: usize,
+    /// The encoder's lengths are multiples of this.
+    encoder_step: usize,
+    /// Tokens that are encoded at once.
+    most_encoded_tokens: usize,
+    /// Whether numbers of sentences are rounded up to powers of two, and the decoder keeps its slots when sentences become fewer.
+    is_rounded: bool,
+}
 
-/// A model made ready to translate.
+impl Shapes {
+    fn of(device: &Device) -> Shapes {
+        match device.is_gpu() {
+            false => Shapes {
+                length_step: 8,
+                most_kept_tokens: 1 << 16,
+                encoder_step: 1,
+                most_encoded_tokens: usize::MAX,
+                is_rounded: false,
+            },
+            true => Shapes {
+                length_step: 64,
+                most_kept_tokens: 1 << 18,
+                encoder_step: 16,
+                most_encoded_tokens: 1 << 15,
+                is_rounded: true,
+            },
+        }
+    }
+
+    /// A number of sentences as a shape has it.
+    fn count(&self, sentences: usize, most: usize) -> usize {
+        let rounded = if self.is_rounded { sentences.next_power_of_two() } else { sentences };
+        rounded.min(most).max(1)
+    }
+}
+
+/// A model made ready to translate on a device.
 pub struct Translator<'w> {
     config: TransformerConfig,
     special: SpecialTokens,
     options: TranslateOptions,
-    weights: Weights<'w>,
-    encoder: Option<Encoder>,
+    shapes: Shapes,
+    source: Source<'w>,
+    encoders: Encoders,
     decoder: Option<Decoder>,
-}
-
-struct Encoder {
-    /// Sources at once, and the length of each, with padding.
-    shape: (usize, usize),
-    executor: Executor,
-    /// Of each layer of the decoder.
-    keys_and_values: Vec<[Value; 2]>,
-}
-
-struct Decoder {
-    shape: StepShape,
-    executor: Executor,
-    probabilities: Value,
 }
 
 /// A sentence that is being written.
 struct Sentence {
     index: usize,
     search: Search,
-    /// Words so far.
+    /// The last token of each hypothesis.
+    tokens: Vec<u32>,
+    /// Tokens so far.
     place: usize,
     source_length: usize,
 }
 
+/// A source whose keys and values the encoder has.
+struct Encoded {
+    index: usize,
+    /// Its place among those that were encoded together.
+    row: usize,
+    /// Its tokens, with the end.
+    length: usize,
+}
+
 impl<'w> Translator<'w> {
-    /// A translator with the parameters that `weights` gives by name.
+    /// A translator on a device, with the parameters that `weights` gives by name.
     pub fn new(
         config: &TransformerConfig,
         special: SpecialTokens,
         options: TranslateOptions,
+        device: &Device,
         weights: Weights<'w>,
     ) -> Translator<'w> {
         let (config, mut options) = (config.clone(), options);
         options.search.beam = options.search.beam.max(1);
-        Translator { config, special, options, weights, encoder: None, decoder: None }
+        let source = Source { device: device.clone(), weights, shared: SharedWeights::new(device) };
+        let shapes = Shapes::of(device);
+        Translator { config, special, options, shapes, source, encoders: Encoders::default(), decoder: None }
     }
 
     /// Translates sources, given without start and end: of each its hypotheses, the best first. What is longer than the model can read is cut.
     pub fn translate(&mut self, sources: &[Vec<u32>]) -> Result<Vec<Vec<Hypothesis>>> {
         let mut found = vec![Vec::new(); sources.len()];
-        // The longest first: a long one that began last would be written alone.
+        // The longest first: a long one that began last would be decoded alone.
         let mut order: Vec<usize> = (0..sources.len()).collect();
         order.sort_by_key(|&index| std::cmp::Reverse(sources[index].len()));
         let Some(&longest) = order.first() else { return Ok(found) };
-        let beam = self.options.search.beam;
-        let room = |length: usize| length.next_multiple_of(LENGTH_STEP).min(self.config.max_length);
-        let source = room(self.source_length(&sources[longest]));
-        let capacity = room(self.most_tokens(&sources[longest]));
-        let slots = self.options.slots.min(MOST_KEPT_TOKENS / (source + capacity));
-        let groups = (slots / beam).clamp(1, sources.len());
-        self.prepare_decoder(StepShape { batch: groups * beam, source, capacity })?;
+        let groups = self.prepare_decoder(&sources[longest], sources.len())?;
 
         let mut waiting: VecDeque<usize> = order.into();
         let mut ready: VecDeque<Encoded> = VecDeque::new();
         let mut writing: Vec<Option<Sentence>> = (0..groups).map(|_| None).collect();
         loop {
-            for group in 0..writing.len() {
-                if writing[group].is_some() {
-                    continue;
-                }
-                if ready.is_empty() {
-                    let batch: Vec<usize> = waiting.drain(..groups.min(waiting.len())).collect();
-                    ready.extend(self.encode(sources, &batch)?);
-                }
-                let Some(encoded) = ready.pop_front() else { break };
-                self.take_up(group, beam, &encoded)?;
-                let most_tokens = self.most_tokens(&sources[encoded.index]);
-                let search = Search::new(self.options.search, self.special.end, most_tokens);
-                let Encoded { index, length, .. } = encoded;
-                writing[group] = Some(Sentence { index, search, place: 0, source_length: length });
-            }
+            self.fill_groups(sources, &mut waiting, &mut ready, &mut writing)?;
             match writing.iter().flatten().count() {
                 0 => return Ok(found),
                 // More slots than sentences: no other waits, or there would be none.
-                left if 2 * left <= writing.len() => self.move_together(&mut writing, beam)?,
+                left if 2 * left <= writing.len() => self.move_together(&mut writing)?,
                 _ => {}
             }
-            self.step(&mut writing, beam, &mut found)?;
+            self.step(&mut writing, &mut found)?;
         }
     }
 
@@ -151,174 +166,154 @@ impl<'w> Translator<'w> {
         (self.source_length(source) + self.options.extra_tokens).min(self.config.max_length)
     }
 
-    /// Makes a decoder, unless the one that is there can do it.
-    fn prepare_decoder(&mut self, shape: StepShape) -> Result<()> {
-        let fits = |there: &StepShape| {
-            there.batch == shape.batch && there.source >= shape.source && there.capacity >= shape.capacity
+    /// Makes a decoder for so many sentences, unless the one that is there can do it; gives how many of them it takes at once.
+    fn prepare_decoder(&mut self, longest: &[u32], sentences: usize) -> Result<usize> {
+        let beam = self.options.search.beam;
+        let room = |length: usize| length.next_multiple_of(self.shapes.length_step).min(self.config.max_length);
+        let source = room(self.source_length(longest));
+        let capacity = room(self.most_tokens(longest));
+        let usual = if self.source.device.is_gpu() { USUAL_SLOTS_OF_GPU } else { USUAL_SLOTS };
+        let slots = self.options.slots.unwrap_or(usual.max(beam));
+        let slots = slots.min(self.shapes.most_kept_tokens / (source + capacity));
+        let mut groups = self.shapes.count(sentences, slots / beam);
+        let cache = cache_format(&self.source.device, self.options.precision);
+        let mut shape = StepShape { batch: groups * beam, source, capacity, cache };
+        if !self.decoder.as_ref().is_some_and(|decoder| decoder.has_room_for(shape)) {
+            // The old one's memory goes before the new one's comes.
+            self.decoder = None;
+            let candidates = self.options.search.candidates();
+            let precision = self.options.precision;
+            while self.source.device.is_gpu() && groups > 1 && !self.fits(shape)? {
+                groups /= 2;
+                shape.batch = groups * beam;
+            }
+            self.decoder = Some(Decoder::new(&mut self.source, &self.config, precision, shape, candidates)?);
+        }
+        self.decoder().and_then(|(decoder, source)| decoder.use_slots(source, shape.batch))?;
+        Ok(groups)
+    }
+
+    /// Whether a decoder takes at most half of the memory that a GPU has left.
+    fn fits(&self, shape: StepShape) -> Result<bool> {
+        let (device, options) = (&self.source.device, &self.options);
+        let candidates = options.search.candidates();
+        let needed = Decoder::bytes_needed(device, &self.config, options.precision, shape, candidates)?;
+        Ok(device.available_memory()?.is_none_or(|available| needed as u64 <= available / 2))
+    }
+
+    /// The decoder, and what it is made of.
+    fn decoder(&mut self) -> Result<(&mut Decoder, &mut Source<'w>)> {
+        match &mut self.decoder {
+            Some(decoder) => Ok((decoder, &mut self.source)),
+            None => Err(Error::Machine("the decoder was not prepared".to_string())),
+        }
+    }
+
+    /// Gives sentences that wait to groups of slots that nobody has.
+    fn fill_groups(
+        &mut self,
+        sources: &[Vec<u32>],
+        waiting: &mut VecDeque<usize>,
+        ready: &mut VecDeque<Encoded>,
+        writing: &mut [Option<Sentence>],
+    ) -> Result<()> {
+        let beam = self.options.search.beam;
+        let groups = writing.len();
+        let mut copies = Vec::new();
+        for (group, slot) in writing.iter_mut().enumerate().filter(|(_, slot)| slot.is_none()) {
+            if ready.is_empty() {
+                // What the encoder has is taken before it computes something else.
+                self.take_sources(&copies)?;
+                copies.clear();
+                ready.extend(self.encode(sources, waiting, groups)?);
+            }
+            let Some(Encoded { index, row, length }) = ready.pop_front() else { break };
+            let slots = group * beam..(group + 1) * beam;
+            copies.extend(slots.map(|slot| ResultCopy { sample: row, slot, rows: length }));
+            let most_tokens = self.most_tokens(&sources[index]);
+            let search = Search::new(self.options.search, self.special.end, most_tokens);
+            let tokens = vec![self.special.start; beam];
+            *slot = Some(Sentence { index, search, tokens, place: 0, source_length: length });
+        }
+        self.take_sources(&copies)
+    }
+
+    fn take_sources(&mut self, copies: &[ResultCopy]) -> Result<()> {
+        match (&mut self.decoder, self.encoders.last()) {
+            (Some(decoder), Some(encoder)) if !copies.is_empty() => decoder.take_sources(encoder, copies),
+            _ => Ok(()),
+        }
+    }
+
+    /// Encodes some of the sources that wait, at most so many. What it computes stays in the encoder until the next are encoded.
+    fn encode(&mut self, sources: &[Vec<u32>], waiting: &mut VecDeque<usize>, most: usize) -> Result<Vec<Encoded>> {
+        let Some(&first) = waiting.front() else { return Ok(Vec::new()) };
+        // The longest wait first.
+        let longest = self.source_length(&sources[first]);
+        let length = longest.next_multiple_of(self.shapes.encoder_step).min(self.config.max_length).max(longest);
+        let most = (self.shapes.most_encoded_tokens / length).clamp(1, most);
+        let batch: Vec<usize> = waiting.drain(..most.min(waiting.len())).collect();
+        let shape = (self.shapes.count(batch.len(), most), length);
+        let cache = cache_format(&self.source.device, self.options.precision);
+        self.encoders.prepare(&mut self.source, &self.config, self.options.precision, cache, shape)?;
+        let with_end = |index: &usize| {
+            let source = &sources[*index][..self.source_length(&sources[*index]) - 1];
+            source.iter().copied().chain([self.special.end]).collect::<Vec<u32>>()
         };
-        if self.decoder.as_ref().is_some_and(|decoder| fits(&decoder.shape)) {
-            return Ok(());
+        let tokens: Vec<Vec<u32>> = batch.iter().map(with_end).collect();
+        if let Some(encoder) = self.encoders.last() {
+            encoder.run(&tokens.iter().map(Vec::as_slice).collect::<Vec<_>>(), self.special.padding)?;
         }
-        let mut graph = Graph::new(Mode::Inference, self.options.precision);
-        let logits = decoder_step(&mut graph, &self.config, shape)?;
-        let probabilities = graph.softmax(logits)?;
-        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[probabilities])?;
-        let there = self.decoder.take().map(|decoder| decoder.executor);
-        self.decoder = Some(Decoder { shape, executor: self.executor(there, plan)?, probabilities });
-        Ok(())
+        let encoded = batch.into_iter().zip(tokens).enumerate();
+        Ok(encoded.map(|(row, (index, tokens))| Encoded { index, row, length: tokens.len() }).collect())
     }
 
-    /// Makes an encoder for so many sources of a length, with padding.
-    fn prepare_encoder(&mut self, shape: (usize, usize)) -> Result<()> {
-        if self.encoder.as_ref().is_some_and(|encoder| encoder.shape == shape) {
-            return Ok(());
-        }
-        let mut graph = Graph::new(Mode::Inference, self.options.precision);
-        let mut keys_and_values = Vec::new();
-        for (keys, values) in encoder_for_decoding(&mut graph, &self.config, shape.0, shape.1)? {
-            keys_and_values.push([graph.cast(keys, DType::F32)?, graph.cast(values, DType::F32)?]);
-        }
-        let plan = Plan::for_cpu_with_fixed_weights(&graph, &keys_and_values.concat())?;
-        let there = self.encoder.take().map(|encoder| encoder.executor);
-        self.encoder = Some(Encoder { shape, executor: self.executor(there, plan)?, keys_and_values });
-        Ok(())
-    }
-
-    /// What runs a plan: the executor that is there, if it can change, which spares taking in the weights.
-    fn executor(&self, there: Option<Executor>, plan: Plan) -> Result<Executor> {
-        match there {
-            Some(mut executor) if executor.can_change_to(&plan) => {
-                executor.change_to(plan)?;
-                Ok(executor)
-            }
-            there => {
-                // Its memory goes back before the new one takes its own.
-                drop(there);
-                check_memory("translating", plan.peak_bytes(self.options.threads))?;
-                let weights = |parameter: &Parameter| (self.weights)(&parameter.name);
-                Executor::with_weights(plan, self.options.threads, weights)
-            }
-        }
-    }
-
-    /// Computes what the decoder asks of some sources. It stays in the encoder until the next are encoded.
-    fn encode(&mut self, sources: &[Vec<u32>], batch: &[usize]) -> Result<Vec<Encoded>> {
-        let lengths: Vec<usize> = batch.iter().map(|&index| self.source_length(&sources[index])).collect();
-        let Some(&longest) = lengths.iter().max() else { return Ok(Vec::new()) };
-        self.prepare_encoder((batch.len(), longest))?;
-        let executor = &mut self.encoder.as_mut().expect("prepared").executor;
-        let rows = executor.input_i32("source")?;
-        rows.fill(self.special.padding as i32);
-        for ((row, &index), &length) in rows.chunks_exact_mut(longest).zip(batch).zip(&lengths) {
-            for (to, &token) in row.iter_mut().zip(&sources[index][..length - 1]) {
-                *to = token as i32;
-            }
-            row[length - 1] = self.special.end as i32;
-        }
-        for (to, &length) in executor.input_i32("source_lengths")?.iter_mut().zip(&lengths) {
-            *to = length as i32;
-        }
-        executor.infer()?;
-        let encoded = batch.iter().zip(lengths).enumerate();
-        Ok(encoded.map(|(row, (&index, length))| Encoded { index, row, length }).collect())
-    }
-
-    /// Gives a sentence the slots of its group.
-    fn take_up(&mut self, group: usize, beam: usize, encoded: &Encoded) -> Result<()> {
-        let Decoder { shape, executor: decoder, .. } = self.decoder.as_mut().expect("prepared");
-        let Encoder { shape: (_, length), executor: encoder, keys_and_values } =
-            self.encoder.as_ref().expect("prepared");
-        let dim = self.config.dim;
-        for (layer, pair) in keys_and_values.iter().enumerate() {
-            for (name, &value) in SOURCE_ROWS.iter().zip(pair) {
-                let from = &encoder.output_slice(value)?[encoded.row * length * dim..][..encoded.length * dim];
-                let to = decoder.input(&format!("decoder.{layer}.{name}"))?;
-                for slot in group * beam..(group + 1) * beam {
-                    to[slot * shape.source * dim..][..from.len()].copy_from_slice(from);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves the sentences that are left into a decoder with hardly more slots than they need.
-    fn move_together(&mut self, writing: &mut Vec<Option<Sentence>>, beam: usize) -> Result<()> {
+    /// Moves the sentences that are left into the first slots, and goes on with hardly more slots than they need.
+    fn move_together(&mut self, writing: &mut Vec<Option<Sentence>>) -> Result<()> {
+        let beam = self.options.search.beam;
         let left = writing.iter().flatten().count();
         let groups = left.next_power_of_two().max(LEAST_SLOTS.div_ceil(beam));
-        if groups >= writing.len() {
+        if groups >= writing.len() || self.shapes.is_rounded {
             return Ok(());
         }
-        let Decoder { shape, executor, .. } = self.decoder.as_mut().expect("prepared");
-        let (shape, dim, layers) = (*shape, self.config.dim, self.config.decoder_layers);
-        let old: Vec<usize> = (0..writing.len()).filter(|&group| writing[group].is_some()).collect();
+        let (mut own, mut sources) = (Vec::new(), Vec::new());
+        let there = writing.iter().enumerate().filter_map(|(group, sentence)| Some((group, sentence.as_ref()?)));
+        for (to, (from, sentence)) in there.enumerate() {
+            for slot in 0..beam {
+                let (to, from) = (to * beam + slot, from * beam + slot);
+                own.push(SlotCopy { to, from, rows: sentence.place });
+                sources.push(SlotCopy { to, from, rows: sentence.source_length });
+            }
+        }
         *writing = std::mem::take(writing).into_iter().filter(Option::is_some).collect();
-        let mut tokens = Vec::new();
-        for &group in &old {
-            tokens.extend_from_slice(&executor.input_i32("token")?[group * beam..(group + 1) * beam]);
-        }
-        // Of every input what the sentences' slots have, as much of it as is written.
-        let parts = |sentence: &Sentence| {
-            let own = OWN_ROWS.map(|name| (name, shape.capacity, sentence.place));
-            let source = SOURCE_ROWS.map(|name| (name, shape.source, sentence.source_length));
-            own.into_iter().chain(source)
-        };
-        let mut rows = Vec::new();
-        for (sentence, &group) in writing.iter().flatten().zip(&old) {
-            for layer in 0..layers {
-                for (name, capacity, count) in parts(sentence) {
-                    let from = executor.input(&format!("decoder.{layer}.{name}"))?;
-                    for slot in group * beam..(group + 1) * beam {
-                        rows.extend_from_slice(&from[slot * capacity * dim..][..count * dim]);
-                    }
-                }
-            }
-        }
-        self.prepare_decoder(StepShape { batch: groups * beam, ..shape })?;
-        let executor = &mut self.decoder.as_mut().expect("prepared").executor;
-        executor.input_i32("token")?[..tokens.len()].copy_from_slice(&tokens);
-        let mut rows = &rows[..];
-        for (group, sentence) in writing.iter().flatten().enumerate() {
-            for layer in 0..layers {
-                for (name, capacity, count) in parts(sentence) {
-                    let to = executor.input(&format!("decoder.{layer}.{name}"))?;
-                    for slot in group * beam..(group + 1) * beam {
-                        let (own, others) = rows.split_at(count * dim);
-                        to[slot * capacity * dim..][..own.len()].copy_from_slice(own);
-                        rows = others;
-                    }
-                }
-            }
-        }
         writing.resize_with(groups, || None);
-        Ok(())
+        let (decoder, source) = self.decoder()?;
+        decoder.copy_own(&own)?;
+        decoder.copy_sources(&sources)?;
+        decoder.use_slots(source, groups * beam)
     }
 
-    /// One word for every sentence.
-    fn step(&mut self, writing: &mut [Option<Sentence>], beam: usize, found: &mut [Vec<Hypothesis>]) -> Result<()> {
-        let Decoder { shape, executor, probabilities } = self.decoder.as_mut().expect("prepared");
-        let mut fill = |name: &str, number: &dyn Fn(&Option<Sentence>) -> Option<usize>| -> Result<()> {
-            for (slots, sentence) in executor.input_i32(name)?.chunks_exact_mut(beam).zip(writing.iter()) {
-                if let Some(number) = number(sentence) {
-                    slots.fill(number as i32);
-                }
-            }
-            Ok(())
-        };
+    /// One token for every sentence.
+    fn step(&mut self, writing: &mut [Option<Sentence>], found: &mut [Vec<Hypothesis>]) -> Result<()> {
+        let beam = self.options.search.beam;
         // Slots that nobody has compute something, too: the shortest there is.
-        let place = |sentence: &Option<Sentence>| sentence.as_ref().map_or(0, |sentence| sentence.place);
-        fill("token", &|sentence| (place(sentence) == 0).then_some(self.special.start as usize))?;
-        fill("place", &|sentence| Some(place(sentence)))?;
-        fill("length", &|sentence| Some(place(sentence) + 1))?;
-        fill("source_lengths", &|sentence| Some(sentence.as_ref().map_or(1, |sentence| sentence.source_length)))?;
-        executor.infer()?;
-        let words = self.config.target_vocabulary;
-        let mut tokens = executor.input_i32("token")?.to_vec();
+        let idle = SlotInput { token: self.special.start, place: 0, source_length: 1 };
+        let mut inputs = vec![idle; writing.len() * beam];
+        for (slots, sentence) in inputs.chunks_exact_mut(beam).zip(writing.iter()) {
+            let Some(Sentence { tokens, place, source_length, .. }) = sentence else { continue };
+            for (slot, &token) in slots.iter_mut().zip(tokens) {
+                *slot = SlotInput { token, place: *place, source_length: *source_length };
+            }
+        }
+        let (decoder, _) = self.decoder()?;
+        decoder.step(&inputs)?;
+        let next_tokens = decoder.next_tokens()?;
+        let mut copies = Vec::new();
         for (group, slot) in writing.iter_mut().enumerate() {
             let Some(sentence) = slot else { continue };
-            let rows = executor.output_slice(*probabilities)?[group * beam * words..].chunks_exact(words);
-            let next = sentence.search.advance(rows.take(beam));
+            let next = sentence.search.advance(next_tokens[group * beam..(group + 1) * beam].iter().copied());
             if next.is_empty() {
-                let Sentence { index, search, .. } = slot.take().expect("writing");
+                let Some(Sentence { index, search, .. }) = slot.take() else { continue };
                 found[index] = search.finish();
                 if found[index].is_empty() {
                     let what = "the model's probabilities are no numbers (NaN): its weights are damaged or too large";
@@ -327,53 +322,27 @@ impl<'w> Translator<'w> {
                 continue;
             }
             sentence.place += 1;
-            for (to, next) in tokens[group * beam..].iter_mut().zip(&next) {
-                *to = next.token as i32;
+            for (which, next) in next.iter().enumerate() {
+                sentence.tokens[which] = next.token;
+                let (to, from) = (group * beam + which, group * beam + next.parent);
+                copies.push(SlotCopy { to, from, rows: sentence.place });
             }
-            let parents: Vec<usize> = next.iter().map(|next| next.parent).collect();
-            let kept = Rows { first_slot: group * beam, capacity: shape.capacity, dim: self.config.dim };
-            kept.inherit(executor, self.config.decoder_layers, &parents, sentence.place)?;
         }
-        executor.input_i32("token")?.copy_from_slice(&tokens);
-        Ok(())
+        decoder.copy_own(&copies)
     }
 }
 
-/// A source whose keys and values the encoder has.
-struct Encoded {
-    index: usize,
-    /// Its place among those that were encoded together.
-    row: usize,
-    /// Its tokens.
-    length: usize,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The rows that a group of slots keeps.
-struct Rows {
-    first_slot: usize,
-    capacity: usize,
-    dim: usize,
-}
-
-impl Rows {
-    /// Every slot goes on with what its parent's has kept, of so many words.
-    fn inherit(&self, executor: &mut Executor, layers: usize, parents: &[usize], words: usize) -> Result<()> {
-        if parents.iter().enumerate().all(|(slot, &parent)| slot == parent) {
-            return Ok(());
-        }
-        let place = |slot: usize| (self.first_slot + slot) * self.capacity * self.dim;
-        let floats = words * self.dim;
-        for layer in 0..layers {
-            for name in OWN_ROWS {
-                let kept = executor.input(&format!("decoder.{layer}.{name}"))?;
-                // All are read before one is written: a parent may be overwritten by its own heir.
-                let of_parents: Vec<f32> =
-                    parents.iter().flat_map(|&parent| kept[place(parent)..][..floats].iter().copied()).collect();
-                for (slot, rows) in of_parents.chunks_exact(floats).enumerate() {
-                    kept[place(slot)..][..floats].copy_from_slice(rows);
-                }
-            }
-        }
-        Ok(())
+    #[test]
+    fn a_gpu_has_few_shapes() {
+        let gpu = Shapes { is_rounded: true, ..Shapes::of(&Device::Cpu { threads: 1 }) };
+        assert_eq!([1, 3, 650, 1024, 5000].map(|count| gpu.count(count, 1024)), [1, 4, 1024, 1024, 1024]);
+        let cpu = Shapes::of(&Device::Cpu { threads: 1 });
+        assert_eq!([1, 3, 650].map(|count| cpu.count(count, 64)), [1, 3, 64]);
+        // A beam that is wider than all slots is one sentence at a time.
+        assert_eq!(cpu.count(10, 0), 1);
     }
 }

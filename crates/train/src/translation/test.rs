@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use vitreous_engine::State;
+use vitreous_engine::{Device, State};
 use vitreous_models::generate::SearchOptions;
 
 use super::PairData;
@@ -56,7 +56,7 @@ pub(super) fn test(
     recipe: &TranslationRecipe,
     data: &PairData,
     state: &State,
-    threads: usize,
+    device: &Device,
     tell: &mut dyn FnMut(usize, usize),
 ) -> Result<Option<TranslationReport>, TrainError> {
     if data.validation.is_empty() {
@@ -69,7 +69,7 @@ pub(super) fn test(
         search: SearchOptions { beam: recipe.test.beam, length_penalty: recipe.test.length_penalty },
         tokens: recipe.train.tokens,
         max_tokens: longest_side(&recipe.model),
-        threads,
+        device,
         precision: recipe.train.precision.into(),
     };
     let sentences = match recipe.test.sentences {

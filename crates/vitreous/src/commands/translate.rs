@@ -13,6 +13,7 @@ use vitreous_models::generate::{Hypothesis, SearchOptions};
 use vitreous_train::translation::one_line;
 
 use super::{PrecisionName, parse_beam, parse_count, parse_threads};
+use crate::device::{DeviceOptions, described};
 use crate::failure::Failure;
 use crate::format;
 use crate::source;
@@ -55,6 +56,8 @@ pub struct Translate {
     /// Threads to compute with; by default one a core
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
+    #[command(flatten)]
+    device: DeviceOptions,
 }
 
 impl Translate {
@@ -68,8 +71,9 @@ impl Translate {
         let model = TextSource::open(&self.model)?;
         let threads = self.threads.unwrap_or_else(source::threads);
         let search = SearchOptions { beam: self.beam, length_penalty: self.length_penalty };
-        let options = translate_options(search, threads, self.precision.into());
-        let mut sentences = Sentences::new(&model, options);
+        let device = self.device.open(threads)?;
+        let options = translate_options(search, self.precision.into());
+        let mut sentences = Sentences::new(&model, options, &device);
         let start = Instant::now();
         let mut count = 0;
         let mut computing = 0.0;
@@ -108,9 +112,10 @@ impl Translate {
             say!("note: {cut} longer than the model can read, {} tokens, and cut", model.model.config.max_length - 1);
         }
         say!(
-            "{} in {:.2} s; the model took {computing:.2} s, {:.1} sentences/s",
+            "{} in {:.2} s on {}; the model took {computing:.2} s, {:.1} sentences/s",
             format::count(count, "sentence", "sentences"),
             start.elapsed().as_secs_f64(),
+            described(&device),
             count as f64 / computing.max(1e-9)
         );
         Ok(())

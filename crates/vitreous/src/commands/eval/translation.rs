@@ -15,7 +15,6 @@ use vitreous_train::{AnyRecipe, RunRecord};
 
 use super::{Eval, Split, progress_bar, spread};
 use crate::commands::translate::check_length_penalty;
-use crate::device::DeviceChoice;
 use crate::failure::Failure;
 use crate::format;
 use crate::pages::write::{check_new, write_new};
@@ -48,8 +47,6 @@ impl Eval {
     pub(super) fn run_translation(&self) -> Result<(), Failure> {
         let of_images = [("--batch", self.batch.is_some()), ("--heads", self.heads.is_some()), ("--all", self.all)];
         self.refuse(&of_images, "is for images, but this is a translator")?;
-        let on_gpu = [("--device cuda", matches!(self.device.device, DeviceChoice::Cuda(_)))];
-        self.refuse(&on_gpu, "is for images: translators are tested on the CPU")?;
         let search = SearchOptions { beam: self.beam.unwrap_or(1), length_penalty: self.length_penalty.unwrap_or(0.6) };
         check_length_penalty(search.length_penalty)?;
         if let Some(path) = &self.translations {
@@ -60,6 +57,7 @@ impl Eval {
         let places = spread(tested.pairs.len(), self.limit);
         tested.pairs = places.into_iter().map(|place| tested.pairs[place].clone()).collect();
 
+        let device = self.device.open(self.threads.unwrap_or_else(source::threads))?;
         let start = Instant::now();
         let config = &model.model.config;
         let test = TranslatorTest {
@@ -69,7 +67,7 @@ impl Eval {
             search,
             tokens: TOKENS,
             max_tokens: longest_side(config),
-            threads: self.threads.unwrap_or_else(source::threads),
+            device: &device,
             precision: self.precision.into(),
         };
         let progress = progress_bar(tested.pairs.len(), "sentences");

@@ -58,9 +58,8 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
     let choice = choice(&model, request)?;
     let sentences = sentences(&model, request)?;
     let device = request.device.open(request.threads)?;
-    // Translating is done on the processor, whatever the device.
     let search = SearchOptions { beam: 1, ..SearchOptions::default() };
-    let mut translator = Sentences::new(&model, translate_options(search, request.threads, Precision::F32));
+    let mut translator = Sentences::new(&model, translate_options(search, Precision::F32), &device);
     files::create_folder(request.out)?;
     let mut names = Names::default();
     let mut out = BufWriter::new(std::io::stdout().lock());

@@ -1,7 +1,7 @@
 //! What is known of a translator.
 
 use serde_json::json;
-use vitreous_engine::{Graph, Plan};
+use vitreous_engine::{DType, Graph, Plan};
 use vitreous_models::stages::{Stage, stages};
 use vitreous_models::transformer::{
     PairShape, StepShape, TransformerConfig, decoder_step, encoder_for_decoding, transformer,
@@ -66,7 +66,7 @@ fn flops_of_translating(config: &TransformerConfig, shape: PairShape) -> vitreou
     let mut encoding = Graph::for_inference();
     encoder_for_decoding(&mut encoding, config, batch, source)?;
     let mut step = Graph::for_inference();
-    decoder_step(&mut step, config, StepShape { batch, source, capacity: target })?;
+    decoder_step(&mut step, config, StepShape { batch, source, capacity: target, cache: DType::F32 })?;
     Ok([encoding.flops(), step.flops()])
 }
 

@@ -1,0 +1,87 @@
+//! A Transformer's encoder: from sources to the keys and values that the decoder's layers attend to.
+
+use vitreous_engine::{DType, Executor, Graph, Mode, Precision, Result, Value};
+
+use super::Source;
+use crate::transformer::{TransformerConfig, encoder_for_decoding};
+
+/// Encoders that are kept on a GPU, where making one takes longer than running it.
+const MOST_KEPT: usize = 8;
+
+/// An encoder for sources of one shape.
+pub(super) struct Encoder {
+    /// Sources at once, and the length of each, with padding.
+    shape: (usize, usize),
+    executor: Executor,
+    /// Of each layer of the decoder its keys, then its values: `[batch, length, dim]`. They stay on the device.
+    keys_and_values: Vec<Value>,
+}
+
+/// Encoders by shape: on the CPU the last one, on a GPU several.
+#[derive(Default)]
+pub(super) struct Encoders {
+    kept: Vec<Encoder>,
+}
+
+impl Encoders {
+    /// The encoder for a shape. `cache` is the format that its keys and values are kept in.
+    pub fn prepare(
+        &mut self,
+        source: &mut Source,
+        config: &TransformerConfig,
+        precision: Precision,
+        cache: DType,
+        shape: (usize, usize),
+    ) -> Result<()> {
+        if let Some(ready) = self.kept.iter().position(|encoder| encoder.shape == shape) {
+            let encoder = self.kept.remove(ready);
+            self.kept.push(encoder);
+            return Ok(());
+        }
+        let mut graph = Graph::new(Mode::Inference, precision);
+        let mut keys_and_values = Vec::new();
+        for (keys, values) in encoder_for_decoding(&mut graph, config, shape.0, shape.1)? {
+            keys_and_values.extend([graph.cast(keys, cache)?, graph.cast(values, cache)?]);
+        }
+        let plan = source.device.plan_with_fixed_weights(&graph, &keys_and_values)?;
+        let plan = plan.leaving_on_device(&keys_and_values)?;
+        let there = if source.device.is_gpu() { None } else { self.kept.pop().map(|encoder| encoder.executor) };
+        if self.kept.len() == MOST_KEPT {
+            self.kept.remove(0);
+        }
+        let executor = source.executor(there, plan)?;
+        self.kept.push(Encoder { shape, executor, keys_and_values });
+        Ok(())
+    }
+
+    /// The encoder that was prepared last.
+    pub fn last(&mut self) -> Option<&mut Encoder> {
+        self.kept.last_mut()
+    }
+}
+
+impl Encoder {
+    /// What runs it.
+    pub fn executor(&mut self) -> &mut Executor {
+        &mut self.executor
+    }
+
+    /// Where its results are.
+    pub fn keys_and_values(&self) -> &[Value] {
+        &self.keys_and_values
+    }
+
+    /// Encodes sources, given with their end; the shape's rows behind them are padding.
+    pub fn run(&mut self, sources: &[&[u32]], padding: u32) -> Result<()> {
+        let length = self.shape.1;
+        let rows = self.executor.input_i32("source")?;
+        rows.fill(padding as i32);
+        for (row, source) in rows.chunks_exact_mut(length).zip(sources) {
+            row.iter_mut().zip(*source).for_each(|(to, &token)| *to = token as i32);
+        }
+        let lengths = self.executor.input_i32("source_lengths")?;
+        lengths.fill(1);
+        lengths.iter_mut().zip(sources).for_each(|(to, source)| *to = source.len() as i32);
+        self.executor.infer()
+    }
+}
