@@ -15,6 +15,7 @@ use crate::heads::Heads;
 use crate::layout::Layout;
 use crate::matrix::{copy_columns, turned};
 use crate::parallel::pieces;
+use crate::patches::patch_features;
 use crate::relevance::{Head, through_head};
 use crate::rollout::{Fused, least_kept, through_layer};
 use crate::settings::{Choice, Classes, Settings, Structure};
@@ -70,12 +71,19 @@ impl<'m> Explainer<'m> {
     pub fn explain(&mut self, pixels: &[f32]) -> Result<Explanation, ExplainError> {
         self.run(pixels)?;
         let (logits, features) = (self.forward.logits()?, self.forward.features()?);
+        let patches = match self.forward.tokens()? {
+            Some(tokens) => {
+                let dim = tokens.len() / self.layout.tokens();
+                Some(patch_features(tokens[self.layout.prefix * dim..].to_vec(), dim)?)
+            }
+            None => None,
+        };
         let (attention, rollout) = self.look()?;
         let mut relevance = Vec::new();
         for class in self.classes(logits.as_deref()) {
             relevance.push(self.relevance(pixels, class)?);
         }
-        Ok(Explanation { layout: self.layout, logits, features, attention, rollout, relevance })
+        Ok(Explanation { layout: self.layout, logits, features, attention, rollout, relevance, patches })
     }
 
     /// Adds how far and how widely all heads of all layers look in one image, whatever the settings choose. No weights are kept.

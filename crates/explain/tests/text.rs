@@ -282,6 +282,7 @@ fn what_the_model_has_not_is_refused() {
     assert!(refusal([&[3], &[5; 6]], |_| ()).contains("the target has 7 tokens"));
     assert!(refusal([&[9], &[5]], |_| ()).contains("token 9, but the model knows 9"));
     assert!(
-        explain_text(&case.config, &case.weights(), SPECIAL, [&[], &[]], &TextChoice::all(case.structure()), &CPU).is_ok()
+        explain_text(&case.config, &case.weights(), SPECIAL, [&[], &[]], &TextChoice::all(case.structure()), &CPU)
+            .is_ok()
     );
 }

@@ -95,9 +95,9 @@ impl Outputs {
         })
     }
 
-    /// The result that the model is for: logits where it has a head, one vector per sample otherwise.
+    /// The result that the model is for: logits where it has a head, otherwise one vector per sample, or per token.
     pub fn result(&self) -> Result<Value> {
-        self.get("logits").map_or_else(|| self.need("features"), Ok)
+        self.get("logits").or_else(|| self.get("features")).map_or_else(|| self.need("tokens"), Ok)
     }
 
     /// All names and values.

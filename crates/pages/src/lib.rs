@@ -18,4 +18,4 @@ pub mod summary;
 pub mod write;
 
 pub use document::{Document, GENERATOR, escape};
-pub use picture::{base64, image, png_uri};
+pub use picture::{base64, image, png_uri, rgba_uri};

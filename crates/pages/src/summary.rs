@@ -22,7 +22,7 @@ pub struct Summarised<'a> {
     /// What stands at the top, by name.
     pub facts: &'a [(&'static str, String)],
     /// The shapes of what goes in, by name.
-    pub inputs: &'a [(&'static str, Vec<usize>)],
+    pub inputs: &'a [(String, Vec<usize>)],
     /// The data flow, drawn; none of models with two sides.
     pub drawing: Option<&'a str>,
     /// Its stages.

@@ -48,7 +48,7 @@ impl Failure {
             Failure::Input(error) => (error, 2),
             Failure::Work(error) => (error, 1),
         };
-        say!("error: {}", chain(&error));
+        complain!("error: {}", chain(&error));
         ExitCode::from(code)
     }
 }
@@ -64,6 +64,16 @@ fn chain(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// An error of the runtime: what other input would mend is bad input.
+impl From<vitreous_runtime::Error> for Failure {
+    fn from(error: vitreous_runtime::Error) -> Failure {
+        match error.is_input() {
+            true => Failure::input(error),
+            false => Failure::work(error),
+        }
+    }
 }
 
 /// An error of writing results.

@@ -1,44 +1,44 @@
 //! What pages say about a model that is not in its results.
 
-use vitreous_models::config::Positions;
-use vitreous_models::{Model, VitConfig};
+use vitreous_explain::Structure;
+use vitreous_models::{Architecture, Model};
 use vitreous_pages::explain::ImageModel;
 use vitreous_pages::flow::FlowNotes;
 use vitreous_pages::format;
 
-/// A model for images.
-pub fn image_model(model: &Model) -> ImageModel {
-    let config = &model.config;
-    let mut prefix = special_tokens(config);
-    prefix.extend((0..config.registers).map(|register| format!("register {register}")));
-    ImageModel {
+use crate::failure::Failure;
+
+/// A model of images.
+pub fn image_model(model: &Model) -> Result<ImageModel, Failure> {
+    let structure = Structure::of(model.architecture.as_ref()).map_err(Failure::work)?;
+    let signature = model.architecture.signature();
+    Ok(ImageModel {
         path: model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
-        labels: model.labels.clone(),
-        layers: config.depth,
-        heads: config.heads,
-        prefix,
-    }
+        labels: model.assets.labels.clone(),
+        layers: structure.layers,
+        heads: structure.heads,
+        prefix: signature.images().map(|images| images.prefix.clone()).unwrap_or_default(),
+    })
 }
 
 /// What the drawing of its data flow cannot read off the graph.
-pub fn flow_notes(config: &VitConfig) -> FlowNotes<'static> {
-    let mut prefix = special_tokens(config);
-    if config.registers > 0 {
-        prefix.push(format::count(config.registers, "register", "registers"));
+pub fn flow_notes(model: &dyn Architecture) -> FlowNotes<'static> {
+    let signature = model.signature();
+    let names = signature.images().map(|images| images.prefix.clone()).unwrap_or_default();
+    let (registers, mut prefix): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(|name| name.starts_with("register"));
+    if !registers.is_empty() {
+        prefix.push(format::count(registers.len(), "register", "registers"));
     }
-    let positions = match config.positions {
-        Positions::Sinusoidal => "sinusoidal",
-        Positions::SinCos2d => "2-D sin-cos",
-        Positions::Learned | Positions::None => "fixed",
+    let settings = model.settings();
+    let positions = match settings.get("positions").and_then(|positions| positions.as_str()) {
+        Some("sinusoidal") => "sinusoidal",
+        Some("sin_cos2d") => "2-D sin-cos",
+        _ => "fixed",
     };
     FlowNotes {
-        output: if config.classes > 0 { "logits" } else { "features" },
+        output: if signature.classes().is_some() { "logits" } else { "features" },
         prefix,
         constants: vec![("positions", positions)],
     }
-}
-
-fn special_tokens(config: &VitConfig) -> Vec<String> {
-    let special = [("class token", config.class_token), ("distillation token", config.distillation_token)];
-    special.into_iter().filter(|(_, there)| *there).map(|(name, _)| name.to_string()).collect()
 }

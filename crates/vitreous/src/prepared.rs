@@ -6,7 +6,7 @@ use vitreous_data::image::{Channels, Image, Preprocess, Scratch};
 use vitreous_models::Size;
 pub use vitreous_pages::explain::PartSeen;
 
-use crate::images::Found;
+use crate::images::{ListedImage, standard_input};
 
 /// An image made ready for the model, or why it could not be.
 pub struct Prepared {
@@ -29,7 +29,7 @@ pub fn worker(
     preprocess: Preprocess,
     channels: usize,
     floats: usize,
-) -> impl FnMut(Found) -> Prepared + Send + 'static {
+) -> impl FnMut(ListedImage) -> Prepared + Send + 'static {
     let mut scratch = Scratch::default();
     move |found| match found {
         Ok(path) => {
@@ -43,7 +43,11 @@ pub fn worker(
 fn decode(path: &Path, channels: usize) -> Result<Image, String> {
     let channels =
         Channels::from_count(channels).ok_or("images have one or three channels, this model wants others")?;
-    vitreous_data::image::open(path, channels).map_err(|error| error.to_string())
+    let decoded = match standard_input(path) {
+        Some(bytes) => vitreous_data::image::decode(bytes, channels),
+        None => vitreous_data::image::open(path, channels),
+    };
+    decoded.map_err(|error| error.to_string())
 }
 
 /// Makes a decoded image ready.

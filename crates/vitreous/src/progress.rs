@@ -9,7 +9,7 @@ use vitreous_train::metrics::{EvaluationMetrics, StepMetrics};
 use vitreous_train::{Observer, Orders, RunPlan, SpeedUnit, StepResult, TestedScores};
 
 use crate::device::described;
-use crate::format;
+use vitreous_pages::format;
 use crate::run_report::{Effort, LiveReport};
 
 /// The least time between two reports of a run that goes on.

@@ -16,6 +16,7 @@ use std::path::Path;
 
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
+use super::format::FileFormat;
 use super::{gif, jpeg};
 use crate::image::error::ImageError;
 
@@ -142,37 +143,36 @@ pub fn open(path: &Path, channels: Channels) -> Result<Image, ImageError> {
     if bytes.len() as u64 > MOST_FILE_BYTES {
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "more than 2 GiB for one image").into());
     }
-    decode(&bytes, channels)
+    let of_file = |format: FileFormat| ImageError::Format { format, file: Some(path.to_path_buf()) };
+    // Raw files of cameras are TIFF files, too; not all of them show it in their content.
+    if let (Some(FileFormat::Tiff), Some(FileFormat::CameraRaw)) =
+        (FileFormat::of_bytes(&bytes), FileFormat::not_decoded(path))
+    {
+        return Err(of_file(FileFormat::CameraRaw));
+    }
+    decode(&bytes, channels).map_err(|error| match error {
+        ImageError::Format { format, .. } => of_file(format),
+        error => error,
+    })
 }
 
-/// Decodes a PNG, JPEG, WebP, GIF or BMP, upright.
+/// Decodes a JPEG, PNG, WebP, GIF, BMP or TIFF, upright.
 pub fn decode(bytes: &[u8], channels: Channels) -> Result<Image, ImageError> {
     if bytes.is_empty() {
         return Err(ImageError::Empty);
     }
-    let image = match image::guess_format(bytes).ok() {
-        Some(ImageFormat::Jpeg) => jpeg::decode(bytes)?,
-        Some(ImageFormat::Gif) => gif::decode(bytes)?,
-        Some(format @ (ImageFormat::Png | ImageFormat::WebP | ImageFormat::Bmp)) => decode_other(bytes, format)?,
-        other => return Err(ImageError::NotAnImage { looks_like: other.and_then(other_kind) }),
+    let format = FileFormat::of_bytes(bytes).ok_or(ImageError::NotAnImage)?;
+    let image = match format {
+        FileFormat::Jpeg => jpeg::decode(bytes)?,
+        FileFormat::Gif => gif::decode(bytes)?,
+        FileFormat::Png => decode_other(bytes, ImageFormat::Png, format.name())?,
+        FileFormat::WebP => decode_other(bytes, ImageFormat::WebP, format.name())?,
+        FileFormat::Bmp => decode_other(bytes, ImageFormat::Bmp, format.name())?,
+        FileFormat::Tiff => decode_other(bytes, ImageFormat::Tiff, format.name())?,
+        format => return Err(ImageError::Format { format, file: None }),
     };
     let (width, height) = (image.width() as usize, image.height() as usize);
     Image::new(width, height, channels, to_channels(image, channels))
-}
-
-/// Kinds of image that are recognised only to say so.
-fn other_kind(format: ImageFormat) -> Option<&'static str> {
-    match format {
-        ImageFormat::Tiff => Some("TIFF"),
-        ImageFormat::Avif => Some("AVIF"),
-        ImageFormat::Ico => Some("an icon"),
-        ImageFormat::Pnm => Some("PNM"),
-        ImageFormat::Hdr | ImageFormat::OpenExr => Some("an image of high dynamic range"),
-        ImageFormat::Qoi => Some("QOI"),
-        ImageFormat::Dds => Some("DDS"),
-        ImageFormat::Farbfeld => Some("Farbfeld"),
-        _ => None,
-    }
 }
 
 /// Refuses a size before memory is taken for it.
@@ -185,12 +185,8 @@ pub(crate) fn check_size(width: u64, height: u64) -> Result<(), ImageError> {
     Err(ImageError::TooLarge { what: "the image", width, height, limit })
 }
 
-fn decode_other(bytes: &[u8], format: ImageFormat) -> Result<DynamicImage, ImageError> {
-    let name = match format {
-        ImageFormat::Png => "PNG",
-        ImageFormat::WebP => "WebP",
-        _ => "BMP",
-    };
+/// Decodes what the `image` crate does as Pillow does.
+fn decode_other(bytes: &[u8], format: ImageFormat, name: &'static str) -> Result<DynamicImage, ImageError> {
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     reader.limits(limits());
     let mut decoder = reader.into_decoder().map_err(|error| told(name, error))?;
@@ -218,6 +214,11 @@ fn limits() -> Limits {
 
 fn told(format: &'static str, error: image::ImageError) -> ImageError {
     match error {
+        // Other programs write TIFF files with all the variants there are.
+        image::ImageError::Unsupported(error) if format == FileFormat::Tiff.name() => {
+            let conversion = FileFormat::Tiff.conversion(None);
+            ImageError::Unsupported { format, reason: format!("{error}; convert it first, e.g. {conversion}") }
+        }
         image::ImageError::Unsupported(error) => ImageError::Unsupported { format, reason: error.to_string() },
         image::ImageError::Limits(_) => {
             ImageError::Unsupported { format, reason: "it asks for more memory than one image is given".to_string() }

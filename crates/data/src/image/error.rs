@@ -1,5 +1,9 @@
 //! What can go wrong with an image or with the configuration that says how to prepare it.
 
+use std::path::PathBuf;
+
+use super::format::FileFormat;
+
 /// Why an image could not be read or prepared. The caller adds the file's name.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -10,14 +14,19 @@ pub enum ImageError {
     /// There are no bytes.
     #[error("the file is empty")]
     Empty,
-    /// The bytes are no image of a known kind.
-    #[error("this is not an image of a known kind (PNG, JPEG, WebP, GIF and BMP are known){}", hint(.looks_like))]
-    NotAnImage {
-        /// What the first bytes look like, if that much is known.
-        looks_like: Option<&'static str>,
+    /// The content is in no format that is known.
+    #[error("this is not an image of a supported format (JPEG, PNG, WebP, GIF, BMP, TIFF)")]
+    NotAnImage,
+    /// The content is in a known format that cannot be decoded.
+    #[error("{} is not supported; convert it first, e.g. {}", .format.name(), .format.conversion(.file.as_deref()))]
+    Format {
+        /// The format.
+        format: FileFormat,
+        /// The file, if that is where the content comes from.
+        file: Option<PathBuf>,
     },
-    /// The image is of a known kind, but of a variety that is not read.
-    #[error("this {format} is of a variety that is not supported: {reason}")]
+    /// The format is supported, but not this variant of it.
+    #[error("this variant of {format} is not supported: {reason}")]
     Unsupported {
         /// PNG, JPEG ...
         format: &'static str,
@@ -94,8 +103,4 @@ pub enum ConfigError {
     /// The configuration is valid, but asks for what is not done here.
     #[error("{0}")]
     Unsupported(String),
-}
-
-fn hint(looks_like: &Option<&'static str>) -> String {
-    looks_like.map(|kind| format!("; it looks like {kind}")).unwrap_or_default()
 }

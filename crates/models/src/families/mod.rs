@@ -1,12 +1,13 @@
 //! The families of models. A new one is its folder, and its line in [`FAMILIES`].
 
+pub mod bert;
 pub mod transformer;
 pub mod vit;
 
 use crate::family::{Architecture, Family};
 
 /// All families.
-pub static FAMILIES: [&dyn Family; 2] = [&vit::FAMILY, &transformer::FAMILY];
+pub static FAMILIES: [&dyn Family; 3] = [&vit::FAMILY, &transformer::FAMILY, &bert::FAMILY];
 
 /// The family of a name.
 pub fn family(name: &str) -> Option<&'static dyn Family> {

@@ -1,4 +1,4 @@
-//! The page of many images: what the model says of each, and how its heads look over all of them.
+//! The page of many images: the prediction for each, and attention distance and entropy over all of them.
 
 use std::fmt::Write;
 
@@ -7,18 +7,18 @@ use crate::{Document, escape, image};
 use vitreous_data::image::{Image, Interpolation, resize};
 use vitreous_explain::{LayerSpread, Layout};
 
-use super::own::Own;
 use super::sections::{columns, describe_spread, distance_chart, entropy_chart, flow as flow_section};
+use super::weights::WeightPictures;
 use super::{ImageModel, STYLE, scale_style};
 use crate::flow;
 use crate::format;
 
-/// What kind of page it is.
+/// The kind of this page.
 pub const KIND: &str = "explain-index";
 /// The longer side of a thumbnail, in pixels.
 const THUMBNAIL: usize = 160;
-/// Paths without an image that are named.
-const MOST_LEFT_OUT: usize = 100;
+/// At most so many paths without an image are named.
+const MOST_FAILED: usize = 100;
 
 /// An image that has a page.
 pub struct Entry {
@@ -28,7 +28,7 @@ pub struct Entry {
     pub folder: String,
     /// The image as the model sees it, small.
     pub thumbnail: Image,
-    /// The likeliest class and its score, where the model has classes.
+    /// The most probable class and its probability, where the model has classes.
     pub answer: Option<(String, f64)>,
 }
 
@@ -46,8 +46,8 @@ pub struct Index<'a> {
     pub failed: &'a [(String, String)],
     /// Means over all of them.
     pub spread: &'a [LayerSpread],
-    /// What the model looks like by itself.
-    pub own: &'a Own,
+    /// Pictures of the model's weights.
+    pub weights: &'a WeightPictures,
     /// The drawing of the data flow.
     pub flow: &'a str,
 }
@@ -81,11 +81,11 @@ pub fn page(index: &Index) -> Result<String> {
         .section("images", "Images", &thumbnails(index)?)
         .section(
             "distance",
-            "How far and how widely heads look",
+            "Attention distance and entropy",
             &describe_spread(&index.layout, &distance, &entropy, &format!("{images} together")),
         )
-        .section("model", "The model by itself", &index.own.html)
-        .section("flow", "The data flow", &flow_section(index.flow));
+        .section("model", "Model weights", &index.weights.html)
+        .section("flow", "Data flow", &flow_section(index.flow));
     Ok(document.finish())
 }
 
@@ -95,8 +95,8 @@ fn thumbnails(index: &Index) -> Result<String> {
     if pages < images {
         let _ = write!(
             html,
-            "<p class=\"note\">{pages} of {images} images have pages; <code>--pages</code> asks for more. All of them count in \
-             the charts below.</p>"
+            "<p class=\"note\">{pages} of {images} images have pages; <code>--pages</code> sets how many. The charts below include \
+             all images.</p>"
         );
     }
     let common = common_folder(index.entries);
@@ -115,31 +115,28 @@ fn thumbnails(index: &Index) -> Result<String> {
         );
     }
     html.push_str("</div>");
-    html.push_str(&left_out(index.failed));
+    html.push_str(&failed_paths(index.failed));
     Ok(html)
 }
 
-/// Paths that gave no image: who looks for one of them here learns why.
-fn left_out(failed: &[(String, String)]) -> String {
+/// Paths that gave no image, and why.
+fn failed_paths(failed: &[(String, String)]) -> String {
     if failed.is_empty() {
         return String::new();
     }
-    let mut html = format!(
-        "<p class=\"note warn\">{} gave no image and {} in no chart:</p><ul>",
-        format::count(failed.len(), "path", "paths"),
-        if failed.len() == 1 { "is" } else { "are" }
-    );
-    for (path, reason) in failed.iter().take(MOST_LEFT_OUT) {
+    let mut html =
+        format!("<p class=\"note warn\">{} gave no image:</p><ul>", format::count(failed.len(), "path", "paths"));
+    for (path, reason) in failed.iter().take(MOST_FAILED) {
         let _ = write!(html, "<li><span class=\"mono\">{}</span>: {}</li>", escape(path), escape(reason));
     }
-    if failed.len() > MOST_LEFT_OUT {
-        let _ = write!(html, "<li>and {} more</li>", failed.len() - MOST_LEFT_OUT);
+    if failed.len() > MOST_FAILED {
+        let _ = write!(html, "<li>and {} more</li>", failed.len() - MOST_FAILED);
     }
     html.push_str("</ul>");
     html
 }
 
-/// How much of all paths is the same folder, in bytes: it tells no image from another.
+/// The length in bytes of the folder that all paths share.
 fn common_folder(entries: &[Entry]) -> usize {
     let folder = |path: &str| path.rfind(['/', '\\']).map_or(0, |end| end + 1);
     let Some(first) = entries.first() else { return 0 };
@@ -152,7 +149,7 @@ fn common_folder(entries: &[Entry]) -> usize {
     common.len()
 }
 
-/// A name as part of an address: all bytes but plain ones as `%41`.
+/// A name as part of an address, percent-encoded.
 fn address(name: &str) -> String {
     let mut address = String::new();
     for byte in name.bytes() {

@@ -1,11 +1,14 @@
 //! Maps of numbers over an image, as pictures.
 
-use crate::colour;
+use crate::{colour, rgba_uri};
 use vitreous_data::image::{Channels, Image, ImageError, Interpolation, font, resize};
 use vitreous_models::Size;
 
-/// How strongly a map covers the image below it.
-pub const OPACITY: f32 = 0.65;
+/// The opacity of a map over the image where it is strongest. Elsewhere it is in proportion, so that what gets no weight stays
+/// visible.
+pub const OPACITY: f32 = 0.85;
+/// Rollouts are drawn up to this percentile: single patches, often of the background, otherwise outshine all others.
+pub const ROLLOUT_PERCENTILE: f64 = 99.0;
 /// Small images are enlarged to at least this width in files.
 const LEAST_WIDTH: usize = 224;
 const PAPER: [u8; 3] = [250, 250, 248];
@@ -16,41 +19,90 @@ const GAP: usize = 4;
 const SHEET_WIDTH: usize = 1600;
 const TILE: std::ops::RangeInclusive<usize> = 40..=128;
 
-/// The smallest and the largest number; what is no number does not count.
-pub fn range(values: &[f32]) -> [f32; 2] {
-    let finite = values.iter().copied().filter(|value| value.is_finite());
-    let [low, high] =
-        finite.fold([f32::INFINITY, f32::NEG_INFINITY], |[low, high], value| [low.min(value), high.max(value)]);
-    if low <= high { [low, high] } else { [0.0, 0.0] }
+/// The range of values that a map's colours and opacity cover.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// Nothing to be seen at this value, and below.
+    pub low: f32,
+    /// Full colour at this value, and above.
+    pub high: f32,
 }
 
-/// Where a number lies between two others, from 0 to 1. Where all are equal, there is nothing to see: 0.
-pub fn share(value: f32, [low, high]: [f32; 2]) -> f32 {
-    if high > low { (value - low) / (high - low) } else { 0.0 }
+impl Scale {
+    /// From the smallest to the largest finite value.
+    pub fn of(values: &[f32]) -> Scale {
+        let finite = values.iter().copied().filter(|value| value.is_finite());
+        let ends = finite.map(|value| (value, value)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let (low, high) = ends.unwrap_or((0.0, 0.0));
+        Scale { low, high }
+    }
+
+    /// From the smallest finite value to a percentile of them.
+    pub fn up_to(values: &[f32], percent: f64) -> Scale {
+        let mut finite: Vec<f32> = values.iter().copied().filter(|value| value.is_finite()).collect();
+        finite.sort_by(f32::total_cmp);
+        let low = finite.first().copied().unwrap_or(0.0);
+        Scale { low, high: percentile(&finite, percent).max(low) }
+    }
+
+    /// Where a value lies between the ends, from 0 to 1. Where both ends are equal, there is nothing to see: 0.
+    pub fn share(self, value: f32) -> f32 {
+        match self.high > self.low {
+            true => ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0),
+            false => 0.0,
+        }
+    }
 }
 
-/// A map as a picture of a pixel a patch, the smallest dark and the largest bright.
-pub fn heat(grid: Size, values: &[f32]) -> Result<Image, ImageError> {
-    let range = range(values);
-    let pixels = values.iter().flat_map(|&value| colour::sequential(share(value, range))).collect();
+/// A percentile of sorted values, interpolated linearly between the two nearest (NumPy's default); 0 if there are none.
+fn percentile(sorted: &[f32], percent: f64) -> f32 {
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let place = (percent / 100.0).clamp(0.0, 1.0) * last as f64;
+    let below = place.floor() as usize;
+    let (low, high) = (f64::from(sorted[below]), f64::from(sorted[(below + 1).min(last)]));
+    (low + (high - low) * (place - below as f64)) as f32
+}
+
+/// A map as a picture of one pixel per patch, the smallest value dark and the largest bright.
+pub fn heat(grid: Size, values: &[f32], scale: Scale) -> Result<Image, ImageError> {
+    let pixels = values.iter().flat_map(|&value| colour::sequential(scale.share(value))).collect();
     Image::new(grid.width, grid.height, Channels::Rgb, pixels)
 }
 
-/// A map over the image, each patch in one colour. The image is grey below it: otherwise the map's colours would mix with the
-/// image's, and no longer be those of the scale.
-pub fn overlay(seen: &Image, grid: Size, values: &[f32]) -> Result<Image, ImageError> {
-    let (width, height) = (seen.width(), seen.height());
-    let heat = resize(&heat(grid, values)?, height, width, Interpolation::Nearest)?;
-    let seen = seen.clone().with_channels(Channels::Grey);
-    let below = seen.pixels().iter().flat_map(|&byte| [faint(byte); 3]);
-    let mix = |(below, &above): (f32, &u8)| (below * (1.0 - OPACITY) + f32::from(above) * OPACITY).round() as u8;
-    Image::new(width, height, Channels::Rgb, below.zip(heat.pixels()).map(mix).collect())
+/// The same as a data address, with an opacity that follows the value.
+pub fn veil_uri(grid: Size, values: &[f32], scale: Scale) -> Result<String, ImageError> {
+    let pixel = |&value: &f32| {
+        let share = scale.share(value);
+        let [red, green, blue] = colour::sequential(share);
+        [red, green, blue, (255.0 * share).round() as u8]
+    };
+    rgba_uri(grid.width, grid.height, &values.iter().flat_map(pixel).collect::<Vec<u8>>())
 }
 
-/// Grey below a map: neither black nor white, so that colours stay what they are on dark and on bright images. The page's style
-/// says the same as `contrast(.65) brightness(1.15)`.
-fn faint(byte: u8) -> f32 {
-    (((f32::from(byte) - 127.5) * 0.65 + 127.5) * 1.15).min(255.0)
+/// A map over the image, one colour per patch, with an opacity that follows the value. The image is grey below it, so that all
+/// colour is the map's.
+pub fn overlay(seen: &Image, grid: Size, values: &[f32], scale: Scale) -> Result<Image, ImageError> {
+    let (width, height) = (seen.width(), seen.height());
+    let heat = resize(&heat(grid, values, scale)?, height, width, Interpolation::Nearest)?;
+    let shares = values.iter().map(|&value| (255.0 * scale.share(value)).round() as u8).collect();
+    let shares = Image::new(grid.width, grid.height, Channels::Grey, shares)?;
+    let shares = resize(&shares, height, width, Interpolation::Nearest)?;
+    let below = seen.clone().with_channels(Channels::Grey);
+    let pixels = below.pixels().iter().zip(shares.pixels()).zip(heat.pixels().chunks_exact(3));
+    let mixed = pixels.flat_map(|((&below, &share), above)| {
+        let opacity = OPACITY * f32::from(share) / 255.0;
+        [0, 1, 2].map(|at| (f32::from(below) * (1.0 - opacity) + f32::from(above[at]) * opacity).round() as u8)
+    });
+    Image::new(width, height, Channels::Rgb, mixed.collect())
+}
+
+/// The scores of the first three principal components as red, green and blue, one pixel per patch. Each is scaled from its
+/// smallest value to its largest.
+pub fn components(grid: Size, scores: &[[f32; 3]]) -> Result<Image, ImageError> {
+    let scales = [0, 1, 2].map(|place| Scale::of(&scores.iter().map(|patch| patch[place]).collect::<Vec<_>>()));
+    let byte = |(scale, &score): (&Scale, &f32)| (255.0 * scale.share(score)).round() as u8;
+    let pixels = scores.iter().flat_map(|patch| scales.iter().zip(patch).map(byte)).collect();
+    Image::new(grid.width, grid.height, Channels::Rgb, pixels)
 }
 
 /// No image is enlarged beyond so many rows.
@@ -80,9 +132,9 @@ pub fn with_grid(seen: &Image, grid: Size) -> Result<Image, ImageError> {
 
 /// A row of maps, with its name.
 pub struct SheetRow {
-    /// What stands in front of it.
+    /// Its name, in front of it.
     pub name: String,
-    /// A map a column.
+    /// One map per column.
     pub maps: Vec<Vec<f32>>,
 }
 
@@ -108,7 +160,7 @@ pub fn sheet(seen: &Image, grid: Size, columns: &[String], rows: &[SheetRow]) ->
         let top = top + line * (tall + GAP);
         board.text(top + tall.saturating_sub(font::HEIGHT) / 2, GAP, &row.name);
         for (place, map) in row.maps.iter().enumerate() {
-            board.picture(top, margin + place * (wide + GAP), &overlay(&small, grid, map)?);
+            board.picture(top, margin + place * (wide + GAP), &overlay(&small, grid, map, Scale::of(map))?);
         }
     }
     board.finish()
@@ -163,19 +215,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_does_not_spoil_a_map() {
-        assert_eq!(range(&[2.0, f32::NAN, -1.0, f32::INFINITY]), [-1.0, 2.0]);
-        assert_eq!(range(&[f32::NAN]), [0.0, 0.0]);
-        let flat = heat(Size { height: 1, width: 2 }, &[3.0, 3.0]).expect("a picture");
+    fn values_that_are_not_finite_do_not_spoil_a_map() {
+        assert_eq!(Scale::of(&[2.0, f32::NAN, -1.0, f32::INFINITY]), Scale { low: -1.0, high: 2.0 });
+        assert_eq!(Scale::of(&[f32::NAN]), Scale { low: 0.0, high: 0.0 });
+        let flat = heat(Size { height: 1, width: 2 }, &[3.0, 3.0], Scale::of(&[3.0, 3.0])).expect("a picture");
         assert_eq!(flat.pixels()[..3], colour::sequential(0.0));
     }
 
     #[test]
-    fn a_map_lies_where_its_patches_lie() {
-        let seen = Image::new(6, 2, Channels::Grey, vec![0; 12]).expect("an image");
-        let picture = overlay(&seen, Size { height: 1, width: 3 }, &[0.0, 0.0, 1.0]).expect("a picture");
-        let brightness: Vec<u32> =
-            picture.pixels().chunks_exact(3).map(|pixel| pixel.iter().map(|&byte| u32::from(byte)).sum()).collect();
-        assert!(brightness[3] < brightness[4] && brightness[4] == brightness[5] && brightness[5] == brightness[11]);
+    fn percentiles_are_numpys() {
+        // numpy.percentile([1, 2, 3, 4], [0, 50, 99, 100]) and of one value.
+        let values = [1.0, 2.0, 3.0, 4.0];
+        assert_eq!([0.0, 50.0, 99.0, 100.0].map(|percent| percentile(&values, percent)), [1.0, 2.5, 3.97, 4.0]);
+        assert_eq!((percentile(&[7.0], 99.0), percentile(&[], 99.0)), (7.0, 0.0));
+        // One patch that outshines 199 others no longer sets the scale.
+        let mut values: Vec<f32> = (0..200).map(|value| value as f32).collect();
+        values[0] = 1e6;
+        assert_eq!(Scale::up_to(&values, ROLLOUT_PERCENTILE), Scale { low: 1.0, high: 198.01 });
+        assert_eq!(Scale::up_to(&values, ROLLOUT_PERCENTILE).share(1e6), 1.0);
+    }
+
+    #[test]
+    fn a_map_lies_where_its_patches_lie_and_leaves_the_rest_of_the_image_as_it_is() {
+        let seen = Image::new(6, 2, Channels::Grey, vec![100; 12]).expect("an image");
+        let values = [0.0, 0.5, 1.0];
+        let picture = overlay(&seen, Size { height: 1, width: 3 }, &values, Scale::of(&values)).expect("a picture");
+        let pixels: Vec<&[u8]> = picture.pixels().chunks_exact(3).collect();
+        assert!(pixels[0] == [100; 3] && pixels[1] == [100; 3] && pixels[6] == [100; 3]);
+        let strong = colour::sequential(1.0).map(|byte| (100.0 * 0.15 + f32::from(byte) * 0.85).round() as u8);
+        assert!(pixels[4] == strong && pixels[11] == strong && pixels[2] != [100; 3] && pixels[2] != strong);
+    }
+
+    #[test]
+    fn components_become_colours() {
+        let scores = [[-1.0, 5.0, 0.0], [0.0, 5.0, 2.0], [1.0, 5.0, 1.0]];
+        let picture = components(Size { height: 1, width: 3 }, &scores).expect("a picture");
+        assert_eq!(picture.pixels(), [0, 0, 0, 128, 0, 255, 255, 0, 128]);
     }
 }

@@ -1,30 +1,31 @@
-//! The page of one image: what a model makes of it, to be looked at and played with.
+//! The page of one image: attention, rollout, relevance and more, to look at and to explore.
 
 mod attention;
 pub mod index;
 pub mod maps;
-pub mod own;
 pub mod packed;
+mod patches;
 mod sections;
+pub mod weights;
 
-use crate::{Document, base64, colour, escape, png_uri};
 use serde_json::{Value, json};
 use vitreous_data::image::{Image, ImageError};
 use vitreous_explain::{Explanation, Layout, Reader};
 use vitreous_models::Size;
 
-use crate::flow;
+use crate::scores::{best, label, softmax};
+use crate::{Document, base64, colour, escape, flow, png_uri};
 
-use own::Own;
 use packed::Kept;
+use weights::WeightPictures;
 
 pub use sections::{class_name, distance_charts};
 
-/// What kind of page it is.
+/// The kind of this page.
 pub const KIND: &str = "explain";
 const STYLE: &str = include_str!("explain.css");
 const SCRIPT: &str = include_str!("explain.js");
-/// Images of fewer pixels a side are shown with hard edges; larger ones are photographs.
+/// Images with fewer pixels per side are shown with hard edges; larger ones are photographs.
 pub const HARD_EDGES_BELOW: usize = 128;
 
 /// How much of an image a model sees.
@@ -71,10 +72,10 @@ pub struct ImagePage<'a> {
     pub seen: &'a Image,
     /// How much of the image that is.
     pub part: PartSeen,
-    /// What the model makes of it.
+    /// What was computed of it.
     pub explanation: &'a Explanation,
-    /// What the model looks like by itself.
-    pub own: &'a Own,
+    /// Pictures of the model's weights.
+    pub weights: &'a WeightPictures,
     /// The drawing of the data flow.
     pub flow: &'a str,
     /// How many classes are shown.
@@ -88,30 +89,44 @@ pub fn page(page: &ImagePage) -> Result<String> {
     let mut document = Document::new(&format!("Inside the model: {name}"));
     document.kind(KIND).style(flow::STYLE);
     document.lead(&lead(page)).style(&root_style(page)?).style(&scale_style()).style(STYLE);
+    document.section("attention", "Attention", &attention::section(page, kept)?);
+    if let Some(features) = &page.explanation.patches {
+        document.section("patches", "Patch features", &patches::section(&page.explanation.layout, features)?);
+    }
     document
-        .section("prediction", "What it sees and says", &sections::prediction(page)?)
-        .section("attention", "Attention", &attention::section(page, kept)?)
+        .section("prediction", "Input and prediction", &sections::prediction(page)?)
         .section("rollout", "Attention rollout", &sections::rollout(page)?)
         .section("relevance", "Relevance", &sections::relevance(page)?)
-        .section("distance", "How far and how widely heads look", &sections::distance(page.explanation))
-        .section("model", "The model by itself", &page.own.html)
-        .section("flow", "The data flow", &sections::flow(page.flow));
+        .section("distance", "Attention distance and entropy", &sections::distance(page.explanation))
+        .section("model", "Model weights", &page.weights.html)
+        .section("flow", "Data flow", &sections::flow(page.flow));
     document.data("explain-data", &data(page, kept)).script(SCRIPT);
     Ok(document.finish())
 }
 
+/// Few lines: the first screen is for attention.
 fn lead(page: &ImagePage) -> String {
+    let mut facts = vec![("Image", format!("<span class=\"mono\">{}</span>", escape(page.path)))];
+    facts.push(("Model", format!("<span class=\"mono\">{}</span>", escape(&page.model.path))));
+    if let Some((name, score)) = prediction(page) {
+        facts.push(("Prediction", format!("<strong>{}</strong>, {:.1} %", escape(&name), 100.0 * score)));
+    }
+    let facts: String = facts.iter().map(|(name, html)| format!("<div><dt>{name}</dt><dd>{html}</dd></div>")).collect();
     format!(
-        "<p>What a Vision Transformer of {} layers with {} heads makes of one image, seen as {} tokens: {}. \
-         Layers, heads, rows and columns count from 0.</p>\
-         <dl class=\"facts\"><dt>Image</dt><dd class=\"mono\">{}</dd><dt>Model</dt><dd class=\"mono\">{}</dd></dl>",
+        "<dl class=\"facts inline\">{facts}</dl><p class=\"note\">{} layers with {} heads each; {} tokens: {}. Layers, heads, \
+         rows and columns count from 0.</p>",
         page.model.layers,
         page.model.heads,
         page.explanation.layout.tokens(),
         escape(&tokens_in_words(page)),
-        escape(page.path),
-        escape(&page.model.path),
     )
+}
+
+/// The most probable class and its probability.
+fn prediction(page: &ImagePage) -> Option<(String, f64)> {
+    let scores = softmax(page.explanation.logits.as_ref()?);
+    let class = *best(&scores, 1).first()?;
+    Some((label(&page.model.labels, class), scores[class]))
 }
 
 fn tokens_in_words(page: &ImagePage) -> String {
@@ -122,7 +137,7 @@ fn tokens_in_words(page: &ImagePage) -> String {
         0 | 1 => parts.extend(registers),
         many => parts.push(format!("{many} registers")),
     }
-    parts.push(format!("{} patches of {} pixels in {} rows", layout.patches(), layout.patch, layout.grid.height));
+    parts.push(format!("{} patches of {} pixels", layout.grid, layout.patch));
     parts.join(", ")
 }
 
@@ -134,7 +149,7 @@ pub fn reader_name(layout: &Layout) -> &'static str {
     }
 }
 
-/// What the mean over the heads that are shown is called: where some were chosen, it is of those alone.
+/// The name of the mean over the heads that are shown; where some were chosen, it is of those alone.
 pub fn mean_name(explanation: &Explanation, model: &ImageModel) -> String {
     let chosen = explanation.attention.first().map_or(&[][..], |layer| &layer.heads);
     let numbers: Vec<String> = chosen.iter().map(ToString::to_string).collect();
@@ -145,17 +160,18 @@ pub fn mean_name(explanation: &Explanation, model: &ImageModel) -> String {
     }
 }
 
-/// The image once, for everything that lies over it.
+/// The image once, for all maps over it.
 fn root_style(page: &ImagePage) -> Result<String> {
     let (width, height) = (page.seen.width(), page.seen.height());
     let rendering = if width.max(height) < HARD_EDGES_BELOW { "pixelated" } else { "auto" };
     let (uri, opacity) = (png_uri(page.seen)?, maps::OPACITY);
     Ok(format!(
-        ":root {{ --seen: url({uri}); --shape: {width} / {height}; --rendering: {rendering}; --heat: {opacity}; }}\n"
+        ":root {{ --seen: url({uri}); --shape: {width} / {height}; --ratio: {:.4}; --rendering: {rendering}; --heat: {opacity}; }}\n",
+        width as f64 / height as f64
     ))
 }
 
-/// The bar of colours beside numbers.
+/// The colour bar of legends.
 fn scale_style() -> String {
     let stops: Vec<String> = (0..=16).map(|stop| colour::hex(colour::sequential(stop as f32 / 16.0))).collect();
     format!(":root {{ --scale: linear-gradient(to right, {}); }}\n", stops.join(", "))
@@ -174,5 +190,6 @@ fn data(page: &ImagePage, kept: Kept) -> Value {
         "kept": kept.name(),
         "colours": base64(&colours),
         "layers": layers,
+        "similarity": explanation.patches.as_ref().and_then(packed::similarity),
     })
 }

@@ -1,14 +1,14 @@
 //! Attention weights in few bytes, for the page's script.
 //!
-//! A row of weights over patches is kept as its largest weight `m` in f32 and a byte a patch, `q = round(255 √(w / m))`, so that
-//! `w ≈ m (q / 255)²`. The root keeps weak weights apart: the smallest that is not 0 is `m / 65025`. Weights on the tokens in
-//! front of the patches are kept as they are: a class token often takes nearly all of a row, and would leave the patches no steps.
+//! A row of weights over patches is kept as its largest weight `m` in f32 and one byte per patch, `q = round(255 √(w / m))`, so
+//! that `w ≈ m (q / 255)²`. The root keeps weak weights apart: the smallest that is not 0 is `m / 65025`. Weights on the tokens in
+//! front of the patches are kept in f32: a class token often takes nearly all of a row, which would leave no steps for the patches.
 
 use crate::base64;
 use serde_json::{Value, json};
-use vitreous_explain::{Explanation, LayerAttention, Layout, Reader};
+use vitreous_explain::{Explanation, LayerAttention, Layout, PatchFeatures, Reader};
 
-/// Weights, in bytes before they become text, that a page holds at most.
+/// The most bytes of weights in a page, before they become text.
 const BUDGET: usize = 8_000_000;
 
 /// What a page holds of the weights.
@@ -55,7 +55,21 @@ impl Kept {
     }
 }
 
-/// Rows of weights as they grow.
+/// The most bytes of cosines between patches in a page: about 2000 patches.
+const SIMILARITY_BUDGET: usize = 4_000_000;
+
+/// Whether a page has room for the cosines between all patches.
+pub fn holds_similarity(features: &PatchFeatures) -> bool {
+    features.similarity.len() <= SIMILARITY_BUDGET
+}
+
+/// Cosines between all patches, one byte each: `q = round(255 (cos + 1) / 2)`. `None` where they would take too much room.
+pub fn similarity(features: &PatchFeatures) -> Option<String> {
+    let byte = |cosine: &f32| (127.5 * (cosine.clamp(-1.0, 1.0) + 1.0)).round() as u8;
+    holds_similarity(features).then(|| base64(&features.similarity.iter().map(byte).collect::<Vec<u8>>()))
+}
+
+/// Rows of weights, packed.
 #[derive(Default)]
 struct Packed {
     patches: Vec<u8>,
@@ -69,7 +83,7 @@ impl Packed {
         let largest = patches.iter().copied().fold(0.0, f32::max);
         self.largest.extend(largest.to_le_bytes());
         self.prefix.extend(front.iter().flat_map(|weight| weight.to_le_bytes()));
-        // What is no number becomes 0.
+        // NaN becomes 0.
         self.patches.extend(patches.iter().map(|weight| (255.0 * (weight / largest).sqrt()).round() as u8));
     }
 
@@ -149,6 +163,7 @@ mod tests {
             attention: vec![layer],
             rollout: Vec::new(),
             relevance: Vec::new(),
+            patches: None,
         }
     }
 

@@ -1,18 +1,18 @@
-//! The sections of the page, each with what it shows and how to read it.
+//! The other sections of the page, each with what it shows and how to read it.
 
 use std::fmt::Write;
 
-use super::Result;
-use crate::chart::{Bars, Dots};
-use crate::{base64, escape, image, png_uri};
 use vitreous_explain::{Explanation, LayerAttention, Layout, Reader, Rollout};
 use vitreous_models::Size;
 
-use super::own::{legend, number};
-use super::{ImagePage, PartSeen, maps, reader_name};
+use super::maps::{self, ROLLOUT_PERCENTILE, Scale};
+use super::weights::{legend, number};
+use super::{ImagePage, PartSeen, Result, reader_name};
+use crate::chart::{Bars, Dots};
 use crate::scores::{best, label, softmax};
+use crate::{base64, escape, image};
 
-/// The image with its grid, and bars.
+/// The image with its patches, and the most probable classes.
 pub fn prediction(page: &ImagePage) -> Result<String> {
     let layout = &page.explanation.layout;
     let (size, grid) = (layout.image, layout.grid);
@@ -28,8 +28,8 @@ pub fn prediction(page: &ImagePage) -> Result<String> {
     let Some(logits) = &page.explanation.logits else {
         let features = page.explanation.features.len();
         return Ok(format!(
-            "<div class=\"prediction\">{figure}<p>This model has no head, so it names no class. It describes the image by \
-             {features} numbers, its features.</p></div>"
+            "<div class=\"prediction\">{figure}<p>This model has no head, so it predicts no class. Its features are a vector of \
+             {features} values.</p></div>"
         ));
     };
     let scores = softmax(logits);
@@ -40,14 +40,13 @@ pub fn prediction(page: &ImagePage) -> Result<String> {
         bars = if place == 0 { bars.strong_bar(&name, score, &text) } else { bars.bar(&name, score, &text) };
     }
     Ok(format!(
-        "<div class=\"prediction\">{figure}<div><p>The classes that it holds likeliest, of {}. The shares of all classes sum \
-         to 100 % (softmax of the logits).</p>{}</div></div>",
+        "<div class=\"prediction\">{figure}<div><p>The most probable of {} classes (softmax of the logits).</p>{}</div></div>",
         logits.len(),
         bars.svg()
     ))
 }
 
-/// How much of the image that is. Sizes are height x width.
+/// How much of the image the model sees. Sizes are height x width.
 fn part_in_words(part: PartSeen) -> String {
     match part.seen == part.image {
         true => format!("It is all of the image's {} pixels.", part.image),
@@ -60,7 +59,7 @@ fn part_in_words(part: PartSeen) -> String {
     }
 }
 
-/// Lines between patches, dark and light, so that they are seen on every image.
+/// Lines between patches, dark and light, so that they show on every image.
 fn grid_lines(Size { height, width }: Size) -> String {
     let mut path = String::new();
     for row in 1..height {
@@ -80,18 +79,20 @@ fn grid_lines(Size { height, width }: Size) -> String {
     )
 }
 
-/// A map over the image, with its caption in HTML. It is a picture, and its numbers for a script that draws it on another scale.
-fn map_figure(grid: Size, values: &[f32], alternative: &str, caption: &str) -> Result<String> {
-    let [low, high] = maps::range(values);
+/// A map over the image, with its caption in HTML: a picture, and its values for the script that draws it on another scale.
+/// `percent` is the percentile at which the scale ends.
+fn map_figure(grid: Size, values: &[f32], percent: f64, alternative: &str, caption: &str) -> Result<String> {
+    let scale = Scale::up_to(values, percent);
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     Ok(format!(
-        "<figure><div class=\"over\"><img data-map=\"{}\" width=\"{}\" height=\"{}\" alt=\"{}\" src=\"{}\"></div><figcaption>{caption}{}</figcaption></figure>",
+        "<figure><div class=\"over\"><img data-map=\"{}\" data-percentile=\"{percent}\" width=\"{}\" height=\"{}\" alt=\"{}\" src=\"{}\">\
+         </div><figcaption>{caption}{}</figcaption></figure>",
         base64(&bytes),
         grid.width,
         grid.height,
         escape(alternative),
-        png_uri(&maps::heat(grid, values)?)?,
-        legend(low, high)
+        maps::veil_uri(grid, values, scale)?,
+        legend(scale.low, scale.high)
     ))
 }
 
@@ -101,23 +102,23 @@ fn strongest(grid: Size, values: &[f32]) -> String {
     format!("strongest at row {}, column {}", place / grid.width, place % grid.width)
 }
 
-/// A share left out, in words.
+/// How much is discarded, in words.
 fn discard_name(discard: f32) -> String {
     match discard {
-        0.0 => "with all weights".to_string(),
-        share => format!("without the weakest {} %", (1000.0 * share).round() / 10.0),
+        0.0 => "All weights".to_string(),
+        share => format!("The smallest {} % of the weights discarded", (1000.0 * share).round() / 10.0),
     }
 }
 
-/// Rollouts: a row for each share left out, a column for each way to join heads.
+/// Rollouts: one row per share that is discarded, one column per way to fuse heads.
 pub fn rollout(page: &ImagePage) -> Result<String> {
     let explanation = page.explanation;
     let grid = explanation.layout.grid;
     let mut html = format!(
-        "<p>How much of each patch reaches the {} through all layers, if information only flows by attention and past it: the \
-         weights of every layer, with the residual connection as an identity beside them, multiplied from the first layer to the \
-         last. The heads of a layer become one by their mean, largest or smallest weight; leaving out the weakest weights takes \
-         noise away.</p>",
+        "<p>How much of each patch reaches the {} through all layers, if information flows only through attention and residual \
+         connections: the attention matrices, each averaged with the identity, multiplied from the first layer to the last. The heads \
+         of a layer are fused by their mean, maximum or minimum; discarding the smallest weights reduces noise.</p>\
+         <p class=\"note\">Values above the {ROLLOUT_PERCENTILE:.0}th percentile of a map are clipped: they have its full colour.</p>",
         reader_name(&explanation.layout)
     );
     let mut discards: Vec<f32> = Vec::new();
@@ -129,18 +130,18 @@ pub fn rollout(page: &ImagePage) -> Result<String> {
     for discard in discards {
         let of: Vec<&Rollout> = explanation.rollout.iter().filter(|rollout| rollout.discard == discard).collect();
         let what = discard_name(discard);
-        let (first, rest) = what.split_at(1);
-        let _ = write!(html, "<h3>{}{rest}</h3><div class=\"maps three\">", first.to_uppercase());
+        let _ = write!(html, "<h3>{what}</h3><div class=\"maps three\">");
         for rollout in of {
             let name = rollout.fusion.name();
             let text = format!("Rollout by the {name} over heads, {what}: {}", strongest(grid, &rollout.patches));
-            html.push_str(&map_figure(grid, &rollout.patches, &text, &format!("{name} over heads"))?);
+            let caption = format!("{name} over heads");
+            html.push_str(&map_figure(grid, &rollout.patches, ROLLOUT_PERCENTILE, &text, &caption)?);
         }
         html.push_str("</div>");
     }
     html.push_str(
-        "<p class=\"source\">Abnar and Zuidema, “Quantifying attention flow in transformers”, 2020. It knows nothing of what \
-         tokens say, so it is the same for every class.</p>",
+        "<p class=\"source\">Abnar and Zuidema, “Quantifying attention flow in transformers”, 2020. It does not depend on the \
+         class.</p>",
     );
     Ok(html)
 }
@@ -150,23 +151,23 @@ pub fn relevance(page: &ImagePage) -> Result<String> {
     let explanation = page.explanation;
     let grid = explanation.layout.grid;
     let mut html = match &explanation.logits {
-        Some(_) => "<p>Which patches speak for a class: attention weights times the gradient of the class's logit, negative products \
-                    left out, gathered over all layers. Compare two classes to see what the model tells them apart by. <code>--class</code> \
-                    asks for others.</p>"
+        Some(_) => "<p>Which patches support a class: attention weights times the gradient of the class's logit, negative products set \
+                    to 0, accumulated over all layers. Compare two classes to see what distinguishes them. <code>--class</code> adds \
+                    classes.</p>"
             .to_string(),
-        None => "<p>Which patches make the features what they are: attention weights times the gradient of the length of the \
-                 features, negative products left out, gathered over all layers. (The model has no classes to ask for.)</p>"
+        None => "<p>Which patches shape the features: attention weights times the gradient of half the squared norm of the features, \
+                 negative products set to 0, accumulated over all layers. (The model has no classes.)</p>"
             .to_string(),
     };
     if explanation.relevance.is_empty() {
-        html.push_str("<p class=\"note\">No class was asked for.</p>");
+        html.push_str("<p class=\"note\">No class was chosen.</p>");
         return Ok(html);
     }
     if explanation.layout.reader == Reader::MeanOfPatches {
         let _ = write!(
             html,
-            "<p>The answer is read from the mean of all {} patches, so each of them has {} to begin with, whatever the class; what \
-             is above that speaks for it.</p>",
+            "<p>The model averages all {} patches, so each of them starts with {}, whatever the class; what is above that supports \
+             it.</p>",
             explanation.layout.patches(),
             number(1.0 / explanation.layout.patches() as f32)
         );
@@ -179,11 +180,11 @@ pub fn relevance(page: &ImagePage) -> Result<String> {
         let score = score.map(|score| format!(", {:.1} %", 100.0 * score)).unwrap_or_default();
         let text = format!("Relevance for {name}: {}", strongest(grid, &relevance.patches));
         let caption = format!("<strong>{}</strong>{score}", escape(&name));
-        html.push_str(&map_figure(grid, &relevance.patches, &text, &caption)?);
+        html.push_str(&map_figure(grid, &relevance.patches, 100.0, &text, &caption)?);
     }
     html.push_str(
-        "</div><p class=\"source\">Chefer, Gur and Wolf, “Generic attention-model explainability”, 2021. A map shows what moved this \
-         answer, not whether the answer is right.</p>",
+        "</div><p class=\"source\">Chefer, Gur and Wolf, “Generic attention-model explainability”, 2021. A map shows what contributed \
+         to this prediction, not whether it is right.</p>",
     );
     Ok(html)
 }
@@ -193,7 +194,7 @@ pub fn class_name(page: &ImagePage, class: Option<usize>) -> String {
     class.map_or("the features".to_string(), |class| label(&page.model.labels, class))
 }
 
-/// Dots for distance and entropy.
+/// The distance and entropy of one image.
 pub fn distance(explanation: &Explanation) -> String {
     let [distance, entropy] = distance_charts(explanation);
     describe_spread(&explanation.layout, &distance, &entropy, "this image")
@@ -207,21 +208,21 @@ pub fn distance_charts(explanation: &Explanation) -> [String; 2] {
     [distance_chart(&of(|layer| &layer.distance)), entropy_chart(&of(|layer| &layer.entropy))]
 }
 
-/// The same for one image and for many.
+/// Both charts, for one image or for many.
 pub fn describe_spread(layout: &Layout, distance: &str, entropy: &str, over: &str) -> String {
     let most = (layout.tokens() as f64).ln();
     format!(
-        "<p>A dot a head. <em>Distance</em> is how far from a patch those patches lie that it looks at, in pixels of the model's \
-         input, weighted by attention among patches (whose weights are made to sum to 1) and averaged over the patches of {over}: small for heads that look nearby as a convolution \
-         does, large for heads that look everywhere. <em>Entropy</em> is how widely a head spreads its weight: 0 if all lies on \
-         one token, {most:.2} nats if all {} tokens get the same.</p>\
+        "<p>One dot per head. <em>Distance</em> is the distance from a query patch to the patches it attends to, in pixels of the \
+         model's input, weighted by attention (renormalised over patches) and averaged over all patches of {over}: small for heads \
+         that look at neighbours, as a convolution does, large for heads that look everywhere. <em>Entropy</em> is how widely a head \
+         spreads its weights: 0 if all is on one token, {most:.2} nats if all {} tokens get the same.</p>\
          <div class=\"columns\"><figure>{distance}</figure><figure>{entropy}</figure></div>\
          <p class=\"source\">Distance as in figures 7 and 11 of Dosovitskiy et al., 2021.</p>",
         layout.tokens()
     )
 }
 
-/// A column of dots for each layer up to the last: those that were not asked for stay empty, and so do heads.
+/// One column of dots per layer up to the last; layers and heads that were not chosen stay empty.
 pub fn columns<'a>(layers: impl Iterator<Item = (usize, &'a [usize], &'a [f64])>) -> Vec<Vec<f64>> {
     let mut columns: Vec<Vec<f64>> = Vec::new();
     for (layer, heads, values) in layers {
@@ -252,8 +253,8 @@ fn chart(title: &str, unit: &str, columns: &[Vec<f64>]) -> String {
 /// The drawing of the data flow, with how to read it.
 pub fn flow(drawing: &str) -> String {
     format!(
-        "<p>What happens to the image, from top to bottom, with the shape of what flows beside each arrow. The frame is one layer, \
-         drawn once for all that are the same. Lines that go around steps and join again are residual connections.</p>\
+        "<p>The forward pass from top to bottom, with the shape of each value beside its arrow. The frame is one layer, drawn once for \
+         all that are equal. Lines around steps that join again are residual connections.</p>\
          <figure class=\"drawn\">{drawing}</figure>"
     )
 }

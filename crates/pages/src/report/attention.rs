@@ -5,7 +5,7 @@ use vitreous_explain::Reader;
 use vitreous_models::Size;
 
 use crate::explain::HARD_EDGES_BELOW;
-use crate::explain::maps::overlay;
+use crate::explain::maps::{ROLLOUT_PERCENTILE, Scale, overlay};
 use crate::{escape, image};
 
 /// Attention in some images.
@@ -67,10 +67,14 @@ fn figure(example: &AttentionExample) -> Result<String, ImageError> {
         ("image", seen.clone(), format!("The image, {truth}")),
         (
             "last layer",
-            overlay(seen, *grid, last_layer)?,
+            overlay(seen, *grid, last_layer, Scale::of(last_layer))?,
             format!("Attention in the last layer over the image, {truth}"),
         ),
-        ("rollout", overlay(seen, *grid, rollout)?, format!("Attention rollout over the image, {truth}")),
+        (
+            "rollout",
+            overlay(seen, *grid, rollout, Scale::up_to(rollout, ROLLOUT_PERCENTILE))?,
+            format!("Attention rollout over the image, {truth}"),
+        ),
     ];
     let mut html = "<figure><div class=\"maps\">".to_string();
     for (name, picture, alternative) in pictures {

@@ -11,7 +11,7 @@ use vitreous_engine::{Device, Executor, Graph, Mode, Precision};
 
 use crate::device::{automatic, described};
 use crate::failure::Failure;
-use crate::{format, source};
+use vitreous_pages::format;
 
 /// Say what this machine has to compute with: processor, GPUs and their libraries, and what to install where something is missing
 #[derive(Args)]
@@ -61,7 +61,7 @@ impl Doctor {
 
 impl Found {
     fn look() -> Found {
-        let (chosen, why) = automatic(source::threads());
+        let (chosen, why) = automatic(vitreous_runtime::threads());
         Found {
             machine: Machine::this(),
             libraries: Libraries::find(),

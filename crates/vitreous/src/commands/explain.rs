@@ -19,23 +19,23 @@ use vitreous_data::image::Preprocess;
 use vitreous_data::ordered::OrderedMap;
 use vitreous_engine::Graph;
 use vitreous_explain::{
-    Choice, Classes, ExplainError, Explainer, Explanation, ModelPictures, Settings, Spread, pictures,
+    Choice, Classes, ExplainError, Explainer, Explanation, ModelPictures, Settings, Spread, Structure, pictures,
 };
-use vitreous_models::{Model, Size, vit};
+use vitreous_models::{Call, OpenOptions, Size};
+use vitreous_runtime::locate::{model_directory, unsuitable};
+use vitreous_runtime::scores::{best, softmax};
+use vitreous_runtime::{ImageModel, described};
 
 use super::{parse_count, parse_size, parse_threads};
-use crate::device::{DeviceOptions, described};
+use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use crate::format;
-use crate::images::{Found, Images};
+use vitreous_pages::format;
+use crate::images::{Images, ListedImage};
 use crate::page_facts::{flow_notes, image_model};
 use crate::prepared::{self, PartSeen, Prepared};
-use crate::scores::{best, label, softmax};
-use crate::source;
-use crate::text_source::TextSource;
 use vitreous_pages::explain::index::{self, Entry, Index};
-use vitreous_pages::explain::own::Own;
-use vitreous_pages::explain::{self as page, ImageModel, ImagePage};
+use vitreous_pages::explain::weights::WeightPictures;
+use vitreous_pages::explain::{self as page, ImageModel as ModelFacts, ImagePage};
 use vitreous_pages::{flow, write};
 
 use choose::Numbers;
@@ -108,13 +108,13 @@ const MUCH_OF_AN_IMAGE: f64 = 0.25;
 
 /// What stays the same from image to image.
 struct Setting<'a> {
-    model: &'a Model,
+    model: &'a ImageModel,
     /// What pages say about it.
-    facts: ImageModel,
+    facts: ModelFacts,
     preprocess: &'a Preprocess,
     choice: Choice,
     pictures: ModelPictures,
-    own: Own,
+    weights: WeightPictures,
     /// The drawing of the data flow.
     flow: String,
 }
@@ -134,30 +134,35 @@ struct Tally {
 impl Explain {
     pub fn run(self) -> Result<(), Failure> {
         if !self.texts.is_empty() {
+            self.check_texts()?;
             return self.explain_texts();
         }
         self.check_images()?;
         let start = Instant::now();
-        let (model, preprocess) = source::open(&self.model, self.image, self.head_count)?;
-        let threads = self.threads.unwrap_or_else(source::threads);
+        let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.head_count);
+        let model = ImageModel::open(&self.model, &options)?;
+        model.model.notes.iter().for_each(|note| say!("note: {note}"));
+        let preprocess = model.preprocess.clone();
+        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
         let settings = self.settings(&model, threads)?;
         let choice = settings.choice.clone();
         let device = self.device.open(threads)?;
-        let mut explainer = Explainer::new(&model, settings, &device).map_err(failure)?;
-        let pictures = pictures(&model).map_err(Failure::work)?;
-        let own = Own::draw(&pictures, model.config.channels).map_err(Failure::work)?;
+        let mut explainer = Explainer::new(&model.model, settings, &device).map_err(failure)?;
+        let pictures = pictures(&model.model).map_err(Failure::work)?;
+        let weights = WeightPictures::draw(&pictures, model.input.channels).map_err(Failure::work)?;
         let mut graph = Graph::for_inference();
-        vit(&mut graph, &model.config, 1).map_err(Failure::work)?;
-        let flow = flow::drawing(&graph, &flow_notes(&model.config));
-        let facts = image_model(&model);
-        let setting = Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, own, flow };
-        let floats = model.config.channels * model.config.image.height * model.config.image.width;
+        let architecture = model.model.architecture.as_ref();
+        architecture.build(&mut graph, &Call::whole(1)).map_err(Failure::work)?;
+        let flow = flow::drawing(&graph, &flow_notes(architecture));
+        let facts = image_model(&model.model)?;
+        let setting = Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, weights, flow };
+        let floats = model.input.floats();
         let images: Box<dyn Iterator<Item = Prepared>> = if self.paths.is_empty() {
             let images = of_run::images(&self.model, self.samples, &preprocess, floats)?;
             self.check_places(images.iter().map(|image| image.path.as_path()))?;
             Box::new(images.into_iter())
         } else {
-            let (to_prepare, channels) = (preprocess.clone(), model.config.channels);
+            let (to_prepare, channels) = (preprocess.clone(), model.input.channels);
             Box::new(OrderedMap::new(self.images()?, threads, 2 * threads, move || {
                 prepared::worker(to_prepare.clone(), channels, floats)
             }))
@@ -208,7 +213,7 @@ impl Explain {
             heads: self.heads.as_ref(),
             json: self.json,
             arrays: self.arrays,
-            threads: self.threads.unwrap_or_else(source::threads),
+            threads: self.threads.unwrap_or_else(vitreous_runtime::threads),
             device: self.device,
         };
         text::run(&self.model, &request)
@@ -216,24 +221,43 @@ impl Explain {
 
     /// Refuses to look for images where there can be none.
     fn check_images(&self) -> Result<(), Failure> {
-        let model = self.model.display();
-        let what = match (TextSource::is_at(&self.model), self.paths.is_empty()) {
-            (true, false) => {
-                format!("{model}: this is a translator, which sees no images; give it a sentence: --text '..'")
+        let model = self.model.to_string_lossy();
+        if !model_directory(&self.model).join("config.json").is_file() {
+            return Ok(());
+        }
+        let signature = vitreous_runtime::architecture(&model, &OpenOptions::default())?.0.signature();
+        match (signature.images(), signature.pairs()) {
+            (Some(_), _) => Ok(()),
+            (None, Some(_)) if self.paths.is_empty() => {
+                Err(Failure::input(anyhow!("{model}: this is a translator; give it a sentence: --text '..'")))
             }
-            (true, true) => format!("{model}: this is a translator; give it a sentence: --text '..'"),
-            (false, _) => return Ok(()),
-        };
-        Err(Failure::input(anyhow!(what)))
+            (None, Some(_)) => Err(Failure::input(anyhow!(
+                "{model}: this is a translator, which sees no images; give it a sentence: --text '..'"
+            ))),
+            (None, None) => Err(unsuitable(&model, &signature, "a model that can be explained yet").into()),
+        }
+    }
+
+    /// Refuses to explain texts to a model of images.
+    fn check_texts(&self) -> Result<(), Failure> {
+        let model = self.model.to_string_lossy();
+        let signature = vitreous_runtime::architecture(&model, &OpenOptions::default())?.0.signature();
+        match signature.images() {
+            None => Ok(()),
+            Some(_) => Err(Failure::input(anyhow!(
+                "{model}: this is {}, which reads no text; give it images: vitreous explain {model} photo.jpg",
+                signature.what()
+            ))),
+        }
     }
 
     /// The images that were asked for.
-    fn images(&self) -> Result<Box<dyn Iterator<Item = Found> + Send>, Failure> {
+    fn images(&self) -> Result<Box<dyn Iterator<Item = ListedImage> + Send>, Failure> {
         let images = Images::new(self.paths.clone());
         if !images.are_known() {
             return Ok(Box::new(images));
         }
-        let mut all: Vec<Found> = images.collect();
+        let mut all: Vec<ListedImage> = images.collect();
         files::refuse_overwriting(&self.out, all.iter().flatten().map(PathBuf::as_path))?;
         let before = all.len();
         all.retain(|found| !found.as_ref().is_ok_and(|path| files::is_generated(&self.out, path)));
@@ -258,18 +282,19 @@ impl Explain {
         Ok(())
     }
 
-    fn settings(&self, model: &Model, threads: usize) -> Result<Settings, Failure> {
+    fn settings(&self, model: &ImageModel, threads: usize) -> Result<Settings, Failure> {
         let list = |numbers: &Option<Numbers>, what: &str, count: usize| {
             numbers.as_ref().map(|numbers| numbers.resolve(what, count)).transpose().map_err(Failure::Input)
         };
-        let layers = list(&self.layers, "layer", model.config.depth)?;
-        let heads = list(&self.heads, "head", model.config.heads)?;
-        let choice = Choice::of(&model.config, layers.as_deref(), heads.as_deref()).map_err(Failure::input)?;
-        let named = choose::classes(&self.classes, model).map_err(Failure::Input)?;
+        let structure = Structure::of(model.model.architecture.as_ref()).map_err(Failure::work)?;
+        let layers = list(&self.layers, "layer", structure.layers)?;
+        let heads = list(&self.heads, "head", structure.heads)?;
+        let choice = Choice::of(structure, layers.as_deref(), heads.as_deref()).map_err(Failure::input)?;
+        let named = choose::classes(&self.classes, &model.model).map_err(Failure::Input)?;
         let mut discards = vec![0.0, self.discard];
         discards.dedup();
         let classes = Classes::TopAnd(self.top, named);
-        Ok(Settings { choice, discards, classes, ..Settings::usual(&model.config, threads) })
+        Ok(Settings { choice, discards, classes, ..Settings::usual(structure, threads) })
     }
 
     fn one(
@@ -288,7 +313,7 @@ impl Explain {
                     writeln!(out, "{}", serde_json::json!({"path": path, "error": error}))?;
                 } else {
                     out.flush()?;
-                    say!("error: {}: {error}", format::one_line(&path));
+                    complain!("error: {}: {error}", format::one_line(&path));
                 }
                 tally.failed.push((path, error));
                 return Ok(());
@@ -298,7 +323,7 @@ impl Explain {
             // Only now: where no image can be read, nothing is written.
             0 => {
                 files::create_folder(&self.out)?;
-                files::write_own(&self.out, &setting.own)?;
+                files::write_weights(&self.out, &setting.weights)?;
             }
             // From the second image on there will be an index.
             1 => files::check_page(&self.out.join(files::INDEX), index::KIND)?,
@@ -371,7 +396,7 @@ impl Explain {
             seen: &seen,
             part,
             explanation,
-            own: &setting.own,
+            weights: &setting.weights,
             flow: &setting.flow,
             top: self.top,
         };
@@ -402,7 +427,7 @@ impl Explain {
             images: tally.spread.images(),
             failed: &tally.failed,
             spread: &spread,
-            own: &setting.own,
+            weights: &setting.weights,
             flow: &setting.flow,
         };
         let file = self.out.join(files::INDEX);
@@ -438,8 +463,8 @@ fn of_choice(spread: &Spread, choice: &Choice) -> Vec<vitreous_explain::LayerSpr
 }
 
 /// The likeliest class and its score.
-fn answer(explanation: &Explanation, model: &Model) -> Option<(String, f64)> {
+fn answer(explanation: &Explanation, model: &ImageModel) -> Option<(String, f64)> {
     let scores = softmax(explanation.logits.as_ref()?);
     let class = *best(&scores, 1).first()?;
-    Some((label(model, class), scores[class]))
+    Some((model.label(class), scores[class]))
 }

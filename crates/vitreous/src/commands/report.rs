@@ -12,7 +12,6 @@ use vitreous_train::{AnyRecipe, RunRecord, TrainError};
 use super::train::data_of;
 use crate::failure::Failure;
 use crate::run_report::{self, Effort};
-use crate::source;
 use vitreous_pages::report::headline::Headline;
 use vitreous_pages::report::{self, FILE};
 use vitreous_pages::write::write_page;
@@ -56,7 +55,7 @@ impl Report {
             }
         }
         let (page, usual) = match &runs[..] {
-            [run] => (run_report::page(run, &data(run), source::threads(), Effort::Usual), run.path.join(FILE)),
+            [run] => (run_report::page(run, &data(run), vitreous_runtime::threads(), Effort::Usual), run.path.join(FILE)),
             several => (report::comparison::page(several), PathBuf::from("comparison.html")),
         };
         let file = self.out.unwrap_or(usual);

@@ -17,11 +17,11 @@ use vitreous_train::translation::PairData;
 use vitreous_train::{AnyRecipe, Orders, Outcome, Place, Recipe, RunDirectory, TrainError, TranslationRecipe, Work};
 
 use super::parse_threads;
-use crate::device::DeviceOptions;
+use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 use crate::progress::TrainProgress;
 use crate::run_report::LiveReport;
-use crate::{format, source};
+use vitreous_pages::format;
 use vitreous_pages::report;
 
 /// Where runs go unless another place is named.
@@ -173,7 +173,7 @@ impl Train {
 
     /// How the run is made.
     fn orders(&self, place: Place) -> Result<Orders, Failure> {
-        let threads = self.threads.unwrap_or_else(source::threads);
+        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
         Ok(Orders {
             place,
             device: self.device.open(threads)?,

@@ -1,17 +1,17 @@
 //! Attention in a few validation images, for the report of a run.
 
 use vitreous_data::dataset::{Dataset, Splits};
-use vitreous_data::{Preprocess, Scratch};
+use vitreous_data::image::Scratch;
 use vitreous_engine::Device;
-use vitreous_explain::{Choice, Classes, Explainer, Explanation, Fusion, Settings};
-use vitreous_models::Model;
+use vitreous_explain::{Choice, Classes, Explainer, Explanation, Fusion, Settings, Structure};
+use vitreous_models::OpenOptions;
 use vitreous_pages::explain::packed::reader_rows;
 use vitreous_pages::report::attention::{AttentionExample, AttentionExamples};
+use vitreous_runtime::ImageModel;
+use vitreous_runtime::scores::softmax;
 use vitreous_train::RunRecord;
 
 use crate::samples::{shown_part, spread};
-use crate::scores::{label, softmax};
-use crate::source;
 
 /// How much may be spent on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,32 +47,33 @@ pub fn examples(
     }
     let data = data.as_ref().map_err(|error| format!("No images are shown: the data cannot be opened. {error}"))?;
     let (part, _) = shown_part(data);
-    let (model, preprocess) = source::open(&directory, None, None).map_err(|failure| failure.text())?;
+    let model = ImageModel::open(&directory, &OpenOptions::default()).map_err(|error| error.to_string())?;
     bounded(&model, effort)?;
+    let structure = Structure::of(model.model.architecture.as_ref()).map_err(|error| error.to_string())?;
     let settings = Settings {
-        choice: Choice { layers: vec![model.config.depth - 1], heads: (0..model.config.heads).collect() },
+        choice: Choice { layers: vec![structure.layers - 1], heads: (0..structure.heads).collect() },
         fusions: vec![Fusion::Mean],
         discards: vec![0.0],
         classes: Classes::Top(0),
-        ..Settings::usual(&model.config, threads)
+        ..Settings::usual(structure, threads)
     };
     // The run may be on the GPU and have planned all of its memory.
     let device = Device::Cpu { threads };
-    let mut explainer = Explainer::new(&model, settings, &device).map_err(|error| error.to_string())?;
+    let mut explainer = Explainer::new(&model.model, settings, &device).map_err(|error| error.to_string())?;
     let mut scratch = Scratch::default();
     let samples = spread(part, data.classes.len(), IMAGES);
     // An image that cannot be read is left out.
     let images = samples
         .into_iter()
-        .filter_map(|sample| example(sample, part, data, &model, &preprocess, &mut explainer, &mut scratch).ok());
+        .filter_map(|sample| example(sample, part, data, &model, &mut explainer, &mut scratch).ok());
     let images = images.collect();
     Ok(AttentionExamples { model: directory.display().to_string(), reader: explainer.layout().reader, images })
 }
 
 /// Refuses, in one sentence, what would take long.
-fn bounded(model: &Model, effort: Effort) -> Result<(), String> {
-    let parameters: usize = model.parameters().map(|(_, shape)| shape.iter().product::<usize>()).sum();
-    let tokens = model.config.tokens();
+fn bounded(model: &ImageModel, effort: Effort) -> Result<(), String> {
+    let parameters: usize = model.model.parameters().iter().map(|parameter| parameter.shape.elements()).sum();
+    let tokens = model.input.tokens();
     if parameters > MOST_PARAMETERS || tokens > MOST_TOKENS {
         return Err("The model is large, so its attention is not shown here; `vitreous explain` shows it.".to_string());
     }
@@ -89,14 +90,13 @@ fn example(
     sample: usize,
     part: &dyn Dataset,
     data: &Splits,
-    model: &Model,
-    preprocess: &Preprocess,
+    model: &ImageModel,
     explainer: &mut Explainer,
     scratch: &mut Scratch,
 ) -> Result<AttentionExample, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let size = [model.config.image.height, model.config.image.width];
-    let mut pixels = vec![0.0; model.config.channels * size[0] * size[1]];
+    let (preprocess, size) = (&model.preprocess, [model.input.size.height, model.input.size.width]);
+    let mut pixels = vec![0.0; model.input.floats()];
     let decoded = part.image(sample, preprocess.channels).map_err(|error| text(&error))?;
     preprocess.apply(&decoded, scratch, &mut pixels).map_err(|error| text(&error))?;
     let seen = preprocess.undo(&pixels, size).map_err(|error| text(&error))?;
@@ -114,16 +114,16 @@ fn example(
 }
 
 /// What the model says about it.
-fn answer(model: &Model, logits: &[f32], several: bool) -> String {
+fn answer(model: &ImageModel, logits: &[f32], several: bool) -> String {
     if several {
-        let there = logits.iter().enumerate().filter(|(_, logit)| **logit > 0.0).map(|(class, _)| label(model, class));
+        let there = logits.iter().enumerate().filter(|(_, logit)| **logit > 0.0).map(|(class, _)| model.label(class));
         let there: Vec<String> = there.take(8).collect();
         return format!("; predicted: {}", if there.is_empty() { "nothing".to_string() } else { there.join(", ") });
     }
     let scores = softmax(logits);
     match (0..scores.len()).reduce(|best, class| if scores[class] > scores[best] { class } else { best }) {
         Some(best) => {
-            format!("; predicted: {}, {:.1} %", label(model, best), (1000.0 * scores[best]).floor() / 10.0)
+            format!("; predicted: {}, {:.1} %", model.label(best), (1000.0 * scores[best]).floor() / 10.0)
         }
         None => String::new(),
     }

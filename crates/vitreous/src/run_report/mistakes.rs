@@ -1,7 +1,7 @@
 //! The images of a run's most confident mistakes.
 
-use vitreous_data::image::Image;
 use vitreous_data::dataset::{Dataset, Splits};
+use vitreous_data::image::Image;
 use vitreous_train::RunRecord;
 use vitreous_train::evaluation::Mistake;
 

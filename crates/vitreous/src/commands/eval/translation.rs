@@ -17,8 +17,7 @@ use super::{Eval, Split, progress_bar, spread};
 use crate::commands::translate::check_length_penalty;
 use crate::device::DeviceChoice;
 use crate::failure::Failure;
-use crate::format;
-use crate::source;
+use vitreous_pages::format;
 use crate::text_source::TextSource;
 use vitreous_pages::write::{check_new, write_new};
 
@@ -69,7 +68,7 @@ impl Eval {
             search,
             tokens: TOKENS,
             max_tokens: longest_side(config),
-            threads: self.threads.unwrap_or_else(source::threads),
+            threads: self.threads.unwrap_or_else(vitreous_runtime::threads),
             precision: self.precision.into(),
         };
         let progress = progress_bar(tested.pairs.len(), "sentences");
