@@ -1,11 +1,12 @@
-//! What the last test found: confusions, scores of classes, calibration.
+//! The last evaluation of a classifier: confusions, scores per class, calibration.
 
 use crate::chart::{Cell, ConfidenceBin, Matrix, Reliability};
 use crate::escape;
-use vitreous_train::evaluation::{ClassScores, Report};
-use vitreous_train::{Tested, TestedScores};
+use vitreous_train::Evaluation;
+use vitreous_train::tasks::classify::metrics::{ClassScores, SingleLabelReport};
+use vitreous_train::tasks::classify::{ClassifyReport, LabelMetrics};
 
-use super::{figure, percent_or_dash};
+use super::{figure, of_evaluation, percent_or_dash};
 use crate::format;
 
 /// How many confusions are named.
@@ -13,26 +14,10 @@ const CONFUSIONS: usize = 12;
 /// With more classes than this, only the worst are shown at first.
 const SHOWN_CLASSES: usize = 40;
 
-/// Which test the numbers are of.
-pub fn lead(tested: &Tested) -> String {
-    let samples = match &tested.scores {
-        TestedScores::One(report) => report.samples,
-        TestedScores::Several(report) => report.samples,
-        TestedScores::Translation(report) => report.pairs,
-    };
-    format!(
-        "<p class=\"note\">Of the test after epoch {}: {} of {}.</p>",
-        tested.about.epoch,
-        format::count(samples as usize, "image", "images"),
-        escape(&tested.about.data)
-    )
-}
-
 /// Which classes are taken for which; `None` where images have several labels.
-pub fn confusion(tested: &Tested) -> Option<String> {
-    let TestedScores::One(report) = &tested.scores else { return None };
-    let names = &tested.names;
-    let mut html = lead(tested);
+pub fn confusion(evaluation: &Evaluation, report: &ClassifyReport) -> Option<String> {
+    let ClassifyReport { names, metrics: LabelMetrics::Single(report), .. } = report else { return None };
+    let mut html = of_evaluation(evaluation);
     html.push_str("<div class=\"columns\">");
     if let Some(matrix) = &report.confusion {
         let mut chart = Matrix::new("Confusion matrix")
@@ -53,7 +38,7 @@ pub fn confusion(tested: &Tested) -> Option<String> {
         html.push_str(&figure(
             "Confusion matrix",
             &chart.svg(),
-            "A row is what images are, a column what they were taken for. Colours follow the root of the share, so that rare confusions show.",
+            "Rows are true classes, columns are predictions. Colours follow the square root of the share, so that rare confusions show.",
         ));
     }
     if !report.most_confused.is_empty() {
@@ -72,7 +57,7 @@ pub fn confusion(tested: &Tested) -> Option<String> {
 }
 
 /// The matrix in words: its most frequent confusions.
-fn described(report: &Report, names: &[String]) -> String {
+fn described(report: &SingleLabelReport, names: &[String]) -> String {
     let worst = report.most_confused.iter().take(5).map(|pair| {
         format!("{} taken for {}: {}", names[pair.label as usize], names[pair.answer as usize], pair.samples)
     });
@@ -84,21 +69,19 @@ fn described(report: &Report, names: &[String]) -> String {
     )
 }
 
-/// A class's scores, the worst first.
-pub fn scores(tested: &Tested) -> String {
-    let mut rows: Vec<(&str, Option<Option<f64>>, &ClassScores)> = match &tested.scores {
-        TestedScores::One(report) => {
-            tested.names.iter().zip(&report.classes).map(|(name, class)| (name.as_str(), None, class)).collect()
+/// The scores per class, the worst first.
+pub fn scores(evaluation: &Evaluation, report: &ClassifyReport) -> String {
+    let names = report.names.iter().map(String::as_str);
+    let mut rows: Vec<(&str, Option<Option<f64>>, &ClassScores)> = match &report.metrics {
+        LabelMetrics::Single(report) => names.zip(&report.classes).map(|(name, class)| (name, None, class)).collect(),
+        LabelMetrics::Multi(report) => {
+            let pairs = names.zip(&report.classes);
+            pairs.map(|(name, class)| (name, Some(class.average_precision), &class.at_half)).collect()
         }
-        TestedScores::Several(report) => {
-            let pairs = tested.names.iter().zip(&report.classes);
-            pairs.map(|(name, class)| (name.as_str(), Some(class.average_precision), &class.at_half)).collect()
-        }
-        TestedScores::Translation(_) => Vec::new(),
     };
     let key = |row: &(&str, Option<Option<f64>>, &ClassScores)| row.1.unwrap_or(row.2.f1).unwrap_or(f64::INFINITY);
     rows.sort_by(|a, b| key(a).total_cmp(&key(b)));
-    let several = matches!(tested.scores, TestedScores::Several(_));
+    let several = matches!(report.metrics, LabelMetrics::Multi(_));
     let mut head = "<tr><th>class</th>".to_string();
     let columns = ["precision", "recall", "F1"];
     for column in several.then_some("average precision").into_iter().chain(columns).chain(["images"]) {
@@ -125,8 +108,8 @@ pub fn scores(tested: &Tested) -> String {
         )
     };
     let shown = rows.len().min(SHOWN_CLASSES);
-    let mut html = lead(tested);
-    html.push_str(&summary(tested));
+    let mut html = of_evaluation(evaluation);
+    html.push_str(&summary(&report.metrics));
     html.push_str(&table(&rows[..shown]));
     if rows.len() > shown {
         let rest = format::count(rows.len() - shown, "class", "classes");
@@ -135,32 +118,31 @@ pub fn scores(tested: &Tested) -> String {
     html
 }
 
-fn summary(tested: &Tested) -> String {
-    match &tested.scores {
-        TestedScores::One(report) => {
+fn summary(metrics: &LabelMetrics) -> String {
+    match metrics {
+        LabelMetrics::Single(report) => {
             let undecided = match report.undecided {
                 0 => String::new(),
-                count => format!(" {count} answers are not numbers and count as wrong."),
+                count => format!(" {count} predictions are NaN and count as wrong."),
             };
             format!(
                 "<p>The worst first. The mean F1 over classes is {}.{undecided}</p>",
                 format::percent(report.macro_f1)
             )
         }
-        TestedScores::Several(report) => format!(
+        LabelMetrics::Multi(report) => format!(
             "<p>Where images have several labels, there are no confusions, no calibration and no list of mistakes.</p>\
              <p>The worst first. The mean average precision is {:.4}; with a threshold of one half, F1 is {} over all answers, {} as the mean over classes.</p>",
             report.mean_average_precision,
             format::percent(report.micro_f1),
             format::percent(report.macro_f1)
         ),
-        TestedScores::Translation(_) => String::new(),
     }
 }
 
 /// Whether it is as sure as it is right; `None` where images have several labels.
-pub fn calibration(tested: &Tested) -> Option<String> {
-    let TestedScores::One(report) = &tested.scores else { return None };
+pub fn calibration(evaluation: &Evaluation, report: &ClassifyReport) -> Option<String> {
+    let LabelMetrics::Single(report) = &report.metrics else { return None };
     let mut chart = Reliability::new("Calibration");
     let (mut said, mut right, mut all) = (0.0, 0.0, 0);
     for bin in &report.reliability {
@@ -170,7 +152,7 @@ pub fn calibration(tested: &Tested) -> Option<String> {
         right += accuracy * bin.samples as f64;
         all += bin.samples;
     }
-    let mut html = lead(tested);
+    let mut html = of_evaluation(evaluation);
     if all == 0 {
         html.push_str("<p>No answer is a number, so there is nothing to compare.</p>");
         return Some(html);

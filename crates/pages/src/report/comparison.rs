@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::chart::Lines;
 use crate::{Document, escape};
-use vitreous_train::{RunRecord, TestedScores};
+use vitreous_train::tasks::classify::{ClassifyReport, LabelMetrics};
+use vitreous_train::{Direction, Metric, RunRecord};
 
-use super::curves::{Curve, points};
+use super::curves::{Curve, Scale, axis, metrics, points};
 use super::headline::Headline;
 use super::{STYLE, faults, figure, name_of, percent_or_dash};
 use crate::format;
@@ -40,7 +41,7 @@ fn names(runs: &[RunRecord]) -> Vec<String> {
 fn lead(runs: &[RunRecord], names: &[String]) -> String {
     let mut html = String::new();
     for (run, name) in runs.iter().zip(names) {
-        if run.goes_on {
+        if run.in_progress {
             html.push_str(&format!("<p>{} goes on; write this page again for more.</p>", escape(name)));
         }
         if !run.faults.is_empty() {
@@ -52,9 +53,9 @@ fn lead(runs: &[RunRecord], names: &[String]) -> String {
 
 /// A row of the table of numbers: what it is, the numbers, how they are written, and whether more is better.
 struct Row {
-    name: &'static str,
-    value: fn(&Headline) -> Option<f64>,
-    text: fn(f64) -> String,
+    name: String,
+    value: Box<dyn Fn(&Headline) -> Option<f64>>,
+    text: Box<dyn Fn(f64) -> String>,
     better: Better,
 }
 
@@ -68,28 +69,51 @@ enum Better {
     Neither,
 }
 
-const ROWS: [Row; 13] = [
-    Row { name: "best test accuracy", value: |h| h.top1.and(h.best), text: format::percent, better: Better::More },
-    Row { name: "last test accuracy", value: |h| h.top1, text: format::percent, better: Better::More },
-    Row { name: "best mean average precision", value: |h| h.map.and(h.best), text: four, better: Better::More },
-    Row { name: "last mean average precision", value: |h| h.map, text: four, better: Better::More },
-    Row { name: "best BLEU", value: |h| h.bleu.and(h.best), text: two, better: Better::More },
-    Row { name: "last BLEU", value: |h| h.bleu, text: two, better: Better::More },
-    Row { name: "test loss", value: |h| h.test_loss, text: four, better: Better::Less },
-    Row { name: "training loss", value: |h| h.loss, text: four, better: Better::Neither },
-    Row { name: "epochs", value: |h| h.epoch, text: |epochs| format!("{epochs:.1}"), better: Better::Neither },
-    Row { name: "steps", value: |h| Some(h.step as f64), text: whole, better: Better::Neither },
-    Row { name: "time", value: |h| Some(h.seconds), text: format::seconds, better: Better::LessForTheSameWork },
-    Row { name: "images a second", value: |h| h.speed, text: whole, better: Better::MoreForTheSameWork },
-    Row { name: "parameters", value: |h| h.parameters.map(|count| count as f64), text: whole, better: Better::Neither },
-];
+impl Row {
+    fn new(
+        name: impl Into<String>,
+        value: impl Fn(&Headline) -> Option<f64> + 'static,
+        text: impl Fn(f64) -> String + 'static,
+        better: Better,
+    ) -> Row {
+        Row { name: name.into(), value: Box::new(value), text: Box::new(text), better }
+    }
 
-fn two(value: f64) -> String {
-    format!("{value:.2}")
+    /// The rows of a metric of evaluations: the last one and, where it decides, the best.
+    fn of_metric(metric: &'static Metric) -> Vec<Row> {
+        let better = match metric.direction {
+            Direction::HigherIsBetter => Better::More,
+            Direction::LowerIsBetter => Better::Less,
+        };
+        let label = metric.label;
+        let last = move |headline: &Headline| headline.score(metric.key);
+        let text = move |value: f64| metric.text(value);
+        if !metric.decides {
+            return vec![Row::new(format!("validation {label}"), last, text, better)];
+        }
+        let best = |headline: &Headline| headline.best;
+        let best =
+            move |headline: &Headline| best(headline).filter(|best| best.metric == metric).map(|best| best.value);
+        vec![
+            Row::new(format!("best validation {label}"), best, text, better),
+            Row::new(format!("last validation {label}"), last, text, better),
+        ]
+    }
 }
 
-fn four(value: f64) -> String {
-    format!("{value:.4}")
+/// All rows, for runs with these metrics.
+fn rows(metrics: Vec<&'static Metric>) -> Vec<Row> {
+    let mut rows: Vec<Row> = metrics.into_iter().flat_map(Row::of_metric).collect();
+    let loss = |headline: &Headline| headline.training.map(|means| means.loss);
+    rows.extend([
+        Row::new("training loss", loss, |loss| format!("{loss:.4}"), Better::Neither),
+        Row::new("epochs", |h| h.epoch, |epochs| format!("{epochs:.1}"), Better::Neither),
+        Row::new("steps", |h| Some(h.step as f64), whole, Better::Neither),
+        Row::new("time", |h| Some(h.seconds), format::seconds, Better::LessForTheSameWork),
+        Row::new("images a second", |h| h.speed, whole, Better::MoreForTheSameWork),
+        Row::new("parameters", |h| h.parameters.map(|count| count as f64), whole, Better::Neither),
+    ]);
+    rows
 }
 
 fn whole(value: f64) -> String {
@@ -99,14 +123,16 @@ fn whole(value: f64) -> String {
 fn numbers(runs: &[RunRecord], names: &[String]) -> String {
     let headlines: Vec<Headline> = runs.iter().map(Headline::of).collect();
     let same_work = headlines.windows(2).all(|pair| pair[0].step == pair[1].step && pair[0].state == pair[1].state);
+    let all: Vec<&RunRecord> = runs.iter().collect();
+    let table = rows(metrics(&all));
     let mut rows = String::new();
     let states: String = headlines
         .iter()
         .map(|headline| format!("<td class=\"number marked\">{}</td>", headline.state.name()))
         .collect();
     rows.push_str(&format!("<tr><th>state</th>{states}</tr>"));
-    for row in &ROWS {
-        let values: Vec<Option<f64>> = headlines.iter().map(row.value).collect();
+    for row in &table {
+        let values: Vec<Option<f64>> = headlines.iter().map(&row.value).collect();
         let known = || values.iter().flatten().copied();
         if known().next().is_none() {
             continue;
@@ -119,7 +145,7 @@ fn numbers(runs: &[RunRecord], names: &[String]) -> String {
         };
         let cell = |value: &Option<f64>| {
             let class = if value.is_some() && *value == best { "number marked best" } else { "number marked" };
-            format!("<td class=\"{class}\">{}</td>", value.map_or("–".to_string(), row.text))
+            format!("<td class=\"{class}\">{}</td>", value.map_or("–".to_string(), &row.text))
         };
         rows.push_str(&format!("<tr><th>{}</th>{}</tr>", row.name, values.iter().map(cell).collect::<String>()));
     }
@@ -135,24 +161,20 @@ fn heads(names: &[String]) -> String {
 }
 
 fn curves(runs: &[RunRecord], names: &[String]) -> String {
-    let charts = [
-        ("Test accuracy", "right, %", Curve::TestAccuracy),
-        ("Mean average precision", "precision", Curve::TestPrecision),
-        ("BLEU", "BLEU", Curve::TestBleu),
-        ("Test loss", "loss", Curve::TestLoss),
-        ("Training loss", "loss", Curve::Loss),
-        ("Learning rate", "rate", Curve::LearningRate),
-        ("Speed", "images/s", Curve::Speed),
-        ("Length of the whole gradient", "length, logarithmic", Curve::GradientNorm),
+    let all: Vec<&RunRecord> = runs.iter().collect();
+    let of_metric = |metric: &'static Metric| {
+        (format!("Validation {}", metric.label), axis(metric), Scale::Tight, Curve::Validation(metric))
+    };
+    let other = |title: &str, axis: &str, scale, curve| (title.to_string(), axis.to_string(), scale, curve);
+    let others = [
+        other("Training loss", "loss", Scale::Tight, Curve::Loss),
+        other("Learning rate", "learning rate", Scale::FromZero, Curve::LearningRate),
+        other("Speed", "per second", Scale::FromZero, Curve::Speed),
+        other("Gradient norm", "norm, logarithmic", Scale::Log, Curve::GradientNorm),
     ];
     let mut html = String::new();
-    for (title, axis, curve) in charts {
-        let mut lines = Lines::new(title).x("epoch").whole_x().y(axis);
-        match curve {
-            Curve::GradientNorm => lines = lines.log_y(),
-            Curve::Speed | Curve::LearningRate => lines = lines.from_zero(),
-            _ => {}
-        }
+    for (title, axis, scale, curve) in metrics(&all).into_iter().map(of_metric).chain(others) {
+        let mut lines = scale.of(Lines::new(&title).x("epoch").whole_x().y(&axis));
         let mut empty = true;
         for (run, name) in runs.iter().zip(names) {
             let points = points(run, curve);
@@ -161,7 +183,7 @@ fn curves(runs: &[RunRecord], names: &[String]) -> String {
             lines = lines.series(name, &points);
         }
         if !empty {
-            html.push_str(&figure(title, &lines.svg(), ""));
+            html.push_str(&figure(&title, &lines.svg(), ""));
         }
     }
     match html.is_empty() {
@@ -267,11 +289,11 @@ fn classes(runs: &[RunRecord], names: &[String]) -> String {
 }
 
 fn recalls(run: &RunRecord) -> Vec<(&str, Option<f64>)> {
-    let Some(tested) = &run.tested else { return Vec::new() };
-    let recalls: Vec<Option<f64>> = match &tested.scores {
-        TestedScores::One(report) => report.classes.iter().map(|class| class.recall).collect(),
-        TestedScores::Several(report) => report.classes.iter().map(|class| class.at_half.recall).collect(),
-        TestedScores::Translation(_) => Vec::new(),
+    let report = run.evaluation.as_ref().and_then(|evaluation| evaluation.scores.report::<ClassifyReport>());
+    let Some(ClassifyReport { names, metrics, .. }) = report else { return Vec::new() };
+    let recalls: Vec<Option<f64>> = match metrics {
+        LabelMetrics::Single(report) => report.classes.iter().map(|class| class.recall).collect(),
+        LabelMetrics::Multi(report) => report.classes.iter().map(|class| class.at_half.recall).collect(),
     };
-    tested.names.iter().map(String::as_str).zip(recalls).collect()
+    names.iter().map(String::as_str).zip(recalls).collect()
 }

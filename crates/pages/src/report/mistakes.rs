@@ -2,18 +2,23 @@
 
 use crate::{escape, image};
 use vitreous_data::image::{Image, ImageError, Interpolation, resize};
-use vitreous_train::Tested;
-use vitreous_train::evaluation::Mistake;
+use vitreous_train::Evaluation;
+use vitreous_train::tasks::classify::ClassifyReport;
+use vitreous_train::tasks::classify::metrics::Mistake;
 
-use super::classes::lead;
+use super::of_evaluation;
 
 /// The longer side of a thumbnail, in pixels.
 const SIDE: usize = 112;
 
 /// The section. Names and answers are always there, images where the data can still be opened.
-pub fn html(tested: &Tested, images: &Result<Vec<Result<Image, String>>, String>) -> String {
-    let mut html = lead(tested);
-    if tested.mistakes.is_empty() {
+pub fn html(
+    evaluation: &Evaluation,
+    report: &ClassifyReport,
+    images: &Result<Vec<Result<Image, String>>, String>,
+) -> String {
+    let mut html = of_evaluation(evaluation);
+    if report.mistakes.is_empty() {
         html.push_str("<p>There are none: every answer is right.</p>");
         return html;
     }
@@ -25,9 +30,9 @@ pub fn html(tested: &Tested, images: &Result<Vec<Result<Image, String>>, String>
         ));
     }
     html.push_str("<div class=\"mistakes\">");
-    for (place, mistake) in tested.mistakes.iter().enumerate() {
+    for (place, mistake) in report.mistakes.iter().enumerate() {
         let image = images.as_ref().ok().and_then(|images| images.get(place));
-        html.push_str(&one(mistake, &tested.names, image));
+        html.push_str(&one(mistake, &report.names, image));
     }
     html.push_str("</div>");
     html

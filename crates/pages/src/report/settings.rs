@@ -2,7 +2,7 @@
 
 use crate::escape;
 use vitreous_train::recipe::{Difference, shipped};
-use vitreous_train::{AnyRecipe, Fault, RunRecord, Sitting};
+use vitreous_train::{Fault, Recipe, RunRecord, Session};
 
 use crate::format;
 
@@ -31,8 +31,8 @@ pub fn recipe(run: &RunRecord) -> String {
 }
 
 /// The recipe in the binary that differs in the fewest keys, and in which. What follows from the data is no difference.
-fn nearest(recipe: &AnyRecipe) -> Option<(&'static str, Vec<Difference>)> {
-    let of = |name: &'static str, shipped: AnyRecipe| {
+fn nearest(recipe: &Recipe) -> Option<(&'static str, Vec<Difference>)> {
+    let of = |name: &'static str, shipped: Recipe| {
         let mut differences = recipe.differences(&shipped);
         differences.retain(|difference| difference.key != "model.classes");
         (name, differences)
@@ -60,22 +60,22 @@ fn table(name: &str, differences: &[Difference]) -> String {
 
 /// Where, when and for how long it was trained.
 pub fn machine(run: &RunRecord) -> String {
-    let Some(last) = run.sittings.last() else {
+    let Some(last) = run.sessions.last() else {
         let why = run.fault_of("machine.json").map_or("Nothing was written down yet.".to_string(), Fault::to_string);
         return format!("<p>{}</p>", escape(&why));
     };
     let mut html = facts(last, run);
-    if run.sittings.len() > 1 {
-        html.push_str(&format!("<p>It was trained in {} sittings:</p>", run.sittings.len()));
+    if run.sessions.len() > 1 {
+        html.push_str(&format!("<p>It was trained in {} sittings:</p>", run.sessions.len()));
         html.push_str("<div class=\"scroll\"><table><tr><th>began</th><th class=\"number\">from step</th><th class=\"number\">to step</th><th class=\"number\">time</th><th>on</th></tr>");
-        for sitting in &run.sittings {
+        for session in &run.sessions {
             html.push_str(&format!(
                 "<tr><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td>{}</td></tr>",
-                escape(&sitting.started),
-                sitting.first_step,
-                sitting.step,
-                format::seconds(sitting.seconds),
-                escape(sitting.gpu.as_ref().unwrap_or(&sitting.cpu))
+                escape(&session.started),
+                session.first_step,
+                session.step,
+                format::seconds(session.seconds),
+                escape(session.gpu.as_ref().unwrap_or(&session.cpu))
             ));
         }
         html.push_str("</table></div>");
@@ -83,31 +83,31 @@ pub fn machine(run: &RunRecord) -> String {
     html
 }
 
-fn facts(sitting: &Sitting, run: &RunRecord) -> String {
-    let memory = sitting.memory.map_or("unknown".to_string(), |bytes| format::bytes(bytes as usize));
-    let cores = format::count(sitting.cores, "core", "cores");
+fn facts(session: &Session, run: &RunRecord) -> String {
+    let memory = session.memory.map_or("unknown".to_string(), |bytes| format::bytes(bytes as usize));
+    let cores = format::count(session.cores, "core", "cores");
     let mut facts = vec![
         ("Trained", format!("{} in all", format::seconds(run.seconds()))),
-        ("Began", run.sittings[0].started.replace('T', " ").replace('Z', " UTC")),
+        ("Began", run.sessions[0].started.replace('T', " ").replace('Z', " UTC")),
     ];
-    match &sitting.gpu {
+    match &session.gpu {
         // What the processor does beside a GPU decides little.
         Some(gpu) => facts.extend([
             ("GPU", gpu.clone()),
-            ("Processor", format!("{}, {cores}, {}", sitting.cpu, sitting.instruction_set)),
+            ("Processor", format!("{}, {cores}, {}", session.cpu, session.instruction_set)),
         ]),
         None => facts.extend([
-            ("Processor", sitting.cpu.clone()),
-            ("Threads", format!("{} of {cores}", sitting.threads)),
-            ("Instructions", sitting.instruction_set.clone()),
+            ("Processor", session.cpu.clone()),
+            ("Threads", format!("{} of {cores}", session.threads)),
+            ("Instructions", session.instruction_set.clone()),
         ]),
     }
     facts.extend([
-        ("Precision", sitting.precision.clone()),
+        ("Precision", session.precision.clone()),
         ("Memory", memory),
-        ("System", sitting.system.clone()),
-        ("Vitreous", sitting.version.clone()),
-        ("Command", sitting.command.join(" ")),
+        ("System", session.system.clone()),
+        ("Vitreous", session.version.clone()),
+        ("Command", session.command.join(" ")),
     ]);
     let fact = |(name, value): (&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&value));
     format!("<dl class=\"facts\">{}</dl>", facts.into_iter().map(fact).collect::<String>())

@@ -1,24 +1,20 @@
-//! What a translator's last test found: its scores, and some translations beside those of the data.
+//! The last evaluation of a translator: its scores, and some translations beside their references.
 
 use crate::escape;
-use vitreous_train::Tested;
-use vitreous_train::translation::TranslationReport;
+use vitreous_train::Evaluation;
+use vitreous_train::tasks::translate::TranslationReport;
 
+use super::of_evaluation;
 use crate::format;
 
 /// The section.
-pub fn html(tested: &Tested, report: &TranslationReport) -> String {
-    let mut html = format!(
-        "<p class=\"note\">Of the test after epoch {}: {} of {}.</p>",
-        tested.about.epoch,
-        format::count(report.pairs as usize, "sentence", "sentences"),
-        escape(&tested.about.data)
-    );
+pub fn html(evaluation: &Evaluation, report: &TranslationReport) -> String {
+    let mut html = of_evaluation(evaluation);
     let precisions = report.precisions.map(|precision| format!("{precision:.1}")).join(" / ");
     let facts = [
         ("BLEU", format!("{:.2}", report.bleu)),
         ("chrF", format!("{:.2}", report.chrf)),
-        ("Words, pairs, threes, fours of words right, %", precisions),
+        ("1- to 4-gram precision, %", precisions),
         ("Brevity penalty", format!("{:.3}", report.brevity_penalty)),
         ("Perplexity", format!("{:.2} over {} tokens", report.perplexity, format::thousands(report.tokens))),
         ("Signatures", format!("{}; {}", report.bleu_signature, report.chrf_signature)),
