@@ -201,7 +201,7 @@ fn compare(path: &Path) -> Result<BTreeMap<String, f32>, Failed> {
 fn every_family_computes_what_its_peer_does() {
     for family in FAMILIES {
         for path in fixtures(family) {
-            let differences = compare(&path).unwrap_or_else(|error| panic!("{}: {error:?}", path.display()));
+            let differences = compare(&path).unwrap_or_else(|error| panic!("{}: {}", path.display(), error.0));
             assert!(!differences.is_empty(), "{}: nothing is compared", path.display());
             for (name, difference) in differences {
                 assert!(difference < LIMIT, "{}: {name} differs by {difference:e}", path.display());
@@ -273,7 +273,7 @@ fn decoding_with_a_cache_is_computing_everything_at_once() {
                 continue;
             }
             let difference = decode_stepwise(&model, &[3, 5, 1, 4], &[1, 6, 2, 5, 3]);
-            let difference = difference.unwrap_or_else(|error| panic!("{}: {error:?}", path.display()));
+            let difference = difference.unwrap_or_else(|error| panic!("{}: {}", path.display(), error.0));
             assert!(difference < LIMIT, "{}: logits differ by {difference:e}", path.display());
             decoders += 1;
         }
