@@ -1,6 +1,7 @@
 //! Vitreous' engine: one graph, its gradient, its plan, and the executors that run it.
 
 mod buffer;
+mod cache;
 pub mod cpu;
 pub mod cuda;
 mod error;
@@ -18,8 +19,10 @@ pub mod reference;
 mod state;
 mod trim;
 mod types;
+mod weights;
 
 pub use buffer::Floats;
+pub use cache::{CacheSlots, Caches, ResultCopy, SlotCopy};
 pub use error::{Error, Result};
 pub use executor::{Device, Executor};
 pub use gradient::{Backward, GradientOptions};
@@ -35,3 +38,4 @@ pub use precision::Precision;
 pub use random::Run;
 pub use state::State;
 pub use types::{DType, Shape, Type};
+pub use weights::{SharedWeights, WeightView};

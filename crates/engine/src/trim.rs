@@ -59,7 +59,7 @@ pub(crate) struct Trimmed {
 pub(crate) fn trim(graph: &Graph, outputs: &[Value]) -> Option<Trimmed> {
     let has_slices = graph.nodes().iter().any(|node| wanted_rows(graph, node).is_some());
     let trains = graph.parameter_gradients.iter().any(Option::is_some);
-    if !has_slices || trains || graph.nodes().iter().any(|node| node.op.has_effect()) {
+    if !has_slices || trains || graph.writes_caches() || graph.nodes().iter().any(|node| node.op.has_effect()) {
         return None;
     }
     let demands: Vec<_> = outputs.iter().map(|&output| demands(graph, output)).collect();

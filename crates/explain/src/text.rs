@@ -8,7 +8,7 @@ mod alignment;
 mod words;
 
 use vitreous_engine::{Device, Executor, Graph, Mode, Op, Parameter, Precision, Value};
-use vitreous_models::translate::{SpecialTokens, Weights};
+use vitreous_models::generate::{SpecialTokens, Weights};
 use vitreous_models::{Architecture, Call, TokenInput};
 
 use crate::error::ExplainError;

@@ -10,7 +10,7 @@ use vitreous_engine::{Device, Graph, Op, Parameter, Plan, Value};
 use vitreous_explain::text::{TextAttention, TextChoice, TextExplanation, TextStructure, explain_text};
 use vitreous_models::archive::Archive;
 use vitreous_models::families::transformer::{PairShape, TextPositions, TransformerConfig, transformer};
-use vitreous_models::translate::{SpecialTokens, Weights};
+use vitreous_models::generate::{SpecialTokens, Weights};
 use vitreous_models::{Activation, NormOrder};
 
 const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, start: 1, end: 2 };

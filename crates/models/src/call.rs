@@ -1,6 +1,6 @@
 //! What is asked of an architecture when its graph is built, and the values that it gives by name.
 
-use vitreous_engine::{Error, Result, Value};
+use vitreous_engine::{DType, Error, Result, Value};
 
 use crate::adapters::Adapters;
 
@@ -15,10 +15,51 @@ pub struct Call<'a> {
     pub target: usize,
     /// The part.
     pub part: Part,
+    /// The format of the KV caches of a decoding step.
+    pub cache: CacheFormat,
     /// Images that the graph computes itself, in place of an input.
     pub images: Option<Value>,
     /// Low-rank adapters beside the matrices.
     pub adapters: Option<&'a Adapters>,
+}
+
+/// The format of KV caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CacheFormat {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// 16 bits, for graphs that compute in bf16.
+    Bf16,
+}
+
+impl From<CacheFormat> for DType {
+    fn from(format: CacheFormat) -> DType {
+        match format {
+            CacheFormat::F32 => DType::F32,
+            CacheFormat::Bf16 => DType::Bf16,
+        }
+    }
+}
+
+/// The shape of a decoding step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StepShape {
+    /// Targets that are decoded at once: slots of the caches.
+    pub batch: usize,
+    /// Tokens of each source, with padding.
+    pub source: usize,
+    /// The most tokens of a target.
+    pub capacity: usize,
+    /// The format of the KV caches.
+    pub cache: CacheFormat,
+}
+
+impl From<StepShape> for Call<'_> {
+    fn from(shape: StepShape) -> Self {
+        let StepShape { batch, source, capacity, cache } = shape;
+        Call { cache, ..Call::whole(batch).tokens(source).target(capacity).part(Part::Step) }
+    }
 }
 
 /// A part of a model.

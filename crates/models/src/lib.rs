@@ -1,7 +1,7 @@
 //! Vitreous' models: families of architectures as functions that build graphs, and the checkpoints that people already have.
 //!
 //! A family is a folder of [`families`]. Everything else here is common to all: what a model takes and gives ([`Signature`]),
-//! opening and saving ([`Model`]), rename rules between libraries ([`checkpoint`]), file formats ([`archive`]), decoding ([`translate`]).
+//! opening and saving ([`Model`]), rename rules between libraries ([`checkpoint`]), file formats ([`archive`]), decoding ([`generate`]).
 
 pub mod adapters;
 pub mod archive;
@@ -10,7 +10,7 @@ mod call;
 pub mod checkpoint;
 pub mod families;
 mod family;
-
+pub mod generate;
 pub mod initial;
 pub mod model;
 pub mod positions;
@@ -19,10 +19,9 @@ mod signature;
 pub mod stages;
 #[cfg(test)]
 mod testing;
-pub mod translate;
 
 pub use adapters::{Adapters, merge_adapters};
-pub use call::{Call, Outputs, Part};
+pub use call::{CacheFormat, Call, Outputs, Part, StepShape};
 pub use families::{FAMILIES, family, preset, preset_names};
 pub use family::{Architecture, Checkpoint, Family, Format, OpenOptions, Reading};
 pub use initial::{Initialisation, initialise};

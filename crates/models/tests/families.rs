@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use vitreous_engine::{DType, Device, Executor, Graph, Parameter, Value};
+use vitreous_engine::{Caches, DType, Device, Executor, Graph, Parameter, ResultCopy, Value};
 use vitreous_models::archive::Archive;
 use vitreous_models::checkpoint::{Inventory, Presence, problems};
 use vitreous_models::{
-    Architecture, Call, FAMILIES, Family, Format, Model, ModelError, OpenOptions, SaveOptions, preset, preset_names,
+    Architecture, CacheFormat, Call, FAMILIES, Family, Format, Gives, Model, ModelError, OpenOptions, Part, SaveOptions,
+    StepShape, preset, preset_names,
 };
 
 /// The limit of the difference to the peers, in results whose size is about one.
@@ -164,7 +165,7 @@ fn compare(path: &Path) -> Result<BTreeMap<String, f32>, Failed> {
     let values: Vec<Value> = outputs.iter().map(|(_, value)| value).collect();
     let device = Device::Cpu { threads: 2 };
     let plan = device.plan_with_fixed_weights(&graph, &values)?;
-    let lend = |parameter: &Parameter| Ok::<_, Failed>(model.parameter(&parameter.name)?.into());
+    let lend = |parameter: &Parameter| Ok::<_, Failed>(model.parameter(&parameter.name)?);
     let mut executor = Executor::with_weights(plan, &device, lend)?;
     let mut fed = BTreeSet::new();
     for (name, value) in graph.inputs() {
@@ -200,11 +201,82 @@ fn compare(path: &Path) -> Result<BTreeMap<String, f32>, Failed> {
 fn every_family_computes_what_its_peer_does() {
     for family in FAMILIES {
         for path in fixtures(family) {
-            let differences = compare(&path).unwrap_or_else(|error| panic!("{}: {error:?}", path.display()));
+            let differences = compare(&path).unwrap_or_else(|error| panic!("{}: {}", path.display(), error.0));
             assert!(!differences.is_empty(), "{}: nothing is compared", path.display());
             for (name, difference) in differences {
                 assert!(difference < LIMIT, "{}: {name} differs by {difference:e}", path.display());
             }
         }
     }
+}
+
+/// A graph made ready with a model's weights.
+fn ready(model: &Model, graph: &Graph, outputs: &[Value]) -> Result<Executor, Failed> {
+    let device = Device::Cpu { threads: 2 };
+    let plan = device.plan_with_fixed_weights(graph, outputs)?;
+    let lend = |parameter: &Parameter| Ok::<_, Failed>(model.parameter(&parameter.name)?);
+    Executor::with_weights(plan, &device, lend)
+}
+
+/// Decodes a target token by token with KV caches: the largest difference to the logits of teacher forcing.
+fn decode_stepwise(model: &Model, source: &[i32], target: &[i32]) -> Result<f32, Failed> {
+    let architecture = model.architecture.as_ref();
+    let (length, written) = (source.len(), target.len());
+    let give_source = |executor: &mut Executor| -> Result<(), Failed> {
+        executor.input_i32("source")?.copy_from_slice(source);
+        executor.input_i32("source_lengths")?.fill(length as i32);
+        Ok(())
+    };
+    let mut graph = Graph::for_inference();
+    let whole = architecture.build(&mut graph, &Call::whole(1).tokens(length).target(written))?.need("logits")?;
+    let mut teacher = ready(model, &graph, &[whole])?;
+    give_source(&mut teacher)?;
+    teacher.input_i32("target")?.copy_from_slice(target);
+    teacher.infer()?;
+    let expected = teacher.output(whole)?;
+
+    let mut graph = Graph::for_inference();
+    let results = architecture.build(&mut graph, &Call::whole(1).tokens(length).part(Part::Encode))?;
+    let results: Vec<(Value, String)> = results.iter().map(|(name, value)| (value, name.to_string())).collect();
+    let mut encoder = ready(model, &graph, &results.iter().map(|(value, _)| *value).collect::<Vec<_>>())?;
+    give_source(&mut encoder)?;
+    encoder.infer()?;
+
+    let mut graph = Graph::for_inference();
+    let shape = StepShape { batch: 1, source: length, capacity: written, cache: CacheFormat::F32 };
+    let logits = architecture.build(&mut graph, &shape.into())?.need("logits")?;
+    let mut decoder = ready(model, &graph, &[logits])?;
+    let mut caches = Caches::new(&[&graph], &Device::Cpu { threads: 2 })?;
+    caches.copy_results(&mut encoder, &results, &[ResultCopy { sample: 0, slot: 0, rows: length }])?;
+    let mut worst = 0f32;
+    for (place, (&token, expected)) in target.iter().zip(expected.chunks_exact(expected.len() / written)).enumerate() {
+        for (name, number) in [("token", token), ("place", place as i32), ("length", place as i32 + 1)] {
+            decoder.input_i32(name)?.fill(number);
+        }
+        decoder.input_i32("source_lengths")?.fill(length as i32);
+        decoder.infer_with(&mut caches)?;
+        let differences = decoder.output(logits)?;
+        let differences = differences.iter().zip(expected).map(|(got, expected)| (got - expected).abs());
+        worst = differences.fold(worst, |most, d| if d > most || d.is_nan() { d } else { most });
+    }
+    Ok(worst)
+}
+
+#[test]
+fn decoding_with_a_cache_is_computing_everything_at_once() {
+    let mut decoders = 0;
+    for family in FAMILIES {
+        for path in fixtures(family) {
+            let model = open(&path);
+            let gives = model.architecture.signature().gives;
+            if !gives.iter().any(|gives| matches!(gives, Gives::Sequence(_) | Gives::NextToken(_))) {
+                continue;
+            }
+            let difference = decode_stepwise(&model, &[3, 5, 1, 4], &[1, 6, 2, 5, 3]);
+            let difference = difference.unwrap_or_else(|error| panic!("{}: {}", path.display(), error.0));
+            assert!(difference < LIMIT, "{}: logits differ by {difference:e}", path.display());
+            decoders += 1;
+        }
+    }
+    assert!(decoders > 0);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use vitreous_data::text::Tokenisers;
 use vitreous_engine::{Device, Precision};
-use vitreous_models::translate::{Hypothesis, SearchOptions, Translator, Weights};
+use vitreous_models::generate::{Hypothesis, SearchOptions, Translator, Weights};
 use vitreous_models::{Model, OpenOptions, Signature, Takes, TokenInput};
 use vitreous_train::tasks::translate::{SPECIAL, translate_options};
 
@@ -81,11 +81,11 @@ impl<'m> TextTranslator<'m> {
         search: SearchOptions,
         precision: Precision,
         device: &Device,
-    ) -> TextTranslator<'m> {
+    ) -> Result<TextTranslator<'m>, Error> {
         let options = translate_options(search, precision);
         let architecture = model.model.architecture.as_ref();
-        let translator = Translator::new(architecture, SPECIAL, options, device, model.weights());
-        TextTranslator { model, translator, truncated: 0 }
+        let translator = Translator::new(architecture, SPECIAL, options, device, model.weights())?;
+        Ok(TextTranslator { model, translator, truncated: 0 })
     }
 
     /// How many texts had more tokens than the model can read, and were truncated.

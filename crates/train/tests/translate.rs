@@ -105,7 +105,7 @@ fn run_with(recipe: Recipe, data: PairData, target: RunTarget, watch: &mut Watch
         command: Vec::new(),
         stop,
     };
-    let task = TranslateTask::new(recipe, data, 2).expect("a task");
+    let task = TranslateTask::new(recipe, data, &Device::Cpu { threads: 2 }).expect("a task");
     train(Box::new(task), options, watch).expect("a run")
 }
 

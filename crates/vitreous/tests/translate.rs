@@ -259,8 +259,7 @@ fn parts_of_the_pairs_are_as_asked() {
 
     vitreous(&["eval", &model]).failed(2, &["--data FILE"]);
     of(&[text(&data), "--batch", "3"]).failed(2, &["--batch", "this is a translator"]);
-    vitreous(&["eval", &model, "--device", "cuda:0"])
-        .failed(2, &["--device cuda", "translators are tested on the CPU"]);
+    vitreous(&["eval", &model, "--device", "tpu"]).failed(2, &["`tpu` is no device", "cuda:0"]);
     vitreous(&["eval", "tiny_fashion", "--beam", "3"]).failed(2, &["--beam", "translators", "images"]);
     vitreous(&["eval", "tiny_fashion", "--translations", "x"]).failed(2, &["--translations"]);
 }

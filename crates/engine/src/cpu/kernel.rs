@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::bind::Memory;
 use super::memory::{FloatShared, FloatSlice, Shared};
 use super::team::Team;
-use super::{attend, losses, moves, norms, prepare_images, products, reductions, steps, tables, updates};
+use super::{attend, losses, moves, norms, prepare_images, products, reductions, steps, tables, top_k, updates};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
@@ -99,7 +99,7 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Bu
         updates::run(kernel, team, buffers);
     }
     match &kernel.node.op {
-        Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::StoredGradient(_) | Op::Reshape(_) => {}
+        Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Cache(_) | Op::StoredGradient(_) | Op::Reshape(_) => {}
         Op::Linear(_) | Op::LinearInputGradient(_) | Op::MatMul(_) => products::multiply(kernel, team),
         Op::LinearWeightGradient(_) => products::weight_gradient(kernel, team),
         Op::Pointwise(_) => steps::pointwise(kernel, team),
@@ -126,6 +126,7 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Bu
         Op::AttentionGradient(op) => attend::gradient(kernel, team, op),
         Op::Softmax(_) => losses::softmax(kernel, team),
         Op::SoftmaxGradient(_) => losses::softmax_gradient(kernel, team),
+        Op::TopK(op) => top_k::top_k(kernel, team, op.k),
         Op::CrossEntropy(op) => losses::cross_entropy(kernel, team, op),
         Op::CrossEntropyGradient(op) => losses::cross_entropy_gradient(kernel, team, op),
         Op::BinaryCrossEntropy(op) => losses::binary_cross_entropy(kernel, team, op.sum_classes),

@@ -7,6 +7,7 @@
 //! A plan becomes a list of kernels and products, each with its arguments' places in a few large buffers; running it is going through the list.
 
 mod attention;
+mod caches;
 mod chip;
 mod choice;
 mod compile;
@@ -34,12 +35,16 @@ mod steps;
 mod stream;
 mod tables;
 mod target;
+mod top_k;
 mod updates;
 mod warpgroup;
+mod weights;
 
+pub(crate) use caches::CacheMemory;
 pub use compile::cache_folder;
 pub use device::{Device, Gpu, free_memory, gpus};
 pub use executor::Executor;
 pub use libraries::{Libraries, Library};
 pub use limit::measured_limit;
 pub(crate) use resident::Resident;
+pub(crate) use weights::SharedWeights;

@@ -1,7 +1,7 @@
 //! What kernels on the device need, and which node becomes which work.
 
 use super::launch::{Building, Launch};
-use super::{attention, losses, moves, norms, pointwise, pools, prepare_images, products, tables, updates};
+use super::{attention, losses, moves, norms, pointwise, pools, prepare_images, products, tables, top_k, updates};
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
@@ -21,7 +21,7 @@ impl Target for CudaTarget {
             Kind::Pool => pools::workspace_bytes(graph, node),
             Kind::Attention => attention::workspace_bytes(graph, node),
             Kind::Update => updates::workspace_bytes(graph, node),
-            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images => 0,
+            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images | Kind::TopK(_) => 0,
         }
     }
 
@@ -66,6 +66,7 @@ enum Kind {
     Images,
     Norm,
     Loss,
+    TopK(usize),
     Pool,
     Attention,
     Update,
@@ -73,7 +74,9 @@ enum Kind {
 
 fn kind(op: &Op) -> Kind {
     match op {
-        Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::StoredGradient(_) | Op::Reshape(_) => Kind::Nothing,
+        Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Cache(_) | Op::StoredGradient(_) | Op::Reshape(_) => {
+            Kind::Nothing
+        }
         Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => Kind::Product,
         Op::Pointwise(_) => Kind::Pointwise,
         Op::Broadcast(_)
@@ -92,6 +95,7 @@ fn kind(op: &Op) -> Kind {
         | Op::CrossEntropyGradient(_)
         | Op::BinaryCrossEntropy(_)
         | Op::BinaryCrossEntropyGradient(_) => Kind::Loss,
+        Op::TopK(op) => Kind::TopK(op.k),
         Op::SumLeading(_)
         | Op::MeanTokens(_)
         | Op::MeanTokensGradient(_)
@@ -143,6 +147,7 @@ pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> Result<(Vec
             Kind::Images => prepare_images::build(&building),
             Kind::Norm => norms::build(&building),
             Kind::Loss => losses::build(&building),
+            Kind::TopK(k) => top_k::build(&building, k),
             Kind::Pool => pools::build(&building),
             Kind::Attention => attention::build(&building, choice.chip()),
             Kind::Update => updates::build(&building, &mut tables, narrow),

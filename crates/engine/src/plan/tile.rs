@@ -61,7 +61,8 @@ impl Finder<'_> {
     fn visit(&mut self, index: usize) {
         let node = &self.graph.nodes()[index];
         if node.op.is_leaf() {
-            self.carries.push(matches!(node.op, Op::Input(_)) && node.outputs[0].shape.rank() > 0);
+            let of_samples = matches!(node.op, Op::Input(_) | Op::Cache(_));
+            self.carries.push(of_samples && node.outputs[0].shape.rank() > 0);
             return;
         }
         let owns_gradient = self.graph.parameter_gradients.iter().flatten().any(|gradient| gradient.node() == index);

@@ -246,7 +246,7 @@ fn try_out(device: &Device) -> anyhow::Result<()> {
     let product = graph.linear(x, weight, None)?;
     let shares = graph.softmax(product)?;
     let plan = device.plan_with_fixed_weights(&graph, &[shares])?;
-    let ones = |_: &vitreous_engine::Parameter| Ok::<_, vitreous_engine::Error>(vec![1.0; WIDTH * WIDTH].into());
+    let ones = |_: &vitreous_engine::Parameter| Ok::<_, vitreous_engine::Error>(vec![1.0f32; WIDTH * WIDTH]);
     let mut executor = Executor::with_weights(plan, device, ones)?;
     executor.input("x")?.fill(0.5);
     executor.infer()?;

@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
 use vitreous_data::text::{Lines, PairsError};
-use vitreous_models::translate::{Hypothesis, SearchOptions};
+use vitreous_models::generate::{Hypothesis, SearchOptions};
 use vitreous_pages::format;
 use vitreous_runtime::{TextTranslator, TranslatorModel, described};
 use vitreous_train::tasks::translate::one_line;
@@ -70,7 +70,7 @@ impl Translate {
         let model = TranslatorModel::open(&self.model)?;
         let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
         let search = SearchOptions { beam: self.beam, length_penalty: self.length_penalty };
-        let mut translator = TextTranslator::new(&model, search, self.precision.into(), &device);
+        let mut translator = TextTranslator::new(&model, search, self.precision.into(), &device)?;
         let start = Instant::now();
         let mut count = 0;
         let mut computing = 0.0;

@@ -13,6 +13,7 @@ use vitreous_engine as engine;
 use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Init, Padding, Result, Role, Value};
 
 use super::config::{TextPositions, TransformerConfig};
+use crate::call::StepShape;
 use crate::blocks::{Branch, Mlp, embedding_table, linear, norm};
 use crate::positions;
 use crate::settings::{NormOrder, check_fixed_table};
@@ -100,39 +101,29 @@ pub fn encoder_for_decoding(
         .collect()
 }
 
-/// The shape of a step of decoding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct StepShape {
-    /// Targets that are written at once.
-    pub batch: usize,
-    /// Tokens of each source, with padding.
-    pub source: usize,
-    /// The most tokens of a target.
-    pub capacity: usize,
-}
-
-/// What a step of decoding is given, a decoder layer: inputs that stay between runs.
+/// The KV caches of one decoder layer.
 #[derive(Clone, Copy)]
-struct Kept {
-    /// Keys and values of the words that were written: each run adds its own.
+struct LayerCaches {
+    /// Keys and values of the target's tokens so far: each step adds its own.
     own: (Value, Value),
     /// Keys and values of the source.
     source: (Value, Value),
 }
 
-/// Builds a step of decoding: inputs `token [batch]`, the last word of each target; `place [batch]`, how many words came before it;
-/// `length [batch]`, one more than that; `source_lengths [batch]`; and, of each layer, what stays between runs: `decoder.N.kept_keys` and
-/// `kept_values [batch, capacity, dim]`, to which a run adds its own word's, `source_keys` and `source_values [batch, source, dim]`. It
-/// gives a number a word, for the word that follows: `[batch, vocabulary]`.
+/// Builds a decoding step: inputs `token [batch]`, the last token of each target; `place [batch]`, how many tokens came before it;
+/// `length [batch]`, one more than that; `source_lengths [batch]`; and, of each layer, the caches `decoder.N.keys` and `values
+/// [batch, capacity, dim]`, to which a run adds those of its own token, `source_keys` and `source_values [batch, source, dim]`. It
+/// gives the logits of the token that follows: `[batch, vocabulary]`.
 pub fn decoder_step(g: &mut Graph, config: &TransformerConfig, shape: StepShape) -> Result<Value> {
     config.check().map_err(|refusal| refused(refusal.0))?;
-    let StepShape { batch, capacity, .. } = shape;
+    let StepShape { batch, capacity, cache, .. } = shape;
+    let cache = DType::from(cache);
     let numbers = |g: &mut Graph, name: &str| g.input(name, [batch], DType::I32);
     let (token, place) = (numbers(g, "token")?, numbers(g, "place")?);
     let (length, source_lengths) = (numbers(g, "length")?, numbers(g, "source_lengths")?);
     let words = table(g, config, Side::Target)?;
     let mut y = g.scope("decoder", |g| {
-        let x = g.embedding(words, token)?;
+        let x = g.embedding(words, token)?; // [batch, dim]
         let x = g.scale(x, (config.dim as f64).sqrt() as f32)?;
         let table = position_table(g, config, capacity)?;
         let positions = g.embedding(table, place)?;
@@ -141,32 +132,32 @@ pub fn decoder_step(g: &mut Graph, config: &TransformerConfig, shape: StepShape)
     })?;
     for layer in 0..config.decoder_layers {
         let path = format!("decoder.{layer}");
-        let kept = g.scope(&path, |g| kept(g, config, shape))?;
+        let caches = g.scope(&path, |g| layer_caches(g, config, shape))?;
         y = g.block(&path, |g| {
             let own = |g: &mut Graph, q, k, v| {
-                let (k, v) = (g.cast(k, DType::F32)?, g.cast(v, DType::F32)?);
-                let k = g.write_rows(kept.own.0, k, place)?;
-                let v = g.write_rows(kept.own.1, v, place)?;
+                let (k, v) = (g.cast(k, cache)?, g.cast(v, cache)?);
+                let k = g.write_rows(caches.own.0, k, place)?; // [batch, capacity, dim]
+                let v = g.write_rows(caches.own.1, v, place)?;
                 let options = AttentionOptions { padding: Padding::Lengths(length), ..options(config) };
                 g.attention(AttentionInputs::Separate { q, k, v }, &options)
             };
             decoder_layer(g, config, y, own, |g, q| {
-                let (k, v) = kept.source;
+                let (k, v) = caches.source;
                 let options = AttentionOptions { padding: Padding::Lengths(source_lengths), ..options(config) };
                 g.attention(AttentionInputs::Separate { q, k, v }, &options)
             })
         })?;
     }
-    let logits = output(g, config, y)?;
+    let logits = output(g, config, y)?; // [batch, 1, vocabulary]
     g.reshape(logits, [batch, config.target_vocabulary])
 }
 
-fn kept(g: &mut Graph, config: &TransformerConfig, shape: StepShape) -> Result<Kept> {
-    let StepShape { batch, source, capacity } = shape;
-    let mut input = |name: &str, rows: usize| g.input(name, [batch, rows, config.dim], DType::F32);
-    Ok(Kept {
-        own: (input("kept_keys", capacity)?, input("kept_values", capacity)?),
-        source: (input("source_keys", source)?, input("source_values", source)?),
+fn layer_caches(g: &mut Graph, config: &TransformerConfig, shape: StepShape) -> Result<LayerCaches> {
+    let StepShape { batch, source, capacity, cache } = shape;
+    let mut declare = |name: &str, rows: usize| g.cache(name, [batch, rows, config.dim], cache.into());
+    Ok(LayerCaches {
+        own: (declare("keys", capacity)?, declare("values", capacity)?),
+        source: (declare("source_keys", source)?, declare("source_values", source)?),
     })
 }
 

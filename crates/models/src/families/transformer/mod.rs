@@ -17,7 +17,7 @@ mod tests;
 
 use vitreous_engine::{Graph, Result};
 
-use crate::call::{Call, Outputs, Part};
+use crate::call::{Call, Outputs, Part, StepShape};
 use crate::checkpoint::Dialect;
 use crate::checkpoint::json::Fault;
 use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
@@ -25,7 +25,7 @@ use crate::settings::{ConfigError, Settings};
 use crate::signature::{Gives, Signature, Takes, TokenInput};
 
 pub use config::{TextPositions, TransformerConfig};
-pub use graph::{PairShape, StepShape, Transformer, decoder_step, encoder, encoder_for_decoding, transformer};
+pub use graph::{PairShape, Transformer, decoder_step, encoder, encoder_for_decoding, transformer};
 
 /// The family.
 pub struct TransformerFamily;
@@ -98,7 +98,7 @@ impl Architecture for TransformerConfig {
                 Ok(outputs)
             }
             Part::Step => {
-                let logits = decoder_step(graph, self, StepShape { batch, source, capacity: target })?;
+                let logits = decoder_step(graph, self, StepShape { batch, source, capacity: target, cache: call.cache })?;
                 Ok(Outputs::new([("logits", logits)]))
             }
         }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use vitreous_engine::State;
-use vitreous_models::translate::SearchOptions;
+use vitreous_models::generate::SearchOptions;
 
 use super::TranslateTask;
 use super::measure::{TranslatorScores, TranslatorTest, longest_side};
@@ -112,7 +112,7 @@ pub(super) fn evaluate(
     state: &State,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Option<Scores>, TrainError> {
-    let TranslateTask { recipe, settings, model, data, threads, .. } = task;
+    let TranslateTask { recipe, settings, model, data, device, .. } = task;
     if data.validation.is_empty() {
         return Ok(None);
     }
@@ -124,7 +124,7 @@ pub(super) fn evaluate(
         search: SearchOptions { beam: decoding.beam, length_penalty: decoding.length_penalty },
         tokens: settings.train.tokens,
         max_tokens: longest_side(model.architecture.as_ref()),
-        threads: *threads,
+        device,
         precision: recipe.train.precision.into(),
     };
     let sentences = match decoding.sentences {

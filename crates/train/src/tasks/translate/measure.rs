@@ -7,19 +7,17 @@ use vitreous_data::loader::{BatchSource, EpochOrder};
 use vitreous_data::text::{
     BatchShape, END, EncodedPairs, Limits, PADDING, Pair, PairBatches, START, Tokenisers, TooFewTokens,
 };
-use vitreous_engine::cpu::Executor;
-use vitreous_engine::{CrossEntropyOptions, DType, Graph, Mode, Parameter, Plan, Precision};
-use vitreous_models::families::transformer::TransformerConfig;
-use vitreous_models::translate::{SearchOptions, SpecialTokens, TranslateOptions, Translator};
+use vitreous_engine::{CrossEntropyOptions, DType, Device, Executor, Graph, Mode, Parameter, Precision, SharedWeights};
+use vitreous_models::generate::{SearchOptions, SpecialTokens, TranslateOptions, Translator};
 use vitreous_models::{Architecture, Call};
 
 use super::scores::{Bleu, Chrf, ScoreError, bleu, chrf};
 use crate::error::TrainError;
 
-/// Hypotheses that are computed at once.
-const SLOTS: usize = 64;
-/// The most words of a translation beyond those of its source.
+/// The most tokens of a translation beyond those of its source.
 const EXTRA_TOKENS: usize = 50;
+/// Tokens of a side of a batch for the loss on a GPU, at least: few large batches, as each shape is planned for itself.
+const GPU_TOKENS: usize = 1 << 15;
 /// How many sentences go to the translator at a time, so that progress can be told.
 const SENTENCES_AT_ONCE: usize = 1024;
 
@@ -27,9 +25,8 @@ const SENTENCES_AT_ONCE: usize = 1024;
 pub const SPECIAL: SpecialTokens = SpecialTokens { padding: PADDING, start: START, end: END };
 
 /// How sentences are translated, in tests and elsewhere.
-pub fn translate_options(search: SearchOptions, threads: usize, precision: Precision) -> TranslateOptions {
-    let slots = SLOTS.max(search.beam);
-    TranslateOptions { search, slots, extra_tokens: EXTRA_TOKENS, threads, precision }
+pub fn translate_options(search: SearchOptions, precision: Precision) -> TranslateOptions {
+    TranslateOptions { search, slots: None, extra_tokens: EXTRA_TOKENS, precision }
 }
 
 /// A translator that is to be tested.
@@ -46,9 +43,9 @@ pub struct TranslatorTest<'w> {
     pub tokens: usize,
     /// The loss leaves out pairs with a side of more tokens.
     pub max_tokens: usize,
-    /// Threads to compute with.
-    pub threads: usize,
-    /// Numbers to compute with.
+    /// What it is run on.
+    pub device: &'w Device,
+    /// The precision to compute in.
     pub precision: Precision,
 }
 
@@ -102,8 +99,9 @@ impl<'w> TranslatorTest<'w> {
         if pairs.is_empty() {
             return Ok((f64::NAN, 0, dropped.total()));
         }
+        let tokens = if self.device.is_gpu() { self.tokens.max(GPU_TOKENS) } else { self.tokens };
         let pairs = std::sync::Arc::new(pairs);
-        let batches = PairBatches::new(pairs.clone(), self.tokens, 0)
+        let batches = PairBatches::new(pairs.clone(), tokens, 0)
             .or_else(|TooFewTokens { longest, .. }| PairBatches::new(pairs, longest, 0))
             .map_err(|error| TrainError::Data(format!("what is tested with: {error}")))?;
         let order = batches.order(0);
@@ -111,9 +109,9 @@ impl<'w> TranslatorTest<'w> {
         (0..order.len())
             .for_each(|index| by_shape.entry(batches.shapes()[order.group(index)]).or_default().push(index));
         let (mut sum, mut tokens) = (0.0, 0);
-        let mut executor = None;
+        let (mut executor, mut shared) = (None, SharedWeights::new(self.device));
         for (shape, indices) in by_shape {
-            let (of_shape, count) = self.loss_of(shape, &order, &indices, &batches, &mut executor)?;
+            let (of_shape, count) = self.loss_of(shape, &order, &indices, &batches, (&mut executor, &mut shared))?;
             sum += of_shape;
             tokens += count;
         }
@@ -127,7 +125,7 @@ impl<'w> TranslatorTest<'w> {
         order: &EpochOrder,
         indices: &[usize],
         batches: &PairBatches,
-        executor: &mut Option<Executor>,
+        (executor, shared): (&mut Option<Executor>, &mut SharedWeights),
     ) -> Result<(f64, u64), TrainError> {
         let BatchShape { batch, source, target } = shape;
         let mut graph = Graph::new(Mode::Inference, self.precision);
@@ -136,15 +134,20 @@ impl<'w> TranslatorTest<'w> {
         let wanted = graph.input("wanted", [batch, target], DType::I32)?;
         let options = CrossEntropyOptions { ignored_index: Some(PADDING as i32), ..CrossEntropyOptions::default() };
         let loss = graph.cross_entropy(logits, wanted, options)?;
-        let plan = Plan::for_cpu_with_fixed_weights(&graph, &[loss])?;
-        match executor {
-            Some(executor) if executor.can_change_to(&plan) => executor.change_to(plan)?,
-            _ => {
-                let lend = |parameter: &Parameter| (self.weights)(&parameter.name);
-                *executor = Some(Executor::with_weights(plan, self.threads, lend)?);
+        let plan = self.device.plan_with_fixed_weights(&graph, &[loss])?;
+        let ready = match executor.take() {
+            Some(mut executor) if executor.can_change_to(&plan) => {
+                executor.change_to(plan)?;
+                executor
             }
-        }
-        let executor = executor.as_mut().expect("just made");
+            there => {
+                // Its memory goes back before the new one takes its own.
+                drop(there);
+                let lend = |parameter: &Parameter| (self.weights)(&parameter.name);
+                Executor::with_shared_weights(plan, self.device, shared, lend)?
+            }
+        };
+        let executor = executor.insert(ready);
         let (mut sum, mut tokens) = (0.0, 0);
         for &index in indices {
             let batch = batches.batch(order, index)?;
@@ -160,10 +163,8 @@ impl<'w> TranslatorTest<'w> {
 
     /// The translations of the sources of some pairs.
     fn translate(&self, pairs: &[Pair], tell: &mut dyn FnMut(usize, usize)) -> Result<Vec<String>, TrainError> {
-        let options = translate_options(self.search, self.threads, self.precision);
-        let model = self.model.downcast_ref::<TransformerConfig>();
-        let model = model.ok_or_else(|| TrainError::Data("this model does not translate".to_string()))?;
-        let mut translator = Translator::new(model, SPECIAL, options, Box::new(self.weights));
+        let options = translate_options(self.search, self.precision);
+        let mut translator = Translator::new(self.model, SPECIAL, options, self.device, Box::new(self.weights))?;
         let mut translations = Vec::new();
         for some in pairs.chunks(SENTENCES_AT_ONCE) {
             let sources: Result<Vec<Vec<u32>>, _> =

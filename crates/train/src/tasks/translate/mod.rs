@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use vitreous_data::loader::{ArraySpec, BatchSource};
 use vitreous_data::text::{self, PADDING, Tokenisers};
-use vitreous_engine::{CrossEntropyOptions, DType, Graph, Group, Parameter, State};
+use vitreous_engine::{CrossEntropyOptions, DType, Device, Graph, Group, Parameter, State};
 use vitreous_models::{Architecture, Call, Initialisation, Model, SaveOptions, Settings, initialise};
 
 use crate::error::TrainError;
@@ -96,7 +96,7 @@ impl TaskType for Translation {
         let tokenisers = context.resumed.map(Tokenisers::open).transpose()?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let data = PairData::new(&recipe, splits, name, tokenisers)?;
-        Ok(Box::new(TranslateTask::new(recipe, data, context.threads)?))
+        Ok(Box::new(TranslateTask::new(recipe, data, context.device)?))
     }
 
     fn read_scores(&self, evaluation: &Json) -> Option<Result<Scores, String>> {
@@ -111,14 +111,15 @@ pub struct TranslateTask {
     model: Model,
     facts: TaskFacts,
     data: PairData,
-    threads: usize,
+    /// What it is evaluated on.
+    device: Device,
     /// Blocks of the model, for layer-wise learning rates.
     blocks: usize,
 }
 
 impl TranslateTask {
     /// Trains a recipe's model on these pairs.
-    pub fn new(mut recipe: Recipe, data: PairData, threads: usize) -> Result<TranslateTask, TrainError> {
+    pub fn new(mut recipe: Recipe, data: PairData, device: &Device) -> Result<TranslateTask, TrainError> {
         let settings: TranslateSettings = recipe.own()?;
         let sizes = [
             ("source_vocabulary", data.tokenisers.source.vocabulary_size()),
@@ -129,7 +130,7 @@ impl TranslateTask {
         recipe.check()?;
         let model = Model::new(recipe.architecture()?, Vec::new())?;
         let (facts, blocks) = (facts(&settings, &data), block_count(model.parameters()));
-        Ok(TranslateTask { recipe, settings, model, facts, data, threads, blocks })
+        Ok(TranslateTask { recipe, settings, model, facts, data, device: device.clone(), blocks })
     }
 }
 

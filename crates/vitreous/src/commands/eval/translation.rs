@@ -8,14 +8,13 @@ use anyhow::anyhow;
 use serde::Serialize;
 use serde_json::{Value, json};
 use vitreous_data::text::{self, OpenPairs, Pair, PairSplits};
-use vitreous_models::translate::SearchOptions;
+use vitreous_models::generate::SearchOptions;
 use vitreous_train::translation::{TranslatorScores, TranslatorTest, longest_side};
 use vitreous_train::translation_scores::{Chrf, chrf_plus_plus};
 use vitreous_train::{AnyRecipe, RunRecord};
 
 use super::{Eval, Split, progress_bar, spread};
 use crate::commands::translate::check_length_penalty;
-use crate::device::DeviceChoice;
 use crate::failure::Failure;
 use vitreous_pages::format;
 use crate::text_source::TextSource;
@@ -47,8 +46,6 @@ impl Eval {
     pub(super) fn run_translation(&self) -> Result<(), Failure> {
         let of_images = [("--batch", self.batch.is_some()), ("--heads", self.heads.is_some()), ("--all", self.all)];
         self.refuse(&of_images, "is for images, but this is a translator")?;
-        let on_gpu = [("--device cuda", matches!(self.device.device, DeviceChoice::Cuda(_)))];
-        self.refuse(&on_gpu, "is for images: translators are tested on the CPU")?;
         let search = SearchOptions { beam: self.beam.unwrap_or(1), length_penalty: self.length_penalty.unwrap_or(0.6) };
         check_length_penalty(search.length_penalty)?;
         if let Some(path) = &self.translations {
@@ -59,6 +56,7 @@ impl Eval {
         let places = spread(tested.pairs.len(), self.limit);
         tested.pairs = places.into_iter().map(|place| tested.pairs[place].clone()).collect();
 
+        let device = self.device.open(self.threads.unwrap_or_else(source::threads))?;
         let start = Instant::now();
         let config = &model.model.config;
         let test = TranslatorTest {
@@ -68,7 +66,7 @@ impl Eval {
             search,
             tokens: TOKENS,
             max_tokens: longest_side(config),
-            threads: self.threads.unwrap_or_else(vitreous_runtime::threads),
+            device: &device,
             precision: self.precision.into(),
         };
         let progress = progress_bar(tested.pairs.len(), "sentences");

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::anyhow;
 use vitreous_engine::Precision;
 use vitreous_explain::text::{TextChoice, TextStructure, explain_text};
-use vitreous_models::translate::SearchOptions;
+use vitreous_models::generate::SearchOptions;
 use vitreous_pages::chart::standalone;
 use vitreous_pages::format;
 use vitreous_runtime::{TextTranslator, TranslatorModel, described};
@@ -61,7 +61,7 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
     let sentences = sentences(&model, request)?;
     let device = request.device.open(request.threads)?;
     let search = SearchOptions { beam: 1, ..SearchOptions::default() };
-    let mut translator = TextTranslator::new(&model, search, Precision::F32, &device);
+    let mut translator = TextTranslator::new(&model, search, Precision::F32, &device)?;
     let path = model.model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     files::create_folder(request.out)?;
     let mut names = Names::default();

@@ -1,19 +1,34 @@
 //! The Transformer of encoder and decoder against PyTorch's layers (`make.py`), and what masks hide.
 
+use vitreous_engine::random::Run;
+use vitreous_engine::{
+    Caches, CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, Parameter, Precision,
+    ResultCopy, State, Value, cuda,
+};
+
 use crate::archive::Archive;
 use crate::families::transformer::{
-    PairShape, StepShape, TextPositions, TransformerConfig, decoder_step, encoder_for_decoding, transformer,
+    PairShape, TextPositions, TransformerConfig, decoder_step, encoder_for_decoding, transformer,
 };
+use crate::generate::{Hypothesis, SearchOptions, SpecialTokens, TranslateOptions, Translator};
 use crate::settings::{Activation, NormOrder};
 use crate::testing::{fixture, largest_difference, tensor};
-use crate::translate::{Hypothesis, SearchOptions, SpecialTokens, TranslateOptions, Translator};
-use crate::{Architecture, Initialisation, Model, OpenOptions, SaveOptions, initialise};
-use vitreous_engine::cpu::Executor;
-use vitreous_engine::random::Run;
-use vitreous_engine::{CrossEntropyOptions, DType, GradientOptions, Graph, Plan, Precision, State, Value};
+use crate::{
+    Architecture, CacheFormat, Initialisation, Model, OpenOptions, SaveOptions, StepShape, initialise,
+};
 
 const SHAPE: PairShape = PairShape { batch: 3, source: 5, target: 4 };
 const PADDING: i32 = 0;
+const CPU: Device = Device::Cpu { threads: 2 };
+
+/// The CPU, and the GPU if there is one; that there is none is said.
+fn devices() -> Vec<Device> {
+    let gpu = cuda::Device::open(0);
+    if let Err(error) = &gpu {
+        eprintln!("skipped on the GPU: {error}");
+    }
+    [CPU].into_iter().chain(gpu.ok().map(Device::Cuda)).collect()
+}
 
 fn small() -> TransformerConfig {
     TransformerConfig {
@@ -70,8 +85,8 @@ impl Case {
         let gradients: Vec<(String, Value)> = names.map(|name| (name.clone(), gradient(&name))).collect();
         let mut outputs = vec![logits, loss];
         outputs.extend(gradients.iter().map(|(_, value)| *value));
-        let plan = Plan::for_cpu(&graph, &outputs).expect("plans");
-        let executor = Executor::new(plan, 2).expect("runs");
+        let plan = CPU.plan(&graph, &outputs).expect("plans");
+        let executor = Executor::new(plan, &CPU).expect("runs");
         let mut state = State::new(&graph).expect("memory");
         for parameter in graph.parameters() {
             let values = tensor(&archive, &format!("{name}.parameter.{}", parameter.name));
@@ -152,57 +167,80 @@ fn what_is_hidden_changes_no_bit() {
     }
 }
 
-/// A graph that runs with the weights of a case.
-fn with_weights(case: &Case, graph: &Graph, outputs: &[Value]) -> Executor {
-    let plan = Plan::for_cpu_with_fixed_weights(graph, outputs).expect("plans");
-    Executor::with_weights(plan, 2, |parameter| case.state.parameter(&parameter.name).map(std::borrow::Cow::Borrowed))
-        .expect("runs")
+/// A graph that runs on a device with the weights of a case.
+fn with_weights(case: &Case, graph: &Graph, outputs: &[Value], device: &Device) -> Executor {
+    let plan = device.plan_with_fixed_weights(graph, outputs).expect("plans");
+    let weights = |parameter: &Parameter| case.state.parameter(&parameter.name).map(std::borrow::Cow::Borrowed);
+    Executor::with_weights(plan, device, weights).expect("runs")
 }
 
 #[test]
 fn decoding_word_by_word_is_computing_all_at_once() {
-    for (name, config) in cases() {
-        let mut case = Case::new(name, &config);
-        let whole = case.run(|_, _| {});
-
-        let mut graph = Graph::for_inference();
-        let pairs = encoder_for_decoding(&mut graph, &config, SHAPE.batch, SHAPE.source).expect("builds");
-        let outputs: Vec<Value> = pairs.iter().flat_map(|&(k, v)| [k, v]).collect();
-        let mut encoder = with_weights(&case, &graph, &outputs);
-        encoder.input_i32("source").expect("an input").copy_from_slice(&case.tokens("source"));
-        encoder.input_i32("source_lengths").expect("an input").copy_from_slice(&case.tokens("lengths"));
-        encoder.infer().expect("a run");
-
-        let mut graph = Graph::for_inference();
-        let shape = StepShape { batch: SHAPE.batch, source: SHAPE.source, capacity: 6 };
-        let logits = decoder_step(&mut graph, &config, shape).expect("builds");
-        let mut decoder = with_weights(&case, &graph, &[logits]);
-        decoder.poison();
-        for (layer, (keys, values)) in pairs.iter().enumerate() {
-            for (name, value) in [("source_keys", keys), ("source_values", values)] {
-                let from = encoder.output_slice(*value).expect("a result");
-                decoder.input(&format!("decoder.{layer}.{name}")).expect("an input").copy_from_slice(from);
-            }
+    for device in devices() {
+        for (name, config) in cases() {
+            let limit = if device.is_gpu() { 1e-4 } else { 1e-5 };
+            decode_word_by_word(name, &config, &device, (Precision::F32, CacheFormat::F32), limit);
         }
-        decoder.input_i32("source_lengths").expect("an input").copy_from_slice(&case.tokens("lengths"));
-        let target = case.tokens("target");
-        for place in 0..SHAPE.target {
-            let tokens: Vec<i32> = target.chunks_exact(SHAPE.target).map(|row| row[place]).collect();
-            decoder.input_i32("token").expect("an input").copy_from_slice(&tokens);
-            decoder.input_i32("place").expect("an input").fill(place as i32);
-            decoder.input_i32("length").expect("an input").fill(place as i32 + 1);
-            decoder.infer().expect("a run");
-            let words = config.target_vocabulary;
-            for (pair, got) in decoder.output(logits).expect("logits").chunks_exact(words).enumerate() {
-                let expected = &whole[(pair * SHAPE.target + place) * words..][..words];
-                let difference = largest_difference(got, expected);
-                assert!(difference < 1e-5, "{name}: pair {pair}, place {place}: {difference:e}");
-            }
-        }
-        // A place behind the end is refused, not written.
-        decoder.input_i32("place").expect("an input").fill(6);
-        assert!(decoder.infer().expect_err("no room").to_string().contains('6'));
     }
+    // Computed in bf16 and kept in bf16, answers are as near as that is.
+    for device in devices() {
+        let (name, config) = cases().into_iter().next().expect("a case");
+        decode_word_by_word(name, &config, &device, (Precision::Bf16, CacheFormat::Bf16), 0.1);
+    }
+}
+
+fn decode_word_by_word(
+    name: &'static str,
+    config: &TransformerConfig,
+    device: &Device,
+    (precision, cache): (Precision, CacheFormat),
+    limit: f32,
+) {
+    let mut case = Case::new(name, config);
+    let whole = case.run(|_, _| {});
+
+    let mut graph = Graph::new(Mode::Inference, precision);
+    let pairs = encoder_for_decoding(&mut graph, config, SHAPE.batch, SHAPE.source).expect("builds");
+    let outputs: Vec<Value> = pairs.iter().flat_map(|&(k, v)| [k, v]).collect();
+    let mut encoder = with_weights(&case, &graph, &outputs, device);
+    encoder.input_i32("source").expect("an input").copy_from_slice(&case.tokens("source"));
+    encoder.input_i32("source_lengths").expect("an input").copy_from_slice(&case.tokens("lengths"));
+    encoder.infer().expect("a run");
+
+    let mut graph = Graph::new(Mode::Inference, precision);
+    let shape = StepShape { batch: SHAPE.batch, source: SHAPE.source, capacity: 6, cache };
+    let logits = decoder_step(&mut graph, config, shape).expect("builds");
+    let logits = graph.cast(logits, DType::F32).expect("f32");
+    let mut decoder = with_weights(&case, &graph, &[logits], device);
+    if let Executor::Cpu(decoder) = &mut decoder {
+        decoder.poison();
+    }
+    let mut caches = Caches::new(&[&graph], device).expect("memory");
+    let names = graph.caches().map(|(name, _)| name.to_string()).filter(|name| name.contains(".source_"));
+    let of_sources: Vec<(Value, String)> = outputs.into_iter().zip(names).collect();
+    let copies: Vec<ResultCopy> =
+        (0..SHAPE.batch).map(|sample| ResultCopy { sample, slot: sample, rows: SHAPE.source }).collect();
+    caches.copy_results(&mut encoder, &of_sources, &copies).expect("copied");
+    decoder.input_i32("source_lengths").expect("an input").copy_from_slice(&case.tokens("lengths"));
+    let target = case.tokens("target");
+    for place in 0..SHAPE.target {
+        let tokens: Vec<i32> = target.chunks_exact(SHAPE.target).map(|row| row[place]).collect();
+        decoder.input_i32("token").expect("an input").copy_from_slice(&tokens);
+        decoder.input_i32("place").expect("an input").fill(place as i32);
+        decoder.input_i32("length").expect("an input").fill(place as i32 + 1);
+        decoder.infer_with(&mut caches).expect("a run");
+        let words = config.target_vocabulary;
+        for (pair, got) in decoder.output(logits).expect("logits").chunks_exact(words).enumerate() {
+            let expected = &whole[(pair * SHAPE.target + place) * words..][..words];
+            let difference = largest_difference(got, expected);
+            assert!(difference < limit, "{device:?}, {name}: pair {pair}, place {place}: {difference:e}");
+        }
+    }
+    // A place behind the end is refused, not written.
+    decoder.input_i32("place").expect("an input").fill(6);
+    let ran = decoder.infer_with(&mut caches).and_then(|()| decoder.finish());
+    let error = ran.expect_err("no room").to_string();
+    assert!(device.is_gpu() || error.contains('6'), "{error}");
 }
 
 const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, start: 1, end: 2 };
@@ -213,13 +251,23 @@ fn translate(
     sources: &[Vec<u32>],
     options: TranslateOptions,
 ) -> Vec<Vec<Hypothesis>> {
+    translate_on(&CPU, case, config, sources, options)
+}
+
+fn translate_on(
+    device: &Device,
+    case: &Case,
+    config: &TransformerConfig,
+    sources: &[Vec<u32>],
+    options: TranslateOptions,
+) -> Vec<Vec<Hypothesis>> {
     let weights = Box::new(|name: &str| case.state.parameter(name).map(std::borrow::Cow::Borrowed));
-    Translator::new(config, SPECIAL, options, weights).translate(sources).expect("translates")
+    Translator::new(config, SPECIAL, options, device, weights).expect("pairs").translate(sources).expect("translates")
 }
 
 fn options(beam: usize, slots: usize) -> TranslateOptions {
     let search = SearchOptions { beam, length_penalty: 0.6 };
-    TranslateOptions { search, slots, extra_tokens: 1, threads: 2, precision: Precision::F32 }
+    TranslateOptions { search, slots: Some(slots), extra_tokens: 1, precision: Precision::F32 }
 }
 
 /// `ln p` of every next word behind a beginning, all computed anew.
@@ -227,7 +275,7 @@ fn opinions(case: &Case, config: &TransformerConfig, source: &[u32], beginning: 
     let mut graph = Graph::for_inference();
     let shape = PairShape { batch: 1, source: source.len() + 1, target: beginning.len() + 1 };
     let logits = transformer(&mut graph, config, shape).expect("builds").logits;
-    let mut executor = with_weights(case, &graph, &[logits]);
+    let mut executor = with_weights(case, &graph, &[logits], &CPU);
     let numbers = |tokens: &[u32]| tokens.iter().map(|&token| token as i32).collect::<Vec<_>>();
     let source = numbers(&[source, &[SPECIAL.end]].concat());
     executor.input_i32("source_lengths").expect("an input")[0] = source.len() as i32;
@@ -304,6 +352,38 @@ fn sentences_that_are_left_move_together_and_go_on_as_they_were() {
     }
 }
 
+/// Greedy and with a beam, in f32 a GPU finds what the CPU does, however many sentences it has at once.
+#[test]
+fn a_gpu_translates_as_the_cpu_does() {
+    for device in devices().into_iter().filter(Device::is_gpu) {
+        for (name, config) in cases().into_iter().filter(|(_, config)| config.positions == TextPositions::Sinusoidal) {
+            let config = TransformerConfig { max_length: 30, ..config };
+            let case = Case::new(name, &config);
+            let many: Vec<Vec<u32>> = (0..40).map(|n| (0..n * 7 % 23).map(|i| 3 + (i * 5 + n) % 4).collect()).collect();
+            for (beam, slots) in [(1, None), (1, Some(5)), (3, None), (4, Some(20))] {
+                let options = TranslateOptions { extra_tokens: 9, slots, ..options(beam, 64) };
+                let expected = translate_on(&CPU, &case, &config, &many, options);
+                let got = translate_on(&device, &case, &config, &many, options);
+                for ((got, expected), source) in got.iter().zip(&expected).zip(&many) {
+                    assert_eq!(got.len(), expected.len(), "{name}, beam {beam}: {source:?}");
+                    assert_eq!(got[0].tokens, expected[0].tokens, "{name}, beam {beam}: {source:?}");
+                    assert!((got[0].score - expected[0].score).abs() < 1e-3, "{name}, beam {beam}: {source:?}");
+                }
+            }
+            // In bf16 the caches are bf16, too.
+            let narrow = TranslateOptions { precision: Precision::Bf16, extra_tokens: 9, ..options(1, 64) };
+            for (source, found) in many.iter().zip(translate_on(&device, &case, &config, &many, narrow)) {
+                let words = [&found[0].tokens[..], if found[0].ended { &[SPECIAL.end] } else { &[] }].concat();
+                let likelihoods = (0..words.len())
+                    .map(|place| opinions(&case, &config, source, &words[..place])[words[place] as usize]);
+                let sum: f64 = likelihoods.sum();
+                let apart = (sum - found[0].log_probability).abs();
+                assert!(apart < 0.02 * words.len() as f64, "{name}: {source:?}: {sum} {found:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn in_bf16_a_translation_is_as_likely_as_f32_finds_it() {
     for (name, config) in cases() {
@@ -325,11 +405,12 @@ fn weights_that_are_no_numbers_are_an_error_and_no_empty_translation() {
     let (name, config) = cases().into_iter().next().expect("a case");
     let case = Case::new(name, &config);
     for beam in [1, 2] {
-        let weights: crate::translate::Weights = Box::new(|name: &str| {
+        let weights: crate::generate::Weights = Box::new(|name: &str| {
             let values = case.state.parameter(name)?.iter();
             Ok(values.map(|&value| if name.ends_with("norm1.bias") { f32::NAN } else { value }).collect())
         });
-        let result = Translator::new(&config, SPECIAL, options(beam, beam), weights).translate(&sources()[..1]);
+        let mut translator = Translator::new(&config, SPECIAL, options(beam, beam), &CPU, weights).expect("pairs");
+        let result = translator.translate(&sources()[..1]);
         assert!(result.unwrap_err().to_string().contains("NaN"), "beam {beam}");
     }
 }

@@ -1,8 +1,9 @@
-//! Which words to go on with: greedy and beam search, one sentence at a time, as plain bookkeeping over probabilities.
+//! Which tokens to go on with: greedy and beam search, one sequence at a time, as plain bookkeeping over probabilities.
 //!
-//! A hypothesis' score is `Σ ln p(word) / ((5 + length) / 6)^penalty` ("Google's Neural Machine Translation System", which the paper follows;
-//! the end counts as a word). From each step the `beam` best that have not ended live on. The search ends when `beam` hypotheses have ended and
-//! no living one can come to be better than the last of them; a greedy one when its likeliest word is the end.
+//! A hypothesis' score is `Σ ln p(token) / ((5 + length) / 6)^penalty` ("Google's Neural Machine Translation System", which the paper
+//! follows; the end counts as a token). From each step the `beam` best that have not ended live on. The search ends when `beam`
+//! hypotheses have ended and no living one can come to be better than the last of them; a greedy one when its likeliest token is the
+//! end.
 
 use std::cmp::Ordering;
 
@@ -21,17 +22,32 @@ impl Default for SearchOptions {
     }
 }
 
-/// A translation, as token numbers.
+impl SearchOptions {
+    /// How many of the likeliest tokens of each hypothesis a step needs. At most one of them is the end: twice the beam leaves enough
+    /// that live on.
+    pub(super) fn candidates(&self) -> usize {
+        2 * self.beam
+    }
+}
+
+/// A sequence that was found, as token numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hypothesis {
-    /// Its words, without start and end.
+    /// Its tokens, without start and end.
     pub tokens: Vec<u32>,
-    /// `Σ ln p(word)`.
+    /// `Σ ln p(token)`.
     pub log_probability: f64,
     /// By which hypotheses are compared.
     pub score: f64,
     /// Whether it ended by itself, and not at the limit of its length.
     pub ended: bool,
+}
+
+/// The likeliest next tokens of a hypothesis, the likeliest first. Numbers below zero are no tokens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NextTokens<'p> {
+    pub tokens: &'p [i32],
+    pub probabilities: &'p [f32],
 }
 
 /// A hypothesis that has not ended.
@@ -41,7 +57,7 @@ struct Living {
     log_probability: f64,
 }
 
-/// A word that a living hypothesis may go on with.
+/// A token that a living hypothesis may go on with.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     parent: usize,
@@ -51,16 +67,16 @@ struct Candidate {
 
 /// What a living hypothesis goes on from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Next {
+pub(super) struct Next {
     /// Which of the living ones of the step before it continues.
     pub parent: usize,
-    /// Its new word.
+    /// Its new token.
     pub token: u32,
 }
 
-/// The search for one sentence.
+/// The search for one sequence.
 #[derive(Clone, Debug)]
-pub(crate) struct Search {
+pub(super) struct Search {
     options: SearchOptions,
     end: u32,
     most_tokens: usize,
@@ -69,21 +85,20 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// From the start token on, for at most so many words.
+    /// From the start token on, for at most so many tokens.
     pub fn new(options: SearchOptions, end: u32, most_tokens: usize) -> Search {
         let living = vec![Living { tokens: Vec::new(), log_probability: 0.0 }];
         Search { options, end, most_tokens, living, ended: Vec::new() }
     }
 
-    /// Takes each living hypothesis' probabilities of the next word, and says how they go on; nothing when the search is over.
-    pub fn advance<'p>(&mut self, rows: impl Iterator<Item = &'p [f32]>) -> Vec<Next> {
+    /// Takes the likeliest next tokens of each living hypothesis, and says how they go on; nothing when the search is over.
+    pub fn advance<'p>(&mut self, rows: impl Iterator<Item = NextTokens<'p>>) -> Vec<Next> {
         let mut candidates = Vec::new();
-        // One of a hypothesis' candidates is its end, at most: twice as many leave enough that live.
-        let wanted = 2 * self.options.beam;
-        for (parent, row) in rows.take(self.living.len()).enumerate() {
-            // What is impossible is no candidate: its logarithm is none to compare.
-            for token in best(row, wanted).into_iter().filter(|&token| row[token as usize] > 0.0) {
-                let log_probability = self.living[parent].log_probability + f64::from(row[token as usize]).ln();
+        for (parent, NextTokens { tokens, probabilities }) in rows.take(self.living.len()).enumerate() {
+            for (&token, &probability) in tokens.iter().zip(probabilities).take(self.options.candidates()) {
+                // What is impossible is no candidate: its logarithm is none to compare.
+                let Some(token) = u32::try_from(token).ok().filter(|_| probability > 0.0) else { continue };
+                let log_probability = self.living[parent].log_probability + f64::from(probability).ln();
                 candidates.push(Candidate { parent, token, log_probability });
             }
         }
@@ -142,39 +157,14 @@ impl Search {
         let Some(best) = self.living.first() else { return true };
         let Some(last) = self.ended.get(self.options.beam - 1) else { return false };
         if self.options.beam == 1 {
-            // Greedy: the likeliest word was the end.
+            // Greedy: the likeliest token was the end.
             return true;
         }
-        // A sum of logarithms only falls; what it is divided by lies between that of the next and of the last word.
+        // A sum of logarithms only falls; what it is divided by lies between that of the next and of the last token.
         let norms = [self.norm(best.tokens.len() + 1), self.norm(self.most_tokens)];
         let hope = norms.map(|norm| best.log_probability / norm).into_iter().fold(f64::NEG_INFINITY, f64::max);
         last.score >= hope
     }
-}
-
-/// The places of the largest numbers, the largest first; of equal ones the first. What is no number is never among them.
-fn best(row: &[f32], count: usize) -> Vec<u32> {
-    /// So many are passed over at once if none of them is large enough, which is seen without a branch for each.
-    const PIECE: usize = 64;
-    let mut best: Vec<u32> = Vec::with_capacity(count + 1);
-    let mut least = f32::NEG_INFINITY;
-    for (piece, numbers) in row.chunks(PIECE).enumerate() {
-        if best.len() == count && !numbers.iter().fold(false, |any, &number| any | (number > least)) {
-            continue;
-        }
-        for (token, &number) in (piece * PIECE..).zip(numbers) {
-            if !(number > least || best.len() < count && number >= least) {
-                continue;
-            }
-            let place = best.partition_point(|&other| row[other as usize] >= number);
-            best.insert(place, token as u32);
-            best.truncate(count);
-            if best.len() == count {
-                least = row[best[count - 1] as usize];
-            }
-        }
-    }
-    best
 }
 
 #[cfg(test)]
@@ -184,6 +174,13 @@ mod tests {
 
     const END: u32 = 0;
     const WORDS: usize = 4;
+
+    /// All tokens of a row and their probabilities, the likeliest first; of equal ones the first.
+    fn sorted(row: &[f32]) -> (Vec<i32>, Vec<f32>) {
+        let mut order: Vec<usize> = (0..row.len()).collect();
+        order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+        order.into_iter().map(|token| (token as i32, row[token])).unzip()
+    }
 
     /// A model that has its own opinion behind every beginning.
     fn probabilities(seed: u64, tokens: &[u32]) -> Vec<f32> {
@@ -203,8 +200,8 @@ mod tests {
         let mut search = Search::new(options, END, most_tokens);
         let mut beginnings = vec![Vec::new()];
         loop {
-            let rows: Vec<Vec<f32>> = beginnings.iter().map(|tokens| probabilities(seed, tokens)).collect();
-            let next = search.advance(rows.iter().map(Vec::as_slice));
+            let rows: Vec<_> = beginnings.iter().map(|tokens| sorted(&probabilities(seed, tokens))).collect();
+            let next = search.advance(rows.iter().map(|(tokens, probabilities)| NextTokens { tokens, probabilities }));
             words += 1;
             if next.is_empty() {
                 return (search.finish(), words);
@@ -326,9 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_not_taken() {
-        assert_eq!(best(&[0.1, f32::NAN, 0.7, 0.1, 0.2], 3), [2, 4, 0]);
-        assert_eq!(best(&[0.5, 0.5, 0.5], 2), [0, 1]);
-        assert!(best(&[f32::NAN; 3], 2).is_empty());
+    fn what_is_no_token_or_impossible_is_not_taken() {
+        let options = SearchOptions { beam: 2, length_penalty: 0.0 };
+        let mut search = Search::new(options, END, 5);
+        let row = NextTokens { tokens: &[3, 1, 2, -1], probabilities: &[0.9, 0.1, 0.0, f32::NEG_INFINITY] };
+        let next = search.advance([row].into_iter());
+        assert_eq!(next.iter().map(|next| next.token).collect::<Vec<_>>(), [3, 1]);
+        let none = NextTokens { tokens: &[-1; 4], probabilities: &[f32::NEG_INFINITY; 4] };
+        assert!(search.advance([none, none].into_iter()).is_empty());
+        assert!(search.finish().is_empty());
     }
 }
