@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use clap::Args;
 use vitreous_data::dataset::Splits;
-use vitreous_train::{AnyRecipe, RunRecord, TrainError};
+use vitreous_train::{RunRecord, TrainError};
 
-use super::train::data_of;
 use crate::failure::Failure;
 use crate::run_report::{self, Effort};
 use vitreous_pages::report::headline::Headline;
@@ -101,11 +100,14 @@ fn runs_in(folder: &Path) -> Vec<PathBuf> {
     runs
 }
 
+/// The images of a run, or why there are none.
 fn data(run: &RunRecord) -> Result<Splits, String> {
     match &run.recipe {
         Ok(_) if run.lacks("data.path") => Err("The recipe does not name it.".to_string()),
-        Ok(AnyRecipe::Images(recipe)) => data_of(&recipe.data).map_err(|error| error.to_string()),
-        Ok(AnyRecipe::Translation(_)) => Err("A translator has no images.".to_string()),
+        Ok(recipe) => {
+            let images = recipe.task.images(recipe);
+            images.unwrap_or_else(|| Err("The data of this run are no images.".to_string()))
+        }
         Err(_) => Err("The recipe, which names it, cannot be understood.".to_string()),
     }
 }

@@ -40,7 +40,7 @@ pub fn examples(
     let directory = run.path.join("model");
     if !directory.join("config.json").is_file() {
         // The model is saved before the line of its evaluation is written.
-        return Err(match run.finished() || !run.history.tested.is_empty() {
+        return Err(match run.finished() || !run.history.evaluations.is_empty() {
             true => "model/ is missing, or is no model: it was removed or changed after the run saved it.".to_string(),
             false => "There is no model yet: it is saved at each evaluation.".to_string(),
         });

@@ -1,4 +1,4 @@
-//! The report of a run that goes on, written again after each epoch.
+//! The report of a run in progress, written again after each epoch.
 
 use std::path::Path;
 
@@ -18,14 +18,10 @@ pub struct LiveReport {
 }
 
 impl LiveReport {
-    /// Of a run on these images, which are open already.
-    pub fn new(splits: &Splits, threads: usize) -> LiveReport {
-        LiveReport { data: Ok(splits.clone()), threads, told: false }
-    }
-
-    /// Of a run on text.
-    pub fn of_text(threads: usize) -> LiveReport {
-        LiveReport { data: Err("a translator has no images".to_string()), threads, told: false }
+    /// Of a run on these images, which are open already, or on other data.
+    pub fn new(images: Option<&Splits>, threads: usize) -> LiveReport {
+        let data = images.cloned().ok_or_else(|| "The data of this run are no images.".to_string());
+        LiveReport { data, threads, told: false }
     }
 
     /// Writes it. A report that cannot be written is no reason to stop: that is noted, and only once.
