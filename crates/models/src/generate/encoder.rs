@@ -33,7 +33,9 @@ impl Encoders {
         cache: DType,
         shape: (usize, usize),
     ) -> Result<()> {
-        if let Some(ready) = self.kept.iter().position(|encoder| encoder.shape == shape) {
+        let on_gpu = source.device.is_gpu();
+        let suiting = self.kept.iter().enumerate().filter(|(_, encoder)| suits(encoder.shape, shape, on_gpu));
+        if let Some((ready, _)) = suiting.min_by_key(|(_, encoder)| encoder.shape.0 * encoder.shape.1) {
             let encoder = self.kept.remove(ready);
             self.kept.push(encoder);
             return Ok(());
@@ -45,7 +47,7 @@ impl Encoders {
         }
         let plan = source.device.plan_with_fixed_weights(&graph, &keys_and_values)?;
         let plan = plan.leaving_on_device(&keys_and_values)?;
-        let there = if source.device.is_gpu() { None } else { self.kept.pop().map(|encoder| encoder.executor) };
+        let there = if on_gpu { None } else { self.kept.pop().map(|encoder| encoder.executor) };
         if self.kept.len() == MOST_KEPT {
             self.kept.remove(0);
         }
@@ -58,6 +60,11 @@ impl Encoders {
     pub fn last(&mut self) -> Option<&mut Encoder> {
         self.kept.last_mut()
     }
+}
+
+/// Whether an encoder is run for sources of a shape: on a GPU also a larger one, which is sooner done than making another.
+fn suits(there: (usize, usize), wanted: (usize, usize), on_gpu: bool) -> bool {
+    if on_gpu { there.0 >= wanted.0 && there.1 >= wanted.1 } else { there == wanted }
 }
 
 impl Encoder {
