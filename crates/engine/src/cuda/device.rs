@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 
+use super::compile::Modules;
 pub(super) use super::failures::failed;
 use super::libraries::{Libraries, driver_found};
 use super::stream::while_nothing_is_recorded;
@@ -82,6 +83,8 @@ fn describe(ordinal: usize) -> Result<Gpu> {
 /// A GPU with everything that running on it needs.
 pub struct Device {
     gpu: Gpu,
+    /// Kernels that are loaded. Before the context, which they are loaded in.
+    modules: Modules,
     context: Context,
     /// Whether f32 operands of products may be rounded to TF32.
     rounds_products: AtomicBool,
@@ -149,7 +152,7 @@ impl Device {
         }
         Libraries::find().check()?;
         let context = Context::retain(ordinal)?;
-        Ok(Arc::new(Device { gpu, context, rounds_products: AtomicBool::new(false) }))
+        Ok(Arc::new(Device { gpu, modules: Modules::default(), context, rounds_products: AtomicBool::new(false) }))
     }
 
     /// What it is.
@@ -180,8 +183,21 @@ impl Device {
         self.rounds_products.load(Ordering::Relaxed)
     }
 
+    /// Kernels that are loaded on it.
+    pub(super) fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
     /// Makes this the device of the calling thread.
     pub(super) fn bind(&self) -> Result<()> {
         self.context.bind()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.bind().is_ok() {
+            self.modules.clear();
+        }
     }
 }
