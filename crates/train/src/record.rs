@@ -235,6 +235,6 @@ impl RunRecord {
 fn read_recipe(text: &str) -> Result<AnyRecipe, String> {
     match text.trim() {
         "" => Err("it is empty".to_string()),
-        _ => AnyRecipe::read(RECIPE, text, &[]).map_err(|error| error.to_string()),
+        _ => AnyRecipe::read_run(RECIPE, text).map_err(|error| error.to_string()),
     }
 }

@@ -79,7 +79,7 @@ impl RunDirectory {
             return Err(TrainError::NoRun { path: path.to_path_buf(), what });
         }
         let text = fs::read_to_string(&file).map_err(TrainError::io(&file, "cannot be read"))?;
-        let recipe = AnyRecipe::read(&file.display().to_string(), &text, &[])?;
+        let recipe = AnyRecipe::read_run(&file.display().to_string(), &text)?;
         Ok((RunDirectory::lock(path)?, recipe))
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use vitreous_data::dataset::ValidationRule;
+
 use super::layers;
 use super::{Difference, Recipe, RecipeError, TranslationRecipe};
 
@@ -22,6 +24,18 @@ impl AnyRecipe {
             true => AnyRecipe::Translation(Box::new(TranslationRecipe::read(origin, text, overrides)?)),
             false => AnyRecipe::Images(Box::new(Recipe::read(origin, text, overrides)?)),
         })
+    }
+
+    /// Reads the recipe that a run directory holds. Runs that do not say how their validation split was drawn are of version 0.1, which
+    /// drew it by name.
+    pub fn read_run(origin: &str, text: &str) -> Result<AnyRecipe, RecipeError> {
+        let mut recipe = AnyRecipe::read(origin, text, &[])?;
+        if let AnyRecipe::Images(recipe) = &mut recipe
+            && !layers::written_keys(text).contains("data.validation_rule")
+        {
+            recipe.data.validation_rule = ValidationRule::ByName;
+        }
+        Ok(recipe)
     }
 
     /// The whole recipe as TOML, with every key.
@@ -51,5 +65,27 @@ impl AnyRecipe {
             AnyRecipe::Images(recipe) => recipe.train.epochs,
             AnyRecipe::Translation(recipe) => recipe.train.epochs,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(recipe: AnyRecipe) -> ValidationRule {
+        let AnyRecipe::Images(recipe) = recipe else { panic!("a recipe for images") };
+        recipe.data.validation_rule
+    }
+
+    #[test]
+    fn a_run_keeps_the_rule_that_drew_its_validation_split() {
+        let new = AnyRecipe::read("new", "", &[]).expect("a recipe");
+        assert_eq!(rule(new.clone()), ValidationRule::Stratified);
+        assert_eq!(rule(AnyRecipe::read_run("run", &new.to_toml()).expect("a recipe")), ValidationRule::Stratified);
+        let by_name = AnyRecipe::read("new", "", &["data.validation_rule=by_name".to_string()]).expect("a recipe");
+        assert_eq!(rule(AnyRecipe::read_run("run", &by_name.to_toml()).expect("a recipe")), ValidationRule::ByName);
+        // As version 0.1 wrote it: nothing is missing, and nothing differs from what it was.
+        let old = AnyRecipe::read_run("run", &by_name.to_toml()).expect("a recipe");
+        assert!(!old.to_toml().contains("validation_rule") && old.differences(&by_name).is_empty());
     }
 }

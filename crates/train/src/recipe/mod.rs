@@ -4,6 +4,7 @@
 //! into the run directory with every key.
 
 use serde::{Deserialize, Serialize};
+use vitreous_data::dataset::ValidationRule;
 use vitreous_data::image::augment::AugmentSettings;
 use vitreous_data::image::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};
 use vitreous_models::{VitConfig, preset, presets};
@@ -114,8 +115,12 @@ choice! {
 pub struct DataSettings {
     /// "builtin", or a path.
     pub path: String,
-    /// The share of images that is kept for testing where the data has no part for that.
+    /// The share of the training images that is drawn for validation where the data has no validation part.
     pub validation_share: f64,
+    /// How these images are drawn: "stratified" by class, or "by_name". The latter is left out where it is written: a run whose recipe does
+    /// not have the key was made when there was no other rule ([`AnyRecipe::read_run`]).
+    #[serde(skip_serializing_if = "is_by_name")]
+    pub validation_rule: ValidationRule,
     /// Which labels, where the data has several sorts: "coarse" of CIFAR-100, a column of a table; "" for the usual ones.
     pub labels: String,
     /// Threads that prepare images; 0 for as many as there are cores.
@@ -306,8 +311,13 @@ impl Default for TrainSettings {
 impl Default for DataSettings {
     fn default() -> Self {
         let (path, labels) = ("builtin".to_string(), String::new());
-        DataSettings { path, validation_share: 0.1, labels, threads: 0, keep_mib: 1024 }
+        let validation_rule = ValidationRule::Stratified;
+        DataSettings { path, validation_share: 0.1, validation_rule, labels, threads: 0, keep_mib: 1024 }
     }
+}
+
+fn is_by_name(rule: &ValidationRule) -> bool {
+    *rule == ValidationRule::ByName
 }
 
 impl Default for PreprocessSettings {

@@ -392,6 +392,7 @@ pub(super) fn data_of(settings: &DataSettings) -> Result<Splits, DatasetError> {
     }
     let options = OpenDataset {
         validation_share: settings.validation_share,
+        validation_rule: settings.validation_rule,
         labels: Some(settings.labels.clone()).filter(|labels| !labels.is_empty()),
         keep_bytes: settings.keep_mib.saturating_mul(1 << 20),
     };
