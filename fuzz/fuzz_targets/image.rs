@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vitreous_data::{Channels, decode};
+use vitreous_data::image::{Channels, decode};
 
 fuzz_target!(|bytes: &[u8]| {
     for channels in [Channels::Rgb, Channels::Grey] {

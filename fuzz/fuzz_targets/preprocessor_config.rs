@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vitreous_data::{Image, Preprocess, Scratch};
+use vitreous_data::image::{Image, Preprocess, Scratch};
 
 fuzz_target!(|json: &[u8]| {
     for read in [Preprocess::from_hugging_face(json), Preprocess::from_timm(json)] {

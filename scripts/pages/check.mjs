@@ -14,7 +14,7 @@ const FLAGS = [
   "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync", "--hide-scrollbars",
 ];
-const WIDTHS = { wide: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
+const WIDTHS = { wide: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
 // Sums of shifts from which on a reader is annoyed are ten times this.
 const MOST_SHIFT = 0.01;
 

@@ -1,7 +1,10 @@
-// What a reader does with a page, by kind of page (the body's data-page). Each function gives a list of what is wrong.
+// What a reader does with a page, by kind of page (the body's data-page). Each function returns a list of what is wrong.
 
 export const interactions = {
-  explain: [clickingAPatchChangesTheMap, choosingALayerOrHeadChangesTheMap, theReadoutFollowsTheMap, sharesAddUp],
+  explain: [
+    imageAndMapAreOnTheFirstScreen, navigationStaysInView, clickingAPatchChangesTheMap, choosingALayerOrHeadChangesTheMap,
+    theReadoutFollowsTheMap, sharesAddUp, opacityFollowsTheWeight, mapsCanShareOneScale, theAddressKeepsTheView, aPatchIsComparedWithAllOthers,
+  ],
   "explain-text": [
     choosingALayerOrHeadChangesTheMap, choosingAKindChangesTheMap, wordsLightUp, anotherLayerAlignsOtherwise, placesOfTheMapAreRead,
   ],
@@ -131,4 +134,115 @@ async function sharesAddUp(page) {
   const shares = [...says.split("Most on")[0].matchAll(/([\d.]+)\u00a0%/g)].map((found) => Number(found[1]));
   const sum = shares.reduce((sum, share) => sum + share, 0);
   return shares.length && Math.abs(sum - 100) > 0.06 * shares.length ? [`shares sum to ${sum} %: ${says}`] : [];
+}
+
+// Side by side and above the fold.
+async function imageAndMapAreOnTheFirstScreen(page) {
+  await page.evaluate(() => scrollTo(0, 0));
+  const [photo, map] = [await page.locator("#photo").boundingBox(), await page.locator("#map").boundingBox()];
+  const { height } = page.viewportSize();
+  const wrong = [];
+  if (photo.x + photo.width > map.x || Math.abs(photo.y - map.y) > 2) wrong.push("image and map are not side by side");
+  if (Math.max(photo.y + photo.height, map.y + map.height) > height) wrong.push("image and map end below the first screen");
+  return wrong;
+}
+
+async function navigationStaysInView(page) {
+  await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
+  const { y } = await page.locator("nav").boundingBox();
+  await page.evaluate(() => scrollTo(0, 0));
+  return y >= 0 && y < 10 ? [] : [`at the end of the page, navigation is at ${y}`];
+}
+
+// The patch with the smallest weight is transparent, the one with the largest opaque.
+async function opacityFollowsTheWeight(page) {
+  return page.evaluate(() => {
+    const { data: pixels } = map.getContext("2d").getImageData(0, 0, columns, rows);
+    const alpha = (patch) => pixels[4 * patch + 3];
+    const [low, high] = scaleOf(shown.patches);
+    const [weakest, strongest] = [low, high].map((weight) => shown.patches.indexOf(weight));
+    const wrong = [];
+    if (low < high && (alpha(weakest) !== 0 || alpha(strongest) !== 255)) {
+      wrong.push(`the weakest patch has an opacity of ${alpha(weakest)}, the strongest of ${alpha(strongest)}`);
+    }
+    return wrong;
+  });
+}
+
+async function mapsCanShareOneScale(page) {
+  const wrong = [];
+  // The largest opacity of each map of the overview, and the ends of the rollouts' legends.
+  const found = () => page.evaluate(() => ({
+    full: overviewCells.filter((cell) => {
+      const { data: pixels } = cell.querySelector("canvas").getContext("2d").getImageData(0, 0, columns, rows);
+      return pixels.some((byte, at) => at % 4 === 3 && byte === 255);
+    }).length,
+    ends: [...document.querySelectorAll("#rollout .maps")].map((group) =>
+      new Set([...group.querySelectorAll(".legend")].map((legend) => legend.textContent)).size),
+    says: byId("overview-scale").textContent,
+  }));
+  const own = await found();
+  await page.locator("#shared").check();
+  const shared = await found();
+  await page.locator("#shared").uncheck();
+  const again = await found();
+  if (own.full < 2 || shared.full !== 1) wrong.push(`${own.full} maps have full colour on their own scales, ${shared.full} on one`);
+  if (shared.ends.some((different) => different !== 1)) wrong.push(`rollouts on one scale have ${shared.ends} different legends`);
+  if (own.says === shared.says) wrong.push("the scale that is said is the same");
+  if (JSON.stringify(own) !== JSON.stringify(again)) wrong.push("the scales do not come back");
+  return wrong;
+}
+
+async function theAddressKeepsTheView(page) {
+  const wrong = [];
+  const view = () => page.evaluate(() => ({ ...state }));
+  await page.locator("#layer").selectOption("0");
+  await page.locator("#head").selectOption("0");
+  const before = { hash: await page.evaluate(() => location.hash), view: await view() };
+  await clickMap(page, [0.9, 0.1]);
+  const after = { hash: await page.evaluate(() => location.hash), view: await view() };
+  if (!/^#layer=\d+&head=\d+&patch=\d+,\d+$/.test(after.hash)) wrong.push(`the address is ${after.hash}`);
+  await page.goBack();
+  await page.waitForTimeout(50);
+  const back = await view();
+  if (back.query !== before.view.query || back.layer !== before.view.layer) wrong.push("Back does not show the view before");
+  // A link opens the same view in another tab, and an address of nonsense opens the usual one.
+  const other = await page.context().newPage();
+  const address = page.url().split("#")[0];
+  await other.goto(address + after.hash);
+  const opened = await other.evaluate(() => ({ ...state }));
+  if (JSON.stringify(opened) !== JSON.stringify(after.view)) {
+    wrong.push(`${after.hash} opens ${JSON.stringify(opened)}, not ${JSON.stringify(after.view)}`);
+  }
+  await other.goto("about:blank");
+  await other.goto(`${address}#layer=99&head=x&patch=-1,1e9`);
+  const usual = await other.evaluate(() => JSON.stringify(state) === JSON.stringify(usual));
+  if (!usual) wrong.push("an address without sense does not open the usual view");
+  await other.close();
+  return wrong;
+}
+
+// Only pages of models without a head have this.
+async function aPatchIsComparedWithAllOthers(page) {
+  if (!(await page.locator("#similar").count())) return [];
+  const wrong = [];
+  const drawn = () => page.locator("#similar").evaluate((canvas) => canvas.toDataURL());
+  const opacity = () => page.evaluate(() => {
+    const { data: pixels } = similar.getContext("2d").getImageData(0, 0, columns, rows);
+    return pixels[4 * state.patch + 3];
+  });
+  const click = async ([across, down]) => {
+    const stage = page.locator("#similar");
+    await stage.scrollIntoViewIfNeeded();
+    const { width, height } = await stage.boundingBox();
+    await stage.click({ position: { x: across * width, y: down * height } });
+    await page.waitForTimeout(50);
+  };
+  await click([0.1, 0.1]);
+  const first = await drawn();
+  if ((await opacity()) !== 255) wrong.push("a patch is not most similar to itself");
+  await click([0.9, 0.6]);
+  if ((await drawn()) === first) wrong.push("two patches are similar to the same patches");
+  if (!(await page.locator("#similar-says").textContent()).includes("row")) wrong.push("the patch is not named");
+  return wrong;
 }

@@ -4,9 +4,9 @@
 
 use std::time::Instant;
 
-use vitreous_data::augment::{Augment, AugmentSettings, CropKind, Mixer};
+use vitreous_data::image::augment::{Augment, AugmentSettings, CropKind, Mixer};
+use vitreous_data::image::{Channels, Image, Preprocess, Scratch};
 use vitreous_data::random::Random;
-use vitreous_data::{Channels, Image, Preprocess, Scratch};
 
 fn image(height: usize, width: usize) -> Image {
     let mut random = Random::new(0, 0, 0);
@@ -56,7 +56,8 @@ fn main() {
         let image = image(height, width);
         let preprocess = Preprocess::default_for([side, side], Channels::Rgb).with_image_size([side, side]);
         // A picture of the model's own size is not resized, as in the recipes for small pictures.
-        let preprocess = Preprocess { resize: vitreous_data::Resize::Exact([side, side]), crop: None, ..preprocess };
+        let preprocess =
+            Preprocess { resize: vitreous_data::image::Resize::Exact([side, side]), crop: None, ..preprocess };
         let augment = Augment::new(&settings, &preprocess).expect("the settings are sound");
         let (mut scratch, mut out) = (Scratch::default(), vec![0.0; 3 * side * side]);
         let calls = if side == 32 { 2000 } else { 50 };

@@ -1,13 +1,14 @@
 //! Writes a contact sheet of the built-in data set: `cargo run --example contact_sheet -- sheet.png`.
 
-use vitreous_data::augment::{Augment, AugmentSettings, CropKind, Mixer, contact_sheet};
-use vitreous_data::{Channels, Preprocess, dataset};
+use vitreous_data::dataset;
+use vitreous_data::image::augment::{Augment, AugmentSettings, CropKind, Mixer, contact_sheet};
+use vitreous_data::image::{Channels, Preprocess};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: contact_sheet FILE.png")?;
     let data = dataset::builtin();
     let preprocess = Preprocess::default_for([28, 28], Channels::Grey);
-    let preprocess = Preprocess { resize: vitreous_data::Resize::Exact([28, 28]), crop: None, ..preprocess };
+    let preprocess = Preprocess { resize: vitreous_data::image::Resize::Exact([28, 28]), crop: None, ..preprocess };
     let settings = AugmentSettings {
         crop: CropKind::Padded,
         flip: 0.5,

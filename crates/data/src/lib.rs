@@ -1,47 +1,15 @@
-//! Vitreous' data: images decoded and prepared as a model's own configuration says.
+//! Vitreous' data: data sets, images and text prepared as a model expects them, and the loader that gives batches of them.
 //!
-//! A model only sees what it was trained on if its images are resized, cropped and normalised as they were then. The
-//! peers are Pillow, `torchvision`, `timm` and `transformers`; each step here follows their source, and the tests compare
-//! with what they gave.
-//!
-//! ```
-//! use vitreous_data::{Channels, Image, Preprocess, Scratch};
-//!
-//! let config = br#"{"image_processor_type": "ViTImageProcessor", "size": 32}"#;
-//! let preprocess = Preprocess::from_hugging_face(config)?;
-//! let image = Image::new(64, 48, Channels::Rgb, vec![128; 64 * 48 * 3])?;
-//! let [height, width] = preprocess.output_size_for(&image);
-//! let mut tensor = vec![0.0; 3 * height * width];
-//! preprocess.apply(&image, &mut Scratch::default(), &mut tensor)?;
-//! assert_eq!([height, width], [32, 32]);
-//! assert!((tensor[0] - (128.0 / 255.0 - 0.5) / 0.5).abs() < 1e-6);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! - [`image`]: decoding, preprocessing, augmentation.
+//! - [`text`]: sentence pairs, tokenisers, batches of tokens.
+//! - [`dataset`]: labelled images, opened from whatever a path holds; [`download`] fetches well-known ones.
+//! - [`loader`]: batches, prepared ahead of the model by threads, in an order that is a function of (seed, epoch).
 #![deny(unsafe_code)]
 
-pub mod augment;
 pub mod dataset;
-mod decode;
 pub mod download;
-mod error;
-pub mod font;
-mod geometry;
-mod gif;
-mod hugging_face;
-mod jpeg;
+pub mod image;
 pub mod loader;
 pub mod ordered;
-mod preprocess;
 pub mod random;
-mod raw;
-mod resample;
-mod settings;
 pub mod text;
-mod timm;
-mod view;
-
-pub use decode::{Channels, Image, decode, open};
-pub use error::{ConfigError, ImageError};
-pub use geometry::{Crop, Placement, Resize};
-pub use preprocess::{Preprocess, Scratch};
-pub use resample::{Interpolation, resize};

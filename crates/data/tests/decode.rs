@@ -5,7 +5,8 @@ mod common;
 use std::path::Path;
 
 use common::{bytes, cases, fixture, integer, largest_difference, text};
-use vitreous_data::{Channels, Image, ImageError, decode, open};
+use serde_json::Value;
+use vitreous_data::image::{Channels, Image, ImageError, decode, open};
 
 /// Levels by which a file may differ from Pillow's reading: five bits a channel are brought to eight by rounding or by
 /// cutting. All others are equal.
@@ -13,16 +14,24 @@ fn allowed(file: &str) -> u8 {
     if file.starts_with("bits_5") { 1 } else { 0 }
 }
 
+/// All files that Pillow was given, by folder, with the size that it found.
+fn all_cases() -> Vec<(&'static str, Value)> {
+    let of = |folder: &'static str, at_least: usize| {
+        cases(&format!("{folder}.json"), at_least).into_iter().map(move |case| (folder, case))
+    };
+    of("decode", 90).chain(of("tiff", 12)).collect()
+}
+
 #[test]
 fn every_kind_of_file_gives_pillows_pixels() {
     let mut wrong = Vec::new();
-    for case in cases("decode.json", 90) {
+    for (folder, case) in all_cases() {
         let file = text(&case, "file");
         let (width, height) = (integer(&case["width"]), integer(&case["height"]));
-        let expected = bytes(&format!("decode/{file}.expected"));
+        let expected = bytes(&format!("{folder}/{file}.expected"));
         let (rgb, grey) = expected.split_at(width * height * 3);
         for (channels, theirs) in [(Channels::Rgb, rgb), (Channels::Grey, grey)] {
-            match decode(&bytes(&format!("decode/{file}")), channels) {
+            match decode(&bytes(&format!("{folder}/{file}")), channels) {
                 Ok(ours) if (ours.width(), ours.height()) != (width, height) => {
                     wrong.push(format!("{file}: {} x {}", ours.width(), ours.height()));
                 }
@@ -56,11 +65,11 @@ fn harmless_end(file: &str) -> usize {
 #[test]
 fn what_was_cut_off_is_an_error() {
     let mut wrong = Vec::new();
-    for case in cases("decode.json", 90) {
+    for (folder, case) in all_cases() {
         let file = text(&case, "file");
-        let whole = bytes(&format!("decode/{file}"));
-        // Of an animation only the first frame is read.
-        if file.starts_with("animated") {
+        let whole = bytes(&format!("{folder}/{file}"));
+        // Of an animation only the first frame is read, of pages the first.
+        if file.starts_with("animated") || file.starts_with("pages") {
             continue;
         }
         let mut read = Vec::new();
@@ -86,8 +95,8 @@ fn damaged_bytes_never_panic() {
         state ^= state << 17;
         state as usize
     };
-    for case in cases("decode.json", 90) {
-        let whole = bytes(&format!("decode/{}", text(&case, "file")));
+    for (folder, case) in all_cases() {
+        let whole = bytes(&format!("{folder}/{}", text(&case, "file")));
         for _ in 0..150 {
             let mut damaged = whole.clone();
             for _ in 0..1 + random() % 8 {
@@ -150,6 +159,28 @@ fn jpeg_header(width: u16, height: u16) -> Vec<u8> {
     file
 }
 
+fn tiff_header(width: u32, height: u32) -> Vec<u8> {
+    let entries: [(u16, u32); 9] = [
+        (256, width),
+        (257, height),
+        (258, 8),
+        (259, 1),
+        (262, 1),
+        (273, 8),
+        (277, 1),
+        (278, height),
+        (279, width.wrapping_mul(height)),
+    ];
+    let mut file = b"II*\0\x08\0\0\0\x09\0".to_vec();
+    for (tag, value) in entries {
+        file.extend(tag.to_le_bytes());
+        file.extend([4, 0, 1, 0, 0, 0]);
+        file.extend(value.to_le_bytes());
+    }
+    file.extend([0; 4]);
+    file
+}
+
 #[test]
 fn an_absurd_size_is_refused_before_memory_is_taken() {
     for (kind, file) in [
@@ -159,6 +190,7 @@ fn an_absurd_size_is_refused_before_memory_is_taken() {
         ("BMP, top down", bmp_header(60_000, -60_000)),
         ("GIF", gif_header(60_000, 60_000)),
         ("JPEG", jpeg_header(60_000, 60_000)),
+        ("TIFF", tiff_header(60_000, 60_000)),
     ] {
         let error = decode(&file, Channels::Rgb).unwrap_err();
         assert!(matches!(error, ImageError::TooLarge { .. }), "{kind}: {error}");
@@ -244,9 +276,13 @@ fn a_jpeg_that_contradicts_itself_is_damaged() {
 
 #[test]
 fn a_size_of_zero_is_an_error() {
-    for (kind, file) in
-        [("PNG", png_header(0, 7)), ("BMP", bmp_header(7, 0)), ("GIF", gif_header(0, 7)), ("JPEG", jpeg_header(0, 7))]
-    {
+    for (kind, file) in [
+        ("PNG", png_header(0, 7)),
+        ("BMP", bmp_header(7, 0)),
+        ("GIF", gif_header(0, 7)),
+        ("JPEG", jpeg_header(0, 7)),
+        ("TIFF", tiff_header(0, 7)),
+    ] {
         let error = decode(&file, Channels::Rgb).unwrap_err();
         assert!(matches!(error, ImageError::Damaged { .. } | ImageError::Unsupported { .. }), "{kind}: {error}");
     }
@@ -257,12 +293,33 @@ fn a_size_of_zero_is_an_error() {
 #[test]
 fn what_is_no_image_is_said_to_be_none() {
     assert!(matches!(decode(b"", Channels::Rgb), Err(ImageError::Empty)));
-    for text in ["hello, world", "<svg></svg>", "\0\0\0\0"] {
+    for text in ["hello, world", "\0\0\0\0"] {
         let error = decode(text.as_bytes(), Channels::Rgb).unwrap_err();
-        assert!(matches!(error, ImageError::NotAnImage { looks_like: None }), "{error}");
+        assert!(matches!(error, ImageError::NotAnImage), "{error}");
     }
     let error = decode(b"II*\0\x08\0\0\0\0\0\0\0\0\0\0\0", Channels::Rgb).unwrap_err();
     assert!(error.to_string().contains("TIFF"), "{error}");
+}
+
+#[test]
+fn formats_that_are_not_decoded_are_named_with_a_remedy() {
+    let heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic";
+    let avif = b"\0\0\0\x1cftypavif\0\0\0\0avifmif1miaf";
+    let folder = tempfile::tempdir().unwrap();
+    // Phones give HEIC images names of JPEG files.
+    for (name, content, parts) in [
+        ("IMG 1.heic", &heic[..], ["HEIC is not supported", "`magick 'IMG 1.heic' 'IMG 1.jpg'`"]),
+        ("photo.jpg", heic, ["HEIC is not supported", "`magick photo.jpg photo-converted.jpg`"]),
+        ("photo.avif", avif, ["AVIF is not supported", "`magick photo.avif photo.jpg`"]),
+        ("drawing.svg", b"<svg></svg>", ["SVG is not supported", "`magick drawing.svg drawing.png`"]),
+        ("photo.nef", &bytes("tiff/rgb.tif"), ["camera raw is not supported", "`magick photo.nef photo.jpg`"]),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let error = open(&path, Channels::Rgb).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{name}: {error}");
+    }
+    assert!(decode(heic, Channels::Rgb).unwrap_err().to_string().contains("HEIC"));
 }
 
 #[test]

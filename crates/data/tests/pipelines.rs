@@ -4,7 +4,7 @@ mod common;
 
 use common::{bytes, cases, fixture, integer, text};
 use serde_json::Value;
-use vitreous_data::{
+use vitreous_data::image::{
     Channels, ConfigError, Crop, Image, ImageError, Interpolation, Placement, Preprocess, Resize, Scratch, open,
 };
 

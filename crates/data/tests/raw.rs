@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
-use vitreous_data::augment::{Augment, AugmentSettings, CropKind, EraseMode, MixMode, Mixer};
 use vitreous_data::dataset::Dataset;
-use vitreous_data::loader::{Batch, Form, Loader, LoaderOptions, Preparation, TargetKind};
-use vitreous_data::{Channels, Crop, Image, ImageError, Placement, Preprocess, Resize};
+use vitreous_data::image::augment::{Augment, AugmentSettings, CropKind, EraseMode, MixMode, Mixer};
+use vitreous_data::image::{
+    Channels, Crop, Image, ImageBatchOptions, ImageBatches, ImageError, ImageForm, ImageTargets, Placement,
+    Preparation, Preprocess, Resize,
+};
+use vitreous_data::loader::{Batch, BatchPosition, Loader};
 use vitreous_engine::ops::ImageDraws;
 use vitreous_engine::ops::image_draws::{Laying, Mixing, draws_length};
 use vitreous_engine::{Device, Executor, Graph, Run, State, cuda};
@@ -42,31 +45,31 @@ fn preprocess(channels: Channels) -> Preprocess {
     preprocess
 }
 
-fn options(preparation: Preparation, channels: Channels, batch: usize) -> LoaderOptions {
-    LoaderOptions {
+fn options(preparation: Preparation, channels: Channels, batch: usize) -> ImageBatchOptions {
+    ImageBatchOptions {
         dataset: Arc::new(Some { images: 2 * batch }),
         preparation,
-        form: Form::Prepared,
+        form: ImageForm::Prepared,
         mixer: None,
         shape: [channels.count(), SIZE[0], SIZE[1]],
         classes: 3,
-        targets: TargetKind::Shares { smoothing: 0.1 },
+        targets: ImageTargets::Probabilities { smoothing: 0.1 },
         batch,
         seed: 5,
         shuffle: true,
-        threads: 1,
     }
 }
 
-fn augmented(settings: &AugmentSettings, channels: Channels, batch: usize) -> LoaderOptions {
+fn augmented(settings: &AugmentSettings, channels: Channels, batch: usize) -> ImageBatchOptions {
     let augment = Augment::new(settings, &preprocess(channels)).expect("sound settings");
     let options = options(Preparation::Augmented(Box::new(augment)), channels, batch);
-    LoaderOptions { mixer: Mixer::new(settings).expect("sound settings"), ..options }
+    ImageBatchOptions { mixer: Mixer::new(settings).expect("sound settings"), ..options }
 }
 
-fn batches(options: &LoaderOptions, form: Form) -> Vec<Batch> {
-    let options = LoaderOptions { form, ..options.clone() };
-    Loader::start(options, 0, 0, 2).map(|batch| batch.expect("loads")).collect()
+fn batches(options: &ImageBatchOptions, form: ImageForm) -> Vec<Batch> {
+    let options = ImageBatchOptions { form, ..options.clone() };
+    let source = Arc::new(ImageBatches::new(options));
+    Loader::start(source, BatchPosition::default(), 2, 1).map(|batch| batch.expect("loads")).collect()
 }
 
 /// The processor, and a GPU if there is one.
@@ -80,15 +83,15 @@ fn devices() -> Vec<Device> {
 }
 
 /// What a device makes of raw batches.
-fn images_of(options: &LoaderOptions, batches: &[Batch], device: &Device) -> Vec<Vec<f32>> {
+fn images_of(options: &ImageBatchOptions, batches: &[Batch], device: &Device) -> Vec<Vec<f32>> {
     let mut graph = Graph::for_inference();
     let images = options.images_of_raw(&mut graph).expect("a graph");
     let plan = device.plan(&graph, &[images]).expect("a plan");
     let mut executor = Executor::new(plan, device).expect("an executor");
     let mut state = State::new(&graph).expect("a state");
     let mut made = |batch: &Batch| {
-        executor.input_i32("pixels").expect("an input").copy_from_slice(&batch.pixels);
-        executor.input_i32("draws").expect("an input").copy_from_slice(&batch.draws);
+        executor.input_i32("pixels").expect("an input").copy_from_slice(batch.i32("pixels").expect("pixels"));
+        executor.input_i32("draws").expect("an input").copy_from_slice(batch.i32("draws").expect("draws"));
         executor.run(&mut state, Run::default()).expect("a run");
         executor.output(images).expect("a result")
     };
@@ -96,25 +99,26 @@ fn images_of(options: &LoaderOptions, batches: &[Batch], device: &Device) -> Vec
 }
 
 /// Compares both forms of all batches of two epochs on some devices, and gives the raw ones.
-fn compare_on(devices: &[Device], options: &LoaderOptions, what: &str) -> Vec<Batch> {
-    let (prepared, raw) = (batches(options, Form::Prepared), batches(options, Form::Raw));
+fn compare_on(devices: &[Device], options: &ImageBatchOptions, what: &str) -> Vec<Batch> {
+    let (prepared, raw) = (batches(options, ImageForm::Prepared), batches(options, ImageForm::Raw));
     assert_eq!(prepared.len(), raw.len());
     for (prepared, raw) in prepared.iter().zip(&raw) {
-        assert_eq!(prepared.targets, raw.targets, "{what}");
-        assert_eq!((&prepared.labels, &prepared.samples), (&raw.labels, &raw.samples), "{what}");
-        assert!(raw.images.is_empty() && prepared.pixels.is_empty() && prepared.draws.is_empty());
+        assert_eq!(prepared.array("targets"), raw.array("targets"), "{what}");
+        assert_eq!((&prepared.samples, prepared.units), (&raw.samples, raw.units), "{what}");
+        let names = |batch: &Batch| batch.arrays.iter().map(|array| array.name).collect::<Vec<_>>();
+        assert_eq!((names(prepared), names(raw)), (vec!["images", "targets"], vec!["pixels", "draws", "targets"]));
     }
     let floats: usize = options.shape.iter().product();
     for device in devices {
         let limit = if device.is_gpu() { 1e-5 } else { 0.0 };
         for (prepared, made) in prepared.iter().zip(images_of(options, &raw, device)) {
-            let count = prepared.count * floats;
-            for (place, (expected, got)) in prepared.images[..count].iter().zip(&made).enumerate() {
+            let images = prepared.f32("images").expect("images");
+            for (place, (expected, got)) in images[..prepared.count() * floats].iter().zip(&made).enumerate() {
                 let (sample, at) = (place / floats, place % floats);
                 assert!(
                     (expected - got).abs() <= limit,
                     "{what} on {device:?}, sample {sample} of {}, place {at}: {got}, not {expected}",
-                    prepared.count
+                    prepared.count()
                 );
             }
         }
@@ -122,7 +126,7 @@ fn compare_on(devices: &[Device], options: &LoaderOptions, what: &str) -> Vec<Ba
     raw
 }
 
-fn compare(options: &LoaderOptions, what: &str) -> Vec<Batch> {
+fn compare(options: &ImageBatchOptions, what: &str) -> Vec<Batch> {
     compare_on(&devices(), options, what)
 }
 
@@ -203,11 +207,11 @@ fn testing_is_the_same_in_both_forms() {
         for preprocess in [preprocess(channels), filled.clone()] {
             let mut options = options(Preparation::Plain(preprocess), channels, 7);
             // The last batch has one image only.
-            (options.shuffle, options.targets) = (false, TargetKind::Class);
+            (options.shuffle, options.targets) = (false, ImageTargets::Class);
             options.dataset = Arc::new(Some { images: 15 });
             let raw = compare(&options, "testing");
-            assert_eq!(raw.iter().map(|batch| batch.count).collect::<Vec<_>>(), [7, 7, 1, 7, 7, 1]);
-            assert!(raw.iter().all(|batch| batch.draws.iter().all(|&word| word == 0)));
+            assert_eq!(raw.iter().map(Batch::count).collect::<Vec<_>>(), [7, 7, 1, 7, 7, 1]);
+            assert!(raw.iter().all(|batch| batch.i32("draws").expect("draws").iter().all(|&word| word == 0)));
         }
         // Augmentation of pictures that do not cover the output.
         let settings = AugmentSettings { crop: CropKind::Padded, flip: 0.5, ..AugmentSettings::default() };
@@ -229,7 +233,7 @@ fn shifts_flips_and_mixes_are_left_to_the_device() {
     };
     let rows = |settings: &AugmentSettings| -> Vec<(Laying, Mixing)> {
         let raw = compare(&augmented(settings, Channels::Rgb, 20), "draws");
-        let rows = raw.iter().flat_map(|batch| batch.draws.chunks(draws_length(3, 0)));
+        let rows = raw.iter().flat_map(|batch| batch.i32("draws").expect("draws").chunks(draws_length(3, 0)));
         rows.map(|row| ImageDraws::new(row, 3)).map(|row| (row.laying(), row.mixing())).collect()
     };
     let drawn = rows(&settings);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{bytes, cases, fixture, integer, text};
-use vitreous_data::{Channels, Image, ImageError, Interpolation, open, resize};
+use vitreous_data::image::{Channels, Image, ImageError, Interpolation, open, resize};
 
 fn filter(name: &str) -> Interpolation {
     match name {

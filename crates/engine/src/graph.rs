@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::ops::{Op, Step};
+use crate::parameter::Level;
+pub(crate) use crate::parameter::Parameter;
 use crate::precision::Precision;
 use crate::types::{DType, Shape, Type};
 
@@ -54,31 +56,6 @@ impl Node {
     }
 }
 
-/// A parameter's name, shape, and place in the flat buffer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameter {
-    /// Its path, e.g. `blocks.3.attention.qkv.weight`.
-    pub name: String,
-    /// Its shape.
-    pub shape: Shape,
-    /// Where it starts in the flat buffer of parameters.
-    pub offset: usize,
-    /// Where its gradient and moments start in theirs; `None` if it is not trained.
-    pub gradient_offset: Option<usize>,
-}
-
-impl Parameter {
-    /// An error if it has another number of values than it was given.
-    pub(crate) fn check_count(&self, given: usize) -> Result<()> {
-        let count = self.shape.elements();
-        if given == count {
-            return Ok(());
-        }
-        let (expected, got) = (format!("{count} values"), format!("{given} values"));
-        Err(Error::Data { what: "parameter", name: self.name.clone(), expected, got })
-    }
-}
-
 /// Flat buffers start each parameter at a multiple of this many floats: a cache line.
 pub const PARAMETER_ALIGNMENT: usize = 16;
 
@@ -89,6 +66,13 @@ pub enum Mode {
     Training,
     /// They are the identity, and leave no trace in the graph.
     Inference,
+}
+
+/// A name for shared parameters, and the length of the scope that it stands for.
+#[derive(Clone, Debug)]
+struct Sharing {
+    name: String,
+    scope: usize,
 }
 
 /// A model's computation, built op by op. Shapes are inferred, and mistakes refused, as it is built.
@@ -104,6 +88,10 @@ pub struct Graph {
     scope: String,
     block: Option<u32>,
     blocks: u32,
+    /// Whether what is declared now belongs to the head.
+    head: bool,
+    /// Where parameters are looked for instead of the scope: see [`Graph::sharing`].
+    sharing: Option<Sharing>,
     mode: Mode,
     precision: Precision,
 }
@@ -121,6 +109,8 @@ impl Graph {
             scope: String::new(),
             block: None,
             blocks: 0,
+            head: false,
+            sharing: None,
             mode,
             precision,
         }
@@ -166,6 +156,49 @@ impl Graph {
         let result = self.scope(name, build);
         self.block = outer;
         result
+    }
+
+    /// Builds the head: its parameters are marked as such, so that fine-tuning can replace or train them alone.
+    pub fn head<T>(&mut self, build: impl FnOnce(&mut Graph) -> Result<T>) -> Result<T> {
+        let outer = std::mem::replace(&mut self.head, true);
+        let result = build(self);
+        self.head = outer;
+        result
+    }
+
+    /// Builds with parameters that are shared: their paths begin with `name` instead of the current scope, and one that was
+    /// declared before is used again, so that its gradient is the sum over its uses. ALBERT's layers are built like this.
+    pub fn sharing<T>(&mut self, name: &str, build: impl FnOnce(&mut Graph) -> Result<T>) -> Result<T> {
+        let sharing = Sharing { name: name.to_string(), scope: self.scope.len() };
+        let outer = self.sharing.replace(sharing);
+        let result = build(self);
+        self.sharing = outer;
+        result
+    }
+
+    /// The path of a parameter that is declared now, and whether one that is there already may be used.
+    pub(crate) fn parameter_path(&self, name: &str) -> (String, bool) {
+        let path = self.path_of(name);
+        match &self.sharing {
+            None => (path, false),
+            Some(Sharing { name, scope }) => {
+                let inside = path[*scope..].trim_start_matches('.');
+                (format!("{name}.{inside}"), true)
+            }
+        }
+    }
+
+    /// Where in the stack of blocks the graph stands.
+    pub(crate) fn level(&self) -> Level {
+        match (self.block, self.blocks) {
+            (Some(block), _) => Level::Block(block),
+            (None, 0) => Level::Stem,
+            (None, _) => Level::Top,
+        }
+    }
+
+    pub(crate) fn is_in_head(&self) -> bool {
+        self.head
     }
 
     /// The nodes, in running order.
@@ -237,6 +270,14 @@ impl Graph {
         let path = self.path_of(name);
         self.register(path, value, "values")?;
         Ok(value)
+    }
+
+    /// The shape and values of a constant, by its path.
+    pub fn constant_values(&self, path: &str) -> Option<(&Shape, &[f32])> {
+        match &self.nodes[self.names.get(path)?.node()].op {
+            Op::Constant(constant) => Some((&constant.shape, &self.constants[constant.index])),
+            _ => None,
+        }
     }
 
     /// The gradient of a parameter, once [`Graph::training_step`] or gradients of parameters were asked for.

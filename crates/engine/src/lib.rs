@@ -18,6 +18,7 @@ mod graph;
 pub mod machine;
 mod not_finite;
 pub mod ops;
+mod parameter;
 pub mod plan;
 mod precision;
 pub mod random;
@@ -32,12 +33,13 @@ pub use cache::{CacheSlots, Caches, ResultCopy, SlotCopy};
 pub use error::{Error, Result};
 pub use executor::{Device, Executor};
 pub use gradient::{Backward, GradientOptions};
-pub use graph::{Graph, Mode, Node, PARAMETER_ALIGNMENT, Parameter, Value};
+pub use graph::{Graph, Mode, Node, PARAMETER_ALIGNMENT, Value};
 pub use not_finite::{NotFinite, NotFiniteKind};
 pub use ops::{
     Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, Op, Optimizer, Padding, Step,
     StepOptions, StepValues,
 };
+pub use parameter::{Declaration, Init, LayerKind, Level, Parameter, Role};
 pub use plan::Plan;
 pub use precision::Precision;
 pub use random::Run;

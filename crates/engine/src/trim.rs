@@ -156,7 +156,8 @@ fn reading(graph: &Graph, node: &Node, input: usize) -> Option<Reading> {
                 _ => Reading::Whole,
             })
         }
-        (Op::Attention(op), _) if op.causal || op.bias || op.dropout.is_some() => None,
+        // A query's mask depends on its number, as its bias and its dropout do.
+        (Op::Attention(op), _) if !op.reach().is_unlimited() || op.bias || op.dropout.is_some() => None,
         (Op::Attention(op), 0) if !op.packed => Some(Reading::SameRows(1)),
         (Op::Attention(_), _) => Some(Reading::Whole),
         _ => None,

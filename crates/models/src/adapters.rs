@@ -8,7 +8,7 @@
 //! adapter over all three, as `peft` gives a fused `Linear`: they share A. [`merge_adapters`] folds `alpha / rank · B A` into W,
 //! after which the model is an ordinary one again.
 
-use vitreous_engine::{Error, Graph, Result, State, Value};
+use vitreous_engine::{Error, Graph, Init, Result, Role, State, Value};
 
 /// Which layers have adapters, and of which size.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,21 +37,11 @@ impl Adapters {
     }
 }
 
-/// Whether a parameter is of an adapter.
-pub fn is_adapter(parameter: &str) -> bool {
-    layer_of(parameter).is_some()
-}
-
-/// The layer that a parameter adapts.
-fn layer_of(parameter: &str) -> Option<&str> {
-    parameter.strip_suffix(".lora_a").or_else(|| parameter.strip_suffix(".lora_b"))
-}
-
 /// Adds what the adapter of the current scope's layer makes of `x` to the layer's result.
 pub(crate) fn adapt(g: &mut Graph, adapters: &Adapters, x: Value, y: Value) -> Result<Value> {
     let (into, out) = (g.shape_of(x).columns(), g.shape_of(y).columns());
-    let a = g.parameter("lora_a", [adapters.rank, into])?;
-    let b = g.parameter("lora_b", [out, adapters.rank])?;
+    let a = g.declare("lora_a", [adapters.rank, into], Role::Adapter.starting(Init::PyTorchLinear))?;
+    let b = g.declare("lora_b", [out, adapters.rank], Role::Adapter.starting(Init::Constant(0.0)))?;
     let inner = g.linear(x, a, None)?;
     let change = g.linear(inner, b, None)?;
     let change = g.scale(change, adapters.scale())?;

@@ -1,6 +1,6 @@
 //! Fixed tables of positions. A row is a position, a column a dimension.
 
-use crate::config::Size;
+use crate::settings::Size;
 
 /// `PE(pos, 2i) = sin(pos / 10000^(2i/d))`, `PE(pos, 2i+1) = cos(pos / 10000^(2i/d))`.
 pub fn sinusoidal(count: usize, dim: usize) -> Vec<f32> {

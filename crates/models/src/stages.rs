@@ -93,8 +93,8 @@ pub fn stage_of(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::presets::preset;
-    use crate::vit::vit;
+    use crate::call::Call;
+    use crate::families::preset;
 
     #[test]
     fn a_path_is_cut_to_what_a_reader_would_name() {
@@ -108,8 +108,9 @@ mod tests {
     #[test]
     fn a_stage_has_the_shape_of_the_largest_value_that_leaves_it() {
         let mut g = Graph::for_inference();
-        let model = vit(&mut g, &preset("vit_base_patch16_224").expect("known"), 1).expect("builds");
-        let plan = Plan::for_cpu_with_fixed_weights(&g, &[model.logits.expect("a head")]).expect("plans");
+        let model = preset("vit_base_patch16_224").expect("known");
+        let logits = model.build_result(&mut g, &Call::whole(1)).expect("builds");
+        let plan = Plan::for_cpu_with_fixed_weights(&g, &[logits]).expect("plans");
         let stages = stages(&g, &plan);
         let shape = |name: &str| stages.iter().find(|stage| stage.name == name).expect(name).shape.axes().to_vec();
         // Both patches and the class token get a position, the class token last.
@@ -121,8 +122,9 @@ mod tests {
     #[test]
     fn stages_of_the_small_model_have_the_counts_of_its_description() {
         let mut g = Graph::for_inference();
-        let model = vit(&mut g, &preset("vit_cifar").expect("known"), 1).expect("builds");
-        let plan = Plan::for_cpu_with_fixed_weights(&g, &[model.logits.expect("a head")]).expect("plans");
+        let model = preset("vit_cifar").expect("known");
+        let logits = model.build_result(&mut g, &Call::whole(1)).expect("builds");
+        let plan = Plan::for_cpu_with_fixed_weights(&g, &[logits]).expect("plans");
         let stages = stages(&g, &plan);
         let parameters = |name: &str| stages.iter().find(|stage| stage.name == name).expect(name).parameters;
         assert_eq!(parameters("patch_embedding"), 24_704);

@@ -1,14 +1,28 @@
-//! Which images a command was asked for: files, folders, patterns, or a list on standard input.
+//! The images that a command was asked for: files, folders, patterns; on standard input an image, or a list of paths.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use vitreous_data::dataset::{IMAGE_ENDINGS, has_image_ending};
+use vitreous_data::image::{FileFormat, IMAGE_EXTENSIONS, SkippedImages, has_image_extension};
+
+use vitreous_pages::format;
 
 /// An image to look at, or why there is none.
-pub type Found = Result<PathBuf, NotFound>;
+pub type ListedImage = Result<PathBuf, NotFound>;
+
+/// The image that came on standard input, where that is one: its path is `-`.
+static STANDARD_INPUT: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// The bytes of the image on standard input, if this is its path.
+pub fn standard_input(path: &Path) -> Option<&'static [u8]> {
+    STANDARD_INPUT.get().filter(|_| path == Path::new("-")).map(Vec::as_slice)
+}
+
+/// More than any image has that is decoded.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// Something that was asked for and is not there.
 #[derive(Debug)]
@@ -19,11 +33,12 @@ pub struct NotFound {
     pub error: String,
 }
 
-/// The images that some arguments name, found as they are asked for. `-` stands for a list on standard input, a path a line.
+/// The images that some arguments name, found as they are asked for. `-` stands for standard input: an
+/// image, or a list with one path per line.
 pub struct Images {
     arguments: VecDeque<OsString>,
     /// Found, but not given yet.
-    ready: VecDeque<Found>,
+    ready: VecDeque<ListedImage>,
     reads_list: bool,
 }
 
@@ -35,6 +50,28 @@ impl Images {
     /// Whether all images can be known now, without waiting for standard input.
     pub fn are_known(&self) -> bool {
         !self.reads_list && self.arguments.iter().all(|argument| argument != "-")
+    }
+
+    /// An image on standard input is told by its first bytes; anything else is a list of paths.
+    fn read_standard_input(&mut self) {
+        let mut input = std::io::stdin().lock();
+        // Every format has bytes that no path has; a path may begin as one does ("BMW.jpg").
+        let is_image = |bytes: &[u8]| {
+            FileFormat::of_bytes(bytes).is_some() && bytes.iter().take(64).any(|&byte| byte < b'\t')
+        };
+        let is_image = input.fill_buf().is_ok_and(is_image);
+        if !is_image || STANDARD_INPUT.get().is_some() {
+            self.reads_list = true;
+            return;
+        }
+        let mut bytes = Vec::new();
+        match input.take(MOST_BYTES).read_to_end(&mut bytes) {
+            Ok(_) => {
+                STANDARD_INPUT.get_or_init(|| bytes);
+                self.ready.push_back(Ok(PathBuf::from("-")));
+            }
+            Err(error) => self.miss(Path::new("-"), format!("the image on standard input cannot be read: {error}")),
+        }
     }
 
     /// The next line, whatever bytes are in it: names of files need not be UTF-8.
@@ -69,9 +106,16 @@ impl Images {
 
     fn find_in_folder(&mut self, folder: &Path) {
         let before = self.ready.len();
-        walk(folder, &mut self.ready);
-        if self.ready.len() == before {
-            self.miss(folder, format!("no image in this folder (looked for {})", IMAGE_ENDINGS.join(", ")));
+        let mut skipped = SkippedImages::default();
+        walk(folder, &mut self.ready, &mut skipped);
+        match (self.ready.len() - before, skipped.note()) {
+            (0, None) => {
+                let looked_for = IMAGE_EXTENSIONS.join(", ");
+                self.miss(folder, format!("no image in this folder (looked for {looked_for})"));
+            }
+            (0, Some(note)) => self.miss(folder, format!("no images in supported formats in this folder; {note}")),
+            (_, None) => {}
+            (_, Some(note)) => say!("note: {}", format::one_line(&format!("{}: {note}", folder.display()))),
         }
     }
 
@@ -92,7 +136,7 @@ impl Images {
             }
         }
         if self.ready.len() == before {
-            self.miss(Path::new(pattern), "no file is called like this pattern".to_string());
+            self.miss(Path::new(pattern), "no files match this pattern".to_string());
         }
     }
 
@@ -102,9 +146,9 @@ impl Images {
 }
 
 impl Iterator for Images {
-    type Item = Found;
+    type Item = ListedImage;
 
-    fn next(&mut self) -> Option<Found> {
+    fn next(&mut self) -> Option<ListedImage> {
         loop {
             if let Some(found) = self.ready.pop_front() {
                 return Some(found);
@@ -119,7 +163,7 @@ impl Iterator for Images {
             }
             let argument = self.arguments.pop_front()?;
             if argument == "-" {
-                self.reads_list = true;
+                self.read_standard_input();
             } else {
                 self.find(&argument);
             }
@@ -139,7 +183,7 @@ fn name_of(bytes: Vec<u8>) -> OsString {
 
 /// All images of a folder and of the folders in it, by name. Links to folders are not followed, so there is no going round;
 /// pipes and devices are left alone, since nobody may ever write to them.
-fn walk(folder: &Path, found: &mut VecDeque<Found>) {
+fn walk(folder: &Path, found: &mut VecDeque<ListedImage>, skipped: &mut SkippedImages) {
     let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
     let mut entries = match entries {
         Ok(entries) => entries,
@@ -152,9 +196,9 @@ fn walk(folder: &Path, found: &mut VecDeque<Found>) {
     for entry in entries {
         let path = entry.path();
         match entry.file_type() {
-            Ok(kind) if kind.is_dir() => walk(&path, found),
-            _ if has_image_ending(&path) && may_be_file(&path) => found.push_back(Ok(path)),
-            _ => {}
+            Ok(kind) if kind.is_dir() => walk(&path, found, skipped),
+            _ if has_image_extension(&path) && may_be_file(&path) => found.push_back(Ok(path)),
+            _ => _ = skipped.add(&path),
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use vitreous_data::{Channels, Image, Preprocess, Scratch};
+use vitreous_data::image::{Channels, Image, Preprocess, Scratch};
 use vitreous_models::Size;
+pub use vitreous_pages::explain::PartSeen;
 
-use crate::images::Found;
+use crate::images::{ListedImage, standard_input};
 
 /// An image made ready for the model, or why it could not be.
 pub struct Prepared {
@@ -23,29 +24,12 @@ pub struct Pixels {
     pub part: PartSeen,
 }
 
-/// How much of an image a model sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartSeen {
-    /// The image's own size.
-    pub image: Size,
-    /// The part in its middle, in the image's own pixels.
-    pub seen: Size,
-}
-
-impl PartSeen {
-    /// The share of the image's area.
-    pub fn share(self) -> f64 {
-        let area = |size: Size| size.height as f64 * size.width as f64;
-        area(self.seen) / area(self.image).max(1.0)
-    }
-}
-
 /// What each decoding thread does with an image.
 pub fn worker(
     preprocess: Preprocess,
     channels: usize,
     floats: usize,
-) -> impl FnMut(Found) -> Prepared + Send + 'static {
+) -> impl FnMut(ListedImage) -> Prepared + Send + 'static {
     let mut scratch = Scratch::default();
     move |found| match found {
         Ok(path) => {
@@ -59,7 +43,11 @@ pub fn worker(
 fn decode(path: &Path, channels: usize) -> Result<Image, String> {
     let channels =
         Channels::from_count(channels).ok_or("images have one or three channels, this model wants others")?;
-    vitreous_data::open(path, channels).map_err(|error| error.to_string())
+    let decoded = match standard_input(path) {
+        Some(bytes) => vitreous_data::image::decode(bytes, channels),
+        None => vitreous_data::image::open(path, channels),
+    };
+    decoded.map_err(|error| error.to_string())
 }
 
 /// Makes a decoded image ready.

@@ -53,7 +53,7 @@ impl Place {
 
 /// A model of `vitreous-models`' fixtures.
 fn model(name: &str) -> String {
-    fixtures().join("../../../models/tests/fixtures").join(name).to_str().expect("text").to_string()
+    fixtures().join("../../../models/src/families/vit/tests/fixtures").join(name).to_str().expect("text").to_string()
 }
 
 fn floats(value: &Value) -> Vec<f32> {
@@ -97,7 +97,8 @@ fn a_page_and_its_pictures() {
     let count = |start: &str| files.iter().filter(|name| name.starts_with(start)).count();
     assert_eq!((count("rollout-"), count("relevance-")), (6, 5), "{files:?}");
     for file in files.iter().filter(|name| name.ends_with(".png")) {
-        vitreous_data::open(&place.path("out/noise").join(file), vitreous_data::Channels::Rgb).expect("a picture");
+        vitreous_data::image::open(&place.path("out/noise").join(file), vitreous_data::image::Channels::Rgb)
+            .expect("a picture");
     }
 
     let page = place.page("noise");
@@ -109,6 +110,13 @@ fn a_page_and_its_pictures() {
         assert!(page.contains(part), "{part} is missing");
     }
     assert_eq!(page.matches("<img").count(), page.matches(" alt=\"").count(), "every picture has an alternative");
+    // Attention comes first; the table of position embeddings is folded away; rollouts say where they are clipped.
+    let first = page.split("<section id=\"").nth(1).expect("a section");
+    assert!(first.starts_with("attention\""), "{}", &first[..40]);
+    assert!(page.contains("<details class=\"table-of-positions\"><summary>All 17 x 24 values"), "17 tokens of 24");
+    assert_eq!(page.matches("data-percentile=\"99\"").count(), 6);
+    assert!(page.contains("above the 99th percentile of a map are clipped"));
+    assert!(!page.contains("<section id=\"patches\""), "it has a head");
     // Again, over what is there.
     let again = || {
         place.explain("tiny_vit", &[&["pictures/noise.png"], &ON_CPU[..]].concat()).succeeded();
@@ -299,6 +307,15 @@ fn a_model_without_a_head_has_features_to_explain() {
     assert_eq!(floats(&line["relevance"][0]["patches"]), place.arrays("noise")["relevance.features"]);
     assert!(place.page("noise").contains("This model has no head"));
     assert!(place.path("out/noise/relevance-features.png").is_file());
+    // The tokens of its patches are its result: components as colours, and similarity to a chosen patch.
+    let (page, arrays) = (place.page("noise"), place.arrays("noise"));
+    assert!(
+        page.contains("<section id=\"patches\"")
+            && page.contains("id=\"similar\"")
+            && page.contains("\"similarity\":\"")
+    );
+    assert!(place.path("out/noise/components.png").is_file());
+    assert_eq!((arrays["patch_components"].len(), arrays["patch_tokens"].len() % 16), (48, 0));
     place.explain(&bare, &["pictures/noise.png", "--class", "1"]).failed(2, &["no head"]);
 }
 
@@ -310,7 +327,8 @@ fn images_need_not_be_square() {
     assert_eq!(line["rollout"][0]["patches"].as_array().expect("a list").len(), 24);
     let archive = Archive::open(&place.path("out/noise/arrays.npz")).expect("an archive");
     assert_eq!(archive.tensor("rollout.mean.0").expect("a rollout").shape, [4, 6]);
-    let seen = vitreous_data::open(&place.path("out/noise/seen.png"), vitreous_data::Channels::Rgb).expect("a picture");
+    let seen = vitreous_data::image::open(&place.path("out/noise/seen.png"), vitreous_data::image::Channels::Rgb)
+        .expect("a picture");
     assert_eq!(seen.width() * 2, seen.height() * 3);
     assert!(place.page("noise").contains("--shape: 48 / 32"));
 }
@@ -326,7 +344,7 @@ fn registers_and_means_of_patches_can_be_asked() {
     let page = place.page("noise");
     assert!(page.contains("<strong id=\"query-name\">mean of patches</strong>"));
     // What the identity adds to the relevance of every patch is said.
-    assert!(page.contains("the mean of all 16 patches, so each of them has 0.0625 to begin with"), "timm_avg has 16");
+    assert!(page.contains("averages all 16 patches, so each of them starts with 0.0625"), "timm_avg has 16");
 }
 
 #[test]
@@ -462,7 +480,8 @@ fn how_much_of_an_image_is_seen_is_said() {
         "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "image_processor_type": "ViTImageProcessor"}"#;
     let model = model_that_prepares(&place, "crops", crops);
     let pixels = vec![100; 80 * 160 * 3];
-    let large = vitreous_data::Image::new(160, 80, vitreous_data::Channels::Rgb, pixels).expect("an image");
+    let large =
+        vitreous_data::image::Image::new(160, 80, vitreous_data::image::Channels::Rgb, pixels).expect("an image");
     large.save_png(&place.path("large.png")).expect("saved");
     let path = place.path("large.png").to_str().expect("text").to_string();
     let outcome = place.explain(&model, &[&path, &path]).succeeded();

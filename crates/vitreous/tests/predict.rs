@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 
 use common::{ON_CPU, changed_copy, fixtures, vitreous, vitreous_with_input};
 use serde_json::Value;
@@ -267,6 +268,39 @@ fn answers_do_not_wait_for_a_whole_batch_of_a_slow_list() {
 fn blank_lines_of_a_list_are_no_images() {
     let lines = vitreous_with_input(&["predict", "tiny_vit", "-", "--json"], "  \r\n\npictures/noise.png\r\n");
     assert_eq!(lines.succeeded().json_lines().len(), 1);
+}
+
+/// What a phone writes, as far as it is recognised.
+const HEIC: &[u8] = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic";
+
+#[test]
+fn images_in_other_formats_are_never_skipped_silently() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("text");
+    std::fs::create_dir(folder.path().join("deep")).expect("a folder");
+    for name in ["IMG_1.HEIC", "deep/IMG_2.heic"] {
+        std::fs::write(folder.path().join(name), HEIC).expect("a file");
+    }
+    std::fs::write(folder.path().join("notes.txt"), "x").expect("a file");
+    let only = vitreous(&["predict", "tiny_vit", path]).failed(1, &["no images in supported formats"]);
+    assert!(only.stderr.contains("2 HEIC images were skipped") && only.stderr.contains("magick"), "{}", only.stderr);
+
+    std::fs::copy(fixtures().join("pictures/noise.png"), folder.path().join("noise.png")).expect("copied");
+    let beside = vitreous(&["predict", "tiny_vit", path]).succeeded();
+    assert_eq!(beside.stderr.matches("2 HEIC images were skipped").count(), 1, "{}", beside.stderr);
+
+    let file = folder.path().join("IMG_1.HEIC");
+    let named = vitreous(&["predict", "tiny_vit", file.to_str().expect("text")]);
+    named.failed(1, &["IMG_1.HEIC", "HEIC is not supported", "`magick IMG_1.HEIC IMG_1.jpg`"]);
+}
+
+#[test]
+fn tiff_images_are_classified() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tiff = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/fixtures/tiff/rgb_lzw.tif");
+    std::fs::copy(tiff, folder.path().join("scan.tif")).expect("copied");
+    let run = vitreous(&["predict", "tiny_vit", folder.path().to_str().expect("text")]).succeeded();
+    assert!(run.stdout.contains("scan.tif"), "{}", run.stdout);
 }
 
 #[cfg(unix)]

@@ -106,7 +106,7 @@ fn a_preview_passes_over_broken_images() {
     let (photos, out) = (photos.to_str().expect("UTF-8"), sheet.to_str().expect("UTF-8"));
     for recipe in ["small", "cifar10-strong"] {
         vitreous(&["data", photos, "--preview", out, "--recipe", recipe]).succeeded();
-        let sheet = vitreous_data::open(&sheet, vitreous_data::Channels::Rgb).expect("a picture");
+        let sheet = vitreous_data::image::open(&sheet, vitreous_data::image::Channels::Rgb).expect("a picture");
         assert!(sheet.width() > 100 && sheet.height() > 100);
     }
     vitreous(&["data", photos, "--preview", out, "augment.flp=1"]).failed(2, &["augment.flip"]);

@@ -7,7 +7,7 @@ use flate2::read::GzDecoder;
 
 use super::memory::InMemory;
 use super::{Splits, idx};
-use crate::decode::Channels;
+use crate::image::Channels;
 
 const TRAIN: [&[u8]; 2] = [
     include_bytes!("../../builtin/train-images-idx3-ubyte.gz"),

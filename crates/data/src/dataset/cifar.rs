@@ -7,7 +7,7 @@ use super::files::{self, Listing, file_name};
 use super::memory::InMemory;
 use super::split::{draw_numbered, drawn_note};
 use super::{Dataset, DatasetError, OpenDataset, Splits};
-use crate::decode::Channels;
+use crate::image::Channels;
 
 const SIDE: usize = 32;
 const PIXELS: usize = SIDE * SIDE;

@@ -27,6 +27,14 @@ pub enum DatasetError {
         /// What was there, in words.
         found: String,
     },
+    /// There are images, but all in formats that cannot be decoded.
+    #[error("{}: no images in supported formats; {note}", .path.display())]
+    NoSupportedImages {
+        /// Where it was looked.
+        path: PathBuf,
+        /// How many of which format there are, and how to convert them.
+        note: String,
+    },
     /// A part of a known data set is there, and a part is not.
     #[error("{}: {there} is there, but {missing} is missing", .path.display())]
     Incomplete {

@@ -9,17 +9,10 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 
 use super::DatasetError;
+use crate::image::{SkippedImages, has_image_extension};
 
-/// Endings of files that are taken for images where nobody names the file.
-pub const IMAGE_ENDINGS: [&str; 8] = ["jpg", "jpeg", "jfif", "png", "webp", "gif", "bmp", "dib"];
-
-/// Whether a file is called like an image.
-pub fn has_image_ending(path: &Path) -> bool {
-    ending(path).is_some_and(|ending| IMAGE_ENDINGS.contains(&ending.as_str()))
-}
-
-/// What is behind the last dot, in small letters.
-pub(crate) fn ending(path: &Path) -> Option<String> {
+/// A file's extension, in lower case.
+pub(crate) fn extension(path: &Path) -> Option<String> {
     path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase)
 }
 
@@ -92,25 +85,32 @@ fn leads_back(link: &Path, folder: &Path) -> bool {
     }
 }
 
-/// Files that were passed over, for a note.
+/// Files that were skipped while a folder was searched for images.
 #[derive(Debug, Default)]
-pub(super) struct Passed {
-    count: usize,
-    endings: BTreeSet<String>,
+pub(super) struct SkippedFiles {
+    /// Images in formats that cannot be decoded.
+    pub images: SkippedImages,
+    /// Files that are not images.
+    others: usize,
+    extensions: BTreeSet<String>,
 }
 
-impl Passed {
+impl SkippedFiles {
     pub(super) fn add(&mut self, path: &Path) {
-        self.count += 1;
-        self.endings.insert(ending(path).map_or_else(|| "no ending".to_string(), |ending| format!(".{ending}")));
+        if self.images.add(path) {
+            return;
+        }
+        self.others += 1;
+        self.extensions.insert(extension(path).map_or_else(|| "no extension".to_string(), |name| format!(".{name}")));
     }
 
-    pub(super) fn note(&self) -> Option<String> {
-        let endings = some_of(self.endings.iter().map(String::as_str), 6);
-        (self.count > 0).then(|| {
-            let files = counted(self.count, "file that is no image was", "files that are no images were");
-            format!("{files} passed over ({endings})")
-        })
+    pub(super) fn notes(&self) -> Vec<String> {
+        let extensions = some_of(self.extensions.iter().map(String::as_str), 6);
+        let others = (self.others > 0).then(|| {
+            let files = counted(self.others, "file that is not an image was", "files that are not images were");
+            format!("{files} skipped ({extensions})")
+        });
+        self.images.note().into_iter().chain(others).collect()
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> 
 }
 
 /// All images under a folder, by name. Links to folders are followed, as `torchvision` does, but each folder is looked at once.
-pub(super) fn images_under(root: &Path, passed: &mut Passed) -> Result<Vec<PathBuf>, DatasetError> {
+pub(super) fn images_under(root: &Path, skipped: &mut SkippedFiles) -> Result<Vec<PathBuf>, DatasetError> {
     let canonical = |path: &Path| path.canonicalize().map_err(|error| DatasetError::io(path, error));
     let mut seen = BTreeSet::new();
     let (mut images, mut waiting) = (Vec::new(), vec![root.to_path_buf()]);
@@ -139,7 +139,7 @@ pub(super) fn images_under(root: &Path, passed: &mut Passed) -> Result<Vec<PathB
         }
         let listing = list(&folder)?;
         for file in listing.files {
-            if has_image_ending(&file) { images.push(file) } else { passed.add(&file) }
+            if has_image_extension(&file) { images.push(file) } else { skipped.add(&file) }
         }
         waiting.extend(listing.folders.into_iter().rev());
     }
@@ -152,7 +152,7 @@ pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, DatasetError> {
     let failed = |error| DatasetError::io(path, error);
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
-    if ending(path).as_deref() == Some("gz") {
+    if extension(path).as_deref() == Some("gz") {
         let unpacked = MultiGzDecoder::new(std::io::BufReader::new(file)).take(most + 1).read_to_end(&mut bytes);
         unpacked.map_err(|error| DatasetError::damaged(path, format!("this is no whole gzip file: {error}")))?;
     } else {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::files::{Listing, Passed, counted, has_image_ending, images_under, list, some_of, text};
+use super::files::{Listing, SkippedFiles, counted, images_under, list, some_of, text};
 use super::gather::{Found, Gathered};
 use super::samples::Place;
 use super::split::{Part, is_drawn};
 use super::{DatasetError, OpenDataset, Splits};
+use crate::image::has_image_extension;
 
 /// An image under a folder of classes.
 struct Image {
@@ -33,14 +34,17 @@ pub(super) fn open(folder: &Path, listing: &Listing, options: &OpenDataset) -> R
             // What unpacking often makes, `flowers/flowers/CLASS/x.jpg`: one folder that has no image of its own.
             if let ([only], []) = (&listing.folders[..], &listing.files[..]) {
                 let inner = list(only)?;
-                if !inner.files.iter().any(|file| has_image_ending(file)) && !inner.folders.is_empty() {
+                if !inner.files.iter().any(|file| has_image_extension(file)) && !inner.folders.is_empty() {
                     return open(only, &inner, options);
                 }
             }
         }
     }
     if reader.images.is_empty() {
-        return Ok(None);
+        return match reader.skipped.images.note() {
+            None => Ok(None),
+            Some(note) => Err(DatasetError::NoSupportedImages { path: folder.to_path_buf(), note }),
+        };
     }
     options.only_one_sort_of_labels("an image folder")?;
     Ok(Some(reader.gathered(options).into_splits(options)))
@@ -58,7 +62,7 @@ fn parts(listing: &Listing) -> Option<Vec<(Part, &Path)>> {
 #[derive(Default)]
 struct Reader {
     images: Vec<Image>,
-    passed: Passed,
+    skipped: SkippedFiles,
     loose: usize,
     empty: Vec<String>,
 }
@@ -67,11 +71,11 @@ impl Reader {
     /// Takes in a folder whose folders are classes.
     fn classes_of(&mut self, part: Part, root: &Path, listing: &Listing) -> Result<(), DatasetError> {
         for file in &listing.files {
-            if has_image_ending(file) { self.loose += 1 } else { self.passed.add(file) }
+            if has_image_extension(file) { self.loose += 1 } else { self.skipped.add(file) }
         }
         for class in &listing.folders {
             let Some(name) = class.file_name() else { continue };
-            let images = images_under(class, &mut self.passed)?;
+            let images = images_under(class, &mut self.skipped)?;
             if images.is_empty() {
                 self.empty.push(text(name));
             }
@@ -95,7 +99,7 @@ impl Reader {
             place: Place::File(image.path),
         });
         let found = found.collect();
-        let mut notes: Vec<String> = self.passed.note().into_iter().collect();
+        let mut notes = self.skipped.notes();
         if self.loose > 0 {
             notes.push(format!(
                 "{} passed over",

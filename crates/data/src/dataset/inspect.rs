@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Dataset;
-use crate::decode::{Channels, Image};
+use crate::image::{Channels, Image};
 use crate::ordered::OrderedMap;
 use crate::random::Random;
 

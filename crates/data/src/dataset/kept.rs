@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::Dataset;
-use crate::decode::{Channels, Image};
-use crate::error::ImageError;
+use crate::image::ImageError;
+use crate::image::{Channels, Image};
 
 /// Bytes that may still be taken; parts of one data set share it.
 #[derive(Debug, Clone)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Dataset;
-use crate::decode::{Channels, Image};
-use crate::error::ImageError;
+use crate::image::ImageError;
+use crate::image::{Channels, Image};
 
 /// Images of one size, pixels one behind the other, with one label each.
 pub(super) struct InMemory {

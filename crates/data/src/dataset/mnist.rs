@@ -9,7 +9,7 @@ use super::idx::{self, Idx};
 use super::memory::InMemory;
 use super::split::{draw_numbered, drawn_note};
 use super::{Dataset, DatasetError, OpenDataset, Splits};
-use crate::decode::Channels;
+use crate::image::Channels;
 
 /// More than any of the family has (60,000 images take 47 MB), and little enough to be read whole.
 const MOST_BYTES: u64 = 8 << 30;

@@ -24,14 +24,13 @@ mod split;
 
 use std::sync::Arc;
 
-use crate::decode::{Channels, Image};
-use crate::error::ImageError;
+use crate::image::ImageError;
+use crate::image::{Channels, Image};
 
 pub(crate) use builtin::FASHION;
 pub use builtin::builtin;
 pub use error::DatasetError;
-pub use files::{IMAGE_ENDINGS, has_image_ending};
-pub(crate) use files::{counted, ending, list, some_of};
+pub(crate) use files::{counted, extension, list, some_of};
 pub use inspect::{Broken, Inspection, Sizes, count_labels, inspect};
 pub use kept::{Kept, Room};
 pub use open::{OpenDataset, open};

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::files::{Listing, ending, file_name, has_image_ending, list, some_of};
+use super::files::{Listing, extension, file_name, list, some_of};
 use super::{DatasetError, Splits, archive, cifar, folder, manifest, mnist, shards};
+use crate::image::{FileFormat, SkippedImages, has_image_extension};
 
 /// How a data set is opened.
 #[derive(Debug, Clone)]
@@ -124,8 +125,13 @@ fn open_known(path: &Path, options: &OpenDataset) -> Result<Option<Splits>, Data
 /// What is there, for the message that it is no data set.
 fn found(path: &Path, is_folder: bool) -> String {
     if !is_folder {
-        return match (ending(path).as_deref(), has_image_ending(path)) {
+        return match (extension(path).as_deref(), has_image_extension(path)) {
             (_, true) => "it is one image".to_string(),
+            _ if FileFormat::not_decoded(path).is_some() => {
+                let mut skipped = SkippedImages::default();
+                skipped.add(path);
+                skipped.note().unwrap_or_default()
+            }
             (Some("zip" | "gz" | "tgz" | "bz2" | "xz" | "7z" | "zst"), _) => {
                 "it is an archive: unpack it first".to_string()
             }
@@ -141,7 +147,9 @@ fn found(path: &Path, is_folder: bool) -> String {
         .map(|path| format!("{}/", file_name(path)))
         .chain(files.iter().map(|path| file_name(path)))
         .collect();
-    let images = files.iter().filter(|file| has_image_ending(file)).count();
+    let images = files.iter().filter(|file| has_image_extension(file)).count();
+    let mut skipped = SkippedImages::default();
+    files.iter().for_each(|file| _ = skipped.add(file));
     if names.is_empty() {
         return "the folder is empty".to_string();
     }
@@ -154,7 +162,8 @@ fn found(path: &Path, is_folder: bool) -> String {
     } else {
         ""
     };
-    let parquet = files.iter().any(|file| ending(file).as_deref() == Some("parquet"));
+    let parquet = files.iter().any(|file| extension(file).as_deref() == Some("parquet"));
     let hint = if parquet { "; Parquet is not read" } else { hint };
-    format!("found {names}{hint}")
+    let skipped = skipped.note().map(|note| format!("; {note}")).unwrap_or_default();
+    format!("found {names}{hint}{skipped}")
 }

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Dataset;
-use crate::decode::{self, Channels, Image};
-use crate::error::ImageError;
+use crate::image::{self, Channels, Image, ImageError};
 
 /// Where the bytes of an image lie.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,7 +35,7 @@ impl Dataset for Samples {
 
     fn image(&self, index: usize, channels: Channels) -> Result<Image, ImageError> {
         match &self.0[index].place {
-            Place::File(path) => decode::open(path, channels),
+            Place::File(path) => image::open(path, channels),
             Place::Within { archive, offset, bytes, .. } => {
                 let mut file = File::open(archive.as_path())?;
                 file.seek(SeekFrom::Start(*offset))?;
@@ -45,7 +44,7 @@ impl Dataset for Samples {
                 if content.len() as u64 != *bytes {
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive became shorter").into());
                 }
-                decode::decode(&content, channels)
+                image::decode(&content, channels)
             }
         }
     }

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::files::{self, IMAGE_ENDINGS, Listing, counted, ending, file_name, list, some_of};
+use super::files::{self, Listing, counted, extension, file_name, list, some_of};
 use super::gather::{Found, Gathered};
 use super::labels::Labels;
 use super::manifest::lines::spellings;
 use super::samples::Place;
 use super::split::{Part, is_drawn};
 use super::{DatasetError, OpenDataset, Splits};
+use crate::image::{IMAGE_EXTENSIONS, SkippedImages};
 
 /// The most bytes that a label is given.
 const MOST_LABEL_BYTES: u64 = 1 << 20;
@@ -54,7 +55,7 @@ pub(super) fn expand(pattern: &str) -> Option<Vec<PathBuf>> {
 
 /// The archives of a folder, or of its `train/`, `val/` and so on.
 pub(super) fn in_folder(listing: &Listing) -> Result<Option<Vec<PathBuf>>, DatasetError> {
-    let is_tar = |path: &&PathBuf| ending(path).as_deref() == Some("tar");
+    let is_tar = |path: &&PathBuf| extension(path).as_deref() == Some("tar");
     let mut found: Vec<PathBuf> = listing.files.iter().filter(is_tar).cloned().collect();
     for folder in &listing.folders {
         if Part::named(&file_name(folder)).is_some() {
@@ -77,6 +78,7 @@ struct LeftOut {
     without_image: usize,
     without_label: usize,
     repeated: usize,
+    skipped: SkippedImages,
     cut: Vec<String>,
     wrong_labels: usize,
     first_wrong_label: Option<String>,
@@ -164,11 +166,13 @@ fn index(
             samples.len() - 1
         });
         let sample = &mut samples[place].1;
-        if IMAGE_ENDINGS.contains(&ending.as_str()) {
+        if IMAGE_EXTENSIONS.contains(&ending.as_str()) {
             match sample.image {
                 Some(_) => left_out.repeated += 1,
                 None => sample.image = Some((String::from_utf8_lossy(&name).into_owned(), offset, bytes)),
             }
+        } else if left_out.skipped.add(&files::path_of(&name)) {
+            // Its format cannot be decoded.
         } else if sample.label.is_none() && (ending == "cls" || ending == "json") && bytes <= MOST_LABEL_BYTES {
             let mut content = Vec::new();
             entry.read_to_end(&mut content).map_err(failed)?;
@@ -227,6 +231,7 @@ impl LeftOut {
                 counted(self.cut.len(), "archive ends", "archives end")
             ));
         }
+        notes.extend(self.skipped.note());
         let kinds = [
             (self.without_image, ["sample has no image", "samples have no image"]),
             (self.without_label, ["sample has no label", "samples have no label"]),
@@ -246,7 +251,10 @@ impl LeftOut {
             options.labels.as_ref().map_or("`label` in .json".to_string(), |asked| format!("`{asked}` in .json"));
         let notes = self.notes();
         let why = if notes.is_empty() { String::new() } else { format!(": {}", notes.join("; ")) };
-        format!("no sample with an image ({}) and a label (.cls, or {label}) was found{why}", IMAGE_ENDINGS.join(", "))
+        format!(
+            "no sample with an image ({}) and a label (.cls, or {label}) was found{why}",
+            IMAGE_EXTENSIONS.join(", ")
+        )
     }
 }
 

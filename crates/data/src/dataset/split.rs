@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::Dataset;
 use super::files::counted;
-use crate::decode::{Channels, Image};
-use crate::error::ImageError;
+use crate::image::ImageError;
+use crate::image::{Channels, Image};
 
 /// The parts of a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

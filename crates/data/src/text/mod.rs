@@ -1,20 +1,21 @@
-//! Text for a translator: sentence pairs, tokenisers, and batches of tokens.
+//! Text: sentence pairs, tokenisers, and batches of tokens.
 //!
-//! [`open`] reads pairs from whatever a path holds. [`Tokenisers::train`] learns pieces of words from them,
-//! [`EncodedPairs::new`] turns each pair into numbers and drops what cannot be learnt from, and [`PairBatches`] says which pairs
-//! go together, in an order that is a function of (seed, epoch).
+//! [`open`] reads pairs from whatever a path holds. [`Tokenisers::train`] learns a vocabulary of subwords from them,
+//! [`EncodedPairs::new`] tokenises each pair and drops those that are unfit for training, and [`PairBatches`] groups them into
+//! batches for the [loader](crate::loader).
 //!
 //! ```
+//! use vitreous_data::loader::BatchSource;
 //! use vitreous_data::text::{EncodedPairs, Limits, Pair, PairBatches, TokeniserKind, Tokenisers};
 //!
 //! let pairs: Vec<Pair> = (0..40).map(|n| Pair::new(&format!("{n} green trees"), &format!("{n} grüne Bäume"))).collect();
 //! let tokenisers = Tokenisers::train(TokeniserKind::Bpe, &pairs, 300, true)?;
 //! let (encoded, dropped) = EncodedPairs::new(&pairs, &tokenisers, &Limits::default())?;
 //! assert_eq!((encoded.len(), dropped.total()), (40, 0));
-//! let batches = PairBatches::new(&encoded, 256, 7)?;
-//! let order = batches.epoch(0);
-//! let batch = order.batch(0, &encoded);
-//! assert_eq!(batch.source.len(), batch.shape.batch * batch.shape.source);
+//! let batches = PairBatches::new(encoded, 256, 7)?;
+//! let batch = batches.batch(&batches.order(0), 0)?;
+//! let shape = batches.shapes()[batch.group];
+//! assert_eq!(batch.array("source").map(|array| &array.shape[..]), Some(&[shape.batch, shape.source][..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -34,7 +35,7 @@ mod tokenisers;
 mod training;
 mod words;
 
-pub use batches::{EpochOrder, PairBatch, PairBatches, TooFewTokens};
+pub use batches::{PairBatches, TooFewTokens};
 pub use encode::{Dropped, EncodedPairs, Limits};
 pub use error::{PairsError, TokeniserError};
 pub use lines::{Lines, MOST_LINE_BYTES};

@@ -90,7 +90,7 @@ pub fn read(path: &Path, languages: Option<&Languages>) -> Result<ReadPairs, Pai
             PairsError::io(path, error)
         });
     }
-    match crate::dataset::ending(path).as_deref() {
+    match crate::dataset::extension(path).as_deref() {
         Some("tsv" | "txt") => read_tsv(path),
         Some("jsonl" | "ndjson") => jsonl::read(path, languages),
         _ => Err(PairsError::Unknown {

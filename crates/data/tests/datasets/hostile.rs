@@ -1,8 +1,8 @@
 //! Input that is broken, or means harm: it is refused or passed over in words, never with a panic.
 
 use proptest::prelude::*;
-use vitreous_data::Channels;
 use vitreous_data::dataset::{OpenDataset, inspect, open};
+use vitreous_data::image::Channels;
 
 use super::common::{bytes, fixture};
 use super::{idx, labels, names, opened, png, refused, says, tar_of, write};
@@ -29,7 +29,7 @@ fn folders_may_hold_anything() {
     says(
         &splits.notes.join("; "),
         &[
-            "3 files that are no images were passed over (.md, .txt, no ending)",
+            "3 files that are not images were skipped (.md, .txt, no extension)",
             "1 image that lies in no folder of a class was passed over",
             "1 folder of a class has no image: nothing",
             "1 class has no image to learn from: c",

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use vitreous_data::Channels;
 use vitreous_data::dataset::{OpenDataset, open};
+use vitreous_data::image::Channels;
 
 use super::common::{bytes, fixture};
 use super::{idx, labels, names, opened, png, refused, refused_with, says, tar_of, write};

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod formats;
 mod hostile;
 mod layouts;
 mod peers;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use vitreous_data::Channels;
 use vitreous_data::dataset::{Dataset, OpenDataset, inspect, open};
+use vitreous_data::image::Channels;
 
 use super::common::{bytes, fixture, integer, text};
 use super::{labels, names, opened};

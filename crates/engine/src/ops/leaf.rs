@@ -5,6 +5,7 @@
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value, check_sizes, padded};
 use crate::ops::{Broken, Rules};
+use crate::parameter::{Declaration, Init, Role};
 use crate::types::{DType, Shape, Type};
 
 /// A value that each run is given.
@@ -57,12 +58,25 @@ impl Graph {
         self.add_op_at(op.into(), &[], Vec::new(), path)
     }
 
-    /// A trained value. Its place in the flat buffers follows from the order of these calls.
+    /// A plain weight matrix (or vector) that starts at zero: [`Graph::declare`] for tests and small graphs.
     pub fn parameter(&mut self, name: &str, shape: impl Into<Shape>) -> Result<Value> {
-        let path = self.path_of(name);
+        self.declare(name, shape, Role::Weight.starting(Init::Constant(0.0)))
+    }
+
+    /// A trained value, with what it is and how it starts. Its place in the flat buffers follows from the order of these calls.
+    pub fn declare(&mut self, name: &str, shape: impl Into<Shape>, declared: Declaration) -> Result<Value> {
+        let (path, shared) = self.parameter_path(name);
         let shape = shape.into();
-        // Checked before anything is computed from it: the sum of offsets must not overflow either.
         let broken = |rule: String| Error::Rule { op: "parameter", path: path.clone(), inputs: Vec::new(), rule };
+        if shared && let Some(there) = self.parameters.iter().find(|parameter| parameter.name == path) {
+            return match there.shape == shape {
+                true => self.find(&path),
+                false => {
+                    Err(broken(format!("it is shared, and was declared as {} before, not as {shape}", there.shape)))
+                }
+            };
+        }
+        // Checked before anything is computed from it: the sum of offsets must not overflow either.
         check_sizes(&[Type::f32(shape.clone())]).map_err(broken)?;
         let offset = self.parameter_floats();
         if offset.checked_add(padded(shape.elements())).is_none_or(|floats| floats > isize::MAX as usize / 4) {
@@ -70,7 +84,16 @@ impl Graph {
         }
         let index = self.parameters.len();
         let value = self.add_op_at(Parameter { index, shape: shape.clone() }.into(), &[], Vec::new(), path.clone())?;
-        self.parameters.push(crate::graph::Parameter { name: path, shape, offset, gradient_offset: None });
+        let (level, head) = (self.level(), self.is_in_head());
+        self.parameters.push(crate::parameter::Parameter {
+            name: path,
+            shape,
+            offset,
+            gradient_offset: None,
+            declared,
+            level,
+            head,
+        });
         self.parameter_gradients.push(None);
         Ok(value)
     }

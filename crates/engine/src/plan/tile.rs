@@ -170,7 +170,8 @@ impl Finder<'_> {
     }
 
     fn is_local_attention(&self, node: &Node, op: &Attention) -> bool {
-        let own = (0..op.projections()).chain(op.padding_input()).all(|input| self.carries(node, input));
+        let by_sample = (0..op.projections()).chain(op.padding_input()).chain(op.offsets_input());
+        let own = by_sample.into_iter().all(|input| self.carries(node, input));
         let bias =
             op.bias_input().is_none_or(|input| !self.carries(node, input) && self.shape(node, input).axes()[0] == 1);
         own && bias

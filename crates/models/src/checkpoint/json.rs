@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::config::Size;
+use crate::settings::{Settings, Size};
 
 /// What is wrong with a key, or with the whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,4 +171,24 @@ impl<'a> Object<'a> {
         }
         self.fault(key, format!("should be {expected}, not {got}"))
     }
+}
+
+/// `id2label` and `label2id`, which are also what says how many classes there are.
+pub fn put_labels(map: &mut Settings, labels: &[String], classes: usize) {
+    let names: Vec<String> = match labels.len() {
+        0 => (0..classes).map(|class| format!("LABEL_{class}")).collect(),
+        _ => labels.to_vec(),
+    };
+    if !names.is_empty() {
+        let numbered = names.iter().enumerate();
+        let by_number: Settings = numbered.clone().map(|(i, name)| (i.to_string(), json!(name))).collect();
+        let by_name: Settings = numbered.map(|(i, name)| (name.clone(), json!(i))).collect();
+        map.insert("id2label".to_string(), Value::Object(by_number));
+        map.insert("label2id".to_string(), Value::Object(by_name));
+    }
+}
+
+/// 1e-12 as f32 is 9.999999960041972e-13 as f64: the number that is written is the shortest that reads as the same f32.
+pub fn shortest(number: f32) -> Value {
+    format!("{number:e}").parse::<f64>().map_or(Value::Null, |number| json!(number))
 }

@@ -1,7 +1,7 @@
 //! Learned positions for another grid of patches, by the interpolation of the library that the checkpoint comes from: the same
 //! weights at another image size then give the same results as there.
 
-use crate::config::Size;
+use crate::settings::Size;
 
 /// How positions between positions are made. Coordinates are those of PyTorch's `align_corners=False`: centres of pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,27 +1,29 @@
-//! A Transformer's decoder, one token for every slot at a time.
+//! A model's decoder, one token for every slot at a time.
 
 use vitreous_engine::{
-    Caches, DType, Device, Executor, Graph, Mode, Plan, Precision, Result, ResultCopy, SlotCopy, Value,
+    Caches, Device, Executor, Graph, Mode, Plan, Precision, Result, ResultCopy, SlotCopy, Value,
 };
 
 use super::Source;
 use super::encoder::Encoder;
 use super::search::NextTokens;
-use crate::transformer::{StepShape, TransformerConfig, decoder_step, own_caches, source_caches};
+use crate::call::{CacheFormat, StepShape};
+use crate::family::Architecture;
 
 /// A decoder with its caches. Step plans for several numbers of slots work on the same caches.
-pub(super) struct Decoder {
+pub(super) struct Decoder<'m> {
     /// The shape of the caches: `batch` is the slots that they have.
     room: StepShape,
     caches: Caches,
-    /// The names of the caches of targets' own keys and values, and of sources'.
+    /// The names of the caches of targets' own keys and values.
     own: Vec<String>,
+    /// The names of the caches of sources' keys and values.
     source: Vec<String>,
     /// On a GPU, where making one takes longer than a whole sequence, every step that was made; otherwise the last one.
     steps: Vec<Step>,
     /// Which of them is run.
     now: usize,
-    config: TransformerConfig,
+    model: &'m dyn Architecture,
     precision: Precision,
     candidates: usize,
 }
@@ -51,35 +53,41 @@ struct StepGraph {
     graph: Graph,
     tokens: Value,
     probabilities: Value,
+    /// How many likeliest tokens it gives of each slot.
+    candidates: usize,
 }
 
 /// The format of caches: a GPU that computes in bf16 keeps them so. On the CPU, attention of one query reads f32 fastest.
-pub(super) fn cache_format(device: &Device, precision: Precision) -> DType {
-    if device.is_gpu() && precision == Precision::Bf16 { DType::Bf16 } else { DType::F32 }
+pub(super) fn cache_format(device: &Device, precision: Precision) -> CacheFormat {
+    if device.is_gpu() && precision == Precision::Bf16 { CacheFormat::Bf16 } else { CacheFormat::F32 }
 }
 
-impl Decoder {
+impl<'m> Decoder<'m> {
     /// A decoder with caches of a shape, and a step for all of their slots. A step gives so many of each slot's likeliest next tokens.
     pub fn new(
         source: &mut Source,
-        config: &TransformerConfig,
+        model: &'m dyn Architecture,
         precision: Precision,
         room: StepShape,
         candidates: usize,
-    ) -> Result<Decoder> {
-        let candidates = candidates.min(config.target_vocabulary);
-        let StepGraph { graph, tokens, probabilities } = step_graph(config, precision, room, candidates)?;
+    ) -> Result<Decoder<'m>> {
+        let StepGraph { graph, tokens, probabilities, candidates } = step_graph(model, precision, room, candidates)?;
+        let names = |are_sources: bool| {
+            let of_source = |name: &&str| name.rsplit('.').next().is_some_and(|last| last.starts_with("source_"));
+            let caches = graph.caches().map(|(name, _)| name).filter(|name| of_source(name) == are_sources);
+            caches.map(str::to_string).collect::<Vec<String>>()
+        };
         let plan = source.device.plan_with_fixed_weights(&graph, &[tokens, probabilities])?;
         let needed = Caches::bytes_needed(&[&graph])? + source.device.bytes_needed_with_weights(&plan);
         source.device.check_memory("the decoder's caches", needed)?;
         let executor = source.executor(None, plan)?;
         Ok(Decoder {
             caches: Caches::new(&[&graph], &source.device)?,
-            own: own_caches(config),
-            source: source_caches(config),
+            own: names(false),
+            source: names(true),
             steps: vec![Step { slots: room.batch, executor, tokens, probabilities }],
             now: 0,
-            config: config.clone(),
+            model,
             precision,
             candidates,
             room,
@@ -89,13 +97,12 @@ impl Decoder {
     /// Bytes of a device that [`Decoder::new`] takes.
     pub fn bytes_needed(
         device: &Device,
-        config: &TransformerConfig,
+        model: &dyn Architecture,
         precision: Precision,
         room: StepShape,
         candidates: usize,
     ) -> Result<usize> {
-        let candidates = candidates.min(config.target_vocabulary);
-        let StepGraph { graph, tokens, probabilities } = step_graph(config, precision, room, candidates)?;
+        let StepGraph { graph, tokens, probabilities, .. } = step_graph(model, precision, room, candidates)?;
         let plan: Plan = device.plan_with_fixed_weights(&graph, &[tokens, probabilities])?;
         Ok(Caches::bytes_needed(&[&graph])? + device.bytes_needed_with_weights(&plan))
     }
@@ -116,8 +123,8 @@ impl Decoder {
             return Ok(());
         }
         let shape = StepShape { batch: slots, ..self.room };
-        let StepGraph { graph, tokens, probabilities } =
-            step_graph(&self.config, self.precision, shape, self.candidates)?;
+        let StepGraph { graph, tokens, probabilities, .. } =
+            step_graph(self.model, self.precision, shape, self.candidates)?;
         let plan = source.device.plan_with_fixed_weights(&graph, &[tokens, probabilities])?;
         let there = if source.device.is_gpu() { None } else { self.steps.pop().map(|step| step.executor) };
         let executor = source.executor(there, plan)?;
@@ -161,20 +168,22 @@ impl Decoder {
 
     /// Takes keys and values of sources from what an encoder has computed.
     pub fn take_sources(&mut self, encoder: &mut Encoder, copies: &[ResultCopy]) -> Result<()> {
-        let pairs: Vec<(Value, &String)> = encoder.keys_and_values().iter().copied().zip(&self.source).collect();
+        let results = encoder.keys_and_values().to_vec();
+        let pairs: Vec<(Value, &String)> = results.iter().map(|(name, value)| (*value, name)).collect();
         self.caches.copy_results(encoder.executor(), &pairs, copies)
     }
 }
 
 fn step_graph(
-    config: &TransformerConfig,
+    model: &dyn Architecture,
     precision: Precision,
     shape: StepShape,
     candidates: usize,
 ) -> Result<StepGraph> {
     let mut graph = Graph::new(Mode::Inference, precision);
-    let logits = decoder_step(&mut graph, config, shape)?; // [slots, vocabulary]
+    let logits = model.build(&mut graph, &shape.into())?.need("logits")?; // [slots, vocabulary]
+    let candidates = candidates.min(graph.shape_of(logits).columns());
     let probabilities = graph.softmax(logits)?;
     let (probabilities, tokens) = graph.top_k(probabilities, candidates)?; // [slots, candidates]
-    Ok(StepGraph { graph, tokens, probabilities })
+    Ok(StepGraph { graph, tokens, probabilities, candidates })
 }

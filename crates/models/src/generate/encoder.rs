@@ -1,9 +1,10 @@
-//! A Transformer's encoder: from sources to the keys and values that the decoder's layers attend to.
+//! A model's encoder: from sources to the keys and values that the decoder's layers attend to.
 
-use vitreous_engine::{DType, Executor, Graph, Mode, Precision, Result, Value};
+use vitreous_engine::{Executor, Graph, Mode, Precision, Result, Value};
 
 use super::Source;
-use crate::transformer::{TransformerConfig, encoder_for_decoding};
+use crate::call::{CacheFormat, Call, Part};
+use crate::family::Architecture;
 
 /// Encoders that are kept on a GPU, where making one takes longer than running it.
 const MOST_KEPT: usize = 8;
@@ -13,8 +14,9 @@ pub(super) struct Encoder {
     /// Sources at once, and the length of each, with padding.
     shape: (usize, usize),
     executor: Executor,
-    /// Of each layer of the decoder its keys, then its values: `[batch, length, dim]`. They stay on the device.
-    keys_and_values: Vec<Value>,
+    /// The keys and values of every decoder layer by the names of the caches that they are for: `[batch, length, dim]`. They stay on
+    /// the device.
+    keys_and_values: Vec<(String, Value)>,
 }
 
 /// Encoders by shape: on the CPU the last one, on a GPU several.
@@ -28,9 +30,9 @@ impl Encoders {
     pub fn prepare(
         &mut self,
         source: &mut Source,
-        config: &TransformerConfig,
+        model: &dyn Architecture,
         precision: Precision,
-        cache: DType,
+        cache: CacheFormat,
         shape: (usize, usize),
     ) -> Result<()> {
         let on_gpu = source.device.is_gpu();
@@ -42,11 +44,13 @@ impl Encoders {
         }
         let mut graph = Graph::new(Mode::Inference, precision);
         let mut keys_and_values = Vec::new();
-        for (keys, values) in encoder_for_decoding(&mut graph, config, shape.0, shape.1)? {
-            keys_and_values.extend([graph.cast(keys, cache)?, graph.cast(values, cache)?]);
+        let call = Call::whole(shape.0).tokens(shape.1).part(Part::Encode);
+        for (name, value) in model.build(&mut graph, &call)?.iter() {
+            keys_and_values.push((name.to_string(), graph.cast(value, cache.into())?));
         }
-        let plan = source.device.plan_with_fixed_weights(&graph, &keys_and_values)?;
-        let plan = plan.leaving_on_device(&keys_and_values)?;
+        let results: Vec<Value> = keys_and_values.iter().map(|(_, value)| *value).collect();
+        let plan = source.device.plan_with_fixed_weights(&graph, &results)?;
+        let plan = plan.leaving_on_device(&results)?;
         let there = if on_gpu { None } else { self.kept.pop().map(|encoder| encoder.executor) };
         if self.kept.len() == MOST_KEPT {
             self.kept.remove(0);
@@ -73,8 +77,8 @@ impl Encoder {
         &mut self.executor
     }
 
-    /// Where its results are.
-    pub fn keys_and_values(&self) -> &[Value] {
+    /// Its results, by the names of the caches that they are for.
+    pub fn keys_and_values(&self) -> &[(String, Value)] {
         &self.keys_and_values
     }
 

@@ -11,7 +11,8 @@ use super::decoder::{Decoder, SlotInput, cache_format};
 use super::encoder::Encoders;
 use super::search::{Hypothesis, Search, SearchOptions};
 use super::{Source, Weights};
-use crate::transformer::{StepShape, TransformerConfig};
+use crate::call::StepShape;
+use crate::family::Architecture;
 
 /// Slots that a decoder has at least, if sentences become fewer: products of hardly any rows want their weights otherwise.
 const LEAST_SLOTS: usize = 8;
@@ -88,13 +89,15 @@ impl Shapes {
 
 /// A model made ready to translate on a device.
 pub struct Translator<'w> {
-    config: TransformerConfig,
+    model: &'w dyn Architecture,
+    /// The longest source and target.
+    longest: usize,
     special: SpecialTokens,
     options: TranslateOptions,
     shapes: Shapes,
     source: Source<'w>,
     encoders: Encoders,
-    decoder: Option<Decoder>,
+    decoder: Option<Decoder<'w>>,
 }
 
 /// A sentence that is being written.
@@ -118,19 +121,25 @@ struct Encoded {
 }
 
 impl<'w> Translator<'w> {
-    /// A translator on a device, with the parameters that `weights` gives by name.
+    /// A translator on a device, with the parameters that `weights` gives by name. An error if the model takes no pairs.
     pub fn new(
-        config: &TransformerConfig,
+        model: &'w dyn Architecture,
         special: SpecialTokens,
         options: TranslateOptions,
         device: &Device,
         weights: Weights<'w>,
-    ) -> Translator<'w> {
-        let (config, mut options) = (config.clone(), options);
+    ) -> Result<Translator<'w>> {
+        let signature = model.signature();
+        let Some((of_source, of_target)) = signature.pairs() else {
+            return Err(Error::Machine(format!("this is {}, which does not translate", signature.what())));
+        };
+        let longest = of_source.longest.min(of_target.longest);
+        let mut options = options;
         options.search.beam = options.search.beam.max(1);
         let source = Source { device: device.clone(), weights, shared: SharedWeights::new(device) };
         let shapes = Shapes::of(device);
-        Translator { config, special, options, shapes, source, encoders: Encoders::default(), decoder: None }
+        let encoders = Encoders::default();
+        Ok(Translator { model, longest, special, options, shapes, source, encoders, decoder: None })
     }
 
     /// Translates sources, given without start and end: of each its hypotheses, the best first. What is longer than the model can read is cut.
@@ -159,17 +168,17 @@ impl<'w> Translator<'w> {
 
     /// Tokens of a source as the encoder sees it, with its end.
     fn source_length(&self, source: &[u32]) -> usize {
-        (source.len() + 1).min(self.config.max_length)
+        (source.len() + 1).min(self.longest)
     }
 
     fn most_tokens(&self, source: &[u32]) -> usize {
-        (self.source_length(source) + self.options.extra_tokens).min(self.config.max_length)
+        (self.source_length(source) + self.options.extra_tokens).min(self.longest)
     }
 
     /// Makes a decoder for so many sentences, unless the one that is there can do it; gives how many of them it takes at once.
     fn prepare_decoder(&mut self, longest: &[u32], sentences: usize) -> Result<usize> {
         let beam = self.options.search.beam;
-        let room = |length: usize| length.next_multiple_of(self.shapes.length_step).min(self.config.max_length);
+        let room = |length: usize| length.next_multiple_of(self.shapes.length_step).min(self.longest);
         let source = room(self.source_length(longest));
         let capacity = room(self.most_tokens(longest));
         let usual = if self.source.device.is_gpu() { USUAL_SLOTS_OF_GPU } else { USUAL_SLOTS };
@@ -187,7 +196,7 @@ impl<'w> Translator<'w> {
                 groups /= 2;
                 shape.batch = groups * beam;
             }
-            self.decoder = Some(Decoder::new(&mut self.source, &self.config, precision, shape, candidates)?);
+            self.decoder = Some(Decoder::new(&mut self.source, self.model, precision, shape, candidates)?);
         }
         self.decoder().and_then(|(decoder, source)| decoder.use_slots(source, shape.batch))?;
         Ok(groups)
@@ -197,12 +206,12 @@ impl<'w> Translator<'w> {
     fn fits(&self, shape: StepShape) -> Result<bool> {
         let (device, options) = (&self.source.device, &self.options);
         let candidates = options.search.candidates();
-        let needed = Decoder::bytes_needed(device, &self.config, options.precision, shape, candidates)?;
+        let needed = Decoder::bytes_needed(device, self.model, options.precision, shape, candidates)?;
         Ok(device.available_memory()?.is_none_or(|available| needed as u64 <= available / 2))
     }
 
     /// The decoder, and what it is made of.
-    fn decoder(&mut self) -> Result<(&mut Decoder, &mut Source<'w>)> {
+    fn decoder(&mut self) -> Result<(&mut Decoder<'w>, &mut Source<'w>)> {
         match &mut self.decoder {
             Some(decoder) => Ok((decoder, &mut self.source)),
             None => Err(Error::Machine("the decoder was not prepared".to_string())),
@@ -250,12 +259,12 @@ impl<'w> Translator<'w> {
         let Some(&first) = waiting.front() else { return Ok(Vec::new()) };
         // The longest wait first.
         let longest = self.source_length(&sources[first]);
-        let length = longest.next_multiple_of(self.shapes.encoder_step).min(self.config.max_length).max(longest);
+        let length = longest.next_multiple_of(self.shapes.encoder_step).min(self.longest).max(longest);
         let most = (self.shapes.most_encoded_tokens / length).clamp(1, most);
         let batch: Vec<usize> = waiting.drain(..most.min(waiting.len())).collect();
         let shape = (self.shapes.count(batch.len(), most), length);
         let cache = cache_format(&self.source.device, self.options.precision);
-        self.encoders.prepare(&mut self.source, &self.config, self.options.precision, cache, shape)?;
+        self.encoders.prepare(&mut self.source, self.model, self.options.precision, cache, shape)?;
         let with_end = |index: &usize| {
             let source = &sources[*index][..self.source_length(&sources[*index]) - 1];
             source.iter().copied().chain([self.special.end]).collect::<Vec<u32>>()

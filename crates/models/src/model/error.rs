@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::archive::ArchiveError;
 use crate::checkpoint::json::Fault;
-use crate::checkpoint::table::{Inventory, Problem};
-use crate::config::ConfigError;
+use crate::checkpoint::{Inventory, Problem};
+use crate::settings::ConfigError;
 
 /// An error of opening, reading or saving a model.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +94,8 @@ impl ModelError {
     pub(super) fn unknown_dialect(file: &Path, inventory: &Inventory) -> ModelError {
         let some: Vec<String> = inventory.keys().take(4).map(|name| format!("`{}`", shortened(name))).collect();
         let what = format!(
-            "its {} tensors ({}, ...) are not a Vision Transformer's by the names of Hugging Face, timm, DINOv2, Google or ours",
+            "its {} tensors ({}, ...) are not those of a model that is known here, by the names of Hugging Face, timm, DINOv2 or Google; \
+             a model of our own needs the config.json that was written beside it",
             inventory.len(),
             some.join(", ")
         );

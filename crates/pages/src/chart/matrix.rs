@@ -1,6 +1,6 @@
 //! Heat maps: confusion of classes, gradients by layer and time.
 
-use vitreous_data::{Channels, Image};
+use vitreous_data::image::{Channels, Image};
 
 use super::drawing::{Drawing, Ink};
 use super::{TEXT, WIDTH, nothing, shorten, text_width};

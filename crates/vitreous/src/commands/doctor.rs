@@ -9,9 +9,10 @@ use vitreous_engine::cuda::{self, Gpu, Libraries, Library};
 use vitreous_engine::machine::{Machine, available_memory};
 use vitreous_engine::{Device, Executor, Graph, Mode, Precision};
 
-use crate::device::{automatic, described};
+use vitreous_runtime::described;
+use vitreous_runtime::device::automatic;
 use crate::failure::Failure;
-use crate::{format, source};
+use vitreous_pages::format;
 
 /// Say what this machine has to compute with: processor, GPUs and their libraries, and what to install where something is missing
 #[derive(Args)]
@@ -61,7 +62,7 @@ impl Doctor {
 
 impl Found {
     fn look() -> Found {
-        let (chosen, why) = automatic(source::threads());
+        let (chosen, why) = automatic(vitreous_runtime::threads());
         Found {
             machine: Machine::this(),
             libraries: Libraries::find(),

@@ -13,19 +13,18 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use vitreous_data::dataset::{self, Dataset, OpenDataset, Splits};
+use vitreous_data::image::{Preprocess, Scratch};
 use vitreous_data::ordered::OrderedMap;
 use vitreous_data::text::Languages;
-use vitreous_data::{Preprocess, Scratch};
 use vitreous_models::Model;
 use vitreous_train::evaluation::{LabelReport, LabelScores, Report, Scores, named};
 
 use super::{PrecisionName, parse_beam, parse_count, parse_threads};
 use crate::classes::{ClassMap, map_classes};
-use crate::device::DeviceOptions;
+use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use crate::format;
+use vitreous_pages::format;
 use crate::runner::{Answer, Runner};
-use crate::source;
 use crate::text_source::TextSource;
 
 /// Measure how good a model is on a data set: accuracy, precision and recall of each class, confusions, calibration; of a
@@ -223,7 +222,7 @@ impl Eval {
         to_model: &[u32],
         mut answers: Answers,
     ) -> Result<(Answers, Vec<Broken>), Failure> {
-        let threads = self.threads.unwrap_or_else(source::threads);
+        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
         let device = self.device.open(threads)?;
         let mut runner =
             Runner::new(model, Answer::Logits, self.precision.into(), &device, self.batch).map_err(Failure::input)?;

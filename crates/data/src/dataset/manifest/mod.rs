@@ -6,7 +6,7 @@ mod table;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::files::{self, Listing, counted, ending};
+use super::files::{self, Listing, counted, extension};
 use super::gather::{Found, Gathered};
 use super::labels::Labels;
 use super::samples::Place;
@@ -38,11 +38,11 @@ type Rows = Box<dyn Iterator<Item = Result<(usize, Row), DatasetError>>>;
 
 /// Whether a file is called like a manifest.
 pub(super) fn is_manifest(path: &Path) -> bool {
-    matches!(ending(path).as_deref(), Some("csv" | "tsv" | "jsonl" | "ndjson"))
+    matches!(extension(path).as_deref(), Some("csv" | "tsv" | "jsonl" | "ndjson"))
 }
 
 fn rows(path: &Path, options: &OpenDataset) -> Result<Rows, DatasetError> {
-    let is_lines = matches!(ending(path).as_deref(), Some("jsonl" | "ndjson"));
+    let is_lines = matches!(extension(path).as_deref(), Some("jsonl" | "ndjson"));
     let bytes = files::read(path, MOST_BYTES)?;
     let labels = options.labels.as_deref();
     if is_lines { lines::rows(path, bytes, labels) } else { table::rows(path, bytes, labels) }
@@ -133,7 +133,7 @@ pub(super) fn open(manifests: &[(Option<Part>, PathBuf)], options: &OpenDataset)
     for label in found.iter_mut().flat_map(|found| &mut found.labels) {
         *label = map[*label as usize];
     }
-    let kind = format!("manifest ({})", ending(first).unwrap_or_default().to_ascii_uppercase());
+    let kind = format!("manifest ({})", extension(first).unwrap_or_default().to_ascii_uppercase());
     Ok(Gathered { kind, found, classes, several_labels: several, notes: repeated.notes() }.into_splits(options))
 }
 

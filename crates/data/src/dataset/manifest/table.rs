@@ -6,7 +6,7 @@ use std::path::Path;
 use csv::{ByteRecord, ReaderBuilder};
 
 use super::super::DatasetError;
-use super::super::files::{ending, some_of};
+use super::super::files::{extension, some_of};
 use super::{LABEL_NAMES, PATH_NAMES, Row, Rows, SPLIT_NAMES};
 
 /// Where the columns are.
@@ -25,7 +25,7 @@ pub(super) fn rows(path: &Path, mut bytes: Vec<u8>, labels: Option<&str>) -> Res
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);
     }
-    let separators: &[u8] = if ending(path).as_deref() == Some("tsv") { b"\t" } else { b",\t;" };
+    let separators: &[u8] = if extension(path).as_deref() == Some("tsv") { b"\t" } else { b",\t;" };
     let columns = separators.iter().find_map(|&separator| columns(&bytes, separator, labels));
     let Some(columns) = columns else {
         return Err(no_columns(path, &bytes, labels));
@@ -70,7 +70,7 @@ fn columns(bytes: &[u8], separator: u8, labels: Option<&str>) -> Option<Columns>
 }
 
 fn no_columns(path: &Path, bytes: &[u8], labels: Option<&str>) -> DatasetError {
-    let separator = if ending(path).as_deref() == Some("tsv") { b'\t' } else { b',' };
+    let separator = if extension(path).as_deref() == Some("tsv") { b'\t' } else { b',' };
     let header = header(bytes, separator);
     let wanted = labels.map_or_else(|| format!("one of {}", LABEL_NAMES.join(", ")), |name| format!("`{name}`"));
     let header = some_of(header.iter().map(String::as_str), 12);

@@ -3,8 +3,8 @@
 //! A unit of two bf16 values that are neighbours in depth is multiplied and summed in f32 by one instruction, at twice
 //! the speed of single f32 values. For the scores `K Q^T` the depth is the head's dimension: a key's pairs are the
 //! words of the tensor, and nothing is copied; queries are transposed pair by pair. For the output `P^T V` the depth
-//! are the keys: rows of values are interleaved two by two, once a (sample, head), and so are rows of weights, which are
-//! rounded to bf16. The softmax's sums are those of the unrounded weights.
+//! is that of keys: rows of values are interleaved two by two, once per (sample, head), and so are rows of weights, which
+//! are rounded to bf16. The softmax's sums are those of the unrounded weights.
 
 use super::super::gemm::micro::{Kernel, kernel_fn};
 use super::super::gemm::pack::{Lines, Stored};
@@ -21,7 +21,7 @@ pub fn unit_of(attention: &Attention, operands: [&Heads; 3]) -> Unit {
     if narrow && attention.head_dim.is_multiple_of(2) && Unit::has_pairs() { Unit::Pair } else { Unit::Single }
 }
 
-/// Where values that are to be paired lie: value `d` of a line is at `start + line * stride + d * depth_stride`.
+/// The values that are paired: value `d` of a line is at `start + line * stride + d * depth_stride`.
 #[derive(Clone, Copy)]
 struct Places {
     start: usize,
@@ -75,31 +75,32 @@ pub fn pack_weights(shape: BlockShape, weights: &[f32], to: &mut [f32]) {
 }
 
 impl Attention<'_> {
-    /// One head's keys, as they lie in the tensor.
+    /// The keys of a query head, in the tensor itself.
     pub fn key_pairs<'a>(&self, from: &Heads<'a>, sample: usize, head: usize) -> Strided<'a> {
-        let region = from.region(sample, head, 0..self.keys, self.keys, self.head_dim);
+        let region = from.region(sample, self.kv_head(head), 0..self.keys, self.keys, self.head_dim);
         match from.values {
             FloatSlice::Bf16(values) => Strided::pairs_of_rows(&values[region.range()], region.stride),
             FloatSlice::F32(_) => unreachable!("pairs are of bf16 values"),
         }
     }
 
-    /// One head's values, two keys' rows interleaved. Rows of keys that do not count are zero, also the second half of
-    /// an odd number's last pair, as in [`Attention::key_rows`]: a weight of zero times anything else might not be.
+    /// The values of a query head, two keys' rows interleaved. Rows of keys that do not count are zero, also in a pair with
+    /// one that does, as in [`Attention::key_rows`]: a weight of zero times anything else might not be.
     pub fn value_pairs<'b>(&self, from: &Heads, sample: usize, head: usize, buffer: &'b mut [f32]) -> Rows<'b> {
         let visible = self.visible_keys(sample);
-        let region = from.region(sample, head, 0..visible, self.keys, self.head_dim);
+        let packed = Unit::Pair.whole_units(visible.clone());
+        let region = from.region(sample, self.kv_head(head), packed.clone(), self.keys, self.head_dim);
         let places = Places {
             start: region.start,
             lines: region.columns,
             stride: 1,
-            depth: visible,
+            depth: packed.len(),
             depth_stride: region.stride,
         };
-        pack(from.values, places, buffer);
         let stride = padded(self.head_dim);
-        for key in 0..visible {
-            if self.is_hole(sample, key) {
+        pack(from.values, places, &mut buffer[packed.start / 2 * stride..]);
+        for key in packed {
+            if key < visible.start || self.is_hole(sample, key) {
                 let other_half = if key % 2 == 0 { 0xffff_0000 } else { 0x0000_ffff };
                 for unit in &mut buffer[key / 2 * stride..][..stride] {
                     *unit = f32::from_bits(unit.to_bits() & other_half);

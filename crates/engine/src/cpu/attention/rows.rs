@@ -1,4 +1,4 @@
-//! Between the tensors and scratch memory: rows of one head copied, widened, transposed, scaled and stored.
+//! Copies between tensors and scratch memory: rows of one head copied, widened, transposed, scaled and stored.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::small_product::Rows;
 #[cfg(target_arch = "x86_64")]
 use super::super::simd::{Avx2, Avx512};
 
-/// Scratch rows are padded to a multiple of so many floats: whole vectors on every machine, and whole cache lines.
+/// Scratch rows are padded to a multiple of this many floats: whole vectors on every machine, and whole cache lines.
 pub const PADDING: usize = 16;
 
 /// The next multiple of [`PADDING`].
@@ -26,7 +26,7 @@ pub fn take<'s>(scratch: &mut &'s mut [f32], count: usize) -> &'s mut [f32] {
     part
 }
 
-/// Where rows lie in a tensor: row `i` is the `columns` values from `start + i * stride` on.
+/// Rows inside a tensor: row `i` is the `columns` values from `start + i * stride` on.
 #[derive(Clone, Copy)]
 pub struct Region {
     pub start: usize,
@@ -76,19 +76,23 @@ simd_fn! {
     pub fn row_dots(a: Rows, b: Rows, columns: usize, dots: &mut [f32]) = row_dots_body;
 }
 
-/// The rows of a region as f32, padded: the tensor itself where it is f32 and `whole_vectors` asks for nothing it does
-/// not have, and otherwise a copy in `buffer`.
-pub fn rows_of<'b>(from: FloatSlice<'b>, region: Region, whole_vectors: bool, buffer: &'b mut [f32]) -> Rows<'b> {
+/// The rows of a region in the tensor itself, if they can be used there: f32, and padded if `whole_vectors` asks for it.
+pub fn view_of(from: FloatSlice, region: Region, whole_vectors: bool) -> Option<Rows> {
     match from {
         FloatSlice::F32(values) if !whole_vectors || region.columns.is_multiple_of(PADDING) => {
-            Rows { values: &values[region.range()], stride: region.stride }
+            Some(Rows { values: &values[region.range()], stride: region.stride })
         }
-        _ => {
-            let stride = padded(region.columns);
-            copy_rows(from, region, buffer, stride);
-            Rows { values: buffer, stride }
-        }
+        _ => None,
     }
+}
+
+/// The rows of a region as f32, padded if `whole_vectors` asks for it: in the tensor itself, or a copy in `buffer`.
+pub fn rows_of<'b>(from: FloatSlice<'b>, region: Region, whole_vectors: bool, buffer: &'b mut [f32]) -> Rows<'b> {
+    view_of(from, region, whole_vectors).unwrap_or_else(|| {
+        let stride = padded(region.columns);
+        copy_rows(from, region, buffer, stride);
+        Rows { values: buffer, stride }
+    })
 }
 
 #[inline(always)]

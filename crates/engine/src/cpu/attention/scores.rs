@@ -4,14 +4,16 @@ use std::ops::Range;
 
 use super::super::memory::FloatSlice;
 use super::super::rows::{add_scaled, mask_factors};
-use super::rows::{Region, copy_rows, padded, rows_of, take, transpose_rows};
+use super::rows::{Region, copy_rows, padded, rows_of, take, transpose_rows, view_of};
 use super::small_product::{Factor, Rows, Size, Strided, Target, product};
 use super::{Attention, Heads};
 
-/// At most so many queries are worked on at once: four vectors of sixteen lanes.
+/// At most this many queries are worked on at once: four vectors of sixteen lanes.
 pub const QUERY_BLOCK: usize = 64;
-/// Bias and dropout come in rows of keys and are transposed in pieces of so many keys.
+/// Bias and dropout come in rows of keys and are transposed in pieces of this many keys.
 const TRANSPOSE_BLOCK: usize = 64;
+/// A limit of reach that is no limit, and can be added to positions.
+const MOST_REACH: usize = 1 << 40;
 
 /// Some queries of one head of one sample.
 #[derive(Clone, Copy, Debug)]
@@ -42,11 +44,11 @@ pub fn query_range(queries: usize, index: usize) -> Range<usize> {
     start(index)..start(index + 1)
 }
 
-/// A left-over place to transpose through.
+/// Scratch memory for transposing.
 pub struct Spare<'s> {
-    /// Rows of keys, one a query.
+    /// Rows of keys, one per query.
     by_query: &'s mut [f32],
-    /// Rows of queries, one a key.
+    /// Rows of queries, one per key.
     by_key: &'s mut [f32],
 }
 
@@ -60,8 +62,14 @@ impl<'s> Spare<'s> {
 }
 
 impl Attention<'_> {
-    /// The number of keys of a sample that count, but for holes in its mask.
-    pub fn visible_keys(&self, sample: usize) -> usize {
+    /// The position of a sample's query.
+    fn position(&self, sample: usize, query: usize) -> i64 {
+        let first = self.offsets.map_or(self.keys as i64 - self.queries as i64, |offsets| i64::from(offsets[sample]));
+        first + query as i64
+    }
+
+    /// The keys of a sample that some of its queries may see, holes in its mask included. No other row is ever read.
+    pub fn visible_keys(&self, sample: usize) -> Range<usize> {
         let mut count = self.keys;
         if let Some(lengths) = self.key_lengths {
             count = (lengths[sample].max(0) as usize).min(count);
@@ -69,24 +77,30 @@ impl Attention<'_> {
         while count > 0 && self.is_hole(sample, count - 1) {
             count -= 1;
         }
-        count
+        self.keys_in_reach(sample, 0..self.queries, count)
     }
 
     pub fn is_hole(&self, sample: usize, key: usize) -> bool {
         self.key_mask.is_some_and(|mask| mask[sample * self.keys + key] == 0)
     }
 
-    /// The number of keys that some query of the block sees: keys from there on are masked for all of them.
-    pub fn seen_keys(&self, block: &QueryBlock) -> usize {
-        let visible = self.visible_keys(block.sample);
-        if !self.causal {
-            return visible;
-        }
-        visible.min((block.first + block.count + self.keys).saturating_sub(self.queries))
+    /// The keys that some query of the block sees: all others are masked for all of them.
+    pub fn seen_keys(&self, block: &QueryBlock) -> Range<usize> {
+        let end = self.visible_keys(block.sample).end;
+        self.keys_in_reach(block.sample, block.first..block.first + block.count, end)
     }
 
-    /// One head's keys or values, padded if they are a product's right operand. Where the mask has holes the rows are
-    /// zero: a weight of zero times anything else might not be.
+    /// The keys of the first `count` that are in reach of some of the queries.
+    fn keys_in_reach(&self, sample: usize, queries: Range<usize>, count: usize) -> Range<usize> {
+        if self.reach.is_unlimited() {
+            return 0..count;
+        }
+        let first = self.position(sample, queries.start);
+        self.reach.keys(first, first + queries.len() as i64 - 1, count)
+    }
+
+    /// The keys or values of a query head, padded if they are a product's right operand. Rows of holes in the mask are zero:
+    /// a weight of zero times anything else might not be. Of rows that are not visible, a copy has none.
     pub fn key_rows<'b>(
         &self,
         from: &Heads<'b>,
@@ -95,13 +109,15 @@ impl Attention<'_> {
         whole_vectors: bool,
         buffer: &'b mut [f32],
     ) -> Rows<'b> {
-        let region = from.region(sample, head, 0..self.keys, self.keys, self.head_dim);
-        if self.key_mask.is_none() {
-            return rows_of(from.values, region, whole_vectors, buffer);
+        let region = |keys| from.region(sample, self.kv_head(head), keys, self.keys, self.head_dim);
+        let view = view_of(from.values, region(0..self.keys), whole_vectors).filter(|_| self.key_mask.is_none());
+        if let Some(view) = view {
+            return view;
         }
         let stride = padded(self.head_dim);
-        copy_rows(from.values, region, buffer, stride);
-        for key in 0..self.keys {
+        let visible = self.visible_keys(sample);
+        copy_rows(from.values, region(visible.clone()), &mut buffer[visible.start * stride..], stride);
+        for key in visible {
             if self.is_hole(sample, key) {
                 buffer[key * stride..(key + 1) * stride].fill(0.0);
             }
@@ -123,8 +139,7 @@ impl Attention<'_> {
     }
 
     /// The scores of a block of queries with some keys, in units of log 2, minus infinity where they are masked.
-    /// `keys` is what of the head's keys is wanted, `key_rows` are all of them, `queries` the queries' transpose in the
-    /// same units.
+    /// `keys` are the wanted keys, `key_rows` all of the head's, `queries` the queries' transpose in the same units.
     pub fn scores(
         &self,
         block: &QueryBlock,
@@ -157,11 +172,25 @@ impl Attention<'_> {
                 }
             }
         }
-        if self.causal {
-            for (row, key) in scores.chunks_exact_mut(lanes).zip(keys) {
-                let first_seeing = (key + self.queries).saturating_sub(self.keys);
-                let blind = first_seeing.saturating_sub(block.first).min(lanes);
-                row[..blind].fill(f32::NEG_INFINITY);
+        if !self.reach.is_unlimited() {
+            self.hide_out_of_reach(block, keys, scores);
+        }
+    }
+
+    /// Hides the keys that are not in reach of a query: query i of the block sees key j where
+    /// `j - ahead <= first position + i <= j + behind`.
+    fn hide_out_of_reach(&self, block: &QueryBlock, keys: Range<usize>, scores: &mut [f32]) {
+        let lanes = block.lanes();
+        let first = self.position(block.sample, block.first);
+        let lane_at = |position: i64| (position - first).clamp(0, lanes as i64) as usize;
+        let limits = [self.reach.ahead, self.reach.behind].map(|limit| limit.map(|limit| limit.min(MOST_REACH) as i64));
+        for (row, key) in scores.chunks_exact_mut(lanes).zip(keys) {
+            let key = key as i64;
+            if let Some(ahead) = limits[0] {
+                row[..lane_at(key - ahead)].fill(f32::NEG_INFINITY);
+            }
+            if let Some(behind) = limits[1] {
+                row[lane_at(key + behind + 1)..].fill(f32::NEG_INFINITY);
             }
         }
     }
@@ -185,8 +214,8 @@ impl Attention<'_> {
         });
     }
 
-    /// The factors of dropout, a row a key. They are numbered as they lie here, queries side by side, so that a short
-    /// head's are made in one go.
+    /// The factors of dropout, one row per key. They are numbered in this order, queries side by side, so that those of a
+    /// short head are made in one go.
     pub fn dropout_factors(&self, block: &QueryBlock, keys: Range<usize>, factors: &mut [f32]) {
         let Some(mask) = self.dropout else { return };
         let pair = ((self.first_sample + block.sample) * self.heads + block.head) as u64;
@@ -199,7 +228,7 @@ impl Attention<'_> {
         }
     }
 
-    /// Hands a block (a row a key) over in rows of keys: `row(query, first key, values)`.
+    /// Passes a block (one row per key) on in rows of keys: `row(query, first key, values)`.
     pub fn by_query(
         &self,
         block: &QueryBlock,

@@ -8,6 +8,8 @@
 //! Operands are made of 32-bit [`Unit`]s along the depth. Pairs of bf16 values are moved about as the f32 values that
 //! have the same bits.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::super::gemm::micro::{Kernel, Kind, kernel_fn};
@@ -39,6 +41,11 @@ impl Unit {
     /// The number of units that hold `depth` values; a missing second half of the last pair is zero.
     pub const fn count(self, depth: usize) -> usize {
         depth.div_ceil(self.values())
+    }
+
+    /// The range, from the start of the unit that its first value is in.
+    pub const fn whole_units(self, range: Range<usize>) -> Range<usize> {
+        range.start / self.values() * self.values()..range.end
     }
 
     /// Whether this machine multiplies pairs.

@@ -197,9 +197,13 @@ pub(super) struct WholeTiling {
 }
 
 impl WholeTiling {
-    /// None where pairs are too large for it, in memory or in registers.
+    /// None where pairs are too large for it, in memory or in registers, or where several query heads share keys, whose gradients one
+    /// block has to sum.
     pub fn new(sizes: Sizes, chip: Chip) -> Option<WholeTiling> {
         let key_groups = groups_of(sizes.keys);
+        if sizes.group() > 1 {
+            return None;
+        }
         if key_groups > if sizes.head_dim <= MODERATE_HEAD { 2 * MOST_WARPS } else { MOST_WARPS } {
             return None;
         }
@@ -349,7 +353,7 @@ mod tests {
     const WARPS_TOGETHER: usize = 4;
 
     fn sizes(batch: usize, heads: usize, tokens: usize, head_dim: usize) -> Sizes {
-        Sizes { batch, heads, queries: tokens, keys: tokens, head_dim }
+        Sizes { batch, heads, kv_heads: heads, queries: tokens, keys: tokens, head_dim }
     }
 
     #[test]
@@ -399,6 +403,7 @@ mod tests {
     fn long_pairs_have_their_own_kernels() {
         assert_eq!(WholeTiling::new(sizes(2, 2, 256, 64), A100).map(|tiling| tiling.parts > 1), Some(true));
         assert_eq!(WholeTiling::new(sizes(2, 2, 257, 64), A100), None);
+        assert_eq!(WholeTiling::new(Sizes { kv_heads: 1, ..sizes(2, 2, 16, 64) }, A100), None);
         assert_eq!(WholeTiling::new(Sizes { queries: 5000, ..sizes(2, 2, 16, 64) }, A100), None);
     }
 

@@ -82,16 +82,16 @@ __device__ __forceinline__ void keep_sums(const Block& block, const float (&outp
 }
 
 // Brings all of a pair into shared memory, with its deltas. The keys' and values' rows of this warp become left operands.
-__device__ __forceinline__ void bring_pair(const Block& block, const bf16* q, const bf16* k, const bf16* v, const int* padding,
-                                           const OUT_TYPE* out, const float* log_sums, const D_OUT_TYPE* d_out, float* deltas,
-                                           int first_key, uint32 (&key_rows)[DEPTH][4], uint32 (&value_rows)[DEPTH][4]) {
-    const int visible = visible_keys(padding, block.pair);
+__device__ __forceinline__ void bring_pair(const Block& block, const bf16* q, const bf16* k, const bf16* v, const int* padding
+                                           OFFSETS_PARAMETER, const OUT_TYPE* out, const float* log_sums, const D_OUT_TYPE* d_out,
+                                           float* deltas, int first_key, uint32 (&key_rows)[DEPTH][4], uint32 (&value_rows)[DEPTH][4]) {
+    const Visible visible = visible_keys(padding, block.pair OFFSETS_ARGUMENT);
     const auto counts = [&](int key) { return key_counts(padding, block.pair, key, visible); };
     const auto is_query = [](int query) { return query < QUERIES; };
     copy_rows<QUERY_ROWS, PAIR_THREADS>(block.at + GRADIENTS_AT, head_of(d_out, block.pair, QUERIES, DIM), DIM, 0, block.thread, is_query);
     copy_rows<QUERY_ROWS, PAIR_THREADS>(block.at, head_of(q, block.pair, QUERIES, Q_STRIDE), Q_STRIDE, 0, block.thread, is_query);
-    copy_rows<KEY_ROWS, PAIR_THREADS>(block.at + KEYS_AT, head_of(k, block.pair, KEYS, K_STRIDE), K_STRIDE, 0, block.thread, counts);
-    copy_rows<KEY_ROWS, PAIR_THREADS>(block.at + SCORES_AT, head_of(v, block.pair, KEYS, V_STRIDE), V_STRIDE, 0, block.thread, counts);
+    copy_rows<KEY_ROWS, PAIR_THREADS>(block.at + KEYS_AT, kv_head_of(k, block.pair, K_STRIDE), K_STRIDE, 0, block.thread, counts);
+    copy_rows<KEY_ROWS, PAIR_THREADS>(block.at + SCORES_AT, kv_head_of(v, block.pair, V_STRIDE), V_STRIDE, 0, block.thread, counts);
     end_copies();
 
     // The first outputs come while the copies are under way.
@@ -127,9 +127,9 @@ __device__ __forceinline__ void await_scores(int group) {
 }
 
 extern "C" __global__ void __launch_bounds__(PAIRS * PAIR_THREADS, MIN_BLOCKS)
-attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias, const OUT_TYPE* out,
-                   const float* log_sums, const D_OUT_TYPE* d_out, float* deltas, bf16* dq, bf16* dk, bf16* dv, uint32 pair_count,
-                   const Run* run) {
+attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias OFFSETS_PARAMETER,
+                   const OUT_TYPE* out, const float* log_sums, const D_OUT_TYPE* d_out, float* deltas, bf16* dq, bf16* dk, bf16* dv,
+                   uint32 pair_count, const Run* run) {
     extern __shared__ __align__(256) unsigned char memory[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (KEY_GROUPS + HELPERS), local = threadIdx.x / PAIR_THREADS;
     Block block;
@@ -142,14 +142,15 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
     // Helpers read some keys, too, so that all warps do the same until they part.
     const int first_key = 16 * min(warp, KEY_GROUPS - 1), upper_key = first_key + lane / 4;
     uint32 key_rows[DEPTH][4], value_rows[DEPTH][4];
-    bring_pair(block, q, k, v, padding, out, log_sums, d_out, deltas, first_key, key_rows, value_rows);
+    bring_pair(block, q, k, v, padding OFFSETS_ARGUMENT, out, log_sums, d_out, deltas, first_key, key_rows, value_rows);
 
-    const int visible = visible_keys(padding, block.pair);
+    const Visible visible = visible_keys(padding, block.pair OFFSETS_ARGUMENT);
     const bool upper = key_counts(padding, block.pair, upper_key, visible), lower = key_counts(padding, block.pair, upper_key + 8, visible);
-    const bool rows_checked = PADDING == 2 || first_key + 16 > visible;
-    // Earlier queries do not see the warp's keys, and keys that do not count are seen by none.
-    const int first_seeing = CAUSAL ? max(first_key - (KEYS - QUERIES), 0) / 16 : 0;
-    const int first_group = first_key < visible && !is_helper ? first_seeing : QUERY_GROUPS;
+    const bool rows_checked = PADDING == 2 || first_key + 16 > END_OF(visible);
+    // Other queries do not see the warp's keys, and keys that do not count are seen by none.
+    const int first_seeing = queries_from(first_key, visible) / 16;
+    const int first_group = first_key < END_OF(visible) && !is_helper ? OFFSETS ? min(first_seeing, QUERY_GROUPS) : first_seeing : QUERY_GROUPS;
+    const int end_group = LIMITED_BEHIND ? (queries_up_to(first_key + 15, visible) + 15) / 16 : QUERY_GROUPS;
     if (HELPERS > 0 && !is_helper)
         for (int group = 0; group < first_group; group++) announce_scores(group);
     const uint32 queries = along_head(block.at), query_rows = along_rows(block.at);
@@ -168,14 +169,15 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
     for (int part = 0; part < PARTS; part++) {
         const int part_start = part * PART_GROUPS, part_end = min(part_start + PART_GROUPS, QUERY_GROUPS);
 #pragma unroll 1
-        for (int group = max(first_group, part_start); group < part_end; group++) {
+        for (int group = max(first_group, part_start); group < (LIMITED_BEHIND ? min(part_end, end_group) : part_end); group++) {
             float scores[2][4] = {}, d_weights[2][4] = {};
             multiply_rows(scores, key_rows, queries + 16 * group * ROW_BYTES, 0);
             multiply_rows(d_weights, value_rows, queries + 16 * group * ROW_BYTES, GRADIENTS_AT);
 #if DROPOUT
             const uint32 kept = kept_of_key_rows(kept_window_in_turn(stream, block.pair, 16 * group, random_key, next));
 #endif
-            const bool checked = rows_checked || (CAUSAL && 16 * group + (KEYS - QUERIES) < first_key + 15);
+            const bool checked = rows_checked || (LIMITED_AHEAD && 16 * group + (OFFSET_OF(visible) + REACH_AHEAD) < first_key + 15) ||
+                                 (LIMITED_BEHIND && 16 * group + 15 + (OFFSET_OF(visible) - REACH_BEHIND) > first_key);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 // Log-sum and delta of two neighbouring queries.
@@ -186,7 +188,7 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
                     float shift = i % 2 ? known.z : known.x;
                     if (BIAS) shift += bias_of(bias, block.pair, query, key);
                     float weight = power_of_two(scores[half][i] * SCALE_LOG2 + shift);
-                    if (checked && !((i / 2 ? lower : upper) && in_order(query, key))) weight = 0.0f;
+                    if (checked && !((i / 2 ? lower : upper) && in_reach(query, key, visible))) weight = 0.0f;
                     float d_weight = d_weights[half][i], kept_weight = weight;
 #if DROPOUT
                     d_weight = kept >> (4 * half + i) & 1 ? d_weight : 0.0f;
@@ -210,12 +212,14 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
             add_rows(value_sums, left, query_rows + 16 * group * ROW_BYTES, GRADIENTS_AT);
             add_rows(key_sums, d_left, query_rows + 16 * group * ROW_BYTES, 0);
         }
+        if (HELPERS > 0 && LIMITED_BEHIND && !is_helper)
+            for (int group = max(first_group, end_group); group < QUERY_GROUPS; group++) announce_scores(group);
         if (part == PARTS - 1 && !is_helper) {
             const bool store_upper = block.is_there && upper_key < KEYS, store_lower = block.is_there && upper_key + 8 < KEYS;
             const uint64 row = store_upper ? upper_key : 0;
             const float value_factor = DROPOUT ? DROP_SCALE : 1.0f;
-            store_rows(head_of(dk, block.pair, KEYS, K_STRIDE) + row * K_STRIDE, K_STRIDE, key_sums, store_upper, store_lower, SCALE, SCALE);
-            store_rows(head_of(dv, block.pair, KEYS, V_STRIDE) + row * V_STRIDE, V_STRIDE, value_sums, store_upper, store_lower,
+            store_rows(kv_head_of(dk, block.pair, K_STRIDE) + row * K_STRIDE, K_STRIDE, key_sums, store_upper, store_lower, SCALE, SCALE);
+            store_rows(kv_head_of(dv, block.pair, V_STRIDE) + row * V_STRIDE, V_STRIDE, value_sums, store_upper, store_lower,
                        value_factor, value_factor);
         }
         if (HELPERS == 0) __syncthreads();
@@ -227,12 +231,12 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
 #pragma unroll 1
         for (int unit = first_unit; unit < (part_end - part_start) * DQ_SPLIT; unit += unit_step) {
             const int group = unit / DQ_SPLIT, first_query = 16 * (part_start + group), first_step = unit % DQ_SPLIT * (DEPTH / DQ_SPLIT);
-            const int seen = keys_up_to(min(first_query + 15, QUERIES - 1), visible);
+            const int from = keys_from(first_query, visible) / 16 * 16, seen = keys_up_to(min(first_query + 15, QUERIES - 1), visible);
             if (HELPERS > 0) await_scores(group);
             float query_sums[CHUNKS / DQ_SPLIT][4];
             clear(query_sums);
 #pragma unroll 2
-            for (int key = 0; key < seen; key += 16) {
+            for (int key = from; key < seen; key += 16) {
                 uint32 left[4];
                 load_transposed(left, scores_at + key * SCORE_BYTES + 32 * group);
                 add_rows(query_sums, left, keys_at + key * ROW_BYTES, 0, first_step);

@@ -36,9 +36,10 @@ static_assert(!TOGETHER || KEY_TILE_BYTES % 1024 == 0, "tensor cores find chunks
 struct Queries {
     uint32 pair;
     int first;
-    int visible;
+    Visible visible;
     // Keys that all of the sixteen queries see, and that any of them sees; where warps multiply together, of all of theirs.
-    int sure, seen;
+    int sure_from, sure;
+    int from, seen;
     // Whether the first one is there.
     bool is_there;
     uint64 stream;
@@ -71,7 +72,7 @@ struct Running {
 
 // Whether the warp has nothing to do with sixteen keys of a tile. Warps that multiply together go through all of it.
 template <bool CHECKED> __device__ __forceinline__ bool is_unseen(const Queries& queries, int first_key) {
-    return CHECKED && !TOGETHER && first_key >= queries.seen;
+    return CHECKED && !TOGETHER && (first_key >= queries.seen || (LIMITED_BEHIND && first_key + 16 <= queries.from));
 }
 
 // Makes weights of the scores of COUNT times sixteen keys, and takes their maxima and sums into account. Each sixteen is passed on as a left operand.
@@ -89,7 +90,8 @@ __device__ __forceinline__ void weigh(float (&scores)[COUNT][2][4], Running& run
             const int key = first_key + 16 * n + i / 4 * 8 + 2 * (lane % 4) + i % 2, query = queries.first + lane / 4 + i / 2 % 2 * 8;
             float& score = scores[n][i / 4][i % 4];
             if (!RAW) score = score * SCALE_LOG2 + bias_of(bias, queries.pair, query, key);
-            if (CHECKED && !(key_counts(padding, queries.pair, key, queries.visible) && in_order(query, key))) score = -INFINITE;
+            if (CHECKED && !(key_counts(padding, queries.pair, key, queries.visible) && in_reach(query, key, queries.visible)))
+                score = -INFINITE;
             maximum[i / 2 % 2] = fmaxf(maximum[i / 2 % 2], score);
         }
     }
@@ -168,15 +170,15 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
 __device__ __forceinline__ void meet_keys(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 at, int tile,
                                           const int* padding, const float* bias) {
     const int first_key = tile * KEY_TILE;
-    if (first_key >= queries.seen) return;
-    // The last tile has its own text where it is shorter, or where nothing but its end is ever checked.
-    constexpr bool OFTEN_CHECKED = CAUSAL || PADDING != 0;
+    if (first_key >= queries.seen || (LIMITED_BEHIND && first_key + KEY_TILE <= queries.from)) return;
+    // The last tile has its own code where it is shorter, or where nothing but its end is ever checked.
+    constexpr bool OFTEN_CHECKED = LIMITED_AHEAD || LIMITED_BEHIND || PADDING != 0;
     if (KEY_TILES > 0 && tile == KEY_TILES - 1 && (LAST_SIXTEENS < KEY_TILE / 16 || !OFTEN_CHECKED)) {
         if (!OFTEN_CHECKED && KEYS % 16 == 0)
             meet_tile<false, LAST_SIXTEENS>(running, queries, q, at, first_key, padding, bias);
         else
             meet_tile<true, LAST_SIXTEENS>(running, queries, q, at, first_key, padding, bias);
-    } else if (!OFTEN_CHECKED || first_key + KEY_TILE <= queries.sure) {
+    } else if (!OFTEN_CHECKED || (first_key + KEY_TILE <= queries.sure && (!LIMITED_BEHIND || first_key >= queries.sure_from))) {
         meet_tile<false, KEY_TILE / 16>(running, queries, q, at, first_key, padding, bias);
     } else {
         meet_tile<true, KEY_TILE / 16>(running, queries, q, at, first_key, padding, bias);
@@ -184,8 +186,8 @@ __device__ __forceinline__ void meet_keys(Running& running, const Queries& queri
 }
 
 extern "C" __global__ void __launch_bounds__(PAIRS * PAIR_THREADS, QUERY_MIN_BLOCKS)
-attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias, OUT_TYPE* out, float* log_sums,
-                  uint32 pair_count, const Run* run) {
+attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias OFFSETS_PARAMETER, OUT_TYPE* out,
+                  float* log_sums, uint32 pair_count, const Run* run) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, local = warp / QUERY_WARPS, thread = threadIdx.x - local * PAIR_THREADS;
     const uint32 queries_at = shared_address(memory) + local * PAIR_BYTES, tiles_at = queries_at + QUERY_BYTES;
@@ -194,19 +196,27 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
 
     Queries queries;
     queries.pair = min(first_pair + local, pair_count - 1);
-    queries.visible = visible_keys(padding, queries.pair);
+    queries.visible = visible_keys(padding, queries.pair OFFSETS_ARGUMENT);
     queries.stream = DROPOUT ? stream_key(run, DROP_PLACE) : 0;
     const bool pair_is_there = first_pair + local < pair_count;
 
     // All threads go through the tiles that any of the block's queries sees.
-    int block_keys = 0;
+    int block_from = KEYS, block_keys = 0;
 #pragma unroll
-    for (int i = 0; i < PAIRS; i++)
-        block_keys = max(block_keys, visible_keys(padding, min(first_pair + i, pair_count - 1)));
+    for (int i = 0; i < PAIRS; i++) {
+        const Visible visible = visible_keys(padding, min(first_pair + i, pair_count - 1) OFFSETS_ARGUMENT);
+#if OFFSETS || LIMITED_BEHIND
+        block_from = min(block_from, keys_from(block_query, visible));
+        block_keys = max(block_keys, keys_up_to(min(block_query + QUERY_ROWS, QUERIES) - 1, visible));
+    }
+#else
+        block_keys = max(block_keys, visible);
+    }
     block_keys = keys_up_to(min(block_query + QUERY_ROWS, QUERIES) - 1, block_keys);
-    const int tiles = (block_keys + KEY_TILE - 1) / KEY_TILE;
+#endif
+    const int first_tile = LIMITED_BEHIND ? block_from / KEY_TILE : 0, tiles = (block_keys + KEY_TILE - 1) / KEY_TILE;
 
-    const bf16 *keys = head_of(k, queries.pair, KEYS, K_STRIDE), *values = head_of(v, queries.pair, KEYS, V_STRIDE);
+    const bf16 *keys = kv_head_of(k, queries.pair, K_STRIDE), *values = kv_head_of(v, queries.pair, V_STRIDE);
     const auto bring = [&](int tile) {
         const auto counts = [&](int key) { return key_counts(padding, queries.pair, key, queries.visible); };
         const uint32 to = tiles_at + tile % KEY_STAGES * KEY_TILE_BYTES;
@@ -223,12 +233,12 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         copy_rows<QUERY_ROWS, PAIR_THREADS>(queries_at, head_of(q, queries.pair, QUERIES, Q_STRIDE), Q_STRIDE, block_query, thread,
                                         [](int query) { return query < QUERIES; });
 #pragma unroll 1
-    for (int tile = 0; tile < AHEAD; tile++) bring(tile);
+    for (int tile = 0; tile < AHEAD; tile++) bring(first_tile + tile);
 #if DROPOUT
     unsigned char* mask = memory + local * PAIR_BYTES + QUERY_BYTES + 2 * HELD_BYTES;
     queries.mask = mask;
     if (SHARED_MASK)
-        for (int i = thread; 8 * i < queries.visible * QUERIES; i += PAIR_THREADS) mask[i] = kept_bits(queries.stream, queries.pair, i);
+        for (int i = thread; 8 * i < END_OF(queries.visible) * QUERIES; i += PAIR_THREADS) mask[i] = kept_bits(queries.stream, queries.pair, i);
 #endif
 
 #pragma unroll 1
@@ -238,7 +248,10 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         const int upper = queries.first + lane / 4;
         const bool is_there[2] = {queries.is_there && upper < QUERIES, queries.is_there && upper + 8 < QUERIES};
         const int first = queries.first / ROWS_TOGETHER * ROWS_TOGETHER;
-        queries.seen = pair_is_there && first < QUERIES ? keys_up_to(min(first + ROWS_TOGETHER, QUERIES) - 1, queries.visible) : 0;
+        const int last = min(first + ROWS_TOGETHER, QUERIES) - 1;
+        queries.from = keys_from(first, queries.visible);
+        queries.seen = pair_is_there && first < QUERIES ? keys_up_to(last, queries.visible) : 0;
+        queries.sure_from = keys_from(last, queries.visible);
         queries.sure = PADDING == 2 ? 0 : keys_up_to(first, queries.visible);
         uint32 left[DEPTH][4];
         const uint32 shared_queries = along_rows(queries_at + (queries.first - block_query) * ROW_BYTES);
@@ -252,7 +265,7 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         clear(running.out);
 
 #pragma unroll 1
-        for (int tile = 0; tile < tiles; tile++) {
+        for (int tile = first_tile; tile < tiles; tile++) {
             if (round == 0) {
                 // The tile has arrived, and nobody reads the one before any more: where not all stay, another one takes its place.
                 copies_arrived<AHEAD - 1>();
@@ -265,7 +278,7 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
                 else
                     bring(tile + AHEAD);
                 // They come with the first tile.
-                if (tile == 0 && QUERIES_SHARED) take_left(left, shared_queries);
+                if (tile == first_tile && QUERIES_SHARED) take_left(left, shared_queries);
             }
             meet_keys(running, queries, left, tiles_at + tile % KEY_STAGES * KEY_TILE_BYTES, tile, padding, bias);
         }

@@ -1,4 +1,4 @@
-// Tiles of attention without tensor cores, in f32 whatever the values are stored as: any size of head.
+// Tiles of attention without tensor cores, in f32 whatever the storage format: any size of head.
 //
 // A block is 16 x 16 threads: `down` and `across`. A tile is TILE queries by TILE keys; a thread holds ROWS x ROWS scores of it, those of
 // rows down + 16 i and columns across + 16 j, so that the sixteen neighbouring lanes hold a row.
@@ -107,9 +107,9 @@ __device__ __forceinline__ void keep_scores(float* to, const float (&scores)[ROW
 }
 
 // A product as a score: scaled, biased, masked.
-__device__ __forceinline__ float score_of(float product, uint32 pair, int query, int key, int visible, const int* padding,
+__device__ __forceinline__ float score_of(float product, uint32 pair, int query, int key, Visible visible, const int* padding,
                                           const float* bias) {
-    if (query >= QUERIES || !key_counts(padding, pair, key, visible) || !in_order(query, key)) return -INFINITE;
+    if (query >= QUERIES || !key_counts(padding, pair, key, visible) || !in_reach(query, key, visible)) return -INFINITE;
     return product * SCALE_LOG2 + bias_of(bias, pair, query, key);
 }
 

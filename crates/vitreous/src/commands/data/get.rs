@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vitreous_data::download::{DownloadOptions, KNOWN_NAMES, Known, Progress, download};
 
 use crate::failure::Failure;
-use crate::format;
+use vitreous_pages::format;
 
 /// Another place that has the same files; the sums are the same. For tests, and for those who may not go outside.
 const MIRROR: &str = "VITREOUS_DATA_MIRROR";

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use vitreous_data::dataset::{Inspection, Sizes, Splits};
 
-use crate::format;
+use vitreous_pages::format;
 
 /// More classes than this are folded.
 const SHOWN_CLASSES: usize = 20;

@@ -3,7 +3,7 @@
 use vitreous_train::evaluation::{ClassScores, LabelReport, Report};
 
 use super::{About, Found};
-use crate::format::{self, percent};
+use vitreous_pages::format::{self, percent};
 
 /// With more classes than this, only the worst are shown.
 const MOST_CLASSES: usize = 25;

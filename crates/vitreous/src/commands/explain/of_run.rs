@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use vitreous_data::{Preprocess, Scratch};
-use vitreous_train::{AnyRecipe, RunRecord};
+use vitreous_data::image::{Preprocess, Scratch};
+use vitreous_train::RunRecord;
 
 use super::names::safe;
-use crate::commands::train::data_of;
 use crate::failure::Failure;
 use crate::prepared::{self, Prepared};
 use crate::samples::{shown_part, spread};
@@ -25,10 +24,10 @@ pub fn images(model: &Path, count: usize, preprocess: &Preprocess, floats: usize
     let hint = "name images to explain";
     let name = directory.display();
     let recipe = run.recipe.map_err(|error| Failure::input(anyhow!("{name}/recipe.toml: {error}; {hint}")))?;
-    let AnyRecipe::Images(recipe) = recipe else {
+    let Some(data) = recipe.task.images(&recipe) else {
         return Err(Failure::input(anyhow!("{name}: this run trains a translator; give it a sentence: --text '..'")));
     };
-    let data = data_of(&recipe.data).map_err(|error| Failure::input(anyhow!("{name}: its data: {error}; {hint}")))?;
+    let data = data.map_err(|error| Failure::input(anyhow!("{name}: its data: {error}; {hint}")))?;
     let (part, part_name) = shown_part(&data);
     let mut scratch = Scratch::default();
     let prepared = |sample: usize| {

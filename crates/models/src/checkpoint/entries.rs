@@ -1,0 +1,237 @@
+//! Tables of tensors: what a checkpoint of some dialect holds, in terms of our own names, so that one table serves for reading, for
+//! writing, and for checking.
+//!
+//! An *atom* is the finest named piece of a model, `blocks.0.attention.query.weight`, always with its projections apart. Our
+//! own fused `blocks.0.attention.qkv.weight` is three atoms one after another, and so is timm's; a stacked tensor of Flax has as
+//! many as there are layers.
+
+use std::fmt;
+
+use super::Inventory;
+use super::resize::Filter;
+use crate::settings::Size;
+
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Its name in the file.
+    pub name: String,
+    /// Its shape in the file.
+    pub shape: Vec<usize>,
+    /// What it holds: one or more atoms of the same size, one after another.
+    pub atoms: Vec<String>,
+    /// How each atom's numbers are stored.
+    pub storage: Storage,
+    /// Whether the model can do without it.
+    pub presence: Presence,
+    /// Set for a table of positions over a grid of patches, which can be resized to another grid.
+    pub grid: Option<GridTable>,
+}
+
+/// A table of positions: some rows of their own, then one row per patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GridTable {
+    /// Rows in front of the patches.
+    pub prefix: usize,
+    /// Rows and columns of patches.
+    pub size: Size,
+    /// How the library of the checkpoint resizes it.
+    pub filter: Filter,
+}
+
+/// Whether a tensor has to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// The model computes with it.
+    Needed,
+    /// Files may have it, and no result depends on it: kept, to be written back.
+    Kept,
+    /// Files may have it, and it says nothing new: a copy of a tied parameter, or a constant of the library.
+    Redundant,
+}
+
+/// The order of an atom's numbers in a file. Shapes may differ from ours beyond that: `[out, heads, width]` is still `[out, in]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// As ours do.
+    Same,
+    /// Ours is `[rows, columns]`, theirs `[columns, rows]`.
+    Transposed {
+        /// Our rows: outputs.
+        rows: usize,
+        /// Our columns: inputs.
+        columns: usize,
+    },
+    /// Ours is `[outputs, inputs, height, width]`, theirs `[height, width, inputs, outputs]`.
+    Hwio {
+        /// Pixels of height times width.
+        pixels: usize,
+        /// Channels that come in.
+        inputs: usize,
+        /// Channels that go out.
+        outputs: usize,
+    },
+}
+
+impl Storage {
+    /// From their order to ours. Both slices are one atom.
+    pub fn read(self, theirs: &[f32], ours: &mut [f32]) {
+        match self {
+            Storage::Same => ours.copy_from_slice(theirs),
+            moved => moved.each(|our, their| ours[our] = theirs[their]),
+        }
+    }
+
+    /// From our order to theirs. Both slices are one atom.
+    pub fn write(self, ours: &[f32], theirs: &mut [f32]) {
+        match self {
+            Storage::Same => theirs.copy_from_slice(ours),
+            moved => moved.each(|our, their| theirs[their] = ours[our]),
+        }
+    }
+
+    /// Calls `pair(our index, their index)` for every number that moves.
+    fn each(self, mut pair: impl FnMut(usize, usize)) {
+        match self {
+            Storage::Same => {}
+            Storage::Transposed { rows, columns } => {
+                // In tiles, so that neither side is walked in strides longer than a cache holds.
+                const TILE: usize = 32;
+                for row in (0..rows).step_by(TILE) {
+                    for column in (0..columns).step_by(TILE) {
+                        for r in row..rows.min(row + TILE) {
+                            for c in column..columns.min(column + TILE) {
+                                pair(r * columns + c, c * rows + r);
+                            }
+                        }
+                    }
+                }
+            }
+            Storage::Hwio { pixels, inputs, outputs } => {
+                for output in 0..outputs {
+                    for input in 0..inputs {
+                        for pixel in 0..pixels {
+                            pair(
+                                (output * inputs + input) * pixels + pixel,
+                                (pixel * inputs + input) * outputs + output,
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong with one tensor of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// It is not there.
+    Missing {
+        /// Its name.
+        name: String,
+        /// The shape it should have.
+        expected: Vec<usize>,
+    },
+    /// It is there, but the model has no such tensor.
+    Surplus {
+        /// Its name.
+        name: String,
+        /// Its shape.
+        shape: Vec<usize>,
+    },
+    /// It is of another shape than the model's.
+    Misshapen {
+        /// Its name.
+        name: String,
+        /// The shape it should have.
+        expected: Vec<usize>,
+        /// The shape it has.
+        got: Vec<usize>,
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Missing { name, expected } => write!(f, "`{name}` {expected:?} is missing"),
+            Problem::Surplus { name, shape } => write!(f, "`{name}` {shape:?} has no place in this model"),
+            Problem::Misshapen { name, expected, got } => {
+                write!(f, "`{name}` is {got:?}, but should be {expected:?}")
+            }
+        }
+    }
+}
+
+/// Compares a file with what it should hold. `concerns` says whether a tensor that is not in the table belongs to the model at all.
+pub fn problems(entries: &[Entry], inventory: &Inventory, concerns: impl Fn(&str) -> bool) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let mut known = std::collections::HashSet::with_capacity(entries.len());
+    for Entry { name, shape, presence, .. } in entries {
+        known.insert(name.as_str());
+        match inventory.get(name) {
+            _ if *presence == Presence::Redundant => {}
+            Some(got) if same_shape(got, shape) => {}
+            Some(got) => {
+                found.push(Problem::Misshapen { name: name.clone(), expected: shape.clone(), got: got.clone() });
+            }
+            None if *presence == Presence::Kept => {}
+            None => found.push(Problem::Missing { name: name.clone(), expected: shape.clone() }),
+        }
+    }
+    for (name, shape) in inventory {
+        if !known.contains(name.as_str()) && concerns(name) {
+            found.push(Problem::Surplus { name: name.clone(), shape: shape.clone() });
+        }
+    }
+    found
+}
+
+/// Whether two shapes are the same but for axes of one: tokens are `[1, 1, dim]` here and `[1, dim]` there.
+fn same_shape(a: &[usize], b: &[usize]) -> bool {
+    let longer = |shape: &[usize]| shape.iter().copied().filter(|&axis| axis != 1).collect::<Vec<_>>();
+    a == b || longer(a) == longer(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: usize) -> Vec<f32> {
+        (0..count).map(|i| i as f32).collect()
+    }
+
+    #[test]
+    fn every_storage_order_reads_what_it_wrote() {
+        let storages = [
+            Storage::Same,
+            Storage::Transposed { rows: 40, columns: 36 },
+            Storage::Hwio { pixels: 12, inputs: 3, outputs: 40 },
+        ];
+        for storage in storages {
+            let ours = numbers(1440);
+            let (mut theirs, mut again) = (vec![0.0; 1440], vec![0.0; 1440]);
+            storage.write(&ours, &mut theirs);
+            storage.read(&theirs, &mut again);
+            assert_eq!(again, ours, "{storage:?}");
+            assert_eq!(theirs == ours, storage == Storage::Same);
+        }
+    }
+
+    #[test]
+    fn storage_orders_put_numbers_where_they_belong() {
+        let mut ours = vec![0.0; 6];
+        Storage::Transposed { rows: 2, columns: 3 }.read(&numbers(6), &mut ours);
+        assert_eq!(ours, [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
+        let mut ours = vec![0.0; 12];
+        // Theirs is [2 pixels, 2 inputs, 3 outputs]; ours [3 outputs, 2 inputs, 2 pixels].
+        Storage::Hwio { pixels: 2, inputs: 2, outputs: 3 }.read(&numbers(12), &mut ours);
+        assert_eq!(ours, [0.0, 6.0, 3.0, 9.0, 1.0, 7.0, 4.0, 10.0, 2.0, 8.0, 5.0, 11.0]);
+    }
+
+    #[test]
+    fn a_shape_may_differ_by_axes_of_one_only() {
+        assert!(same_shape(&[1, 1, 8], &[1, 8]) && same_shape(&[8], &[1, 8]));
+        assert!(!same_shape(&[8, 2], &[2, 8]) && !same_shape(&[16], &[2, 8]));
+    }
+}

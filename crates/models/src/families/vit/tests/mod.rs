@@ -1,0 +1,9 @@
+//! The family beside the libraries that define its checkpoints. `make.py` made the fixtures; no Python is needed here.
+
+mod adapters;
+mod common;
+mod initial;
+mod peer;
+mod refusals;
+mod saving;
+mod training;
