@@ -9,31 +9,13 @@ use cudarc::driver::sys;
 
 use super::compile::Modules;
 pub(super) use super::failures::failed;
-use super::libraries::{Libraries, driver_found};
+use super::libraries::driver_found;
 use super::stream::while_nothing_is_recorded;
 use crate::error::{Error, Result};
+use crate::gpu::{Gpu, Libraries};
 
 /// The least that a GPU's processors must be able to do: bf16 on tensor cores, and copies that go on beside.
 const LEAST_CAPABILITY: (u32, u32) = (8, 0);
-
-/// A GPU, as the driver describes it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Gpu {
-    /// Its number, as in `cuda:0`.
-    pub ordinal: usize,
-    /// What it is called.
-    pub name: String,
-    /// Major and minor number of what its processors can do.
-    pub capability: (u32, u32),
-    /// Processors.
-    pub processors: u32,
-    /// Bytes of shared memory that a block of threads may have.
-    pub shared_bytes: usize,
-    /// Bytes of its memory.
-    pub memory: u64,
-    /// Bytes a second that its memory can give or take, as its clock and width say.
-    pub bandwidth: f64,
-}
 
 /// The GPUs of this machine.
 pub fn gpus() -> Result<Vec<Gpu>> {
