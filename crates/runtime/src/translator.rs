@@ -55,10 +55,13 @@ impl TranslatorModel {
     }
 
     /// The values of a parameter, as whatever runs the model asks for them.
+    pub fn parameter(&self, name: &str) -> vitreous_engine::Result<Cow<'_, [f32]>> {
+        self.model.parameter(name).map_err(|error| vitreous_engine::Error::Machine(error.to_string()))
+    }
+
+    /// All parameters by name.
     pub fn weights(&self) -> Weights<'_> {
-        Box::new(|name: &str| -> vitreous_engine::Result<Cow<'_, [f32]>> {
-            self.model.parameter(name).map_err(|error| vitreous_engine::Error::Machine(error.to_string()))
-        })
+        Box::new(|name: &str| self.parameter(name))
     }
 
     /// Tokens of the target as text.
