@@ -25,8 +25,8 @@ pub use gradient::{Backward, GradientOptions};
 pub use graph::{Graph, Mode, Node, PARAMETER_ALIGNMENT, Parameter, Value};
 pub use not_finite::{NotFinite, NotFiniteKind};
 pub use ops::{
-    Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, Op, Optimizer, Padding, Step,
-    StepOptions, StepValues,
+    Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, Op, Optimizer, Padding, RotaryOptions,
+    RotaryPairing, Sliding, Step, StepOptions, StepValues,
 };
 pub use plan::Plan;
 pub use precision::Precision;

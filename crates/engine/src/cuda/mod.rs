@@ -29,11 +29,13 @@ mod prepare_images;
 mod products;
 mod remembered;
 mod resident;
+mod rotary;
 mod start;
 mod steps;
 mod stream;
 mod tables;
 mod target;
+mod unfold;
 mod updates;
 mod warpgroup;
 

@@ -1,7 +1,9 @@
 //! What kernels on the device need, and which node becomes which work.
 
 use super::launch::{Building, Launch};
-use super::{attention, losses, moves, norms, pointwise, pools, prepare_images, products, tables, updates};
+use super::{
+    attention, losses, moves, norms, pointwise, pools, prepare_images, products, rotary, tables, unfold, updates,
+};
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
@@ -21,7 +23,7 @@ impl Target for CudaTarget {
             Kind::Pool => pools::workspace_bytes(graph, node),
             Kind::Attention => attention::workspace_bytes(graph, node),
             Kind::Update => updates::workspace_bytes(graph, node),
-            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images => 0,
+            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images | Kind::Rotary | Kind::Unfold => 0,
         }
     }
 
@@ -67,6 +69,8 @@ enum Kind {
     Norm,
     Loss,
     Pool,
+    Rotary,
+    Unfold,
     Attention,
     Update,
 }
@@ -97,6 +101,8 @@ fn kind(op: &Op) -> Kind {
         | Op::MeanTokensGradient(_)
         | Op::MaxTokens(_)
         | Op::MaxTokensGradient(_) => Kind::Pool,
+        Op::Rotary(_) => Kind::Rotary,
+        Op::Unfold(_) | Op::Fold(_) => Kind::Unfold,
         Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => Kind::Attention,
         Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) | Op::AccumulateGradient(_) => {
             Kind::Update
@@ -144,6 +150,8 @@ pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> Result<(Vec
             Kind::Norm => norms::build(&building),
             Kind::Loss => losses::build(&building),
             Kind::Pool => pools::build(&building),
+            Kind::Rotary => rotary::build(&building),
+            Kind::Unfold => unfold::build(&building),
             Kind::Attention => attention::build(&building, choice.chip()),
             Kind::Update => updates::build(&building, &mut tables, narrow),
         };

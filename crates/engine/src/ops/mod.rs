@@ -32,12 +32,14 @@ mod pool;
 pub(crate) mod prepare_images;
 mod reshape;
 mod rms_norm;
+pub mod rotary;
 mod scale;
 mod slice;
 mod softmax;
 pub mod step;
 mod stochastic_depth;
 mod transpose;
+pub mod unfold;
 mod write_rows;
 
 pub use activation::Activation;
@@ -60,10 +62,12 @@ pub use pool::{MaxTokens, MaxTokensGradient, MeanTokens, MeanTokensGradient};
 pub use prepare_images::PrepareImages;
 pub use reshape::Reshape;
 pub use rms_norm::{RmsNorm, RmsNormGradient};
+pub use rotary::{Rotary, RotaryOptions, RotaryPairing};
 pub use slice::{Pad, Slice};
 pub use softmax::{Softmax, SoftmaxGradient};
 pub use step::{Optimizer, StepOptions, StepValues};
 pub use transpose::Transpose;
+pub use unfold::{Fold, Sliding, Unfold};
 pub use write_rows::WriteRows;
 
 /// A rule that was broken, in words; the graph adds op, path and shapes.
@@ -111,8 +115,8 @@ macro_rules! define_ops {
 
 define_ops! {
     Input, Parameter, Constant, Linear, LinearInputGradient, LinearWeightGradient, MatMul, Pointwise, Broadcast,
-    SumLeading, Reshape, WriteRows, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, PrepareImages, Embedding, EmbeddingGradient,
-    LayerNorm, LayerNormGradient, RmsNorm, RmsNormGradient, Attention, AttentionWeights, AttentionGradient,
+    SumLeading, Reshape, WriteRows, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, Unfold, Fold, PrepareImages, Embedding, EmbeddingGradient,
+    LayerNorm, LayerNormGradient, RmsNorm, RmsNormGradient, Rotary, Attention, AttentionWeights, AttentionGradient,
     MeanTokens, MeanTokensGradient, MaxTokens, MaxTokensGradient, Softmax, SoftmaxGradient, CrossEntropy,
     CrossEntropyGradient, BinaryCrossEntropy, BinaryCrossEntropyGradient, GradientNorm, AdamW, Sgd, Lamb, Ema, AccumulateGradient, StoredGradient,
 }
