@@ -1,4 +1,4 @@
-//! `vitreous eval`: how good a model is on a data set. Images are decoded and prepared by threads of their own while it runs.
+//! `vitreous eval`: the metrics of a model on a data set. Images are decoded and prepared by threads of their own while it runs.
 
 mod text;
 mod translation;
@@ -16,51 +16,54 @@ use vitreous_data::dataset::{self, Dataset, OpenDataset, Splits};
 use vitreous_data::image::{Preprocess, Scratch};
 use vitreous_data::ordered::OrderedMap;
 use vitreous_data::text::Languages;
-use vitreous_models::Model;
-use vitreous_train::evaluation::{LabelReport, LabelScores, Report, Scores, named};
+use vitreous_models::OpenOptions;
+use vitreous_pages::format;
+use vitreous_runtime::classes::{ClassMap, map_classes};
+use vitreous_runtime::locate::{architecture, unsuitable};
+use vitreous_runtime::{ImageModel, OutputName, Runner};
+use vitreous_train::tasks::classify::LabelMetrics;
+use vitreous_train::tasks::classify::metrics::{MultiLabel, SingleLabel, named};
+use vitreous_train::{Recipe, RunRecord};
 
 use super::{PrecisionName, parse_beam, parse_count, parse_threads};
-use crate::classes::{ClassMap, map_classes};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use vitreous_pages::format;
-use crate::runner::{Answer, Runner};
-use crate::text_source::TextSource;
 
-/// Measure how good a model is on a data set: accuracy, precision and recall of each class, confusions, calibration; of a
-/// translator BLEU, chrF, perplexity
+/// Evaluate a model on a data set: accuracy, precision and recall per class, confusion matrix, calibration; BLEU, chrF and perplexity
+/// for a translator
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  vitreous eval runs/small-1
+  vitreous eval runs/small-1                            on the validation split of the run's own data
+  vitreous eval runs/photos-1 --split test              on its test split
   vitreous eval runs/translation-1 --data test.tsv --beam 4 --translations test.out")]
 pub struct Eval {
     /// A model directory, a run directory or a checkpoint file
     model: PathBuf,
-    /// The data set; for images by default the one inside this program. For a translator a file of pairs, or a folder
+    /// The data set: images, or a file or folder of sentence pairs [default: the data of the run; for other image models the built-in images]
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
-    /// Which part of the data set [default: validation; of pairs test, if there is such a part]
+    /// Which split of the data set [default: validation; for sentence pairs test, if there is one]
     #[arg(long, value_enum, ignore_case = true)]
     split: Option<Split>,
-    /// The share that was drawn for validation, where the data has no such part [default: 0.1; of pairs 0.02]
+    /// The share that is drawn for validation if the data has no validation split [default: that of the run, or 0.1; 0.02 for pairs]
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     validation_share: Option<f64>,
-    /// Numbers to compute with
+    /// Precision of matrix multiplications
     #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
     precision: PrecisionName,
-    /// Threads that compute, or prepare images for a GPU; by default one a core
+    /// Threads that compute, or prepare images for a GPU [default: one per core]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     #[command(flatten)]
     device: DeviceOptions,
-    /// Take so many images or pairs only, spread evenly over the data set
+    /// Use only this many images or pairs, spread evenly over the data set
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     limit: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Images at a time; by default as many as keep the machine busy
+    /// Batch size [default: as large as keeps the machine busy]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_IMAGES)]
     batch: Option<usize>,
     /// The number of heads, for files that do not tell it
@@ -69,16 +72,16 @@ pub struct Eval {
     /// Show every class, however many there are
     #[arg(long, help_heading = FOR_IMAGES)]
     all: bool,
-    /// Source and target language, as the files or keys of the pairs are called: en-de
+    /// Source and target language, as in the names of files or keys: en-de
     #[arg(long, value_name = "LANGUAGES", help_heading = FOR_TEXT)]
     languages: Option<Languages>,
-    /// Hypotheses that are followed at once [default: 1, which is greedy]
+    /// Beam size [default: 1, greedy decoding]
     #[arg(long, value_name = "N", value_parser = parse_beam, allow_negative_numbers = true, help_heading = FOR_TEXT)]
     beam: Option<usize>,
-    /// How much longer hypotheses are preferred, with a beam [default: 0.6]; 0 is not at all
+    /// Length penalty of beam search; 0 for none [default: 0.6]
     #[arg(long, value_name = "A", allow_negative_numbers = true, help_heading = FOR_TEXT)]
     length_penalty: Option<f32>,
-    /// Write the translations, a line each; a file that is there is not overwritten
+    /// Write the translations, one per line; an existing file is not overwritten
     #[arg(long, value_name = "FILE", help_heading = FOR_TEXT)]
     translations: Option<PathBuf>,
 }
@@ -88,15 +91,25 @@ const FOR_TEXT: &str = "For translators";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Split {
-    /// What to test with
+    /// The split that chooses the best checkpoint
     Validation,
-    /// What to learn from
+    /// The training split
     Train,
-    /// What to test with at the end, of pairs
+    /// The held-out test split
     Test,
 }
 
-/// An image made ready for the model, or why it could not be.
+impl From<Split> for dataset::Split {
+    fn from(split: Split) -> dataset::Split {
+        match split {
+            Split::Validation => dataset::Split::Validation,
+            Split::Train => dataset::Split::Train,
+            Split::Test => dataset::Split::Test,
+        }
+    }
+}
+
+/// An image prepared for the model, or why it could not be.
 struct Prepared {
     sample: usize,
     pixels: Result<Vec<f32>, String>,
@@ -108,19 +121,13 @@ struct Broken {
     error: String,
 }
 
-/// Answers, by how many labels a sample has.
-enum Answers {
-    One(Box<Scores>),
-    Several(LabelScores),
+/// Predictions, by how many labels an image can have.
+enum Predictions {
+    Single(Box<SingleLabel>),
+    Multi(MultiLabel),
 }
 
-/// What is known at the end.
-enum Found {
-    One(Report),
-    Several(LabelReport),
-}
-
-/// What was asked, for the report.
+/// What was evaluated.
 struct About {
     model: String,
     data: String,
@@ -132,9 +139,18 @@ struct About {
 
 impl Eval {
     pub fn run(self) -> Result<(), Failure> {
-        if TextSource::is_at(&self.model) {
-            return self.run_translation();
+        let name = self.model.to_string_lossy().into_owned();
+        let options = OpenOptions::default().with_some("heads", self.heads);
+        let (model, _) = architecture(&name, &options)?;
+        let signature = model.signature();
+        match (signature.images(), signature.pairs()) {
+            (Some(_), _) => self.run_images(&options),
+            (None, Some(_)) => self.run_translation(),
+            (None, None) => Err(unsuitable(&name, &signature, "a model that can be evaluated").into()),
         }
+    }
+
+    fn run_images(&self, options: &OpenOptions) -> Result<(), Failure> {
         let of_text = [
             ("--beam", self.beam.is_some()),
             ("--languages", self.languages.is_some()),
@@ -142,55 +158,84 @@ impl Eval {
             ("--translations", self.translations.is_some()),
         ];
         self.refuse(&of_text, "is for translators, but this is a model for images")?;
-        if self.split == Some(Split::Test) {
-            return Err(Failure::input(anyhow!("--split test is for pairs; of images there are validation and train")));
-        }
-        let (model, preprocess) = source::open(&self.model, None, self.heads)?;
-        let classes = model.config.classes;
-        if classes == 0 {
+        let model = ImageModel::open(&self.model, options)?;
+        model.model.notes.iter().for_each(|note| say!("note: {note}"));
+        let Some(classes) = model.model.architecture.signature().classes() else {
             let path = self.model.display();
             return Err(Failure::input(anyhow!("{path}: this model has no head, so it knows no classes")));
-        }
-        let splits = open_data(self.data.as_deref(), self.validation_share)?;
-        for note in &splits.notes {
-            say!("note: {note}");
-        }
+        };
+        let splits = self.open_images()?;
+        splits.notes.iter().for_each(|note| say!("note: {note}"));
         let (part, split) = self.part(&splits)?;
-        let ClassMap { to_model, note } =
-            map_classes(&splits.classes, &model.labels, classes).map_err(|error| Failure::input(anyhow!(error)))?;
+        let ClassMap { to_model, note } = map_classes(&splits.classes, &model.model.assets.labels, classes)
+            .map_err(|error| Failure::input(anyhow!(error)))?;
         if let Some(note) = note {
             say!("note: {note}");
         }
         let start = Instant::now();
-        let answers = match splits.several_labels {
-            false => Answers::One(Box::new(Scores::new(classes))),
-            true => Answers::Several(LabelScores::new(classes)),
+        let predictions = match splits.several_labels {
+            false => Predictions::Single(Box::new(SingleLabel::new(classes))),
+            true => Predictions::Multi(MultiLabel::new(classes)),
         };
-        let (answers, broken) = self.answer_all(&model, preprocess, &part, &to_model, answers)?;
+        let (predictions, broken) = self.predict_all(&model, &part, &to_model, predictions)?;
         tell_broken(&broken);
-        let found = match answers {
-            Answers::One(scores) => Found::One(scores.report()),
-            Answers::Several(scores) => Found::Several(scores.report()),
+        let metrics = match predictions {
+            Predictions::Single(metrics) => LabelMetrics::Single(Box::new(metrics.report())),
+            Predictions::Multi(metrics) => LabelMetrics::Multi(metrics.report()),
         };
-        if found.samples() == 0 {
+        if samples(&metrics) == 0 {
             return Err(Failure::work(anyhow!("no image could be read, so there is nothing to report")));
         }
         let about = About {
             model: self.model.display().to_string(),
             data: splits.kind.clone(),
             split,
-            names: names_of(&model, &splits.classes, &to_model),
+            names: names_of(&model.model.assets.labels, classes, &splits.classes, &to_model),
             seconds: start.elapsed().as_secs_f64(),
         };
         let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", json_of(&found, &about, &broken))?;
+            writeln!(out, "{}", json_of(&metrics, &about, &broken))?;
         } else {
-            for line in text::lines(&found, &about, self.all) {
+            for line in text::lines(&metrics, &about, self.all) {
                 writeln!(out, "{line}")?;
             }
         }
         Ok(())
+    }
+
+    /// The images that were named, or those of the run that the model is of, or the built-in ones.
+    fn open_images(&self) -> Result<Splits, Failure> {
+        let recipe = recipe_of(&self.model);
+        let Some(path) = &self.data else {
+            let images = recipe.as_ref().and_then(|recipe| recipe.task.images(&self.with_share(recipe)));
+            return match images {
+                Some(images) => images.map_err(|error| {
+                    let run = self.model.display();
+                    Failure::input(anyhow!("{run}: the data of this run: {error}; --data PATH names other data"))
+                }),
+                None => Ok(dataset::builtin()),
+            };
+        };
+        // What a run has left for validation is drawn again as it was.
+        if let Some(mut recipe) = recipe {
+            recipe.data.path = path.to_string_lossy().into_owned();
+            if let Some(images) = recipe.task.images(&self.with_share(&recipe)) {
+                return images.map_err(|error| Failure::input(anyhow!(error)));
+            }
+        }
+        let usual = OpenDataset::default();
+        let validation_share = self.validation_share.unwrap_or(usual.validation_share);
+        // Each image is looked at once.
+        let options = OpenDataset { keep_bytes: 0, validation_share, ..usual };
+        dataset::open(path, &options).map_err(Failure::input)
+    }
+
+    /// A recipe with the validation share that was asked for.
+    fn with_share(&self, recipe: &Recipe) -> Recipe {
+        let mut recipe = recipe.clone();
+        recipe.data.validation_share = self.validation_share.unwrap_or(recipe.data.validation_share);
+        recipe
     }
 
     /// Refuses options that mean nothing to the model, of which some were given.
@@ -201,31 +246,35 @@ impl Eval {
         }
     }
 
-    /// The part that was asked for, and what it is called.
+    /// The split that was asked for, and its name.
     fn part(&self, splits: &Splits) -> Result<(Arc<dyn Dataset>, &'static str), Failure> {
-        let (part, name, other, hint) = match self.split {
-            Some(Split::Train) => (&splits.train, "train", &splits.validation, "validation"),
-            _ => (&splits.validation, "validation", &splits.train, "train"),
-        };
-        if !part.is_empty() {
+        const SPLITS: [(Split, &str); 3] =
+            [(Split::Validation, "validation"), (Split::Train, "train"), (Split::Test, "test")];
+        let split = self.split.unwrap_or(Split::Validation);
+        let name = SPLITS.iter().find(|(known, _)| *known == split).map_or("", |(_, name)| name);
+        if let Some(part) = splits.get(split.into()) {
             return Ok((part.clone(), name));
         }
-        let hint = if other.is_empty() { String::new() } else { format!("; hint: --split {hint}") };
+        let others = SPLITS.iter().filter(|(other, _)| splits.get((*other).into()).is_some());
+        let others: Vec<&str> = others.map(|(_, name)| *name).collect();
+        let hint = match others.is_empty() {
+            true => String::new(),
+            false => format!("; hint: --split {}", others.join(" or --split ")),
+        };
         Err(Failure::input(anyhow!("this data set ({}) has no images in its {name} part{hint}", splits.kind)))
     }
 
-    fn answer_all(
+    fn predict_all(
         &self,
-        model: &Model,
-        preprocess: Preprocess,
+        model: &ImageModel,
         part: &Arc<dyn Dataset>,
         to_model: &[u32],
-        mut answers: Answers,
-    ) -> Result<(Answers, Vec<Broken>), Failure> {
+        mut predictions: Predictions,
+    ) -> Result<(Predictions, Vec<Broken>), Failure> {
         let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
         let device = self.device.open(threads)?;
-        let mut runner =
-            Runner::new(model, Answer::Logits, self.precision.into(), &device, self.batch).map_err(Failure::input)?;
+        let mut runner = Runner::new(model, OutputName::Logits, self.precision.into(), &device, self.batch)?;
+        let preprocess = model.preprocess.clone();
         let samples = spread(part.len(), self.limit);
         let batch = runner.batch().min(samples.len()).max(1);
         let progress = progress_bar(samples.len(), "images");
@@ -237,7 +286,7 @@ impl Eval {
         let (mut images, mut labels) = (Vec::new(), Vec::new());
         for Prepared { sample, pixels } in prepared {
             progress.inc(1);
-            match pixels.and_then(|pixels| Ok((pixels, labels_of(part.as_ref(), sample, to_model, &answers)?))) {
+            match pixels.and_then(|pixels| Ok((pixels, labels_of(part.as_ref(), sample, to_model, &predictions)?))) {
                 Ok((pixels, own)) => {
                     images.push(pixels);
                     labels.push(own);
@@ -245,35 +294,29 @@ impl Eval {
                 Err(error) => broken.push(Broken { name: part.name(sample), error }),
             }
             if images.len() >= runner.batch() {
-                answer_batch(&mut runner, &mut images, &mut labels, &mut answers)?;
+                predict_batch(&mut runner, &mut images, &mut labels, &mut predictions)?;
             }
         }
-        answer_batch(&mut runner, &mut images, &mut labels, &mut answers)?;
+        predict_batch(&mut runner, &mut images, &mut labels, &mut predictions)?;
         progress.finish_and_clear();
-        Ok((answers, broken))
+        Ok((predictions, broken))
     }
 }
 
-impl Found {
-    fn samples(&self) -> u64 {
-        match self {
-            Found::One(report) => report.samples,
-            Found::Several(report) => report.samples,
-        }
+/// The recipe of the run that a model is, or is in.
+fn recipe_of(model: &Path) -> Option<Recipe> {
+    let directory = [Some(model), model.parent()].into_iter().flatten().find(|path| RunRecord::is_run(path))?;
+    RunRecord::read(directory).ok()?.recipe.ok()
+}
+
+fn samples(metrics: &LabelMetrics) -> u64 {
+    match metrics {
+        LabelMetrics::Single(report) => report.samples,
+        LabelMetrics::Multi(report) => report.samples,
     }
 }
 
-/// The data set that was named, or the one inside this program.
-fn open_data(path: Option<&Path>, validation_share: Option<f64>) -> Result<Splits, Failure> {
-    let Some(path) = path else { return Ok(dataset::builtin()) };
-    let usual = OpenDataset::default();
-    let validation_share = validation_share.unwrap_or(usual.validation_share);
-    // Each image is looked at once.
-    let options = OpenDataset { keep_bytes: 0, validation_share, ..usual };
-    dataset::open(path, &options).map_err(Failure::input)
-}
-
-/// All samples, or so many, evenly spread: data sets often lie sorted by class.
+/// All samples, or this many, evenly spread, because data sets are often sorted by class.
 fn spread(samples: usize, limit: Option<usize>) -> Vec<usize> {
     let count = limit.unwrap_or(samples).min(samples);
     (0..count).map(|index| (index as u128 * samples as u128 / count as u128) as usize).collect()
@@ -297,33 +340,31 @@ fn worker(
 }
 
 /// A sample's labels as the model numbers its classes.
-fn labels_of(part: &dyn Dataset, sample: usize, to_model: &[u32], answers: &Answers) -> Result<Vec<u32>, String> {
+fn labels_of(part: &dyn Dataset, sample: usize, to_model: &[u32], predictions: &Predictions) -> Result<Vec<u32>, String> {
     let labels = part.labels(sample);
-    if matches!(answers, Answers::One(_)) && labels.len() != 1 {
+    if matches!(predictions, Predictions::Single(_)) && labels.len() != 1 {
         return Err(format!("it has {} labels instead of one", labels.len()));
     }
     let of_model = |&label: &u32| to_model.get(label as usize).copied().ok_or(format!("there is no class {label}"));
     labels.iter().map(of_model).collect()
 }
 
-/// Runs the model on a batch and takes its answers down.
-fn answer_batch(
-    runner: &mut Runner,
+/// Runs the model on a batch and adds its predictions.
+fn predict_batch(
+    runner: &mut Runner<&ImageModel>,
     images: &mut Vec<Vec<f32>>,
     labels: &mut Vec<Vec<u32>>,
-    answers: &mut Answers,
+    predictions: &mut Predictions,
 ) -> Result<(), Failure> {
     if images.is_empty() {
         return Ok(());
     }
     let classes = runner.output_floats();
-    let logits = runner.run(images).map_err(Failure::work)?;
+    let logits = runner.run(images)?;
     for (logits, labels) in logits.chunks_exact(classes).zip(labels.iter()) {
-        match answers {
-            Answers::One(scores) => {
-                scores.add(logits, labels[0]);
-            }
-            Answers::Several(scores) => scores.add(logits, labels),
+        match predictions {
+            Predictions::Single(metrics) => _ = metrics.add(logits, labels[0]),
+            Predictions::Multi(metrics) => metrics.add(logits, labels),
         }
     }
     images.clear();
@@ -333,6 +374,9 @@ fn answer_batch(
 
 /// Shown only where stderr is a terminal.
 fn progress_bar(samples: usize, of: &str) -> ProgressBar {
+    if crate::say::is_quiet() {
+        return ProgressBar::hidden();
+    }
     let bar = ProgressBar::new(samples as u64);
     let style = ProgressStyle::with_template(&format!("{{wide_bar}} {{pos}}/{{len}} {of}, {{per_sec}}, {{eta}} left"));
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
@@ -353,29 +397,29 @@ fn tell_broken(broken: &[Broken]) {
     }
 }
 
-/// What to call the model's classes: as it does itself, or as the data does.
-fn names_of(model: &Model, data: &[String], to_model: &[u32]) -> Vec<String> {
-    let mut names: Vec<String> = (0..model.config.classes).map(|class| format!("class {class}")).collect();
+/// The names of the model's classes: its own, or those of the data.
+fn names_of(labels: &[String], classes: usize, data: &[String], to_model: &[u32]) -> Vec<String> {
+    let mut names: Vec<String> = (0..classes).map(|class| format!("class {class}")).collect();
     for (name, &class) in data.iter().zip(to_model) {
         names[class as usize].clone_from(name);
     }
-    for (name, own) in names.iter_mut().zip(&model.labels) {
+    for (name, own) in names.iter_mut().zip(labels) {
         name.clone_from(own);
     }
     names
 }
 
-fn json_of(found: &Found, about: &About, broken: &[Broken]) -> Value {
-    let report = match found {
-        Found::One(report) => named(report, &about.names),
-        Found::Several(report) => named(report, &about.names),
+fn json_of(metrics: &LabelMetrics, about: &About, broken: &[Broken]) -> Value {
+    let report = match metrics {
+        LabelMetrics::Single(report) => named(report, &about.names),
+        LabelMetrics::Multi(report) => named(report, &about.names),
     };
     let mut object = json!({
         "model": about.model,
         "data": about.data,
         "split": about.split,
         "seconds": about.seconds,
-        "images_per_second": found.samples() as f64 / about.seconds,
+        "images_per_second": samples(metrics) as f64 / about.seconds,
         "broken": broken.iter().map(|Broken { name, error }| json!({"name": name, "error": error})).collect::<Vec<_>>(),
     });
     if let (Value::Object(object), Value::Object(report)) = (&mut object, report) {
