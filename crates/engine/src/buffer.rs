@@ -3,8 +3,6 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use memmap2::MmapMut;
-
 use crate::error::{Error, Result};
 
 /// Bytes that every buffer starts at a multiple of: a cache line, and the widest vector.
@@ -14,12 +12,37 @@ const ALIGNMENT: usize = 64;
 /// over memory are up to a third faster for it, and pages that are never touched take no memory.
 const MAPPED_FROM: usize = 1 << 20;
 
+/// Memory that is mapped by itself.
+#[cfg(feature = "mmap")]
+type Mapping = memmap2::MmapMut;
+/// Memory that is mapped by itself: there is none in a build without the feature `mmap`.
+#[cfg(not(feature = "mmap"))]
+type Mapping = std::convert::Infallible;
+
+/// Zeroed memory of its own; `Some(None)` if the system refuses it, `None` if this build takes it from the allocator.
+#[cfg(feature = "mmap")]
+fn map(bytes: usize) -> Option<Option<(NonNull<f32>, Mapping)>> {
+    let mut mapping = match memmap2::MmapMut::map_anon(bytes) {
+        Ok(mapping) => mapping,
+        Err(_) => return Some(None),
+    };
+    // Advice only: where it is not taken, small pages do.
+    #[cfg(target_os = "linux")]
+    let _ = mapping.advise(memmap2::Advice::HugePage);
+    Some(NonNull::new(mapping.as_mut_ptr().cast()).map(|start| (start, mapping)))
+}
+
+#[cfg(not(feature = "mmap"))]
+fn map(_bytes: usize) -> Option<Option<(NonNull<f32>, Mapping)>> {
+    None
+}
+
 /// A fixed-size buffer of f32, zeroed, aligned to a cache line.
 pub struct Floats {
     start: NonNull<f32>,
     len: usize,
     /// The mapping that the buffer lies in; `None` if it is from the allocator.
-    mapping: Option<MmapMut>,
+    mapping: Option<Mapping>,
 }
 
 // SAFETY: the buffer is owned, and f32 may be sent and shared.
@@ -38,12 +61,8 @@ impl Floats {
             Error::Machine(format!("the machine refused {bytes:.0} MiB of memory; take a smaller batch or model"))
         };
         let layout = Self::layout(len).ok_or_else(refused)?;
-        if layout.size() >= MAPPED_FROM {
-            let mut mapping = MmapMut::map_anon(layout.size()).map_err(|_| refused())?;
-            // Advice only: where it is not taken, small pages do.
-            #[cfg(target_os = "linux")]
-            let _ = mapping.advise(memmap2::Advice::HugePage);
-            let start = NonNull::new(mapping.as_mut_ptr().cast()).ok_or_else(refused)?;
+        if let Some(mapped) = (layout.size() >= MAPPED_FROM).then(|| map(layout.size())).flatten() {
+            let (start, mapping) = mapped.ok_or_else(refused)?;
             return Ok(Floats { start, len, mapping: Some(mapping) });
         }
         // SAFETY: the layout has a size above zero.

@@ -1,11 +1,18 @@
 //! Vitreous' engine: one graph, its gradient, its plan, and the executors that run it.
+//!
+//! Features, on by default: `cuda` (GPUs), `mmap` (large buffers in huge pages).
+
+// A build without GPUs has no use for what only they need.
+#![cfg_attr(not(feature = "cuda"), allow(dead_code, unreachable_code))]
 
 mod buffer;
 mod cache;
 pub mod cpu;
+#[cfg_attr(not(feature = "cuda"), path = "no_cuda.rs")]
 pub mod cuda;
 mod error;
 mod executor;
+mod gpu;
 mod gradient;
 mod graph;
 pub mod machine;

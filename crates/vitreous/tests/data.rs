@@ -25,7 +25,7 @@ fn the_built_in_set_is_described_without_a_path() {
     assert_eq!(found["train"]["mean"].as_array().map(Vec::len), Some(1));
     let text = vitreous(&["data", "--quick", "--threads", "3"]).succeeded().stdout;
     assert!(text.contains("a random sample; 3 threads"), "{text}");
-    assert!(text.lines().any(|line| line.split_whitespace().eq(["looked", "at", "1,000", "1,000"])), "{text}");
+    assert!(text.lines().any(|line| line.split_whitespace().eq(["decoded", "1,000", "1,000"])), "{text}");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn broken_files_are_named_and_notes_are_told() {
         "image folder, 2 classes",
         "broken in train:",
         "one/broken.png: this is not an image",
-        "note: 1 file that is no image",
+        "note: 1 file that is not an image",
         "\\u{1b}[31m",
     ] {
         assert!(text.contains(part), "`{part}` is not in {text}");
@@ -71,6 +71,24 @@ fn broken_files_are_named_and_notes_are_told() {
         (Some(3), Some(1))
     );
     assert_eq!(found["train"]["height"]["median"], 3);
+}
+
+#[test]
+fn a_test_part_is_shown_beside_the_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = Path::new(&data("folder/train/2/0.png")).to_path_buf();
+    for path in ["train/a/0.png", "train/b/0.png", "val/a/0.png", "test/b/0.png", "test/b/1.png"] {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+        std::fs::copy(&image, path).expect("copied");
+    }
+    let path = folder.path().display().to_string();
+    let text = vitreous(&["data", &path]).succeeded().stdout;
+    let has_row = |row: &[&str]| text.lines().any(|line| line.split_whitespace().eq(row.iter().copied()));
+    assert!(has_row(&["split", "train", "validation", "test"]) && has_row(&["images", "2", "1", "2"]), "{text}");
+    assert!(text.contains("note: only 1 validation image"), "{text}");
+    let found = &vitreous(&["data", &path, "--json"]).succeeded().json_lines()[0];
+    assert_eq!((&found["test"]["images"], &found["classes"][1]["test"]), (&2.into(), &2.into()));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Matrix products of the graph: linear layers, their gradients, and batched products.
 
+use std::ops::Range;
+
 use super::gemm::{self, Operand, Product};
 use super::kernel::Kernel;
 use super::memory::{FloatShared, FloatSlice, Shared};
@@ -172,7 +174,11 @@ pub(super) fn pack_weight(team: &mut Team, graph: &Graph, node: &Node, weight: &
     match weight {
         WeightView::F32(values) => pack_into(team, &layout, FloatSlice::F32(values), packed),
         WeightView::Bf16(values) => pack_into(team, &layout, FloatSlice::Bf16(values), packed),
-        WeightView::F16(_) => pack_into(team, &layout, FloatSlice::F32(&weight.clone().into_f32()), packed),
+        WeightView::F16(_) => {
+            // Row i of the weight `[out, in]` is column i of B.
+            let read = |rows: Range<usize>, to: &mut [f32]| weight.read_into(rows.start * layout.shape.depth, to);
+            gemm::pack_columns(team, &layout.shape, layout.precision, read, packed);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What kernels are cut to: how many processors a GPU has, and what each of them holds and can do.
 
-use super::device::Gpu;
 use super::warpgroup;
+use crate::gpu::Gpu;
 
 /// What a kernel's text and launch may depend on, besides shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

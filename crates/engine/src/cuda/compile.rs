@@ -5,8 +5,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::ffi::{CString, c_void};
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::result as driver;
 use cudarc::driver::sys;
@@ -19,16 +19,36 @@ use crate::error::{Error, Result};
 
 /// Kernels that were compiled, by their text.
 pub(super) struct Kernels {
-    device: Arc<Device>,
+    modules: HashMap<String, Arc<Module>>,
     /// NVRTC's version: another one compiles other code.
     compiler: String,
     folder: Option<PathBuf>,
-    modules: HashMap<String, Module>,
+    device: Arc<Device>,
 }
 
 /// A loaded piece of machine code.
-struct Module {
+pub(super) struct Module {
     handle: sys::CUmodule,
+}
+
+/// What is loaded on a device, by its text: executors of one shape after another, as tests while training have them, load it once.
+#[derive(Default)]
+pub(super) struct Modules(Mutex<HashMap<String, Arc<Module>>>);
+
+impl Modules {
+    fn get(&self, source: &str) -> Option<Arc<Module>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(source).cloned()
+    }
+
+    fn insert(&self, source: &str, module: Module) -> Arc<Module> {
+        let mut modules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(modules.entry(source.to_string()).or_insert_with(|| Arc::new(module)))
+    }
+
+    /// Unloads all that no executor has. The device must be the calling thread's.
+    pub fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }
 
 // SAFETY: a module is a handle that any thread with the context can use.
@@ -48,7 +68,7 @@ impl Kernels {
     /// None yet; what is compiled goes into the user's cache folder.
     pub fn new(device: Arc<Device>) -> Kernels {
         let compiler = compiler_version().unwrap_or_default();
-        Kernels { device, compiler, folder: cache_folder(), modules: HashMap::new() }
+        Kernels { modules: HashMap::new(), compiler, folder: cache_folder(), device }
     }
 
     /// A kernel of a text. Kernels that ask for more shared memory than a launch usually has are allowed it here.
@@ -81,12 +101,18 @@ impl Kernels {
     /// Loads texts, those that have to be compiled by several threads: a model has dozens, each of which takes a part of a second.
     pub fn load_all<'s>(&mut self, sources: impl Iterator<Item = &'s str>) -> Result<()> {
         self.device.bind()?;
-        let mut wanted: Vec<&str> = sources.filter(|source| !self.modules.contains_key(*source)).collect();
+        let mut wanted: Vec<&str> = Vec::new();
+        for source in sources.filter(|source| !self.modules.contains_key(*source)).collect::<Vec<_>>() {
+            match self.device.modules().get(source) {
+                Some(module) => drop(self.modules.insert(source.to_string(), module)),
+                None => wanted.push(source),
+            }
+        }
         wanted.sort_unstable();
         wanted.dedup();
         let next = AtomicUsize::new(0);
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(wanted.len());
-        let found: Vec<Result<Vec<(usize, Module)>>> = std::thread::scope(|scope| {
+        let found: Vec<Result<Vec<(usize, Arc<Module>)>>> = std::thread::scope(|scope| {
             let work = || {
                 self.device.bind()?;
                 let mut loaded = Vec::new();
@@ -106,7 +132,15 @@ impl Kernels {
         Ok(())
     }
 
-    fn module(&self, source: &str) -> Result<Module> {
+    /// What is loaded of a text, or loaded now.
+    fn module(&self, source: &str) -> Result<Arc<Module>> {
+        match self.device.modules().get(source) {
+            Some(module) => Ok(module),
+            None => Ok(self.device.modules().insert(source, self.load(source)?)),
+        }
+    }
+
+    fn load(&self, source: &str) -> Result<Module> {
         let options = self.options();
         let kept = self.folder.as_ref().map(|folder| folder.join(self.file_name(source, &options)));
         let file = kept.as_ref().and_then(|path| std::fs::read(path).ok());

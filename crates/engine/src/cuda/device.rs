@@ -7,32 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 
+use super::compile::Modules;
 pub(super) use super::failures::failed;
-use super::libraries::{Libraries, driver_found};
+use super::libraries::driver_found;
 use super::stream::while_nothing_is_recorded;
 use crate::error::{Error, Result};
+use crate::gpu::{Gpu, Libraries};
 
 /// The least that a GPU's processors must be able to do: bf16 on tensor cores, and copies that go on beside.
 const LEAST_CAPABILITY: (u32, u32) = (8, 0);
-
-/// A GPU, as the driver describes it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Gpu {
-    /// Its number, as in `cuda:0`.
-    pub ordinal: usize,
-    /// What it is called.
-    pub name: String,
-    /// Major and minor number of what its processors can do.
-    pub capability: (u32, u32),
-    /// Processors.
-    pub processors: u32,
-    /// Bytes of shared memory that a block of threads may have.
-    pub shared_bytes: usize,
-    /// Bytes of its memory.
-    pub memory: u64,
-    /// Bytes a second that its memory can give or take, as its clock and width say.
-    pub bandwidth: f64,
-}
 
 /// The GPUs of this machine.
 pub fn gpus() -> Result<Vec<Gpu>> {
@@ -82,6 +65,8 @@ fn describe(ordinal: usize) -> Result<Gpu> {
 /// A GPU with everything that running on it needs.
 pub struct Device {
     gpu: Gpu,
+    /// Kernels that are loaded. Before the context, which they are loaded in.
+    modules: Modules,
     context: Context,
     /// Whether f32 operands of products may be rounded to TF32.
     rounds_products: AtomicBool,
@@ -149,7 +134,7 @@ impl Device {
         }
         Libraries::find().check()?;
         let context = Context::retain(ordinal)?;
-        Ok(Arc::new(Device { gpu, context, rounds_products: AtomicBool::new(false) }))
+        Ok(Arc::new(Device { gpu, modules: Modules::default(), context, rounds_products: AtomicBool::new(false) }))
     }
 
     /// What it is.
@@ -180,8 +165,21 @@ impl Device {
         self.rounds_products.load(Ordering::Relaxed)
     }
 
+    /// Kernels that are loaded on it.
+    pub(super) fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
     /// Makes this the device of the calling thread.
     pub(super) fn bind(&self) -> Result<()> {
         self.context.bind()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.bind().is_ok() {
+            self.modules.clear();
+        }
     }
 }

@@ -5,40 +5,10 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 
-use crate::error::{Error, Result};
+use crate::gpu::{Libraries, Library};
 
 /// The oldest driver whose CUDA version this program's kernels are written for.
 const LEAST_DRIVER: c_int = 12_000;
-
-/// One of NVIDIA's libraries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Library {
-    /// What it is called.
-    pub name: &'static str,
-    /// Its version; `None` if it was not found.
-    pub version: Option<String>,
-    /// Why nothing can be computed with it, and what to do; `None` if it is there and new enough.
-    pub fault: Option<String>,
-}
-
-/// What a GPU needs, and what was found of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Libraries {
-    /// The driver, NVRTC, cuBLASLt: without one of them, no GPU is used.
-    pub needed: [Library; 3],
-}
-
-impl Library {
-    fn new(name: &'static str, version: Option<String>, advice: &str) -> Library {
-        let fault = version.is_none().then(|| format!("{name} was not found; {advice}"));
-        Library { name, version, fault }
-    }
-
-    /// The first number of its version.
-    fn major(&self) -> Option<c_int> {
-        self.version.as_ref()?.split('.').next()?.parse().ok()
-    }
-}
 
 impl Libraries {
     /// Looks for them.
@@ -51,7 +21,7 @@ impl Libraries {
             let advice = advice(package, driver_number);
             let mut library = Library::new(name, version, &format!("install {advice}"));
             // A driver loads nothing of a later generation of CUDA.
-            if let (Some(found), Some(number), Some(major)) = (&library.version, driver_number, library.major())
+            if let (Some(found), Some(number), Some(major)) = (&library.version, driver_number, major(&library))
                 && major > number / 1000
             {
                 let known = version_of(number);
@@ -77,19 +47,11 @@ impl Libraries {
             Library::new("CUDA runtime", runtime_version(), "it is not needed: the driver is called directly"),
         ]
     }
+}
 
-    /// Whether there is a driver: without one, nothing of CUDA is expected.
-    pub fn has_driver(&self) -> bool {
-        self.needed[0].version.is_some()
-    }
-
-    /// The first of those needed that cannot be used, as an error.
-    pub fn check(&self) -> Result<()> {
-        match self.needed.iter().find_map(|library| library.fault.clone()) {
-            Some(fault) => Err(Error::Machine(fault)),
-            None => Ok(()),
-        }
-    }
+/// The first number of a library's version.
+fn major(library: &Library) -> Option<c_int> {
+    library.version.as_ref()?.split('.').next()?.parse().ok()
 }
 
 /// Where to get a library that suits a driver.

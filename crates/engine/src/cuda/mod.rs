@@ -40,11 +40,11 @@ mod updates;
 mod warpgroup;
 mod weights;
 
+pub use crate::gpu::{Gpu, Libraries, Library};
 pub(crate) use caches::CacheMemory;
 pub use compile::cache_folder;
-pub use device::{Device, Gpu, free_memory, gpus};
+pub use device::{Device, free_memory, gpus};
 pub use executor::Executor;
-pub use libraries::{Libraries, Library};
 pub use limit::measured_limit;
 pub(crate) use resident::Resident;
 pub(crate) use weights::SharedWeights;

@@ -1,7 +1,8 @@
 //! A model's decoder, one token for every slot at a time.
 
-use vitreous_engine::Result;
-use vitreous_engine::{Caches, Device, Executor, Graph, Mode, Plan, Precision, ResultCopy, SlotCopy, Value};
+use vitreous_engine::{
+    Caches, Device, Executor, Graph, Mode, Plan, Precision, Result, ResultCopy, SlotCopy, Value,
+};
 
 use super::Source;
 use super::encoder::Encoder;
@@ -114,7 +115,10 @@ impl<'m> Decoder<'m> {
 
     /// Makes ready for steps of the first so many slots.
     pub fn use_slots(&mut self, source: &mut Source, slots: usize) -> Result<()> {
-        if let Some(ready) = self.steps.iter().position(|step| step.slots == slots) {
+        // On a GPU also one for more slots, which is sooner run than another is made.
+        let suits = |there: usize| if source.device.is_gpu() { there >= slots } else { there == slots };
+        let suiting = self.steps.iter().enumerate().filter(|(_, step)| suits(step.slots));
+        if let Some((ready, _)) = suiting.min_by_key(|(_, step)| step.slots) {
             self.now = ready;
             return Ok(());
         }
@@ -129,7 +133,7 @@ impl<'m> Decoder<'m> {
         Ok(())
     }
 
-    /// Computes the next tokens of all slots.
+    /// Computes the next tokens of the first slots, as many as there are inputs.
     pub fn step(&mut self, inputs: &[SlotInput]) -> Result<()> {
         let executor = &mut self.steps[self.now].executor;
         let mut fill = |name: &str, number: &dyn Fn(&SlotInput) -> usize| -> Result<()> {

@@ -35,7 +35,9 @@ impl Encoders {
         cache: CacheFormat,
         shape: (usize, usize),
     ) -> Result<()> {
-        if let Some(ready) = self.kept.iter().position(|encoder| encoder.shape == shape) {
+        let on_gpu = source.device.is_gpu();
+        let suiting = self.kept.iter().enumerate().filter(|(_, encoder)| suits(encoder.shape, shape, on_gpu));
+        if let Some((ready, _)) = suiting.min_by_key(|(_, encoder)| encoder.shape.0 * encoder.shape.1) {
             let encoder = self.kept.remove(ready);
             self.kept.push(encoder);
             return Ok(());
@@ -49,7 +51,7 @@ impl Encoders {
         let results: Vec<Value> = keys_and_values.iter().map(|(_, value)| *value).collect();
         let plan = source.device.plan_with_fixed_weights(&graph, &results)?;
         let plan = plan.leaving_on_device(&results)?;
-        let there = if source.device.is_gpu() { None } else { self.kept.pop().map(|encoder| encoder.executor) };
+        let there = if on_gpu { None } else { self.kept.pop().map(|encoder| encoder.executor) };
         if self.kept.len() == MOST_KEPT {
             self.kept.remove(0);
         }
@@ -62,6 +64,11 @@ impl Encoders {
     pub fn last(&mut self) -> Option<&mut Encoder> {
         self.kept.last_mut()
     }
+}
+
+/// Whether an encoder is run for sources of a shape: on a GPU also a larger one, which is sooner done than making another.
+fn suits(there: (usize, usize), wanted: (usize, usize), on_gpu: bool) -> bool {
+    if on_gpu { there.0 >= wanted.0 && there.1 >= wanted.1 } else { there == wanted }
 }
 
 impl Encoder {

@@ -9,7 +9,8 @@ use vitreous_engine::cuda::{self, Gpu, Libraries, Library};
 use vitreous_engine::machine::{Machine, available_memory};
 use vitreous_engine::{Device, Executor, Graph, Mode, Precision};
 
-use crate::device::{automatic, described};
+use vitreous_runtime::described;
+use vitreous_runtime::device::automatic;
 use crate::failure::Failure;
 use vitreous_pages::format;
 

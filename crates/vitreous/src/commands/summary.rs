@@ -65,7 +65,7 @@ struct Described {
     /// What else a page says at its top.
     facts: Vec<(&'static str, String)>,
     /// The shapes of what goes in, by name.
-    inputs: Vec<(&'static str, Vec<usize>)>,
+    inputs: Vec<(String, Vec<usize>)>,
     /// The sizes that were asked for, as JSON.
     sizes: Json,
     stages: Vec<Stage>,

@@ -374,6 +374,61 @@ pub fn pack(team: &mut Team, product: &Product, workspace: &mut [f32]) {
     });
 }
 
+/// Values of B that [`pack_columns`] reads at once.
+const PIECE: usize = 1 << 18;
+
+/// As [`pack`], of one product's B that is stored in a format of its own: `read` gives some of its columns as f32, one behind the
+/// other. So B is never in memory as f32 as a whole.
+///
+/// # Panics
+/// Panics if the workspace is too short.
+pub fn pack_columns(
+    team: &mut Team,
+    shape: &Shape,
+    precision: Precision,
+    read: impl Fn(Range<usize>, &mut [f32]),
+    workspace: &mut [f32],
+) {
+    let kind = Kind::best(precision);
+    if shape.route(kind) != Route::Tiles {
+        return;
+    }
+    let whole = Layout::new(shape, kind);
+    let panels_at_once = (PIECE / (shape.depth * whole.sizes.columns).max(1)).max(1);
+    let mut columns = Vec::new();
+    let mut packed = Vec::new();
+    for first_panel in (0..whole.panels).step_by(panels_at_once) {
+        let last_panel = (first_panel + panels_at_once).min(whole.panels) - 1;
+        let range = whole.panel(first_panel).start..whole.panel(last_panel).end;
+        columns.resize(range.len() * shape.depth, 0.0);
+        read(range.clone(), &mut columns);
+        let operand = |values| Operand { values, offset: 0, row_stride: 1, column_stride: shape.depth };
+        let product = Product {
+            // As many rows as there are, so that it is packed for the same route.
+            rows: shape.rows,
+            columns: range.len(),
+            depth: shape.depth,
+            a: operand(FloatSlice::F32(&[])),
+            b: operand(FloatSlice::F32(&columns)),
+            precision,
+            output: FloatShared::F32(Shared::new(&mut [])),
+            batch: 1,
+            a_batch_stride: 0,
+            b_batch_stride: 0,
+        };
+        let piece = Layout::new(&product.shape(), kind);
+        packed.resize(piece.packed_units(), 0.0);
+        pack(team, &product, &mut packed);
+        // The panels of a block lie side by side, in the piece and in the whole.
+        for block in 0..whole.blocks {
+            let units = whole.block(block);
+            let (from, to) = (piece.panel_start(&units, 0), whole.panel_start(&units, first_panel));
+            let count = piece.padded_columns * units.len();
+            workspace[to..to + count].copy_from_slice(&packed[from..from + count]);
+        }
+    }
+}
+
 /// Computes a product whose B was packed by [`pack`].
 ///
 /// # Panics
