@@ -1,15 +1,14 @@
-//! Several runs side by side.
+//! The comparison of several runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::chart::Lines;
-use crate::{Document, escape};
 use vitreous_train::{RunRecord, TestedScores};
 
-use super::curves::{Curve, points};
+use super::curves::{Curve, Division, SMOOTHING, chart, points, speed_unit};
 use super::headline::Headline;
-use super::{STYLE, faults, figure, name_of, percent_or_dash};
-use crate::format;
+use super::{STYLE, faults, figure, is_text, name_of, percent_or_dash, validation};
+use crate::chart::{CURVES_SCRIPT, CURVES_STYLE};
+use crate::{Document, escape, format};
 
 /// With more classes than this, only those that differ most are shown at first.
 const SHOWN_CLASSES: usize = 40;
@@ -17,17 +16,21 @@ const SHOWN_CLASSES: usize = 40;
 /// The page.
 pub fn page(runs: &[RunRecord]) -> String {
     let names = names(runs);
-    let mut document = Document::new(&format!("{} runs side by side", runs.len()));
-    document.kind("comparison").style(STYLE).lead(&lead(runs, &names));
+    let differences = validation::differences(runs);
+    let mut document = Document::new(&format!("Comparison of {} runs", runs.len()));
+    document.kind("comparison").style(STYLE).style(CURVES_STYLE).lead(&lead(runs, &names));
     document
-        .section("numbers", "Numbers", &numbers(runs, &names))
+        .section("numbers", "Numbers", &numbers(runs, &names, &differences))
         .section("curves", "Curves", &curves(runs, &names))
-        .section("recipes", "What differs in their recipes", &recipes(runs, &names))
-        .section("classes", "Recall by class", &classes(runs, &names));
+        .section("recipes", "Differences between the recipes", &recipes(runs, &names));
+    if !runs.iter().all(is_text) {
+        document.section("classes", "Recall per class", &classes(runs, &names));
+    }
+    document.script(CURVES_SCRIPT);
     document.finish()
 }
 
-/// Directory names; whole paths where two are called the same.
+/// Directory names; whole paths where two have the same name.
 fn names(runs: &[RunRecord]) -> Vec<String> {
     let short: Vec<String> = runs.iter().map(name_of).collect();
     let distinct: BTreeSet<&String> = short.iter().collect();
@@ -41,7 +44,7 @@ fn lead(runs: &[RunRecord], names: &[String]) -> String {
     let mut html = String::new();
     for (run, name) in runs.iter().zip(names) {
         if run.goes_on {
-            html.push_str(&format!("<p>{} goes on; write this page again for more.</p>", escape(name)));
+            html.push_str(&format!("<p>{} is running; write this page again for newer numbers.</p>", escape(name)));
         }
         if !run.faults.is_empty() {
             html.push_str(&format!("<p>{}:</p>{}", escape(name), faults(run)));
@@ -50,7 +53,7 @@ fn lead(runs: &[RunRecord], names: &[String]) -> String {
     html
 }
 
-/// A row of the table of numbers: what it is, the numbers, how they are written, and whether more is better.
+/// A row of the table of numbers: its name, its values, how they are written, and which is best.
 struct Row {
     name: &'static str,
     value: fn(&Headline) -> Option<f64>,
@@ -62,27 +65,43 @@ struct Row {
 enum Better {
     More,
     Less,
-    /// Of runs that have done the same work, else neither.
+    /// Between runs that have done the same work, else neither.
     MoreForTheSameWork,
     LessForTheSameWork,
     Neither,
 }
 
+/// The row whose name says what speed is measured in.
+const SPEED: &str = "speed";
+
 const ROWS: [Row; 13] = [
-    Row { name: "best test accuracy", value: |h| h.top1.and(h.best), text: format::percent, better: Better::More },
-    Row { name: "last test accuracy", value: |h| h.top1, text: format::percent, better: Better::More },
+    Row {
+        name: "best validation accuracy",
+        value: |h| h.top1.and(h.best),
+        text: format::percent,
+        better: Better::More,
+    },
+    Row { name: LAST_ACCURACY, value: |h| h.top1, text: format::percent, better: Better::More },
     Row { name: "best mean average precision", value: |h| h.map.and(h.best), text: four, better: Better::More },
     Row { name: "last mean average precision", value: |h| h.map, text: four, better: Better::More },
     Row { name: "best BLEU", value: |h| h.bleu.and(h.best), text: two, better: Better::More },
     Row { name: "last BLEU", value: |h| h.bleu, text: two, better: Better::More },
-    Row { name: "test loss", value: |h| h.test_loss, text: four, better: Better::Less },
-    Row { name: "training loss", value: |h| h.loss, text: four, better: Better::Neither },
+    Row { name: "validation loss", value: |h| h.validation_loss, text: four, better: Better::Less },
+    Row {
+        name: "training loss (mean over the last whole epoch)",
+        value: |h| h.training_loss.map(|loss| loss.mean),
+        text: four,
+        better: Better::Neither,
+    },
     Row { name: "epochs", value: |h| h.epoch, text: |epochs| format!("{epochs:.1}"), better: Better::Neither },
     Row { name: "steps", value: |h| Some(h.step as f64), text: whole, better: Better::Neither },
     Row { name: "time", value: |h| Some(h.seconds), text: format::seconds, better: Better::LessForTheSameWork },
-    Row { name: "images a second", value: |h| h.speed, text: whole, better: Better::MoreForTheSameWork },
+    Row { name: SPEED, value: |h| h.speed, text: whole, better: Better::MoreForTheSameWork },
     Row { name: "parameters", value: |h| h.parameters.map(|count| count as f64), text: whole, better: Better::Neither },
 ];
+
+/// The row that is followed by its confidence intervals.
+const LAST_ACCURACY: &str = "last validation accuracy";
 
 fn two(value: f64) -> String {
     format!("{value:.2}")
@@ -96,38 +115,80 @@ fn whole(value: f64) -> String {
     format::thousands(value as u64)
 }
 
-fn numbers(runs: &[RunRecord], names: &[String]) -> String {
+/// The table of numbers. Where the validation sets differ, that is said, and nothing is starred.
+fn numbers(runs: &[RunRecord], names: &[String], differences: &[String]) -> String {
     let headlines: Vec<Headline> = runs.iter().map(Headline::of).collect();
     let same_work = headlines.windows(2).all(|pair| pair[0].step == pair[1].step && pair[0].state == pair[1].state);
-    let mut rows = String::new();
-    let states: String = headlines
-        .iter()
-        .map(|headline| format!("<td class=\"number marked\">{}</td>", headline.state.name()))
-        .collect();
-    rows.push_str(&format!("<tr><th>state</th>{states}</tr>"));
+    let cells = |texts: Vec<String>| -> String {
+        texts.iter().map(|text| format!("<td class=\"number marked\">{text}</td>")).collect()
+    };
+    let states = headlines.iter().map(|headline| headline.state.name().to_string()).collect();
+    let mut rows = format!("<tr><th>state</th>{}</tr>", cells(states));
     for row in &ROWS {
         let values: Vec<Option<f64>> = headlines.iter().map(row.value).collect();
-        let known = || values.iter().flatten().copied();
-        if known().next().is_none() {
+        if values.iter().flatten().next().is_none() {
             continue;
         }
-        let best = match row.better {
-            Better::MoreForTheSameWork | Better::LessForTheSameWork if !same_work => None,
-            Better::More | Better::MoreForTheSameWork => Some(known().fold(f64::NEG_INFINITY, f64::max)),
-            Better::Less | Better::LessForTheSameWork => Some(known().fold(f64::INFINITY, f64::min)),
-            Better::Neither => None,
-        };
+        let best = best(row.better, &values, same_work).filter(|_| differences.is_empty());
         let cell = |value: &Option<f64>| {
             let class = if value.is_some() && *value == best { "number marked best" } else { "number marked" };
             format!("<td class=\"{class}\">{}</td>", value.map_or("–".to_string(), row.text))
         };
-        rows.push_str(&format!("<tr><th>{}</th>{}</tr>", row.name, values.iter().map(cell).collect::<String>()));
+        let name = if row.name == SPEED { speed_of(runs).replace("/s", " per second") } else { row.name.to_string() };
+        rows.push_str(&format!("<tr><th>{name}</th>{}</tr>", values.iter().map(cell).collect::<String>()));
+        if row.name == LAST_ACCURACY && headlines.iter().any(|headline| headline.top1_interval.is_some()) {
+            let range = |[low, high]: [f64; 2]| format!("{:.2} to {}", 100.0 * low, format::percent(high));
+            let ranges =
+                headlines.iter().map(|headline| headline.top1_interval.map_or("–".to_string(), range)).collect();
+            rows.push_str(&format!("<tr><th>its 95 % confidence interval</th>{}</tr>", cells(ranges)));
+        }
     }
     format!(
-        "<div class=\"scroll\"><table><tr><th></th>{}</tr>{rows}</table></div><p class=\"note\">A star marks the best of a row.{}</p>",
+        "{}<div class=\"scroll\"><table><tr><th></th>{}</tr>{rows}</table></div>{}",
+        warning(differences),
         heads(names),
-        if same_work { "" } else { " Time and speed have none: the runs differ in their steps or state." }
+        legend(differences, same_work)
     )
+}
+
+/// That results cannot be compared, and why.
+fn warning(differences: &[String]) -> String {
+    match differences.is_empty() {
+        true => String::new(),
+        false => format!(
+            "<p class=\"note warn\"><strong>The validation sets differ, so these results cannot be compared, and no best is \
+             marked.</strong> {}</p>",
+            escape(&differences.join(" "))
+        ),
+    }
+}
+
+fn legend(differences: &[String], same_work: bool) -> String {
+    match (differences.is_empty(), same_work) {
+        (false, _) => String::new(),
+        (true, true) => "<p class=\"note\">A star marks the best of a row.</p>".to_string(),
+        (true, false) => {
+            "<p class=\"note\">A star marks the best of a row. Time and speed have none: the runs differ in their \
+                          steps or state.</p>"
+                .to_string()
+        }
+    }
+}
+
+/// The best value of a row.
+fn best(better: Better, values: &[Option<f64>], same_work: bool) -> Option<f64> {
+    let known = values.iter().flatten().copied();
+    match better {
+        Better::MoreForTheSameWork | Better::LessForTheSameWork if !same_work => None,
+        Better::More | Better::MoreForTheSameWork => Some(known.fold(f64::NEG_INFINITY, f64::max)),
+        Better::Less | Better::LessForTheSameWork => Some(known.fold(f64::INFINITY, f64::min)),
+        Better::Neither => None,
+    }
+}
+
+/// What speed is measured in: the runs are of one kind, or their speed cannot be compared anyway.
+fn speed_of(runs: &[RunRecord]) -> &'static str {
+    runs.first().map_or("images/s", speed_unit)
 }
 
 fn heads(names: &[String]) -> String {
@@ -135,24 +196,20 @@ fn heads(names: &[String]) -> String {
 }
 
 fn curves(runs: &[RunRecord], names: &[String]) -> String {
+    let speed = speed_of(runs);
     let charts = [
-        ("Test accuracy", "right, %", Curve::TestAccuracy),
-        ("Mean average precision", "precision", Curve::TestPrecision),
-        ("BLEU", "BLEU", Curve::TestBleu),
-        ("Test loss", "loss", Curve::TestLoss),
-        ("Training loss", "loss", Curve::Loss),
-        ("Learning rate", "rate", Curve::LearningRate),
-        ("Speed", "images/s", Curve::Speed),
-        ("Length of the whole gradient", "length, logarithmic", Curve::GradientNorm),
+        ("Validation accuracy", "accuracy, %", Curve::ValidationAccuracy, Division::Tight),
+        ("Mean average precision", "mean average precision", Curve::ValidationPrecision, Division::Tight),
+        ("BLEU", "BLEU", Curve::ValidationBleu, Division::Tight),
+        ("Validation loss", "loss", Curve::ValidationLoss, Division::Tight),
+        ("Training loss", "loss", Curve::Loss, Division::Tight),
+        ("Learning rate", "learning rate", Curve::LearningRate, Division::FromZero),
+        ("Speed", speed, Curve::Speed, Division::FromZero),
+        ("Gradient norm", "norm, logarithmic", Curve::GradientNorm, Division::Log),
     ];
     let mut html = String::new();
-    for (title, axis, curve) in charts {
-        let mut lines = Lines::new(title).x("epoch").whole_x().y(axis);
-        match curve {
-            Curve::GradientNorm => lines = lines.log_y(),
-            Curve::Speed | Curve::LearningRate => lines = lines.from_zero(),
-            _ => {}
-        }
+    for (title, axis, curve, division) in charts {
+        let mut lines = chart(title, axis, division);
         let mut empty = true;
         for (run, name) in runs.iter().zip(names) {
             let points = points(run, curve);
@@ -161,22 +218,22 @@ fn curves(runs: &[RunRecord], names: &[String]) -> String {
             lines = lines.series(name, &points);
         }
         if !empty {
-            html.push_str(&figure(title, &lines.svg(), ""));
+            html.push_str(&figure(title, &lines.interactive(), ""));
         }
     }
     match html.is_empty() {
-        true => "<p>Nothing was measured yet.</p>".to_string(),
-        false => format!("<div class=\"charts\">{html}</div>"),
+        true => "<p>Nothing has been logged yet.</p>".to_string(),
+        false => format!("{SMOOTHING}<div class=\"charts\">{html}</div>"),
     }
 }
 
 /// Only the keys that differ.
 fn recipes(runs: &[RunRecord], names: &[String]) -> String {
-    // Of what is not wholly known, no difference is claimed.
+    // Nothing is said about recipes that are not wholly known.
     let known = |run: &'_ RunRecord| run.missing_keys.is_empty();
     let recipes: Vec<_> = runs.iter().map(|run| run.recipe.as_ref().ok().filter(|_| known(run))).collect();
     let Some(first) = recipes.iter().flatten().next() else {
-        return "<p>None of their recipes is whole and can be understood.</p>".to_string();
+        return "<p>None of the recipes is complete and readable.</p>".to_string();
     };
     let keys: BTreeSet<String> = recipes
         .iter()
@@ -186,8 +243,8 @@ fn recipes(runs: &[RunRecord], names: &[String]) -> String {
         .collect();
     if keys.is_empty() {
         return match recipes.iter().all(Option::is_some) {
-            true => "<p>Nothing: they are the same.</p>".to_string(),
-            false => "<p>Nothing, as far as their recipes are whole and can be understood.</p>".to_string(),
+            true => "<p>None: the recipes are the same.</p>".to_string(),
+            false => "<p>None, as far as the recipes are complete and readable.</p>".to_string(),
         };
     }
     let values: Vec<_> = recipes.iter().map(|recipe| recipe.map(|recipe| recipe.values())).collect();
@@ -221,7 +278,7 @@ fn classes(runs: &[RunRecord], names: &[String]) -> String {
         }
     }
     if classes.is_empty() {
-        return "<p>None of them has kept what its last test found.</p>".to_string();
+        return "<p>No run has an evaluation with classes.</p>".to_string();
     }
     let by_name: Vec<BTreeMap<&str, Option<f64>>> = recalls.iter().map(|run| run.iter().copied().collect()).collect();
     let of =
@@ -261,7 +318,7 @@ fn classes(runs: &[RunRecord], names: &[String]) -> String {
         ),
     };
     format!(
-        "<p>Of the images of a class, the share that was found, in the last test of each run. Classes in which the runs differ most come first.</p>{}{rest}",
+        "<p>Recall in the last evaluation of each run: the share of a class's images that are predicted as this class. Classes in which the runs differ most come first.</p>{}{rest}",
         table(&rows[..shown])
     )
 }

@@ -1,19 +1,22 @@
-//! The page of a run: how it went, what it finds hard, where it looks. Of several runs: what differs.
+//! The page of a run: how it went, what it gets wrong, where it looks. For several runs: how they differ.
 
 pub mod attention;
 mod classes;
 pub mod comparison;
 mod curves;
+mod epoch;
 mod gradients;
 pub mod headline;
 mod mistakes;
 mod settings;
 mod translations;
+mod validation;
 
-use crate::{Document, escape};
 use vitreous_data::Image;
 use vitreous_train::{Fault, RunRecord, Tested, TestedScores};
 
+use crate::chart::{CURVES_SCRIPT, CURVES_STYLE};
+use crate::{Document, escape};
 use attention::AttentionExamples;
 use headline::Headline;
 
@@ -33,18 +36,18 @@ pub struct RunPictures {
 pub fn page(run: &RunRecord, pictures: &RunPictures) -> String {
     let headline = Headline::of(run);
     let mut document = Document::new(&format!("Run {}", name_of(run)));
-    document.kind("report").style(STYLE).lead(&lead(run, &headline));
+    document.kind("report").style(STYLE).style(CURVES_STYLE).lead(&lead(run, &headline));
     document.section("curves", "Curves", &curves::html(run));
     match &run.tested {
         None => {
-            document.section("test", "Test", &no_test(run));
+            document.section("test", "Validation", &no_evaluation(run));
         }
         Some(tested @ Tested { scores: TestedScores::Translation(report), .. }) => {
             document.section("translations", "Translations", &translations::html(tested, report));
         }
         Some(tested) => {
             if let Some(html) = classes::confusion(tested) {
-                document.section("confusion", "Confusion", &html);
+                document.section("confusion", "Confusion matrix", &html);
             }
             document.section("classes", "Classes", &classes::scores(tested));
             if let Some(html) = classes::calibration(tested) {
@@ -62,13 +65,21 @@ pub fn page(run: &RunRecord, pictures: &RunPictures) -> String {
         .section("gradients", "Gradients", &gradients::html(run))
         .section("recipe", "Recipe", &settings::recipe(run))
         .section("machine", "Machine and time", &settings::machine(run));
+    document.script(CURVES_SCRIPT);
     document.finish()
 }
 
-/// What a run is called: its directory's name.
+/// A run's name: that of its directory.
 fn name_of(run: &RunRecord) -> String {
     let whole = std::path::absolute(&run.path).unwrap_or_else(|_| run.path.clone());
     whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// Whether the run is on text, by what it measured: then nothing speaks of images.
+fn is_text(run: &RunRecord) -> bool {
+    let counts_tokens = run.history.learned.last().is_some_and(|line| line.tokens_per_second.is_some());
+    let translates = matches!(&run.tested, Some(Tested { scores: TestedScores::Translation(_), .. }));
+    counts_tokens || translates || run.history.tested.iter().any(|line| line.val_bleu.is_some())
 }
 
 fn lead(run: &RunRecord, headline: &Headline) -> String {
@@ -86,39 +97,42 @@ fn faults(run: &RunRecord) -> String {
 
 /// How it went, in a sentence or two.
 fn in_words(run: &RunRecord, headline: &Headline) -> String {
-    let tests: Vec<(f64, f64)> =
+    let evaluations: Vec<(f64, f64)> =
         run.history.tested.iter().filter_map(|line| Some((line.epoch, 100.0 * line.val_top1?))).collect();
     let mut words = Vec::new();
-    if let [(first_epoch, first), .., (last_epoch, last)] = tests[..] {
+    if let [(first_epoch, first), .., (last_epoch, last)] = evaluations[..] {
         words.push(format!(
-            "Test accuracy went from {first:.1} % after epoch {first_epoch} to {last:.1} % after epoch {last_epoch}."
+            "Validation accuracy went from {first:.1} % after epoch {first_epoch} to {last:.1} % after epoch {last_epoch}."
         ));
-        if let [.., (_, before), (_, last)] = tests[..] {
+        if let [.., (_, before), (_, last)] = evaluations[..] {
             words.push(match last - before {
-                change if change.abs() < 0.05 => "The last test changed nothing.".to_string(),
-                change => format!("The last test changed it by {change:+.1} points."),
+                change if change.abs() < 0.05 => "The last evaluation did not change it.".to_string(),
+                change => format!("The last evaluation changed it by {change:+.1} points."),
             });
         }
     }
-    if let (Some(learned), Some(top1)) = (headline.learned_top1, headline.top1) {
-        let gap = 100.0 * (learned - top1);
+    if let (Some(training), Some(top1)) = (headline.training_top1, headline.top1) {
+        let gap = 100.0 * (training.mean - top1);
         words.push(match gap {
-            gap if gap.abs() < 0.5 => "Images that it learns from, and test images, are about as hard for it.".to_string(),
-            gap if gap > 0.0 => format!("Images that it learns from are {gap:.1} points easier for it than test images."),
-            gap => format!("Images that it learns from, changed as they are while learning, are {:.1} points harder for it than test images.", -gap),
+            gap if gap.abs() < 0.5 => {
+                "Accuracy on augmented training images is about equal to validation accuracy.".to_string()
+            }
+            gap => format!(
+                "Accuracy on augmented training images is {:.1} points {} validation accuracy.",
+                gap.abs(),
+                if gap > 0.0 { "above" } else { "below" }
+            ),
         });
     }
     if words.is_empty() { String::new() } else { format!("<p>{}</p>", words.join(" ")) }
 }
 
-fn no_test(run: &RunRecord) -> String {
+fn no_evaluation(run: &RunRecord) -> String {
     match run.fault_of("evaluation.json") {
         Some(fault) => {
-            format!("<p>{} <code>vitreous eval</code> finds its scores again.</p>", escape(&fault.to_string()))
+            format!("<p>{} <code>vitreous eval</code> computes the scores again.</p>", escape(&fault.to_string()))
         }
-        None => {
-            "<p>No test was made yet, or the data has nothing to test with: so there are no scores.</p>".to_string()
-        }
+        None => "<p>There has been no evaluation yet, or the data has no validation set.</p>".to_string(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a translator's last test found: its scores, and some translations beside those of the data.
+//! The last evaluation of a translator: its scores, and some translations beside their references.
 
 use crate::escape;
 use vitreous_train::Tested;
@@ -9,16 +9,16 @@ use crate::format;
 /// The section.
 pub fn html(tested: &Tested, report: &TranslationReport) -> String {
     let mut html = format!(
-        "<p class=\"note\">Of the test after epoch {}: {} of {}.</p>",
+        "<p class=\"note\">Evaluation after epoch {}: {} of {}.</p>",
         tested.about.epoch,
-        format::count(report.pairs as usize, "sentence", "sentences"),
+        format::count(report.pairs as usize, "validation pair", "validation pairs"),
         escape(&tested.about.data)
     );
     let precisions = report.precisions.map(|precision| format!("{precision:.1}")).join(" / ");
     let facts = [
         ("BLEU", format!("{:.2}", report.bleu)),
         ("chrF", format!("{:.2}", report.chrf)),
-        ("Words, pairs, threes, fours of words right, %", precisions),
+        ("1- to 4-gram precision, %", precisions),
         ("Brevity penalty", format!("{:.3}", report.brevity_penalty)),
         ("Perplexity", format!("{:.2} over {} tokens", report.perplexity, format::thousands(report.tokens))),
         ("Signatures", format!("{}; {}", report.bleu_signature, report.chrf_signature)),
@@ -26,10 +26,10 @@ pub fn html(tested: &Tested, report: &TranslationReport) -> String {
     let fact = |(name, value): (&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&value));
     html.push_str(&format!("<dl class=\"facts\">{}</dl>", facts.into_iter().map(fact).collect::<String>()));
     if !report.shown.is_empty() {
-        html.push_str("<h3>Some of them</h3><dl class=\"sentences\">");
+        html.push_str("<h3>Examples</h3><dl class=\"sentences\">");
         for shown in &report.shown {
             html.push_str(&format!(
-                "<dt>{}</dt><dd>{}</dd><dd class=\"note\">in the data: {}</dd>",
+                "<dt>{}</dt><dd>{}</dd><dd class=\"note\">reference: {}</dd>",
                 escape(&shown.source),
                 escape(&shown.translation),
                 escape(&shown.reference)

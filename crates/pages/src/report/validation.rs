@@ -1,0 +1,58 @@
+//! Whether runs were evaluated on the same validation set: only then can their results be compared.
+
+use std::path::Path;
+
+use vitreous_train::{RunRecord, Tested, TestedScores};
+
+use crate::format;
+
+/// How the validation sets of some runs differ, one sentence each; empty where nothing is known to differ.
+pub fn differences(runs: &[RunRecord]) -> Vec<String> {
+    let mut found = Vec::new();
+    let samples: Vec<u64> = runs.iter().filter_map(|run| run.tested.as_ref().map(samples)).collect();
+    if !all_equal(&samples) {
+        found.push(format!("They have {} samples.", list(samples.iter().map(|&count| format::thousands(count)))));
+    }
+    let classes: Vec<&Vec<String>> =
+        runs.iter().filter_map(|run| run.tested.as_ref().map(|tested| &tested.names)).collect();
+    if !all_equal(&classes) {
+        found.push("Their classes differ.".to_string());
+    }
+    let known = runs.iter().filter(|run| !run.lacks("data.path"));
+    let paths: Vec<String> = known.filter_map(|run| run.recipe.as_ref().ok()?.values().remove("data.path")).collect();
+    let places: Vec<String> = paths.iter().map(|path| place(path)).collect();
+    let data: Vec<&String> =
+        runs.iter().filter_map(|run| run.tested.as_ref().map(|tested| &tested.about.data)).collect();
+    if !all_equal(&places) {
+        found.push(format!("Their data differs: {}.", list(paths.into_iter())));
+    } else if !all_equal(&data) {
+        found.push(format!("Their data differs: {}.", list(data.into_iter().cloned())));
+    }
+    found
+}
+
+/// How many samples an evaluation had.
+pub fn samples(tested: &Tested) -> u64 {
+    match &tested.scores {
+        TestedScores::One(report) => report.samples,
+        TestedScores::Several(report) => report.samples,
+        TestedScores::Translation(report) => report.pairs,
+    }
+}
+
+/// A path as TOML writes it, by what it names where that exists: two ways to write it are the same data.
+fn place(path: &str) -> String {
+    let plain = path.trim_matches('"');
+    Path::new(plain).canonicalize().map_or(plain.to_string(), |real| real.display().to_string())
+}
+
+fn all_equal<T: PartialEq>(values: &[T]) -> bool {
+    values.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+/// `a, b and c`.
+fn list(items: impl Iterator<Item = String>) -> String {
+    let mut items: Vec<String> = items.collect();
+    let last = items.pop().unwrap_or_default();
+    if items.is_empty() { last } else { format!("{} and {last}", items.join(", ")) }
+}
