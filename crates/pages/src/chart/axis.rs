@@ -1,5 +1,7 @@
 //! Axes: what range they show, where their ticks stand, and the frame that two of them make.
 
+use serde_json::{Value, json};
+
 use super::drawing::{Drawing, Ink, number};
 use super::{TEXT, WIDTH, text_width};
 
@@ -87,6 +89,12 @@ impl Axis {
 }
 
 impl Scale {
+    /// For scripts, which place values as [`Scale::place`] does.
+    pub(super) fn json(&self) -> Value {
+        let (from, to) = self.places;
+        json!({ "low": self.low, "high": self.high, "log": self.log, "from": from, "to": to })
+    }
+
     /// The place of a number.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = match self.log {
