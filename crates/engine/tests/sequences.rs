@@ -77,8 +77,7 @@ fn rotated_queries_and_keys() {
         };
         let (q, k) = (rotated("q", heads)?, rotated("k", kv_heads)?);
         let v = stored(g, "v", [batch, tokens, kv_heads * head_dim])?;
-        let options =
-            AttentionOptions { heads, kv_heads: Some(kv_heads), causal: true, ..AttentionOptions::default() };
+        let options = AttentionOptions { heads, kv_heads: Some(kv_heads), causal: true, ..AttentionOptions::default() };
         g.attention(AttentionInputs::Separate { q, k, v }, &options)
     };
     let checks = Checks { least: 0.1, bf16: Some(2e-2), all_on_gpu: true, ..Checks::default() };
@@ -142,10 +141,8 @@ fn broken_rules_are_named() {
             other => panic!("{other:?}"),
         }
     };
-    let options = |heads: usize, count: usize| move |_: &mut Graph| RotaryOptions {
-        heads,
-        frequencies: vec![1.0; count],
-        ..RotaryOptions::default()
+    let options = |heads: usize, count: usize| {
+        move |_: &mut Graph| RotaryOptions { heads, frequencies: vec![1.0; count], ..RotaryOptions::default() }
     };
     assert_eq!(rotary(10, &options(3, 1)), "the 3 heads must divide dim 10");
     assert_eq!(rotary(8, &options(2, 3)), "two values per frequency, 6, must be between 2 and head_dim, 4");
@@ -173,7 +170,14 @@ fn broken_rules_are_named() {
 }
 
 /// Gradients of `Σ y · seed` by some leaves, besides y itself, in f64 and on every device, against what a peer found.
-fn compare(graph: &mut Graph, y: Value, fixture: &Fixture, kind: &str, leaves: &[&str], values: &HashMap<String, Vec<f64>>) {
+fn compare(
+    graph: &mut Graph,
+    y: Value,
+    fixture: &Fixture,
+    kind: &str,
+    leaves: &[&str],
+    values: &HashMap<String, Vec<f64>>,
+) {
     let shape = graph.shape_of(y).clone();
     let seed: Vec<f32> = fixture.get(kind, "seed").iter().map(|&x| x as f32).collect();
     let seed = graph.constant("seed", shape, seed).unwrap();

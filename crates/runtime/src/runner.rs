@@ -100,7 +100,8 @@ impl<M: std::borrow::Borrow<ImageModel>> Runner<M> {
             batch_is_asked_for,
             ready: None,
             results: Vec::new(),
-            output_floats: output_floats.ok_or_else(|| Error::input(format!("this model gives no {}", output.name())))?,
+            output_floats: output_floats
+                .ok_or_else(|| Error::input(format!("this model gives no {}", output.name())))?,
             computing: Duration::ZERO,
             model,
         })

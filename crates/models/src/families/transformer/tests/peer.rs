@@ -13,9 +13,7 @@ use crate::families::transformer::{
 use crate::generate::{Hypothesis, SearchOptions, SpecialTokens, TranslateOptions, Translator};
 use crate::settings::{Activation, NormOrder};
 use crate::testing::{fixture, largest_difference, tensor};
-use crate::{
-    Architecture, CacheFormat, Initialisation, Model, OpenOptions, SaveOptions, StepShape, initialise,
-};
+use crate::{Architecture, CacheFormat, Initialisation, Model, OpenOptions, SaveOptions, StepShape, initialise};
 
 const SHAPE: PairShape = PairShape { batch: 3, source: 5, target: 4 };
 const PADDING: i32 = 0;
