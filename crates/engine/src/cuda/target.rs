@@ -23,7 +23,9 @@ impl Target for CudaTarget {
             Kind::Pool => pools::workspace_bytes(graph, node),
             Kind::Attention => attention::workspace_bytes(graph, node),
             Kind::Update => updates::workspace_bytes(graph, node),
-            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images | Kind::Rotary | Kind::Unfold => 0,
+            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images | Kind::Rotary | Kind::Unfold => {
+                0
+            }
         }
     }
 
