@@ -263,7 +263,7 @@ impl Attention {
         if self.heads == 0 || dim % self.heads != 0 {
             return Err(format!("the {} heads must divide dim {dim}", self.heads));
         }
-        if self.kv_heads == 0 || self.heads % self.kv_heads != 0 {
+        if !self.heads.is_multiple_of(self.kv_heads) || self.kv_heads == 0 {
             return Err(format!("the {} key/value heads must divide the {} query heads", self.kv_heads, self.heads));
         }
         let head_dim = dim / self.heads;
