@@ -23,9 +23,9 @@ use super::{PrecisionName, parse_beam, parse_count, parse_threads};
 use crate::classes::{ClassMap, map_classes};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use vitreous_pages::format;
 use crate::runner::{Answer, Runner};
 use crate::text_source::TextSource;
+use vitreous_pages::format;
 
 /// Measure how good a model is on a data set: accuracy, precision and recall of each class, confusions, calibration; of a
 /// translator BLEU, chrF, perplexity

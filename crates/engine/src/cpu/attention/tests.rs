@@ -448,7 +448,10 @@ impl Tensors {
             for row in 0..self.batch * self.tokens[which] {
                 values.extend((0..self.dims[which]).map(|i| from.get(offset + row * stride + i)));
                 if !self.fused {
-                    assert!((self.dims[which]..stride).all(|i| from.get(offset + row * stride + i).is_nan()), "gap written");
+                    assert!(
+                        (self.dims[which]..stride).all(|i| from.get(offset + row * stride + i).is_nan()),
+                        "gap written"
+                    );
                 }
             }
             values
@@ -697,8 +700,27 @@ fn the_number_of_threads_changes_no_bit() {
         Case { batch: 5, queries: 100, keys: 101, bf16: true, ..case },
         Case { batch: 40, queries: 16, keys: 17, bias: None, bf16: true, ..case },
         Case { batch: 1, queries: 70, keys: 701, bias: Some((true, true)), bf16: true, ..case },
-        Case { batch: 2, heads: 6, kv_heads: Some(2), queries: 100, keys: 300, window: Some(70), offsets: true, ..case },
-        Case { batch: 2, heads: 6, kv_heads: Some(3), queries: 1, keys: 900, mask: false, bias: None, dropout: false, ..case },
+        Case {
+            batch: 2,
+            heads: 6,
+            kv_heads: Some(2),
+            queries: 100,
+            keys: 300,
+            window: Some(70),
+            offsets: true,
+            ..case
+        },
+        Case {
+            batch: 2,
+            heads: 6,
+            kv_heads: Some(3),
+            queries: 1,
+            keys: 900,
+            mask: false,
+            bias: None,
+            dropout: false,
+            ..case
+        },
     ] {
         let inputs = case.inputs();
         let one = case.run(&inputs, 1);

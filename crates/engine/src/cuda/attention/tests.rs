@@ -84,7 +84,11 @@ impl Case {
             AttentionInputs::Packed(wanted[0])
         } else {
             let kv_dim = dim / self.group;
-            wanted.extend([input("q", self.queries, dim), input("k", self.keys, kv_dim), input("v", self.keys, kv_dim)]);
+            wanted.extend([
+                input("q", self.queries, dim),
+                input("k", self.keys, kv_dim),
+                input("v", self.keys, kv_dim),
+            ]);
             AttentionInputs::Separate { q: wanted[0], k: wanted[1], v: wanted[2] }
         };
         let padding = if self.lengths {

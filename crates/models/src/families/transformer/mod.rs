@@ -98,7 +98,8 @@ impl Architecture for TransformerConfig {
                 Ok(outputs)
             }
             Part::Step => {
-                let logits = decoder_step(graph, self, StepShape { batch, source, capacity: target, cache: call.cache })?;
+                let logits =
+                    decoder_step(graph, self, StepShape { batch, source, capacity: target, cache: call.cache })?;
                 Ok(Outputs::new([("logits", logits)]))
             }
         }

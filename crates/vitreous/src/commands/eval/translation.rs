@@ -16,8 +16,8 @@ use vitreous_train::{AnyRecipe, RunRecord};
 use super::{Eval, Split, progress_bar, spread};
 use crate::commands::translate::check_length_penalty;
 use crate::failure::Failure;
-use vitreous_pages::format;
 use crate::text_source::TextSource;
+use vitreous_pages::format;
 use vitreous_pages::write::{check_new, write_new};
 
 /// Tokens of a side of a batch for the loss.
