@@ -200,7 +200,7 @@ fn every_kernel_with_groups_windows_and_offsets() {
     ];
     for (case, gradient) in cases.map(|case| (case, true)).into_iter().chain(forward_alone.map(|case| (case, false))) {
         // A query that sees one key has no gradient: relative errors mean nothing then.
-        case.check(Checks { gradient, differences: 1, least: 0.1, all_on_gpu: true, ..Checks::default() });
+        case.check(Checks { gradient, differences: 0, least: 0.1, all_on_gpu: true, ..Checks::default() });
     }
 }
 

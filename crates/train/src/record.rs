@@ -120,7 +120,8 @@ impl RunRecord {
                 let written = written_keys(&self.recipe_text);
                 // A recipe without a task has the first one, and a model without a family the usual one: that is known.
                 let family = format!("model.{FAMILY}");
-                let known = |key: &String| key == TASK || *key == family || written.contains(key);
+                let old = |key: &String| recipe.task.values_of_old_runs().iter().any(|(old, _)| old == key);
+                let known = |key: &String| key == TASK || *key == family || old(key) || written.contains(key);
                 self.missing_keys = recipe.values().into_keys().filter(|key| !known(key)).collect();
                 if let Some(first) = self.missing_keys.first() {
                     let what = match self.missing_keys.len() {
@@ -237,6 +238,6 @@ impl RunRecord {
 fn read_recipe(text: &str) -> Result<Recipe, String> {
     match text.trim() {
         "" => Err("it is empty".to_string()),
-        _ => Recipe::read(RECIPE, text, &[]).map_err(|error| error.to_string()),
+        _ => Recipe::read_run(RECIPE, text).map_err(|error| error.to_string()),
     }
 }

@@ -83,7 +83,7 @@ impl RunDirectory {
             return Err(TrainError::NoRun { path: path.to_path_buf(), what });
         }
         let text = fs::read_to_string(&file).map_err(TrainError::io(&file, "cannot be read"))?;
-        let recipe = Recipe::read(&file.display().to_string(), &text, &[])?;
+        let recipe = Recipe::read_run(&file.display().to_string(), &text)?;
         Ok((RunDirectory::lock(path)?, recipe))
     }
 

@@ -25,6 +25,11 @@ pub trait TaskType: fmt::Debug + Sync {
     /// All numbers that its evaluations can have.
     fn metrics(&self) -> &'static [&'static Metric];
 
+    /// Keys that runs of earlier versions do not have, and the values that those runs were made with.
+    fn values_of_old_runs(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// A recipe with the default of every key.
     fn defaults(&self) -> Recipe;
 

@@ -277,15 +277,15 @@ const HEIC: &[u8] = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic";
 fn images_in_other_formats_are_never_skipped_silently() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_str().expect("text");
-    std::fs::create_dir(folder.path().join("deep")).expect("a folder");
+    fs::create_dir(folder.path().join("deep")).expect("a folder");
     for name in ["IMG_1.HEIC", "deep/IMG_2.heic"] {
-        std::fs::write(folder.path().join(name), HEIC).expect("a file");
+        fs::write(folder.path().join(name), HEIC).expect("a file");
     }
-    std::fs::write(folder.path().join("notes.txt"), "x").expect("a file");
+    fs::write(folder.path().join("notes.txt"), "x").expect("a file");
     let only = vitreous(&["predict", "tiny_vit", path]).failed(1, &["no images in supported formats"]);
     assert!(only.stderr.contains("2 HEIC images were skipped") && only.stderr.contains("magick"), "{}", only.stderr);
 
-    std::fs::copy(fixtures().join("pictures/noise.png"), folder.path().join("noise.png")).expect("copied");
+    fs::copy(fixtures().join("pictures/noise.png"), folder.path().join("noise.png")).expect("copied");
     let beside = vitreous(&["predict", "tiny_vit", path]).succeeded();
     assert_eq!(beside.stderr.matches("2 HEIC images were skipped").count(), 1, "{}", beside.stderr);
 
@@ -298,7 +298,7 @@ fn images_in_other_formats_are_never_skipped_silently() {
 fn tiff_images_are_classified() {
     let folder = tempfile::tempdir().expect("a folder");
     let tiff = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/fixtures/tiff/rgb_lzw.tif");
-    std::fs::copy(tiff, folder.path().join("scan.tif")).expect("copied");
+    fs::copy(tiff, folder.path().join("scan.tif")).expect("copied");
     let run = vitreous(&["predict", "tiny_vit", folder.path().to_str().expect("text")]).succeeded();
     assert!(run.stdout.contains("scan.tif"), "{}", run.stdout);
 }

@@ -11,7 +11,7 @@ use common::training::killed_and_whole_are_the_same;
 use common::translation::{TINY_TEXT, pair_folder, pairs, translator, write_pairs};
 use common::{Outcome, vitreous, vitreous_with_input};
 use serde_json::{Value, json};
-use vitreous_train::translation_scores::{bleu, chrf, chrf_plus_plus};
+use vitreous_train::tasks::translate::scores::{bleu, chrf, chrf_plus_plus};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")

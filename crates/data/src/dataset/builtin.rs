@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flate2::read::GzDecoder;
 
 use super::memory::InMemory;
-use super::{Splits, idx};
+use super::{Splits, ValidationFrom, idx};
 use crate::image::Channels;
 
 const TRAIN: [&[u8]; 2] = [
@@ -22,7 +22,8 @@ const TEST: [&[u8]; 2] = [
 pub(crate) const FASHION: [&str; 10] =
     ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"];
 
-/// 10,000 images to learn from and 2,000 to test with: 28x28, grey, ten kinds of clothing.
+/// 10,000 training and 2,000 validation images, 28x28, greyscale, of ten kinds of clothing. Validation images are of Fashion-MNIST's test
+/// part.
 pub fn builtin() -> Splits {
     let part = |[images, labels]: [&[u8]; 2], name: &str| {
         let unpack = |bytes: &[u8]| {
@@ -41,7 +42,9 @@ pub fn builtin() -> Splits {
     };
     Splits {
         train: part(TRAIN, "training"),
-        validation: part(TEST, "test"),
+        validation: part(TEST, "validation"),
+        test: None,
+        validation_from: ValidationFrom::TestPart,
         classes: FASHION.map(str::to_string).to_vec(),
         several_labels: false,
         kind: "built-in (a part of Fashion-MNIST)".to_string(),

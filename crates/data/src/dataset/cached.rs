@@ -1,4 +1,4 @@
-//! Decoded images that stay in memory, while there is room.
+//! Decoded images that are cached in memory, up to a budget.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,17 +7,17 @@ use super::Dataset;
 use crate::image::ImageError;
 use crate::image::{Channels, Image};
 
-/// Bytes that may still be taken; parts of one data set share it.
+/// Bytes that may still be used; the splits of one data set share it.
 #[derive(Debug, Clone)]
-pub struct Room(Arc<AtomicU64>);
+pub struct MemoryBudget(Arc<AtomicU64>);
 
-impl Room {
-    /// Room for this many bytes.
-    pub fn new(bytes: u64) -> Room {
-        Room(Arc::new(AtomicU64::new(bytes)))
+impl MemoryBudget {
+    /// This many bytes.
+    pub fn new(bytes: u64) -> MemoryBudget {
+        MemoryBudget(Arc::new(AtomicU64::new(bytes)))
     }
 
-    /// What is left.
+    /// Bytes that are left.
     pub fn left(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -31,23 +31,23 @@ impl Room {
     }
 }
 
-/// A data set whose images are decoded once, when they are first asked for, and kept as long as there is room for them. Those for which
-/// there is none are decoded each time.
-pub struct Kept {
+/// A data set whose images are decoded once, when they are first asked for, and kept while the budget lasts. The others are decoded
+/// each time.
+pub struct CachedImages {
     inner: Arc<dyn Dataset>,
-    room: Room,
+    budget: MemoryBudget,
     images: Vec<OnceLock<Box<Image>>>,
 }
 
-impl Kept {
-    /// Keeps the images of a data set in this room.
-    pub fn new(inner: Arc<dyn Dataset>, room: Room) -> Kept {
+impl CachedImages {
+    /// Caches the images of a data set within this budget.
+    pub fn new(inner: Arc<dyn Dataset>, budget: MemoryBudget) -> CachedImages {
         let images = std::iter::repeat_with(OnceLock::new).take(inner.len()).collect();
-        Kept { inner, room, images }
+        CachedImages { inner, budget, images }
     }
 }
 
-impl Dataset for Kept {
+impl Dataset for CachedImages {
     fn len(&self) -> usize {
         self.inner.len()
     }
@@ -59,9 +59,9 @@ impl Dataset for Kept {
         }
         let image = self.inner.image(index, channels)?;
         let bytes = image.pixels().len() as u64;
-        // Two threads may have decoded the same image: the second gives its room back.
-        if slot.get().is_none() && self.room.take(bytes) && slot.set(Box::new(image.clone())).is_err() {
-            self.room.give_back(bytes);
+        // Two threads may have decoded the same image: the second gives its bytes back.
+        if slot.get().is_none() && self.budget.take(bytes) && slot.set(Box::new(image.clone())).is_err() {
+            self.budget.give_back(bytes);
         }
         Ok(image)
     }
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often it is asked; sample 3 is broken.
+    /// Counts how often it is asked for an image; sample 3 is broken.
     struct Counted(AtomicUsize);
 
     impl Dataset for Counted {
@@ -111,43 +111,43 @@ mod tests {
     }
 
     #[test]
-    fn images_are_decoded_once_while_there_is_room() {
+    fn images_are_decoded_once_while_the_budget_lasts() {
         let counted = Arc::new(Counted(AtomicUsize::new(0)));
-        // Room for two and a half images of 12 bytes.
-        let room = Room::new(30);
-        let kept = Kept::new(counted.clone(), room.clone());
+        // Enough for two and a half images of 12 bytes.
+        let budget = MemoryBudget::new(30);
+        let cached = CachedImages::new(counted.clone(), budget.clone());
         let all = || {
             for index in [0, 1, 2, 4] {
-                let image = kept.image(index, Channels::Rgb).expect("an image");
+                let image = cached.image(index, Channels::Rgb).expect("an image");
                 assert_eq!(image.pixels(), [index as u8; 12]);
             }
         };
         all();
-        assert_eq!((counted.0.load(Ordering::SeqCst), room.left()), (4, 6));
+        assert_eq!((counted.0.load(Ordering::SeqCst), budget.left()), (4, 6));
         all();
-        assert_eq!(counted.0.load(Ordering::SeqCst), 6, "two are kept, two are decoded again");
-        assert!(kept.image(3, Channels::Rgb).is_err());
+        assert_eq!(counted.0.load(Ordering::SeqCst), 6, "two are cached, two are decoded again");
+        assert!(cached.image(3, Channels::Rgb).is_err());
         assert_eq!(
-            kept.image(0, Channels::Grey).expect("an image").pixels(),
+            cached.image(0, Channels::Grey).expect("an image").pixels(),
             [0; 4],
             "other channels are decoded anew"
         );
-        assert_eq!(room.left(), 6);
+        assert_eq!(budget.left(), 6);
     }
 
     #[test]
-    fn threads_take_room_once_for_an_image() {
-        let (room, counted) = (Room::new(1 << 20), Arc::new(Counted(AtomicUsize::new(0))));
-        let kept = Kept::new(counted, room.clone());
+    fn threads_pay_once_for_an_image() {
+        let (budget, counted) = (MemoryBudget::new(1 << 20), Arc::new(Counted(AtomicUsize::new(0))));
+        let cached = CachedImages::new(counted, budget.clone());
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for index in [0, 1, 2, 4, 5, 6, 7] {
-                        kept.image(index, Channels::Rgb).expect("an image");
+                        cached.image(index, Channels::Rgb).expect("an image");
                     }
                 });
             }
         });
-        assert_eq!(room.left(), (1 << 20) - 7 * 12);
+        assert_eq!(budget.left(), (1 << 20) - 7 * 12);
     }
 }

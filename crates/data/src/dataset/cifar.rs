@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::files::{self, Listing, file_name};
 use super::memory::InMemory;
-use super::split::{draw_numbered, drawn_note};
-use super::{Dataset, DatasetError, OpenDataset, Splits};
+use super::split::numbered_splits;
+use super::{Dataset, DatasetError, OpenDataset, Splits, ValidationFrom};
 use crate::image::Channels;
 
 const SIDE: usize = 32;
@@ -81,8 +81,7 @@ fn ten(
     let classes = class_names(files, "batches.meta.txt")?.unwrap_or_else(|| CLASSES.map(str::to_string).to_vec());
     let train: Vec<&str> = batches.iter().map(|(_, name)| name.as_str()).collect();
     let test: &[&str] = if test { &["test_batch.bin"] } else { &[] };
-    let mut splits = parts(files, &train, test, Records { labels: 1, label: 0 }, classes, options)?;
-    splits.kind = "CIFAR-10 binary".to_string();
+    let mut splits = parts(files, &train, test, Records { labels: 1, label: 0 }, classes, "CIFAR-10 binary", options)?;
     let missing: Vec<String> = (1..=5)
         .filter(|number| !batches.iter().any(|(there, _)| there == number))
         .map(|number| format!("data_batch_{number}.bin"))
@@ -106,9 +105,7 @@ fn hundred(files: &dyn Files, train: bool, test: bool, options: &OpenDataset) ->
     let (train, test) =
         (["train.bin"].map(|name| train.then_some(name)), ["test.bin"].map(|name| test.then_some(name)));
     let [train, test] = [train, test].map(|names| names.into_iter().flatten().collect::<Vec<&str>>());
-    let mut splits = parts(files, &train, &test, records, classes, options)?;
-    splits.kind = "CIFAR-100 binary".to_string();
-    Ok(splits)
+    parts(files, &train, &test, records, classes, "CIFAR-100 binary", options)
 }
 
 fn class_names(files: &dyn Files, list: &str) -> Result<Option<Vec<String>>, DatasetError> {
@@ -134,6 +131,7 @@ fn parts(
     test: &[&str],
     records: Records,
     classes: Vec<String>,
+    kind: &str,
     options: &OpenDataset,
 ) -> Result<Splits, DatasetError> {
     let read = |names: &[&str]| -> Result<Arc<dyn Dataset>, DatasetError> {
@@ -148,16 +146,9 @@ fn parts(
         let (name, pixels) = (name.display().to_string(), pixels.into());
         Ok(Arc::new(InMemory { name, size: [SIDE, SIDE], channels: Channels::Rgb, pixels, labels }))
     };
-    let mut notes = Vec::new();
-    let (mut train_part, mut validation) = (read(train)?, read(test)?);
-    if test.is_empty() {
-        [train_part, validation] = draw_numbered(train_part, options.validation_share);
-        notes.extend(drawn_note(validation.len(), options.validation_share));
-    }
-    if train.is_empty() {
-        notes.push("there is nothing to learn from, only a part to test with".to_string());
-    }
-    Ok(Splits { train: train_part, validation, classes, several_labels: false, kind: String::new(), notes })
+    let validation_from = if test.is_empty() { ValidationFrom::TrainingPart } else { ValidationFrom::TestPart };
+    let parts = [read(train)?, read(test)?];
+    Ok(numbered_splits(parts, validation_from, classes, kind.to_string(), options))
 }
 
 impl Records {

@@ -5,33 +5,33 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::files::{Listing, SkippedFiles, counted, images_under, list, some_of, text};
-use super::gather::{Found, Gathered};
-use super::samples::Place;
-use super::split::{Part, is_drawn};
+use super::sample_list::{ListedSample, SampleList};
+use super::samples::ImageLocation;
+use super::split::{Split, name_hash};
 use super::{DatasetError, OpenDataset, Splits};
 use crate::image::has_image_extension;
 
-/// An image under a folder of classes.
+/// An image in a class folder.
 struct Image {
-    part: Part,
+    split: Split,
     class: OsString,
-    /// Its path from the folder of classes on, with `/`.
+    /// Its path relative to the folder of classes, with `/`: its name, of which the hash is taken.
     key: Vec<u8>,
     path: PathBuf,
 }
 
-/// Reads a folder if it holds folders of images.
+/// Opens a folder if it has folders of images.
 pub(super) fn open(folder: &Path, listing: &Listing, options: &OpenDataset) -> Result<Option<Splits>, DatasetError> {
     let mut reader = Reader::default();
     match parts(listing) {
         Some(parts) => {
-            for (part, path) in parts {
-                reader.classes_of(part, path, &list(path)?)?;
+            for (split, path) in parts {
+                reader.classes_of(split, path, &list(path)?)?;
             }
         }
         None => {
-            reader.classes_of(Part::Train, folder, listing)?;
-            // What unpacking often makes, `flowers/flowers/CLASS/x.jpg`: one folder that has no image of its own.
+            reader.classes_of(Split::Train, folder, listing)?;
+            // What unpacking often leaves, `flowers/flowers/CLASS/x.jpg`: one folder that has no images of its own.
             if let ([only], []) = (&listing.folders[..], &listing.files[..]) {
                 let inner = list(only)?;
                 if !inner.files.iter().any(|file| has_image_extension(file)) && !inner.folders.is_empty() {
@@ -47,15 +47,15 @@ pub(super) fn open(folder: &Path, listing: &Listing, options: &OpenDataset) -> R
         };
     }
     options.only_one_sort_of_labels("an image folder")?;
-    Ok(Some(reader.gathered(options).into_splits(options)))
+    Ok(Some(reader.into_list().into_splits(options)))
 }
 
-/// Folders that are called like parts. A `test` beside classes is a class, unless there is a `train`, too.
-fn parts(listing: &Listing) -> Option<Vec<(Part, &Path)>> {
-    let named = |path: &'_ PathBuf| path.file_name().and_then(|name| name.to_str()).and_then(Part::named);
-    let parts: Vec<(Part, &Path)> =
-        listing.folders.iter().filter_map(|path| named(path).map(|part| (part, path.as_path()))).collect();
-    let trains = parts.iter().any(|(part, _)| *part == Part::Train);
+/// Folders with names of splits. A `test` beside classes is a class, unless there is a `train`, too.
+fn parts(listing: &Listing) -> Option<Vec<(Split, &Path)>> {
+    let named = |path: &'_ PathBuf| path.file_name().and_then(|name| name.to_str()).and_then(Split::named);
+    let parts: Vec<(Split, &Path)> =
+        listing.folders.iter().filter_map(|path| named(path).map(|split| (split, path.as_path()))).collect();
+    let trains = parts.iter().any(|(split, _)| *split == Split::Train);
     (trains || (!parts.is_empty() && parts.len() == listing.folders.len())).then_some(parts)
 }
 
@@ -68,8 +68,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Takes in a folder whose folders are classes.
-    fn classes_of(&mut self, part: Part, root: &Path, listing: &Listing) -> Result<(), DatasetError> {
+    /// Lists the images of a folder whose folders are classes.
+    fn classes_of(&mut self, split: Split, root: &Path, listing: &Listing) -> Result<(), DatasetError> {
         for file in &listing.files {
             if has_image_extension(file) { self.loose += 1 } else { self.skipped.add(file) }
         }
@@ -81,44 +81,40 @@ impl Reader {
             }
             for path in images {
                 let key = key(path.strip_prefix(root).unwrap_or(&path));
-                self.images.push(Image { part, class: name.to_os_string(), key, path });
+                self.images.push(Image { split, class: name.to_os_string(), key, path });
             }
         }
         Ok(())
     }
 
-    fn gathered(self, options: &OpenDataset) -> Gathered {
+    fn into_list(self) -> SampleList {
         let mut classes: BTreeMap<OsString, u32> = self.images.iter().map(|image| (image.class.clone(), 0)).collect();
         for (place, class) in classes.values_mut().enumerate() {
             *class = place as u32;
         }
-        let found = self.images.into_iter().map(|image| Found {
-            part: image.part,
-            drawn: is_drawn(&image.key, options.validation_share),
+        let samples = self.images.into_iter().map(|image| ListedSample {
+            split: image.split,
+            hash: name_hash(&image.key),
             labels: Box::new([classes[&image.class]]),
-            place: Place::File(image.path),
+            location: ImageLocation::File(image.path),
         });
-        let found = found.collect();
+        let samples = samples.collect();
         let mut notes = self.skipped.notes();
         if self.loose > 0 {
             notes.push(format!(
-                "{} passed over",
-                counted(
-                    self.loose,
-                    "image that lies in no folder of a class was",
-                    "images that lie in no folder of a class were"
-                )
+                "{} skipped",
+                counted(self.loose, "image that is in no class folder was", "images that are in no class folder were")
             ));
         }
         if !self.empty.is_empty() {
             let names = some_of(self.empty.iter().map(String::as_str), 5);
             notes.push(format!(
                 "{}: {names}",
-                counted(self.empty.len(), "folder of a class has no image", "folders of classes have no image")
+                counted(self.empty.len(), "class folder has no images", "class folders have no images")
             ));
         }
         let classes = classes.keys().map(text).collect();
-        Gathered { kind: "image folder".to_string(), found, classes, several_labels: false, notes }
+        SampleList { kind: "image folder".to_string(), samples, classes, several_labels: false, notes }
     }
 }
 

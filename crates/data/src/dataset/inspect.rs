@@ -1,37 +1,29 @@
-//! Looks at every image of a data set: sizes, means and deviations, and which are broken.
+//! Statistics of a data set: sizes of images, mean and standard deviation of the channels, and which images are broken.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Dataset;
 use crate::image::{Channels, Image};
+use crate::loader::BrokenSample;
 use crate::ordered::OrderedMap;
 use crate::random::Random;
 
-/// What was found by looking at images.
+/// Statistics of images.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inspection {
-    /// How many images were looked at; all, or as many as asked for.
+    /// How many images were decoded: all, or as many as asked for.
     pub looked_at: usize,
     /// Images that could not be decoded.
-    pub broken: Vec<Broken>,
+    pub broken: Vec<BrokenSample>,
     /// The sizes of the others.
     pub sizes: Sizes,
-    /// Whether all images are grey, even if stored as colour.
+    /// Whether all images are greyscale, even if stored in colour.
     pub grey: bool,
-    /// The mean of each channel over all pixels, black being 0 and white 1: one number if all images are grey, else three.
+    /// The mean of each channel over all pixels, from 0 (black) to 1 (white): one number if all images are grey, else three.
     pub mean: Vec<f64>,
     /// The standard deviation of each channel over all pixels.
     pub deviation: Vec<f64>,
-}
-
-/// An image that could not be decoded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
-    /// What the sample is called.
-    pub name: String,
-    /// What is wrong with it.
-    pub error: String,
 }
 
 /// Sizes of images.
@@ -42,7 +34,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Of heights (axis 0) or widths (axis 1): the least, the median (the lower of two), the most. None without images.
+    /// The minimum, median (the lower of two) and maximum of heights (axis 0) or widths (axis 1). None without images.
     pub fn range(&self, axis: usize) -> Option<[usize; 3]> {
         let mut sides: BTreeMap<usize, usize> = BTreeMap::new();
         for (size, count) in &self.counts {
@@ -58,7 +50,7 @@ impl Sizes {
     }
 }
 
-/// The sums of one image. Sums are whole numbers, so that no order of adding changes the result.
+/// The sums over one image. They are integers, so that the order of addition does not change the result.
 struct Seen {
     size: [usize; 2],
     grey: bool,
@@ -83,8 +75,8 @@ impl Seen {
     }
 }
 
-/// Looks at the images of a data set with several threads; only at so many, drawn at random, if there are more than `most`. `progress`
-/// is told how many were looked at.
+/// Decodes the images of a data set with several threads; at most `most` of them, drawn at random. `progress` is called with the number
+/// of images so far.
 pub fn inspect(
     dataset: &Arc<dyn Dataset>,
     threads: usize,
@@ -103,7 +95,7 @@ pub fn inspect(
         let dataset = dataset.clone();
         move |index: usize| match dataset.image(index, channels) {
             Ok(image) => Ok(Seen::of(&image)),
-            Err(error) => Err(Broken { name: dataset.name(index), error: error.to_string() }),
+            Err(error) => Err(BrokenSample { name: dataset.name(index), reason: error.to_string() }),
         }
     });
     let (mut broken, mut sizes, mut grey) = (Vec::new(), Sizes::default(), true);
@@ -132,7 +124,7 @@ pub fn inspect(
     };
     let mean = |channel: usize| sums[channel] as f64 / pixels as f64 / 255.0;
     let deviation = |channel: usize| {
-        // n^2 times the variance, as a whole number: nothing is lost by subtracting.
+        // n^2 times the variance, as an integer: the subtraction is exact.
         let scaled = pixels * squares[channel] - sums[channel] * sums[channel];
         (scaled as f64).sqrt() / pixels as f64 / 255.0
     };
@@ -146,7 +138,7 @@ pub fn inspect(
     }
 }
 
-/// How many samples are of each class.
+/// Number of samples per class.
 pub fn count_labels(dataset: &dyn Dataset, classes: usize) -> Vec<usize> {
     let mut counts = vec![0; classes];
     for index in 0..dataset.len() {

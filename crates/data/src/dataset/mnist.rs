@@ -7,8 +7,8 @@ use super::builtin::FASHION;
 use super::files::{self, Listing, file_name};
 use super::idx::{self, Idx};
 use super::memory::InMemory;
-use super::split::{draw_numbered, drawn_note};
-use super::{Dataset, DatasetError, OpenDataset, Splits};
+use super::split::numbered_splits;
+use super::{Dataset, DatasetError, OpenDataset, Splits, ValidationFrom};
 use crate::image::Channels;
 
 /// More than any of the family has (60,000 images take 47 MB), and little enough to be read whole.
@@ -72,17 +72,9 @@ pub(super) fn open(folder: &Path, listing: &Listing, options: &OpenDataset) -> R
             return Err(DatasetError::Label { path: folder.to_path_buf(), reason });
         }
     }
-    let mut notes = Vec::new();
-    let has_test = test.is_some();
-    let [mut train, mut validation] =
-        [train, test].map(|part| Arc::new(part.unwrap_or_else(nothing)) as Arc<dyn Dataset>);
-    if !has_test {
-        [train, validation] = draw_numbered(train, options.validation_share);
-        notes.extend(drawn_note(validation.len(), options.validation_share));
-    } else if train.is_empty() {
-        notes.push("there is nothing to learn from, only a part to test with".to_string());
-    }
-    Ok(Some(Splits { train, validation, classes, several_labels: false, kind, notes }))
+    let validation_from = if test.is_some() { ValidationFrom::TestPart } else { ValidationFrom::TrainingPart };
+    let [train, test] = [train, test].map(|part| Arc::new(part.unwrap_or_else(nothing)) as Arc<dyn Dataset>);
+    Ok(Some(numbered_splits([train, test], validation_from, classes, kind, options)))
 }
 
 /// A part that is not there.

@@ -3,15 +3,16 @@
 use std::path::Path;
 
 use super::files::{Listing, extension, file_name, list, some_of};
-use super::{DatasetError, Splits, archive, cifar, folder, manifest, mnist, shards};
+use super::{DatasetError, Splits, ValidationRule, archive, cifar, folder, manifest, mnist, shards};
 use crate::image::{FileFormat, SkippedImages, has_image_extension};
 
 /// How a data set is opened.
 #[derive(Debug, Clone)]
 pub struct OpenDataset {
-    /// The share of the training part that is drawn for validation where there is no validation part. Which samples are drawn depends
-    /// on their names alone.
+    /// The share of the training part that is drawn for validation where there is neither a validation nor a test part.
     pub validation_share: f64,
+    /// How it is drawn.
+    pub validation_rule: ValidationRule,
     /// Which labels, where there are several sorts: `fine` or `coarse` for CIFAR-100; a column of a table; a key of the JSON in shards.
     pub labels: Option<String>,
     /// Decoded images are kept in memory up to this many bytes.
@@ -19,9 +20,14 @@ pub struct OpenDataset {
 }
 
 impl Default for OpenDataset {
-    /// A tenth for validation, the usual labels, 1 GiB of images kept.
+    /// A tenth for validation, stratified by class; the usual labels; 1 GiB of decoded images.
     fn default() -> OpenDataset {
-        OpenDataset { validation_share: 0.1, labels: None, keep_bytes: 1 << 30 }
+        OpenDataset {
+            validation_share: 0.1,
+            validation_rule: ValidationRule::default(),
+            labels: None,
+            keep_bytes: 1 << 30,
+        }
     }
 }
 
@@ -63,7 +69,7 @@ pub fn open(path: &Path, options: &OpenDataset) -> Result<Splits, DatasetError> 
     };
     let splits = if metadata.is_dir() { open_folder(path, options)? } else { open_file(path, options)? };
     match splits {
-        Some(splits) if splits.train.is_empty() && splits.validation.is_empty() => {
+        Some(splits) if splits.train.is_empty() && splits.validation.is_empty() && splits.test.is_none() => {
             Err(DatasetError::damaged(path, format!("this {} has no samples", splits.kind)))
         }
         Some(splits) => Ok(splits),

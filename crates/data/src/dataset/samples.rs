@@ -1,4 +1,4 @@
-//! Images that lie in files, or within archives, each decoded when it is asked for.
+//! Images in files or archives, each decoded when it is asked for.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::Dataset;
 use crate::image::{self, Channels, Image, ImageError};
 
-/// Where the bytes of an image lie.
+/// Where the bytes of an image are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Place {
-    /// A file of its own.
+pub(super) enum ImageLocation {
+    /// In a file of their own.
     File(PathBuf),
-    /// A part of an uncompressed archive. The archive is opened for each image: that takes microseconds, needs no lock, and a thousand
+    /// In an uncompressed archive. The archive is opened for each image: that takes microseconds, needs no lock, and a thousand
     /// archives do not need a thousand open files.
     Within { archive: Arc<PathBuf>, name: String, offset: u64, bytes: u64 },
 }
@@ -21,11 +21,11 @@ pub(super) enum Place {
 /// An image with its labels.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
-    pub place: Place,
+    pub location: ImageLocation,
     pub labels: Box<[u32]>,
 }
 
-/// Images of any size, one after the other.
+/// Images of any sizes.
 pub(super) struct Samples(pub Vec<Sample>);
 
 impl Dataset for Samples {
@@ -34,9 +34,9 @@ impl Dataset for Samples {
     }
 
     fn image(&self, index: usize, channels: Channels) -> Result<Image, ImageError> {
-        match &self.0[index].place {
-            Place::File(path) => image::open(path, channels),
-            Place::Within { archive, offset, bytes, .. } => {
+        match &self.0[index].location {
+            ImageLocation::File(path) => image::open(path, channels),
+            ImageLocation::Within { archive, offset, bytes, .. } => {
                 let mut file = File::open(archive.as_path())?;
                 file.seek(SeekFrom::Start(*offset))?;
                 let mut content = Vec::new();
@@ -54,9 +54,9 @@ impl Dataset for Samples {
     }
 
     fn name(&self, index: usize) -> String {
-        match &self.0[index].place {
-            Place::File(path) => path.display().to_string(),
-            Place::Within { archive, name, .. } => format!("{}: {name}", archive.display()),
+        match &self.0[index].location {
+            ImageLocation::File(path) => path.display().to_string(),
+            ImageLocation::Within { archive, name, .. } => format!("{}: {name}", archive.display()),
         }
     }
 }

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::files::{self, Listing, counted, extension, file_name, list, some_of};
-use super::gather::{Found, Gathered};
 use super::labels::Labels;
 use super::manifest::lines::spellings;
-use super::samples::Place;
-use super::split::{Part, is_drawn};
+use super::sample_list::{ListedSample, SampleList};
+use super::samples::ImageLocation;
+use super::split::{Split, name_hash};
 use super::{DatasetError, OpenDataset, Splits};
 use crate::image::{IMAGE_EXTENSIONS, SkippedImages};
 
@@ -58,7 +58,7 @@ pub(super) fn in_folder(listing: &Listing) -> Result<Option<Vec<PathBuf>>, Datas
     let is_tar = |path: &&PathBuf| extension(path).as_deref() == Some("tar");
     let mut found: Vec<PathBuf> = listing.files.iter().filter(is_tar).cloned().collect();
     for folder in &listing.folders {
-        if Part::named(&file_name(folder)).is_some() {
+        if Split::named(&file_name(folder)).is_some() {
             found.extend(list(folder)?.files.iter().filter(is_tar).cloned());
         }
     }
@@ -87,9 +87,9 @@ struct LeftOut {
 /// Opens archives. `path` is what the user named.
 pub(super) fn open(path: &Path, archives: Vec<PathBuf>, options: &OpenDataset) -> Result<Splits, DatasetError> {
     let mut labels = Labels::default();
-    let (mut found, mut several, mut left_out) = (Vec::new(), false, LeftOut::default());
+    let (mut samples, mut several, mut left_out) = (Vec::new(), false, LeftOut::default());
     for archive in &archives {
-        let part = part_of(archive);
+        let split = split_of(archive);
         let shared = Arc::new(archive.clone());
         for (key, sample) in index(archive, options, &mut left_out)? {
             let Some((name, offset, bytes)) = sample.image else {
@@ -101,30 +101,30 @@ pub(super) fn open(path: &Path, archives: Vec<PathBuf>, options: &OpenDataset) -
                 continue;
             };
             several |= is_list;
-            let drawn = is_drawn(&[file_name(archive).as_bytes(), b"/", &key].concat(), options.validation_share);
+            let hash = name_hash(&[file_name(archive).as_bytes(), b"/", &key].concat());
             let mut labels: Vec<u32> = spellings.iter().map(|label| labels.add(label)).collect();
             labels.sort_unstable();
             labels.dedup();
-            let place = Place::Within { archive: shared.clone(), name, offset, bytes };
-            found.push(Found { part, drawn, place, labels: labels.into() });
+            let location = ImageLocation::Within { archive: shared.clone(), name, offset, bytes };
+            samples.push(ListedSample { split, hash, location, labels: labels.into() });
         }
     }
-    if found.is_empty() {
+    if samples.is_empty() {
         return Err(DatasetError::damaged(path, left_out.nothing(options)));
     }
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let (classes, map) = labels.classes(files::names(&folder.join("classes.txt"))?, path)?;
-    for label in found.iter_mut().flat_map(|found: &mut Found| &mut found.labels) {
+    for label in samples.iter_mut().flat_map(|sample: &mut ListedSample| &mut sample.labels) {
         *label = map[*label as usize];
     }
     let kind = format!("tar shards ({} {})", archives.len(), if archives.len() == 1 { "file" } else { "files" });
-    Ok(Gathered { kind, found, classes, several_labels: several, notes: left_out.notes() }.into_splits(options))
+    Ok(SampleList { kind, samples, classes, several_labels: several, notes: left_out.notes() }.into_splits(options))
 }
 
 /// The part that an archive's name or its folder tells.
-fn part_of(archive: &Path) -> Part {
+fn split_of(archive: &Path) -> Split {
     let folder = archive.parent().map(file_name).unwrap_or_default();
-    Part::named_within(&file_name(archive)).or_else(|| Part::named(&folder)).unwrap_or(Part::Train)
+    Split::named_within(&file_name(archive)).or_else(|| Split::named(&folder)).unwrap_or(Split::Train)
 }
 
 /// The samples of an archive, in the order in which they begin.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::parts::{Form, find};
 use super::{Languages, Pair, PairsError, ReadPairs, jsonl, pairs};
-use crate::dataset::{Part, counted, is_drawn};
+use crate::dataset::{Split, counted, is_drawn, name_hash};
 
 /// How pairs are opened.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,10 +50,10 @@ pub fn open(path: &Path, options: &OpenPairs) -> Result<PairSplits, PairsError> 
     if path.is_dir() {
         for part in find(path, languages)? {
             let pairs = splits.take(&part.form.name(), read_form(&part.form, languages)?);
-            match part.part {
-                Part::Train => splits.train = pairs,
-                Part::Validation => splits.validation = pairs,
-                Part::Test => splits.test = pairs,
+            match part.split {
+                Split::Train => splits.train = pairs,
+                Split::Validation => splits.validation = pairs,
+                Split::Test => splits.test = pairs,
             }
         }
     } else {
@@ -79,7 +79,8 @@ impl PairSplits {
 
     fn draw(&mut self, share: f64) {
         let all = std::mem::take(&mut self.train);
-        (self.validation, self.train) = all.into_iter().partition(|pair| is_drawn(pair.source.as_bytes(), share));
+        (self.validation, self.train) =
+            all.into_iter().partition(|pair| is_drawn(name_hash(pair.source.as_bytes()), share));
         let drawn = counted(self.validation.len(), "pair was", "pairs were");
         self.notes.push(format!(
             "there is no validation part: {drawn} drawn for it by the hash of the source (a share of {share})"

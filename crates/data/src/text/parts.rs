@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use super::{Languages, PairsError};
-use crate::dataset::{Part, TEST_NAMES, TRAIN_NAMES, VALIDATION_NAMES, list, some_of};
+use crate::dataset::{Split, TEST_NAMES, TRAIN_NAMES, VALIDATION_NAMES, list, some_of};
 
 /// What the files of a part may be called.
-const NAMES: [(Part, &[&str]); 3] =
-    [(Part::Train, &TRAIN_NAMES), (Part::Validation, &VALIDATION_NAMES), (Part::Test, &TEST_NAMES)];
+const NAMES: [(Split, &[&str]); 3] =
+    [(Split::Train, &TRAIN_NAMES), (Split::Validation, &VALIDATION_NAMES), (Split::Test, &TEST_NAMES)];
 
 /// A part and its files.
 pub(super) struct Found {
-    pub part: Part,
+    pub split: Split,
     pub form: Form,
 }
 
@@ -80,17 +80,17 @@ fn with_ending(stem: &Path, ending: &str) -> PathBuf {
 /// Finds the parts in a folder, in the order training, validation, test.
 pub(super) fn find(folder: &Path, languages: Option<&Languages>) -> Result<Vec<Found>, PairsError> {
     let mut found: Vec<Found> = Vec::new();
-    for (part, names) in NAMES {
+    for (split, names) in NAMES {
         for name in names {
             let Some(form) = Form::of(&folder.join(name), languages)? else { continue };
-            if let Some(before) = found.iter().find(|found| found.part == part) {
+            if let Some(before) = found.iter().find(|found| found.split == split) {
                 return Err(PairsError::Ambiguous {
                     path: folder.to_path_buf(),
                     found: format!("{} and {} are the same part", before.form.name(), form.name()),
                     advice: "leave one".to_string(),
                 });
             }
-            found.push(Found { part, form });
+            found.push(Found { split, form });
         }
     }
     if found.is_empty() { Err(nothing(folder)?) } else { Ok(found) }

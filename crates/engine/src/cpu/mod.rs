@@ -20,6 +20,7 @@ mod norms;
 mod prepare_images;
 mod products;
 mod reductions;
+mod rotary;
 mod rows;
 mod simd;
 mod steps;
@@ -27,6 +28,7 @@ mod tables;
 mod team;
 mod top_k;
 mod turns;
+mod unfold;
 mod updates;
 mod watch;
 mod weights;
@@ -110,6 +112,9 @@ impl Target for CpuTarget {
             Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => {
                 attend::scratch_floats(graph, node)
             }
+            Op::Rotary(op) => rotary::scratch_floats(columns(0), op),
+            Op::Unfold(_) => 0,
+            Op::Fold(_) => unfold::fold_scratch(columns(0)),
             Op::SumLeading(op) => reductions::sum_scratch(op.shape.elements()),
             Op::CrossEntropyGradient(_) | Op::BinaryCrossEntropyGradient(_) => losses::scratch_floats(columns(1)),
             Op::Concat(_) => 1024,

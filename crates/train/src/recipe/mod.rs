@@ -98,6 +98,15 @@ impl Recipe {
         layers::read(origin, text, overrides)
     }
 
+    /// Reads the recipe that a run directory has. A key that did not exist when the run was made has the value that it would have had.
+    pub fn read_run(origin: &str, text: &str) -> Result<Recipe, RecipeError> {
+        let recipe = Recipe::read(origin, text, &[])?;
+        let written = written_keys(text);
+        let missing = recipe.task.values_of_old_runs().iter().filter(|(key, _)| !written.contains(*key));
+        let overrides: Vec<String> = missing.map(|(key, value)| format!("{key}={value}")).collect();
+        if overrides.is_empty() { Ok(recipe) } else { Recipe::read(origin, text, &overrides) }
+    }
+
     /// Refuses values that make no sense.
     pub fn check(&self) -> Result<(), RecipeError> {
         rules::check_common(self)?;

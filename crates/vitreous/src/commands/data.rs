@@ -1,4 +1,4 @@
-//! `vitreous data`: what a data set holds, and known ones downloaded.
+//! `vitreous data`: statistics of a data set, and downloads of well-known ones.
 
 mod get;
 mod preview;
@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use vitreous_data::dataset::{self, OpenDataset, Splits, count_labels, inspect};
+use vitreous_data::dataset::{self, OpenDataset, Splits, ValidationRule, count_labels, inspect};
 
 use super::parse_threads;
 use crate::failure::Failure;
-use report::{Part, Report};
+use report::{Report, SplitStatistics};
 
-/// How many images of a part `--quick` looks at.
+/// How many images of each split `--quick` decodes.
 const QUICK: usize = 1000;
 
-/// Show what a data set holds: counts, classes, sizes, means, broken files; or download a known one
+/// Show what is in a data set (counts, classes, sizes, means, broken files), or download a well-known one
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Data {
@@ -30,25 +30,25 @@ pub struct Data {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Look at 1,000 images of each part instead of all
+    /// Decode 1,000 images of each split instead of all
     #[arg(long)]
     quick: bool,
-    /// The share drawn for validation, by the hash of each image's name, where there is no validation part
+    /// The share of the training images to draw for validation, stratified by class, where there is no validation part
     #[arg(long, value_name = "SHARE", default_value = "0.1", allow_negative_numbers = true)]
     validation_share: f64,
-    /// Which labels: `fine` or `coarse` (CIFAR-100), a column of a table, a key of the JSON in shards
+    /// Which labels to use: `fine` or `coarse` (CIFAR-100), a column of a table, a key of the JSON in shards
     #[arg(long, value_name = "NAME")]
     labels: Option<String>,
-    /// Threads to decode with; by default one a core
+    /// Threads to decode with [default: one per core]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Write a picture of images as a recipe shows them to a model that learns, with their labels
+    /// Write a picture of training images as a recipe augments them, with their labels
     #[arg(long, value_name = "FILE.png", conflicts_with = "json")]
     preview: Option<PathBuf>,
-    /// The recipe of the preview: its name or file [default: cifar10-strong, or imagenet-s16 for larger images]
+    /// The recipe of the preview, by name or file [default: cifar10-strong, or imagenet-s16 for larger images]
     #[arg(long, value_name = "RECIPE", requires = "preview")]
     recipe: Option<String>,
-    /// Changes to the recipe of the preview, as in `augment.mixup=0`
+    /// Settings of the preview's recipe to override, as in `augment.mixup=0`
     #[arg(value_name = "KEY=VALUE", requires = "preview")]
     changes: Vec<String>,
 }
@@ -77,9 +77,15 @@ impl Data {
             let bar = progress(part.len().min(most.unwrap_or(usize::MAX)) as u64, name);
             let inspection = inspect(part, threads, most, |done| bar.set_position(done as u64));
             bar.finish_and_clear();
-            Part { name, images: part.len(), classes: count_labels(part.as_ref(), splits.classes.len()), inspection }
+            SplitStatistics {
+                name,
+                images: part.len(),
+                classes: count_labels(part.as_ref(), splits.classes.len()),
+                inspection,
+            }
         };
-        let parts = [part("train", &splits.train), part("validation", &splits.validation)];
+        let mut parts = vec![part("train", &splits.train), part("validation", &splits.validation)];
+        parts.extend(splits.test.as_ref().map(|test| part("test", test)));
         let report = Report { path: self.path.as_deref(), splits: &splits, parts, threads };
         let mut out = std::io::stdout().lock();
         if self.json {
@@ -96,15 +102,16 @@ impl Data {
         let Some(path) = &self.path else { return Ok(dataset::builtin()) };
         let options = OpenDataset {
             validation_share: self.validation_share,
+            validation_rule: ValidationRule::default(),
             labels: self.labels.clone(),
-            // Each image is looked at once.
+            // Each image is decoded once.
             keep_bytes: 0,
         };
         dataset::open(path, &options).map_err(Failure::input)
     }
 }
 
-/// A bar on a terminal; nothing elsewhere, since it only says how far it is.
+/// A progress bar on a terminal; nothing elsewhere.
 fn progress(total: u64, what: &'static str) -> ProgressBar {
     let target =
         if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::files::{self, Listing, counted, extension};
-use super::gather::{Found, Gathered};
 use super::labels::Labels;
-use super::samples::Place;
-use super::split::{Part, TEST_NAMES, TRAIN_NAMES, VALIDATION_NAMES, is_drawn};
+use super::sample_list::{ListedSample, SampleList};
+use super::samples::ImageLocation;
+use super::split::{Split, TEST_NAMES, TRAIN_NAMES, VALIDATION_NAMES, name_hash};
 use super::{DatasetError, OpenDataset, Splits};
 
 /// Names of the columns or keys, the usual one first.
@@ -49,7 +49,7 @@ fn rows(path: &Path, options: &OpenDataset) -> Result<Rows, DatasetError> {
 }
 
 /// The manifests of a folder: `train.csv` with `val.csv` and so on, or one of the whole folder. What has not the columns is none.
-pub(super) fn in_folder(listing: &Listing) -> Vec<(Option<Part>, PathBuf)> {
+pub(super) fn in_folder(listing: &Listing) -> Vec<(Option<Split>, PathBuf)> {
     let any = OpenDataset::default();
     let reads = |path: &Path| rows(path, &any).is_ok_and(|mut rows| rows.next().is_some_and(|row| row.is_ok()));
     let called = |names: &[&str]| {
@@ -60,11 +60,11 @@ pub(super) fn in_folder(listing: &Listing) -> Vec<(Option<Part>, PathBuf)> {
         listing.files.iter().find(is_called).cloned()
     };
     let parts = [
-        (Part::Train, called(&TRAIN_NAMES)),
-        (Part::Validation, called(&VALIDATION_NAMES)),
-        (Part::Test, called(&TEST_NAMES)),
+        (Split::Train, called(&TRAIN_NAMES)),
+        (Split::Validation, called(&VALIDATION_NAMES)),
+        (Split::Test, called(&TEST_NAMES)),
     ];
-    let parts: Vec<(Option<Part>, PathBuf)> =
+    let parts: Vec<(Option<Split>, PathBuf)> =
         parts.into_iter().filter_map(|(part, path)| path.map(|path| (Some(part), path))).collect();
     if !parts.is_empty() {
         return parts;
@@ -80,25 +80,22 @@ struct Repeated {
 }
 
 /// Opens manifests, each of a part or of all.
-pub(super) fn open(manifests: &[(Option<Part>, PathBuf)], options: &OpenDataset) -> Result<Splits, DatasetError> {
+pub(super) fn open(manifests: &[(Option<Split>, PathBuf)], options: &OpenDataset) -> Result<Splits, DatasetError> {
     let mut labels = Labels::default();
-    let mut found: Vec<Found> = Vec::new();
+    let mut samples: Vec<ListedSample> = Vec::new();
     let (mut several, mut repeated) = (false, Repeated::default());
     // The first row without a label: a mistake, unless rows have several labels.
     let mut without: Option<(PathBuf, usize)> = None;
-    let mut seen: HashMap<(Part, PathBuf), usize> = HashMap::new();
-    for (part, manifest) in manifests {
+    let mut seen: HashMap<(Split, PathBuf), usize> = HashMap::new();
+    for (of_file, manifest) in manifests {
         let folder = manifest.parent().unwrap_or(Path::new(""));
         for row in rows(manifest, options)? {
             let (number, row) = row?;
-            let part = match row.split.as_deref().map(str::trim).filter(|split| !split.is_empty()) {
-                None => part.unwrap_or(Part::Train),
-                Some(split) => Part::named(split).ok_or_else(|| {
-                    DatasetError::row(
-                        manifest,
-                        number,
-                        format!("`{split}` is no part: write train, validation or test"),
-                    )
+            let split = match row.split.as_deref().map(str::trim).filter(|name| !name.is_empty()) {
+                None => of_file.unwrap_or(Split::Train),
+                Some(name) => Split::named(name).ok_or_else(|| {
+                    let reason = format!("`{name}` is not a split: write train, validation or test");
+                    DatasetError::row(manifest, number, reason)
                 })?,
             };
             several |= row.is_list || row.labels.len() > 1;
@@ -109,17 +106,17 @@ pub(super) fn open(manifests: &[(Option<Part>, PathBuf)], options: &OpenDataset)
             places.sort_unstable();
             places.dedup();
             let path = folder.join(files::path_of(&row.path));
-            match seen.entry((part, path.clone())) {
+            match seen.entry((split, path.clone())) {
                 std::collections::hash_map::Entry::Occupied(first) => {
-                    match found[*first.get()].labels[..] == places[..] {
+                    match samples[*first.get()].labels[..] == places[..] {
                         true => repeated.same += 1,
                         false => repeated.contradicting += 1,
                     }
                 }
                 std::collections::hash_map::Entry::Vacant(new) => {
-                    new.insert(found.len());
-                    let drawn = is_drawn(&row.path, options.validation_share);
-                    found.push(Found { part, drawn, place: Place::File(path), labels: places.into() });
+                    new.insert(samples.len());
+                    let (hash, location) = (name_hash(&row.path), ImageLocation::File(path));
+                    samples.push(ListedSample { split, hash, location, labels: places.into() });
                 }
             }
         }
@@ -130,11 +127,11 @@ pub(super) fn open(manifests: &[(Option<Part>, PathBuf)], options: &OpenDataset)
     let (_, first) = &manifests[0];
     let named = files::names(&first.with_file_name("classes.txt"))?;
     let (classes, map) = labels.classes(named, first)?;
-    for label in found.iter_mut().flat_map(|found| &mut found.labels) {
+    for label in samples.iter_mut().flat_map(|sample| &mut sample.labels) {
         *label = map[*label as usize];
     }
     let kind = format!("manifest ({})", extension(first).unwrap_or_default().to_ascii_uppercase());
-    Ok(Gathered { kind, found, classes, several_labels: several, notes: repeated.notes() }.into_splits(options))
+    Ok(SampleList { kind, samples, classes, several_labels: several, notes: repeated.notes() }.into_splits(options))
 }
 
 impl Repeated {

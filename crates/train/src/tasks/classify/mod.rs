@@ -54,6 +54,11 @@ impl TaskType for Classification {
         &report::METRICS
     }
 
+    /// Version 0.1 drew validation images by their names alone.
+    fn values_of_old_runs(&self) -> &'static [(&'static str, &'static str)] {
+        &[("data.validation_rule", "by_name")]
+    }
+
     fn defaults(&self) -> Recipe {
         let mut recipe = Recipe::new(&Classification, &ClassifySettings::default());
         recipe.data.path = BUILTIN.to_string();
@@ -161,6 +166,7 @@ fn open_images(recipe: &Recipe) -> Result<Splits, DatasetError> {
     let ClassifySettings { data, .. } = recipe.own().unwrap_or_default();
     let options = OpenDataset {
         validation_share: recipe.data.validation_share,
+        validation_rule: data.validation_rule,
         labels: Some(data.labels).filter(|labels| !labels.is_empty()),
         keep_bytes: data.keep_mib.saturating_mul(1 << 20),
     };

@@ -1,6 +1,7 @@
 //! The keys of a recipe that only classification has.
 
 use serde::{Deserialize, Serialize};
+use vitreous_data::dataset::ValidationRule;
 use vitreous_data::image::augment::AugmentSettings;
 use vitreous_data::image::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};
 
@@ -61,6 +62,8 @@ choice! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClassifyDataSettings {
+    /// How validation images are drawn where the data has no validation split: "stratified" by class, or "by_name".
+    pub validation_rule: ValidationRule,
     /// Which labels, where the data has several sets: "coarse" of CIFAR-100, a column of a table; "" for the usual ones.
     pub labels: String,
     /// Threads that prepare images; 0 for one per core.
@@ -135,7 +138,12 @@ impl Default for ClassifyTrainSettings {
 
 impl Default for ClassifyDataSettings {
     fn default() -> Self {
-        ClassifyDataSettings { labels: String::new(), threads: 0, keep_mib: 1024 }
+        ClassifyDataSettings {
+            validation_rule: ValidationRule::Stratified,
+            labels: String::new(),
+            threads: 0,
+            keep_mib: 1024,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `vitreous data --preview`: a picture of what a model sees while it learns.
+//! `vitreous data --preview`: a picture of what a model sees in training.
 
 use std::path::Path;
 
@@ -11,15 +11,15 @@ use vitreous_train::tasks::classify::augmentation;
 use crate::commands::train;
 use crate::failure::Failure;
 
-/// Rows and columns of changed images.
+/// Rows and columns of augmented images.
 const SHEET: [usize; 2] = [6, 8];
-/// Images with a longer side than this are shown as large models see them.
+/// Images with a longer side than this are shown with the recipe of larger models.
 const SMALL: usize = 64;
 
 /// Writes the picture.
 pub fn write(file: &Path, splits: &Splits, recipe: Option<&str>, changes: &[String]) -> Result<(), Failure> {
     if splits.train.is_empty() {
-        return Err(Failure::input(anyhow!("there are no images to learn from, so there is nothing to preview")));
+        return Err(Failure::input(anyhow!("there are no training images, so there is nothing to preview")));
     }
     let name = recipe.unwrap_or_else(|| match first_size(splits) {
         Some(side) if side > SMALL => "imagenet-s16",
@@ -34,7 +34,7 @@ pub fn write(file: &Path, splits: &Splits, recipe: Option<&str>, changes: &[Stri
     let sheet = contact_sheet(splits.train.as_ref(), &splits.classes, &augment, mixer.as_ref(), seed, SHEET);
     let sheet = sheet.map_err(Failure::work)?;
     sheet.save_png(file).with_context(|| file.display().to_string()).map_err(Failure::Work)?;
-    say!("{}: the first column as in testing, the others as recipe `{name}` shows them while learning", file.display());
+    say!("{}: the first column as in validation, the others as recipe `{name}` augments them", file.display());
     Ok(())
 }
 

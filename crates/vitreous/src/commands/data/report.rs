@@ -1,4 +1,4 @@
-//! What `vitreous data` says of a data set.
+//! What `vitreous data` prints.
 
 use std::path::Path;
 
@@ -7,34 +7,35 @@ use vitreous_data::dataset::{Inspection, Sizes, Splits};
 
 use vitreous_pages::format;
 
-/// More classes than this are folded.
+/// Of more classes than this, only the first and the last are listed.
 const SHOWN_CLASSES: usize = 20;
-/// More broken files than this are folded.
+/// Of more broken files than this, only the first are listed.
 const SHOWN_BROKEN: usize = 20;
 
-/// What was found in one part.
-pub struct Part {
+/// Statistics of one split.
+pub struct SplitStatistics {
     pub name: &'static str,
     pub images: usize,
-    /// How many images are of each class.
+    /// Number of images per class.
     pub classes: Vec<usize>,
     pub inspection: Inspection,
 }
 
-/// What was found.
+/// Statistics of a data set.
 pub struct Report<'a> {
     pub path: Option<&'a Path>,
     pub splits: &'a Splits,
-    pub parts: [Part; 2],
+    /// Training, validation and, where there is one, the test part.
+    pub parts: Vec<SplitStatistics>,
     pub threads: usize,
 }
 
 impl Report<'_> {
     pub fn json(&self) -> Value {
-        let part = |part: &Part| {
+        let part = |part: &SplitStatistics| {
             let Inspection { looked_at, broken, sizes, grey, mean, deviation } = &part.inspection;
             let broken: Vec<Value> =
-                broken.iter().map(|broken| json!({"name": broken.name, "error": broken.error})).collect();
+                broken.iter().map(|broken| json!({"name": broken.name, "error": broken.reason})).collect();
             let range = |axis: usize| {
                 sizes.range(axis).map(|[min, median, max]| json!({"min": min, "median": median, "max": max}))
             };
@@ -50,23 +51,26 @@ impl Report<'_> {
                 "deviation": deviation,
             })
         };
-        let [train, validation] = &self.parts;
-        let class = |(index, name): (usize, &String)| json!({"name": name, "train": train.classes[index], "validation": validation.classes[index]});
-        json!({
+        let class = |(index, name): (usize, &String)| {
+            let counts = self.parts.iter().map(|part| (part.name.to_string(), part.classes[index].into()));
+            let name = ("name".to_string(), Value::from(name.as_str()));
+            Value::Object(std::iter::once(name).chain(counts).collect())
+        };
+        let mut report = json!({
             "path": self.path.map(|path| path.to_string_lossy()),
             "kind": self.splits.kind,
             "several_labels": self.splits.several_labels,
-            "train": part(train),
-            "validation": part(validation),
             "classes": self.splits.classes.iter().enumerate().map(class).collect::<Vec<_>>(),
             "notes": self.splits.notes,
             "threads": self.threads,
-        })
+        });
+        self.parts.iter().for_each(|split| report[split.name] = part(split));
+        report
     }
 
     pub fn lines(&self) -> Vec<String> {
         let path = self.path.map(|path| format!("{}: ", format::one_line(&path.to_string_lossy()))).unwrap_or_default();
-        let several = if self.splits.several_labels { ", several labels an image" } else { "" };
+        let several = if self.splits.several_labels { ", multi-label" } else { "" };
         let classes = format::count(self.splits.classes.len(), "class", "classes");
         let mut lines = vec![format!("{path}{}, {classes}{several}", self.splits.kind), String::new()];
         lines.extend(format::table(&self.part_rows()));
@@ -84,7 +88,7 @@ impl Report<'_> {
     }
 
     fn part_rows(&self) -> Vec<Vec<String>> {
-        let row = |name: &str, cell: &dyn Fn(&Part) -> String| -> Vec<String> {
+        let row = |name: &str, cell: &dyn Fn(&SplitStatistics) -> String| -> Vec<String> {
             std::iter::once(name.to_string()).chain(self.parts.iter().map(cell)).collect()
         };
         let numbers = |numbers: &[f64]| match numbers {
@@ -92,9 +96,9 @@ impl Report<'_> {
             numbers => numbers.iter().map(|number| format!("{number:.4}")).collect::<Vec<_>>().join(" "),
         };
         vec![
-            row("part", &|part| part.name.to_string()),
+            row("split", &|part| part.name.to_string()),
             row("images", &|part| format::thousands(part.images as u128)),
-            row("looked at", &|part| format::thousands(part.inspection.looked_at as u128)),
+            row("decoded", &|part| format::thousands(part.inspection.looked_at as u128)),
             row("broken", &|part| format::thousands(part.inspection.broken.len() as u128)),
             row("height", &|part| sides(&part.inspection.sizes, 0)),
             row("width", &|part| sides(&part.inspection.sizes, 1)),
@@ -109,15 +113,17 @@ impl Report<'_> {
         ]
     }
 
-    /// A row a class; of many only the first and the last.
+    /// One row per class; of many only the first and the last.
     fn class_rows(&self) -> Vec<Vec<String>> {
-        let [train, validation] = &self.parts;
         let count = |number: usize| format::thousands(number as u128);
+        let with_parts = |first: String, cell: &dyn Fn(&SplitStatistics) -> String| -> Vec<String> {
+            std::iter::once(first).chain(self.parts.iter().map(cell)).collect()
+        };
         let row = |index: usize| {
             let name = format::one_line(&self.splits.classes[index]);
-            vec![name, count(train.classes[index]), count(validation.classes[index])]
+            with_parts(name, &|part| count(part.classes[index]))
         };
-        let mut rows = vec![["class", "train", "validation"].map(str::to_string).to_vec()];
+        let mut rows = vec![with_parts("class".to_string(), &|part| part.name.to_string())];
         let total = self.splits.classes.len();
         if total <= SHOWN_CLASSES {
             rows.extend((0..total).map(row));
@@ -125,8 +131,8 @@ impl Report<'_> {
         }
         let folded = SHOWN_CLASSES - 4..total - 3;
         rows.extend((0..folded.start).map(row));
-        let sum = |part: &Part| count(part.classes[folded.clone()].iter().sum());
-        rows.push(vec![format!("... {} more ...", count(folded.len())), sum(train), sum(validation)]);
+        let sum = |part: &SplitStatistics| count(part.classes[folded.clone()].iter().sum());
+        rows.push(with_parts(format!("... {} more ...", count(folded.len())), &sum));
         rows.extend((folded.end..total).map(row));
         rows
     }
@@ -135,13 +141,13 @@ impl Report<'_> {
         let sampled = self.parts.iter().any(|part| part.inspection.looked_at < part.images);
         let threads = format::count(self.threads, "thread", "threads");
         match sampled {
-            true => format!("Sizes, means, deviations and broken files are those of a random sample; {threads}"),
+            true => format!("Sizes, means, deviations and broken files are of a random sample; {threads}"),
             false => format!("Every image was decoded; {threads}"),
         }
     }
 }
 
-/// `32`, or `200 .. 375 .. 500` for the least, the median and the most.
+/// `32`, or `200 .. 375 .. 500` for the minimum, the median and the maximum.
 fn sides(sizes: &Sizes, axis: usize) -> String {
     match sizes.range(axis) {
         None => "-".to_string(),
@@ -150,7 +156,7 @@ fn sides(sizes: &Sizes, axis: usize) -> String {
     }
 }
 
-fn broken_lines(part: &Part) -> Vec<String> {
+fn broken_lines(part: &SplitStatistics) -> Vec<String> {
     let broken = &part.inspection.broken;
     if broken.is_empty() {
         return Vec::new();
@@ -158,11 +164,11 @@ fn broken_lines(part: &Part) -> Vec<String> {
     let mut lines = vec![String::new(), format!("broken in {}:", part.name)];
     let shown = broken.iter().take(SHOWN_BROKEN);
     lines.extend(
-        shown.map(|broken| format!("  {}: {}", format::one_line(&broken.name), format::one_line(&broken.error))),
+        shown.map(|broken| format!("  {}: {}", format::one_line(&broken.name), format::one_line(&broken.reason))),
     );
     if broken.len() > SHOWN_BROKEN {
         lines.push(format!(
-            "  ... and {} more; --json names all",
+            "  ... and {} more; --json lists all",
             format::thousands((broken.len() - SHOWN_BROKEN) as u128)
         ));
     }

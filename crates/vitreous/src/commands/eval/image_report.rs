@@ -1,9 +1,10 @@
 //! What `vitreous eval` prints for people.
 
-use vitreous_train::evaluation::{ClassScores, LabelReport, Report};
-
-use super::{About, Found};
 use vitreous_pages::format::{self, percent};
+use vitreous_train::tasks::classify::LabelMetrics;
+use vitreous_train::tasks::classify::metrics::{ClassScores, MultiLabelReport, SingleLabelReport};
+
+use super::images::{About, samples};
 
 /// With more classes than this, only the worst are shown.
 const MOST_CLASSES: usize = 25;
@@ -15,24 +16,25 @@ const MOST_COLUMNS: usize = 20;
 const CONFUSIONS: usize = 8;
 
 /// The whole report.
-pub fn lines(found: &Found, about: &About, all: bool) -> Vec<String> {
+pub fn lines(metrics: &LabelMetrics, about: &About, all: bool) -> Vec<String> {
     let mut lines = vec![format!(
         "{}, {}: {} in {:.2} s, {:.0} images/s",
         about.data,
         about.split,
-        format::count(found.samples() as usize, "image", "images"),
+        format::count(samples(metrics) as usize, "image", "images"),
         about.seconds,
-        found.samples() as f64 / about.seconds
+        samples(metrics) as f64 / about.seconds
     )];
-    match found {
-        Found::One(report) => one_label(report, &about.names, all, &mut lines),
-        Found::Several(report) => several_labels(report, &about.names, all, &mut lines),
+    match metrics {
+        LabelMetrics::Single(report) => one_label(report, &about.names, all, &mut lines),
+        LabelMetrics::Multi(report) => several_labels(report, &about.names, all, &mut lines),
     }
     lines
 }
 
-fn one_label(report: &Report, names: &[String], all: bool, lines: &mut Vec<String>) {
-    lines.push(format!("top-1 {}   top-5 {}   loss {:.4}", percent(report.top1), percent(report.top5), report.loss));
+fn one_label(report: &SingleLabelReport, names: &[String], all: bool, lines: &mut Vec<String>) {
+    let top5 = report.top5.map(|top5| format!("   top-5 {}", percent(top5))).unwrap_or_default();
+    lines.push(format!("top-1 {}{top5}   loss {:.4}", percent(report.top1), report.loss));
     lines.push(format!(
         "macro F1 {}   expected calibration error {} (at most {} in a bin)",
         percent(report.macro_f1),
@@ -41,7 +43,7 @@ fn one_label(report: &Report, names: &[String], all: bool, lines: &mut Vec<Strin
     ));
     if report.undecided > 0 {
         let count = format::count(report.undecided as usize, "image has", "images have");
-        lines.push(format!("warning: {count} answers that are not numbers; they count as wrong"));
+        lines.push(format!("warning: {count} logits that are NaN; they count as wrong"));
     }
     let classes: Vec<(String, Option<f64>, &ClassScores)> =
         names.iter().zip(&report.classes).map(|(name, class)| (format::one_line(name), None, class)).collect();
@@ -58,7 +60,7 @@ fn one_label(report: &Report, names: &[String], all: bool, lines: &mut Vec<Strin
     if let Some(matrix) = report.confusion.as_ref().filter(|_| names.len() <= MOST_COLUMNS) {
         lines.extend([
             String::new(),
-            "confusion matrix: a row a class, a column an answer, in the same order".to_string(),
+            "confusion matrix: rows are true classes, columns are predictions, in the same order".to_string(),
         ]);
         let row = |(name, counts): (&String, &Vec<u64>)| {
             let counts = counts.iter().map(|count| if *count == 0 { ".".to_string() } else { count.to_string() });
@@ -68,7 +70,7 @@ fn one_label(report: &Report, names: &[String], all: bool, lines: &mut Vec<Strin
     }
 }
 
-fn several_labels(report: &LabelReport, names: &[String], all: bool, lines: &mut Vec<String>) {
+fn several_labels(report: &MultiLabelReport, names: &[String], all: bool, lines: &mut Vec<String>) {
     lines.push(format!(
         "mean average precision {}   loss {:.4}   micro F1 {}   macro F1 {}",
         percent(report.mean_average_precision),
@@ -85,7 +87,7 @@ fn several_labels(report: &LabelReport, names: &[String], all: bool, lines: &mut
     lines.extend(class_table(classes, all));
 }
 
-/// A row a class that occurs; the worst, by recall, where there are many.
+/// One row per class that occurs; the worst, by recall, where there are many.
 fn class_table(mut classes: Vec<(String, Option<f64>, &ClassScores)>, all: bool) -> Vec<String> {
     // The model may know more classes than the data has.
     classes.retain(|(_, _, class)| class.support > 0 || class.precision.is_some());
@@ -120,7 +122,6 @@ fn class_table(mut classes: Vec<(String, Option<f64>, &ClassScores)>, all: bool)
     lines
 }
 
-/// `86.65 %`.
 #[cfg(test)]
 mod tests {
     use super::*;

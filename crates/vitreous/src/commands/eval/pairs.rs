@@ -1,7 +1,7 @@
 //! `vitreous eval` of a translator: pairs in, BLEU, chrF and perplexity out.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::anyhow;
@@ -9,33 +9,32 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use vitreous_data::text::{self, OpenPairs, Pair, PairSplits};
 use vitreous_models::generate::SearchOptions;
-use vitreous_train::translation::{TranslatorScores, TranslatorTest, longest_side};
-use vitreous_train::translation_scores::{Chrf, chrf_plus_plus};
-use vitreous_train::{AnyRecipe, RunRecord};
+use vitreous_pages::format;
+use vitreous_pages::write::{check_new, write_new};
+use vitreous_runtime::TranslatorModel;
+use vitreous_train::tasks::translate::scores::{Chrf, chrf_plus_plus};
+use vitreous_train::tasks::translate::{TranslatorScores, TranslatorTest, longest_side, pair_options};
 
 use super::{Eval, Split, progress_bar, spread};
 use crate::commands::translate::check_length_penalty;
 use crate::failure::Failure;
-use crate::text_source::TextSource;
-use vitreous_pages::format;
-use vitreous_pages::write::{check_new, write_new};
 
-/// Tokens of a side of a batch for the loss.
+/// Tokens per side of a batch for the loss.
 const TOKENS: usize = 1024;
 /// How many translations are shown.
 const SHOWN: usize = 3;
 
-/// The pairs that are tested with.
-struct Tested {
+/// The pairs that are evaluated.
+struct EvaluatedPairs {
     pairs: Vec<Pair>,
     /// What they are called: of a folder by their part.
     name: String,
     split: Option<&'static str>,
 }
 
-/// What was asked, and what was found.
-struct Found<'a> {
-    tested: &'a Tested,
+/// What was asked, and the result.
+struct PairScores<'a> {
+    evaluated: &'a EvaluatedPairs,
     search: SearchOptions,
     scores: TranslatorScores,
     chrf_plus_plus: Chrf,
@@ -43,7 +42,7 @@ struct Found<'a> {
 }
 
 impl Eval {
-    pub(super) fn run_translation(&self) -> Result<(), Failure> {
+    pub(super) fn evaluate_pairs(&self) -> Result<(), Failure> {
         let of_images = [("--batch", self.batch.is_some()), ("--heads", self.heads.is_some()), ("--all", self.all)];
         self.refuse(&of_images, "is for images, but this is a translator")?;
         let search = SearchOptions { beam: self.beam.unwrap_or(1), length_penalty: self.length_penalty.unwrap_or(0.6) };
@@ -51,21 +50,21 @@ impl Eval {
         if let Some(path) = &self.translations {
             check_new(path)?;
         }
-        let model = TextSource::open(&self.model)?;
-        let mut tested = self.tested_pairs()?;
+        let model = TranslatorModel::open(&self.model)?;
+        let mut tested = self.pairs()?;
         let places = spread(tested.pairs.len(), self.limit);
         tested.pairs = places.into_iter().map(|place| tested.pairs[place].clone()).collect();
 
-        let device = self.device.open(self.threads.unwrap_or_else(source::threads))?;
+        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
         let start = Instant::now();
-        let config = &model.model.config;
+        let architecture = model.model.architecture.as_ref();
         let test = TranslatorTest {
-            model: config,
-            tokenisers: &model.tokenisers,
-            weights: &|name| model.parameter(name),
+            model: architecture,
+            tokenisers: &model.tokenizers,
+            weights: &|name| model.weight(name),
             search,
             tokens: TOKENS,
-            max_tokens: longest_side(config),
+            max_tokens: longest_side(architecture),
             device: &device,
             precision: self.precision.into(),
         };
@@ -82,7 +81,7 @@ impl Eval {
             write_new(path, lines.as_bytes())?;
             say!("{} written", path.display());
         }
-        let found = Found { tested: &tested, search, scores, chrf_plus_plus, seconds };
+        let found = PairScores { evaluated: &tested, search, scores, chrf_plus_plus, seconds };
         let mut out = std::io::stdout().lock();
         if self.json {
             writeln!(out, "{}", self.json_of_translation(&found))?;
@@ -94,41 +93,47 @@ impl Eval {
         Ok(())
     }
 
-    /// The pairs that were named. A file is taken whole, unless a part of it is asked for.
-    fn tested_pairs(&self) -> Result<Tested, Failure> {
-        let Some(path) = &self.data else {
-            return Err(Failure::input(anyhow!(
-                "what is it to be tested with? Name pairs: vitreous eval {} --data FILE (a source, a tab, a target a line)",
-                self.model.display()
-            )));
+    /// The pairs that were named, or those of the run. A file is taken whole, unless a split of it is asked for.
+    fn pairs(&self) -> Result<EvaluatedPairs, Failure> {
+        let recipe = self.recipe_of_run()?;
+        let path = match (&self.data, &recipe) {
+            (Some(path), _) => path.clone(),
+            (None, Some(recipe)) if !recipe.data.path.is_empty() => PathBuf::from(&recipe.data.path),
+            _ => {
+                return Err(Failure::input(anyhow!(
+                    "no data to evaluate on; name pairs: vitreous eval {} --data FILE (source, tab, target on each line)",
+                    self.model.display()
+                )));
+            }
         };
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        if !path.is_dir() && self.split.is_none() && self.validation_share.is_none() {
-            let read = text::read(path, self.languages.as_ref()).map_err(Failure::input)?;
+        let is_named = self.data.is_some();
+        if is_named && !path.is_dir() && self.split.is_none() && self.validation_share.is_none() {
+            let read = text::read(&path, self.languages.as_ref()).map_err(Failure::input)?;
             if read.empty > 0 {
                 let empty = format::count(read.empty, "pair was", "pairs were");
                 say!("note: {name}: {empty} left out because a side is empty");
             }
-            return Tested::of(path, read.pairs, name, None);
+            return EvaluatedPairs::of(&path, read.pairs, name, None);
         }
-        // What a run kept for testing is drawn as it was.
-        let of_run = options_of(&self.model);
+        // A run's validation split is drawn as the run did.
+        let of_run = recipe.as_ref().map(pair_options).unwrap_or_default();
         let validation_share = self.validation_share.unwrap_or(of_run.validation_share);
         let options = OpenPairs { languages: self.languages.clone().or(of_run.languages), validation_share };
-        let splits = text::open(path, &options).map_err(Failure::input)?;
+        let splits = text::open(&path, &options).map_err(Failure::input)?;
         splits.notes.iter().for_each(|note| say!("note: {note}"));
         let PairSplits { train, validation, test, .. } = splits;
         let (pairs, split) = match self.split {
             Some(Split::Train) => (train, "train"),
             Some(Split::Test) => (test, "test"),
-            None if !test.is_empty() => (test, "test"),
+            None if !test.is_empty() && is_named => (test, "test"),
             Some(Split::Validation) | None => (validation, "validation"),
         };
-        Tested::of(path, pairs, name, Some(split))
+        EvaluatedPairs::of(&path, pairs, name, Some(split))
     }
 
-    fn json_of_translation(&self, found: &Found) -> Value {
-        let Found { tested, search, scores, chrf_plus_plus, seconds } = found;
+    fn json_of_translation(&self, found: &PairScores) -> Value {
+        let PairScores { evaluated: tested, search, scores, chrf_plus_plus, seconds } = found;
         json!({
             "model": self.model.display().to_string(),
             "data": tested.name,
@@ -148,32 +153,24 @@ impl Eval {
     }
 }
 
-/// How a run opened its pairs; the usual way if the model is no run.
-fn options_of(model: &Path) -> OpenPairs {
-    match RunRecord::read(model).map(|run| run.recipe) {
-        Ok(Ok(AnyRecipe::Translation(recipe))) => recipe.data.options(),
-        _ => OpenPairs::default(),
-    }
-}
-
-impl Tested {
-    fn of(path: &Path, pairs: Vec<Pair>, name: String, split: Option<&'static str>) -> Result<Tested, Failure> {
+impl EvaluatedPairs {
+    fn of(path: &Path, pairs: Vec<Pair>, name: String, split: Option<&'static str>) -> Result<EvaluatedPairs, Failure> {
         if !pairs.is_empty() {
-            return Ok(Tested { pairs, name, split });
+            return Ok(EvaluatedPairs { pairs, name, split });
         }
         let path = path.display();
         Err(Failure::input(match split {
             None => anyhow!("{path}: there are no pairs in it"),
             Some(part) => {
-                anyhow!("{path}: there are no pairs in its {part} part; hint: --split test, validation or train")
+                anyhow!("{path}: there are no pairs in its {part} split; hint: --split test, validation or train")
             }
         }))
     }
 }
 
-impl Found<'_> {
+impl PairScores<'_> {
     fn lines(&self) -> Vec<String> {
-        let Found { tested, search, scores, chrf_plus_plus, seconds } = self;
+        let PairScores { evaluated: tested, search, scores, chrf_plus_plus, seconds } = self;
         let count = tested.pairs.len();
         let part = tested.split.map_or(String::new(), |split| format!(", {split}"));
         let how = match search.beam {
@@ -189,7 +186,7 @@ impl Found<'_> {
             scores.bleu.to_string(),
             format!("{}   {chrf_plus_plus}", scores.chrf),
             format!(
-                "loss {:.4} a token, perplexity {:.2}, over {}{left_out}",
+                "loss {:.4} per token, perplexity {:.2}, over {}{left_out}",
                 scores.loss,
                 scores.loss.exp(),
                 format::count(scores.tokens as usize, "token", "tokens")
