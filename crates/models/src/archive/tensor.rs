@@ -6,6 +6,7 @@ use std::path::Path;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use vitreous_engine::WeightView;
 
 use super::error::{ArchiveError, Fault, Parsed, Result};
 use super::zip;
@@ -166,6 +167,20 @@ impl<'a> TensorView<'a> {
         Ok(Cow::Owned(numbers))
     }
 
+    /// The numbers in C order, in the format that they are stored in if that is f32, f16 or bf16, otherwise as [`to_f32`](Self::to_f32)
+    /// gives them. Borrowed from the mapped file if they lie there so.
+    pub fn to_weight(&self) -> Result<WeightView<'a>> {
+        let is_half = matches!(self.element, ElementType::F16 | ElementType::Bf16);
+        if !is_half || !self.is_native() {
+            return Ok(WeightView::F32(self.to_f32()?));
+        }
+        let content = self.content()?;
+        Ok(match self.element {
+            ElementType::F16 => WeightView::F16(halves(content, f16::from_le_bytes)),
+            _ => WeightView::Bf16(halves(content, bf16::from_le_bytes)),
+        })
+    }
+
     /// Fills a slice of the tensor's length with its numbers, as [`to_f32`](Self::to_f32) gives them.
     pub fn read_into(&self, numbers: &mut [f32]) -> Result<()> {
         if numbers.len() != self.elements() {
@@ -295,4 +310,14 @@ fn number<const WIDTH: usize, T>(mut raw: [u8; WIDTH], big_endian: bool, from_le
         raw.reverse();
     }
     from_le(raw)
+}
+
+/// Numbers of two bytes, borrowed where they are aligned.
+fn halves<T: bytemuck::Pod>(bytes: Cow<'_, [u8]>, read: fn([u8; 2]) -> T) -> Cow<'_, [T]> {
+    if let Cow::Borrowed(bytes) = bytes
+        && let Ok(numbers) = bytemuck::try_cast_slice(bytes)
+    {
+        return Cow::Borrowed(numbers);
+    }
+    Cow::Owned(bytes.chunks_exact(2).map(|two| read([two[0], two[1]])).collect())
 }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use vitreous_engine::{Parameter, Role, State};
+use vitreous_engine::{Parameter, Role, State, WeightView};
 
 use crate::archive::{Archive, ArchiveError, ElementType};
 use crate::checkpoint::resize::resize;
@@ -91,8 +91,14 @@ impl Model {
         parameter.head && self.source.as_ref().is_some_and(|source| source.head_replaced)
     }
 
-    /// A parameter's values by our name, borrowed from the mapped file where they lie there as they are needed.
+    /// A parameter's values by our name as f32, borrowed from the mapped file where they lie there as they are needed.
     pub fn parameter(&self, name: &str) -> Result<Cow<'_, [f32]>, ModelError> {
+        Ok(self.weight(name)?.into_f32())
+    }
+
+    /// A parameter's values by our name, in the format that the file has them in where they lie there as they are needed: what an
+    /// executor takes in.
+    pub fn weight(&self, name: &str) -> Result<WeightView<'_>, ModelError> {
         let (source, parameter) = self.find(name)?;
         let atoms = parameter.part_names();
         if let Some(whole) = source.whole(&atoms)? {
@@ -100,7 +106,7 @@ impl Model {
         }
         let mut values = vec![0.0; parameter.shape.elements()];
         source.fill(&atoms, &mut values)?;
-        Ok(Cow::Owned(values))
+        Ok(values.into())
     }
 
     /// Puts all values into the state of this model's graph. A head that was replaced, and adapters, are left as they are.
@@ -177,7 +183,7 @@ impl Source {
     }
 
     /// Atoms that lie in the file as they are needed.
-    fn whole(&self, atoms: &[String]) -> Result<Option<Cow<'_, [f32]>>, ArchiveError> {
+    fn whole(&self, atoms: &[String]) -> Result<Option<WeightView<'_>>, ArchiveError> {
         if self.resized(atoms).is_some() {
             return Ok(None);
         }
@@ -186,14 +192,12 @@ impl Source {
         if entry.storage != Storage::Same || entry.atoms.get(part..part + atoms.len()) != Some(atoms) {
             return Ok(None);
         }
-        let all = self.archive.tensor(&entry.name)?.to_f32()?;
+        let all = self.archive.tensor(&entry.name)?.to_weight()?;
         let size = all.len() / entry.atoms.len();
-        let range = part * size..(part + atoms.len()) * size;
-        Ok(match all {
-            all if atoms.len() == entry.atoms.len() => Some(all),
-            Cow::Borrowed(all) => Some(Cow::Borrowed(&all[range])),
-            Cow::Owned(_) => None,
-        })
+        Ok(Some(match atoms.len() == entry.atoms.len() {
+            true => all,
+            false => all.into_part(part * size..(part + atoms.len()) * size),
+        }))
     }
 
     /// Puts atoms one after another, in our layout.

@@ -260,7 +260,7 @@ impl<'a> Values<'a> {
         };
         let atoms = [atom.to_string()];
         if let Some(whole) = source.whole(&atoms)? {
-            return Ok(Some(whole));
+            return Ok(Some(whole.into_f32()));
         }
         let mut values = vec![0.0; size];
         source.fill(&atoms, &mut values)?;

@@ -3,7 +3,7 @@
 use vitreous_engine::random::Run;
 use vitreous_engine::{
     Caches, CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, Parameter, Precision,
-    ResultCopy, State, Value, cuda,
+    ResultCopy, State, Value, WeightView, cuda,
 };
 
 use crate::archive::Archive;
@@ -259,7 +259,7 @@ fn translate_on(
     sources: &[Vec<u32>],
     options: TranslateOptions,
 ) -> Vec<Vec<Hypothesis>> {
-    let weights = Box::new(|name: &str| case.state.parameter(name).map(std::borrow::Cow::Borrowed));
+    let weights = Box::new(|name: &str| case.state.parameter(name).map(WeightView::from));
     Translator::new(config, SPECIAL, options, device, weights).expect("pairs").translate(sources).expect("translates")
 }
 
@@ -405,7 +405,8 @@ fn weights_that_are_no_numbers_are_an_error_and_no_empty_translation() {
     for beam in [1, 2] {
         let weights: crate::generate::Weights = Box::new(|name: &str| {
             let values = case.state.parameter(name)?.iter();
-            Ok(values.map(|&value| if name.ends_with("norm1.bias") { f32::NAN } else { value }).collect())
+            let values = values.map(|&value| if name.ends_with("norm1.bias") { f32::NAN } else { value });
+            Ok(values.collect::<Vec<f32>>().into())
         });
         let mut translator = Translator::new(&config, SPECIAL, options(beam, beam), &CPU, weights).expect("pairs");
         let result = translator.translate(&sources()[..1]);

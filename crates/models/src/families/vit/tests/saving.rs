@@ -9,8 +9,8 @@ use super::common::{Configured, compare_with, fixture, open, open_with};
 use crate::archive::{Archive, ElementType};
 use crate::families::vit::{Pooling, Qkv, VitConfig, vit};
 use crate::settings::Activation;
-use crate::{Call, Model, OpenOptions, SaveOptions, Size, Written};
-use vitreous_engine::{Graph, State};
+use crate::{Call, Model, ModelError, OpenOptions, SaveOptions, Size, Written};
+use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Precision, State, WeightView};
 
 fn reopen(path: &Path) -> Model {
     Model::open(path, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"))
@@ -201,6 +201,41 @@ fn numbers_that_lie_as_they_are_needed_are_borrowed() {
         (&open_with("timm_token", &OpenOptions::default().with("qkv", Qkv::Separate)), "blocks.1.attention.value.bias"),
     ] {
         assert!(matches!(model.parameter(name).expect("known"), std::borrow::Cow::Borrowed(_)), "{name}");
+    }
+}
+
+#[test]
+fn half_precision_weights_are_lent_as_they_are_stored_and_give_the_same_bits() {
+    for (name, is_bf16) in [("hf_vit_bf16", true), ("hf_vit_f16", false)] {
+        let model = open_with(name, &OpenOptions::default().with("qkv", Qkv::Separate));
+        let lent = |view: &WeightView| match view {
+            WeightView::Bf16(std::borrow::Cow::Borrowed(_)) => is_bf16,
+            WeightView::F16(std::borrow::Cow::Borrowed(_)) => !is_bf16,
+            _ => false,
+        };
+        let borrowed =
+            model.parameters().iter().filter(|parameter| lent(&model.weight(&parameter.name).expect("known"))).count();
+        assert_eq!(borrowed, model.parameters().len(), "{name}: parameters that are not lent");
+        for precision in [Precision::F32, Precision::Bf16] {
+            let run = |widened: bool| {
+                let mut g = Graph::new(Mode::Inference, precision);
+                let built = vit(&mut g, model.config(), &Call::whole(3)).expect("a model");
+                let logits = built.need("logits").expect("a head");
+                let logits = g.cast(logits, DType::F32).expect("f32");
+                let device = Device::Cpu { threads: 2 };
+                let plan = device.plan_with_fixed_weights(&g, &[logits]).expect("a plan");
+                let lend = |parameter: &Parameter| -> Result<WeightView<'_>, ModelError> {
+                    let weight = model.weight(&parameter.name)?;
+                    Ok(if widened { weight.into_f32().into() } else { weight })
+                };
+                let mut executor = Executor::with_weights(plan, &device, lend).expect("an executor");
+                let images = executor.input("images").expect("images").iter_mut();
+                images.enumerate().for_each(|(i, pixel)| *pixel = ((i * 37 % 101) as f32 - 50.0) / 40.0);
+                executor.infer().expect("a run");
+                executor.output(logits).expect("logits").into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            };
+            assert_eq!(run(false), run(true), "{name}, {precision:?}");
+        }
     }
 }
 
