@@ -1,4 +1,4 @@
-//! Aligned buffers of f32: the arena of a plan, and the flat buffers of a model.
+//! Aligned f32 buffers: the arena of a plan and the flat buffers of a model.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -7,18 +7,18 @@ use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
 
-/// Bytes that every buffer starts at a multiple of: a cache line, and the widest vector.
+/// Alignment of every buffer in bytes: a cache line, which is also the widest vector register.
 const ALIGNMENT: usize = 64;
 
-/// From this many bytes on a buffer is mapped by itself, in huge pages where the system has them: kernels that only pass
-/// over memory are up to a third faster for it, and pages that are never touched take no memory.
+/// Buffers of at least this many bytes get their own memory mapping, with huge pages where available: memory-bound
+/// kernels are up to a third faster with them, and pages that are never touched take no memory.
 const MAPPED_FROM: usize = 1 << 20;
 
-/// A fixed-size buffer of f32, zeroed, aligned to a cache line.
+/// A fixed-size buffer of f32, zero-initialised and aligned to a cache line.
 pub struct Floats {
     start: NonNull<f32>,
     len: usize,
-    /// The mapping that the buffer lies in; `None` if it is from the allocator.
+    /// The mapping that holds the buffer; `None` if it comes from the allocator.
     mapping: Option<MmapMut>,
 }
 
@@ -28,19 +28,19 @@ unsafe impl Send for Floats {}
 unsafe impl Sync for Floats {}
 
 impl Floats {
-    /// A buffer of `len` zeros, or an error if the machine refuses the memory.
+    /// A buffer of `len` zeros, or an error if there is not enough memory.
     pub fn zeroed(len: usize) -> Result<Self> {
         if len == 0 {
             return Ok(Floats { start: NonNull::dangling(), len, mapping: None });
         }
         let refused = || {
             let bytes = 4.0 * len as f64 / f64::from(1 << 20);
-            Error::Machine(format!("the machine refused {bytes:.0} MiB of memory; take a smaller batch or model"))
+            Error::Machine(format!("cannot allocate {bytes:.0} MiB of memory; take a smaller batch or model"))
         };
         let layout = Self::layout(len).ok_or_else(refused)?;
         if layout.size() >= MAPPED_FROM {
             let mut mapping = MmapMut::map_anon(layout.size()).map_err(|_| refused())?;
-            // Advice only: where it is not taken, small pages do.
+            // Only a hint: without huge pages the buffer works as well.
             #[cfg(target_os = "linux")]
             let _ = mapping.advise(memmap2::Advice::HugePage);
             let start = NonNull::new(mapping.as_mut_ptr().cast()).ok_or_else(refused)?;
@@ -51,7 +51,7 @@ impl Floats {
         Ok(Floats { start, len, mapping: None })
     }
 
-    /// A buffer that begins as a copy.
+    /// A buffer initialised with a copy of `values`.
     pub fn holding(values: &[f32]) -> Result<Self> {
         let mut buffer = Floats::zeroed(values.len())?;
         buffer.as_mut_slice().copy_from_slice(values);
@@ -67,7 +67,7 @@ impl Floats {
         self.len
     }
 
-    /// Whether the buffer holds nothing.
+    /// Whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -78,7 +78,7 @@ impl Floats {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// The values, to write.
+    /// The values, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
         // SAFETY: as in `as_slice`, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }

@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | y is of x's shape |
-//! | FLOPs | by convention 8 for the GELUs, 1 for ReLU, 4 for SiLU and tanh, an element |
+//! | FLOPs | by convention 8 for the GELUs, 1 for ReLU, 4 for SiLU and tanh, per element |
 //! | gradients | `dx = dy · f'(x)`; ReLU's derivative at 0 is 0 |
 
 use crate::error::Result;

@@ -6,7 +6,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | `logits [.., C]` and targets of the same shape give a single number |
-//! | FLOPs | 6 an element of the logits, by convention; the gradient 4 |
+//! | FLOPs | 6 per element of the logits, by convention; the gradient 4 |
 //! | gradients | `(σ(x) - t) / count`; the targets have none |
 
 use crate::error::Result;

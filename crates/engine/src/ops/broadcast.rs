@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | `[tail..]` gives `[leading.., tail..]`; the sum takes it back |
-//! | FLOPs | 0; the sum: 1 an element of its input |
+//! | FLOPs | 0; the sum: 1 per element of its input |
 //! | gradients | each is the other's |
 
 use crate::error::Result;

@@ -7,7 +7,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | `logits [.., C]`, hard targets `[..]` (i32) or soft targets `[.., C]` give a single number, and each row's log Σ e^x |
-//! | FLOPs | 5 an element of the logits, by convention; the gradient 4 |
+//! | FLOPs | 5 per element of the logits, by convention; the gradient 4 |
 //! | gradients | `(softmax(x) Σt - t) / rows that count`; the targets have none |
 
 use crate::error::Result;

@@ -5,7 +5,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | y is of x's shape |
-//! | FLOPs | 1 an element |
+//! | FLOPs | 1 per element |
 //! | gradients | `dx` is `dy` through the same mask |
 
 use crate::error::Result;

@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | `x [.., n]`, `γ [n]`, `β [n]` (both or neither) give y of x's shape, and a row's mean and 1/√(var + ε) |
-//! | FLOPs | 8 an element, by convention; the gradient 14 |
+//! | FLOPs | 8 per element, by convention; the gradient 14 |
 //! | gradients | with `x̂ = (x - mean) r`, `r = 1/√(var + ε)`, `g = γ dy`: `dx = r (g - mean(g) - x̂ mean(g x̂))`, `dγ = Σ dy x̂`, `dβ = Σ dy` over the rows |
 
 use crate::error::Result;

@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | one of `a`, `b` is of the other's shape or of its trailing axes |
-//! | FLOPs | 1 an element |
+//! | FLOPs | 1 per element |
 //! | gradients | `da = dy · b`, `db = dy · a`, summed over the axes that were repeated |
 
 use crate::error::Result;

@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | the result has the first input's shape; further inputs are of that shape or of its trailing axes |
-//! | FLOPs | by step, an element |
+//! | FLOPs | by step, per element |
 //! | gradients | by step, in the step's file |
 
 use crate::error::Result;

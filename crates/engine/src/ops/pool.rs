@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | `[.., tokens, n]` gives `[.., n]`; the maximum also says which token won, the first of equals |
-//! | FLOPs | 1 an element of the input |
+//! | FLOPs | 1 per element of the input |
 //! | gradients | mean: `dy / tokens` for every token; maximum: dy for the token that won, 0 for the others |
 
 use crate::error::Result;

@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | `x [.., n]`, `γ [n]` give y of x's shape, and a row's 1/√(mean(x²) + ε) |
-//! | FLOPs | 5 an element, by convention; the gradient 10 |
+//! | FLOPs | 5 per element, by convention; the gradient 10 |
 //! | gradients | with `r = 1/√(mean(x²) + ε)`, `x̂ = x r`, `g = γ dy`: `dx = r (g - x̂ mean(g x̂))`, `dγ = Σ dy x̂` over the rows |
 
 use crate::error::Result;

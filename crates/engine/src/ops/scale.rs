@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | y is of x's shape |
-//! | FLOPs | 1 an element |
+//! | FLOPs | 1 per element |
 //! | gradients | `dx = factor · dy` |
 
 use crate::error::Result;

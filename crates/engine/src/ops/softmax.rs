@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | y is of x's shape, in f32 |
-//! | FLOPs | 5 an element, by convention; the gradient 4 |
+//! | FLOPs | 5 per element, by convention; the gradient 4 |
 //! | gradients | `dx = y (dy - Σ y dy)` |
 
 use crate::error::Result;

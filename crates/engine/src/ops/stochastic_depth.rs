@@ -4,7 +4,7 @@
 //! | | |
 //! |---|---|
 //! | shapes | `x [samples, ..]` gives y of the same shape |
-//! | FLOPs | 1 an element |
+//! | FLOPs | 1 per element |
 //! | gradients | `dx` is `dy` through the same choice |
 
 use crate::error::Result;
