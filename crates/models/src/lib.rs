@@ -1,7 +1,9 @@
-//! Vitreous' models: families of architectures as functions that build graphs, and the checkpoints that people already have.
+//! Vitreous' models: families of architectures as functions that build graphs, and readers for the checkpoints that
+//! people have.
 //!
-//! A family is a folder of [`families`]. Everything else here is common to all: what a model takes and gives ([`Signature`]),
-//! opening and saving ([`Model`]), rename rules between libraries ([`checkpoint`]), file formats ([`archive`]), decoding ([`translate`]).
+//! A family is a folder of [`families`]. Everything else here is common to all: inputs and outputs of a model
+//! ([`Signature`]), opening and saving ([`Model`]), rename rules between libraries ([`checkpoint`]), file formats
+//! ([`archive`]), decoding ([`translate`]).
 
 pub mod adapters;
 pub mod archive;
