@@ -1,4 +1,4 @@
-//! The bytes of one file: mapped, so that opening costs nothing and numbers are read where they lie.
+//! The bytes of one file: memory-mapped, so that opening is free and values are read in place.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use memmap2::Mmap;
 
 use super::error::{ArchiveError, Result};
 
-/// One file's bytes, and where they came from.
+/// One file's bytes, and its path.
 pub(super) struct Source {
     pub(super) file: PathBuf,
     bytes: Bytes,
@@ -20,7 +20,7 @@ enum Bytes {
 }
 
 impl Source {
-    /// Maps a file. Only regular files: a directory cannot be mapped, and to open a pipe would wait for ever.
+    /// Maps a file. Only regular files: a directory cannot be mapped, and opening a pipe would block.
     pub(super) fn map(path: &Path) -> Result<Self> {
         let failed = |doing| move |source| ArchiveError::Io { file: path.to_path_buf(), doing, source };
         let refused = |what: &str, remedy: &str| ArchiveError::Unsupported {
@@ -40,8 +40,9 @@ impl Source {
         if file.metadata().map_err(failed("open"))?.len() == 0 {
             return Err(refused("the file is empty", "fetch it again"));
         }
-        // SAFETY: The mapping is read-only and private to this value. Rust cannot rule out that another process writes to the
-        // file meanwhile; nothing here relies on the same bytes being the same twice: every offset is kept after it is checked.
+        // SAFETY: The mapping is read-only and private to this value. Rust cannot rule out that another process writes
+        // to the file meanwhile; nothing here relies on reading the same bytes twice: every offset is kept after it is
+        // checked.
         let bytes = unsafe { Mmap::map(&file) }.map_err(failed("map"))?;
         Ok(Source { file: path.to_path_buf(), bytes: Bytes::Mapped(bytes) })
     }
@@ -50,7 +51,7 @@ impl Source {
         Source { file: PathBuf::from("(memory)"), bytes: Bytes::Owned(bytes) }
     }
 
-    /// Whether it has a directory, where its neighbours are.
+    /// Whether it is a file on disk, with a directory.
     pub(super) fn is_file(&self) -> bool {
         matches!(self.bytes, Bytes::Mapped(_))
     }
