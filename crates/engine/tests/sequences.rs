@@ -77,8 +77,7 @@ fn rotated_queries_and_keys() {
         };
         let (q, k) = (rotated("q", heads)?, rotated("k", kv_heads)?);
         let v = stored(g, "v", [batch, tokens, kv_heads * head_dim])?;
-        let options =
-            AttentionOptions { heads, kv_heads: Some(kv_heads), causal: true, ..AttentionOptions::default() };
+        let options = AttentionOptions { heads, kv_heads: Some(kv_heads), causal: true, ..AttentionOptions::default() };
         g.attention(AttentionInputs::Separate { q, k, v }, &options)
     };
     let checks = Checks { least: 0.1, bf16: Some(2e-2), all_on_gpu: true, ..Checks::default() };
@@ -106,7 +105,7 @@ fn rotation_depends_on_distance() {
     assert!((product([11, 3]) - here).abs() > 1e-2);
 }
 
-/// A batch of audio as Whisper's encoder takes it, through a chain of kernels that runs tile by tile.
+/// Convolutions as in Whisper's encoder, and rotary positions, in a chain of kernels that runs tile by tile.
 #[test]
 fn convolutions_in_a_chain() {
     let (batch, time, channels, dim) = (32, 24, 8, 16);
@@ -118,7 +117,8 @@ fn convolutions_in_a_chain() {
         let h = g.gelu(h)?;
         let h = g.conv1d(h, second, None, Sliding { kernel: 3, stride: 2, padding: 1 })?;
         let frequencies = rotary_frequencies(10_000.0, 8);
-        g.rotary(h, &RotaryOptions { heads: 2, frequencies, ..RotaryOptions::default() })
+        let offsets = Some(g.input("offsets", [batch], DType::I32)?);
+        g.rotary(h, &RotaryOptions { heads: 2, frequencies, offsets, ..RotaryOptions::default() })
     };
     let mut graph = Graph::for_inference();
     let y = build(&mut graph).unwrap();
@@ -128,7 +128,7 @@ fn convolutions_in_a_chain() {
         plan.chains().iter().any(|chain| (chain.first..=chain.last).contains(&node))
     };
     assert!(inside("unfold") && inside("rotary"), "{plan}");
-    check(&build, &no_numbers, Checks { bf16: Some(3e-2), ..Checks::default() });
+    check(&build, &|_, position| 10 * position as i32, Checks { bf16: Some(3e-2), ..Checks::default() });
 }
 
 #[test]
@@ -142,10 +142,8 @@ fn broken_rules_are_named() {
             other => panic!("{other:?}"),
         }
     };
-    let options = |heads: usize, count: usize| move |_: &mut Graph| RotaryOptions {
-        heads,
-        frequencies: vec![1.0; count],
-        ..RotaryOptions::default()
+    let options = |heads: usize, count: usize| {
+        move |_: &mut Graph| RotaryOptions { heads, frequencies: vec![1.0; count], ..RotaryOptions::default() }
     };
     assert_eq!(rotary(10, &options(3, 1)), "the 3 heads must divide dim 10");
     assert_eq!(rotary(8, &options(2, 3)), "two values per frequency, 6, must be between 2 and head_dim, 4");
@@ -173,7 +171,14 @@ fn broken_rules_are_named() {
 }
 
 /// Gradients of `Σ y · seed` by some leaves, besides y itself, in f64 and on every device, against what a peer found.
-fn compare(graph: &mut Graph, y: Value, fixture: &Fixture, kind: &str, leaves: &[&str], values: &HashMap<String, Vec<f64>>) {
+fn compare(
+    graph: &mut Graph,
+    y: Value,
+    fixture: &Fixture,
+    kind: &str,
+    leaves: &[&str],
+    values: &HashMap<String, Vec<f64>>,
+) {
     let shape = graph.shape_of(y).clone();
     let seed: Vec<f32> = fixture.get(kind, "seed").iter().map(|&x| x as f32).collect();
     let seed = graph.constant("seed", shape, seed).unwrap();

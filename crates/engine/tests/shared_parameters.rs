@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use common::{Checks, check, fill, leaf_values, random_values, reference_for, run_cpu, run_cuda};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{
-    CrossEntropyOptions, DType, GradientOptions, Graph, Group, Mode, Optimizer, Parameter, Plan, Precision, Result, Run,
-    State, StepOptions, Value,
+    CrossEntropyOptions, DType, GradientOptions, Graph, Group, Mode, Optimizer, Parameter, Plan, Precision, Result,
+    Run, State, StepOptions, Value,
 };
 
 const BATCH: usize = 3;

@@ -22,7 +22,8 @@ fn both_readmes_have_the_same_commands() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let commands = |path: &str| -> Vec<String> {
         let text = fs::read_to_string(root.join(path)).expect(path);
-        let lines = text.lines().map(str::trim).filter(|line| line.starts_with("vitreous ") || line.starts_with("cargo "));
+        let lines =
+            text.lines().map(str::trim).filter(|line| line.starts_with("vitreous ") || line.starts_with("cargo "));
         lines.map(|line| line.split(" #").next().unwrap_or(line).trim().to_string()).collect()
     };
     assert_eq!(commands("README.md"), commands("README.zh-CN.md"));

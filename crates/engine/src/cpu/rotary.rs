@@ -119,7 +119,8 @@ mod tests {
                 let mut got = x.clone();
                 let mut expected = x.clone();
                 for k in 0..pairs {
-                    let [first, second] = if pairing == RotaryPairing::Halves { [k, k + pairs] } else { [2 * k, 2 * k + 1] };
+                    let [first, second] =
+                        if pairing == RotaryPairing::Halves { [k, k + pairs] } else { [2 * k, 2 * k + 1] };
                     expected[first] = x[first] * cosines[k] - x[second] * sines[k];
                     expected[second] = x[second] * cosines[k] + x[first] * sines[k];
                 }

@@ -398,13 +398,7 @@ impl<'s, 'p> Site<'s, 'p> {
         let delta_blocks = rows.div_ceil(PLAIN_THREADS as usize / 32);
         vec![
             self.plain_launch(&text, "attention_deltas", delta_blocks, 0, delta_arguments),
-            self.plain_launch(
-                &text,
-                "attention_backward_queries_f32",
-                query_blocks,
-                bytes(1),
-                query_arguments,
-            ),
+            self.plain_launch(&text, "attention_backward_queries_f32", query_blocks, bytes(1), query_arguments),
             self.plain_launch(&text, "attention_backward_keys_f32", key_blocks, bytes(2), key_arguments),
         ]
     }

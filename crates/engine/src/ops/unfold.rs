@@ -163,7 +163,8 @@ mod tests {
                         let sliding = Sliding { kernel, stride, padding };
                         let positions = sliding.positions(time).unwrap_or(0);
                         for k in 0..kernel {
-                            let there: Vec<_> = (0..positions).filter(|&p| sliding.source(p, k, time).is_some()).collect();
+                            let there: Vec<_> =
+                                (0..positions).filter(|&p| sliding.source(p, k, time).is_some()).collect();
                             let back: Vec<_> = (0..time).filter_map(|s| sliding.position(s, k, positions)).collect();
                             assert_eq!(there, back, "{sliding:?}, {time} values, column {k}");
                             for position in there {

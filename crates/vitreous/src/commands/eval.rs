@@ -118,10 +118,9 @@ impl Eval {
         let run = RunRecord::read(&directory).map_err(Failure::input)?;
         match run.recipe {
             Ok(recipe) => Ok(Some(recipe)),
-            Err(error) => Err(Failure::input(anyhow!(
-                "{}/recipe.toml: {error}; name the data: --data PATH",
-                directory.display()
-            ))),
+            Err(error) => {
+                Err(Failure::input(anyhow!("{}/recipe.toml: {error}; name the data: --data PATH", directory.display())))
+            }
         }
     }
 }

@@ -40,12 +40,12 @@ use scores::{QUERY_BLOCK, QueryBlock, Spare, query_blocks, query_range};
 use small_product::{Factor, Rows, Size, Strided, Target, Unit, product};
 use softmax::{BlockShape, Running, finish, multiply, online_step};
 
-/// Up to so many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
+/// Up to this many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
 const WHOLE_KEYS: usize = 512;
-/// Beyond, so many keys are taken at once.
+/// Beyond, this many keys are taken at once.
 const KEY_BLOCK: usize = 256;
 const _: () = assert!(KEY_BLOCK.is_multiple_of(2), "a block of keys starts with a whole pair");
-/// A tile should do at least so many multiplications: some microseconds, compared with the cost of scheduling it.
+/// A tile should do at least this many multiplications: some microseconds, compared with the cost of scheduling it.
 const TILE_MULTIPLICATIONS: usize = 1 << 17;
 /// With fewer (sample, head) pairs than this, each block of queries is a tile of its own.
 const ENOUGH_PAIRS: usize = 64;
@@ -105,7 +105,7 @@ impl Heads<'_> {
 
 impl<'a> HeadsOut<'a> {
     /// # Panics
-    /// Panics if rows of so many heads overlap: tiles that write different heads or tokens would write the same values.
+    /// Panics if rows of that many heads overlap: tiles that write different heads or tokens would write the same values.
     fn check(&self, heads: usize, head_dim: usize) {
         assert!(self.row_stride >= heads * head_dim, "rows of the output overlap");
     }

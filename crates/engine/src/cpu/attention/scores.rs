@@ -13,7 +13,7 @@ pub const QUERY_BLOCK: usize = 64;
 /// Bias and dropout come in rows of keys and are transposed in pieces of this many keys.
 const TRANSPOSE_BLOCK: usize = 64;
 /// A limit of reach that is no limit, and can be added to positions.
-const MOST_REACH: usize = 1 << 40;
+const MOST_REACH: i64 = 1 << 40;
 
 /// Some queries of one head of one sample.
 #[derive(Clone, Copy, Debug)]
@@ -183,7 +183,8 @@ impl Attention<'_> {
         let lanes = block.lanes();
         let first = self.position(block.sample, block.first);
         let lane_at = |position: i64| (position - first).clamp(0, lanes as i64) as usize;
-        let limits = [self.reach.ahead, self.reach.behind].map(|limit| limit.map(|limit| limit.min(MOST_REACH) as i64));
+        let as_distance = |keys: usize| i64::try_from(keys).unwrap_or(MOST_REACH).min(MOST_REACH);
+        let limits = [self.reach.ahead, self.reach.behind].map(|limit| limit.map(as_distance));
         for (row, key) in scores.chunks_exact_mut(lanes).zip(keys) {
             let key = key as i64;
             if let Some(ahead) = limits[0] {

@@ -1,4 +1,4 @@
-//! Matrix products on operands that already lie in the L1 or L2 cache.
+//! Matrix products on operands that are already in the L1 or L2 cache.
 //!
 //! A general product packs its operands first; here they are a few dozen rows each, were just written by the previous
 //! step, and packing would cost as much as it saves. The right operand's rows are contiguous and padded to whole
@@ -17,7 +17,7 @@ use super::super::memory::Shared;
 use super::super::simd::Lanes;
 use crate::precision::Precision;
 
-/// Right operands are walked in pieces of so many rows: 64 columns of them stay in the L1 cache.
+/// Right operands are read in pieces of this many rows: 64 columns of them stay in the L1 cache.
 const DEPTH_BLOCK: usize = 128;
 
 /// What 32 bits of an operand are.

@@ -1,6 +1,6 @@
 //! The element-wise steps of attention on a block of scores.
 //!
-//! A block holds one row a key and one lane a query, so that everything a softmax does along the keys (maximum, sum)
+//! A block holds one row per key and one lane per query, so that everything a softmax does along the keys (maximum, sum)
 //! is done by whole vectors and no lanes are ever added up. Scores are in units of log 2: the product's factor
 //! contains log2(e), and the power is one of two.
 

@@ -1,4 +1,4 @@
-//! Every kind of attention becomes launches whose texts NVRTC compiles. What they compute is compared on a GPU, by the harness of ops.
+//! NVRTC compiles the kernels of every kind of attention. What they compute is compared on a GPU, by the harness of `tests/`.
 
 use super::super::chip::Chip;
 use super::super::chip::testing::{A100, H200, RTX_4090};
@@ -84,7 +84,11 @@ impl Case {
             AttentionInputs::Packed(wanted[0])
         } else {
             let kv_dim = dim / self.group;
-            wanted.extend([input("q", self.queries, dim), input("k", self.keys, kv_dim), input("v", self.keys, kv_dim)]);
+            wanted.extend([
+                input("q", self.queries, dim),
+                input("k", self.keys, kv_dim),
+                input("v", self.keys, kv_dim),
+            ]);
             AttentionInputs::Separate { q: wanted[0], k: wanted[1], v: wanted[2] }
         };
         let padding = if self.lengths {
@@ -240,7 +244,7 @@ fn chips_with_less_shared_memory_have_smaller_tiles() {
         Case { head_dim: 128, bias: Some((true, true)), ..plain },
         Case { head_dim: 380, ..plain },
     ];
-    // How many bytes a launch takes is looked at as they are made.
+    // `launches` checks how much shared memory each takes.
     let launches: Vec<Launch> = cases.iter().flat_map(|case| case.launches(RTX_4090)).collect();
     assert_ne!(vit.launches(RTX_4090), vit.launches(A100));
     compile_all(&launches.into_iter().map(|launch| launch.source).collect(), &["sm_86", "sm_89"]);

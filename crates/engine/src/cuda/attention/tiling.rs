@@ -11,7 +11,7 @@ const MOST_WARPS: usize = 8;
 const LEAST_WARPS: usize = 4;
 /// Values of a head whose sums fit into 128 registers a thread.
 const MODERATE_HEAD: usize = 64;
-/// With up to so many (sample, head) pairs, each gets a block: there would be processors without work.
+/// With up to this many (sample, head) pairs, each gets a block of its own: otherwise there would be idle processors.
 const FEW_PAIRS: usize = 264;
 /// Bytes of shared memory that let a processor hold two blocks: one brings its rows while the other multiplies.
 const MODEST_BYTES: usize = 110 << 10;
@@ -27,7 +27,7 @@ const RESIDENT_WARPS: usize = 16;
 const MOST_HELPED_GROUPS: usize = 15;
 /// Keys or queries of a tile, where not all are met at once.
 const TILE: usize = 64;
-/// Values of a head whose rows lie so that Hopper's tensor cores find them.
+/// Values per head whose rows in shared memory have an order that Hopper's tensor cores know.
 pub(super) const HEAD_TOGETHER: usize = 64;
 
 /// Whether the kernels on tensor cores take heads of this size.
@@ -46,7 +46,7 @@ fn groups_of(rows: usize) -> usize {
     rows.div_ceil(GROUP).max(1)
 }
 
-/// Warps of a block for so many groups of sixteen rows: as few of them idle as can be.
+/// Warps of a block for a number of groups of sixteen rows, with as few idle ones as possible.
 fn warps_for(groups: usize) -> usize {
     if groups <= MOST_WARPS {
         return groups.max(1);
@@ -54,12 +54,12 @@ fn warps_for(groups: usize) -> usize {
     (LEAST_WARPS..=MOST_WARPS).rev().min_by_key(|&warps| groups.div_ceil(warps) * warps).unwrap_or(MOST_WARPS)
 }
 
-/// Pairs of a block whose heads have so many warps each.
+/// Pairs per block, where each has a number of warps.
 fn pairs_for(warps: usize, sizes: Sizes) -> usize {
     if sizes.batch * sizes.heads <= FEW_PAIRS { 1 } else { (LEAST_WARPS / warps).max(1) }
 }
 
-/// Blocks of so many warps that a processor should hold at once: more than one, if a thread's values fit into 128 registers.
+/// Blocks of a number of warps that a processor should hold at once: more than one if a thread's values fit into 128 registers.
 fn resident_blocks(warps: usize, head_dim: usize) -> usize {
     if head_dim <= MODERATE_HEAD { (RESIDENT_WARPS / warps).max(1) } else { 1 }
 }
@@ -211,7 +211,7 @@ impl WholeTiling {
         let of_parts = |wanted: usize| {
             let part_groups = query_groups.div_ceil(wanted);
             let parts = query_groups.div_ceil(part_groups);
-            // A processor holds one block of so many keys: some of the warps that it has registers for besides help.
+            // A processor holds one block of that many keys: some of the other warps that it has registers for help.
             let can_help = key_groups > MOST_WARPS && parts == 1 && query_groups <= MOST_HELPED_GROUPS;
             let helpers = if can_help { (RESIDENT_WARPS - key_groups).min(LEAST_WARPS) } else { 0 };
             WholeTiling { pairs: 1, key_groups, helpers, parts, part_groups, sizes }
@@ -339,7 +339,7 @@ pub(super) fn plain_tile(head_dim: usize, rows: usize, row_tiles: usize, score_t
     [64, 32, 16].into_iter().filter(|&tile| tile < 2 * enough).find(fits).unwrap_or(16)
 }
 
-/// Bytes of so many tiles in shared memory.
+/// Bytes of tiles in shared memory.
 pub(super) fn plain_bytes(head_dim: usize, tile: usize, row_tiles: usize, score_tiles: usize) -> usize {
     4 * (row_tiles * tile * (head_dim.next_multiple_of(4) + 4) + score_tiles * tile * (tile + 4))
 }

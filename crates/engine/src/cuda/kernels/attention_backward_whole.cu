@@ -20,7 +20,7 @@
 #define PART_CHUNKS (PARTS == 1 ? (QUERIES + 7) / 8 : 2 * PART_GROUPS)
 #define SCORE_CHUNKS (PART_CHUNKS | 1)
 #define SCORE_BYTES (16 * SCORE_CHUNKS)
-// The values are needed before there is any dS, and lie in its place. Sixteen bytes more: the last chunk of the last sixteen queries may
+// The values are needed only before there is any dS, and share its memory. Sixteen bytes more: the last chunk of the last sixteen queries may
 // reach past a row, where nothing reads what was made of it.
 #define SCORES_SIZE (KEY_ROWS * SCORE_BYTES + 16)
 #define SHARED_SIZE (SCORES_SIZE > KEY_ROWS * ROW_BYTES ? SCORES_SIZE : KEY_ROWS * ROW_BYTES)
@@ -94,7 +94,7 @@ __device__ __forceinline__ void bring_pair(const Block& block, const bf16* q, co
     copy_rows<KEY_ROWS, PAIR_THREADS>(block.at + SCORES_AT, kv_head_of(v, block.pair, V_STRIDE), V_STRIDE, 0, block.thread, counts);
     end_copies();
 
-    // The first outputs come while the copies are under way.
+    // The first outputs are loaded while the copies are in flight.
     const int first_row = block.thread / DELTA_LANES;
     float outputs[DELTA_EARLY > 0 ? DELTA_EARLY : 1][DELTA_CHUNKS][8];
 #pragma unroll

@@ -17,7 +17,7 @@
 // A pair's memory: queries, the tiles of keys, those of values.
 #define HELD_ROWS (ALL_STAY ? (KEYS + 15) / 16 * 16 : KEY_STAGES * KEY_TILE)
 #define HELD_BYTES (HELD_ROWS * ROW_BYTES)
-// Where keys do not begin with a block of random numbers, warps would make many of them twice: a bit a weight is kept for all. Some are read
+// Where keys do not begin with a block of random numbers, warps would make many of them twice: one bit per weight is kept for all. Some are read
 // for keys and queries past the last, where nothing depends on them.
 #define SHARED_MASK (DROPOUT && QUERIES % 8 != 0 && QUERY_BLOCKS == 1 && ALL_STAY)
 #define MASK_BYTES (SHARED_MASK ? ((HELD_ROWS * QUERIES + QUERY_ROWS) / 8 + 16 + 255) / 256 * 256 : 0)

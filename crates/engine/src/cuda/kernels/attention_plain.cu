@@ -5,7 +5,7 @@
 
 #define ROWS (TILE / 16)
 #define THREADS 256
-// Rows of a head in shared memory: whole groups of four values, and four more so that eight rows lie in different banks.
+// Rows of a head in shared memory: whole groups of four values, and four more so that eight rows are in different banks.
 #define PADDED_DIM ((HEAD_DIM + 3) / 4 * 4)
 #define ROW_FLOATS (PADDED_DIM + 4)
 #define TILE_FLOATS (TILE * ROW_FLOATS)
@@ -14,7 +14,7 @@
 // A thread's columns of a head: four at 64 c + 4 across.
 #define PARTS ((PADDED_DIM + 63) / 64)
 
-// Blocks for so many rows; at least one, since it is divided by.
+// Blocks for a number of rows; at least one, since it is a divisor.
 __device__ constexpr int blocks_of(int rows) { return rows > TILE ? (rows + TILE - 1) / TILE : 1; }
 
 __device__ __forceinline__ int down() { return threadIdx.x / 16; }

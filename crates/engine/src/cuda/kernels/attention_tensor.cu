@@ -7,7 +7,7 @@
 //   of the result (16 rows, 8 columns): (group, 2 pair), (group, 2 pair + 1), (group + 8, 2 pair), (group + 8, 2 pair + 1).
 // So the result of one product is, rounded, the left operand of the next.
 
-// Tiles lie in shared memory so that eight rows' 16-byte chunks of one column are in different banks. Where a row's chunks are a power of
+// Tiles are laid out in shared memory so that eight rows' 16-byte chunks of one column are in different banks. Where a row's chunks are a power of
 // two, they change places by the row's number; otherwise a row is one chunk longer, an odd number.
 #define CHUNKS (HEAD_DIM / 8)
 #define SWAPPED ((CHUNKS & (CHUNKS - 1)) == 0)
@@ -32,7 +32,7 @@ __device__ __forceinline__ void copy_chunk(uint32 to, const bf16* from, bool the
 }
 // Ends a group of copies.
 __device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until all groups but the last so many have arrived.
+// Waits until all groups but the last STILL_UNDER_WAY have arrived.
 template <int STILL_UNDER_WAY> __device__ __forceinline__ void copies_arrived() {
     asm volatile("cp.async.wait_group %0;" ::"n"(STILL_UNDER_WAY) : "memory");
 }

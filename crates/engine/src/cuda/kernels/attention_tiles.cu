@@ -72,7 +72,7 @@ __device__ __forceinline__ void take_left(uint32 (&to)[DEPTH][4], uint32 address
     for (int d = 0; d < DEPTH; d++) load_matrices(to[d], further(address, d));
 }
 
-// products += left * tile^T, for the sixteen rows that begin so many bytes behind `address`, which is of `along_head`.
+// products += left * tile^T, for the sixteen rows that begin `bytes` behind `address`, which is of `along_head`.
 __device__ __forceinline__ void multiply_rows(float (&products)[2][4], const uint32 (&left)[DEPTH][4], uint32 address, int bytes) {
 #pragma unroll
     for (int d = 0; d < DEPTH; d++) {
@@ -89,7 +89,7 @@ __device__ __forceinline__ void as_left(uint32 (&left)[4], const float (&values)
     left[2] = pack(values[1][0], values[1][1]), left[3] = pack(values[1][2], values[1][3]);
 }
 
-// sums += weights * tile, for the sixteen rows that begin so many bytes behind `address`, which is of `along_rows`, and the columns from
+// sums += weights * tile, for the sixteen rows that begin `bytes` behind `address`, which is of `along_rows`, and the columns from
 // 16 * `first_step`.
 template <int COUNT>
 __device__ __forceinline__ void add_rows(float (&sums)[COUNT][4], const uint32 (&weights)[4], uint32 address, int bytes, int first_step = 0) {
@@ -171,8 +171,8 @@ __device__ __forceinline__ float row_max(float x) {
 }
 
 #if DROPOUT
-// Which weights of a key are kept for the sixteen queries from `first_query` (a multiple of 16), a bit a query. The key is that of the
-// lane's couple of lanes. The random numbers of sixteen queries lie in two blocks of eight, or in three, where keys do not begin with a
+// Which weights of a key are kept for the sixteen queries from `first_query` (a multiple of 16), one bit per query. The key is that of the
+// lane's couple of lanes. The random numbers of sixteen queries are in two blocks of eight, or in three, where keys do not begin with a
 // block: each lane of a couple makes one of the first two.
 __device__ __forceinline__ uint32 kept_window(uint64 stream, uint32 pair, int first_query, int key) {
     const int half = threadIdx.x % 2;
@@ -206,7 +206,7 @@ __device__ __forceinline__ void kept_of_query_rows(uint32 (&kept)[4], uint64 str
 }
 __device__ __forceinline__ bool is_kept(const uint32 (&kept)[4], int half, int i) { return kept[2 * half + i % 2] & (i / 2 ? 0x100 : 1); }
 
-// Which of this thread's weights of sixteen keys (rows) and sixteen queries are kept, a bit a weight, four to eight queries.
+// Which of this thread's weights of sixteen keys (rows) and sixteen queries are kept, one bit per weight, four to eight queries.
 __device__ __forceinline__ uint32 kept_of_key_rows(uint32 window) {
     const int lane = threadIdx.x % 32;
     uint32 kept = 0;

@@ -61,7 +61,7 @@ impl Eval {
         let test = TranslatorTest {
             model: architecture,
             tokenisers: &model.tokenizers,
-            weights: &|name| model.parameter(name),
+            weights: &|name| model.weight(name),
             search,
             tokens: TOKENS,
             max_tokens: longest_side(architecture),
