@@ -175,7 +175,7 @@ mod tests {
         Libraries::of(driver, compiler.map(str::to_string), products.map(str::to_string))
     }
 
-    fn says(libraries: Libraries) -> std::result::Result<(), String> {
+    fn says(libraries: Libraries) -> Result<(), String> {
         libraries.check().map_err(|error| error.to_string())
     }
 
