@@ -233,7 +233,7 @@ unsafe fn machine_code(program: cudarc::nvrtc::sys::nvrtcProgram) -> Result<Vec<
 /// # Safety
 /// The program must be alive.
 unsafe fn log_of(program: cudarc::nvrtc::sys::nvrtcProgram) -> Option<String> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let log = unsafe { compiler::get_program_log(program) }.ok()?;
     let bytes: Vec<u8> = log.into_iter().map(|byte| byte as u8).take_while(|&byte| byte != 0).collect();
     Some(String::from_utf8_lossy(&bytes).into_owned())

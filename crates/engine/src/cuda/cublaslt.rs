@@ -381,7 +381,7 @@ impl Library {
         self.set_pointers(product, &prepared.description, &address)?;
         let c = product.added.unwrap_or(product.d.place);
         let addresses = [product.a.place, product.b.place, c, product.d.place].map(address);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.multiply(prepared, product, addresses, stream) }
     }
 
@@ -396,7 +396,7 @@ impl Library {
     ) -> Result<()> {
         let (one, old) = (1.0f32, if product.added.is_some() { 1.0f32 } else { 0.0 });
         let [a_layout, b_layout, d_layout] = prepared.description.layouts;
-        // SAFETY: the caller's promise; the descriptions are alive.
+        // SAFETY: guaranteed by the caller; the descriptions are alive.
         let result = unsafe {
             sys::cublasLtMatmul(
                 self.handle,

@@ -178,7 +178,7 @@ impl HostBuffer {
     /// # Safety
     /// The part must not be written until the stream is there, and the address must have as many bytes on the device.
     pub unsafe fn send(&self, byte: usize, bytes: usize, to: u64, stream: &Stream) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { driver::memcpy_htod_async(to, &self.bytes()[byte..byte + bytes], stream.handle()) }
             .map_err(|error| failed("copying to the GPU", error))
     }
@@ -189,7 +189,7 @@ impl HostBuffer {
     /// The part must not be read until the stream is there, and the address must have as many bytes on the device.
     pub unsafe fn fetch(&self, byte: usize, bytes: usize, from: u64, stream: &Stream) -> Result<()> {
         assert!(byte + bytes <= self.bytes);
-        // SAFETY: the caller's promise; the part lies inside.
+        // SAFETY: guaranteed by the caller; the part lies inside.
         unsafe {
             let to = std::slice::from_raw_parts_mut(self.start.add(byte), bytes);
             driver::memcpy_dtoh_async(to, from, stream.handle())

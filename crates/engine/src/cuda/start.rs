@@ -44,7 +44,7 @@ pub(super) unsafe fn start_kernel(
         values.iter().map(|value| std::ptr::from_ref(value).cast_mut().cast()).collect();
     let [x, y, z] = launch.grid;
     let (grid, block) = ((x, y, z), (launch.block, 1, 1));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let result =
         unsafe { driver::launch_kernel(function, grid, block, launch.shared_bytes, stream.handle(), &mut pointers) };
     result.map_err(|error| failed(&format!("starting {}", launch.entry), error))

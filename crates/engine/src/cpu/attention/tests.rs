@@ -1,4 +1,4 @@
-//! Against plain loops in f64, which are themselves checked against finite differences.
+//! Comparison with naive loops in f64, which are themselves checked against finite differences.
 
 use half::bf16;
 
@@ -11,7 +11,7 @@ use crate::random::{Mask, Stream};
 struct Case {
     batch: usize,
     heads: usize,
-    /// As many as `heads` if there is no number.
+    /// As many as `heads` if `None`.
     kv_heads: Option<usize>,
     queries: usize,
     keys: usize,
@@ -84,7 +84,7 @@ impl Case {
     fn inputs(&self) -> Inputs {
         let tokens = |tokens: usize, heads: usize| self.batch * tokens * heads * self.head_dim;
         let (heads, kv_heads) = (self.heads, self.kv_heads());
-        // The first sample's queries stand in the middle, the second's partly before all keys, the third's behind them.
+        // The first sample's queries are in the middle, the second's partly before all keys, the third's after them.
         let offsets = [(self.keys / 2) as i32, -2, self.keys as i32 + 1];
         let random = |count, seed| random_values(count, seed, self.bf16);
         let (bias_batch, bias_heads) = self.bias_shape();
@@ -308,14 +308,14 @@ fn pairs<'a>(a: &'a Results, b: &'a Results) -> [(&'static str, &'a Values, &'a 
     ]
 }
 
-/// The error's norm over the expected norm; what should vanish must vanish.
+/// The error's norm over the expected norm; where zero is expected, the result must be near zero.
 fn relative_error(expected: &[f64], found: &[f64]) -> f64 {
     assert_eq!(expected.len(), found.len());
     let error: f64 = expected.iter().zip(found).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
     let norm: f64 = expected.iter().map(|a| a * a).sum::<f64>();
     match (norm == 0.0, error.is_nan()) {
         (_, true) => f64::INFINITY,
-        // One key leaves nothing to choose: its gradients are rounding errors around zero.
+        // With one key the weights are constant: gradients are rounding errors around zero.
         (true, _) => error.sqrt() / (expected.len() as f64).sqrt(),
         _ => (error / norm.max(1e-20)).sqrt(),
     }
@@ -439,7 +439,7 @@ impl Tensors {
         (0..self.batch * self.tokens[0] * self.dims[0]).map(|at| stored.get(at)).collect()
     }
 
-    /// The values without their gaps, which must be as they were.
+    /// The values without their gaps, which must be unchanged.
     fn read_back(&self, stored: &[Stored]) -> [Values; 3] {
         std::array::from_fn(|which| {
             let (offset, stride) = self.place(which);
@@ -448,7 +448,10 @@ impl Tensors {
             for row in 0..self.batch * self.tokens[which] {
                 values.extend((0..self.dims[which]).map(|i| from.get(offset + row * stride + i)));
                 if !self.fused {
-                    assert!((self.dims[which]..stride).all(|i| from.get(offset + row * stride + i).is_nan()), "gap written");
+                    assert!(
+                        (self.dims[which]..stride).all(|i| from.get(offset + row * stride + i).is_nan()),
+                        "gap written"
+                    );
                 }
             }
             values
@@ -548,8 +551,8 @@ fn windows_of_long_sequences() {
     }
 }
 
-/// A chunk of queries with a cache, at every alignment of its offset: what comes behind its last position, or before its window,
-/// may hold anything.
+/// A chunk of queries with a KV cache, at every alignment of its offset: rows after its last position, or before its
+/// window, may hold anything.
 #[test]
 fn rows_out_of_reach_are_never_read() {
     let case = Case { batch: 4, heads: 4, kv_heads: Some(2), causal: true, offsets: true, queries: 3, ..PLAIN };
@@ -619,7 +622,7 @@ fn one_query() {
         let grouped = Case { batch: 5, heads: 6, kv_heads: Some(2), queries: 1, keys, head_dim: 20, ..PLAIN };
         grouped.check();
         Case { lengths: true, bf16: true, ..grouped }.check();
-        // Few samples and many keys: heads are divided among tiles.
+        // Few samples and many keys: heads are split among tiles.
         Case { batch: 1, keys: 7 * keys, head_dim: 64, ..grouped }.check();
     }
 }
@@ -697,8 +700,27 @@ fn the_number_of_threads_changes_no_bit() {
         Case { batch: 5, queries: 100, keys: 101, bf16: true, ..case },
         Case { batch: 40, queries: 16, keys: 17, bias: None, bf16: true, ..case },
         Case { batch: 1, queries: 70, keys: 701, bias: Some((true, true)), bf16: true, ..case },
-        Case { batch: 2, heads: 6, kv_heads: Some(2), queries: 100, keys: 300, window: Some(70), offsets: true, ..case },
-        Case { batch: 2, heads: 6, kv_heads: Some(3), queries: 1, keys: 900, mask: false, bias: None, dropout: false, ..case },
+        Case {
+            batch: 2,
+            heads: 6,
+            kv_heads: Some(2),
+            queries: 100,
+            keys: 300,
+            window: Some(70),
+            offsets: true,
+            ..case
+        },
+        Case {
+            batch: 2,
+            heads: 6,
+            kv_heads: Some(3),
+            queries: 1,
+            keys: 900,
+            mask: false,
+            bias: None,
+            dropout: false,
+            ..case
+        },
     ] {
         let inputs = case.inputs();
         let one = case.run(&inputs, 1);
