@@ -9,7 +9,7 @@ use crate::format;
 /// The section.
 pub fn html(tested: &Tested, report: &TranslationReport) -> String {
     let mut html = format!(
-        "<p class=\"note\">Evaluation after epoch {}: {} of {}.</p>",
+        "<p class=\"note\">Evaluation after epoch {}: {} from {}.</p>",
         tested.about.epoch,
         format::count(report.pairs as usize, "validation pair", "validation pairs"),
         escape(&tested.about.data)
