@@ -296,7 +296,8 @@ async function curvesCanBeSmoothed(page) {
   const lines = () => page.evaluate(() => curves.reduce((sum, one) => sum + one.paths.children.length, 0));
   await slide(0.6);
   for (const { y, shown } of await series()) {
-    const should = expected(y, 0.6);
+    // Few points, as of one evaluation per epoch, stay as they are.
+    const should = y.length < 10 ? y : expected(y, 0.6);
     if (shown.some((value, at) => Math.abs(value - should[at]) > 1e-9 * Math.max(1, Math.abs(should[at])))) {
       wrong.push(`smoothed ${shown.slice(0, 3)} should be ${should.slice(0, 3)}`);
       break;

@@ -127,7 +127,8 @@ mod tests {
         let expected =
             [("patch embedding", 3.0), ("layer 2", 18f64.sqrt()), ("layer 10", 3.0), ("norm", 3.0), ("head", 3.0)];
         assert_eq!(layers, expected.map(|(name, norm)| (name.to_string(), norm)));
-        let names = ["output.bias", "decoder.0.mlp.fc1.bias", "encoder.1.norm1.bias", "encoder_norm.bias", "embedding.weight"];
+        let names =
+            ["output.bias", "decoder.0.mlp.fc1.bias", "encoder.1.norm1.bias", "encoder_norm.bias", "embedding.weight"];
         let mut layers = names.map(layer_of);
         layers.sort();
         let expected = ["embedding", "encoder layer 1", "encoder norm", "decoder layer 0", "output"];

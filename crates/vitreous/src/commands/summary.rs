@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::folding::{block_of, fold, name_inside};
 use crate::format;
 use crate::source;
-use vitreous_pages::summary::{KIND, Summarised, page};
+use vitreous_pages::summary::{KIND, ModelSummary, page};
 use vitreous_pages::write::{check_place, write_page};
 
 /// Show every stage of a model: shape, parameters, FLOPs, memory. It allocates nothing
@@ -95,7 +95,7 @@ impl Summary {
         };
         let memory = described.memory.lines(&described.batch);
         if let Some(path) = &self.html {
-            let summarised = Summarised {
+            let summary = ModelSummary {
                 model: &self.model,
                 batch: &described.batch,
                 facts: &described.facts,
@@ -105,7 +105,7 @@ impl Summary {
                 layer: &described.layer,
                 memory: &memory,
             };
-            write_page(path, &page(&summarised))?;
+            write_page(path, &page(&summary))?;
             say!("{} written", path.display());
         }
         let mut out = std::io::stdout().lock();
