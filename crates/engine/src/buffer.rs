@@ -58,7 +58,7 @@ impl Floats {
         }
         let refused = || {
             let bytes = 4.0 * len as f64 / f64::from(1 << 20);
-            Error::Machine(format!("cannot allocate {bytes:.0} MiB of memory; take a smaller batch or model"))
+            Error::Machine(format!("the machine refused {bytes:.0} MiB of memory; take a smaller batch or model"))
         };
         let layout = Self::layout(len).ok_or_else(refused)?;
         if let Some(mapped) = (layout.size() >= MAPPED_FROM).then(|| map(layout.size())).flatten() {

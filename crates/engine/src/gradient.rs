@@ -134,7 +134,7 @@ impl Graph {
         if values.iter().all(own) {
             return Ok(());
         }
-        let reason = "a value belongs to another graph".to_string();
+        let reason = "a value is not of this graph".to_string();
         Err(Error::NoGradient { op: "gradient", path: self.path_of("gradient"), reason })
     }
 

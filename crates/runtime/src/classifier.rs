@@ -57,7 +57,7 @@ impl Classifier {
         let model = ImageModel::open(path, &options.open)?;
         let signature = model.model.architecture.signature();
         if signature.classes().is_none() {
-            return Err(unsuitable(&path.to_string_lossy(), &signature, "a classifier"));
+            return Err(unsuitable(&path.to_string_lossy(), &signature, "classifier"));
         }
         let device = options.device.open(options.threads.unwrap_or_else(crate::threads))?;
         let runner = Runner::new(model, OutputName::Logits, options.precision, &device, None)?;

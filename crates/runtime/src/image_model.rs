@@ -53,7 +53,7 @@ fn image_input(model: &Model, path: &Path) -> Result<ImageInput, Error> {
     let signature = model.architecture.signature();
     match signature.images() {
         Some(images) => Ok(images.clone()),
-        None => Err(unsuitable(&path.to_string_lossy(), &signature, "a model for images")),
+        None => Err(unsuitable(&path.to_string_lossy(), &signature, "model for images")),
     }
 }
 

@@ -29,16 +29,24 @@ pub fn open_model(path: &Path, options: &OpenOptions) -> Result<Model, Error> {
     }
     let name = path.to_string_lossy();
     Err(match preset(&name) {
-        Some(_) => Error::input(format!("`{name}` is a preset, which has no weights; give a model directory")),
+        Some(preset) => {
+            let train = match preset.signature().pairs() {
+                Some(_) => "vitreous train translation --data DIR",
+                None => "vitreous train --list",
+            };
+            Error::input(format!(
+                "`{name}` is a preset, which has no weights; give a model directory, or train one: {train}"
+            ))
+        }
         None => Error::input(format!("{name}: no such file or directory{}", download_hint(&name))),
     })
 }
 
-/// The error of a model that a command cannot use: what it is, and the commands that use it.
+/// The error of a model that a command cannot use: what it is, that it is no `translator`, and the commands that use it.
 pub fn unsuitable(model: &str, signature: &Signature, wanted: &str) -> Error {
     let commands: Vec<String> =
         signature.commands().iter().map(|command| format!("`vitreous {}`", command.replace("MODEL", model))).collect();
-    Error::input(format!("{model}: this is {}, not {wanted}; use it with {}", signature.what(), commands.join(", ")))
+    Error::input(format!("{model}: this is {}, no {wanted}; use it with {}", signature.what(), commands.join(", ")))
 }
 
 /// The model directory that is meant: by a run directory its model, by a file of weights the directory around it. Without its

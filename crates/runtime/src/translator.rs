@@ -27,11 +27,12 @@ pub struct TranslatorModel {
 impl TranslatorModel {
     /// Opens a model directory or a run directory.
     pub fn open(path: &Path) -> Result<TranslatorModel, Error> {
+        check_config(path)?;
         let model = open_model(path, &OpenOptions::default())?;
         let signature = model.architecture.signature();
         let name = path.to_string_lossy();
         let Signature { takes: Takes::Pairs { source, target, shared }, .. } = signature else {
-            return Err(unsuitable(&name, &signature, "a translator"));
+            return Err(unsuitable(&name, &signature, "translator"));
         };
         let tokenizers = Tokenisers::open(&model_directory(path))?;
         let sizes = [
@@ -66,6 +67,25 @@ impl TranslatorModel {
     /// Tokens of the target as text.
     pub fn text(&self, tokens: &[u32]) -> Result<String, Error> {
         Ok(self.tokenizers.target.decode(tokens)?)
+    }
+}
+
+/// Refuses a directory whose configuration is missing or says nothing, with what would be right.
+fn check_config(path: &Path) -> Result<(), Error> {
+    let directory = model_directory(path);
+    if !directory.is_dir() {
+        return Ok(());
+    }
+    let config = directory.join("config.json");
+    let hint = "give a directory that `vitreous train translation` wrote";
+    let bytes =
+        std::fs::read(&config).map_err(|error| Error::input(format!("{}: {error}; {hint}", config.display())))?;
+    match serde_json::from_slice::<serde_json::Value>(&bytes) {
+        Err(error) => Err(Error::input(format!("{}: this is no JSON: {error}", config.display()))),
+        Ok(value) if value.get("model_type").is_none() && value.get("architecture").is_none() => {
+            Err(Error::input(format!("{}: this is no translator; {hint}", path.display())))
+        }
+        Ok(_) => Ok(()),
     }
 }
 

@@ -112,7 +112,7 @@ fn the_number_of_heads_can_be_said() {
     let file = path("bare.safetensors");
     let other = path("other");
     let commands: [&[&str]; 3] =
-        [&["convert", &file, &other], &["summary", &file], &["predict", &file, "pictures/noise.png"]];
+        [&["convert", "--force", &file, &other], &["summary", &file], &["predict", &file, "pictures/noise.png"]];
     for command in commands {
         let guessed = vitreous(command).succeeded().stderr;
         assert_eq!(guessed.lines().filter(|line| *line == note).count(), 1, "{guessed}");

@@ -175,5 +175,5 @@ fn training_says_what_it_computes_on() {
     let mut arguments = words.to_vec();
     arguments.extend(["train.batch=1000", "--device", "cpu", "--threads", "2", "--out", run.to_str().expect("UTF-8")]);
     let outcome = vitreous(&arguments).succeeded();
-    assert!(outcome.stderr.contains("\non      the CPU, 2 threads\n"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("\ndevice  the CPU, 2 threads\n"), "{}", outcome.stderr);
 }

@@ -183,7 +183,7 @@ fn a_checkpoint_holds_all_that_a_run_needs_and_a_damaged_one_says_what_to_do() {
     // Cut off, and with a tensor too few.
     let whole = std::fs::read(&last).expect("a file");
     std::fs::write(&last, &whole[..whole.len() - 100]).expect("written");
-    vitreous(&["train", "--resume", out]).failed(1, &[&of(10), "remove it to go on from the one before, of step 9"]);
+    vitreous(&["train", "--resume", out]).failed(1, &[&of(10), "remove it to resume from the one before, of step 9"]);
     let at = whole.windows(16).position(|bytes| bytes == b"second/head.bias").expect("its name");
     let mut lacking = whole.clone();
     lacking[at..at + 16].copy_from_slice(b"second/head.bios");
@@ -210,7 +210,7 @@ fn a_run_that_changed_underneath_is_refused() {
     let words = ["train", "small", "--out", out, "--data", photos.to_str().expect("UTF-8"), "train.batch=4"];
     vitreous(&[&words, &TINY[..6], &["train.epochs=1"]].concat()).succeeded();
     std::fs::remove_file(photos.join("train/red/0.bmp")).expect("removed");
-    vitreous(&["train", "--resume", out]).failed(2, &["has 20 samples", "had 21", "same data"]);
+    vitreous(&["train", "--resume", out]).failed(2, &["there are 20 training samples", "had 21", "same data"]);
     // Checkpoints whose recipe is gone are not taken for those of a new run.
     std::fs::remove_file(run.join("recipe.toml")).expect("removed");
     vitreous(&[&words, &TINY[..6]].concat()).failed(2, &["there is a run in it already"]);

@@ -377,7 +377,7 @@ fn a_translator_that_is_killed_ends_with_the_same_bytes() {
     let words = [&["train", "translation", "--data", text(&folder)], &TINY_TEXT[..], &["output.checkpoint_steps=1"]];
     killed_and_whole_are_the_same(place.path(), &words.concat(), &[1, 8, 13]);
     let report = std::fs::read_to_string(place.path().join("whole/report.html")).expect("a report");
-    for part in ["id=\"translations\"", "Translations", "BLEU", "tok:13a", "in the data: "] {
+    for part in ["id=\"translations\"", "Translations", "BLEU", "tok:13a", "reference: "] {
         assert!(report.contains(part), "{part}");
     }
     for file in ["tokenizer.json", "model/tokenizer.json", "model/config.json", "best/model.safetensors"] {

@@ -100,7 +100,7 @@ impl Eval {
         match &signature.takes {
             Takes::Images(_) => self.evaluate_images(),
             Takes::Pairs { .. } => self.evaluate_pairs(),
-            Takes::Tokens(_) => Err(unsuitable(&model, &signature, "a model that can be evaluated yet").into()),
+            Takes::Tokens(_) => Err(unsuitable(&model, &signature, "model that can be evaluated yet").into()),
         }
     }
 

@@ -234,7 +234,7 @@ impl Explain {
             (None, Some(_)) => Err(Failure::input(anyhow!(
                 "{model}: this is a translator, which sees no images; give it a sentence: --text '..'"
             ))),
-            (None, None) => Err(unsuitable(&model, &signature, "a model that can be explained yet").into()),
+            (None, None) => Err(unsuitable(&model, &signature, "model that can be explained yet").into()),
         }
     }
 
@@ -245,7 +245,7 @@ impl Explain {
         match signature.images() {
             None => Ok(()),
             Some(_) => Err(Failure::input(anyhow!(
-                "{model}: this is {}, which reads no text; give it images: vitreous explain {model} photo.jpg",
+                "{model}: this is no translator but {}, which reads no text; give it images: vitreous explain {model} photo.jpg",
                 signature.what()
             ))),
         }

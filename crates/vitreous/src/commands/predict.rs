@@ -81,7 +81,7 @@ impl Predict {
                     "{path}: this model has no head, so it knows no classes; ask for --features"
                 )));
             }
-            (true, _, None) => return Err(unsuitable(&path, &signature, "a model with features").into()),
+            (true, _, None) => return Err(unsuitable(&path, &signature, "model with features").into()),
             _ => {}
         }
         let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);

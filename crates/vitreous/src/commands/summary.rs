@@ -58,6 +58,9 @@ pub struct Summary {
     target: Option<usize>,
 }
 
+/// Tokens of a sequence, if none are named and the model takes as many.
+const USUAL_TOKENS: usize = 32;
+
 /// What a model is and costs.
 struct Described {
     /// What it takes at a time, in words.
@@ -89,10 +92,11 @@ impl Summary {
     pub fn run(self) -> Result<(), Failure> {
         let Some(model) = self.model.as_deref().filter(|_| !self.list) else { return list(self.json) };
         self.html.as_deref().map_or(Ok(()), |path| check_place(path, KIND))?;
+        let (plain, _) = vitreous_runtime::architecture(model, &OpenOptions::default().with_some("heads", self.heads))?;
+        self.refuse_options(model, &plain.signature())?;
         let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.heads);
         let (mut architecture, notes) = vitreous_runtime::architecture(model, &options)?;
         let signature = architecture.signature();
-        self.refuse_options(model, &signature)?;
         // A model is used at the size that its images are brought to, which may be another than it was trained with.
         if let (None, Some(images), Some(size)) = (self.image, signature.images(), preprocessed_size(model))
             && images.size != size
@@ -102,7 +106,13 @@ impl Summary {
             architecture = architecture.with_settings(&resized.settings).map_err(Failure::input)?;
         }
         notes.iter().for_each(|note| say!("note: {note}"));
-        let lengths = (self.source.unwrap_or(32), self.target.unwrap_or(32));
+        let longest = match &signature.takes {
+            Takes::Images(_) => USUAL_TOKENS,
+            Takes::Tokens(tokens) => tokens.longest,
+            Takes::Pairs { source, target, .. } => source.longest.min(target.longest),
+        };
+        let usual = USUAL_TOKENS.min(longest);
+        let lengths = (self.source.unwrap_or(usual), self.target.unwrap_or(usual));
         let described = describe::describe(architecture.as_ref(), self.batch, lengths)?;
         let memory = described.memory.lines(&described.batch);
         if let Some(path) = &self.html {

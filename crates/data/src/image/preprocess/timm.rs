@@ -23,7 +23,7 @@ impl Preprocess {
     /// let preprocess = Preprocess::from_timm(config)?;
     /// assert_eq!(preprocess.resize, Resize::ShorterSide(248));
     /// assert_eq!(preprocess.output_size(), Some([224, 224]));
-    /// # Ok::<(), vitreous_data::ConfigError>(())
+    /// # Ok::<(), vitreous_data::image::ConfigError>(())
     /// ```
     pub fn from_timm(config_json: &[u8]) -> Result<Preprocess, ConfigError> {
         let settings = Settings::parse(config_json)?.inner("pretrained_cfg");

@@ -47,7 +47,7 @@ fn prefixes(tensors: &Inventory) -> Result<(String, &'static str), Fault> {
     let anchor = "embeddings.word_embeddings.weight";
     let Some(prefix) = prefix_of(tensors, anchor, &["bert"]) else {
         return Err(Fault::whole(format!(
-            "it is a BERT's configuration, but no tensor beside it is called `{anchor}`"
+            "it is a configuration of `bert`, but no tensor beside it is called `{anchor}`"
         )));
     };
     Ok(match prefix.strip_suffix("bert.") {
