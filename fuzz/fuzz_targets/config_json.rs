@@ -1,42 +1,32 @@
 #![no_main]
-//! A config.json of any dialect: it gives an error, or a configuration that gives an error or can be built.
+//! A config.json of any family and dialect: it gives an error, or a configuration that gives an error or can be built.
 
 use libfuzzer_sys::fuzz_target;
-use vitreous_models::checkpoint::{Description, hugging_face, hugging_face_kind};
-use vitreous_models::{Model, VitConfig, vit};
+use vitreous_models::checkpoint::json::Object;
+use vitreous_models::{Checkpoint, FAMILIES, Format, OpenOptions, Settings};
 
 /// Larger models are only checked: building them is slow, not wrong.
-const LARGEST: usize = 64;
+const LARGEST: u64 = 64;
 
 fuzz_target!(|input: &[u8]| {
-    let Ok(description) = Description::parse(input) else { return };
-    let Some(config) = description.config() else { return };
-    if config.check().is_err() {
-        return;
-    }
-    // What can be expressed reads back as it was written.
-    if let Ok(kind) = hugging_face_kind(config) {
-        let written = hugging_face::write(kind, config, &[], "float32");
-        let text = serde_json::to_vec(&written).expect("JSON");
-        let again = Description::parse(&text).expect("what was written is read");
-        let again = again.config().expect("a model").clone();
-        // Not expressed there: the layer after a base model, which follows from the tensors; whether projections are
-        // fused; the stochastic depth of a finished training; and a position scope that is equivalent.
-        let expected = VitConfig {
-            pre_logits: None,
-            qkv: again.qkv,
-            stochastic_depth: again.stochastic_depth,
-            position_scope: again.position_scope,
-            ..config.clone()
-        };
-        assert_eq!(again, expected);
-    }
-    let sizes = [config.depth, config.tokens(), config.dim, config.mlp_dim, config.classes, config.features()];
-    let pixels = config.channels.saturating_mul(config.image.height).saturating_mul(config.image.width);
-    if sizes.iter().all(|size| *size <= LARGEST) && pixels <= 1 << 16 {
-        let mut graph = vitreous_engine::Graph::for_inference();
-        vit(&mut graph, config, 1).expect("what was checked can be built");
-        let model = Model::new(config.clone(), Vec::new()).expect("what was checked can be made");
-        assert_eq!(model.parameters().count(), graph.parameters().len());
+    let Ok(config) = serde_json::from_slice::<Settings>(input) else { return };
+    let options = OpenOptions::default();
+    let checkpoint = Checkpoint { config: Some(Object::new(&config)), tensors: None, options: &options };
+    for family in FAMILIES {
+        let Ok(Some(reading)) = family.read(&checkpoint) else { continue };
+        let settings = reading.architecture.settings();
+        // What was read is checked again by whoever builds it.
+        let Ok(architecture) = family.from_settings(&settings) else { continue };
+        let sizes = settings.values().filter_map(|value| value.as_u64());
+        if sizes.into_iter().any(|size| size > LARGEST) {
+            continue;
+        }
+        let Ok(parameters) = architecture.parameters() else { continue };
+        // Every dialect that can express the model names all of its parameters.
+        for format in [Format::Own, Format::HuggingFace, Format::Npz] {
+            if let Ok(dialect) = architecture.dialect(format) {
+                dialect.entries(&parameters, None).expect("every parameter has a name");
+            }
+        }
     }
 });
