@@ -85,7 +85,7 @@ fn nothing_asked_for_is_nothing_given() {
 }
 
 fn refusal(model: &Model, change: impl FnOnce(&mut Settings)) -> String {
-    let mut settings = Settings::usual(structure(&model), 1);
+    let mut settings = Settings::usual(structure(model), 1);
     change(&mut settings);
     Explainer::new(model, settings, &CPU).err().expect("refused").to_string()
 }

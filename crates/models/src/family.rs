@@ -30,6 +30,7 @@ pub trait Family: Sync {
     fn preset(&self, name: &str) -> Option<Box<dyn Architecture>>;
 
     /// The model with these settings; absent keys have their defaults, unknown ones are an error.
+    #[allow(clippy::wrong_self_convention)] // a family is a value, which makes models
     fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError>;
 
     /// Identifies a checkpoint; `None` if it does not belong to this family.

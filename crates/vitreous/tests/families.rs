@@ -56,7 +56,7 @@ fn a_model_that_a_command_cannot_use_is_told_its_commands() {
     vitreous(&["explain", "tiny_vit", "--text", "Hello."])
         .failed(2, &["reads no text", "vitreous explain tiny_vit photo.jpg"]);
     vitreous(&["predict", translator(), "pictures"]).failed(2, &["this is a translator", "vitreous translate"]);
-    vitreous(&["summary", "tiny_vit", "--tokens", "9"]).failed(2, &["--source is for text", "an image classifier"]);
+    vitreous(&["summary", "tiny_vit", "--tokens", "9"]).failed(2, &["--source is for texts", "an image classifier"]);
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn a_run_that_changed_underneath_is_refused() {
     let words = ["train", "small", "--out", out, "--data", photos.to_str().expect("UTF-8"), "train.batch=4"];
     vitreous(&[&words, &TINY[..6], &["train.epochs=1"]].concat()).succeeded();
     std::fs::remove_file(photos.join("train/red/0.bmp")).expect("removed");
-    vitreous(&["train", "--resume", out]).failed(2, &["there are 20 training samples", "had 21", "same data"]);
+    vitreous(&["train", "--resume", out]).failed(2, &["there are 20 training samples", "there were 21", "same data"]);
     // Checkpoints whose recipe is gone are not taken for those of a new run.
     std::fs::remove_file(run.join("recipe.toml")).expect("removed");
     vitreous(&[&words, &TINY[..6]].concat()).failed(2, &["there is a run in it already"]);

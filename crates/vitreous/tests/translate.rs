@@ -257,7 +257,11 @@ fn parts_of_the_pairs_are_as_asked() {
     of(&[text(&file)]).failed(2, &["no pairs"]);
     of(&["no/pairs.tsv"]).failed(2, &["no/pairs.tsv"]);
 
-    vitreous(&["eval", &model]).failed(2, &["--data FILE"]);
+    // A run is evaluated on its own validation pairs; a model alone has none.
+    let own = vitreous(&["eval", &model, "--json"]).succeeded().json_lines().remove(0);
+    assert_eq!((&own["split"], &own["pairs"]), (&json!("validation"), &json!(12)));
+    let inner = format!("{model}/model");
+    vitreous(&["eval", &inner]).failed(2, &["--data FILE"]);
     of(&[text(&data), "--batch", "3"]).failed(2, &["--batch", "this is a translator"]);
     vitreous(&["eval", &model, "--device", "tpu"]).failed(2, &["`tpu` is no device", "cuda:0"]);
     vitreous(&["eval", "tiny_fashion", "--beam", "3"]).failed(2, &["--beam", "translators", "images"]);

@@ -17,6 +17,9 @@ use super::libraries::compiler_version;
 use super::{stream, warpgroup};
 use crate::error::{Error, Result};
 
+/// Modules that one thread has loaded, by their index among those that are wanted.
+type Loaded = Vec<(usize, Arc<Module>)>;
+
 /// Compiled kernels by their source.
 pub(super) struct Kernels {
     modules: HashMap<String, Arc<Module>>,
@@ -113,7 +116,7 @@ impl Kernels {
         wanted.dedup();
         let next = AtomicUsize::new(0);
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(wanted.len());
-        let found: Vec<Result<Vec<(usize, Arc<Module>)>>> = std::thread::scope(|scope| {
+        let found: Vec<Result<Loaded>> = std::thread::scope(|scope| {
             let work = || {
                 self.device.bind()?;
                 let mut loaded = Vec::new();

@@ -58,7 +58,7 @@ pub fn thumbnail(seen: &Image) -> Result<Image> {
     let longer = width.max(height);
     let side = |side: usize| (side * THUMBNAIL / longer).max(1);
     let filter = if longer < THUMBNAIL { Interpolation::Nearest } else { Interpolation::Bicubic };
-    Ok(resize(seen, side(height), side(width), filter)?)
+    resize(seen, side(height), side(width), filter)
 }
 
 /// Distance and entropy over all images, as charts.

@@ -54,10 +54,13 @@ fn lead(runs: &[RunRecord], names: &[String]) -> String {
     html
 }
 
+/// The value of a row in one run.
+type RowValue = Box<dyn Fn(&Headline) -> Option<f64>>;
+
 /// A row of the table of numbers: its name, its values, how they are written, and which is best.
 struct Row {
     name: String,
-    value: Box<dyn Fn(&Headline) -> Option<f64>>,
+    value: RowValue,
     text: Box<dyn Fn(f64) -> String>,
     better: Better,
     /// A share of samples, whose confidence intervals follow in a row of their own.

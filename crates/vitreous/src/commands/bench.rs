@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
@@ -15,6 +16,7 @@ use vitreous_engine::{
 use vitreous_models::{Architecture, Call, OpenOptions, Size, Takes};
 use vitreous_pages::format;
 use vitreous_runtime::described;
+use vitreous_runtime::locate::unsuitable;
 use vitreous_runtime::runner::{check_batch, usual_batch};
 use vitreous_runtime::training_graph::training_graph;
 
@@ -111,6 +113,15 @@ impl Bench {
         let (model, notes) = vitreous_runtime::architecture(&self.model, &options)?;
         notes.iter().for_each(|note| say!("note: {note}"));
         let signature = model.signature();
+        if signature.pairs().is_some() {
+            return Err(match Path::new(&self.model).exists() {
+                true => unsuitable(&self.model, &signature, "model for images or single texts").into(),
+                false => Failure::input(anyhow!(
+                    "`{0}` is a preset of translators, which are not benchmarked; `vitreous summary {0}` describes it",
+                    self.model
+                )),
+            });
+        }
         if self.mode == ModeName::Train && signature.images().is_some() && signature.classes().is_none() {
             return Err(Failure::input(anyhow!(
                 "{}: this model has no head, so there is nothing to train it on; hint: --mode infer",

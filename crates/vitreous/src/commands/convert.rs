@@ -7,6 +7,7 @@ use clap::Args;
 use vitreous_data::image::{Placement, Preprocess};
 use vitreous_models::{Model, OpenOptions, Preprocessing, SaveOptions, Size, Written};
 use vitreous_runtime::image_model::preprocessing_at_model_size;
+use vitreous_runtime::locate::unsuitable;
 use vitreous_runtime::open_model;
 
 use super::{parse_count, parse_size};
@@ -43,6 +44,11 @@ impl Convert {
         let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.heads);
         let model = open_model(&self.from, &OpenOptions { replace_head, ..options })?;
         model.notes.iter().for_each(|note| say!("note: {note}"));
+        let signature = model.architecture.signature();
+        if signature.pairs().is_some() {
+            let from = self.from.to_string_lossy();
+            return Err(unsuitable(&from, &signature, "model that another library's format can hold").into());
+        }
         // Files of Hugging Face stay as they are; what timm says is written in Hugging Face's words.
         let takes_images = model.architecture.signature().images().is_some();
         let prepared = match (&model.assets.preprocessing, self.image) {

@@ -241,6 +241,10 @@ impl Explain {
     /// Refuses to explain texts to a model of images.
     fn check_texts(&self) -> Result<(), Failure> {
         let model = self.model.to_string_lossy();
+        if !self.model.exists() {
+            // Whoever opens it says so.
+            return Ok(());
+        }
         let signature = vitreous_runtime::architecture(&model, &OpenOptions::default())?.0.signature();
         match signature.images() {
             None => Ok(()),

@@ -145,7 +145,7 @@ impl Summary {
         let images = [("--image", self.image.is_some()), ("--heads", self.heads.is_some())];
         let text = [("--source", self.source.is_some()), ("--target", self.target.is_some())];
         let (refused, of) = match &signature.takes {
-            Takes::Images(_) => (&text[..], "text"),
+            Takes::Images(_) => (&text[..], "texts and translators"),
             Takes::Tokens(_) | Takes::Pairs { .. } => (&images[..], "images"),
         };
         match refused.iter().find(|(_, given)| *given) {

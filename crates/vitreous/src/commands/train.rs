@@ -136,7 +136,7 @@ impl Train {
             self.check_init(init, name.as_deref())?;
         }
         let (mut recipe, name) = read(name.as_deref().unwrap_or(shipped()[0].name), &overrides)?;
-        if name == FINETUNE && !recipe.values().get("finetune.init").is_some_and(|init| init != "\"\"") {
+        if name == FINETUNE && recipe.values().get("finetune.init").is_none_or(|init| init == "\"\"") {
             let hint = "no pretrained model was named: vitreous train finetune --init MODEL --data DIR";
             return Err(Failure::input(anyhow!("{hint}")));
         }

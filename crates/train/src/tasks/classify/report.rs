@@ -71,7 +71,8 @@ impl ClassifyReport {
 
     /// Reads a report; `None` if it is of another task. Parts that are not of the same classes are refused.
     pub(super) fn read(value: &Value) -> Option<Result<ClassifyReport, String>> {
-        value.get("classes").map(|_| ClassifyReport::of_json(value))
+        // Version 0.1 wrote `null` for translators.
+        value.get("classes").filter(|classes| !classes.is_null()).map(|_| ClassifyReport::of_json(value))
     }
 
     fn of_json(value: &Value) -> Result<ClassifyReport, String> {

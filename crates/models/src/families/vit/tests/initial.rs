@@ -18,7 +18,7 @@ fn config() -> VitConfig {
 
 fn state_of(config: &VitConfig, scheme: Initialisation, seed: u64) -> State {
     let mut graph = Graph::for_training();
-    vit(&mut graph, &config, &Call::whole(1)).expect("builds");
+    vit(&mut graph, config, &Call::whole(1)).expect("builds");
     let mut state = State::new(&graph).expect("memory");
     state.parameters_mut().fill(f32::NAN);
     initialise(&mut state, scheme, seed, &|_| true).expect("known");

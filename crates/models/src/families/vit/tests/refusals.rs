@@ -328,7 +328,7 @@ fn what_is_not_a_model_is_refused_with_what_was_looked_for() {
 fn a_state_of_another_model_is_refused() {
     let model = open("hf_vit");
     let mut g = Graph::for_inference();
-    vit(&mut g, &open("hf_deit").config(), &Call::whole(1)).expect("builds");
+    vit(&mut g, open("hf_deit").config(), &Call::whole(1)).expect("builds");
     let mut state = State::new(&g).expect("memory");
     assert_says(&model.load(&mut state).expect_err("refused").to_string(), &["parameter `"]);
     assert_says(&model.parameter("blocks.9.norm1.weight").expect_err("refused").to_string(), &["is not of this model"]);

@@ -29,7 +29,7 @@ fn config() -> VitConfig {
 
 fn build(config: &VitConfig, mode: Mode) -> Graph {
     let mut g = Graph::new(mode, Precision::F32);
-    vit(&mut g, &config, &Call::whole(2)).expect("builds");
+    vit(&mut g, config, &Call::whole(2)).expect("builds");
     g
 }
 
