@@ -14,7 +14,6 @@ pub mod format;
 pub mod interval;
 mod picture;
 pub mod report;
-pub mod scores;
 pub mod summary;
 pub mod write;
 

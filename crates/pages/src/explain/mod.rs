@@ -13,8 +13,8 @@ use vitreous_data::image::{Image, ImageError};
 use vitreous_explain::{Explanation, Layout, Reader};
 use vitreous_models::Size;
 
-use crate::scores::{best, label, softmax};
 use crate::{Document, base64, colour, escape, flow, png_uri};
+use vitreous_runtime::scores::{best, label, softmax};
 
 use packed::Kept;
 use weights::WeightPictures;

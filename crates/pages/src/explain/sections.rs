@@ -9,8 +9,8 @@ use super::maps::{self, ROLLOUT_PERCENTILE, Scale};
 use super::weights::{legend, number};
 use super::{ImagePage, PartSeen, Result, reader_name};
 use crate::chart::{Bars, Dots};
-use crate::scores::{best, label, softmax};
 use crate::{base64, escape, image};
+use vitreous_runtime::scores::{best, label, softmax};
 
 /// The image with its patches, and the most probable classes.
 pub fn prediction(page: &ImagePage) -> Result<String> {
