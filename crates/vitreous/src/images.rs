@@ -1,4 +1,4 @@
-//! Which images a command was asked for: files, folders, patterns, or a list on standard input.
+//! The images that a command is given: files, folders, patterns, or a list on standard input.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -9,23 +9,23 @@ use vitreous_data::image::{IMAGE_EXTENSIONS, SkippedImages, has_image_extension}
 
 use crate::format;
 
-/// An image to look at, or why there is none.
-pub type Found = Result<PathBuf, NotFound>;
+/// The path of an image, or why there is none.
+pub type ImagePath = Result<PathBuf, MissingImage>;
 
-/// Something that was asked for and is not there.
+/// A path without an image.
 #[derive(Debug)]
-pub struct NotFound {
-    /// What was asked for.
+pub struct MissingImage {
+    /// The path.
     pub path: PathBuf,
-    /// Why it is not there.
+    /// Why there is no image.
     pub error: String,
 }
 
-/// The images that some arguments name, found as they are asked for. `-` stands for a list on standard input, a path a line.
+/// The images that arguments name, searched for lazily. `-` stands for a list on standard input, one path per line.
 pub struct Images {
     arguments: VecDeque<OsString>,
-    /// Found, but not given yet.
-    ready: VecDeque<Found>,
+    /// Found, but not taken yet.
+    ready: VecDeque<ImagePath>,
     reads_list: bool,
 }
 
@@ -34,12 +34,12 @@ impl Images {
         Images { arguments: arguments.into(), ready: VecDeque::new(), reads_list: false }
     }
 
-    /// Whether all images can be known now, without waiting for standard input.
+    /// Whether all images are known without waiting for standard input.
     pub fn are_known(&self) -> bool {
         !self.reads_list && self.arguments.iter().all(|argument| argument != "-")
     }
 
-    /// The next line, whatever bytes are in it: names of files need not be UTF-8.
+    /// The next line, as bytes: file names need not be UTF-8.
     fn next_of_list(&mut self) -> Option<OsString> {
         let mut line = Vec::new();
         match std::io::stdin().lock().read_until(b'\n', &mut line) {
@@ -50,7 +50,7 @@ impl Images {
             }
             Err(error) => {
                 let error = format!("the list on standard input cannot be read: {error}");
-                self.ready.push_back(Err(NotFound { path: PathBuf::from("-"), error }));
+                self.ready.push_back(Err(MissingImage { path: PathBuf::from("-"), error }));
                 None
             }
         }
@@ -87,7 +87,7 @@ impl Images {
     fn find_by_pattern(&mut self, pattern: &str) {
         let matches = match glob::glob(pattern) {
             Ok(matches) => matches,
-            Err(error) => return self.miss(Path::new(pattern), format!("no such file, and no pattern: {error}")),
+            Err(error) => return self.miss(Path::new(pattern), format!("no such file, and not a valid pattern: {error}")),
         };
         let before = self.ready.len();
         for found in matches {
@@ -96,7 +96,7 @@ impl Images {
                 Ok(path) => self.ready.push_back(Ok(path)),
                 Err(error) => {
                     let path = error.path().to_path_buf();
-                    self.ready.push_back(Err(NotFound { path, error: error.error().to_string() }));
+                    self.ready.push_back(Err(MissingImage { path, error: error.error().to_string() }));
                 }
             }
         }
@@ -106,14 +106,14 @@ impl Images {
     }
 
     fn miss(&mut self, path: &Path, error: String) {
-        self.ready.push_back(Err(NotFound { path: path.to_path_buf(), error }));
+        self.ready.push_back(Err(MissingImage { path: path.to_path_buf(), error }));
     }
 }
 
 impl Iterator for Images {
-    type Item = Found;
+    type Item = ImagePath;
 
-    fn next(&mut self) -> Option<Found> {
+    fn next(&mut self) -> Option<ImagePath> {
         loop {
             if let Some(found) = self.ready.pop_front() {
                 return Some(found);
@@ -146,15 +146,15 @@ fn name_of(bytes: Vec<u8>) -> OsString {
     String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
-/// All images of a folder and of the folders in it, by name. Links to folders are not followed, so there is no going round;
-/// pipes and devices are left alone, since nobody may ever write to them.
-fn walk(folder: &Path, found: &mut VecDeque<Found>, skipped: &mut SkippedImages) {
+/// All images under a folder, sorted by path. Links to folders are not followed, so there are no cycles; pipes and devices are skipped,
+/// because reading them may never end.
+fn walk(folder: &Path, found: &mut VecDeque<ImagePath>, skipped: &mut SkippedImages) {
     let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
     let mut entries = match entries {
         Ok(entries) => entries,
         Err(error) => {
             let error = format!("this folder cannot be read: {error}");
-            return found.push_back(Err(NotFound { path: folder.to_path_buf(), error }));
+            return found.push_back(Err(MissingImage { path: folder.to_path_buf(), error }));
         }
     };
     entries.sort_by_key(|entry| entry.file_name());
@@ -168,7 +168,7 @@ fn walk(folder: &Path, found: &mut VecDeque<Found>, skipped: &mut SkippedImages)
     }
 }
 
-/// Whether this is a file, or a link to one. A link to nothing is one: whoever reads it will say so.
+/// Whether this is a file, or a link to one. A broken link counts: reading it will fail with an error.
 fn may_be_file(path: &Path) -> bool {
     std::fs::metadata(path).map_or(true, |metadata| metadata.is_file())
 }

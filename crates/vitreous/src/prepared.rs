@@ -1,25 +1,25 @@
-//! Images made ready for a model, by threads of their own while it runs.
+//! Images prepared for a model, by other threads while it runs.
 
 use std::path::{Path, PathBuf};
 
 use vitreous_data::image::{Channels, Image, Preprocess, Scratch};
 use vitreous_models::Size;
 
-use crate::images::Found;
+use crate::images::ImagePath;
 
-/// An image made ready for the model, or why it could not be.
+/// An image prepared for the model, or why it could not be.
 pub struct Prepared {
     /// The file.
     pub path: PathBuf,
-    /// Channels first.
+    /// Its tensor.
     pub pixels: Result<Pixels, String>,
 }
 
-/// What a model is given of an image.
+/// The input of a model.
 pub struct Pixels {
-    /// Channels first.
+    /// The tensor, channels first.
     pub numbers: Vec<f32>,
-    /// How large the image is, and how much of that the model sees.
+    /// The size of the image, and of the part that the model sees.
     pub part: PartSeen,
 }
 
@@ -28,7 +28,7 @@ pub struct Pixels {
 pub struct PartSeen {
     /// The image's own size.
     pub image: Size,
-    /// The part in its middle, in the image's own pixels.
+    /// The central part that the model sees, in the image's own pixels.
     pub seen: Size,
 }
 
@@ -40,12 +40,12 @@ impl PartSeen {
     }
 }
 
-/// What each decoding thread does with an image.
+/// What each decoding thread does with a path.
 pub fn worker(
     preprocess: Preprocess,
     channels: usize,
     floats: usize,
-) -> impl FnMut(Found) -> Prepared + Send + 'static {
+) -> impl FnMut(ImagePath) -> Prepared + Send + 'static {
     let mut scratch = Scratch::default();
     move |found| match found {
         Ok(path) => {
@@ -58,11 +58,11 @@ pub fn worker(
 
 fn decode(path: &Path, channels: usize) -> Result<Image, String> {
     let channels =
-        Channels::from_count(channels).ok_or("images have one or three channels, this model wants others")?;
+        Channels::from_count(channels).ok_or("images have one or three channels, but this model takes another number")?;
     vitreous_data::image::open(path, channels).map_err(|error| error.to_string())
 }
 
-/// Makes a decoded image ready.
+/// Prepares a decoded image.
 pub fn prepare(image: &Image, preprocess: &Preprocess, floats: usize, scratch: &mut Scratch) -> Result<Pixels, String> {
     let mut numbers = vec![0.0; floats];
     preprocess.apply(image, scratch, &mut numbers).map_err(|error| error.to_string())?;
