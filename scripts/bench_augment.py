@@ -1,6 +1,6 @@
-"""Microseconds that augmentation takes for one image on one thread, beside timm and torchvision in the same run.
+"""Microseconds per image of augmentation on one thread, next to timm and torchvision in the same run.
 
-    python scripts/bench_augment.py          (timm, torchvision, Pillow; builds the Rust example in release mode)
+    python scripts/bench_augment.py          (needs timm, torchvision, Pillow; builds the Rust example in release mode)
 """
 
 import statistics
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def picture(height, width):
-    """The same waves with noise as in the example."""
+    """The same waves with noise as in the Rust example."""
     y, x, c = np.mgrid[0:height, 0:width, 0:3]
     waves = 128 + 50 * (np.sin(y / 17 + c) + np.sin(x / 23))
     return Image.fromarray((waves + np.random.default_rng(0).integers(0, 16, waves.shape)).clip(0, 255).astype(np.uint8))
@@ -43,7 +43,7 @@ def resized(side, **extra):
 
 padded = transforms.Compose([transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
                              transforms.Normalize((0.5,) * 3, (0.5,) * 3)])
-# Without noise on the magnitude: where it comes to 10, timm with Pillow 13 stops with an error.
+# Without noise on the magnitude: when it reaches 10, timm with Pillow 13 fails with an error.
 rand = "rand-m8-inc1"
 small, large = picture(32, 32), picture(375, 500)
 peers = {

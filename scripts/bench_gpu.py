@@ -1,11 +1,12 @@
-"""How fast PyTorch trains and runs plain ViTs on a GPU: the peer of `vitreous bench --device cuda:0`.
+"""Speed of PyTorch training and inference of plain ViTs on a GPU: the peer of `vitreous bench --device cuda:0`.
 
     python scripts/bench_gpu.py vit_base_patch16_224 256 train
 
-The model is timm's plain ViT written out (pre-norm, class token, learned positions, erf GELU), or the small ViT of `vit_cifar`. Products in bf16
-(autocast), fused AdamW, clipping at 1, `torch.compile`. Inference: `infer` with weights and activations in bf16 and, for batch 1, max-autotune with CUDA
-graphs; `autocast` with weights in f32 and autocast, as in training.
-Prints one JSON object: the median of 30 runs after a warm-up. With a further word, `warm`, it only compiles, so that the next call finds that done.
+The model is timm's plain ViT written out (pre-norm, class token, learned positions, erf GELU), or the small ViT
+`vit_cifar`. Training uses bf16 autocast, fused AdamW, clipping at 1 and `torch.compile`. Inference: `infer` has weights
+and activations in bf16 and, for batch 1, max-autotune with CUDA graphs; `autocast` has f32 weights and autocast, as in
+training. Prints one JSON object with the median of 30 runs after a warm-up. With the extra argument `warm` it only
+compiles, so that the next call finds the compiled model in the cache.
 """
 import json
 import statistics

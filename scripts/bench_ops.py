@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Our engine and PyTorch in turns, op by op and on whole models: a Markdown table of medians.
+"""Times our engine and PyTorch in turns, op by op and on whole models; prints a Markdown table of medians.
 
 Needs python3 with torch, and cargo. From anywhere in the repository:
 
     python3 scripts/bench_ops.py [--only SUBSTRING] [--rounds N] [--seconds S]
 
-Both sides get the same numbers, and their results (the gradients too) are compared before anything is timed; the
-script fails if they disagree. In every round one side runs while the other sleeps, then they change over; the ratio
-is the median of the rounds' ratios, so that a machine that is slower for a while does not favour a side. Threads:
-all cores.
+Both sides get the same inputs, and their results (including gradients) are compared before anything is timed; the
+script fails if they disagree. In every round one side runs while the other sleeps, then they swap; the reported ratio
+is the median of the ratios per round, so that a temporary slowdown of the machine favours neither side. All cores are
+used.
 """
 
 import argparse
@@ -28,16 +28,16 @@ import torch
 import bench_peers
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-# Runs before results are compared: with training steps, updates have then shown in losses and parameters.
+# Runs before results are compared: after a few training steps, updates show in losses and parameters.
 COMPARED_RUNS = 3
-# PyTorch's threads go on looking for work for a while; only then is the other side's turn.
+# PyTorch's threads keep spinning for a while after a run; wait before the other side's turn.
 REST_SECONDS = 0.05
-# The share of one core that a side may use while the other one is measured.
+# The fraction of one core that a side may use while the other one is timed.
 IDLE_LIMIT = 0.05
 
 
 def build_engine() -> str:
-    """Builds the benchmark and gives its path."""
+    """Builds the benchmark and returns its path."""
     command = ["cargo", "bench", "-p", "vitreous-engine", "--bench", "ops", "--no-run", "--message-format=json"]
     built = subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True)
     messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
@@ -46,7 +46,7 @@ def build_engine() -> str:
 
 
 class Engine:
-    """One subject of our engine, in a process of its own."""
+    """One benchmark of our engine, in its own process."""
 
     def __init__(self, binary: str, name: str):
         self.process = subprocess.Popen(
@@ -57,7 +57,7 @@ class Engine:
     def answer(self) -> str:
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"our engine ended with status {self.process.wait()}")
+            raise SystemExit(f"our engine exited with status {self.process.wait()}")
         return line.strip()
 
     def ask(self, request: str) -> str:
@@ -74,7 +74,7 @@ class Engine:
             return torch.from_file(path, size=count, dtype=torch.float32).clone()
 
     def cpu_seconds(self) -> float:
-        """Processor time used so far; 0 where the system does not say."""
+        """CPU time used so far; 0 if the system does not report it."""
         try:
             fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
@@ -94,27 +94,27 @@ def torch_seconds(peer, runs: int) -> float:
 
 
 def compare(name: str, label: str, engine: Engine, peer) -> float:
-    """The relative difference of all results; ends the script if it is too large."""
+    """The largest relative difference of any result; exits if it is too large."""
     for _ in range(COMPARED_RUNS):
         peer.run()
     ours = engine.results()
     wanted = [part.detach().float().flatten() for part in peer.results(ours)]
     sizes = [part.numel() for part in wanted]
     if sum(sizes) != ours.numel():
-        raise SystemExit(f"{name}: we give {ours.numel()} numbers, PyTorch ({label}) {sizes}")
+        raise SystemExit(f"{name}: our engine returns {ours.numel()} values, PyTorch ({label}) {sizes}")
     worst = 0.0
     for index, (mine, theirs) in enumerate(zip(ours.split(sizes), wanted)):
         difference = (torch.linalg.vector_norm(mine - theirs) / torch.linalg.vector_norm(theirs)).item()
         if not difference <= peer.limit:
             raise SystemExit(
-                f"{name}: result {index} differs from PyTorch's ({label}) by {difference:.1e}, limit {peer.limit:.0e}"
+                f"{name}: output {index} differs from PyTorch ({label}) by {difference:.1e}, tolerance {peer.limit:.0e}"
             )
         worst = max(worst, difference)
     return worst
 
 
 def runs_for(seconds: float, measure) -> int:
-    """How many runs take about that long, after warming up."""
+    """The number of runs that take about this long, after a warm-up."""
     measure(1)
     runs, taken = 1, measure(1)
     while taken < seconds / 4 and runs < 1_000_000:
@@ -137,7 +137,7 @@ def measure_subject(binary: str, name: str, options) -> list[str]:
         runs[label] = runs_for(options.seconds, measure)
         time.sleep(REST_SECONDS)
     times = {label: [] for label in sides}
-    # By whether ours runs: the other side's processor time, and the time that passed.
+    # Keyed by whether ours is running: the CPU time of the other side, and the wall time.
     idle_used, idle_time = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
     for _ in range(options.rounds):
         for label, measure in sides.items():
@@ -177,26 +177,26 @@ def header(options) -> str:
     def git(*arguments):
         return subprocess.run(["git", *arguments], cwd=REPOSITORY, capture_output=True, text=True).stdout.strip()
 
-    changed = " (with changes)" if git("status", "--porcelain", "--untracked-files=no") else ""
+    changed = " (modified)" if git("status", "--porcelain", "--untracked-files=no") else ""
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     commit = git("rev-parse", "--short", "HEAD") + changed
     return (
         f"{processor()}, {os.cpu_count()} cores; PyTorch {torch.__version__}; commit {commit}; {now}. "
-        f"Medians of {options.rounds} rounds of about {options.seconds} s a side.\n\n"
-        "| subject | PyTorch ms | ours ms | PyTorch / ours | difference |\n|---|--:|--:|--:|--:|"
+        f"Medians of {options.rounds} rounds of about {options.seconds} s per side.\n\n"
+        "| benchmark | PyTorch ms | ours ms | PyTorch / ours | difference |\n|---|--:|--:|--:|--:|"
     )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="SUBSTRING", help="subjects whose name contains this")
+    parser.add_argument("--only", default="", metavar="SUBSTRING", help="run only benchmarks whose name contains this")
     parser.add_argument("--rounds", type=int, default=9, metavar="N")
-    parser.add_argument("--seconds", type=float, default=0.25, metavar="S", help="a side's time in each round")
+    parser.add_argument("--seconds", type=float, default=0.25, metavar="S", help="time per side in each round")
     options = parser.parse_args()
     binary = build_engine()
     names = subprocess.run([binary, "list"], check=True, capture_output=True, text=True).stdout.split()
     if set(names) != set(bench_peers.PEERS):
-        raise SystemExit(f"only one side knows {sorted(set(names) ^ set(bench_peers.PEERS))}")
+        raise SystemExit(f"only one side has {sorted(set(names) ^ set(bench_peers.PEERS))}")
     print(header(options), flush=True)
     for name in names:
         if options.only in name:

@@ -1,4 +1,4 @@
-"""PyTorch's side of bench_ops.py: every subject of crates/engine/benches/subjects, from the same numbers."""
+"""PyTorch's side of bench_ops.py: every benchmark of crates/engine/benches/subjects, with the same inputs."""
 
 import functools
 import math
@@ -13,11 +13,11 @@ try:
 except ImportError:
     onnxruntime = None
 
-# As in the engine's benchmark.
+# The same values as in the engine's benchmark.
 PARAMETER_STRIDE = 97
 LEARNING_RATE = 1e-3
 DROPOUT = 0.1
-# Limits of the relative difference between the two sides. Training steps amplify it: AdamW divides by √v.
+# Tolerances of the relative difference between the two sides. Training amplifies it: AdamW divides by √v.
 LIMITS = {"f32": 1e-4, "bf16": 2e-2}
 TRAINING_LIMITS = {"f32": 1e-3, "bf16": 5e-2}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -39,7 +39,7 @@ def bits_of(name: str, count: int) -> torch.Tensor:
 
 
 def spread(name: str, *shape: int) -> torch.Tensor:
-    """Evenly distributed around 0, with standard deviation 1."""
+    """Uniform around 0, with standard deviation 1."""
     bits = bits_of(name, math.prod(shape))
     return (((bits >> 8).float() / 16777216.0 - 0.5) * math.sqrt(12)).reshape(shape)
 
@@ -58,7 +58,7 @@ def parameter(name: str, *shape: int) -> torch.Tensor:
 
 
 class Differentiated:
-    """A result and the gradients of all leaves from a fixed gradient `dy` of it."""
+    """An output and the gradients of all leaves, given a fixed output gradient `dy`."""
 
     def __init__(self, forward, leaves, limit):
         self.forward, self.limit = forward, limit
@@ -75,14 +75,14 @@ class Differentiated:
 
 
 class Dropped(Differentiated):
-    """Random masks differ: the expected results are those of our mask, whose rate must be right."""
+    """Random masks differ: the expected values are computed with our mask, whose dropout rate is checked."""
 
     def results(self, ours):
         x, dy = self.leaves[0], self.dy
         kept = (ours[: x.numel()] != 0).reshape(x.shape)
         rate = 1 - kept.float().mean().item()
         if abs(rate - DROPOUT) > 0.005:
-            raise SystemExit(f"our dropout drops {rate:.4f} instead of {DROPOUT}")
+            raise SystemExit(f"our dropout rate is {rate:.4f} instead of {DROPOUT}")
         return [kept * x / (1 - DROPOUT), kept * dy / (1 - DROPOUT)]
 
 
@@ -136,7 +136,7 @@ def cross_entropy(rows, classes, precision):
 
 
 class AdamW:
-    """The update of one large parameter whose rows all have one gradient."""
+    """The update of one large parameter whose rows all have the same gradient."""
 
     limit = 1e-6
 
@@ -157,13 +157,13 @@ def adamw_of(parameters, fused=True):
 
 
 class Vit(torch.nn.Module):
-    """The Vision Transformer of crates/models; parameters have the same names and order."""
+    """The Vision Transformer of crates/models, with the same parameter names and order."""
 
     def __init__(self, image, patch, dim, layers, heads, hidden, classes, norm_first, eps, dropout):
         super().__init__()
         self.patch, self.layers, self.heads, self.norm_first, self.eps = patch, layers, heads, norm_first, eps
         self.dropout_rate = dropout
-        # Our order is the order in which the graph asks for parameters; the samples are compared in it.
+        # Our order is that in which the graph declares parameters; samples are compared in this order.
         self.ordered = {}
         places = (image // patch) ** 2
         self.add_linear("patch_embedding", 3 * patch * patch, dim)
@@ -270,7 +270,7 @@ class Training:
 
     def results(self, ours):
         if self.dropout:
-            # The masks differ, so only the losses are compared, roughly; the step without dropout is its own subject.
+            # The masks differ, so only the losses are compared, roughly; the step without dropout has its own benchmark.
             return [self.loss, ours[1:]]
         samples = [parameter.flatten()[::PARAMETER_STRIDE] for parameter in self.model.ordered.values()]
         return [self.loss, torch.cat(samples)]
@@ -279,7 +279,7 @@ class Training:
 class Inference:
     def __init__(self, sizes, batch, autocast=False, dtype=torch.float32):
         self.model = Vit(**sizes, dropout=0.0).eval().to(dtype)
-        # Conversion keeps the parameters' objects, so the model's own table stays right.
+        # `to` keeps the parameter objects, so the model's own table of parameters stays valid.
         self.images = spread("images", batch, 3, sizes["image"], sizes["image"]).to(dtype)
         self.autocast = autocast
         self.limit = LIMITS["f32"] if dtype == torch.float32 and not autocast else 5e-2
@@ -294,7 +294,7 @@ class Inference:
 
 
 class OnnxRuntime:
-    """The same model, exported, in ONNX Runtime with as many threads as PyTorch has."""
+    """The same model, exported, in ONNX Runtime with the same number of threads as PyTorch."""
 
     def __init__(self, sizes, batch):
         model = Vit(**sizes, dropout=0.0).eval()
@@ -325,7 +325,7 @@ def inference(sizes, batch, precision):
         return lambda: {"": Inference(sizes, batch), **{name: peer(sizes, batch) for name, peer in runtime.items()}}
     return lambda: {
         "autocast": Inference(sizes, batch, autocast=True),
-        "all of it bf16": Inference(sizes, batch, dtype=torch.bfloat16),
+        "all bf16": Inference(sizes, batch, dtype=torch.bfloat16),
     }
 
 

@@ -1,11 +1,12 @@
-"""Ours beside PyTorch on a GPU, in turns: the table of BENCHMARKS.md.
+"""Compares our engine and PyTorch on a GPU, in turns: the table in BENCHMARKS.md.
 
     python scripts/compare_gpu.py compile [ROW ...]
     python scripts/compare_gpu.py target/release/vitreous [ROUNDS [ROW ...]]
 
-First PyTorch compiles all of it, so that nothing else runs while something is timed. Then, for each model and mode, `vitreous bench` and `bench_gpu.py` run one
-after the other, as often as ROUNDS says (2); the best median of each counts. Needs PyTorch with CUDA; prints one line a row and a table at the end.
-A ROW is a part of a row's name, such as `vit_large` or `vit_base_patch16_224 256 infer`; without any, all rows are compared.
+`compile` makes PyTorch compile every model first, so that nothing else runs while something is timed. Then, for each
+model and mode, `vitreous bench` and `bench_gpu.py` run one after the other, ROUNDS times (2); the best median of each
+counts. Needs PyTorch with CUDA; prints one line per measurement and a table at the end. A ROW is a part of a row's
+name, such as `vit_large` or `vit_base_patch16_224 256 infer`; without any, all rows are compared.
 """
 import json
 import os
@@ -29,12 +30,12 @@ ROWS = [
 def chosen(parts):
     rows = [row for row in ROWS if not parts or any(part in " ".join(map(str, row)) for part in parts)]
     if not rows:
-        sys.exit("no row has such a name; there are: " + ", ".join(" ".join(map(str, row)) for row in ROWS))
+        sys.exit("no row matches; rows: " + ", ".join(" ".join(map(str, row)) for row in ROWS))
     return rows
 
 
 def peers(row):
-    """How PyTorch does it: answers with bf16 weights and with autocast, the latter not one at a time."""
+    """The modes of PyTorch: inference with bf16 weights and, except for batch 1, with autocast."""
     _, batch, mode = row
     return [mode, "autocast"] if mode == "infer" and batch > 1 else [mode]
 
@@ -61,12 +62,12 @@ def measured(command):
 
 def main():
     if sys.argv[1] == "compile":
-        # Several at a time, as many as the GPU's memory holds.
+        # Half of them at a time: as many as fit into the GPU's memory.
         commands = [peer(row, mode, "warm") for row in chosen(sys.argv[2:]) for mode in peers(row)]
         for wave in (commands[0::2], commands[1::2]):
             running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in wave]
             if any([process.wait() for process in running]):
-                sys.exit("PyTorch could not compile all of it: see above")
+                sys.exit("PyTorch failed to compile some models: see above")
         return
     program, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
     rows, best = chosen(sys.argv[3:]), {}

@@ -1,10 +1,10 @@
-"""`transformers`' Marian of the size of our translator, decoding greedily with its cache: how long `generate` takes.
+"""Times `generate` of a Marian model of `transformers` with the size of our translator: greedy decoding with a KV cache.
 
     python scripts/peer_marian.py --sources test.en --translations ours.out --tokenizer runs/translation-1/model/tokenizer.json
-    (torch, transformers and tokenizers)
+    (needs torch, transformers and tokenizers)
 
-Its weights are random, so each sentence is made to end where its translation in `--translations` does: as many steps, as many tokens.
-Sentences of similar lengths are translated together, the longest first.
+Its weights are random, so each sentence is forced to end at the length of its translation in `--translations`: the same
+number of steps and tokens. Sentences of similar length are translated together, the longest first.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, MarianConfig, Mar
 
 
 class EndAt(LogitsProcessor):
-    """Lets each row end after its own number of words, and not before."""
+    """Forces each row to end after its own number of tokens, and not before."""
 
     def __init__(self, lengths, end):
         self.lengths, self.end, self.step = lengths, end, 0

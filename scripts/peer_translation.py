@@ -1,14 +1,17 @@
-"""PyTorch's side of the translation benchmark: trains the Transformer of "Attention is all you need" on pairs, then translates.
+"""PyTorch's side of the translation benchmark: trains a Transformer on sentence pairs, then translates.
+
+The model is that of "Attention is all you need".
 
     python scripts/peer_translation.py --train train.tsv --test test.tsv --steps 2000 --save peer.pt
     python scripts/peer_translation.py --decode-only peer.pt --test test.tsv
     python scripts/peer_translation.py --decode-only runs/translation-1/model --test test.tsv
-    (torch and tokenizers; safetensors for models of ours, sacrebleu for the scores)
+    (needs torch and tokenizers; safetensors for vitreous models, sacrebleu for the scores)
 
-Pairs are lines of `source<TAB>target`. Post-norm (or pre-norm), ReLU, sinusoidal positions, label smoothing, Adam with the paper's rates; batches
-are bounded by tokens and grouped by length. Eager PyTorch as good as it gets without a compiler: projections of one input are one
-product, attention is PyTorch's fused kernel, Adam is fused, padding reaches neither the output's product nor the loss, and decoding
-keeps keys and values, works on whole batches, and drops sentences that have ended. Tokens are the target's, without padding.
+Pairs are lines of `source<TAB>target`. Post-norm (or pre-norm), ReLU, sinusoidal positions, label smoothing, Adam with
+the paper's learning rates; batches are limited by tokens and grouped by length. Eager PyTorch, optimised as far as
+possible without a compiler: projections of the same input are one matrix multiplication, attention is PyTorch's fused
+kernel, Adam is fused, padding enters neither the output layer nor the loss, and decoding has a KV cache, works on whole
+batches, and drops sentences that have ended. Token counts are target tokens without padding.
 """
 
 import argparse
@@ -43,7 +46,7 @@ def positions(length, dim):
 
 
 class Attention(nn.Module):
-    """Queries of one sequence to keys and values of the same or another."""
+    """Self-attention or cross-attention."""
 
     def __init__(self, dim, heads, dropout):
         super().__init__()
@@ -52,7 +55,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(dim, dim)
 
     def split(self, x, parts):
-        """[batch, length, parts * dim] to as many of [batch, heads, length, dim of a head]."""
+        """[batch, length, parts * dim] to `parts` tensors of [batch, heads, length, head_dim]."""
         batch, length, width = x.shape
         return x.view(batch, length, parts, self.heads, width // (parts * self.heads)).permute(2, 0, 3, 1, 4).unbind(0)
 
@@ -112,7 +115,7 @@ class DecoderLayer(nn.Module):
         return self.rest(y, self.attention.mix(*self.attention.project(self.first(y)), causal=True), key, value, mask)
 
     def step(self, y, kept, place):
-        """One more token a sentence: `kept` holds the keys and values of the ones before, and of the source."""
+        """One more token per sentence: `kept` is the KV cache of the tokens before, and of the source."""
         query, key, value = self.attention.project(self.first(y))
         kept["key"][:, :, place] = key[:, :, 0]
         kept["value"][:, :, place] = value[:, :, 0]
@@ -120,7 +123,7 @@ class DecoderLayer(nn.Module):
         return self.rest(y, own, kept["source_key"], kept["source_value"], kept["mask"])
 
     def first(self, y):
-        """What the decoder's own attention reads."""
+        """The input of the decoder's self-attention."""
         return self.norms[0](y) if self.pre_norm else y
 
     def rest(self, y, own, source_key, source_value, mask):
@@ -144,7 +147,7 @@ class Transformer(nn.Module):
         self.target = self.source if options["shared"] else nn.Embedding(words, dim)
         self.encoder = nn.ModuleList(EncoderLayer(options) for _ in range(options["layers"]))
         self.decoder = nn.ModuleList(DecoderLayer(options) for _ in range(options["layers"]))
-        # Nothing else brings the sums of a pre-norm stack back to size one.
+        # The output of a pre-norm stack is not normalised otherwise.
         last = (lambda: nn.LayerNorm(dim)) if options["pre_norm"] else nn.Identity
         self.encoder_norm, self.decoder_norm = last(), last()
         self.output = nn.Linear(dim, words)
@@ -158,7 +161,7 @@ class Transformer(nn.Module):
     def initialise(self, dim):
         for name, parameter in self.named_parameters():
             if "query_key_value.weight" in name:
-                # Three matrices in one: each by itself.
+                # Three matrices in one: initialise each separately.
                 for part in parameter.split(dim):
                     nn.init.xavier_uniform_(part)
             elif parameter.dim() > 1:
@@ -170,7 +173,7 @@ class Transformer(nn.Module):
         return self.dropout(table(tokens) * self.scale + self.positions[place : place + tokens.shape[1]])
 
     def encode(self, source):
-        """The encoder's result, and which places of the source may be seen (None: all)."""
+        """The encoder output, and the mask of source positions to attend to (None: all)."""
         seen = source != PADDING
         mask = None if bool(seen.all()) else seen[:, None, None, :]
         x = self.embed(self.source, source)
@@ -179,7 +182,7 @@ class Transformer(nn.Module):
         return self.encoder_norm(x), mask
 
     def forward(self, source, target, wanted):
-        """Logits at the places where a word is wanted."""
+        """Logits at the positions that are not padding."""
         memory, mask = self.encode(source)
         y = self.embed(self.target, target)
         for layer in self.decoder:
@@ -188,15 +191,15 @@ class Transformer(nn.Module):
 
 
 def from_ours(directory):
-    """A model that `vitreous train translation` made: the same weights, here."""
+    """Loads a model written by `vitreous train translation`."""
     from safetensors.torch import load_file
 
     with open(f"{directory}/config.json", encoding="utf8") as file:
         config = json.load(file)["transformer"]
     if config["activation"] != "relu" or config["positions"] != "sinusoidal" or not config["shared_vocabulary"]:
-        raise SystemExit("only ReLU, sinusoidal positions and one vocabulary are known here")
+        raise SystemExit("only ReLU, sinusoidal positions and a shared vocabulary are supported here")
     if config["encoder_layers"] != config["decoder_layers"] or abs(config["norm_eps"] - 1e-5) > 1e-9:
-        raise SystemExit("only as many layers of the decoder as of the encoder, and norms with eps 1e-5 are known here")
+        raise SystemExit("only equally many encoder and decoder layers, and norms with eps 1e-5, are supported here")
     options = {"dim": config["dim"], "heads": config["heads"], "layers": config["encoder_layers"], "ff": config["mlp_dim"],
                "dropout": config["dropout"], "attention_dropout": config["attention_dropout"], "shared": True,
                "tied": config["tied_output"], "pre_norm": config["norm_order"] == "pre"}
@@ -229,7 +232,7 @@ def read_pairs(path):
 
 
 def train_tokenizer(pairs, words):
-    """Byte-level BPE of both sides together: nothing is unknown."""
+    """Byte-level BPE over both languages: nothing is out of vocabulary."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -241,7 +244,7 @@ def train_tokenizer(pairs, words):
 
 
 def encode_all(tokenizer, texts):
-    """Token numbers of each text, with the end."""
+    """Token ids of each text, with the end token."""
     return [encoding.ids + [END] for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
 
 
@@ -251,7 +254,7 @@ def padded(rows):
 
 
 def batches_of(pairs, tokens, draw):
-    """An epoch: pairs of similar lengths together, at most `tokens` on either side with padding, in random order."""
+    """The batches of an epoch in random order: similar lengths together, at most `tokens` per side including padding."""
     order = list(range(len(pairs)))
     draw.shuffle(order)
     order.sort(key=lambda index: (len(pairs[index][1]), len(pairs[index][0])))
@@ -269,7 +272,7 @@ def batches_of(pairs, tokens, draw):
 
 def tensors_of(pairs, batch):
     source, wanted = padded([pairs[index][0] for index in batch]), padded([pairs[index][1] for index in batch])
-    # What the decoder reads is what it shall write, one place later.
+    # The decoder input is the target shifted right by one.
     target = torch.cat([torch.full((len(batch), 1), START), wanted[:, :-1]], 1)
     return source, target.masked_fill(target == END, PADDING), wanted
 
@@ -284,7 +287,7 @@ def rate(step, options):
 
 @torch.inference_mode()
 def loss_of(model, pairs, tokens):
-    """The mean loss a token of other pairs, without smoothing."""
+    """The mean validation loss per token, without label smoothing."""
     model.eval()
     total = count = 0
     for batch in batches_of(pairs, tokens, random.Random(0)):
@@ -297,7 +300,7 @@ def loss_of(model, pairs, tokens):
 
 
 class Average:
-    """The mean of parameters at the last few of certain steps."""
+    """The average of the parameters at the last few checkpoints."""
 
     def __init__(self, options):
         self.first = options["steps"] - (options["average"] - 1) * options["average_every"]
@@ -359,7 +362,7 @@ def train(model, pairs, valid, options):
 
 @torch.inference_mode()
 def decode_batch(model, source):
-    """Greedy translations of padded sources, without start and end. Translations have at most fifty tokens more than sources."""
+    """Greedy translations of padded sources, without start and end tokens; at most fifty tokens longer than the source."""
     limit = min(source.shape[1] + 50, LONGEST)
     memory, mask = model.encode(source)
     batch, heads = len(source), model.decoder[0].attention.heads
@@ -367,7 +370,7 @@ def decode_batch(model, source):
     for layer in model.decoder:
         key, value = layer.cross_attention.project_memory(memory)
         empty = lambda: torch.empty(batch, heads, limit, key.shape[-1])
-        # Read again for each token: worth one copy.
+        # Read again for every token, so worth a contiguous copy.
         kept.append({"key": empty(), "value": empty(), "source_key": key.contiguous(), "source_value": value.contiguous(), "mask": mask})
     token, rows = torch.full((batch, 1), START), torch.arange(batch)
     written, alive = torch.full((batch, limit), END), torch.ones(batch, dtype=torch.bool)
@@ -381,7 +384,7 @@ def decode_batch(model, source):
         living = int(alive.sum())
         if living == 0:
             break
-        # Copying what is kept costs about a step: worth it when a good part of the sentences has ended.
+        # Copying the cache costs about as much as a step: worth it when a good part of the sentences has ended.
         if living <= 0.75 * len(rows):
             rows, token = rows[alive], token[alive]
             kept = [{name: value if value is None else value[alive] for name, value in of_layer.items()} for of_layer in kept]
@@ -390,7 +393,7 @@ def decode_batch(model, source):
 
 
 def translate(model, tokenizer, texts, batch_size):
-    """Translations in the order of the texts. Similar lengths are translated together, the longest first."""
+    """Translations in the order of the texts. Texts of similar length are translated together, the longest first."""
     model.eval()
     sources = encode_all(tokenizer, texts)
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
@@ -407,7 +410,7 @@ def translate(model, tokenizer, texts, batch_size):
 def score(model, tokenizer, options):
     pairs = read_pairs(options["test"])[: options["test_pairs"]]
     texts, references = [source for source, _ in pairs], [target for _, target in pairs]
-    # The first batch pays for what is set up once.
+    # Warm-up: the first batch includes one-time setup.
     translate(model, tokenizer, texts[:8], 8)
     start = time.perf_counter()
     translations, tokens = translate(model, tokenizer, texts, options["decode_batch"])
@@ -432,46 +435,46 @@ def score(model, tokenizer, options):
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
-    add("--train", help="pairs to learn from (TSV)")
+    add("--train", help="training pairs (TSV)")
     add("--valid", help="pairs for the validation loss (TSV)")
     add("--test", help="pairs to translate and score (TSV)")
     add("--tokenizer", help="a tokenizer.json with padding 0, start 1, end 2; trained from the pairs if not given")
-    add("--vocabulary", type=int, default=8000, help="words of a tokeniser that is trained here")
+    add("--vocabulary", type=int, default=8000, help="vocabulary size of a tokenizer trained here")
     add("--dim", type=int, default=256)
     add("--heads", type=int, default=4)
-    add("--layers", type=int, default=4, help="of the encoder, and as many of the decoder")
-    add("--ff", type=int, default=1024, help="width of the feed-forward part")
-    add("--pre-norm", action="store_true", help="norms before the sublayers, and one at the end of each stack")
+    add("--layers", type=int, default=4, help="layers of the encoder, and of the decoder")
+    add("--ff", type=int, default=1024, help="width of the feed-forward layer")
+    add("--pre-norm", action="store_true", help="LayerNorm before the sublayers, and after each stack")
     add("--dropout", type=float, default=0.1)
-    add("--attention-dropout", type=float, default=0.1, help="on the weights of attention")
+    add("--attention-dropout", type=float, default=0.1, help="dropout on attention weights")
     add("--label-smoothing", type=float, default=0.1)
-    add("--shared", action=argparse.BooleanOptionalAction, default=True, help="one table of words for both sides")
-    add("--tied", action=argparse.BooleanOptionalAction, default=True, help="the output's matrix is the target's table")
+    add("--shared", action=argparse.BooleanOptionalAction, default=True, help="one embedding for both languages")
+    add("--tied", action=argparse.BooleanOptionalAction, default=True, help="tie the output layer to the target embedding")
     add("--steps", type=int, default=2000)
-    add("--tokens", type=int, default=2048, help="the most tokens of a batch on either side, with padding")
-    add("--lr-factor", type=float, default=1.0, help="times the paper's learning rate")
-    add("--warmup", type=int, default=400, help="steps until the learning rate falls")
-    add("--average", type=int, default=0, help="end with the mean of the parameters at so many steps")
-    add("--average-every", type=int, default=100, help="steps between those")
+    add("--tokens", type=int, default=2048, help="maximum tokens per side of a batch, including padding")
+    add("--lr-factor", type=float, default=1.0, help="factor on the paper's learning rate")
+    add("--warmup", type=int, default=400, help="warm-up steps")
+    add("--average", type=int, default=0, help="average the parameters of this many checkpoints at the end")
+    add("--average-every", type=int, default=100, help="steps between those checkpoints")
     add("--seed", type=int, default=0)
     add("--threads", type=int, default=2)
     add("--device", default="cpu", help="cpu or cuda")
-    add("--longest", type=int, default=128, help="pairs with more tokens on a side are not learned from")
+    add("--longest", type=int, default=128, help="training pairs with more tokens on a side are skipped")
     add("--log-every", type=int, default=50)
     add("--valid-every", type=int, default=500)
-    add("--decode-batch", type=int, default=64, help="sentences translated at once")
-    add("--test-pairs", type=int, help="translate only so many of the test's pairs")
-    add("--translations", help="write the test's translations to this file")
+    add("--decode-batch", type=int, default=64, help="sentences per batch in decoding")
+    add("--test-pairs", type=int, help="translate only this many test pairs")
+    add("--translations", help="write the test translations to this file")
     add("--save", metavar="CHECKPOINT", help="write the trained model")
-    add("--decode-only", metavar="CHECKPOINT", help="translate with a saved model, or one of ours (a directory), instead of training")
+    add("--decode-only", metavar="CHECKPOINT", help="translate with a saved model, or a vitreous model directory, instead of training")
     add("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()
     if not options.decode_only and not options.train:
-        parser.error("--train or --decode-only is needed")
+        parser.error("--train or --decode-only is required")
     if options.decode_only and not options.test:
-        parser.error("--decode-only needs --test")
+        parser.error("--decode-only requires --test")
     if options.tied and not options.shared:
-        say("note: the output is tied to the target's table only")
+        say("note: the output layer is tied to the target embedding only")
     return vars(options)
 
 
@@ -497,7 +500,7 @@ def main():
         encoded = lambda pairs: list(zip(*[encode_all(tokenizer, side) for side in zip(*pairs)]))
         learned = [pair for pair in encoded(pairs) if max(map(len, pair)) <= options["longest"]]
         valid = encoded(read_pairs(options["valid"])) if options["valid"] else None
-        say(f"{len(learned)} pairs of {len(pairs)}, {tokenizer.get_vocab_size()} words, {time.perf_counter() - start:.1f} s")
+        say(f"{len(learned)} pairs of {len(pairs)}, vocabulary size {tokenizer.get_vocab_size()}, {time.perf_counter() - start:.1f} s")
         model = Transformer(options, tokenizer.get_vocab_size())
         result["parameters"] = sum(parameter.numel() for parameter in model.parameters())
         say(f"{result['parameters']} parameters")

@@ -1,12 +1,12 @@
 //! One face for all executors: what a plan is run on is chosen once, and whoever runs it need not know.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use half::bf16;
 
+use crate::cache::CacheSlots;
 use crate::cpu;
 use crate::cuda;
 use crate::error::{Error, Result};
@@ -17,6 +17,7 @@ use crate::plan::Plan;
 use crate::precision::Precision;
 use crate::random::Run;
 use crate::state::State;
+use crate::weights::{OnDevice, SharedWeights, WeightView};
 
 /// What plans are made for and run on.
 #[derive(Clone)]
@@ -172,10 +173,10 @@ impl Executor {
 
     /// Takes the memory for a plan of [`Device::plan_with_fixed_weights`], and the weights: `values` gives those of each parameter that is
     /// used.
-    pub fn with_weights<'w, E: From<Error>>(
+    pub fn with_weights<'w, E: From<Error>, V: Into<WeightView<'w>>>(
         plan: Plan,
         device: &Device,
-        values: impl FnMut(&Parameter) -> Result<Cow<'w, [f32]>, E>,
+        values: impl FnMut(&Parameter) -> Result<V, E>,
     ) -> Result<Executor, E> {
         Ok(match device {
             Device::Cpu { threads } => Executor::Cpu(Box::new(cpu::Executor::with_weights(plan, *threads, values)?)),
@@ -183,12 +184,54 @@ impl Executor {
         })
     }
 
-    /// Takes other weights in place of those that it was made with.
-    pub fn take_weights<'w, E: From<Error>>(
+    /// As [`Executor::with_weights`], with weights that other executors have, too: plans of one model share what is on the device, and
+    /// `values` is asked only for what none of them has taken in.
+    pub fn with_shared_weights<'w, E: From<Error>, V: Into<WeightView<'w>>>(
+        plan: Plan,
+        device: &Device,
+        shared: &mut SharedWeights,
+        values: impl FnMut(&Parameter) -> Result<V, E>,
+    ) -> Result<Executor, E> {
+        Ok(match (device, &mut shared.of) {
+            (Device::Cpu { threads }, OnDevice::Cpu(shared)) => {
+                Executor::Cpu(Box::new(cpu::Executor::with_shared_weights(plan, *threads, shared, values)?))
+            }
+            (Device::Cuda(device), OnDevice::Cuda(shared)) => {
+                Executor::on_gpu(cuda::Executor::with_shared_weights(plan, device, shared, values)?)
+            }
+            _ => {
+                let message = "these weights are on another device than the executor: make them for its device";
+                return Err(Error::Machine(message.to_string()).into());
+            }
+        })
+    }
+
+    /// Takes other weights in place of those that it was made with. Executors that share those keep them.
+    pub fn take_weights<'w, E: From<Error>, V: Into<WeightView<'w>>>(
         &mut self,
-        values: impl FnMut(&Parameter) -> Result<Cow<'w, [f32]>, E>,
+        values: impl FnMut(&Parameter) -> Result<V, E>,
     ) -> Result<(), E> {
         either!(mut self, executor => executor.take_weights(values))
+    }
+
+    /// Whether it can go on with another plan, which wants the same weights as it has. On a GPU it cannot: there, executors of several
+    /// plans share weights instead ([`Executor::with_shared_weights`]).
+    pub fn can_change_to(&self, plan: &Plan) -> bool {
+        match self {
+            Executor::Cpu(executor) => executor.can_change_to(plan),
+            Executor::Cuda { .. } => false,
+        }
+    }
+
+    /// Goes on with another plan, with the same weights and threads, in the same memory where that is large enough. All inputs must be
+    /// given anew. An error unless [`Executor::can_change_to`] it.
+    pub fn change_to(&mut self, plan: Plan) -> Result<()> {
+        match self {
+            Executor::Cpu(executor) => executor.change_to(plan),
+            Executor::Cuda { .. } => {
+                Err(Error::Machine("an executor on a GPU has one plan: make another with shared weights".to_string()))
+            }
+        }
     }
 
     /// For plans of graphs that have the same parameters, in one memory. The first plan's turn comes first.
@@ -231,6 +274,16 @@ impl Executor {
     /// Runs the plan with the weights that [`Executor::with_weights`] was given.
     pub fn infer(&mut self) -> Result<()> {
         either!(mut self, executor => executor.infer())
+    }
+
+    /// As [`Executor::run`], on caches that outlive the run: those that the graph declared.
+    pub fn run_with<'c>(&mut self, state: &mut State, caches: impl Into<CacheSlots<'c>>, run: Run) -> Result<()> {
+        either!(mut self, executor => executor.run_with(state, caches, run))
+    }
+
+    /// As [`Executor::infer`], on caches that outlive the run: those that the graph declared.
+    pub fn infer_with<'c>(&mut self, caches: impl Into<CacheSlots<'c>>) -> Result<()> {
+        either!(mut self, executor => executor.infer_with(caches))
     }
 
     /// How long nothing has run: on a processor, where nothing goes on between runs, for ever.
@@ -290,6 +343,11 @@ impl Executor {
     /// An f32 value that the plan was asked for, without a copy.
     pub fn output_slice(&self, value: Value) -> Result<&[f32]> {
         either!(self, executor => executor.output_slice(value))
+    }
+
+    /// An i32 value that the plan was asked for, without a copy.
+    pub fn output_i32(&self, value: Value) -> Result<&[i32]> {
+        either!(self, executor => executor.output_i32(value))
     }
 
     /// The first value of a run that is not finite; the state is left as it is.

@@ -1,15 +1,24 @@
 //! Vitreous' engine: one graph, its gradient, its plan, and the executors that run it.
+//!
+//! Features, on by default: `cuda` (GPUs), `mmap` (large buffers in huge pages).
+
+// A build without GPUs has no use for what only they need.
+#![cfg_attr(not(feature = "cuda"), allow(dead_code, unreachable_code))]
 
 mod buffer;
+mod cache;
 pub mod cpu;
+#[cfg_attr(not(feature = "cuda"), path = "no_cuda.rs")]
 pub mod cuda;
 mod error;
 mod executor;
+mod gpu;
 mod gradient;
 mod graph;
 pub mod machine;
 mod not_finite;
 pub mod ops;
+mod parameter;
 pub mod plan;
 mod precision;
 pub mod random;
@@ -17,19 +26,23 @@ pub mod reference;
 mod state;
 mod trim;
 mod types;
+mod weights;
 
 pub use buffer::Floats;
+pub use cache::{CacheSlots, Caches, ResultCopy, SlotCopy};
 pub use error::{Error, Result};
 pub use executor::{Device, Executor};
 pub use gradient::{Backward, GradientOptions};
-pub use graph::{Graph, Mode, Node, PARAMETER_ALIGNMENT, Parameter, Value};
+pub use graph::{Graph, Mode, Node, PARAMETER_ALIGNMENT, Value};
 pub use not_finite::{NotFinite, NotFiniteKind};
 pub use ops::{
-    Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, Op, Optimizer, Padding, Step,
-    StepOptions, StepValues,
+    Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, Op, Optimizer, Padding, RotaryOptions,
+    RotaryPairing, Sliding, Step, StepOptions, StepValues,
 };
+pub use parameter::{Declaration, Init, LayerKind, Level, Parameter, Role};
 pub use plan::Plan;
 pub use precision::Precision;
 pub use random::Run;
 pub use state::State;
 pub use types::{DType, Shape, Type};
+pub use weights::{SharedWeights, WeightView};

@@ -1,7 +1,7 @@
 //! The precision that matrix products and attention are computed in.
 
 /// The precision of matrix products. Everything else (norms, softmax, loss, optimiser) is f32 either way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// 32-bit floats throughout.
     #[default]

@@ -59,7 +59,7 @@ pub(crate) struct Trimmed {
 pub(crate) fn trim(graph: &Graph, outputs: &[Value]) -> Option<Trimmed> {
     let has_slices = graph.nodes().iter().any(|node| wanted_rows(graph, node).is_some());
     let trains = graph.parameter_gradients.iter().any(Option::is_some);
-    if !has_slices || trains || graph.nodes().iter().any(|node| node.op.has_effect()) {
+    if !has_slices || trains || graph.writes_caches() || graph.nodes().iter().any(|node| node.op.has_effect()) {
         return None;
     }
     let demands: Vec<_> = outputs.iter().map(|&output| demands(graph, output)).collect();
@@ -156,7 +156,8 @@ fn reading(graph: &Graph, node: &Node, input: usize) -> Option<Reading> {
                 _ => Reading::Whole,
             })
         }
-        (Op::Attention(op), _) if op.causal || op.bias || op.dropout.is_some() => None,
+        // A query's mask depends on its number, as its bias and its dropout do.
+        (Op::Attention(op), _) if !op.reach().is_unlimited() || op.bias || op.dropout.is_some() => None,
         (Op::Attention(op), 0) if !op.packed => Some(Reading::SameRows(1)),
         (Op::Attention(_), _) => Some(Reading::Whole),
         _ => None,

@@ -1,4 +1,5 @@
-//! Attention in every variant: CPU against the reference, gradients against finite differences, and the promises about masks.
+//! Attention in every variant: CPU and GPU against the reference, gradients against finite differences, and the rules for masks.
+//! Groups of heads, windows and offsets are in `attention_positions.rs`.
 
 mod common;
 
@@ -72,6 +73,7 @@ impl Case {
             padding,
             bias,
             dropout: self.dropout,
+            ..AttentionOptions::default()
         };
         g.attention(inputs, &options)
     }

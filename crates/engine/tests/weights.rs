@@ -5,8 +5,12 @@ mod common;
 use std::borrow::Cow;
 
 use common::encoder::{encoder, options, training, values};
+use half::{bf16, f16};
 use vitreous_engine::cpu::Executor;
-use vitreous_engine::{DType, Error, Graph, Mode, Optimizer, Parameter, Plan, Precision, Result, Run, State, Value};
+use vitreous_engine::{
+    DType, Device, Error, Graph, Mode, Optimizer, Parameter, Plan, Precision, Result, Run, SharedWeights, State, Value,
+    WeightView,
+};
 
 fn check(graph: &Graph, output: Value) {
     let values = values(graph);
@@ -101,6 +105,85 @@ fn weights_that_change_places_are_no_reason_to_go_on() {
     assert!(!executor.can_change_to(&plan(["b", "a"])));
     let turns = Executor::for_turns(vec![plan(["a", "b"])], 1);
     assert!(turns.is_err_and(|error| error.to_string().contains("fixed weights")));
+}
+
+/// Two layers, wide enough to be packed in several pieces, and a table that is read row by row.
+fn wide_layers(g: &mut Graph, rows: usize) -> Result<Value> {
+    let table = g.parameter("table", [50, 521])?;
+    let places = g.input("places", [rows], DType::I32)?;
+    let x = g.embedding(table, places)?;
+    let wide = g.parameter("wide", [1043, 521])?;
+    let bias = g.parameter("bias", [1043])?;
+    let hidden = g.linear(x, wide, Some(bias))?;
+    let narrow = g.parameter("narrow", [33, 1043])?;
+    let y = g.linear(hidden, narrow, None)?;
+    g.cast(y, DType::F32)
+}
+
+#[test]
+fn weights_are_the_same_whatever_format_they_are_stored_in() {
+    let gpu = common::gpu().map(|gpu| Device::Cuda(std::sync::Arc::clone(gpu)));
+    for device in [Device::Cpu { threads: 2 }].into_iter().chain(gpu) {
+        for precision in [Precision::F32, Precision::Bf16] {
+            // One row reads weights as they are, twenty packed.
+            for rows in [1, 20] {
+                let mut g = Graph::new(Mode::Inference, precision);
+                let output = wide_layers(&mut g, rows).unwrap();
+                // What f16 and bf16 both hold exactly: few bits, and none too small.
+                let numbers = |parameter: &Parameter| -> Vec<f32> {
+                    let values = common::random_values(&parameter.name, parameter.shape.elements()).into_iter();
+                    values.map(|value| (64.0 * value).round() as f32 / 64.0).collect()
+                };
+                let run = |store: &dyn Fn(Vec<f32>) -> WeightView<'static>| {
+                    let plan = device.plan_with_fixed_weights(&g, &[output]).unwrap();
+                    let lend = |parameter: &Parameter| -> Result<_> { Ok(store(numbers(parameter))) };
+                    let mut executor = vitreous_engine::Executor::with_weights(plan, &device, lend).unwrap();
+                    let places = executor.input_i32("places").unwrap().iter_mut().enumerate();
+                    places.for_each(|(row, place)| *place = (row * 7 % 50) as i32);
+                    executor.infer().unwrap();
+                    executor.output(output).unwrap()
+                };
+                let expected = run(&|values| values.into());
+                assert!(expected.iter().any(|&value| value != 0.0));
+                let narrow = |values: Vec<f32>| WeightView::Bf16(values.into_iter().map(bf16::from_f32).collect());
+                let half = |values: Vec<f32>| WeightView::F16(values.into_iter().map(f16::from_f32).collect());
+                assert_eq!(run(&narrow), expected, "{device:?}, {precision:?}, {rows} rows, from bf16");
+                assert_eq!(run(&half), expected, "{device:?}, {precision:?}, {rows} rows, from f16");
+            }
+        }
+    }
+}
+
+#[test]
+fn executors_share_the_forms_that_they_have_in_common() {
+    let device = Device::Cpu { threads: 1 };
+    let mut shared = SharedWeights::new(&device);
+    let asked = std::cell::RefCell::new(Vec::new());
+    let mut executor = |rows: usize| {
+        let mut g = Graph::for_inference();
+        let output = wide_layers(&mut g, rows).unwrap();
+        let plan = device.plan_with_fixed_weights(&g, &[output]).unwrap();
+        let lend = |parameter: &Parameter| -> Result<Vec<f32>> {
+            asked.borrow_mut().push(parameter.name.clone());
+            Ok(vec![0.25; parameter.shape.elements()])
+        };
+        let mut executor = vitreous_engine::Executor::with_shared_weights(plan, &device, &mut shared, lend).unwrap();
+        executor.infer().unwrap();
+        (executor, output, shared.bytes())
+    };
+    let (first, output, bytes) = executor(20);
+    let (second, other, still) = executor(40);
+    assert_eq!((bytes, asked.borrow().len()), (still, 4), "the second asked for nothing");
+    assert_eq!(first.output(output).unwrap()[..33], second.output(other).unwrap()[..33]);
+    // One row reads its weights as they are, which nobody had before; table and bias are there.
+    let (mut third, _, more) = executor(1);
+    assert_eq!(asked.borrow()[4..], ["wide", "narrow"]);
+    assert!(more > bytes);
+    // Others keep what one replaces for itself.
+    third.take_weights(|parameter| -> Result<Vec<f32>> { Ok(vec![0.0; parameter.shape.elements()]) }).unwrap();
+    let (again, output, _) = executor(1);
+    assert!(again.output(output).unwrap().iter().all(|&value| value != 0.0));
+    assert_eq!(asked.borrow().len(), 6);
 }
 
 /// A table that is read row by row, and, packed, by two products.

@@ -1,7 +1,7 @@
 //! The backward pass: a class' gradient with respect to the output of every layer's attention.
 
 use vitreous_engine::{DType, Device, Executor, GradientOptions, Graph, Mode, Precision, Run, State, Value};
-use vitreous_models::{Model, vit};
+use vitreous_models::{Call, Model};
 
 use crate::error::ExplainError;
 use crate::taps::Tap;
@@ -19,12 +19,13 @@ pub(crate) struct Backward {
 impl Backward {
     pub fn new(model: &Model, device: &Device) -> Result<Backward, ExplainError> {
         let mut graph = Graph::new(Mode::Inference, Precision::F32);
-        let built = vit(&mut graph, &model.config, 1)?;
+        let built = model.architecture.build(&mut graph, &Call::whole(1))?;
+        let logits = built.get("logits");
         let outputs: Vec<Value> = Tap::all(&graph)?.iter().map(|tap| tap.output).collect();
-        let (answer, seed) = match built.logits {
-            Some(logits) => (logits, graph.input(SEED, [1, model.config.classes], DType::F32)?),
+        let (answer, seed) = match logits {
+            Some(logits) => (logits, graph.input(SEED, graph.shape_of(logits).clone(), DType::F32)?),
             // The gradient of half the squared length of the features begins with the features.
-            None => (built.features, built.features),
+            None => (built.need("features")?, built.need("features")?),
         };
         let gradients = graph.gradients_from(answer, seed, &outputs, GradientOptions::default())?;
         let plan = device.plan(&graph, &gradients)?;
@@ -34,7 +35,7 @@ impl Backward {
         let mut state = State::new(&graph)?;
         model.load(&mut state)?;
         let executor = Executor::new(plan, device)?;
-        Ok(Backward { executor, state, gradients, has_head: built.logits.is_some() })
+        Ok(Backward { executor, state, gradients, has_head: logits.is_some() })
     }
 
     pub fn run(&mut self, pixels: &[f32], class: Option<usize>) -> Result<(), ExplainError> {

@@ -24,6 +24,18 @@ pub enum ExplainError {
         /// What was asked for.
         asked: usize,
     },
+    /// A model that takes no images.
+    #[error("this is {what}, which takes no images")]
+    NoImages {
+        /// What it is.
+        what: &'static str,
+    },
+    /// A model that takes no pairs of sentences.
+    #[error("this is {what}, which takes no source and target sentences")]
+    NoPairs {
+        /// What it is.
+        what: &'static str,
+    },
     /// A share of weights to leave out that is none.
     #[error("a share of {0} of the weights cannot be left out of a rollout: take one from 0 on and below 1")]
     Discard(f32),

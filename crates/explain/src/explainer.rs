@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use vitreous_engine::Device;
 use vitreous_engine::machine::check_memory;
-use vitreous_models::Model;
+use vitreous_models::{ImageInput, Model};
 
 use crate::backward::Backward;
 use crate::distance::{distance, entropy};
@@ -15,9 +15,10 @@ use crate::heads::Heads;
 use crate::layout::Layout;
 use crate::matrix::{copy_columns, turned};
 use crate::parallel::pieces;
+use crate::patches::patch_features;
 use crate::relevance::{Head, through_head};
 use crate::rollout::{Fused, least_kept, through_layer};
-use crate::settings::{Choice, Classes, Settings};
+use crate::settings::{Choice, Classes, Settings, Structure};
 use crate::spread::Spread;
 use crate::taps::Projection;
 
@@ -27,6 +28,7 @@ pub struct Explainer<'m> {
     device: Device,
     settings: Settings,
     layout: Layout,
+    images: ImageInput,
     forward: Forward,
     heads: Heads,
     /// Made when it is first needed: it has the model's weights once more.
@@ -45,16 +47,19 @@ fn bytes_needed(settings: &Settings, layout: &Layout) -> usize {
 impl<'m> Explainer<'m> {
     /// Takes the model's weights to a device, on which the model runs. Refuses settings that are not for this model.
     pub fn new(model: &'m Model, settings: Settings, device: &Device) -> Result<Explainer<'m>, ExplainError> {
-        settings.check(&model.config)?;
+        let structure = Structure::of(model.architecture.as_ref())?;
+        settings.check(structure)?;
+        let signature = model.architecture.signature();
+        let images = signature.images().ok_or(ExplainError::NoImages { what: signature.what() })?.clone();
         let Choice { layers, heads } = &settings.choice;
-        let choice = Choice::of(&model.config, Some(layers), Some(heads))?;
+        let choice = Choice::of(structure, Some(layers), Some(heads))?;
         let settings = Settings { choice, threads: settings.threads.max(1), ..settings };
-        let layout = Layout::of(&model.config);
+        let layout = Layout::of(&images);
         check_memory(&format!("explaining {} tokens an image", layout.tokens()), bytes_needed(&settings, &layout))?;
         let forward = Forward::new(model, device)?;
         // A model has a layer at least, and all are alike.
         let heads = Heads::new(&forward.taps[0], layout.tokens(), settings.memory, device)?;
-        Ok(Explainer { model, device: device.clone(), settings, layout, forward, heads, backward: None })
+        Ok(Explainer { model, device: device.clone(), settings, layout, images, forward, heads, backward: None })
     }
 
     /// Where the model's tokens lie.
@@ -66,12 +71,19 @@ impl<'m> Explainer<'m> {
     pub fn explain(&mut self, pixels: &[f32]) -> Result<Explanation, ExplainError> {
         self.run(pixels)?;
         let (logits, features) = (self.forward.logits()?, self.forward.features()?);
+        let patches = match self.forward.tokens()? {
+            Some(tokens) => {
+                let dim = tokens.len() / self.layout.tokens();
+                Some(patch_features(tokens[self.layout.prefix * dim..].to_vec(), dim)?)
+            }
+            None => None,
+        };
         let (attention, rollout) = self.look()?;
         let mut relevance = Vec::new();
         for class in self.classes(logits.as_deref()) {
             relevance.push(self.relevance(pixels, class)?);
         }
-        Ok(Explanation { layout: self.layout, logits, features, attention, rollout, relevance })
+        Ok(Explanation { layout: self.layout, logits, features, attention, rollout, relevance, patches })
     }
 
     /// Adds how far and how widely all heads of all layers look in one image, whatever the settings choose. No weights are kept.
@@ -94,9 +106,8 @@ impl<'m> Explainer<'m> {
     }
 
     fn run(&mut self, pixels: &[f32]) -> Result<(), ExplainError> {
-        let config = &self.model.config;
-        let (got, channels, image) = (pixels.len(), config.channels, config.image);
-        let expected = channels * image.height * image.width;
+        let (got, channels, image) = (pixels.len(), self.images.channels, self.images.size);
+        let expected = self.images.floats();
         if got != expected {
             return Err(ExplainError::Pixels { got, channels, image, expected });
         }
@@ -161,7 +172,7 @@ impl<'m> Explainer<'m> {
     }
 
     fn relevance(&mut self, pixels: &[f32], class: Option<usize>) -> Result<Relevance, ExplainError> {
-        let Explainer { model, device, settings, layout, forward, heads, backward } = self;
+        let Explainer { model, device, settings, layout, forward, heads, backward, .. } = self;
         let backward = match backward {
             Some(backward) => backward,
             None => backward.insert(Backward::new(model, device)?),

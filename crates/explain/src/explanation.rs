@@ -17,6 +17,23 @@ pub struct Explanation {
     pub rollout: Vec<Rollout>,
     /// Relevance for classes, in the order that they were asked for.
     pub relevance: Vec<Relevance>,
+    /// What the patches' final tokens say, where the model has no head: the tokens are then its result.
+    pub patches: Option<PatchFeatures>,
+}
+
+/// The final tokens of the patches, and how they relate.
+#[derive(Clone, Debug)]
+pub struct PatchFeatures {
+    /// `[patches, dim]`, after the last norm where that is over tokens.
+    pub tokens: Vec<f32>,
+    /// Width of a token.
+    pub dim: usize,
+    /// The scores of the first three principal components, per patch; 0 where there are fewer components.
+    pub scores: Vec<[f32; 3]>,
+    /// The share of the variance that each of the three explains.
+    pub shares: [f64; 3],
+    /// `[patches, patches]`: cosine similarity.
+    pub similarity: Vec<f32>,
 }
 
 /// The weights of one layer.

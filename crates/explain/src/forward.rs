@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use vitreous_engine::{Device, Executor, Graph, Mode, Parameter, Precision, Value};
-use vitreous_models::{Model, vit};
+use vitreous_models::{Call, Model};
 
 use crate::error::ExplainError;
 use crate::matrix::copy_columns;
@@ -16,6 +16,8 @@ pub(crate) struct Forward {
     executor: Executor,
     logits: Option<Value>,
     features: Value,
+    /// All tokens after the last layer, where the model has no head.
+    tokens: Option<Value>,
     /// Attention of every layer.
     pub taps: Vec<Tap>,
 }
@@ -23,16 +25,19 @@ pub(crate) struct Forward {
 impl Forward {
     pub fn new(model: &Model, device: &Device) -> Result<Forward, ExplainError> {
         let mut graph = Graph::new(Mode::Inference, Precision::F32);
-        let built = vit(&mut graph, &model.config, 1)?;
+        let built = model.architecture.build(&mut graph, &Call::whole(1))?;
+        let (features, logits) = (built.need("features")?, built.get("logits"));
         let taps = Tap::all(&graph)?;
-        let mut outputs = vec![built.features];
-        outputs.extend(built.logits);
+        let mut outputs = vec![features];
+        outputs.extend(logits);
+        let tokens = if logits.is_none() { Some(built.need("tokens")?) } else { None };
+        outputs.extend(tokens);
         outputs.extend(taps.iter().flat_map(|tap| &tap.inputs));
         let plan = device.plan_with_fixed_weights(&graph, &outputs)?;
         device.check_memory("explaining an image", device.bytes_needed_with_weights(&plan))?;
-        let lend = |parameter: &Parameter| model.parameter(&parameter.name).map_err(ExplainError::from);
+        let lend = |parameter: &Parameter| model.weight(&parameter.name).map_err(ExplainError::from);
         let executor = Executor::with_weights(plan, device, lend)?;
-        Ok(Forward { executor, logits: built.logits, features: built.features, taps })
+        Ok(Forward { executor, logits, features, tokens, taps })
     }
 
     pub fn run(&mut self, pixels: &[f32]) -> Result<(), ExplainError> {
@@ -46,6 +51,11 @@ impl Forward {
 
     pub fn features(&self) -> Result<Vec<f32>, ExplainError> {
         Ok(self.executor.output(self.features)?)
+    }
+
+    /// The final tokens, `[tokens, dim]`, where the model has no head.
+    pub fn tokens(&self) -> Result<Option<Vec<f32>>, ExplainError> {
+        Ok(self.tokens.map(|tokens| self.executor.output(tokens)).transpose()?)
     }
 
     /// What some heads of a layer read, `[tokens, heads · head width]`.

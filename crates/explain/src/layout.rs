@@ -1,7 +1,6 @@
 //! Where a model's tokens lie in the image.
 
-use vitreous_models::config::Pooling;
-use vitreous_models::{Size, VitConfig};
+use vitreous_models::{ImageInput, PooledFrom, Size};
 
 /// Whose attention stands for the whole image's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,15 +27,18 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// That of a model.
-    pub fn of(config: &VitConfig) -> Layout {
-        let reads_class = matches!(config.pooling, Pooling::Class | Pooling::ClassAndMean);
+    /// That of a model of images.
+    pub fn of(images: &ImageInput) -> Layout {
+        let (image, grid) = (images.size, images.grid);
         Layout {
-            image: config.image,
-            patch: config.patch,
-            grid: config.grid(),
-            prefix: config.prefix_tokens(),
-            reader: if reads_class { Reader::ClassToken } else { Reader::MeanOfPatches },
+            image,
+            patch: Size { height: image.height / grid.height, width: image.width / grid.width },
+            grid,
+            prefix: images.prefix.len(),
+            reader: match images.pooled_from {
+                PooledFrom::ClassToken => Reader::ClassToken,
+                PooledFrom::Patches => Reader::MeanOfPatches,
+            },
         }
     }
 

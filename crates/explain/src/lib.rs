@@ -16,7 +16,9 @@ mod heads;
 mod layout;
 mod matrix;
 mod parallel;
+pub mod patches;
 mod pictures;
+pub mod principal;
 pub mod relevance;
 pub mod rollout;
 mod settings;
@@ -28,9 +30,9 @@ pub mod text;
 pub use error::ExplainError;
 pub use explainer::Explainer;
 pub use explanation::{
-    Explanation, Filter, Fusion, LayerAttention, ModelPictures, PositionPictures, Relevance, Rollout,
+    Explanation, Filter, Fusion, LayerAttention, ModelPictures, PatchFeatures, PositionPictures, Relevance, Rollout,
 };
 pub use layout::{Layout, Reader};
 pub use pictures::pictures;
-pub use settings::{Choice, Classes, Settings};
+pub use settings::{Choice, Classes, Settings, Structure};
 pub use spread::{LayerSpread, Spread};

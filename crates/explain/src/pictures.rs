@@ -1,8 +1,8 @@
 //! What a model looks like by itself.
 
 use vitreous_engine::machine::check_memory;
-use vitreous_models::config::Positions;
-use vitreous_models::{Model, positions};
+use vitreous_engine::{Graph, Role};
+use vitreous_models::{Call, Model};
 
 use crate::error::ExplainError;
 use crate::explanation::{ModelPictures, PositionPictures};
@@ -15,25 +15,31 @@ const FILTERS: usize = 28;
 
 /// A model's positions, and the principal components of its patch embedding.
 pub fn pictures(model: &Model) -> Result<ModelPictures, ExplainError> {
-    let config = &model.config;
-    let pixels = config.channels * config.patch.height * config.patch.width;
-    let filters = components(&model.parameter("patch_embedding.weight")?, pixels, FILTERS);
-    Ok(ModelPictures { layout: Layout::of(config), positions: position_pictures(model)?, filters })
+    let signature = model.architecture.signature();
+    let layout = Layout::of(signature.images().ok_or(ExplainError::NoImages { what: signature.what() })?);
+    let embedding = model.parameters().iter().find(|parameter| parameter.role() == Role::Embedding);
+    let filters = match embedding {
+        Some(embedding) => components(&model.parameter(&embedding.name)?, embedding.shape.columns(), FILTERS),
+        None => Vec::new(),
+    };
+    Ok(ModelPictures { layout, positions: position_pictures(model, &layout)?, filters })
 }
 
-fn position_pictures(model: &Model) -> Result<Option<PositionPictures>, ExplainError> {
-    let config = &model.config;
-    let prefix = config.positioned_prefix();
-    let rows = prefix + config.patches();
-    let table = match config.positions {
-        Positions::None => return Ok(None),
-        Positions::Learned => model.parameter("positions")?.into_owned(),
-        Positions::Sinusoidal => positions::sinusoidal(rows, config.dim),
-        Positions::SinCos2d => positions::sin_cos_2d(config.grid(), config.dim),
+/// The table of positions: a parameter, or a constant of the graph.
+fn position_pictures(model: &Model, layout: &Layout) -> Result<Option<PositionPictures>, ExplainError> {
+    let learned = model.parameters().iter().find(|parameter| parameter.role() == Role::Position);
+    let mut graph = Graph::for_inference();
+    let (table, rows) = match learned {
+        Some(parameter) => (model.parameter(&parameter.name)?.into_owned(), parameter.shape.rows()),
+        None => {
+            model.architecture.build(&mut graph, &Call::whole(1))?;
+            let Some((shape, values)) = graph.constant_values("positions") else { return Ok(None) };
+            (values.to_vec(), shape.rows())
+        }
     };
-    let bytes = config.patches().saturating_pow(2).saturating_mul(4);
-    check_memory(&format!("comparing {} positions", config.patches()), bytes)?;
-    let similarity = similarity(&table[prefix * config.dim..], config.dim);
-    let learned = config.positions == Positions::Learned;
-    Ok(Some(PositionPictures { table, rows, prefix, learned, similarity }))
+    let patches = layout.patches();
+    let (prefix, dim) = (rows.saturating_sub(patches), table.len() / rows);
+    check_memory(&format!("comparing {patches} positions"), patches.saturating_pow(2).saturating_mul(4))?;
+    let similarity = similarity(&table[prefix * dim..], dim);
+    Ok(Some(PositionPictures { table, rows, prefix, learned: learned.is_some(), similarity }))
 }

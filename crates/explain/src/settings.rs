@@ -1,9 +1,33 @@
 //! What is asked for.
 
-use vitreous_models::VitConfig;
+use vitreous_engine::Graph;
+use vitreous_models::{Architecture, Call};
 
 use crate::error::ExplainError;
 use crate::explanation::Fusion;
+use crate::taps::Tap;
+
+/// What of a model can be chosen from, read off its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Structure {
+    /// Layers with attention.
+    pub layers: usize,
+    /// Heads of each.
+    pub heads: usize,
+    /// Classes of its head; 0 without one.
+    pub classes: usize,
+}
+
+impl Structure {
+    /// That of a model.
+    pub fn of(model: &dyn Architecture) -> Result<Structure, ExplainError> {
+        let mut graph = Graph::for_inference();
+        model.build(&mut graph, &Call::whole(1))?;
+        let taps = Tap::all(&graph)?;
+        let heads = taps.first().map_or(0, |tap| tap.op.heads);
+        Ok(Structure { layers: taps.len(), heads, classes: model.signature().classes().unwrap_or(0) })
+    }
+}
 
 /// The layers and heads whose weights are kept; all others are forgotten as soon as they were used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,16 +40,16 @@ pub struct Choice {
 
 impl Choice {
     /// All of a model's.
-    pub fn all(config: &VitConfig) -> Choice {
-        Choice { layers: (0..config.depth).collect(), heads: (0..config.heads).collect() }
+    pub fn all(model: Structure) -> Choice {
+        Choice { layers: (0..model.layers).collect(), heads: (0..model.heads).collect() }
     }
 
     /// Some layers and heads, in any order; `None` for all. Refuses what the model has not, and says what it has.
-    pub fn of(config: &VitConfig, layers: Option<&[usize]>, heads: Option<&[usize]>) -> Result<Choice, ExplainError> {
-        let all = Choice::all(config);
+    pub fn of(model: Structure, layers: Option<&[usize]>, heads: Option<&[usize]>) -> Result<Choice, ExplainError> {
+        let all = Choice::all(model);
         let chosen = |some: Option<&[usize]>, all: Vec<usize>| some.map_or(all, |some| some.to_vec());
         let mut choice = Choice { layers: chosen(layers, all.layers), heads: chosen(heads, all.heads) };
-        choice.check(config)?;
+        choice.check(model)?;
         for numbers in [&mut choice.layers, &mut choice.heads] {
             numbers.sort_unstable();
             numbers.dedup();
@@ -34,8 +58,8 @@ impl Choice {
     }
 
     /// Refuses what the model has not, and says what it has.
-    pub fn check(&self, config: &VitConfig) -> Result<(), ExplainError> {
-        for (what, numbers, count) in [("layer", &self.layers, config.depth), ("head", &self.heads, config.heads)] {
+    pub fn check(&self, model: Structure) -> Result<(), ExplainError> {
+        for (what, numbers, count) in [("layer", &self.layers, model.layers), ("head", &self.heads, model.heads)] {
             if let Some(&asked) = numbers.iter().find(|&&number| number >= count) {
                 return Err(ExplainError::NotThere { what, asked, count });
             }
@@ -75,9 +99,9 @@ pub struct Settings {
 
 impl Settings {
     /// What a page shows: everything of attention, all fusions, nothing and nine tenths left out, the likeliest class.
-    pub fn usual(config: &VitConfig, threads: usize) -> Settings {
+    pub fn usual(model: Structure, threads: usize) -> Settings {
         Settings {
-            choice: Choice::all(config),
+            choice: Choice::all(model),
             fusions: Fusion::ALL.to_vec(),
             discards: vec![0.0, 0.9],
             classes: Classes::Top(1),
@@ -87,16 +111,16 @@ impl Settings {
     }
 
     /// Refuses what cannot be computed for a model.
-    pub fn check(&self, config: &VitConfig) -> Result<(), ExplainError> {
-        self.choice.check(config)?;
+    pub fn check(&self, model: Structure) -> Result<(), ExplainError> {
+        self.choice.check(model)?;
         if let Some(&discard) = self.discards.iter().find(|discard| !(0.0..1.0).contains(*discard)) {
             return Err(ExplainError::Discard(discard));
         }
         let (Classes::These(classes) | Classes::TopAnd(_, classes)) = &self.classes else { return Ok(()) };
-        match classes.iter().find(|&&class| class >= config.classes) {
+        match classes.iter().find(|&&class| class >= model.classes) {
             None => Ok(()),
-            Some(&asked) if config.classes == 0 => Err(ExplainError::NoHead { asked }),
-            Some(&asked) => Err(ExplainError::NotThere { what: "class", asked, count: config.classes }),
+            Some(&asked) if model.classes == 0 => Err(ExplainError::NoHead { asked }),
+            Some(&asked) => Err(ExplainError::NotThere { what: "class", asked, count: model.classes }),
         }
     }
 }

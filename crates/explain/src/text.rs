@@ -8,8 +8,8 @@ mod alignment;
 mod words;
 
 use vitreous_engine::{Device, Executor, Graph, Mode, Op, Parameter, Precision, Value};
-use vitreous_models::transformer::{PairShape, TransformerConfig, transformer};
-use vitreous_models::translate::{SpecialTokens, Weights};
+use vitreous_models::generate::{SpecialTokens, Weights};
+use vitreous_models::{Architecture, Call, TokenInput};
 
 use crate::error::ExplainError;
 
@@ -27,22 +27,52 @@ pub struct TextChoice {
     pub heads: Vec<usize>,
 }
 
+/// What of a model of pairs can be chosen from, read off its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextStructure {
+    /// Layers of the encoder.
+    pub encoder_layers: usize,
+    /// Layers of the decoder.
+    pub decoder_layers: usize,
+    /// Heads of each.
+    pub heads: usize,
+}
+
+impl TextStructure {
+    /// That of a model.
+    pub fn of(model: &dyn Architecture) -> Result<TextStructure, ExplainError> {
+        let mut graph = Graph::for_inference();
+        model.build(&mut graph, &Call::whole(1))?;
+        let heads = graph.nodes().iter().find_map(|node| match &node.op {
+            Op::Attention(attention) => Some(attention.heads),
+            _ => None,
+        });
+        let taps = taps(&mut graph)?;
+        let count = |stack: Stack| taps.iter().filter(|tap| tap.stack == stack).count();
+        Ok(TextStructure {
+            encoder_layers: count(Stack::Encoder),
+            decoder_layers: count(Stack::Decoder),
+            heads: heads.unwrap_or(0),
+        })
+    }
+}
+
 impl TextChoice {
     /// All of a model's.
-    pub fn all(config: &TransformerConfig) -> TextChoice {
+    pub fn all(model: TextStructure) -> TextChoice {
         TextChoice {
-            encoder_layers: (0..config.encoder_layers).collect(),
-            decoder_layers: (0..config.decoder_layers).collect(),
-            heads: (0..config.heads).collect(),
+            encoder_layers: (0..model.encoder_layers).collect(),
+            decoder_layers: (0..model.decoder_layers).collect(),
+            heads: (0..model.heads).collect(),
         }
     }
 
     /// Refuses what the model has not, and says what it has.
-    pub fn check(&self, config: &TransformerConfig) -> Result<(), ExplainError> {
+    pub fn check(&self, model: TextStructure) -> Result<(), ExplainError> {
         let parts = [
-            ("layer of the encoder", &self.encoder_layers, config.encoder_layers),
-            ("layer of the decoder", &self.decoder_layers, config.decoder_layers),
-            ("head", &self.heads, config.heads),
+            ("layer of the encoder", &self.encoder_layers, model.encoder_layers),
+            ("layer of the decoder", &self.decoder_layers, model.decoder_layers),
+            ("head", &self.heads, model.heads),
         ];
         for (what, numbers, count) in parts {
             if let Some(&asked) = numbers.iter().find(|&&number| number >= count) {
@@ -91,23 +121,26 @@ pub struct TextExplanation {
 
 /// Takes a source and a target, both without start and end, through a model on a device. It computes in f32.
 pub fn explain_text(
-    config: &TransformerConfig,
+    model: &dyn Architecture,
     weights: &Weights,
     special: SpecialTokens,
     [source, target]: [&[u32]; 2],
     choice: &TextChoice,
     device: &Device,
 ) -> Result<TextExplanation, ExplainError> {
-    choice.check(config)?;
+    let structure = TextStructure::of(model)?;
+    choice.check(structure)?;
+    let signature = model.signature();
+    let (of_source, of_target) = signature.pairs().ok_or(ExplainError::NoPairs { what: signature.what() })?;
     let source: Vec<u32> = source.iter().copied().chain([special.end]).collect();
     let read: Vec<u32> = [special.start].into_iter().chain(target.iter().copied()).collect();
     let written: Vec<u32> = target.iter().copied().chain([special.end]).collect();
-    check_tokens("source", &source, config.source_vocabulary, config.max_length)?;
-    check_tokens("target", &read, config.target_vocabulary, config.max_length)?;
+    check_tokens("source", &source, of_source)?;
+    check_tokens("target", &read, of_target)?;
 
     let mut graph = Graph::new(Mode::Inference, Precision::F32);
-    let shape = PairShape { batch: 1, source: source.len(), target: read.len() };
-    let logits = transformer(&mut graph, config, shape)?.logits;
+    let call = Call::whole(1).tokens(source.len()).target(read.len());
+    let logits = model.build(&mut graph, &call)?.need("logits")?;
     let probabilities = graph.softmax(logits)?;
     let taps = taps(&mut graph)?;
     let outputs: Vec<Value> = [probabilities].into_iter().chain(taps.iter().map(|tap| tap.weights)).collect();
@@ -122,7 +155,7 @@ pub fn explain_text(
     executor.infer()?;
 
     let scores = executor.output_slice(probabilities)?;
-    let rows = || scores.chunks_exact(config.target_vocabulary);
+    let rows = || scores.chunks_exact(of_target.vocabulary);
     let likeliest = |row: &[f32]| {
         let best = (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0);
         (best as u32, row[best])
@@ -139,7 +172,7 @@ pub fn explain_text(
         cross_means: Vec::new(),
     };
     for tap in taps {
-        explanation.take(&tap, executor.output_slice(tap.weights)?, config.heads, choice);
+        explanation.take(&tap, executor.output_slice(tap.weights)?, structure.heads, choice);
     }
     Ok(explanation)
 }
@@ -149,10 +182,10 @@ impl TextExplanation {
     fn take(&mut self, tap: &Tap, weights: &[f32], heads: usize, choice: &TextChoice) {
         let one_head = weights.len() / heads;
         let mean = mean(weights, one_head);
-        let (layers, to) = match tap.kind {
-            Kind::Encoder => (&choice.encoder_layers, &mut self.encoder),
-            Kind::Decoder => (&choice.decoder_layers, &mut self.decoder),
-            Kind::Cross => {
+        let (layers, to) = match tap.stack {
+            Stack::Encoder => (&choice.encoder_layers, &mut self.encoder),
+            Stack::Decoder => (&choice.decoder_layers, &mut self.decoder),
+            Stack::Cross => {
                 self.cross_means.push(mean.clone());
                 (&choice.decoder_layers, &mut self.cross)
             }
@@ -176,7 +209,7 @@ fn mean(weights: &[f32], one_head: usize) -> Vec<f32> {
 
 /// Whose attention, to whom.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Stack {
     /// The source's, to itself.
     Encoder,
     /// The target's, to itself.
@@ -187,7 +220,7 @@ enum Kind {
 
 /// Where the weights of a layer come out.
 struct Tap {
-    kind: Kind,
+    stack: Stack,
     layer: usize,
     weights: Value,
 }
@@ -199,22 +232,23 @@ fn taps(graph: &mut Graph) -> Result<Vec<Tap>, ExplainError> {
     let mut taps: Vec<Tap> = Vec::new();
     for path in paths {
         // `encoder.3.attention.attention`, `decoder.3.cross_attention.attention`.
-        let kind = match (path.starts_with("encoder."), path.contains(".cross_attention.")) {
-            (true, _) => Kind::Encoder,
-            (false, false) => Kind::Decoder,
-            (false, true) => Kind::Cross,
+        let stack = match (path.starts_with("encoder."), path.contains(".cross_attention.")) {
+            (true, _) => Stack::Encoder,
+            (false, false) => Stack::Decoder,
+            (false, true) => Stack::Cross,
         };
         let attention = graph.find(&path)?;
         let weights = graph.attention_weights(attention)?;
-        let layer = taps.iter().filter(|tap| tap.kind == kind).count();
-        taps.push(Tap { kind, layer, weights });
+        let layer = taps.iter().filter(|tap| tap.stack == stack).count();
+        taps.push(Tap { stack, layer, weights });
     }
     Ok(taps)
 }
 
-fn check_tokens(side: &'static str, tokens: &[u32], vocabulary: usize, max_length: usize) -> Result<(), ExplainError> {
-    if tokens.len() > max_length {
-        return Err(ExplainError::TooLong { side, got: tokens.len(), most: max_length });
+fn check_tokens(side: &'static str, tokens: &[u32], of_model: TokenInput) -> Result<(), ExplainError> {
+    let TokenInput { vocabulary, longest } = of_model;
+    if tokens.len() > longest {
+        return Err(ExplainError::TooLong { side, got: tokens.len(), most: longest });
     }
     match tokens.iter().find(|&&token| token as usize >= vocabulary) {
         Some(&token) => Err(ExplainError::NoToken { side, token, vocabulary }),

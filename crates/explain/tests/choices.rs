@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ALL, CPU, Expected, bits, explain, explain_on, open, same, settings};
+use common::{ALL, CPU, Expected, bits, explain, explain_on, open, same, settings, structure};
 use vitreous_engine::Device;
 use vitreous_explain::{Choice, Classes, ExplainError, Explainer, Fusion, Settings};
 use vitreous_models::Model;
@@ -12,7 +12,7 @@ fn chosen_layers_and_heads_are_the_same_parts_of_everything() {
     let (model, expected) = (open("class_token"), Expected::of("class_token"));
     let pixels = expected.of_image("images", 0);
     let everything = explain(&model, settings(&model, &expected), &pixels);
-    let choice = Choice::of(&model.config, Some(&[2, 0, 2]), Some(&[3, 1])).expect("there are these");
+    let choice = Choice::of(structure(&model), Some(&[2, 0, 2]), Some(&[3, 1])).expect("there are these");
     assert_eq!(choice, Choice { layers: vec![0, 2], heads: vec![1, 3] });
     // In any order, too, if somebody makes it by hand.
     let by_hand = Choice { layers: vec![2, 0, 2], heads: vec![3, 1] };
@@ -32,7 +32,7 @@ fn chosen_layers_and_heads_are_the_same_parts_of_everything() {
         let whole = vitreous_explain::Explanation { attention: some.attention.clone(), ..everything.clone() };
         same(&some, &whole);
     }
-    let none = Choice::of(&model.config, Some(&[]), None).expect("none is a choice");
+    let none = Choice::of(structure(&model), Some(&[]), None).expect("none is a choice");
     let none = explain(&model, Settings { choice: none, ..settings(&model, &expected) }, &pixels);
     same(&none, &vitreous_explain::Explanation { attention: Vec::new(), ..everything });
 }
@@ -85,7 +85,7 @@ fn nothing_asked_for_is_nothing_given() {
 }
 
 fn refusal(model: &Model, change: impl FnOnce(&mut Settings)) -> String {
-    let mut settings = Settings::usual(&model.config, 1);
+    let mut settings = Settings::usual(structure(&model), 1);
     change(&mut settings);
     Explainer::new(model, settings, &CPU).err().expect("refused").to_string()
 }
@@ -94,9 +94,9 @@ fn refusal(model: &Model, change: impl FnOnce(&mut Settings)) -> String {
 fn what_the_model_has_not_is_refused_with_what_it_has() {
     let model = open("class_token");
     let layer = |error: ExplainError| error.to_string();
-    let error = Choice::of(&model.config, Some(&[0, 3]), None).expect_err("three layers");
+    let error = Choice::of(structure(&model), Some(&[0, 3]), None).expect_err("three layers");
     assert_eq!(layer(error), "there is no layer 3: the model has 3 layers, 0 to 2");
-    let error = Choice::of(&model.config, None, Some(&[4])).expect_err("four heads");
+    let error = Choice::of(structure(&model), None, Some(&[4])).expect_err("four heads");
     assert_eq!(layer(error), "there is no head 4: the model has 4 heads, 0 to 3");
     assert!(refusal(&model, |s| s.choice.layers.push(12)).contains("no layer 12"));
     let classes = refusal(&model, |s| s.classes = Classes::These(vec![1, 5]));
@@ -107,7 +107,7 @@ fn what_the_model_has_not_is_refused_with_what_it_has() {
     let without = open("dinov2_registers");
     assert!(refusal(&without, |s| s.classes = Classes::These(vec![1])).contains("this model has no head"));
 
-    let mut explainer = Explainer::new(&model, Settings::usual(&model.config, 1), &CPU).expect("ready");
+    let mut explainer = Explainer::new(&model, Settings::usual(structure(&model), 1), &CPU).expect("ready");
     let error = explainer.explain(&[0.0; 10]).expect_err("too few").to_string();
     let expected = "10 numbers were passed as an image, but the model sees 3 channels of 16x16: 768 numbers";
     assert_eq!(error, expected);

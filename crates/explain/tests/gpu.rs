@@ -5,7 +5,6 @@ mod common;
 use common::{ALL, CPU, Expected, explain_on, gpu, near, open, open_with, settings, wide};
 use vitreous_engine::Device;
 use vitreous_explain::{Explainer, Explanation, Settings, Spread};
-use vitreous_models::config::Qkv;
 use vitreous_models::{Model, OpenOptions};
 
 const LIMIT: f64 = 1e-4;
@@ -53,13 +52,13 @@ fn attention_rollout_and_relevance_are_the_same_on_a_gpu() {
     let Some(gpu) = gpu() else { return };
     for name in ALL {
         let expected = Expected::of(name);
-        for qkv in [Qkv::Fused, Qkv::Separate] {
-            let model = open_with(name, &OpenOptions { qkv: Some(qkv), ..OpenOptions::default() });
+        for qkv in ["fused", "separate"] {
+            let model = open_with(name, &OpenOptions::default().with("qkv", qkv));
             // All heads of a layer at once, and one at a time.
             for memory in [1 << 20, 0] {
                 let on_cpu = both(&CPU, &model, &expected, memory);
                 for (got, expected) in both(&gpu, &model, &expected, memory).iter().zip(&on_cpu) {
-                    agree(&format!("{name}, {qkv:?}"), got, expected);
+                    agree(&format!("{name}, {qkv}"), got, expected);
                 }
             }
         }

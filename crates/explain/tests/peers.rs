@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{ALL, CPU, DISCARDS, Expected, near, open, settings, wide};
+use common::{ALL, CPU, DISCARDS, Expected, near, open, settings, structure, wide};
 use vitreous_explain::{Explainer, Fusion, Reader, Spread, pictures};
 
 const LIMIT: f64 = 1e-5;
@@ -21,12 +21,12 @@ fn weights_rollout_relevance_distance_and_entropy() {
                 near(&format!("{name}: {tensor}"), got, &of(tensor), LIMIT);
             };
             let attention = &explanation.attention;
-            assert_eq!(attention.len(), model.config.depth);
+            assert_eq!(attention.len(), structure(&model).layers);
             compare("attention", &mut attention.iter().flat_map(|layer| wide(&layer.weights)));
             compare("distance", &mut attention.iter().flat_map(|layer| layer.distance.iter().copied()));
             compare("entropy", &mut attention.iter().flat_map(|layer| layer.entropy.iter().copied()));
             compare("features", &mut wide(&explanation.features));
-            assert_eq!(explanation.logits.is_some(), model.config.classes > 0);
+            assert_eq!(explanation.logits.is_some(), model.architecture.signature().classes().is_some());
             if let Some(logits) = &explanation.logits {
                 compare("logits", &mut wide(logits));
             }
@@ -55,7 +55,7 @@ fn positions_and_filters() {
         let pictures = pictures(&model).expect("pictures");
         let positions = pictures.positions.expect("all of them have positions");
         near(&format!("{name}: similarity"), wide(&positions.similarity), &expected.all("similarity"), LIMIT);
-        assert_eq!(positions.table.len(), positions.rows * model.config.dim);
+        assert_eq!(positions.table.len() % positions.rows, 0);
         assert_eq!(positions.rows, positions.prefix + pictures.layout.patches());
         assert_eq!(positions.learned, name != "post_norm");
         let components = pictures.filters.iter().flat_map(|filter| wide(&filter.pixels));
@@ -94,7 +94,7 @@ fn the_spread_over_images_is_the_mean() {
         for spread in [&from_explanations, &by_itself] {
             assert_eq!(spread.images(), 2);
             let layers = spread.layers();
-            assert_eq!(layers.len(), model.config.depth);
+            assert_eq!(layers.len(), structure(&model).layers);
             near("distance", layers.iter().flat_map(|l| l.distance.iter().copied()), &mean("distance"), LIMIT);
             near("entropy", layers.iter().flat_map(|l| l.entropy.iter().copied()), &mean("entropy"), LIMIT);
         }

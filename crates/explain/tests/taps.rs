@@ -5,8 +5,7 @@ mod common;
 use common::{ALL, Expected, bits, explain, open_with, settings};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{DType, Graph, Mode, Op, Parameter, Plan, Precision, Value};
-use vitreous_models::config::Qkv;
-use vitreous_models::{Model, ModelError, OpenOptions, vit};
+use vitreous_models::{Call, Model, ModelError, OpenOptions};
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -27,8 +26,8 @@ struct Built {
 
 fn build(model: &Model, precision: Precision, batch: usize) -> Built {
     let mut graph = Graph::new(Mode::Inference, precision);
-    let built = vit(&mut graph, &model.config, batch).expect("builds");
-    let answers = built.logits.into_iter().chain([built.features]);
+    let built = model.architecture.build(&mut graph, &Call::whole(batch)).expect("builds");
+    let answers = built.get("logits").into_iter().chain(built.get("features"));
     let answers: Vec<Value> = answers.collect();
     let answers = answers.into_iter().map(|answer| graph.cast(answer, DType::F32).expect("builds")).collect();
     let nodes = graph.nodes().iter().filter(|node| matches!(node.op, Op::Attention(_)));
@@ -50,17 +49,17 @@ fn run(model: &Model, graph: &Graph, outputs: &[Value], images: &[f32]) -> Vec<V
 fn models() -> Vec<(String, Model)> {
     let mut models = Vec::new();
     for name in ALL {
-        for qkv in [Qkv::Fused, Qkv::Separate] {
-            let options = OpenOptions { qkv: Some(qkv), ..OpenOptions::default() };
-            models.push((format!("{name}, {qkv:?}"), open_with(name, &options)));
+        for qkv in ["fused", "separate"] {
+            let options = OpenOptions::default().with("qkv", qkv);
+            models.push((format!("{name}, {qkv}"), open_with(name, &options)));
         }
     }
     models
 }
 
 fn images(model: &Model, count: usize) -> Vec<f32> {
-    let config = &model.config;
-    let floats = count * config.channels * config.image.height * config.image.width;
+    let signature = model.architecture.signature();
+    let floats = count * signature.images().expect("images").floats();
     (0..floats).map(|i| ((i * 7919 % 1013) as f32 / 506.5) - 1.0).collect()
 }
 
@@ -87,7 +86,7 @@ fn one_plan_with_the_weights_of_layers_gives_the_same_answers() {
                     }
                     // A row of weights sums to 1.
                     for weights in &results[answers.len()..] {
-                        let tokens = model.config.tokens();
+                        let tokens = model.architecture.signature().images().expect("images").tokens();
                         let off = weights.chunks_exact(tokens).map(|row| (row.iter().sum::<f32>() - 1.0).abs());
                         assert!(off.fold(0.0, f32::max) < 1e-5);
                     }

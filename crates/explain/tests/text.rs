@@ -2,16 +2,14 @@
 
 mod common;
 
-use std::borrow::Cow;
-
 use common::{CPU, bits, fixture, gpu, near, wide};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{Device, Graph, Op, Parameter, Plan, Value};
-use vitreous_explain::text::{TextAttention, TextChoice, TextExplanation, explain_text};
+use vitreous_explain::text::{TextAttention, TextChoice, TextExplanation, TextStructure, explain_text};
 use vitreous_models::archive::Archive;
-use vitreous_models::config::{Activation, NormOrder};
-use vitreous_models::transformer::{PairShape, TextPositions, TransformerConfig, transformer};
-use vitreous_models::translate::{SpecialTokens, Weights};
+use vitreous_models::families::transformer::{PairShape, TextPositions, TransformerConfig, transformer};
+use vitreous_models::generate::{SpecialTokens, Weights};
+use vitreous_models::{Activation, NormOrder};
 
 const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, start: 1, end: 2 };
 const SHAPE: PairShape = PairShape { batch: 3, source: 5, target: 4 };
@@ -50,6 +48,10 @@ impl Case {
         })
     }
 
+    fn structure(&self) -> TextStructure {
+        TextStructure::of(&self.config).expect("a graph")
+    }
+
     fn tensor(&self, name: &str) -> Vec<f32> {
         let name = format!("{}.{name}", self.name);
         let tensor = self.archive.tensor(&name).unwrap_or_else(|error| panic!("{error}"));
@@ -61,7 +63,7 @@ impl Case {
     }
 
     fn weights(&self) -> Weights<'_> {
-        Box::new(|name: &str| Ok(Cow::Owned(self.tensor(&format!("parameter.{name}")))))
+        Box::new(|name: &str| Ok(self.tensor(&format!("parameter.{name}")).into()))
     }
 
     /// Source and target of one pair, without padding, start and end.
@@ -150,7 +152,7 @@ fn an_explanation_has_the_weights_and_probabilities_of_pytorch() {
     for case in Case::all() {
         for (index, &length) in case.tokens("lengths").iter().enumerate() {
             let length = length as usize;
-            let found = case.explain(index, &TextChoice::all(&case.config));
+            let found = case.explain(index, &TextChoice::all(case.structure()));
             assert_eq!((found.source.len(), found.read.len(), found.written.len()), (length, 4, 4));
             assert_eq!((found.source[length - 1], found.read[0], found.written[3]), (2, 1, 2));
             assert_eq!(found.read[1..], found.written[..3]);
@@ -215,7 +217,7 @@ fn asking_changes_no_bit() {
                 assert_eq!(bits(plain), bits(asked), "{}, {pair:?}", case.name);
             }
             let Some(index) = pair else { continue };
-            let found = case.explain(index, &TextChoice::all(&case.config));
+            let found = case.explain(index, &TextChoice::all(case.structure()));
             let words = case.config.target_vocabulary;
             let own = found.written.iter().enumerate().map(|(place, &token)| plain[2][place * words + token as usize]);
             assert_eq!(bits(&found.probabilities), bits(&own.collect::<Vec<f32>>()));
@@ -229,7 +231,7 @@ fn a_gpu_says_the_same() {
     let Some(gpu) = gpu() else { return };
     for case in Case::all() {
         for pair in 0..SHAPE.batch {
-            let choice = TextChoice::all(&case.config);
+            let choice = TextChoice::all(case.structure());
             let [on_cpu, on_gpu] = [&CPU, &gpu].map(|device| case.explain_on(device, pair, &choice));
             let compare = |what: &str, got: &[f32], expected: &[f32]| {
                 near(&format!("{}, pair {pair}: {what}", case.name), wide(got), expected, 1e-4);
@@ -250,7 +252,7 @@ fn a_gpu_says_the_same() {
 fn only_what_is_asked_for_is_kept() {
     let [case, _] = Case::all();
     let choice = TextChoice { encoder_layers: vec![], decoder_layers: vec![1], heads: vec![0, 2] };
-    let (some, all) = (case.explain(0, &choice), case.explain(0, &TextChoice::all(&case.config)));
+    let (some, all) = (case.explain(0, &choice), case.explain(0, &TextChoice::all(case.structure())));
     assert!(some.encoder.is_empty());
     assert_eq!((some.decoder.len(), some.cross.len(), some.cross[0].layer), (1, 1, 1));
     let one_head = all.cross[1].weights.len() / HEADS;
@@ -264,7 +266,7 @@ fn only_what_is_asked_for_is_kept() {
 fn what_the_model_has_not_is_refused() {
     let [case, _] = Case::all();
     let refusal = |pair: [&[u32]; 2], change: fn(&mut TextChoice)| {
-        let mut choice = TextChoice::all(&case.config);
+        let mut choice = TextChoice::all(case.structure());
         change(&mut choice);
         explain_text(&case.config, &case.weights(), SPECIAL, pair, &choice, &CPU).expect_err("refused").to_string()
     };
@@ -278,6 +280,7 @@ fn what_the_model_has_not_is_refused() {
     assert!(refusal([&[3], &[5; 6]], |_| ()).contains("the target has 7 tokens"));
     assert!(refusal([&[9], &[5]], |_| ()).contains("token 9, but the model knows 9"));
     assert!(
-        explain_text(&case.config, &case.weights(), SPECIAL, [&[], &[]], &TextChoice::all(&case.config), &CPU).is_ok()
+        explain_text(&case.config, &case.weights(), SPECIAL, [&[], &[]], &TextChoice::all(case.structure()), &CPU)
+            .is_ok()
     );
 }

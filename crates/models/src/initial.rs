@@ -1,158 +1,128 @@
-//! The values that training starts from.
+//! Initial values of parameters.
 //!
-//! Each number is a pure function of (seed, name of the parameter, place in it): neither the order of parameters nor what else is
-//! initialised changes it. Norms start at 1 and 0, LayerScale where the configuration says, and adapters as `peft` has them (A as
-//! PyTorch's `Linear`, B zero), whatever the scheme.
+//! Each value is a pure function of (seed, parameter name, index): it depends neither on the order of parameters nor on
+//! what else is initialised. The declaration of a parameter says how it starts ([`Init`]): norms at 1 and 0, LayerScale
+//! at its setting, adapters as in `peft` (A as PyTorch's `Linear`, B zero). The scheme decides for matrices, biases and
+//! embeddings.
 
 use vitreous_engine::random::{Stream, place_of};
-use vitreous_engine::{Result, State};
+use vitreous_engine::{Init, LayerKind, Parameter, Result, State};
 
-use crate::config::{Qkv, VitConfig};
-
-/// How matrices and biases start. Positions are normal with deviation 0.02 and prefix tokens nearly 0, as timm has them.
+/// Initialisation scheme of matrices, biases and embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Initialisation {
-    /// Xavier-uniform matrices, each of query, key and value by itself; biases zero.
+    /// Xavier-uniform matrices, with query, key and value separately; biases zero.
     Xavier,
-    /// timm's default: normal matrices with deviation 0.02, biases zero, the patch embedding as PyTorch's convolution.
+    /// timm's default: normal matrices with standard deviation 0.02, biases zero, the patch embedding as PyTorch's
+    /// convolution.
     TruncatedNormal,
-    /// PyTorch's `Linear`: matrices and biases uniform up to `1 / √in`.
+    /// PyTorch's `Linear`: matrices and biases uniform within `±1 / √in`.
     PyTorch,
-    /// timm's `jax`, which is the paper's: Xavier-uniform matrices (a fused projection as one), biases of feed-forward layers normal with
-    /// deviation 1e-6, the patch embedding LeCun-normal, heads zero.
+    /// timm's `jax`, which follows the ViT paper: Xavier-uniform matrices (a fused projection as one), biases of
+    /// feed-forward layers normal with standard deviation 1e-6, the patch embedding LeCun-normal, heads zero.
     Jax,
-    /// Zero matrices and biases: how the paper starts the new head of a model that is fine-tuned.
+    /// Zero: the initialisation of a new head for fine-tuning in the ViT paper.
     Zeros,
 }
 
-/// How the numbers of one parameter are drawn.
+/// The distribution of one parameter's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Draw {
     Constant(f32),
     /// Uniform from -bound to bound.
     Uniform(f64),
-    /// Normal of this deviation.
+    /// Normal with this standard deviation.
     Normal(f64),
-    /// Normal of this deviation, drawn again where it is beyond two deviations.
+    /// Normal with this standard deviation, redrawn beyond two of them.
     Truncated(f64),
 }
 
-/// The deviation of a standard normal that is cut off at two.
+/// The standard deviation of a standard normal distribution truncated at ±2.
 const TRUNCATED_DEVIATION: f64 = 0.879_625_661_034_239_8;
 
 /// A parameter's initial values.
-pub fn initial_values(
-    scheme: Initialisation,
-    config: &VitConfig,
-    parameter: &str,
-    shape: &[usize],
-    seed: u64,
-) -> Vec<f32> {
-    draw_of(scheme, config, parameter, shape).values(parameter, shape, seed)
+pub fn initial_values(scheme: Initialisation, parameter: &Parameter, seed: u64) -> Vec<f32> {
+    draw_of(scheme, parameter).values(&parameter.name, parameter.shape.axes(), seed)
 }
 
-/// Gives the parameters of a Transformer their initial values, as its paper's readers have them: every matrix, tables of words too, uniform
-/// by Xavier's rule, biases zero.
-pub fn initialise_transformer(state: &mut State, seed: u64) -> Result<()> {
-    let table: Vec<(String, Vec<usize>)> =
-        state.table().iter().map(|entry| (entry.name.clone(), entry.shape.axes().to_vec())).collect();
-    for (name, shape) in &table {
-        let draw = match shape[..] {
-            [out, into] => xavier(into, out),
-            // Of vectors only norms have weights.
-            _ if name.ends_with("weight") => Draw::Constant(1.0),
-            _ => Draw::Constant(0.0),
-        };
-        state.parameter_mut(name)?.copy_from_slice(&draw.values(name, shape, seed));
-    }
-    Ok(())
-}
-
-/// Gives the wanted parameters of a state their initial values.
+/// Sets the selected parameters of a state to their initial values.
 pub fn initialise(
     state: &mut State,
     scheme: Initialisation,
-    config: &VitConfig,
     seed: u64,
-    wanted: &dyn Fn(&str) -> bool,
+    wanted: &dyn Fn(&Parameter) -> bool,
 ) -> Result<()> {
-    let table: Vec<(String, Vec<usize>)> =
-        state.table().iter().map(|entry| (entry.name.clone(), entry.shape.axes().to_vec())).collect();
-    for (name, shape) in table.iter().filter(|(name, _)| wanted(name)) {
-        let values = initial_values(scheme, config, name, shape, seed);
-        state.parameter_mut(name)?.copy_from_slice(&values);
+    let table: Vec<Parameter> = state.table().iter().filter(|parameter| wanted(parameter)).cloned().collect();
+    for parameter in &table {
+        let values = initial_values(scheme, parameter, seed);
+        state.parameter_mut(&parameter.name)?.copy_from_slice(&values);
     }
     Ok(())
 }
 
-fn draw_of(scheme: Initialisation, config: &VitConfig, parameter: &str, shape: &[usize]) -> Draw {
-    let (path, last) = parameter.rsplit_once('.').unwrap_or(("", parameter));
-    let layer = path.rsplit_once('.').map_or(path, |(_, layer)| layer);
-    match (layer, last) {
-        ("norm" | "norm1" | "norm2", "weight") => Draw::Constant(1.0),
-        ("norm" | "norm1" | "norm2", _) => Draw::Constant(0.0),
-        (_, "layer_scale1" | "layer_scale2") => Draw::Constant(config.layer_scale.unwrap_or(1.0)),
-        (_, "class_token" | "register_tokens") => Draw::Normal(1e-6),
-        (_, "distillation_token" | "positions") => Draw::Normal(0.02),
-        (_, "lora_a") => torch_uniform(shape[1]),
-        (_, "lora_b") => Draw::Constant(0.0),
-        _ => match last {
-            "weight" => matrix(scheme, config, layer, shape),
-            _ => bias(scheme, config, path, layer),
-        },
+fn draw_of(scheme: Initialisation, parameter: &Parameter) -> Draw {
+    match parameter.declared.init {
+        Init::Constant(value) => Draw::Constant(value),
+        Init::Normal(deviation) => Draw::Normal(deviation),
+        Init::PyTorchLinear => torch_uniform(fan_in(parameter)),
+        Init::Matrix(kind) => matrix(scheme, parameter, kind),
+        Init::Bias { kind, fan_in } => bias(scheme, kind, fan_in),
+        Init::Table => table(scheme, parameter),
     }
 }
 
-/// PyTorch's default: uniform up to `1 / √in`.
+/// Inputs of a matrix `[out, in]` or `[out, in, ..]`.
+fn fan_in(parameter: &Parameter) -> usize {
+    parameter.shape.axes()[1..].iter().product()
+}
+
+/// PyTorch's default: uniform within `±1 / √in`.
 fn torch_uniform(fan_in: usize) -> Draw {
     Draw::Uniform(1.0 / (fan_in as f64).sqrt())
 }
 
-/// Xavier's rule: uniform up to `√(6 / (in + out))`.
+/// Xavier's rule: uniform within `±√(6 / (in + out))`.
 fn xavier(into: usize, out: usize) -> Draw {
     Draw::Uniform((6.0 / (into + out) as f64).sqrt())
 }
 
-fn is_head(layer: &str) -> bool {
-    matches!(layer, "head" | "distillation_head")
-}
-
-fn matrix(scheme: Initialisation, config: &VitConfig, layer: &str, shape: &[usize]) -> Draw {
-    let (out, into) = (shape[0], shape[1..].iter().product::<usize>());
-    let xavier = |out: usize| xavier(into, out);
-    match (scheme, layer) {
+fn matrix(scheme: Initialisation, parameter: &Parameter, kind: LayerKind) -> Draw {
+    let (out, into) = (parameter.shape.axes()[0], fan_in(parameter));
+    match (scheme, kind) {
         (Initialisation::Zeros, _) => Draw::Constant(0.0),
-        (Initialisation::PyTorch, _) | (Initialisation::TruncatedNormal, "patch_embedding") => torch_uniform(into),
+        (Initialisation::PyTorch, _) | (Initialisation::TruncatedNormal, LayerKind::Convolution) => torch_uniform(into),
         (Initialisation::TruncatedNormal, _) => Draw::Normal(0.02),
-        (Initialisation::Xavier, "qkv") if config.qkv == Qkv::Fused => xavier(out / 3),
-        (Initialisation::Jax, "patch_embedding") => Draw::Truncated(1.0 / (into as f64).sqrt() / TRUNCATED_DEVIATION),
-        (Initialisation::Jax, layer) if is_head(layer) => Draw::Constant(0.0),
-        (Initialisation::Xavier | Initialisation::Jax, _) => xavier(out),
+        (Initialisation::Xavier, _) => xavier(into, out / parameter.declared.parts.len().max(1)),
+        (Initialisation::Jax, LayerKind::Convolution) => {
+            Draw::Truncated(1.0 / (into as f64).sqrt() / TRUNCATED_DEVIATION)
+        }
+        (Initialisation::Jax, _) if parameter.head => Draw::Constant(0.0),
+        (Initialisation::Jax, _) => xavier(into, out),
     }
 }
 
-fn bias(scheme: Initialisation, config: &VitConfig, path: &str, layer: &str) -> Draw {
-    match scheme {
-        Initialisation::PyTorch => torch_uniform(fan_in(config, layer)),
-        Initialisation::TruncatedNormal if layer == "patch_embedding" => torch_uniform(fan_in(config, layer)),
-        Initialisation::Jax if path.contains(".mlp.") => Draw::Normal(1e-6),
+fn bias(scheme: Initialisation, kind: LayerKind, fan_in: usize) -> Draw {
+    match (scheme, kind) {
+        (Initialisation::PyTorch, _) | (Initialisation::TruncatedNormal, LayerKind::Convolution) => {
+            torch_uniform(fan_in)
+        }
+        (Initialisation::Jax, LayerKind::FeedForward) => Draw::Normal(1e-6),
         _ => Draw::Constant(0.0),
     }
 }
 
-/// The width of what a layer reads.
-fn fan_in(config: &VitConfig, layer: &str) -> usize {
-    match layer {
-        "patch_embedding" => config.channels * config.patch.height * config.patch.width,
-        "fc2" | "down" => config.mlp_dim,
-        "pre_logits" => config.pooled(),
-        "head" => config.features(),
-        _ => config.dim,
+/// Embeddings: implementations of the 2017 Transformer initialise them like any matrix; BERT and GPT normal with 0.02.
+fn table(scheme: Initialisation, parameter: &Parameter) -> Draw {
+    match scheme {
+        Initialisation::Xavier => xavier(fan_in(parameter), parameter.shape.axes()[0]),
+        Initialisation::TruncatedNormal | Initialisation::Jax => Draw::Normal(0.02),
+        Initialisation::PyTorch => Draw::Normal(1.0),
+        Initialisation::Zeros => Draw::Constant(0.0),
     }
 }
 
 impl Draw {
-    /// The numbers of a parameter.
+    /// The values of a parameter.
     fn values(self, parameter: &str, shape: &[usize], seed: u64) -> Vec<f32> {
         let stream = Stream::new(seed, 0, place_of(parameter));
         let count: usize = shape.iter().product();
@@ -164,7 +134,7 @@ impl Draw {
         values
     }
 
-    /// The four numbers of a block of the stream.
+    /// The four values of a block of the stream.
     fn four(self, stream: &Stream, block: u64) -> [f32; 4] {
         match self {
             Draw::Constant(value) => [value; 4],
@@ -175,7 +145,7 @@ impl Draw {
                 let mut attempt: u64 = 0;
                 while numbers.iter().any(|number| number.abs() > 2.0) {
                     attempt += 1;
-                    // Each further attempt has blocks of its own, behind all first ones.
+                    // Each retry has blocks of its own, after all first ones.
                     let again = four_normals(stream, block | attempt << 40);
                     for (number, again) in numbers.iter_mut().zip(again).filter(|(number, _)| number.abs() > 2.0) {
                         *number = again;
@@ -187,12 +157,12 @@ impl Draw {
     }
 }
 
-/// A number between 0 and 1, never either.
+/// A number strictly between 0 and 1.
 fn unit(word: u32) -> f64 {
     (f64::from(word) + 0.5) / 4_294_967_296.0
 }
 
-/// Four standard normal numbers, by Box and Muller.
+/// Four standard normal numbers (Box and Muller).
 fn four_normals(stream: &Stream, block: u64) -> [f64; 4] {
     let [a, b, c, d] = stream.four(block).map(unit);
     let pair = |length: f64, angle: f64| {

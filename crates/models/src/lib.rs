@@ -1,25 +1,31 @@
-//! Vitreous' models: architectures as functions that build graphs, their presets, and the checkpoints that people already have.
+//! Vitreous' models: families of architectures as functions that build graphs, and readers for the checkpoints that
+//! people have.
+//!
+//! A family is a folder of [`families`]. Everything else here is common to all: what a model takes and gives ([`Signature`]),
+//! opening and saving ([`Model`]), rename rules between libraries ([`checkpoint`]), file formats ([`archive`]), decoding ([`generate`]).
 
 pub mod adapters;
 pub mod archive;
+mod blocks;
+mod call;
 pub mod checkpoint;
-pub mod config;
+pub mod families;
+mod family;
+pub mod generate;
 pub mod initial;
-mod layers;
 pub mod model;
 pub mod positions;
-pub mod presets;
+mod settings;
+mod signature;
 pub mod stages;
-pub mod text_model;
-pub mod transformer;
-pub mod translate;
-pub mod vit;
+#[cfg(test)]
+mod testing;
 
 pub use adapters::{Adapters, merge_adapters};
-pub use config::{ConfigError, Size, VitConfig};
+pub use call::{CacheFormat, Call, Outputs, Part, StepShape};
+pub use families::{FAMILIES, family, preset, preset_names};
+pub use family::{Architecture, Checkpoint, Family, Format, OpenOptions, Reading};
 pub use initial::{Initialisation, initialise};
-pub use model::{Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Written};
-pub use presets::preset;
-pub use text_model::TextModel;
-pub use transformer::{Transformer, TransformerConfig, transformer};
-pub use vit::{Vit, vit, vit_of, vit_with};
+pub use model::{Assets, Model, ModelError, Preprocessing, SaveOptions, Written};
+pub use settings::{Activation, ConfigError, NormOrder, Settings, Size};
+pub use signature::{Gives, ImageInput, PooledFrom, Signature, Takes, TokenInput};

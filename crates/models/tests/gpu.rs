@@ -6,8 +6,7 @@ use vitreous_engine::{
     CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Group, Mode, Optimizer, Precision, Run,
     State, StepOptions, Value, cuda,
 };
-use vitreous_models::transformer::{self, PairShape};
-use vitreous_models::{Size, VitConfig, preset, vit};
+use vitreous_models::{Architecture, Call, OpenOptions, Size, preset};
 
 const RUN: Run = Run { seed: 3, step: 7 };
 
@@ -123,9 +122,9 @@ fn check_rounded(name: &str, got: &Results, build: &Build, exact: &Results) {
     }
 }
 
-fn image_model(config: &VitConfig, batch: usize) -> impl Fn(&mut Graph) -> (Value, Value) {
+fn image_model(model: &dyn Architecture, batch: usize) -> impl Fn(&mut Graph) -> (Value, Value) {
     move |graph: &mut Graph| {
-        let logits = vit(graph, config, batch).expect("a model").logits.expect("a head");
+        let logits = model.build_result(graph, &Call::whole(batch)).expect("a model");
         let labels = graph.input("labels", [batch], DType::I32).expect("labels");
         let loss = graph.cross_entropy(logits, labels, CrossEntropyOptions::default()).expect("a loss");
         (logits, loss)
@@ -133,7 +132,7 @@ fn image_model(config: &VitConfig, batch: usize) -> impl Fn(&mut Graph) -> (Valu
 }
 
 /// Models of every kind, small enough for a test.
-fn models() -> Vec<(&'static str, VitConfig, usize)> {
+fn models() -> Vec<(&'static str, Box<dyn Architecture>, usize)> {
     let mut all = Vec::new();
     for (name, image, depth, batch) in [
         ("vit_cifar", None, 3, 8),
@@ -142,16 +141,13 @@ fn models() -> Vec<(&'static str, VitConfig, usize)> {
         ("deit_tiny_distilled_patch16_224", Some(Size::square(64)), 2, 4),
         ("vit_small_patch14_reg4_dinov2", Some(Size::square(56)), 2, 4),
     ] {
-        let Some(mut config) = preset(name) else { panic!("no preset is called {name}") };
-        config.depth = depth;
-        config.classes = 17;
-        if let Some(image) = image {
-            config.image = image;
-        }
-        all.push((name, config, batch));
+        let changes = OpenOptions::default().with("depth", depth).with("classes", 17).with_some("image", image);
+        let model = preset(name).expect("a preset").with_settings(&changes.settings).expect("builds");
+        all.push((name, model, batch));
     }
-    let mut dropping = all[0].1.clone();
-    (dropping.dropout, dropping.attention_dropout, dropping.stochastic_depth) = (0.2, 0.3, 0.2);
+    let rates =
+        OpenOptions::default().with("dropout", 0.2).with("attention_dropout", 0.3).with("stochastic_depth", 0.2);
+    let dropping = all[0].1.with_settings(&rates.settings).expect("builds");
     all.push(("vit_cifar with much dropout", dropping, 8));
     all
 }
@@ -160,7 +156,7 @@ fn models() -> Vec<(&'static str, VitConfig, usize)> {
 fn models_for_images_are_the_same_on_a_gpu() {
     let Some(gpu) = gpu() else { return };
     for (name, config, batch) in models() {
-        let build = image_model(&config, batch);
+        let build = image_model(config.as_ref(), batch);
         let cpu = learn(&build, Precision::F32, false, &Device::Cpu { threads: 2 });
         check(name, &learn(&build, Precision::F32, false, &gpu), &cpu, 1e-4);
         check(name, &learn(&build, Precision::F32, true, &gpu), &cpu, 1e-4);
@@ -171,11 +167,10 @@ fn models_for_images_are_the_same_on_a_gpu() {
 #[test]
 fn a_translator_is_the_same_on_a_gpu() {
     let Some(gpu) = gpu() else { return };
-    let mut config = transformer::preset("transformer_tiny").expect("a preset");
-    (config.source_vocabulary, config.target_vocabulary) = (40, 40);
+    let words = OpenOptions::default().with("source_vocabulary", 40).with("target_vocabulary", 40);
+    let model = preset("transformer_tiny").expect("a preset").with_settings(&words.settings).expect("builds");
     let build = |graph: &mut Graph| {
-        let shape = PairShape { batch: 4, source: 9, target: 7 };
-        let logits = transformer::transformer(graph, &config, shape).expect("a model").logits;
+        let logits = model.build_result(graph, &Call::whole(4).tokens(9).target(7)).expect("a model");
         let wanted = graph.input("wanted", [4, 7], DType::I32).expect("an input");
         let loss = graph.cross_entropy(logits, wanted, CrossEntropyOptions::default()).expect("a loss");
         (logits, loss)
@@ -189,7 +184,7 @@ fn a_translator_is_the_same_on_a_gpu() {
 #[test]
 fn the_comparison_can_fail() {
     let (name, config, batch) = models().swap_remove(0);
-    let build = image_model(&config, batch);
+    let build = image_model(config.as_ref(), batch);
     let one = learn(&build, Precision::F32, false, &Device::Cpu { threads: 1 });
     let mut two = learn(&build, Precision::F32, false, &Device::Cpu { threads: 2 });
     check(name, &two, &one, 1e-12);

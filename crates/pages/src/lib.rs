@@ -6,7 +6,17 @@
 pub mod chart;
 pub mod colour;
 mod document;
+pub mod explain;
+pub mod explain_text;
+pub mod flow;
+pub mod folding;
+pub mod format;
+pub mod interval;
 mod picture;
+pub mod report;
+pub mod scores;
+pub mod summary;
+pub mod write;
 
 pub use document::{Document, GENERATOR, escape};
-pub use picture::{base64, image, png_uri};
+pub use picture::{base64, image, png_uri, rgba_uri};

@@ -1,8 +1,8 @@
-//! Checkpoints: everything that a run needs to go on as if it had never stopped.
+//! Checkpoints: everything that is needed to resume a run as if it had never stopped.
 //!
-//! One safetensors file a checkpoint: `parameters/NAME`, the optimiser's `first/NAME` and `second/NAME`, and `average/NAME`; in its
-//! metadata what else must be known. Nothing random has a state of its own: it is a function of the seed and the step. Files are
-//! written aside, synced and renamed, so one that has its name is whole.
+//! A checkpoint is one safetensors file: `parameters/NAME`, the optimizer's moments `first/NAME` and `second/NAME`, the moving
+//! average `average/NAME`, and the progress of the run in the metadata. Random numbers have no state: they are functions of the seed
+//! and the step. Files are written under another name, synced and renamed, so a file with a checkpoint's name is complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,21 +20,21 @@ const SUFFIX: &str = ".safetensors";
 const PROGRESS: &str = "vitreous.progress";
 const CHECKSUM: &str = "vitreous.crc32c";
 
-/// Where a run stands.
+/// How far a run is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Updates so far.
     pub step: u64,
-    /// How many samples there are to learn from: the order of an epoch follows from it.
+    /// Training samples: the order of an epoch follows from their number.
     #[serde(alias = "images")]
     pub samples: usize,
-    /// The best score of an evaluation so far, and after which step.
+    /// The best score of an evaluation so far, and its step.
     pub best: Option<(f64, u64)>,
     /// Sum of the losses since the last line of metrics.
     pub loss_sum: f64,
-    /// Right answers since then.
+    /// Right answers since then, where an answer can be right.
     pub right: u64,
-    /// Answers that were asked for since then.
+    /// All answers since then.
     #[serde(default)]
     pub asked: u64,
     /// Updates since then.
@@ -47,18 +47,19 @@ pub struct Progress {
 pub struct Checkpoints {
     directory: PathBuf,
     keep: usize,
-    /// Those of multiples of these steps are made in every run of a recipe.
+    /// Every run of a recipe saves those of multiples of these steps.
     regular: Vec<u64>,
 }
 
 impl Checkpoints {
-    /// Those of a directory, of which the last few are kept.
+    /// Those in a directory, of which the last few are kept.
     pub fn new(directory: &Path, keep: usize) -> Checkpoints {
         Checkpoints { directory: directory.to_path_buf(), keep: keep.max(1), regular: vec![1] }
     }
 
-    /// Says at multiples of which steps every run of the recipe makes one (0: none). Others are made because a run was stopped or
-    /// by the clock. They are kept only until the next, and are not averaged: what a run ends with must not depend on them.
+    /// Sets at multiples of which steps every run of the recipe saves one (0: none). Others are saved because a run was stopped or
+    /// because time has passed. They are kept only until the next one, and are not averaged: the result of a run must not depend on
+    /// them.
     pub fn regular_at(self, steps: [u64; 2]) -> Checkpoints {
         Checkpoints { regular: steps.to_vec(), ..self }
     }
@@ -67,9 +68,9 @@ impl Checkpoints {
         self.regular.iter().any(|&every| every > 0 && step.is_multiple_of(every))
     }
 
-    /// Saves where a run stands, then removes the oldest beyond those that are kept.
+    /// Saves a checkpoint, then removes the oldest beyond those that are kept.
     pub fn save(&self, state: &State, progress: &Progress) -> Result<PathBuf, TrainError> {
-        // Not its parents: a run directory that was removed is not made again without its recipe.
+        // Without parents: a run directory that was removed is not created again without its recipe.
         match fs::create_dir(&self.directory) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             other => other.map_err(TrainError::io(&self.directory, "cannot create it"))?,
@@ -83,14 +84,14 @@ impl Checkpoints {
                 let name = format!("{section}/{}", parameter.name);
                 TensorToWrite::f32(name, parameter.shape.axes(), &values[range])
             };
-            places(state, section).map(of).collect::<Vec<_>>()
+            ranges(state, section).map(of).collect::<Vec<_>>()
         });
         write_safetensors(&path, tensors, &metadata).map_err(|error| of_archive(&path, error))?;
         let mut before = self.all()?;
         before.pop();
         let (regular, others): (Vec<_>, Vec<_>) = before.into_iter().partition(|(step, _)| self.is_regular(*step));
         for (_, old) in regular.into_iter().rev().skip(self.keep - 1).chain(others) {
-            // One too many does no harm.
+            // One file too many does no harm.
             let _ = fs::remove_file(old);
         }
         Ok(path)
@@ -133,15 +134,15 @@ impl Checkpoints {
         Ok(Some(mean))
     }
 
-    /// Takes the latest up into a state; `None` if there is none.
+    /// Restores the latest one into a state; `None` if there is none.
     pub fn restore(&self, state: &mut State) -> Result<Option<Progress>, TrainError> {
         let mut all = self.all()?;
         let Some((_, path)) = all.pop() else { return Ok(None) };
         restore(&path, state).map(Some).map_err(|error| match error {
             TrainError::Checkpoint { path, what } => {
                 let advice = match all.pop() {
-                    Some((step, _)) => format!("remove it to go on from the one before, of step {step}"),
-                    None => "there is no other: remove it to begin anew".to_string(),
+                    Some((step, _)) => format!("remove it to resume from the one before, of step {step}"),
+                    None => "remove it to start again: there is no other".to_string(),
                 };
                 TrainError::Checkpoint { path, what: format!("{what}. If it is damaged, {advice}") }
             }
@@ -154,13 +155,13 @@ fn restore(path: &Path, state: &mut State) -> Result<Progress, TrainError> {
     let broken = |what: String| TrainError::Checkpoint { path: path.to_path_buf(), what };
     let archive = Archive::open(path).map_err(|error| of_archive(path, error))?;
     let text = archive.metadata().get(PROGRESS);
-    let text = text.ok_or_else(|| broken("this is no checkpoint of a training run".to_string()))?;
+    let text = text.ok_or_else(|| broken("this is not a checkpoint of a training run".to_string()))?;
     let progress = serde_json::from_str(text).map_err(|error| broken(format!("its metadata is damaged: {error}")))?;
     let names: Vec<&str> = sections(state).iter().map(|(section, _)| *section).collect();
     let mut expected = 0;
     for section in names {
         let wanted: Vec<_> =
-            places(state, section).map(|(p, range)| (p.name.clone(), p.shape.clone(), range)).collect();
+            ranges(state, section).map(|(p, range)| (p.name.clone(), p.shape.clone(), range)).collect();
         expected += wanted.len();
         for (name, shape, range) in wanted {
             let tensor = archive.tensor(&format!("{section}/{name}")).map_err(|error| of_archive(path, error))?;
@@ -181,18 +182,18 @@ fn restore(path: &Path, state: &mut State) -> Result<Progress, TrainError> {
     }
 }
 
-/// CRC-32C of all values, parameter by parameter: a file that a failing disk changed must not train on unnoticed.
+/// CRC-32C of all values, parameter by parameter, so that a file that a failing disk has changed is noticed.
 fn checksum(state: &State) -> u32 {
     let mut sum = 0;
     for (section, values) in sections(state) {
-        for (_, range) in places(state, section) {
+        for (_, range) in ranges(state, section) {
             sum = crc32c::crc32c_append(sum, bytemuck::cast_slice(&values[range]));
         }
     }
     sum
 }
 
-/// The buffers that a state has.
+/// The buffers of a state.
 fn sections(state: &State) -> Vec<(&'static str, &[f32])> {
     let (first, second) = state.moments();
     let all = [("parameters", state.parameters()), ("first", first), ("second", second), ("average", state.averages())];
@@ -208,8 +209,8 @@ fn section_mut<'s>(state: &'s mut State, section: &str) -> &'s mut [f32] {
     }
 }
 
-/// Where the values of each parameter lie in a buffer. Moments are only those of parameters that learn.
-fn places<'s>(state: &'s State, section: &str) -> impl Iterator<Item = (&'s Parameter, Range<usize>)> + use<'s> {
+/// The range of each parameter in a buffer. Only trained parameters have moments.
+fn ranges<'s>(state: &'s State, section: &str) -> impl Iterator<Item = (&'s Parameter, Range<usize>)> + use<'s> {
     let moments = matches!(section, "first" | "second");
     state.table().iter().filter_map(move |parameter| {
         let start = if moments { parameter.gradient_offset? } else { parameter.offset };
@@ -217,11 +218,11 @@ fn places<'s>(state: &'s State, section: &str) -> impl Iterator<Item = (&'s Para
     })
 }
 
-/// A full disk is told as such.
+/// Keeps the error of a full disk recognisable.
 fn of_archive(path: &Path, error: ArchiveError) -> TrainError {
     match error {
         ArchiveError::Io { file, source, .. } => TrainError::Io { path: file, what: "the checkpoint", source },
-        // The path is told once.
+        // The path is named once.
         ArchiveError::Damaged { what, .. } => TrainError::Checkpoint { path: path.to_path_buf(), what },
         other => TrainError::Checkpoint { path: path.to_path_buf(), what: other.to_string() },
     }

@@ -1,10 +1,12 @@
-//! What can go wrong in a run.
+//! What can go wrong in a training run.
 
 use std::path::PathBuf;
 
 use vitreous_data::loader::LoadError;
+use vitreous_models::ModelError;
+use vitreous_models::archive::ArchiveError;
 
-/// Why a run did not come to its end.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
@@ -13,7 +15,7 @@ pub enum TrainError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was done with it.
+        /// What could not be done with it.
         what: &'static str,
         /// The system's reason.
         source: std::io::Error,
@@ -42,13 +44,13 @@ pub enum TrainError {
         /// What is wrong with it.
         what: String,
     },
-    /// The data does not fit the recipe.
+    /// The data cannot be opened, or does not fit the recipe.
     #[error("{0}")]
     Data(String),
-    /// Nothing of the data can be read.
+    /// None of the samples can be read.
     #[error(transparent)]
     Nothing(#[from] LoadError),
-    /// A number that is not finite came out.
+    /// The loss or the gradient is not finite.
     #[error("step {step}: {what}")]
     NotFinite {
         /// The step, from 1.
@@ -64,8 +66,11 @@ pub enum TrainError {
     Engine(#[from] vitreous_engine::Error),
     /// The model could not be opened or saved.
     #[error(transparent)]
-    Model(#[from] vitreous_models::ModelError),
-    /// Text could not be cut into tokens.
+    Model(#[from] ModelError),
+    /// The settings of the model make no sense.
+    #[error(transparent)]
+    Settings(#[from] vitreous_models::ConfigError),
+    /// Text could not be tokenised.
     #[error(transparent)]
     Tokeniser(#[from] vitreous_data::text::TokeniserError),
     /// The augmentation or preprocessing makes no sense.
@@ -74,6 +79,16 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// For `map_err`: an error of saving a model, with that of a full disk recognisable.
+    pub(crate) fn of_saving(error: ModelError) -> TrainError {
+        match error {
+            ModelError::Io { file, source, .. } | ModelError::Archive(ArchiveError::Io { file, source, .. }) => {
+                TrainError::Io { path: file, what: "the model cannot be saved", source }
+            }
+            other => TrainError::Model(other),
+        }
+    }
+
     /// For `map_err`: an error of this file.
     pub(crate) fn io(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(std::io::Error) -> TrainError {
         let path = path.into();

@@ -1,322 +1,66 @@
-//! How good answers are: from logits and labels to loss, accuracy, a class's precision and recall, confusions and calibration.
-//!
-//! [`Scores`] is for one label a sample, [`LabelScores`] for several. Both take one sample after the other and add in f64, so
-//! the size of batches changes nothing.
+//! `evaluation.json`: the full result of a run's last evaluation, with the keys that `vitreous eval --json` has.
 
-mod calibration;
-mod mistakes;
-mod several;
+use std::fs;
+use std::path::Path;
 
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Value, json};
+use crate::error::TrainError;
+use crate::run_directory::write_whole;
+use crate::scores::Scores;
+use crate::tasks::TASKS;
 
-pub use calibration::{BINS, Bin, Calibration};
-pub use mistakes::{MOST_MISTAKES, Mistake, Mistakes};
-pub use several::{LabelClassScores, LabelReport, LabelScores};
-
-/// Answers to samples of one label each.
-///
-/// A label is among the top k when fewer than k other classes have a greater logit, or an equal one and a smaller number: the
-/// order that a stable sort gives, and of equal logits the class that `torch.argmax` takes. With fewer than five classes, top 5
-/// is top of all. Where a logit is not a number nothing is right, and the mean loss is not a number either.
+/// An evaluation of a run on its validation data.
 #[derive(Clone, Debug)]
-pub struct Scores {
-    classes: usize,
-    samples: u64,
-    loss: f64,
-    top1: u64,
-    top5: u64,
-    undecided: u64,
-    /// Samples by class.
-    support: Vec<u64>,
-    /// Samples by (label, answer); only those that occur, since a thousand classes have a million pairs.
-    confusion: BTreeMap<(u32, u32), u64>,
-    calibration: Calibration,
+pub struct Evaluation {
+    /// When, and of what data.
+    pub about: EvaluationAbout,
+    /// The result.
+    pub scores: Scores,
 }
 
-/// What a model says of a sample of one label.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answer {
-    /// The class with the greatest logit.
-    pub class: u32,
-    /// Its probability.
-    pub confidence: f64,
-}
-
-/// How a class fares. A ratio of nothing to nothing is not there.
+/// When an evaluation was made, and of what data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClassScores {
-    /// Of the samples that were said to be of this class, the share that is.
-    pub precision: Option<f64>,
-    /// Of the samples of this class, the share that was said to be.
-    pub recall: Option<f64>,
-    /// The harmonic mean of both.
-    pub f1: Option<f64>,
-    /// Samples of this class.
-    pub support: u64,
+pub struct EvaluationAbout {
+    /// Updates before it.
+    pub step: u64,
+    /// Epochs before it.
+    pub epoch: f64,
+    /// What the data is, in a few words.
+    pub data: String,
 }
 
-/// Samples of one class that were taken for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Confusion {
-    /// What they are.
-    pub label: u32,
-    /// What they were taken for.
-    pub answer: u32,
-    /// How many.
-    pub samples: u64,
-}
-
-/// Everything that is known of the answers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
-    /// How many samples there were.
-    pub samples: u64,
-    /// Mean cross-entropy, in nats.
-    #[serde(deserialize_with = "number")]
-    pub loss: f64,
-    /// Share of samples whose label has the greatest logit.
-    #[serde(deserialize_with = "number")]
-    pub top1: f64,
-    /// Share of samples whose label is among the five greatest.
-    #[serde(deserialize_with = "number")]
-    pub top5: f64,
-    /// Mean F1 over the classes that have one.
-    #[serde(deserialize_with = "number")]
-    pub macro_f1: f64,
-    /// Samples with a logit that is not a number.
-    pub undecided: u64,
-    /// Mean distance of confidence and accuracy, weighted by the samples of each bin.
-    #[serde(deserialize_with = "number")]
-    pub expected_calibration_error: f64,
-    /// The largest distance of any bin.
-    #[serde(deserialize_with = "number")]
-    pub max_calibration_error: f64,
-    /// By class.
-    pub classes: Vec<ClassScores>,
-    /// Samples by label (row) and answer (column); left out where there are more than [`MOST_CLASSES_OF_MATRIX`] classes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub confusion: Option<Vec<Vec<u64>>>,
-    /// The most frequent confusions, the most frequent first, at most a hundred.
-    pub most_confused: Vec<Confusion>,
-    /// Confidence against accuracy.
-    pub reliability: Vec<Bin>,
-}
-
-/// A report has a confusion matrix for up to so many classes.
-pub const MOST_CLASSES_OF_MATRIX: usize = 256;
-
-impl Scores {
-    /// No answers yet, to questions of so many classes.
-    pub fn new(classes: usize) -> Scores {
-        Scores {
-            classes,
-            samples: 0,
-            loss: 0.0,
-            top1: 0,
-            top5: 0,
-            undecided: 0,
-            support: vec![0; classes],
-            confusion: BTreeMap::new(),
-            calibration: Calibration::default(),
+impl Evaluation {
+    /// As JSON.
+    pub fn to_json(&self) -> Value {
+        let mut object = serde_json::to_value(&self.about).expect("plain data");
+        if let (Value::Object(object), Value::Object(report)) = (&mut object, self.scores.any_report().to_json()) {
+            object.insert("split".to_string(), Value::from("validation"));
+            object.extend(report);
         }
+        object
     }
 
-    /// Adds the answer to one sample, and tells it; there is none where a logit is not a number.
-    ///
-    /// # Panics
-    /// Panics unless there is a logit a class, and the label is one of the classes.
-    pub fn add(&mut self, logits: &[f32], label: u32) -> Option<Answer> {
-        assert_eq!(logits.len(), self.classes, "a logit a class");
-        let own = logits[label as usize];
-        self.samples += 1;
-        self.support[label as usize] += 1;
-        let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - f64::from(greatest)).exp()).sum();
-        // The difference first: beside a huge logit the logarithm would vanish.
-        self.loss += sum.ln() + (f64::from(greatest) - f64::from(own));
-        if logits.iter().any(|logit| logit.is_nan()) {
-            self.undecided += 1;
-            return None;
-        }
-        let is_before = |&(class, &logit): &(usize, &f32)| logit > own || (logit == own && class < label as usize);
-        let before = logits.iter().enumerate().filter(is_before).count();
-        self.top1 += u64::from(before < 1);
-        self.top5 += u64::from(before < 5);
-        let answer = logits.iter().position(|&logit| logit == greatest).unwrap_or(0) as u32;
-        *self.confusion.entry((label, answer)).or_default() += 1;
-        // The greatest is e^0 over the sum.
-        let confidence = 1.0 / sum;
-        self.calibration.add(confidence, before < 1);
-        Some(Answer { class: answer, confidence })
+    /// Writes the file, whole or not at all.
+    pub fn write(&self, path: &Path) -> Result<(), TrainError> {
+        write_whole(path, format!("{}\n", self.to_json()).as_bytes())
     }
 
-    /// How many samples were added.
-    pub fn samples(&self) -> u64 {
-        self.samples
+    /// Reads the file; `None` if there is none. Parts that do not fit together are refused, so that pages can rely on them.
+    pub fn read(path: &Path) -> Result<Option<Evaluation>, String> {
+        let bytes = match fs::read(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|error| error.to_string())?,
+        };
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+        Evaluation::of_json(&value).map(Some)
     }
 
-    /// Mean cross-entropy, in nats; not a number before the first sample.
-    pub fn loss(&self) -> f64 {
-        self.loss / self.samples as f64
-    }
-
-    /// Share of samples whose label has the greatest logit.
-    pub fn top1(&self) -> f64 {
-        self.top1 as f64 / self.samples as f64
-    }
-
-    /// Share of samples whose label is among the five greatest.
-    pub fn top5(&self) -> f64 {
-        self.top5 as f64 / self.samples as f64
-    }
-
-    /// Everything that is known.
-    pub fn report(&self) -> Report {
-        let mut right = vec![0; self.classes];
-        let mut said = vec![0; self.classes];
-        for (&(label, answer), &samples) in &self.confusion {
-            said[answer as usize] += samples;
-            if label == answer {
-                right[label as usize] = samples;
-            }
-        }
-        let class = |class: usize| ClassScores::of(right[class], said[class], self.support[class]);
-        let classes: Vec<ClassScores> = (0..self.classes).map(class).collect();
-        let mut most_confused: Vec<Confusion> = self
-            .confusion
-            .iter()
-            .filter(|((label, answer), _)| label != answer)
-            .map(|(&(label, answer), &samples)| Confusion { label, answer, samples })
-            .collect();
-        most_confused.sort_by_key(|confusion| std::cmp::Reverse(confusion.samples));
-        most_confused.truncate(100);
-        Report {
-            samples: self.samples,
-            loss: self.loss(),
-            top1: self.top1(),
-            top5: self.top5(),
-            macro_f1: mean(classes.iter().filter_map(|class| class.f1)),
-            undecided: self.undecided,
-            expected_calibration_error: self.calibration.expected_error(),
-            max_calibration_error: self.calibration.max_error(),
-            confusion: (self.classes <= MOST_CLASSES_OF_MATRIX).then(|| self.matrix()),
-            classes,
-            most_confused,
-            reliability: self.calibration.bins(),
-        }
-    }
-
-    fn matrix(&self) -> Vec<Vec<u64>> {
-        let mut matrix = vec![vec![0; self.classes]; self.classes];
-        for (&(label, answer), &samples) in &self.confusion {
-            matrix[label as usize][answer as usize] = samples;
-        }
-        matrix
-    }
-}
-
-impl ClassScores {
-    /// Of counts: said to be of it and right; said to be of it; of it.
-    fn of(right: u64, said: u64, support: u64) -> ClassScores {
-        ClassScores {
-            precision: ratio(right, said),
-            recall: ratio(right, support),
-            f1: ratio(2 * right, said + support),
-            support,
-        }
-    }
-}
-
-/// A report as JSON, with the names of its classes in it.
-///
-/// # Panics
-/// Panics if the report is not plain data.
-pub fn named(report: &impl Serialize, names: &[String]) -> Value {
-    let mut report = serde_json::to_value(report).expect("a report is plain data");
-    if let Some(classes) = report["classes"].as_array_mut() {
-        for (class, name) in classes.iter_mut().zip(names) {
-            class["name"] = json!(name);
-        }
-    }
-    report
-}
-
-/// JSON has no way to write what is not a number, so it was written as nothing.
-pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
-}
-
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
-}
-
-/// The mean; not a number if there is nothing.
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
-    let (mut sum, mut count) = (0.0, 0);
-    for value in values {
-        sum += value;
-        count += 1;
-    }
-    sum / f64::from(count)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn scores(rows: &[(&[f32], u32)]) -> Scores {
-        let mut scores = Scores::new(rows[0].0.len());
-        for (logits, label) in rows {
-            scores.add(logits, *label);
-        }
-        scores
-    }
-
-    #[test]
-    fn of_equal_logits_the_smaller_class_comes_first() {
-        let equal = [1.0; 7];
-        let of = |label| scores(&[(&equal, label)]);
-        let [first, fifth, sixth] = [of(0), of(4), of(5)];
-        assert_eq!((first.top1(), first.top5()), (1.0, 1.0));
-        assert_eq!((fifth.top1(), fifth.top5()), (0.0, 1.0));
-        assert_eq!((sixth.top1(), sixth.top5()), (0.0, 0.0));
-        assert_eq!(sixth.report().most_confused, [Confusion { label: 5, answer: 0, samples: 1 }]);
-    }
-
-    #[test]
-    fn few_classes_are_all_among_the_top_five() {
-        let scores = scores(&[(&[3.0, 2.0, 1.0], 2), (&[3.0, 2.0, 1.0], 0)]);
-        assert_eq!((scores.top1(), scores.top5()), (0.5, 1.0));
-    }
-
-    #[test]
-    fn what_is_not_a_number_is_never_right() {
-        for logits in [[f32::NAN, 0.0, 1.0], [0.0, 9.0, f32::NAN], [f32::NAN; 3]] {
-            for label in 0..3 {
-                let scores = scores(&[(&logits, label)]);
-                assert_eq!((scores.top1(), scores.top5()), (0.0, 0.0), "{logits:?} {label}");
-                assert!(scores.loss().is_nan());
-                let report = scores.report();
-                assert_eq!((report.undecided, report.classes[label as usize].recall), (1, Some(0.0)));
-                assert!(report.expected_calibration_error.is_nan());
-            }
-        }
-    }
-
-    #[test]
-    fn huge_logits_have_a_loss() {
-        let scores = scores(&[(&[1e30, -1e30], 0), (&[-f32::MAX, -f32::MAX], 1)]);
-        assert_eq!(scores.loss(), std::f64::consts::LN_2 / 2.0);
-        assert_eq!(scores.report().reliability[14].samples, 1);
-    }
-
-    #[test]
-    fn a_report_of_nothing_has_no_numbers_but_is_one() {
-        let json = serde_json::to_value(Scores::new(2).report()).expect("JSON");
-        assert_eq!((&json["samples"], &json["loss"], &json["top1"]), (&0.into(), &().into(), &().into()));
-        assert_eq!(json["classes"][0]["precision"], Value::Null);
+    pub(crate) fn of_json(value: &Value) -> Result<Evaluation, String> {
+        let scores = TASKS.iter().find_map(|task| task.read_scores(value));
+        let scores = scores.ok_or("it has no scores of a task that is known")??;
+        let about = EvaluationAbout::deserialize(value).map_err(|error| error.to_string())?;
+        Ok(Evaluation { about, scores })
     }
 }

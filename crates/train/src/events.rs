@@ -1,13 +1,13 @@
-//! The same metrics for TensorBoard.
+//! The metrics of a run for TensorBoard.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::TrainError;
-use crate::metrics::{EvaluationMetrics, GradientMetrics, StepMetrics};
+use crate::metrics::{EvaluationMetrics, GradientMetrics, TrainingMetrics};
 use crate::tensorboard::EventWriter;
 
-/// An event file of a run. A run that is taken up begins another, which TensorBoard reads as one.
+/// An event file of a run. A resumed run begins another file, and TensorBoard reads all of them as one run.
 pub(crate) struct Events {
     writer: EventWriter,
 }
@@ -17,37 +17,37 @@ impl Events {
         let failed = TrainError::io(directory, "the file for TensorBoard");
         let mut writer = EventWriter::create(directory, "vitreous").map_err(failed)?;
         let begin = |writer: &mut EventWriter| match step {
-            0 => writer.text(0, now(), "recipe", &format!("```\n{}```", recipe)),
-            // What a part of the run that was lost had written is taken back.
+            0 => writer.text(0, now(), "recipe", &format!("```\n{recipe}```")),
+            // TensorBoard forgets what was written of later steps, which are run again.
             step => writer.start(step + 1, now()),
         };
         begin(&mut writer).map_err(TrainError::io(directory, "the file for TensorBoard"))?;
         Ok(Events { writer })
     }
 
-    pub fn learned(&mut self, metrics: &StepMetrics) -> Result<(), TrainError> {
+    pub fn training(&mut self, metrics: &TrainingMetrics) -> Result<(), TrainError> {
+        let speed = format!("speed/{}_per_second", metrics.unit);
         let mut values = vec![
             ("loss/train", metrics.loss as f32),
             ("learning_rate", metrics.lr as f32),
             ("gradient_norm", metrics.grad_norm as f32),
             ("speed/data_wait", metrics.data_wait as f32),
             ("speed/peak_share", metrics.peak_share as f32),
+            (&speed, metrics.speed as f32),
         ];
-        values.extend(metrics.images_per_second.map(|speed| ("speed/images_per_second", speed as f32)));
-        values.extend(metrics.tokens_per_second.map(|speed| ("speed/tokens_per_second", speed as f32)));
         values.extend(metrics.top1.map(|top1| ("accuracy/train", top1 as f32)));
+        if let Some(means) = &metrics.of_epoch {
+            values.push(("loss/train_epoch", means.loss as f32));
+            values.extend(means.top1.map(|top1| ("accuracy/train_epoch", top1 as f32)));
+        }
         self.write(metrics.step, &values)
     }
 
-    pub fn tested(&mut self, metrics: &EvaluationMetrics) -> Result<(), TrainError> {
-        let scores = [
-            ("accuracy/test", metrics.val_top1),
-            ("accuracy/test_top5", metrics.val_top5),
-            ("mean_average_precision/test", metrics.val_map),
-            ("bleu/test", metrics.val_bleu),
-        ];
-        let mut values = vec![("loss/test", metrics.val_loss as f32)];
-        values.extend(scores.into_iter().filter_map(|(tag, score)| Some((tag, score? as f32))));
+    pub fn evaluation(&mut self, metrics: &EvaluationMetrics) -> Result<(), TrainError> {
+        let tag = |label: &str| format!("{}/validation", label.to_lowercase().replace([' ', '-'], "_"));
+        let scores: Vec<(String, f32)> =
+            metrics.scores.iter().map(|score| (tag(score.metric.label), score.value as f32)).collect();
+        let values: Vec<(&str, f32)> = scores.iter().map(|(tag, value)| (tag.as_str(), *value)).collect();
         self.write(metrics.step, &values)
     }
 

@@ -1,51 +1,66 @@
-//! Which parameters learn, how fast, and which decay.
+//! Parameter groups: which parameters are trained, their learning rate and their weight decay. All follows from what the model
+//! declares of a parameter: its role, its level in the stack, and whether it belongs to the head.
 
-use vitreous_engine::{Group, Parameter};
-use vitreous_models::adapters::is_adapter;
+use vitreous_engine::{Group, Level, Parameter, Role};
 
-use crate::recipe::Recipe;
+use crate::recipe::OptimizerSettings;
 
-/// The treatment of a parameter; `None` if it does not learn.
+/// Which parameters of a model are trained, and how fast.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrainedParts {
+    /// Factor of the learning rate of the head; 0 freezes it.
+    pub head: f64,
+    /// Factor of the learning rate of everything else; 0 freezes it.
+    pub backbone: f64,
+    /// Whether only adapters are trained besides the head.
+    pub adapters_only: bool,
+}
+
+impl Default for TrainedParts {
+    /// Everything, at the same rate.
+    fn default() -> Self {
+        TrainedParts { head: 1.0, backbone: 1.0, adapters_only: false }
+    }
+}
+
+/// The group of a parameter of a model with this many blocks; `None` freezes it.
 ///
-/// Biases, norms, scales, tokens and positions do not decay unless the recipe says so. The rate falls by `layer_decay` from
+/// Biases, norms, scales, tokens and positions do not decay unless the recipe says so. The learning rate falls by `layer_decay` from
 /// layer to layer, from the head (1) down to the embedding, as in BEiT and timm.
-pub fn group_of(recipe: &Recipe, parameter: &Parameter) -> Option<Group> {
-    let name = parameter.name.as_str();
-    let settings = &recipe.finetune;
-    let (head, adapter) = (is_head(name), is_adapter(name));
-    if (settings.freeze && !head) || (settings.lora_rank > 0 && !head && !adapter) {
+pub fn group_of(
+    optimizer: &OptimizerSettings,
+    parts: TrainedParts,
+    blocks: usize,
+    parameter: &Parameter,
+) -> Option<Group> {
+    if parts.adapters_only && !parameter.head && parameter.role() != Role::Adapter {
         return None;
     }
-    let own = if head { settings.head_lr } else { settings.backbone_lr };
+    let own = if parameter.head { parts.head } else { parts.backbone };
     if own == 0.0 {
         return None;
     }
-    let below = layers_below_head(name, recipe.model.depth);
-    let rate_factor = own * recipe.optimizer.layer_decay.powi(below as i32);
-    let decays = recipe.optimizer.decay_all || decays(parameter);
-    Some(Group { decay: if decays { recipe.optimizer.weight_decay } else { 0.0 }, rate_factor })
+    let rate_factor = own * optimizer.layer_decay.powi(layers_below_head(parameter, blocks) as i32);
+    let decays = optimizer.decay_all || parameter.role().decays();
+    Some(Group { decay: if decays { optimizer.weight_decay } else { 0.0 }, rate_factor })
 }
 
-/// Whether a parameter is of what stands on top of the features.
-pub fn is_head(name: &str) -> bool {
-    name.starts_with("head.") || name.starts_with("distillation_head.")
+/// The number of blocks that parameters stand in.
+pub fn block_count<'p>(parameters: impl IntoIterator<Item = &'p Parameter>) -> usize {
+    let block = |parameter: &Parameter| match parameter.level {
+        Level::Block(block) => block as usize + 1,
+        Level::Stem | Level::Top => 0,
+    };
+    parameters.into_iter().map(block).max().unwrap_or(0)
 }
 
-/// Matrices decay; vectors do not, nor do tables of tokens and positions.
-fn decays(parameter: &Parameter) -> bool {
-    let table =
-        ["class_token", "distillation_token", "register_tokens", "positions"].contains(&parameter.name.as_str());
-    parameter.shape.rank() > 1 && !table
-}
-
-/// How many steps below the head a parameter is, as timm counts: 0 for the head, 1 for the last block and the last norm, then
-/// the other blocks, then the embedding.
-fn layers_below_head(name: &str, depth: usize) -> usize {
-    let block = name.strip_prefix("blocks.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
-    match block {
-        Some(block) => depth - block.min(depth),
-        None if is_head(name) || name.starts_with("pre_logits.") => 0,
-        None if name.starts_with("norm.") => 1,
-        None => depth + 1,
+/// How many layers below the head a parameter is, as timm counts: 0 for the head and what is between it and the last norm, 1 for the
+/// last norm and the last block, then the other blocks, then the embedding.
+fn layers_below_head(parameter: &Parameter, blocks: usize) -> usize {
+    match parameter.level {
+        _ if parameter.head => 0,
+        Level::Top => usize::from(parameter.role() == Role::Norm),
+        Level::Block(block) => blocks - (block as usize).min(blocks),
+        Level::Stem => blocks + 1,
     }
 }

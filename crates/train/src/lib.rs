@@ -1,36 +1,38 @@
-//! Vitreous' training: recipes, schedules, the loop, checkpoints that resume to the bit, metrics, evaluation.
+//! Training: recipes, tasks, schedules, the loop, checkpoints that resume to the bit, metrics, evaluation.
+//!
+//! A [`Task`] brings the data, the graph of a batch with its loss, and the evaluation; [`train`] does the rest. A [`Recipe`] names its
+//! task and has every setting. [`RunRecord`] reads what a run has written.
 #![deny(unsafe_code)]
 
 pub mod checkpoint;
 mod error;
-mod evaluate;
-pub mod evaluation;
+mod evaluation;
 mod events;
-pub mod fits;
 pub mod groups;
-mod image_input;
-mod images;
+pub mod memory;
 pub mod metrics;
+mod observer;
 pub mod recipe;
 pub mod record;
 mod run_directory;
 pub mod schedule;
-mod sittings;
-pub mod step;
-mod subject;
+mod scores;
+mod sessions;
+pub mod stepper;
 mod task;
+pub mod tasks;
 pub mod tensorboard;
-mod tested;
 mod trainer;
-pub mod translation;
-pub mod translation_scores;
 
 pub use error::TrainError;
-pub use recipe::{AnyRecipe, Recipe, RecipeError, TranslationRecipe};
+pub use evaluation::{Evaluation, EvaluationAbout};
+pub use observer::{CheckpointAverage, EpochSummary, Observer, Outcome, RunPlan};
+pub use recipe::{Recipe, RecipeError};
 pub use record::{Fault, RunRecord};
 pub use run_directory::RunDirectory;
-pub use sittings::Sitting;
-pub use step::StepResult;
-pub use task::SpeedUnit;
-pub use tested::{Tested, TestedAbout, TestedScores};
-pub use trainer::{Observer, Orders, Outcome, Place, RunPlan, Work, train};
+pub use scores::{Direction, Format, LOSS, Metric, Report, Score, Scores};
+pub use sessions::Session;
+pub use stepper::StepResult;
+pub use task::{Averaging, Correct, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting};
+pub use tasks::TASKS;
+pub use trainer::{RunOptions, RunTarget, train};

@@ -1,13 +1,13 @@
-//! The directory of a run, and that only one process trains in it.
+//! The directory of a run, in which only one process may train.
 //!
 //! ```text
-//! recipe.toml      every key, as it is run
-//! metrics.jsonl    one object a line
-//! evaluation.json  all that the last evaluation found
+//! recipe.toml      every key of the recipe
+//! metrics.jsonl    one JSON object per line
+//! evaluation.json  the full result of the last evaluation
 //! machine.json     where, when and for how long it was trained
 //! events.out.*     the metrics for TensorBoard
 //! checkpoints/     to resume from
-//! model/           the model after the last evaluation, as a model directory
+//! model/           the model of the last evaluation, as a model directory
 //! best/            the model of the best evaluation
 //! ```
 
@@ -17,30 +17,34 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::TrainError;
-use crate::recipe::AnyRecipe;
+use crate::recipe::Recipe;
 
-/// The recipe in a run directory: what makes it one.
+/// The recipe. A directory that has one is a run directory.
 pub(crate) const RECIPE: &str = "recipe.toml";
-/// What was measured.
+/// The metrics.
 pub(crate) const METRICS: &str = "metrics.jsonl";
-/// What the last evaluation found.
+/// The result of the last evaluation.
 pub(crate) const EVALUATION: &str = "evaluation.json";
-/// Where, when and for how long.
+/// The machine, and the times of training.
 pub(crate) const MACHINE: &str = "machine.json";
-/// The folder of checkpoints in a run directory.
+/// The folder of checkpoints.
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
+/// The folder of the model of the last evaluation.
+pub(crate) const MODEL: &str = "model";
+/// The folder of the model of the best evaluation.
+pub(crate) const BEST: &str = "best";
 const LOCK: &str = ".lock";
 
-/// A run directory that is ours as long as this lives.
+/// A run directory that no other process can use as long as this lives.
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
-    /// Its lock goes when it is closed, also by the system when we are killed.
+    /// The lock is released when the file is closed, also by the system when the process is killed.
     _lock: File,
 }
 
 impl RunDirectory {
-    /// A new one, with its recipe. A directory that has a run already is refused.
+    /// Creates one, with its recipe. A directory that already has a run is refused.
     pub fn create(path: &Path, recipe: &str) -> Result<RunDirectory, TrainError> {
         fs::create_dir_all(path).map_err(TrainError::io(path, "cannot create the run directory"))?;
         let directory = RunDirectory::lock(path)?;
@@ -55,7 +59,7 @@ impl RunDirectory {
         Ok(directory)
     }
 
-    /// The next free `NAME-1`, `NAME-2` .. in a parent directory.
+    /// Creates the next free `NAME-1`, `NAME-2` .. in a parent directory.
     pub fn create_numbered(parent: &Path, name: &str, recipe: &str) -> Result<RunDirectory, TrainError> {
         fs::create_dir_all(parent).map_err(TrainError::io(parent, "cannot create the directory of runs"))?;
         for number in 1.. {
@@ -71,19 +75,19 @@ impl RunDirectory {
         unreachable!("numbers do not end")
     }
 
-    /// One that is there, with its recipe.
-    pub fn open(path: &Path) -> Result<(RunDirectory, AnyRecipe), TrainError> {
+    /// Opens one, with its recipe.
+    pub fn open(path: &Path) -> Result<(RunDirectory, Recipe), TrainError> {
         let file = path.join(RECIPE);
         if !file.is_file() {
             let what = "this is no run directory: it has no recipe.toml".to_string();
             return Err(TrainError::NoRun { path: path.to_path_buf(), what });
         }
         let text = fs::read_to_string(&file).map_err(TrainError::io(&file, "cannot be read"))?;
-        let recipe = AnyRecipe::read_run(&file.display().to_string(), &text)?;
+        let recipe = Recipe::read_run(&file.display().to_string(), &text)?;
         Ok((RunDirectory::lock(path)?, recipe))
     }
 
-    /// Whether a process trains in a directory now. Nothing is changed by asking.
+    /// Whether a process trains in a directory now. Asking changes nothing.
     pub fn in_use(path: &Path) -> bool {
         let lock = File::open(path.join(LOCK));
         lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
@@ -93,7 +97,7 @@ impl RunDirectory {
         let file = path.join(LOCK);
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file);
         let mut lock = open.map_err(TrainError::io(&file, "cannot be opened"))?;
-        // Whoever only asks whether it is in use holds the lock for an instant.
+        // A process that only asks whether it is in use holds the lock for a moment.
         let mut locked = lock.try_lock();
         for _ in 0..5 {
             if matches!(locked, Err(TryLockError::WouldBlock)) {
@@ -116,7 +120,7 @@ impl RunDirectory {
                 return Err(TrainError::Io { path: file, what: "cannot be locked", source });
             }
         }
-        // Only for the message to others.
+        // Only for the message that others show.
         let _ = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));
         Ok(RunDirectory { path: path.to_path_buf(), _lock: lock })
     }
@@ -126,13 +130,18 @@ impl RunDirectory {
         &self.path
     }
 
+    /// Whether there is a checkpoint to resume from.
+    pub fn has_checkpoint(&self) -> bool {
+        self.file(CHECKPOINTS).read_dir().is_ok_and(|mut entries| entries.next().is_some())
+    }
+
     /// A file or directory in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }
 
-/// Writes a small file aside, then gives it its name.
+/// Writes a small file under another name, then renames it.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
     let aside = path.with_extension("partial");
     let write = || {

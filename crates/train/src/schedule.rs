@@ -1,4 +1,4 @@
-//! The learning rate as a function of the step.
+//! The learning rate schedule: the rate as a function of the step.
 //!
 //! Steps count from 0. In the warm-up of `w` steps the rate is `lr (s + 1) / w`; then, with `p = (s - w) / (steps - w)`:
 //!
@@ -14,11 +14,11 @@ use crate::recipe::{ScheduleKind, ScheduleSettings};
 /// The learning rate of every step of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// How the rate goes after the warm-up.
+    /// The form of the schedule after the warm-up.
     pub kind: ScheduleKind,
     /// The rate after the warm-up.
     pub lr: f64,
-    /// Where it ends.
+    /// The rate at the end.
     pub final_lr: f64,
     /// Steps of the warm-up.
     pub warmup: u64,
@@ -27,7 +27,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// As a recipe says, up to a rate, for epochs of so many steps.
+    /// The schedule of a recipe with this learning rate, for epochs of this many steps.
     pub fn new(settings: &ScheduleSettings, lr: f64, epochs: u64, steps_per_epoch: u64) -> Schedule {
         let steps = epochs.saturating_mul(steps_per_epoch);
         let warmup = match settings.warmup_steps {
@@ -35,7 +35,7 @@ impl Schedule {
             steps => steps,
         };
         let final_lr = settings.final_lr;
-        // The paper's rate rises as slowly however soon the run ends; schedules with an end must get there.
+        // The paper's rate does not depend on the length of the run; a schedule with an end must reach it.
         let warmup = if settings.kind == ScheduleKind::InverseSqrt { warmup } else { warmup.min(steps) };
         Schedule { kind: settings.kind, lr, final_lr, warmup, steps }
     }
@@ -75,7 +75,7 @@ mod tests {
                 assert!((rate / expected - 1.0).abs() < 1e-12, "step {step} of {epochs} epochs: {rate}, {expected}");
             }
         }
-        // A schedule with an end gets there.
+        // A schedule with an end reaches it.
         let cosine = ScheduleSettings { kind: ScheduleKind::Cosine, ..settings };
         assert_eq!(Schedule::new(&cosine, 1.0, 1, 100).warmup, 100);
     }

@@ -1,67 +1,47 @@
-//! The loop: epochs of updates, evaluations between them, checkpoints, metrics.
+//! The training loop: epochs of updates, evaluations between them, checkpoints, metrics.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use vitreous_data::dataset::Splits;
-use vitreous_data::loader::BrokenSample;
-use vitreous_engine::{Device, Run, State};
+use vitreous_data::loader::{BatchPosition, Loader};
+use vitreous_engine::{Device, Executor, Run, State};
 
 use crate::checkpoint::{Checkpoints, Progress};
 use crate::error::TrainError;
+use crate::evaluation::{Evaluation, EvaluationAbout};
 use crate::events::Events;
-use crate::images::ImageTask;
-use crate::metrics::{EvaluationMetrics, GradientMetrics, MetricsFile, StepMetrics};
-use crate::recipe::{PrecisionChoice, Recipe, TranslationRecipe};
-use crate::run_directory::{CHECKPOINTS, EVALUATION, MACHINE, METRICS, RunDirectory, write_whole};
+use crate::metrics::{EpochMeans, EvaluationMetrics, GradientMetrics, MetricsFile, TrainingMetrics};
+use crate::observer::{CheckpointAverage, EpochSummary, Observer, Outcome, RunPlan};
+use crate::run_directory::{BEST, CHECKPOINTS, EVALUATION, MACHINE, METRICS, MODEL, RunDirectory, write_whole};
 use crate::schedule::Schedule;
-use crate::sittings::{Sitting, Sittings};
-use crate::step::StepResult;
-use crate::task::{Found, LoopSettings, SpeedUnit, Task, Update};
-use crate::tested::{Tested, TestedAbout, TestedScores};
-use crate::translation::{PairData, TranslationTask};
+use crate::scores::{Score, Scores};
+use crate::sessions::{Session, Sessions};
+use crate::stepper::{StepResult, StepSettings, Stepper};
+use crate::task::{Averaging, Task};
 
 /// The least time between two epochs that are saved, on a GPU.
 const CHECKPOINT_PAUSE: Duration = Duration::from_secs(10);
 
-/// What is learned.
-pub enum Work {
-    /// The classes of images.
-    Images {
-        /// What to compute. `model` is completed from the data and from what is fine-tuned.
-        recipe: Box<Recipe>,
-        /// What to learn from.
-        splits: Splits,
-    },
-    /// To translate.
-    Translation {
-        /// What to compute. The model's vocabularies are completed from the data.
-        recipe: Box<TranslationRecipe>,
-        /// What to learn from.
-        data: Box<PairData>,
-    },
-}
-
-/// How and where a run is made, or taken up.
-pub struct Orders {
+/// How and where a run is made or resumed.
+pub struct RunOptions {
     /// Where to write.
-    pub place: Place,
-    /// What the model learns on.
+    pub target: RunTarget,
+    /// The device that computes.
     pub device: Device,
-    /// Threads of what is done on the processor.
+    /// Threads for the work that is done on the CPU.
     pub threads: usize,
-    /// Whether the length of each parameter's gradient is written with every line of metrics, and not only at each epoch's end.
+    /// Whether the gradient norm of every parameter is written with each line of metrics, and not only at the end of each epoch.
     pub watch_gradients: bool,
-    /// How the process was called, to be written down.
+    /// The command line, for the run directory.
     pub command: Vec<String>,
-    /// Set from outside to save and stop after the present update.
+    /// Set from outside to save and stop after the current update.
     pub stop: Arc<AtomicBool>,
 }
 
 /// Where a run is written.
-pub enum Place {
+pub enum RunTarget {
     /// A directory that has no run yet.
     New(PathBuf),
     /// The next free `NAME-1`, `NAME-2` .. in a parent directory.
@@ -71,113 +51,46 @@ pub enum Place {
         /// The name.
         name: String,
     },
-    /// A run that is taken up.
-    Resumed(RunDirectory),
+    /// A run that is resumed.
+    Resume(RunDirectory),
 }
 
-/// What is told while a run goes on.
-pub trait Observer {
-    /// Before the first update.
-    fn started(&mut self, plan: &RunPlan);
-    /// After each update, with how many answers were asked for, of which some were right.
-    fn stepped(&mut self, step: u64, result: &StepResult, asked: u64, lr: f64);
-    /// When a line of metrics was written.
-    fn measured(&mut self, metrics: &StepMetrics);
-    /// After an evaluation, with all that it found.
-    fn tested(&mut self, _scores: &TestedScores) {}
-    /// After each epoch, with its last line of metrics, and with its evaluation if there was one.
-    fn epoch_ended(&mut self, epoch: u64, metrics: Option<&EvaluationMetrics>, train: &StepMetrics);
-    /// While an evaluation goes on.
-    fn evaluating(&mut self, done: usize, all: usize);
-}
-
-/// What will be done.
-#[derive(Clone, Debug)]
-pub struct RunPlan {
-    /// Updates in all.
-    pub steps: u64,
-    /// Updates in an epoch.
-    pub steps_per_epoch: u64,
-    /// Where it starts: 0, or where a run is taken up.
-    pub first_step: u64,
-    /// Images or tokens of an update, about: the last of an epoch may have fewer.
-    pub units_per_step: usize,
-    /// Which of the two.
-    pub unit: SpeedUnit,
-    /// Parameters of the model.
-    pub parameters: usize,
-    /// Parameters that learn.
-    pub trained: usize,
-    /// Memory of plan and state.
-    pub bytes: usize,
-    /// Arithmetic of an update.
-    pub flops: u64,
-    /// The run directory.
-    pub directory: PathBuf,
-}
-
-/// How a run ended.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The run directory.
-    pub directory: PathBuf,
-    /// Whether it was stopped from outside before its end.
-    pub stopped: bool,
-    /// Updates so far.
-    pub step: u64,
-    /// The last evaluation.
-    pub last: Option<EvaluationMetrics>,
-    /// The best evaluation: share of right answers (or mean average precision, or BLEU), and step.
-    pub best: Option<(f64, u64)>,
-    /// Images that could not be read.
-    pub broken: Vec<BrokenSample>,
-    /// Time that this process trained.
-    pub time: Duration,
-}
-
-/// Trains. A directory that has a checkpoint is taken up from there.
-pub fn train(work: Work, orders: Orders, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
-    // Measured while the device's memory is free: it takes some.
-    let limit_in = |precision: PrecisionChoice| orders.device.measured_limit(precision.into());
-    match work {
-        Work::Images { recipe, splits } => {
-            let limit = limit_in(recipe.train.precision)?;
-            let (task, state) = ImageTask::new(*recipe, &splits, &orders.device)?;
-            Trainer::new(task.settings(), Box::new(task), state, orders, limit)?.run(observer)
-        }
-        Work::Translation { recipe, data } => {
-            let limit = limit_in(recipe.train.precision)?;
-            let (task, state) = TranslationTask::new(*recipe, *data, &orders.device, orders.threads)?;
-            Trainer::new(task.settings(), Box::new(task), state, orders, limit)?.run(observer)
-        }
-    }
+/// Trains. A run directory that has a checkpoint is resumed from there.
+pub fn train(task: Box<dyn Task>, options: RunOptions, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
+    // Measured while the device's memory is free, because it takes some.
+    let peak = options.device.measured_limit(task.recipe().train.precision.into())?;
+    let (stepper, state) = Stepper::new(task.as_ref(), &options.device)?;
+    Trainer::new(task, stepper, state, options, peak)?.run(observer)
 }
 
 struct Trainer {
-    settings: LoopSettings,
     task: Box<dyn Task>,
+    stepper: Stepper,
+    state: State,
+    /// Batches per epoch.
+    batches_per_epoch: usize,
+    /// From the first update on.
+    loader: Option<Loader>,
     directory: RunDirectory,
     stop: Arc<AtomicBool>,
-    state: State,
     progress: Progress,
     schedule: Schedule,
     steps_per_epoch: u64,
     checkpoints: Checkpoints,
     metrics: MetricsFile,
     events: Events,
-    sittings: Sittings,
+    sessions: Sessions,
     watch_gradients: bool,
     start: Instant,
     interval: Interval,
     device: Device,
-    /// Floating-point operations a second that the machine can do: the most of all that was measured or reached, because what else
-    /// runs at the time makes it less.
-    limit: f64,
+    /// Floating-point operations per second that the device can do: the most that was measured or reached, because other programs may
+    /// have run meanwhile.
+    peak: f64,
     plan: RunPlan,
 }
 
-/// What this process did since the last line of metrics. What was learned since then is in [`Progress`], because a run that is
-/// taken up goes on with it.
+/// What this process did since the last line of metrics. The losses since then are in [`Progress`], because a resumed run needs them.
 struct Interval {
     start: Instant,
     waited: Duration,
@@ -191,78 +104,91 @@ impl Interval {
     }
 }
 
+/// An evaluation of the model that was saved.
+struct Evaluated {
+    metrics: Option<EvaluationMetrics>,
+    average: Option<CheckpointAverage>,
+}
+
 impl Trainer {
     fn new(
-        settings: LoopSettings,
         task: Box<dyn Task>,
+        stepper: Stepper,
         mut state: State,
-        orders: Orders,
-        limit: f64,
+        options: RunOptions,
+        peak: f64,
     ) -> Result<Trainer, TrainError> {
-        let Orders { place, device, threads, watch_gradients, command, stop } = orders;
+        let RunOptions { target, device, threads, watch_gradients, command, stop } = options;
+        let (recipe, facts) = (task.recipe(), task.facts());
+        let toml = recipe.to_toml();
         // Only now: a run that cannot be started leaves nothing behind.
-        let directory = match place {
-            Place::New(path) => RunDirectory::create(&path, &settings.toml)?,
-            Place::Numbered { parent, name } => RunDirectory::create_numbered(&parent, &name, &settings.toml)?,
-            Place::Resumed(directory) => directory,
+        let directory = match target {
+            RunTarget::New(path) => RunDirectory::create(&path, &toml)?,
+            RunTarget::Numbered { parent, name } => RunDirectory::create_numbered(&parent, &name, &toml)?,
+            RunTarget::Resume(directory) => directory,
         };
         for (name, bytes) in task.files()? {
             write_whole(&directory.file(&name), &bytes)?;
         }
-        let size = task.size();
-        let regular = [size.steps_per_epoch, settings.output.checkpoint_steps];
-        let checkpoints = Checkpoints::new(&directory.file(CHECKPOINTS), settings.output.keep).regular_at(regular);
+        let batches_per_epoch = task.batches().batches_per_epoch();
+        let batches = batches_per_epoch as u64;
+        let batches_per_step = batches.min(recipe.train.accumulate as u64);
+        let steps_per_epoch = batches.div_ceil(batches_per_step);
+        let regular = [steps_per_epoch, recipe.output.checkpoint_steps];
+        let checkpoints = Checkpoints::new(&directory.file(CHECKPOINTS), recipe.output.keep).regular_at(regular);
         let progress = match checkpoints.restore(&mut state)? {
             Some(progress) => progress,
             None => {
-                task.start(&mut state)?;
-                Progress { samples: size.samples, ..Progress::default() }
+                task.initialise(&mut state)?;
+                Progress { samples: facts.samples, ..Progress::default() }
             }
         };
-        if progress.samples != size.samples {
+        if progress.samples != facts.samples {
             let what = format!(
-                "the data has {} samples to learn from, but had {} when this run was saved; a run can go on only with the same data",
-                size.samples, progress.samples
+                "there are {} training samples, but there were {} when this run was saved; a run can be resumed only with the same data",
+                facts.samples, progress.samples
             );
             return Err(TrainError::Data(what));
         }
         let metrics = MetricsFile::open(&directory.file(METRICS), progress.step)?;
-        let events = Events::open(directory.path(), &settings.toml, progress.step)?;
-        let schedule = Schedule::new(&settings.schedule, settings.lr, settings.epochs, size.steps_per_epoch);
+        let events = Events::open(directory.path(), &toml, progress.step)?;
+        let schedule = Schedule::new(&recipe.schedule, recipe.optimizer.lr, recipe.train.epochs, steps_per_epoch);
         let plan = RunPlan {
             steps: schedule.steps,
-            steps_per_epoch: size.steps_per_epoch,
+            steps_per_epoch,
             first_step: progress.step,
-            units_per_step: size.units_per_step,
-            unit: task.unit(),
+            units_per_step: (facts.units_per_epoch * batches_per_step / batches) as usize,
+            unit: facts.unit,
             parameters: state.table().iter().map(|p| p.shape.elements()).sum(),
             trained: state.table().iter().filter(|p| p.gradient_offset.is_some()).map(|p| p.shape.elements()).sum(),
-            bytes: size.bytes + state.bytes(),
-            flops: size.flops,
+            bytes: stepper.bytes() + state.bytes(),
+            flops: stepper.largest_flops() * batches_per_step,
             directory: directory.path().to_path_buf(),
         };
-        let sitting = Sitting {
+        let session = Session {
             first_step: plan.first_step,
             step: plan.first_step,
             steps: plan.steps,
             parameters: plan.parameters,
-            precision: settings.precision.name().to_string(),
-            ..Sitting::now(command, &device, threads)
+            precision: recipe.train.precision.name().to_string(),
+            ..Session::now(command, &device, threads)
         };
         Ok(Trainer {
-            sittings: Sittings::begin(&directory.file(MACHINE), sitting)?,
-            limit,
+            sessions: Sessions::begin(&directory.file(MACHINE), session)?,
+            peak,
             device,
             watch_gradients,
             events,
-            settings,
             directory,
             stop,
             task,
+            stepper,
             state,
+            batches_per_epoch,
+            loader: None,
             progress,
             schedule,
-            steps_per_epoch: size.steps_per_epoch,
+            steps_per_epoch,
             checkpoints,
             metrics,
             start: Instant::now(),
@@ -273,27 +199,22 @@ impl Trainer {
 
     fn run(mut self, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
         observer.started(&self.plan);
-        self.task.begin(self.progress.step);
+        self.start_loader();
         let mut saved = Instant::now();
-        let mut last = self.metrics.last_evaluation.take();
         self.start = Instant::now();
         self.interval = Interval::begin();
         while self.progress.step < self.schedule.steps {
             let rate = self.schedule.rate(self.progress.step);
-            let update = self.update(rate)?;
-            observer.stepped(self.progress.step, &update.result, update.asked, rate);
+            let result = self.update(rate)?;
+            observer.stepped(self.progress.step, &result, rate);
 
             let step = self.progress.step;
             let epoch_ends = step.is_multiple_of(self.steps_per_epoch);
-            if step.is_multiple_of(self.settings.output.log_steps) || epoch_ends {
-                let line = self.log(&update.result, rate)?;
-                observer.measured(&line);
-                if epoch_ends {
-                    let tested = if self.evaluation_is_due() { self.evaluate(observer)? } else { None };
-                    self.sittings.reached(step, self.start.elapsed().as_secs_f64())?;
-                    observer.epoch_ended(step / self.steps_per_epoch, tested.as_ref(), &line);
-                    last = tested.or(last);
-                    self.interval = Interval::begin();
+            if step.is_multiple_of(self.task.recipe().output.log_steps) || epoch_ends {
+                let line = self.log(&result, rate)?;
+                observer.logged(&line);
+                if let Some(training) = line.of_epoch {
+                    self.end_epoch(training, observer)?;
                 }
             }
             let stop = self.stop.load(Ordering::Relaxed);
@@ -307,152 +228,250 @@ impl Trainer {
                 break;
             }
         }
-        let stopped = self.progress.step < self.schedule.steps;
-        let mut broken = self.task.broken();
-        broken.sort();
-        broken.dedup();
-        let (step, best) = (self.progress.step, self.progress.best);
-        let directory = self.directory.path().to_path_buf();
-        let time = self.start.elapsed();
-        self.sittings.reached(step, time.as_secs_f64())?;
-        Ok(Outcome { directory, stopped, step, last, best, broken, time })
+        self.outcome()
     }
 
-    fn update(&mut self, rate: f64) -> Result<Update, TrainError> {
+    fn outcome(mut self) -> Result<Outcome, TrainError> {
+        let stopped = self.progress.step < self.schedule.steps;
+        let mut unreadable = self.loader.as_ref().map_or_else(Vec::new, Loader::broken);
+        unreadable.extend(self.task.unreadable());
+        unreadable.sort();
+        unreadable.dedup();
         let step = self.progress.step;
-        let run = Run { seed: self.settings.seed, step };
-        let decay = self.ema_decay(step);
-        let update = match self.task.update(&mut self.state, rate, decay, run) {
+        let last = self.metrics.history.evaluations.pop();
+        let metric = last.as_ref().and_then(EvaluationMetrics::deciding).map(|score| score.metric);
+        let best = self.progress.best.zip(metric).map(|((value, step), metric)| (Score { metric, value }, step));
+        let directory = self.directory.path().to_path_buf();
+        let time = self.start.elapsed();
+        self.sessions.reached(step, time.as_secs_f64())?;
+        Ok(Outcome { directory, stopped, step, last, best, unreadable, time })
+    }
+
+    /// Starts to load batches from the next update on.
+    fn start_loader(&mut self) {
+        let (epoch, place) = (self.progress.step / self.steps_per_epoch, self.progress.step % self.steps_per_epoch);
+        let train = &self.task.recipe().train;
+        let first = BatchPosition { epoch, index: place as usize * train.accumulate };
+        let threads = self.task.facts().loader_threads;
+        self.loader = Some(Loader::start(self.task.batches(), first, train.epochs, threads));
+    }
+
+    /// Batches of the next update; the last update of an epoch may have fewer.
+    fn batches_of_update(&self) -> usize {
+        let accumulate = self.task.recipe().train.accumulate;
+        let place = (self.progress.step % self.steps_per_epoch) as usize;
+        (self.batches_per_epoch - place * accumulate).min(accumulate)
+    }
+
+    fn update(&mut self, rate: f64) -> Result<StepResult, TrainError> {
+        let step = self.progress.step;
+        let run = Run { seed: self.task.recipe().train.seed, step };
+        let settings = StepSettings { batches: self.batches_of_update(), rate, ema_decay: self.ema_decay(step) };
+        let loader = self.loader.as_mut().expect("the loader was started");
+        let mut waited = Duration::ZERO;
+        let mut next = |waiting: &Executor| {
+            let before = Instant::now();
+            let batch = loader.next().transpose()?;
+            // While a GPU computes, it does not wait.
+            waited += before.elapsed().min(waiting.idle_for()?);
+            Ok(batch)
+        };
+        let (result, used) = match self.stepper.step(self.task.as_ref(), &mut self.state, settings, &mut next, run) {
             Err(TrainError::NotFinite { what, .. }) => {
                 let what = format!("{what}. {}", self.advice()?);
                 return Err(TrainError::NotFinite { step: step + 1, what });
             }
             other => other?,
         };
+        used.into_iter().for_each(|batch| loader.give_back(batch));
         self.progress.step += 1;
         self.progress.updates += 1;
-        self.progress.loss_sum += update.result.loss;
-        self.progress.right += update.result.right;
-        self.progress.asked += update.asked;
-        self.interval.waited += update.waited;
-        self.interval.units += update.units;
-        self.interval.flops += update.flops;
-        Ok(update)
+        self.progress.loss_sum += result.loss;
+        self.progress.right += result.correct.right;
+        self.progress.asked += result.correct.total;
+        self.interval.waited += waited;
+        self.interval.units += result.units;
+        self.interval.flops += result.flops;
+        Ok(result)
     }
 
-    /// What to do when numbers went bad.
+    /// What to do about numbers that are not finite.
     fn advice(&self) -> Result<String, TrainError> {
         let kept = match self.checkpoints.all()?.last() {
             Some((step, path)) => format!("The checkpoint of step {step} is kept: {}. ", path.display()),
             None => "No checkpoint was saved yet. ".to_string(),
         };
-        let clip = match self.settings.clip {
+        let clip = match self.task.recipe().optimizer.clip {
             0.0 => "optimizer.clip=1",
             _ => "a smaller optimizer.clip",
         };
         Ok(format!("{kept}Try a lower optimizer.lr, a longer warm-up, or {clip}"))
     }
 
-    /// The average's decay after a step: small at first, so that it soon forgets where it started.
+    /// The decay of the moving average after a step: small at first, so that it soon forgets the initial values.
     fn ema_decay(&self, step: u64) -> Option<f64> {
-        let LoopSettings { ema, ema_warmup, .. } = self.settings;
+        let Averaging { ema, ema_warmup, .. } = self.task.facts().averaging;
         let warm = (1 + step) as f64 / (10 + step) as f64;
         let decay = if ema_warmup { ema.min(warm) } else { ema };
         Some(decay).filter(|_| ema > 0.0)
     }
 
     /// Writes a line of metrics and begins the next interval.
-    fn log(&mut self, result: &StepResult, lr: f64) -> Result<StepMetrics, TrainError> {
+    fn log(&mut self, result: &StepResult, lr: f64) -> Result<TrainingMetrics, TrainError> {
         let Progress { step, loss_sum, right, asked, updates, .. } = self.progress;
         let seconds = self.interval.start.elapsed().as_secs_f64();
         let waited = self.interval.waited.as_secs_f64();
-        let speed = self.interval.units as f64 / seconds;
-        let of = |unit: SpeedUnit| (self.task.unit() == unit).then_some(speed);
-        let rate = self.interval.flops as f64 / (seconds - waited);
-        // What was reached is possible, whatever was measured while the machine did other things.
+        let flop_rate = self.interval.flops as f64 / (seconds - waited);
+        // What was reached is possible, whatever was measured while other programs ran.
         if !self.device.is_gpu() {
-            self.limit = self.limit.max(rate);
+            self.peak = self.peak.max(flop_rate);
         }
-        let metrics = StepMetrics {
+        let mut line = TrainingMetrics {
             step,
             epoch: step as f64 / self.steps_per_epoch as f64,
             loss: loss_sum / updates.max(1) as f64,
             top1: (asked > 0).then(|| right as f64 / asked as f64),
             lr,
             grad_norm: result.grad_norm,
-            images_per_second: of(SpeedUnit::Images),
-            tokens_per_second: of(SpeedUnit::Tokens),
+            speed: self.interval.units as f64 / seconds,
+            unit: self.task.facts().unit.to_string(),
             data_wait: waited / seconds,
-            peak_share: rate / self.limit,
+            peak_share: flop_rate / self.peak,
             seconds: self.start.elapsed().as_secs_f64(),
+            of_epoch: None,
         };
-        self.metrics.add(&metrics)?;
-        self.events.learned(&metrics)?;
+        self.metrics.history.training.push(line.clone());
+        if step.is_multiple_of(self.steps_per_epoch) {
+            line.of_epoch = EpochMeans::of(&self.metrics.history.training, step - self.steps_per_epoch);
+            // The next epoch needs them no more.
+            self.metrics.history.training.clear();
+        }
+        self.metrics.add(&line)?;
+        self.events.training(&line)?;
         if self.watch_gradients || step.is_multiple_of(self.steps_per_epoch) {
-            self.state.bring_home()?;
-            let count = result.batches as f64;
-            let norms = self.state.gradient_norms().map(|(name, norm)| (name.to_string(), f64::from(norm) / count));
-            let norms = GradientMetrics { step, gradient_norms: norms.collect() };
-            self.metrics.add(&norms)?;
-            self.events.gradients(&norms)?;
+            self.log_gradients(result)?;
         }
         let Progress { loss_sum, right, asked, updates, .. } = &mut self.progress;
         (*loss_sum, *right, *asked, *updates) = (0.0, 0, 0, 0);
         self.interval = Interval::begin();
-        Ok(metrics)
+        Ok(line)
+    }
+
+    fn log_gradients(&mut self, result: &StepResult) -> Result<(), TrainError> {
+        self.state.bring_home()?;
+        let count = result.gradient_sum_of as f64;
+        let norms = self.state.gradient_norms().map(|(name, norm)| (name.to_string(), f64::from(norm) / count));
+        let norms = GradientMetrics { step: self.progress.step, gradient_norms: norms.collect() };
+        self.metrics.add(&norms)?;
+        self.events.gradients(&norms)
+    }
+
+    /// Evaluates if that is due, and tells how the epoch went.
+    fn end_epoch(&mut self, training: EpochMeans, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        let step = self.progress.step;
+        let Evaluated { metrics, average } = match self.evaluation_is_due() {
+            true => self.evaluate(observer)?,
+            false => Evaluated { metrics: None, average: None },
+        };
+        self.sessions.reached(step, self.start.elapsed().as_secs_f64())?;
+        let epoch = step / self.steps_per_epoch;
+        observer.epoch_ended(&EpochSummary { epoch, training, evaluation: metrics.as_ref(), average });
+        self.metrics.history.evaluations.extend(metrics);
+        self.interval = Interval::begin();
+        Ok(())
     }
 
     fn evaluation_is_due(&self) -> bool {
         let epoch = self.progress.step / self.steps_per_epoch;
-        epoch.is_multiple_of(self.settings.output.eval_epochs) || epoch == self.settings.epochs
+        let recipe = self.task.recipe();
+        epoch.is_multiple_of(recipe.output.eval_epochs) || epoch == recipe.train.epochs
     }
 
-    /// Whether an epoch that ends is saved. A GPU's may take a part of a second, as saving does: then not every one is, but the last, and all
-    /// where they are averaged.
+    /// Whether a checkpoint is saved at the end of an epoch. On a GPU an epoch may take a fraction of a second, as saving does: then
+    /// not every epoch is saved, but the last one is, and all where checkpoints are averaged.
     fn epoch_is_kept(&self, last: Instant) -> bool {
-        let is_last = self.progress.step == self.schedule.steps;
-        is_last || !self.device.is_gpu() || self.settings.average > 1 || last.elapsed() > CHECKPOINT_PAUSE
+        let averages = self.task.facts().averaging.checkpoints > 1;
+        self.is_last_step() || !self.device.is_gpu() || averages || last.elapsed() > CHECKPOINT_PAUSE
+    }
+
+    fn is_last_step(&self) -> bool {
+        self.progress.step == self.schedule.steps
     }
 
     fn checkpoint_is_due(&self, last: Instant) -> bool {
-        let output = &self.settings.output;
+        let output = &self.task.recipe().output;
         let by_steps = output.checkpoint_steps > 0 && self.progress.step.is_multiple_of(output.checkpoint_steps);
         let minutes = output.checkpoint_minutes;
         by_steps || (minutes > 0.0 && last.elapsed().as_secs_f64() > 60.0 * minutes)
     }
 
-    /// Tests the model (its average where there is one) and saves it.
-    fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<Option<EvaluationMetrics>, TrainError> {
+    /// Evaluates the model (its moving average where there is one) on the validation data, and saves it. At the end of a run that
+    /// averages checkpoints, their mean is evaluated, too, and saved in place of the model if it is the best of all.
+    fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<Evaluated, TrainError> {
         self.state.bring_home()?;
         self.state.swap_average();
-        let mut other = self.task.to_be_saved(&self.state)?;
-        if self.settings.average > 1 && self.progress.step == self.schedule.steps {
-            // This step's checkpoint is written after this.
-            other = self.checkpoints.average_with(&self.state, self.settings.average - 1)?;
+        let mut exported = self.task.exported(&self.state)?;
+        let progress = &mut |done, all| observer.evaluating(done, all);
+        let mut scores = self.task.evaluate(exported.as_ref().unwrap_or(&self.state), progress)?;
+        let count = self.task.facts().averaging.checkpoints;
+        let mut average = None;
+        if count > 1
+            && self.is_last_step()
+            // The checkpoint of this step is written after this.
+            && let Some(mean) = self.checkpoints.average_with(&self.state, count - 1)?
+        {
+            let of_mean = self.task.evaluate(&mean, progress)?;
+            let score = of_mean.as_ref().and_then(Scores::deciding);
+            let used = self.is_best(score, scores.as_ref());
+            average = Some(CheckpointAverage { checkpoints: count, score, used });
+            if used {
+                (exported, scores) = (Some(mean), of_mean);
+            }
         }
-        let state = other.as_ref().unwrap_or(&self.state);
-        let found = self.task.evaluate(state, &mut |done, all| observer.evaluating(done, all))?;
-        let step = self.progress.step;
-        self.task.save(&self.directory.file("model"), state)?;
-        let score = found.as_ref().map(|found| found.scores.number()).filter(|score| !score.is_nan());
-        if self.progress.best.is_none_or(|(best, _)| score.is_some_and(|score| score > best)) {
-            self.progress.best = score.map(|score| (score, step));
-            self.task.save(&self.directory.file("best"), state)?;
-        }
+        let saved =
+            self.save_model(exported.as_ref().unwrap_or(&self.state), scores.as_ref().and_then(Scores::deciding));
         self.state.swap_average();
+        self.progress.best = saved?;
         if !self.device.is_gpu() {
-            // Clocks rise and fall, and others use the processor, too.
-            self.limit = self.limit.max(self.device.measured_limit(self.settings.precision.into())?);
+            // Clock rates vary, and other programs use the CPU, too.
+            let measured = self.device.measured_limit(self.task.recipe().train.precision.into())?;
+            self.peak = self.peak.max(measured);
         }
-        let Some(Found { scores, mistakes }) = found else { return Ok(None) };
+        let Some(scores) = scores else { return Ok(Evaluated { metrics: None, average }) };
+        Ok(Evaluated { metrics: Some(self.log_evaluation(scores, observer)?), average })
+    }
+
+    /// Whether a score is better than those of all checkpoints, of which the last has been evaluated now. Without validation data
+    /// there is nothing to compare, and what the recipe asks for is best.
+    fn is_best(&self, score: Option<Score>, last: Option<&Scores>) -> bool {
+        let Some(Score { metric, value }) = score else { return last.is_none() };
+        let last = last.and_then(Scores::deciding).map(|score| score.value);
+        let before = self.progress.best.map(|(best, _)| best);
+        last.into_iter().chain(before).all(|other| metric.is_better(value, other))
+    }
+
+    /// Saves the model, and saves it as the best if it is. Returns the best value so far and its step.
+    fn save_model(&self, state: &State, score: Option<Score>) -> Result<Option<(f64, u64)>, TrainError> {
+        self.task.save(&self.directory.file(MODEL), state)?;
+        let best = self.progress.best;
+        if best.is_none_or(|(best, _)| score.is_some_and(|score| score.metric.is_better(score.value, best))) {
+            self.task.save(&self.directory.file(BEST), state)?;
+            return Ok(score.map(|score| (score.value, self.progress.step)));
+        }
+        Ok(best)
+    }
+
+    /// Writes an evaluation down.
+    fn log_evaluation(&mut self, scores: Scores, observer: &mut dyn Observer) -> Result<EvaluationMetrics, TrainError> {
+        let step = self.progress.step;
         let epoch = step as f64 / self.steps_per_epoch as f64;
-        let metrics = EvaluationMetrics::of(&scores, step, epoch, self.start.elapsed().as_secs_f64());
-        let about = TestedAbout { step, epoch, data: self.task.data().to_string() };
-        let tested = Tested { about, names: self.task.names().to_vec(), scores, mistakes };
-        tested.write(&self.directory.file(EVALUATION))?;
-        observer.tested(&tested.scores);
+        let metrics = EvaluationMetrics::new(&scores, step, epoch, self.start.elapsed().as_secs_f64());
+        let about = EvaluationAbout { step, epoch, data: self.task.facts().data.clone() };
+        let evaluation = Evaluation { about, scores };
+        evaluation.write(&self.directory.file(EVALUATION))?;
+        observer.evaluated(&evaluation.scores);
         self.metrics.add(&metrics)?;
-        self.events.tested(&metrics)?;
-        Ok(Some(metrics))
+        self.events.evaluation(&metrics)?;
+        Ok(metrics)
     }
 }

@@ -1,12 +1,14 @@
 //! Training on a GPU follows training on the CPU, step by step, with the same dropout and the same batches. Skipped, visibly, where there is
 //! no GPU.
 
-use vitreous_data::image::ImageTargets;
+use vitreous_data::dataset::{Splits, builtin};
+use vitreous_data::image::ImageForm;
 use vitreous_data::loader::{ArrayValues, Batch, NamedArray};
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{Device, Executor, Run, cuda};
-use vitreous_train::recipe::Recipe;
-use vitreous_train::step::Stepper;
+use vitreous_train::Recipe;
+use vitreous_train::stepper::{StepSettings, Stepper};
+use vitreous_train::tasks::classify::ClassifyTask;
 
 const STEPS: u64 = 50;
 const BATCH: usize = 32;
@@ -14,7 +16,7 @@ const BATCH: usize = 32;
 /// Images of four kinds, which differ in their colours, and noise: something that can be learned.
 fn batch(number: u64) -> Batch {
     let stream = Stream::new(9, number, place_of("images"));
-    let (mut images, mut labels) = (Vec::new(), Vec::new());
+    let (mut labels, mut images) = (Vec::new(), Vec::new());
     for image in 0..BATCH {
         let label = stream.four((1 << 40) + image as u64)[0] % 4;
         labels.push(label as i32);
@@ -26,14 +28,13 @@ fn batch(number: u64) -> Batch {
     }
     let images = NamedArray { name: "images", shape: vec![BATCH, 3, 32, 32], values: ArrayValues::F32(images) };
     let targets = NamedArray { name: "targets", shape: vec![BATCH], values: ArrayValues::I32(labels) };
-    Batch { arrays: vec![images, targets], samples: (0..BATCH).collect(), ..Batch::default() }
+    Batch { arrays: vec![images, targets], samples: (0..BATCH).collect(), units: BATCH, ..Batch::default() }
 }
 
 /// The loss of each step.
 fn losses(overrides: &[&str], device: &Device) -> Vec<f64> {
     let usual = [
         "train.batch=32",
-        "model.classes=4",
         "model.image=32",
         "model.patch=8",
         "model.dim=64",
@@ -48,7 +49,12 @@ fn losses(overrides: &[&str], device: &Device) -> Vec<f64> {
     ];
     let all: Vec<String> = usual.iter().chain(overrides).map(|pair| pair.to_string()).collect();
     let recipe = Recipe::read("test", "", &all).expect("a sound recipe");
-    let (mut stepper, mut state) = Stepper::new(&recipe, ImageTargets::Class, None, device).expect("plans");
+    let accumulate = recipe.train.accumulate;
+    // The batches are the test's own, and prepared: only the number of classes is the data's.
+    let classes = (0..4).map(|class| format!("class {class}")).collect();
+    let splits = Splits { classes, ..builtin() };
+    let task = ClassifyTask::new(recipe, splits, device).expect("a task").in_form(ImageForm::Prepared);
+    let (mut stepper, mut state) = Stepper::new(&task, device).expect("plans");
     let names: Vec<(String, usize)> = state.table().iter().map(|p| (p.name.clone(), p.shape.rank())).collect();
     for (name, rank) in names {
         let stream = Stream::new(4, 0, place_of(&name));
@@ -58,13 +64,13 @@ fn losses(overrides: &[&str], device: &Device) -> Vec<f64> {
         }
     }
     state.start_average();
-    let accumulate = recipe.train.accumulate;
     let mut numbers = 0..STEPS * accumulate as u64;
     let mut losses = Vec::new();
     for step in 0..STEPS {
         let next = &mut |_: &Executor| Ok(numbers.next().map(batch));
         let run = Run { seed: 1, step };
-        let (result, _) = stepper.step(&mut state, accumulate, next, (3e-3, Some(0.9)), run).expect("a step");
+        let settings = StepSettings { batches: accumulate, rate: 3e-3, ema_decay: Some(0.9) };
+        let (result, _) = stepper.step(&task, &mut state, settings, next, run).expect("a step");
         assert!(result.grad_norm.is_finite());
         losses.push(result.loss);
     }

@@ -1,15 +1,14 @@
 //! Schedules, parameter groups and whole training runs beside PyTorch and timm (tests/fixtures/make_training.py).
 
 use serde_json::Value;
-use vitreous_data::image::ImageTargets;
+use vitreous_data::dataset::builtin;
 use vitreous_data::loader::{ArrayValues, Batch, NamedArray};
 use vitreous_engine::{Device, Executor, Graph, Mode, Precision, Run, State};
-use vitreous_models::vit;
-use vitreous_train::groups::group_of;
 use vitreous_train::recipe::shipped;
 use vitreous_train::schedule::Schedule;
-use vitreous_train::step::Stepper;
-use vitreous_train::{AnyRecipe, Recipe};
+use vitreous_train::stepper::{StepSettings, Stepper};
+use vitreous_train::tasks::classify::ClassifyTask;
+use vitreous_train::{Recipe, Task};
 
 fn fixture() -> Value {
     serde_json::from_str(include_str!("fixtures/training.json")).expect("JSON")
@@ -21,11 +20,12 @@ fn numbers(value: &Value) -> Vec<f64> {
 
 fn small(overrides: &[&str]) -> Recipe {
     let overrides: Vec<String> = overrides.iter().map(|pair| pair.to_string()).collect();
-    let AnyRecipe::Images(mut recipe) = shipped()[0].read(&overrides).expect("a sound recipe") else {
-        panic!("the first recipe is for images")
-    };
-    recipe.model.classes = 10;
-    *recipe
+    shipped()[0].read(&overrides).expect("a sound recipe")
+}
+
+/// A task whose batches the test makes itself: only the number of classes is the data's.
+fn task(recipe: Recipe) -> ClassifyTask {
+    ClassifyTask::new(recipe, builtin(), &Device::Cpu { threads: 2 }).expect("a task")
 }
 
 fn schedule(recipe: &Recipe, steps_per_epoch: u64) -> Schedule {
@@ -57,11 +57,12 @@ fn warm_up_can_be_said_in_epochs() {
 
 #[test]
 fn rates_and_decay_of_each_parameter_are_those_of_timm() {
-    let mut recipe = Recipe::default();
-    (recipe.model.depth, recipe.model.dim, recipe.model.heads, recipe.model.mlp_dim) = (4, 32, 2, 128);
-    (recipe.optimizer.layer_decay, recipe.optimizer.weight_decay) = (0.75, 0.05);
+    let model = ["model.depth=4", "model.dim=32", "model.heads=2", "model.mlp_dim=128"];
+    let rates = ["optimizer.layer_decay=0.75", "optimizer.weight_decay=0.05"];
+    let overrides: Vec<String> = model.iter().chain(&rates).map(|pair| pair.to_string()).collect();
+    let task = task(Recipe::read("test", "", &overrides).expect("a sound recipe"));
     let mut graph = Graph::new(Mode::Training, Precision::F32);
-    vit(&mut graph, &recipe.model, 1).expect("builds");
+    task.build(&mut graph, &task.batches().groups()[0]).expect("builds");
     let fixture = fixture();
     let expected = fixture["layer_decay"].as_object().expect("parameters");
     assert_eq!(graph.parameters().len(), expected.len());
@@ -75,7 +76,7 @@ fn rates_and_decay_of_each_parameter_are_those_of_timm() {
                 .replace("attention", "attn"),
         };
         let [factor, decay] = numbers(&expected[&theirs])[..] else { panic!("two numbers") };
-        let group = group_of(&recipe, parameter).expect("it learns");
+        let group = task.group(parameter).expect("it is trained");
         assert!((group.rate_factor - factor).abs() < 1e-9 && group.decay == decay, "{theirs}: {group:?}");
     }
 }
@@ -119,7 +120,7 @@ fn batch(number: usize, count: usize) -> Batch {
     }
     let images = NamedArray { name: "images", shape: vec![count, 3, 32, 32], values: ArrayValues::F32(images) };
     let targets = NamedArray { name: "targets", shape: vec![count], values: ArrayValues::I32(labels) };
-    Batch { arrays: vec![images, targets], samples: (0..count).collect(), ..Batch::default() }
+    Batch { arrays: vec![images, targets], samples: (0..count).collect(), units: count, ..Batch::default() }
 }
 
 fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {
@@ -130,16 +131,16 @@ fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {
     all.extend(overrides);
     let recipe = small(&all);
     let schedule = schedule(&recipe, 1);
-    let (mut stepper, mut state) =
-        Stepper::new(&recipe, ImageTargets::Class, None, &Device::Cpu { threads: 2 }).expect("plans");
+    let task = task(recipe);
+    let (mut stepper, mut state) = Stepper::new(&task, &Device::Cpu { threads: 2 }).expect("plans");
     start(&mut state);
     let (losses, norms) = (numbers(&expected["losses"]), numbers(&expected["norms"]));
     for step in 0..20 {
         let mut batches = (0..accumulate).map(|part| batch(step * accumulate + part, 16));
         let run = Run { seed: 1, step: step as u64 };
-        let rate = schedule.rate(step as u64);
+        let settings = StepSettings { batches: accumulate, rate: schedule.rate(step as u64), ema_decay: None };
         let next = &mut |_: &Executor| Ok(batches.next());
-        let (result, _) = stepper.step(&mut state, accumulate, next, (rate, None), run).expect("runs");
+        let (result, _) = stepper.step(&task, &mut state, settings, next, run).expect("runs");
         assert!((result.loss - losses[step]).abs() < 1e-4, "step {step}: {} and {}", result.loss, losses[step]);
         let apart = (result.grad_norm / norms[step] - 1.0).abs();
         assert!(apart < 1e-3, "step {step}: norm {} and {}", result.grad_norm, norms[step]);

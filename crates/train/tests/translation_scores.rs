@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use vitreous_train::translation_scores::{Chrf, NgramCounts, ScoreError, bleu, chrf, chrf_plus_plus, tokens_13a};
+use vitreous_train::tasks::translate::scores::{Chrf, NgramCounts, ScoreError, bleu, chrf, chrf_plus_plus, tokens_13a};
 
 #[derive(Deserialize)]
 struct Fixture {

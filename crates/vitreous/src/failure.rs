@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use vitreous_pages::write::WriteError;
+
 /// Why a command did not succeed.
 #[derive(Debug)]
 pub enum Failure {
@@ -46,7 +48,7 @@ impl Failure {
             Failure::Input(error) => (error, 2),
             Failure::Work(error) => (error, 1),
         };
-        say!("error: {}", chain(&error));
+        complain!("error: {}", chain(&error));
         ExitCode::from(code)
     }
 }
@@ -64,12 +66,32 @@ fn chain(error: &anyhow::Error) -> String {
     text
 }
 
+/// An error of the runtime: what other input would mend is bad input.
+impl From<vitreous_runtime::Error> for Failure {
+    fn from(error: vitreous_runtime::Error) -> Failure {
+        match error.is_input() {
+            true => Failure::input(error),
+            false => Failure::work(error),
+        }
+    }
+}
+
 /// An error of writing results.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::OutputClosed,
             _ => Failure::Work(anyhow::Error::new(error).context("writing the results")),
+        }
+    }
+}
+
+/// A page or another file that is not written.
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Failure {
+        match error {
+            WriteError::Refused(_) => Failure::input(error),
+            WriteError::Io { .. } => Failure::work(error),
         }
     }
 }

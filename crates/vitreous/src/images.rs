@@ -1,16 +1,28 @@
-//! The images that a command is given: files, folders, patterns, or a list on standard input.
+//! The images that a command is given: files, folders, patterns; on standard input an image, or a list of paths.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use vitreous_data::image::{IMAGE_EXTENSIONS, SkippedImages, has_image_extension};
+use vitreous_data::image::{FileFormat, IMAGE_EXTENSIONS, SkippedImages, has_image_extension};
 
-use crate::format;
+use vitreous_pages::format;
 
 /// The path of an image, or why there is none.
-pub type ImagePath = Result<PathBuf, MissingImage>;
+pub type ListedImage = Result<PathBuf, MissingImage>;
+
+/// The image that came on standard input, where that is one: its path is `-`.
+static STANDARD_INPUT: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// The bytes of the image on standard input, if this is its path.
+pub fn standard_input(path: &Path) -> Option<&'static [u8]> {
+    STANDARD_INPUT.get().filter(|_| path == Path::new("-")).map(Vec::as_slice)
+}
+
+/// The maximum size of an image on standard input.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// A path without an image.
 #[derive(Debug)]
@@ -21,11 +33,11 @@ pub struct MissingImage {
     pub error: String,
 }
 
-/// The images that arguments name, searched for lazily. `-` stands for a list on standard input, one path per line.
+/// The images that arguments name, searched for lazily. `-` stands for standard input: an image, or a list with one path per line.
 pub struct Images {
     arguments: VecDeque<OsString>,
     /// Found, but not taken yet.
-    ready: VecDeque<ImagePath>,
+    ready: VecDeque<ListedImage>,
     reads_list: bool,
 }
 
@@ -37,6 +49,27 @@ impl Images {
     /// Whether all images are known without waiting for standard input.
     pub fn are_known(&self) -> bool {
         !self.reads_list && self.arguments.iter().all(|argument| argument != "-")
+    }
+
+    /// An image on standard input is recognised by its first bytes; anything else is a list of paths.
+    fn read_standard_input(&mut self) {
+        let mut input = std::io::stdin().lock();
+        // Every format has control characters, which no path has; a path may begin like one ("BMW.jpg").
+        let is_image =
+            |bytes: &[u8]| FileFormat::of_bytes(bytes).is_some() && bytes.iter().take(64).any(|&byte| byte < b'\t');
+        let is_image = input.fill_buf().is_ok_and(is_image);
+        if !is_image || STANDARD_INPUT.get().is_some() {
+            self.reads_list = true;
+            return;
+        }
+        let mut bytes = Vec::new();
+        match input.take(MOST_BYTES).read_to_end(&mut bytes) {
+            Ok(_) => {
+                STANDARD_INPUT.get_or_init(|| bytes);
+                self.ready.push_back(Ok(PathBuf::from("-")));
+            }
+            Err(error) => self.miss(Path::new("-"), format!("the image on standard input cannot be read: {error}")),
+        }
     }
 
     /// The next line, as bytes: file names need not be UTF-8.
@@ -87,7 +120,9 @@ impl Images {
     fn find_by_pattern(&mut self, pattern: &str) {
         let matches = match glob::glob(pattern) {
             Ok(matches) => matches,
-            Err(error) => return self.miss(Path::new(pattern), format!("no such file, and not a valid pattern: {error}")),
+            Err(error) => {
+                return self.miss(Path::new(pattern), format!("no such file, and not a valid pattern: {error}"));
+            }
         };
         let before = self.ready.len();
         for found in matches {
@@ -111,9 +146,9 @@ impl Images {
 }
 
 impl Iterator for Images {
-    type Item = ImagePath;
+    type Item = ListedImage;
 
-    fn next(&mut self) -> Option<ImagePath> {
+    fn next(&mut self) -> Option<ListedImage> {
         loop {
             if let Some(found) = self.ready.pop_front() {
                 return Some(found);
@@ -128,7 +163,7 @@ impl Iterator for Images {
             }
             let argument = self.arguments.pop_front()?;
             if argument == "-" {
-                self.reads_list = true;
+                self.read_standard_input();
             } else {
                 self.find(&argument);
             }
@@ -148,7 +183,7 @@ fn name_of(bytes: Vec<u8>) -> OsString {
 
 /// All images under a folder, sorted by path. Links to folders are not followed, so there are no cycles; pipes and devices are skipped,
 /// because reading them may never end.
-fn walk(folder: &Path, found: &mut VecDeque<ImagePath>, skipped: &mut SkippedImages) {
+fn walk(folder: &Path, found: &mut VecDeque<ListedImage>, skipped: &mut SkippedImages) {
     let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
     let mut entries = match entries {
         Ok(entries) => entries,

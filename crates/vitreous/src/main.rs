@@ -1,37 +1,40 @@
-//! The `vitreous` command. Data goes to stdout, talk to stderr.
+//! The `vitreous` command: arguments in, words out. What it does with a model is in `vitreous-runtime`.
 //!
-//! Exit codes: 0 done, 1 the work failed, 2 wrong usage or bad input.
+//! Data goes to stdout, notes and progress to stderr. Exit codes: 0 done, 1 the work failed, 2 wrong usage or bad input.
 
 #[macro_use]
 mod say;
 
-mod classes;
 mod commands;
-mod device;
+mod device_options;
 mod failure;
-mod folding;
-mod format;
 mod images;
-mod pages;
+mod page_facts;
 mod prepared;
 mod progress;
-mod runner;
+mod run_report;
 mod samples;
-mod scores;
-mod source;
-mod step;
-mod text_source;
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 
-/// Transformers you can see through: train, test, run, look at and convert Vision Transformers
+use failure::Failure;
+
+/// Version, commit and features.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("VITREOUS_BUILD"), ")");
+
+/// Transformers you can see through: train, evaluate, run, explain and convert the transformer family
 #[derive(Parser)]
-#[command(name = "vitreous", version, max_term_width = 100)]
+#[command(name = "vitreous", version = VERSION, max_term_width = 100)]
 #[command(after_help = "Exit codes: 0 done, 1 the work failed (or a part of it), 2 wrong usage or bad input")]
 #[command(arg_required_else_help = true, disable_help_subcommand = true)]
 struct Cli {
+    /// Print only results and errors: no notes, no progress
+    #[arg(short, long, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -49,10 +52,34 @@ enum Command {
     Eval(commands::eval::Eval),
     Bench(commands::bench::Bench),
     Doctor(commands::doctor::Doctor),
+    Completions(Completions),
+}
+
+/// Print a completion script for a shell
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  vitreous completions bash > ~/.local/share/bash-completion/completions/vitreous
+  vitreous completions fish > ~/.config/fish/completions/vitreous.fish")]
+struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+impl Completions {
+    fn run(&self) -> Result<(), Failure> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "vitreous", &mut script);
+        Ok(std::io::stdout().write_all(&script)?)
+    }
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    if cli.quiet {
+        say::be_quiet();
+    }
+    let result = match cli.command {
         Command::Train(train) => train.run(),
         Command::Predict(predict) => predict.run(),
         Command::Explain(explain) => explain.run(),
@@ -64,6 +91,7 @@ fn main() -> ExitCode {
         Command::Eval(eval) => eval.run(),
         Command::Bench(bench) => bench.run(),
         Command::Doctor(doctor) => doctor.run(),
+        Command::Completions(completions) => completions.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

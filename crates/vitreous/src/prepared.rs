@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use vitreous_data::image::{Channels, Image, Preprocess, Scratch};
 use vitreous_models::Size;
+pub use vitreous_pages::explain::PartSeen;
 
-use crate::images::ImagePath;
+use crate::images::{ListedImage, standard_input};
 
 /// An image prepared for the model, or why it could not be.
 pub struct Prepared {
@@ -23,29 +24,12 @@ pub struct Pixels {
     pub part: PartSeen,
 }
 
-/// How much of an image a model sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartSeen {
-    /// The image's own size.
-    pub image: Size,
-    /// The central part that the model sees, in the image's own pixels.
-    pub seen: Size,
-}
-
-impl PartSeen {
-    /// The share of the image's area.
-    pub fn share(self) -> f64 {
-        let area = |size: Size| size.height as f64 * size.width as f64;
-        area(self.seen) / area(self.image).max(1.0)
-    }
-}
-
 /// What each decoding thread does with a path.
 pub fn worker(
     preprocess: Preprocess,
     channels: usize,
     floats: usize,
-) -> impl FnMut(ImagePath) -> Prepared + Send + 'static {
+) -> impl FnMut(ListedImage) -> Prepared + Send + 'static {
     let mut scratch = Scratch::default();
     move |found| match found {
         Ok(path) => {
@@ -57,9 +41,13 @@ pub fn worker(
 }
 
 fn decode(path: &Path, channels: usize) -> Result<Image, String> {
-    let channels =
-        Channels::from_count(channels).ok_or("images have one or three channels, but this model takes another number")?;
-    vitreous_data::image::open(path, channels).map_err(|error| error.to_string())
+    let channels = Channels::from_count(channels)
+        .ok_or("images have one or three channels, but this model takes another number")?;
+    let decoded = match standard_input(path) {
+        Some(bytes) => vitreous_data::image::decode(bytes, channels),
+        None => vitreous_data::image::open(path, channels),
+    };
+    decoded.map_err(|error| error.to_string())
 }
 
 /// Prepares a decoded image.

@@ -1,18 +1,19 @@
-//! How a training run shows itself: a bar on a terminal, a line an epoch elsewhere.
+//! How a training run shows itself: a progress bar on a terminal, one line per epoch elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use vitreous_train::metrics::{EvaluationMetrics, StepMetrics};
-use vitreous_train::{Observer, Orders, RunPlan, SpeedUnit, StepResult, TestedScores};
+use vitreous_pages::format;
+use vitreous_runtime::described;
+use vitreous_train::metrics::TrainingMetrics;
+use vitreous_train::{CheckpointAverage, EpochSummary, Observer, RunOptions, RunPlan, Score, Scores, StepResult, Task};
 
-use crate::device::described;
-use crate::format;
-use crate::pages::report::{Effort, LiveReport};
+use crate::run_report::{Effort, LiveReport};
+use crate::say::is_quiet;
 
-/// The least time between two reports of a run that goes on.
+/// The least time between two reports of a run in progress.
 const REPORT_PAUSE: Duration = Duration::from_secs(2);
 
 /// Redrawing more often would only flicker.
@@ -21,9 +22,9 @@ const REDRAW: Duration = Duration::from_millis(100);
 /// Shows a run on stderr.
 pub struct TrainProgress {
     epochs: u64,
-    /// What is learned from, in a line.
+    /// The data in a line.
     data: String,
-    /// What computes.
+    /// The device in a line.
     device: String,
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
@@ -38,23 +39,22 @@ pub struct TrainProgress {
     report: LiveReport,
     /// When the report was written last.
     reported: Option<Instant>,
-    /// The last test is of the mean of so many checkpoints.
-    averaged: usize,
 }
 
 impl TrainProgress {
-    /// Of a run of so many epochs on data that is described by a line.
-    pub fn new(epochs: u64, data: String, orders: &Orders, report: LiveReport) -> TrainProgress {
+    /// Of a run of a task.
+    pub fn new(task: &dyn Task, options: &RunOptions, report: LiveReport) -> TrainProgress {
         // Hidden by itself where stderr is no terminal.
-        let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
+        let target = if is_quiet() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(Some(1), target);
         let style = ProgressStyle::with_template("{bar:12} {percent:>3} %  {wide_msg}").expect("a sound template");
         bar.set_style(style.progress_chars("━╸─"));
         TrainProgress {
-            epochs,
-            data,
-            device: described(&orders.device),
+            epochs: task.recipe().train.epochs,
+            data: task.facts().summary.clone(),
+            device: described(&options.device),
             bar,
-            stop: orders.stop.clone(),
+            stop: options.stop.clone(),
             told_stop: false,
             plan: None,
             loss: f64::NAN,
@@ -65,17 +65,10 @@ impl TrainProgress {
             started: Instant::now(),
             report,
             reported: None,
-            averaged: 1,
         }
     }
 
-    /// Says of the last test that it is of the mean of so many checkpoints.
-    pub fn averaged(mut self, checkpoints: usize) -> TrainProgress {
-        self.averaged = checkpoints;
-        self
-    }
-
-    /// Takes the bar away, and writes the report of how it ended.
+    /// Removes the bar, and writes the report of the run.
     pub fn finish(&mut self) {
         self.bar.finish_and_clear();
         self.write_report(Effort::Usual);
@@ -118,12 +111,9 @@ impl TrainProgress {
         self.bar.set_message(parts.join("  "));
     }
 
-    /// What is counted by the second.
+    /// The unit of speed.
     fn unit(&self) -> &'static str {
-        match self.plan.as_ref().map(|plan| plan.unit) {
-            Some(SpeedUnit::Tokens) => "tokens",
-            _ => "images",
-        }
+        self.plan.as_ref().map_or("units", |plan| plan.unit)
     }
 }
 
@@ -138,28 +128,28 @@ impl Observer for TrainProgress {
         self.plan = Some(plan.clone());
         self.line(&format!("data    {}", self.data));
         self.line(&format!(
-            "model   {} parameters{trained}; {:.1} GFLOP and {} a step of {} {}",
+            "model   {} parameters{trained}; {} of memory; {:.1} GFLOP in a step of {} {}",
             count(plan.parameters),
-            plan.flops as f64 / 1e9,
             format::bytes(plan.bytes),
+            plan.flops as f64 / 1e9,
             plan.units_per_step,
             self.unit()
         ));
-        self.line(&format!("on      {}", self.device));
+        self.line(&format!("device  {}", self.device));
         self.line(&format!("run     {}", plan.directory.display()));
         if plan.first_step > 0 {
-            self.line(&format!("goes on after step {} of {}", plan.first_step, plan.steps));
+            self.line(&format!("resumed after step {} of {}", plan.first_step, plan.steps));
         }
         self.started = Instant::now();
         self.bar.set_position(plan.first_step);
     }
 
-    fn stepped(&mut self, step: u64, result: &StepResult, asked: u64, lr: f64) {
+    fn stepped(&mut self, step: u64, result: &StepResult, lr: f64) {
         // Running means, so that the eye can follow.
         let follow = |before: f64, now: f64| 0.95 * before + 0.05 * now;
         self.loss = if self.loss.is_nan() { result.loss } else { follow(self.loss, result.loss) };
-        if asked > 0 {
-            let right = result.right as f64 / asked as f64;
+        if result.correct.total > 0 {
+            let right = result.correct.right as f64 / result.correct.total as f64;
             self.accuracy = Some(self.accuracy.map_or(right, |before| follow(before, right)));
         }
         self.rate = lr;
@@ -173,44 +163,36 @@ impl Observer for TrainProgress {
         }
     }
 
-    fn measured(&mut self, metrics: &StepMetrics) {
+    fn logged(&mut self, metrics: &TrainingMetrics) {
         // The first steps are slower; later ones should not jump.
         self.speed = match self.speed {
-            0.0 => metrics.speed(),
-            before => 0.7 * before + 0.3 * metrics.speed(),
+            0.0 => metrics.speed,
+            before => 0.7 * before + 0.3 * metrics.speed,
         };
     }
 
     fn evaluating(&mut self, done: usize, all: usize) {
         if self.drawn.elapsed() > REDRAW {
-            self.bar.set_message(format!("testing {done}/{all}"));
+            self.bar.set_message(format!("validation {done}/{all}"));
             self.drawn = Instant::now();
         }
     }
 
-    fn tested(&mut self, scores: &TestedScores) {
-        if let TestedScores::Translation(report) = scores {
-            for shown in &report.shown {
-                self.line(&format!("  {}", format::one_line(&shown.source)));
-                self.line(&format!("  -> {}", format::one_line(&shown.translation)));
-            }
+    fn evaluated(&mut self, scores: &Scores) {
+        for line in scores.any_report().excerpt() {
+            self.line(&format!("  {}", format::one_line(&line)));
         }
     }
 
-    fn epoch_ended(&mut self, epoch: u64, metrics: Option<&EvaluationMetrics>, train: &StepMetrics) {
+    fn epoch_ended(&mut self, summary: &EpochSummary) {
+        let EpochSummary { epoch, training, evaluation, average } = summary;
         let width = self.epochs.to_string().len();
-        let mut parts = vec![format!("epoch {epoch:>width$}/{}", self.epochs), format!("loss {:.3}", train.loss)];
-        if let Some(metrics) = metrics {
-            parts.push(format!("test loss {:.3}", metrics.val_loss));
-            parts.extend(metrics.val_top1.map(|top1| format!("test accuracy {:.2} %", 100.0 * top1)));
-            parts.extend(metrics.val_map.map(|mean| format!("mean average precision {mean:.4}")));
-            if let Some(bleu) = metrics.val_bleu {
-                parts.push(format!("perplexity {:.2}  BLEU {bleu:.2}", metrics.val_loss.exp()));
-            }
+        let mut parts = vec![format!("epoch {epoch:>width$}/{}", self.epochs), format!("loss {:.3}", training.loss)];
+        if let Some(evaluation) = evaluation {
+            let scores: Vec<String> = evaluation.scores.iter().map(Score::to_string).collect();
+            parts.push(format!("validation {}", scores.join("  ")));
         }
-        if epoch == self.epochs && self.averaged > 1 && metrics.is_some() {
-            parts.push(format!("(tested: the mean of {} checkpoints)", self.averaged));
-        }
+        parts.extend(average.as_ref().map(about_average));
         parts.push(format!("{} {}/s", format::thousands(self.speed as u64), self.unit()));
         parts.push(format::duration(self.started.elapsed()));
         self.line(&parts.join("  "));
@@ -219,5 +201,15 @@ impl Observer for TrainProgress {
             self.write_report(Effort::Little);
             self.reported = Some(Instant::now());
         }
+    }
+}
+
+/// How the mean of the last checkpoints compares with them.
+fn about_average(average: &CheckpointAverage) -> String {
+    let CheckpointAverage { checkpoints, score, used } = average;
+    let score = score.map(|score| format!(": {score}")).unwrap_or_default();
+    match used {
+        true => format!("(the mean of {checkpoints} checkpoints)"),
+        false => format!("(the mean of {checkpoints} checkpoints is not better{score})"),
     }
 }

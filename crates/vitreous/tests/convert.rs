@@ -83,7 +83,7 @@ fn a_directory_is_not_called_like_a_file_of_weights() {
 fn a_crop_that_transformers_places_otherwise_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("text").to_string();
-    let timm = "../../../models/tests/fixtures/timm_token";
+    let timm = "../../../models/src/families/vit/tests/fixtures/timm_token";
     let told = vitreous(&["convert", timm, &path("timm")]).succeeded().stderr;
     assert!(told.contains("note: ") && told.contains("crop_placement"), "{told}");
     let written = fs::read_to_string(path("timm/preprocessor_config.json")).expect("a preprocessor");

@@ -53,7 +53,7 @@ impl Place {
 
 /// A model of `vitreous-models`' fixtures.
 fn model(name: &str) -> String {
-    fixtures().join("../../../models/tests/fixtures").join(name).to_str().expect("text").to_string()
+    fixtures().join("../../../models/src/families/vit/tests/fixtures").join(name).to_str().expect("text").to_string()
 }
 
 fn floats(value: &Value) -> Vec<f32> {
@@ -110,6 +110,13 @@ fn a_page_and_its_pictures() {
         assert!(page.contains(part), "{part} is missing");
     }
     assert_eq!(page.matches("<img").count(), page.matches(" alt=\"").count(), "every picture has an alternative");
+    // Attention comes first; the table of position embeddings is folded away; rollouts say where they are clipped.
+    let first = page.split("<section id=\"").nth(1).expect("a section");
+    assert!(first.starts_with("attention\""), "{}", &first[..40]);
+    assert!(page.contains("<details class=\"table-of-positions\"><summary>All 17 x 24 values"), "17 tokens of 24");
+    assert_eq!(page.matches("data-percentile=\"99\"").count(), 6);
+    assert!(page.contains("above the 99th percentile of a map are clipped"));
+    assert!(!page.contains("<section id=\"patches\""), "it has a head");
     // Again, over what is there.
     let again = || {
         place.explain("tiny_vit", &[&["pictures/noise.png"], &ON_CPU[..]].concat()).succeeded();
@@ -300,6 +307,15 @@ fn a_model_without_a_head_has_features_to_explain() {
     assert_eq!(floats(&line["relevance"][0]["patches"]), place.arrays("noise")["relevance.features"]);
     assert!(place.page("noise").contains("This model has no head"));
     assert!(place.path("out/noise/relevance-features.png").is_file());
+    // The tokens of its patches are its result: components as colours, and similarity to a chosen patch.
+    let (page, arrays) = (place.page("noise"), place.arrays("noise"));
+    assert!(
+        page.contains("<section id=\"patches\"")
+            && page.contains("id=\"similar\"")
+            && page.contains("\"similarity\":\"")
+    );
+    assert!(place.path("out/noise/components.png").is_file());
+    assert_eq!((arrays["patch_components"].len(), arrays["patch_tokens"].len() % 16), (48, 0));
     place.explain(&bare, &["pictures/noise.png", "--class", "1"]).failed(2, &["no head"]);
 }
 
@@ -328,7 +344,7 @@ fn registers_and_means_of_patches_can_be_asked() {
     let page = place.page("noise");
     assert!(page.contains("<strong id=\"query-name\">mean of patches</strong>"));
     // What the identity adds to the relevance of every patch is said.
-    assert!(page.contains("the mean of all 16 patches, so each of them has 0.0625 to begin with"), "timm_avg has 16");
+    assert!(page.contains("averages all 16 patches, so each of them starts with 0.0625"), "timm_avg has 16");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use common::training::killed_and_whole_are_the_same;
 use common::translation::{TINY_TEXT, pair_folder, pairs, translator, write_pairs};
 use common::{Outcome, vitreous, vitreous_with_input};
 use serde_json::{Value, json};
-use vitreous_train::translation_scores::{bleu, chrf, chrf_plus_plus};
+use vitreous_train::tasks::translate::scores::{bleu, chrf, chrf_plus_plus};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
@@ -259,8 +259,7 @@ fn parts_of_the_pairs_are_as_asked() {
 
     vitreous(&["eval", &model]).failed(2, &["--data FILE"]);
     of(&[text(&data), "--batch", "3"]).failed(2, &["--batch", "this is a translator"]);
-    vitreous(&["eval", &model, "--device", "cuda:0"])
-        .failed(2, &["--device cuda", "translators are tested on the CPU"]);
+    vitreous(&["eval", &model, "--device", "tpu"]).failed(2, &["`tpu` is no device", "cuda:0"]);
     vitreous(&["eval", "tiny_fashion", "--beam", "3"]).failed(2, &["--beam", "translators", "images"]);
     vitreous(&["eval", "tiny_fashion", "--translations", "x"]).failed(2, &["--translations"]);
 }
@@ -356,7 +355,7 @@ fn training_says_what_is_wrong_with_pairs() {
     std::fs::write(folder.join("train.tsv"), b"one\teins\nt\xffo\tzwei\n").expect("written");
     train().failed(2, &["train.tsv, line 2, byte 2", "not UTF-8"]);
     std::fs::write(folder.join("train.tsv"), "one\t\n\teins\n").expect("written");
-    train().failed(2, &["no pairs to learn from"]);
+    train().failed(2, &["there are no training pairs"]);
     let from_model = ["train", "translation", "--data", text(&folder), "--init", "model"];
     vitreous(&from_model).failed(2, &["--init is for images"]);
     let too_many = ["train", "translation", "--data", text(&folder), "model.depth=2"];

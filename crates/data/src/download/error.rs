@@ -23,6 +23,12 @@ pub enum DownloadError {
         /// The HTTP status.
         status: u16,
     },
+    /// This build downloads nothing.
+    #[error("{address}: this build cannot download; put the file there yourself, or build with the feature `download`")]
+    NoDownloads {
+        /// Where the file is.
+        address: String,
+    },
     /// Too many attempts failed.
     #[error("{address}: gave up after {attempts} attempts without progress; the last: {reason}{}", kept(*.have))]
     GivenUp {

@@ -7,6 +7,7 @@
 mod destination;
 mod error;
 mod known;
+#[cfg_attr(not(feature = "download"), path = "no_transfer.rs")]
 mod transfer;
 mod unpack;
 

@@ -1,4 +1,4 @@
-//! Attention of the graph, handed to its kernels.
+//! Attention kernels for graph nodes.
 
 use super::attention::{self, Bias, Heads, HeadsOut};
 use super::kernel::Kernel;
@@ -20,11 +20,13 @@ fn describe<'a>(kernel: &Kernel<'a>, op: &Attention) -> attention::Attention<'a>
     attention::Attention {
         batch: s.batch,
         heads: s.heads,
+        kv_heads: s.kv_heads,
         queries: s.queries,
         keys: s.keys,
         head_dim: s.head_dim,
         scale: op.scale_for(s.head_dim),
-        causal: op.causal,
+        reach: op.reach(),
+        offsets: op.offsets_input().map(|input| kernel.input_i32(input)),
         key_lengths: padding(PaddingKind::Lengths),
         key_mask: padding(PaddingKind::Mask),
         bias: op.bias_input().map(|input| {
@@ -36,7 +38,7 @@ fn describe<'a>(kernel: &Kernel<'a>, op: &Attention) -> attention::Attention<'a>
     }
 }
 
-/// Floats of scratch a thread.
+/// Floats of scratch memory per thread.
 pub(super) fn scratch_floats(graph: &Graph, node: &Node) -> usize {
     let op = match &node.op {
         Op::Attention(op) => op,
@@ -48,11 +50,13 @@ pub(super) fn scratch_floats(graph: &Graph, node: &Node) -> usize {
     attention::scratch_floats(&attention::Attention {
         batch: s.batch,
         heads: s.heads,
+        kv_heads: s.kv_heads,
         queries: s.queries,
         keys: s.keys,
         head_dim: s.head_dim,
         scale: 1.0,
-        causal: op.causal,
+        reach: op.reach(),
+        offsets: None,
         key_lengths: None,
         key_mask: None,
         bias: None,
@@ -67,9 +71,11 @@ fn heads<'a>(kernel: &Kernel<'a>, op: &Attention, which: usize) -> Heads<'a> {
     Heads { values: kernel.input(input), offset, row_stride }
 }
 
+/// The input, the first column in it, and the length of the input's rows.
 fn place(kernel: &Kernel, op: &Attention, which: usize) -> (usize, usize, usize) {
-    let columns = kernel.input_type(0).shape.columns();
-    if op.packed { (0, which * (columns / 3), columns) } else { (which, 0, columns) }
+    let input = if op.packed { 0 } else { which };
+    let columns = kernel.input_type(input).shape.columns();
+    if op.packed { (input, which * (columns / 3), columns) } else { (input, 0, columns) }
 }
 
 fn whole(values: FloatSlice, columns: usize) -> Heads {
@@ -93,7 +99,7 @@ pub(super) fn forward(kernel: &Kernel, team: &mut Team, op: &Attention) {
     );
 }
 
-/// The weights on request.
+/// The weights, for inspection.
 pub(super) fn weights(kernel: &Kernel, team: &mut Team, op: &Attention) {
     let output = kernel.output_raw(0);
     attention::weights(team, &describe(kernel, op), heads(kernel, op, 0), heads(kernel, op, 1), output);

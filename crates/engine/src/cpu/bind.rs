@@ -6,10 +6,20 @@ use half::bf16;
 
 use super::memory::{FloatShared, FloatSlice, Shared};
 use super::updates::Buffers;
+use super::weights::{Form, Weights};
 use crate::buffer::Floats;
 use crate::graph::{Graph, Value};
 use crate::plan::{Chain, Location, Plan};
 use crate::types::{DType, Type};
+
+/// Where a cache's slots begin that a run works on.
+#[derive(Clone, Copy)]
+pub(crate) struct CacheStart(pub *mut u8);
+
+// SAFETY: a pointer into memory that whoever runs has borrowed for as long as it runs; disjoint use is the plan's guarantee.
+unsafe impl Send for CacheStart {}
+// SAFETY: as above.
+unsafe impl Sync for CacheStart {}
 
 /// All memory of one run. Kernels get parts of it; the plan guarantees that a value's part is used for nothing else
 /// while the value is alive.
@@ -27,7 +37,8 @@ pub(super) struct Memory<'a> {
     constants: *mut u8,
     parameters: *mut u8,
     gradients: *mut u8,
-    weights: *mut u8,
+    weights: &'a [Form],
+    caches: &'a [CacheStart],
     owner: PhantomData<&'a mut [f32]>,
 }
 
@@ -37,8 +48,14 @@ unsafe impl Send for Memory<'_> {}
 unsafe impl Sync for Memory<'_> {}
 
 impl<'a> Memory<'a> {
-    /// Binds a plan to its buffers.
-    pub fn new(plan: &'a Plan, [arena, constants, weights]: [&'a mut Floats; 3], state: Option<&Buffers<'a>>) -> Self {
+    /// Binds a plan to its buffers, and to the caches that it works on, in the order of [`Plan::caches`].
+    pub fn new(
+        plan: &'a Plan,
+        [arena, constants]: [&'a mut Floats; 2],
+        weights: &'a Weights,
+        state: Option<&Buffers<'a>>,
+        caches: &'a [CacheStart],
+    ) -> Self {
         let start = |floats: &mut Floats| floats.as_mut_slice().as_mut_ptr().cast::<u8>();
         // A plan that keeps its weights has nothing in a state's buffers.
         let nowhere = std::ptr::null_mut();
@@ -52,7 +69,8 @@ impl<'a> Memory<'a> {
             constants: start(constants),
             parameters: state.map_or(nowhere, |state| state.parameters.as_ptr().cast()),
             gradients: state.map_or(nowhere, |state| state.gradients.as_ptr().cast()),
-            weights: start(weights),
+            weights: weights.forms(),
+            caches,
             owner: PhantomData,
         }
     }
@@ -92,9 +110,10 @@ impl<'a> Memory<'a> {
                 Location::Tile(byte) => self.tile.add(byte),
                 Location::Arena(byte) => self.arena.add(byte + self.shift(value)),
                 Location::Constants(float) => self.constants.add(4 * float),
+                Location::Cache(index) => self.caches[index].0.add(self.shift(value)),
                 Location::Parameters(float) => self.parameters.add(4 * float),
                 Location::Gradients(float) => self.gradients.add(4 * float),
-                Location::FixedWeights(float) => self.weights.add(4 * float),
+                Location::FixedWeights(form) => self.weights[form].start().cast_mut().cast(),
                 Location::PackedOnly => unreachable!("read by products, packed"),
             }
         }
@@ -160,9 +179,9 @@ impl<'a> Memory<'a> {
 
     /// A node's weight that was packed when the weights were taken in.
     pub fn packed_weight(&self, node: usize) -> Option<&'a [f32]> {
-        let range = self.plan.fixed_weights()?.packed[node].clone()?;
-        // SAFETY: the plan's places lie inside the buffer of weights, whose size is the plan's, and runs only read it.
-        Some(unsafe { std::slice::from_raw_parts(self.weights.cast::<f32>().add(range.start), range.len()) })
+        let form = self.weights[self.plan.fixed_weights()?.packed[node]?];
+        // SAFETY: the executor keeps the form alive, and runs only read it.
+        Some(unsafe { std::slice::from_raw_parts(form.start(), form.floats()) })
     }
 
     /// A node's workspace, to read.

@@ -7,6 +7,7 @@
 mod attend;
 mod attention;
 mod bind;
+mod caches;
 mod convert;
 mod gemm;
 mod kernel;
@@ -19,12 +20,15 @@ mod norms;
 mod prepare_images;
 mod products;
 mod reductions;
+mod rotary;
 mod rows;
 mod simd;
 mod steps;
 mod tables;
 mod team;
+mod top_k;
 mod turns;
+mod unfold;
 mod updates;
 mod watch;
 mod weights;
@@ -34,20 +38,26 @@ use std::sync::atomic::AtomicUsize;
 use half::bf16;
 
 use crate::buffer::Floats;
+use crate::cache::CacheSlots;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
 use crate::plan::{Chain, Location, Plan, Target};
 use crate::random::Run;
 use crate::state::State;
-use crate::types::{DType, Shape};
+use crate::types::{DType, Shape, Type};
 use bind::Memory;
 use kernel::{Kernel, NO_FAULT};
 use team::Team;
 use watch::Watch;
+use weights::Weights;
 
+pub(crate) use bind::CacheStart;
+pub(crate) use caches::CacheMemory;
+pub(crate) use convert::widen;
 pub use limit::measured_limit;
 pub use simd::instruction_set;
+pub(crate) use weights::SharedWeights;
 
 /// The needs of the CPU's kernels.
 struct CpuTarget {
@@ -79,7 +89,16 @@ impl Target for CpuTarget {
             Op::CrossEntropy(_) | Op::BinaryCrossEntropy(_) => graph.shape_of(node.inputs[0]).rows(),
             Op::GradientNorm(_) => updates::norm_workspace(graph.parameters()),
             Op::Lamb(_) => updates::lamb_workspace(graph.parameters()),
-            _ => 0,
+            Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Cache(_) | Op::StoredGradient(_) => 0,
+            Op::Pointwise(_) | Op::Broadcast(_) | Op::Reshape(_) | Op::WriteRows(_) | Op::Transpose(_) => 0,
+            Op::Concat(_) | Op::Slice(_) | Op::Pad(_) | Op::Patchify(_) | Op::Unpatchify(_) => 0,
+            Op::Unfold(_) | Op::Fold(_) | Op::PrepareImages(_) | Op::Embedding(_) | Op::EmbeddingGradient(_) => 0,
+            Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Rotary(_) => 0,
+            Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => 0,
+            Op::MeanTokens(_) | Op::MeanTokensGradient(_) | Op::MaxTokens(_) | Op::MaxTokensGradient(_) => 0,
+            Op::Softmax(_) | Op::SoftmaxGradient(_) | Op::TopK(_) => 0,
+            Op::CrossEntropyGradient(_) | Op::BinaryCrossEntropyGradient(_) => 0,
+            Op::AdamW(_) | Op::Sgd(_) | Op::Ema(_) | Op::AccumulateGradient(_) => 0,
         };
         4 * floats
     }
@@ -102,13 +121,31 @@ impl Target for CpuTarget {
             Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => {
                 attend::scratch_floats(graph, node)
             }
+            Op::Rotary(op) => rotary::scratch_floats(columns(0), op),
+            Op::Unfold(_) => 0,
+            Op::Fold(_) => unfold::fold_scratch(columns(0)),
             Op::SumLeading(op) => reductions::sum_scratch(op.shape.elements()),
             Op::CrossEntropyGradient(_) | Op::BinaryCrossEntropyGradient(_) => losses::scratch_floats(columns(1)),
             Op::Concat(_) => 1024,
             Op::AccumulateGradient(_) => updates::ACCUMULATE_SCRATCH,
-            op if op.is_leaf() || op.has_effect() => 0,
-            // Whatever else there is holds at most three rows.
-            _ => losses::scratch_floats(columns(0)),
+            Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Cache(_) | Op::StoredGradient(_) => 0,
+            Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) => 0,
+            // These hold at most three rows.
+            Op::Softmax(_) | Op::SoftmaxGradient(_) | Op::TopK(_) | Op::CrossEntropy(_) | Op::BinaryCrossEntropy(_) => {
+                losses::scratch_floats(columns(0))
+            }
+            Op::Broadcast(_) | Op::Reshape(_) | Op::WriteRows(_) | Op::Transpose(_) | Op::Slice(_) | Op::Pad(_) => {
+                losses::scratch_floats(columns(0))
+            }
+            Op::Patchify(_)
+            | Op::Unpatchify(_)
+            | Op::PrepareImages(_)
+            | Op::Embedding(_)
+            | Op::EmbeddingGradient(_) => losses::scratch_floats(columns(0)),
+            Op::MeanTokens(_) | Op::MeanTokensGradient(_) | Op::MaxTokens(_) | Op::MaxTokensGradient(_) => {
+                losses::scratch_floats(columns(0))
+            }
+            Op::GradientNorm(_) => losses::scratch_floats(columns(0)),
         };
         4 * floats.next_multiple_of(16)
     }
@@ -164,7 +201,9 @@ pub struct Executor {
     arena: Floats,
     constants: Floats,
     /// The weights, if they do not change.
-    weights: Floats,
+    weights: Weights,
+    /// Where the caches of the run begin that is going on.
+    caches: Vec<CacheStart>,
     pieces: Vec<updates::Piece>,
     /// Other plans that take turns with this one; its own place is empty.
     resting: Vec<Option<turns::Resting>>,
@@ -194,8 +233,9 @@ impl Executor {
         let team = Team::new(threads, scratch / 4)?;
         let pieces = updates::pieces(plan.graph().parameters());
         let constants = Floats::holding(&plan.constants())?;
-        let (arena, weights) = (Floats::zeroed(arena / 4)?, Floats::zeroed(plan.weight_bytes() / 4)?);
-        Ok(Executor { team, arena, constants, weights, pieces, plan, resting: Vec::new(), turn: 0, scratch })
+        let (weights, caches) = (Weights::default(), Vec::with_capacity(plan.caches().count()));
+        let arena = Floats::zeroed(arena / 4)?;
+        Ok(Executor { team, arena, constants, weights, caches, pieces, plan, resting: Vec::new(), turn: 0, scratch })
     }
 
     /// The plan.
@@ -211,14 +251,23 @@ impl Executor {
     /// The bytes that were taken for running: what [`Plan::peak_bytes`] said, or more where other plans take turns or came before.
     pub fn memory_bytes(&self) -> usize {
         let resting: usize = self.resting.iter().flatten().map(|resting| resting.constants.len()).sum();
-        4 * (self.arena.len() + self.constants.len() + self.weights.len() + resting) + self.threads() * self.scratch
+        4 * (self.arena.len() + self.constants.len() + self.weights.floats() + resting) + self.threads() * self.scratch
     }
 
     /// Runs the plan once. What training changes is in `state`, made by [`State::new`] of the same graph.
     pub fn run(&mut self, state: &mut State, run: Run) -> Result<()> {
+        self.run_lending(state, None, run)
+    }
+
+    /// As [`Executor::run`], on caches that outlive the run.
+    pub fn run_with<'c>(&mut self, state: &mut State, caches: impl Into<CacheSlots<'c>>, run: Run) -> Result<()> {
+        self.run_lending(state, Some(caches.into()), run)
+    }
+
+    fn run_lending(&mut self, state: &mut State, caches: Option<CacheSlots>, run: Run) -> Result<()> {
         self.check_state(state)?;
         let pieces = std::mem::take(&mut self.pieces);
-        let result = self.run_nodes(Some(&updates::Buffers::new(state, &pieces)), run, None);
+        let result = self.run_nodes(Some(&updates::Buffers::new(state, &pieces)), caches, run, None);
         self.pieces = pieces;
         result
     }
@@ -235,19 +284,46 @@ impl Executor {
 
     /// Runs the plan once with the weights that [`Executor::with_weights`] was given.
     pub fn infer(&mut self) -> Result<()> {
-        if self.plan.fixed_weights().is_none() {
+        self.infer_lending(None)
+    }
+
+    /// As [`Executor::infer`], on caches that outlive the run.
+    pub fn infer_with<'c>(&mut self, caches: impl Into<CacheSlots<'c>>) -> Result<()> {
+        self.infer_lending(Some(caches.into()))
+    }
+
+    fn infer_lending(&mut self, caches: Option<CacheSlots>) -> Result<()> {
+        let Some(wanted) = self.plan.fixed_weights() else {
             let message = "this executor has no weights of its own: run it with a state".to_string();
             return Err(Error::Machine(message));
+        };
+        if self.weights.forms().len() != wanted.forms.len() {
+            let message = "this executor has lost its weights: taking others in has failed".to_string();
+            return Err(Error::Machine(message));
         }
-        self.run_nodes(None, Run { seed: 0, step: 0 }, None)
+        self.run_nodes(None, caches, Run { seed: 0, step: 0 }, None)
     }
 
     /// Runs every node; with a watch, those without effects, until it has found something.
-    fn run_nodes(&mut self, buffers: Option<&updates::Buffers>, run: Run, watch: Option<&Watch>) -> Result<()> {
+    fn run_nodes(
+        &mut self,
+        buffers: Option<&updates::Buffers>,
+        caches: Option<CacheSlots>,
+        run: Run,
+        watch: Option<&Watch>,
+    ) -> Result<()> {
+        // What was lent stays borrowed until the run is over.
+        let mut caches = caches;
+        self.caches.clear();
+        crate::cache::lend(&self.plan, &mut caches, |slots, index| {
+            self.caches.push(slots.cpu_start(index)?);
+            Ok(())
+        })?;
         let fault = AtomicUsize::new(NO_FAULT);
         // Kernels read parameters and gradients through the memory, updates change them through the buffers: the same
         // pointers, never in one kernel.
-        let memory = Memory::new(&self.plan, [&mut self.arena, &mut self.constants, &mut self.weights], buffers);
+        let memory =
+            Memory::new(&self.plan, [&mut self.arena, &mut self.constants], &self.weights, buffers, &self.caches);
         let graph = self.plan.graph();
         let mut chains = self.plan.chains().iter().peekable();
         let mut index = 0;
@@ -341,6 +417,21 @@ impl Executor {
             DType::F32 => Ok(floats),
             _ => Err(self.plan.is_no_slice(value, "a slice of f32")),
         }
+    }
+
+    /// An i32 value that the plan was asked for, without a copy.
+    pub fn output_i32(&self, value: Value) -> Result<&[i32]> {
+        let (floats, dtype, _) = self.result(value)?;
+        match dtype {
+            DType::I32 => Ok(bytemuck::cast_slice(floats)),
+            _ => Err(self.plan.is_no_slice(value, "a slice of i32")),
+        }
+    }
+
+    /// The memory of a value that the plan was asked for, with its type.
+    pub(crate) fn result_memory(&self, value: Value) -> Result<(&[f32], &Type)> {
+        let planned = self.plan.result(value)?;
+        Ok((self.result(value)?.0, self.plan.type_of(planned)))
     }
 
     /// Fills the arena but for the inputs, and the threads' scratch, with NaN: for tests that want to see what a kernel forgot

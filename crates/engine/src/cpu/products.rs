@@ -1,5 +1,7 @@
 //! Matrix products of the graph: linear layers, their gradients, and batched products.
 
+use std::ops::Range;
+
 use super::gemm::{self, Operand, Product};
 use super::kernel::Kernel;
 use super::memory::{FloatShared, FloatSlice, Shared};
@@ -10,6 +12,7 @@ use crate::graph::{Graph, Node};
 use crate::ops::Op;
 use crate::precision::Precision;
 use crate::types::Shape;
+use crate::weights::WeightView;
 
 /// A product's sizes and how its operands are stored.
 struct Layout {
@@ -166,9 +169,16 @@ pub(super) fn packed_weight_floats(graph: &Graph, node: &Node) -> Option<usize> 
 }
 
 /// Packs a linear layer's weight once for all runs.
-pub(super) fn pack_weight(team: &mut Team, graph: &Graph, node: &Node, weight: &[f32], packed: &mut [f32]) {
-    if let Some(layout) = Layout::of(graph, node) {
-        pack_into(team, &layout, FloatSlice::F32(weight), packed);
+pub(super) fn pack_weight(team: &mut Team, graph: &Graph, node: &Node, weight: &WeightView, packed: &mut [f32]) {
+    let Some(layout) = Layout::of(graph, node) else { return };
+    match weight {
+        WeightView::F32(values) => pack_into(team, &layout, FloatSlice::F32(values), packed),
+        WeightView::Bf16(values) => pack_into(team, &layout, FloatSlice::Bf16(values), packed),
+        WeightView::F16(_) => {
+            // Row i of the weight `[out, in]` is column i of B.
+            let read = |rows: Range<usize>, to: &mut [f32]| weight.read_into(rows.start * layout.shape.depth, to);
+            gemm::pack_columns(team, &layout.shape, layout.precision, read, packed);
+        }
     }
 }
 

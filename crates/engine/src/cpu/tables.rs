@@ -1,4 +1,4 @@
-//! Rows by number: embedding, its gradient, rows written into what is kept.
+//! Rows by number: embedding, its gradient, rows written into a cache.
 
 use super::kernel::{Kernel, rows_per_tile, tile_rows};
 use super::rows;
@@ -56,27 +56,29 @@ pub(super) fn embedding_gradient(kernel: &Kernel, team: &mut Team, vocabulary: u
     });
 }
 
-/// Samples whose rows one tile writes: each is some misses of the cache.
-const SAMPLES_A_TILE: usize = 16;
+/// Slots whose rows one tile writes: each is some misses of the cache.
+const SLOTS_PER_TILE: usize = 16;
 
-/// Puts rows into what is kept: few, but each where nothing is in cache, so threads share them.
+/// Puts rows into a cache: few, but each where nothing is in the processor's cache, so threads share them.
 pub(super) fn write_rows(kernel: &Kernel, team: &mut Team) {
-    let rows: &[f32] = kernel.memory.read_raw(kernel.node.inputs[1]);
-    let places = kernel.input_i32(2);
-    let kept = kernel.output_raw::<f32>(0);
-    let (kept_axes, row_axes) = (kernel.input_type(0).shape.axes(), kernel.input_type(1).shape.axes());
-    let (capacity, count, dim) = (kept_axes[1], row_axes[1], kept_axes[2]);
-    team.run(places.len().div_ceil(SAMPLES_A_TILE), &|tile, _| {
-        for sample in tile_rows(tile, SAMPLES_A_TILE, places.len()) {
-            let place = usize::try_from(places[sample]).ok().filter(|place| place + count <= capacity);
-            let Some(place) = place else {
-                kernel.report_fault(sample);
+    let rows = kernel.input(1);
+    let offsets = kernel.input_i32(2);
+    let cache = kernel.output(0);
+    let (cache_axes, row_axes) = (kernel.input_type(0).shape.axes(), kernel.input_type(1).shape.axes());
+    let (capacity, count, dim) = (cache_axes[1], row_axes[1], cache_axes[2]);
+    team.run(offsets.len().div_ceil(SLOTS_PER_TILE), &|tile, scratch| {
+        for slot in tile_rows(tile, SLOTS_PER_TILE, offsets.len()) {
+            let offset = usize::try_from(offsets[slot]).ok().filter(|offset| offset + count <= capacity);
+            let Some(offset) = offset else {
+                kernel.report_fault(slot);
                 continue;
             };
-            let first = (sample * capacity + place) * dim;
-            let rows = &rows[sample * count * dim..(sample + 1) * count * dim];
-            // SAFETY: each sample has its own part; the rows are a value of their own, beside what is kept.
-            unsafe { kept.range(first..first + count * dim) }.copy_from_slice(rows);
+            for row in 0..count {
+                let from = (slot * count + row) * dim;
+                let values = rows.read(from..from + dim, scratch);
+                // SAFETY: each slot has its own part; the rows are a value of their own, beside the cache.
+                unsafe { cache.write((slot * capacity + offset + row) * dim, values) };
+            }
         }
     });
 }

@@ -76,7 +76,8 @@ fn input_values(plan: &Plan) -> impl Iterator<Item = Value> {
 impl Exchange {
     pub fn new(device: &Arc<Device>, plan: &Plan) -> Result<Exchange> {
         let (mut inputs, input_bytes) = parts(plan, input_values(plan));
-        let (results, result_bytes) = parts(plan, plan.outputs().iter().copied());
+        let fetched = plan.outputs().iter().copied().filter(|&value| !plan.is_left_on_device(value));
+        let (results, result_bytes) = parts(plan, fetched);
         // What nobody fills is zero, as on the CPU.
         inputs.iter_mut().for_each(|input| input.filled = true);
         Ok(Exchange {

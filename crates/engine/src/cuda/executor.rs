@@ -3,7 +3,6 @@
 //! The first run starts its kernels one by one; the second records them, and from then on a run is one launch of what was recorded. Runs go on
 //! while the host does other things: whoever asks for a result waits for it.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +22,8 @@ use super::resident::Resident;
 use super::start::start_kernel;
 use super::stream::{Event, Recorded, Stream};
 use super::target::{Built, Task, work_of};
+use super::weights::{Needs, SharedWeights, Weights};
+use crate::cache::{CacheSlots, lend};
 use crate::error::{Error, Result};
 use crate::graph::{Parameter, Value};
 use crate::not_finite::{NotFinite, NotFiniteKind, describe};
@@ -31,7 +32,8 @@ use crate::plan::{Location, Plan};
 use crate::precision::Precision;
 use crate::random::Run;
 use crate::state::State;
-use crate::types::DType;
+use crate::types::{DType, Type};
+use crate::weights::WeightView;
 
 enum Work {
     Launch { function: sys::CUfunction, launch: Launch },
@@ -53,13 +55,48 @@ struct Step {
     work: Work,
 }
 
+/// What a run works on besides the executor's own memory: a state or weights, and caches.
+struct Lent<'l> {
+    parameters: Parameters<'l>,
+    /// Where the plan's caches begin.
+    caches: Vec<u64>,
+}
+
+#[derive(Clone, Copy)]
+enum Parameters<'l> {
+    State(&'l Resident),
+    Weights(&'l Weights),
+}
+
+impl Lent<'_> {
+    fn address(&self, place: Place) -> u64 {
+        match (place.buffer, self.parameters) {
+            (Buffer::Cache(index), _) => self.caches[index as usize] + place.byte as u64,
+            (buffer, Parameters::State(resident)) => resident.start(buffer) + place.byte as u64,
+            (_, Parameters::Weights(weights)) => weights.address(place),
+        }
+    }
+
+    /// What a recorded run depends on. Weights that do not change are the executor's own.
+    fn addresses(&self) -> Vec<u64> {
+        let state = match self.parameters {
+            Parameters::State(resident) => resident.starts().to_vec(),
+            Parameters::Weights(_) => Vec::new(),
+        };
+        [state, self.caches.clone()].concat()
+    }
+}
+
 /// A plan with its memory on a GPU.
 pub struct Executor {
     plan: Plan,
     steps: Vec<Step>,
-    recorded: Option<([u64; 6], Recorded)>,
-    /// Whether kernels have run once, so that all of them are loaded.
-    warm: bool,
+    /// A run that was recorded, and the addresses that it works on.
+    recorded: Option<(Vec<u64>, Recorded)>,
+    /// The addresses that the last run worked on: what is run again on the same ones is recorded.
+    last_addresses: Option<Vec<u64>>,
+    /// The parameters that kernels read, and in which formats.
+    needs: Needs,
     /// Whether a run was started that nobody has waited for.
     running: bool,
     /// Whether a run changes the state.
@@ -76,7 +113,7 @@ pub struct Executor {
     tables: DeviceBuffer,
     workspace: Arc<DeviceBuffer>,
     /// The parameters, where no state has them.
-    weights: Option<Resident>,
+    weights: Option<Weights>,
     products: cublaslt::Library,
     // Last, so that kernels outlive the work that calls them.
     _kernels: Kernels,
@@ -124,13 +161,18 @@ impl Executor {
         on_device.write(0, &tables)?;
         let stream = Stream::new()?;
         let mut steps = Vec::new();
+        let mut needs = Needs::new(plan.graph());
         for Task { node, built } in built {
             let work = match built {
                 Built::Launch(launch) => {
+                    needs.add_launch(plan.graph(), &launch);
                     let function = kernels.function(&launch.source, launch.entry, launch.shared_bytes)?;
                     Work::Launch { function, launch }
                 }
-                Built::Product(product) => Work::Product { prepared: products.prepare(&product)?, product },
+                Built::Product(product) => {
+                    needs.add_product(plan.graph(), &product);
+                    Work::Product { prepared: products.prepare(&product)?, product }
+                }
             };
             steps.push(Step { node, work });
         }
@@ -138,7 +180,8 @@ impl Executor {
             exchange: Exchange::new(device, &plan)?,
             changes_state: plan.graph().nodes().iter().any(|node| node.op.has_effect()),
             recorded: None,
-            warm: false,
+            last_addresses: None,
+            needs,
             running: false,
             ended: Arc::new(Event::timed()?),
             began: Event::timed()?,
@@ -157,39 +200,40 @@ impl Executor {
         })
     }
 
-    /// As [`Executor::new`], with parameters that do not change: `values` gives those of each.
-    pub fn with_weights<'w, E: From<Error>>(
+    /// As [`Executor::new`], with parameters that do not change: `values` gives those of each that is read.
+    pub fn with_weights<'w, E: From<Error>, V: Into<WeightView<'w>>>(
         plan: Plan,
         device: &Arc<Device>,
-        values: impl FnMut(&Parameter) -> Result<Cow<'w, [f32]>, E>,
+        values: impl FnMut(&Parameter) -> Result<V, E>,
     ) -> Result<Executor, E> {
+        Executor::with_shared_weights(plan, device, &mut SharedWeights::new(device), values)
+    }
+
+    /// As [`Executor::with_weights`], with weights that other executors have, too: `values` is asked only for what is not there yet.
+    pub(crate) fn with_shared_weights<'w, E: From<Error>, V: Into<WeightView<'w>>>(
+        plan: Plan,
+        device: &Arc<Device>,
+        shared: &mut SharedWeights,
+        values: impl FnMut(&Parameter) -> Result<V, E>,
+    ) -> Result<Executor, E> {
+        if !shared.is_on(device) {
+            return Err(Error::Machine("these weights are on another GPU than the executor".to_string()).into());
+        }
         let mut executor = Executor::new(plan, device)?;
-        executor.take_weights(values)?;
+        executor.weights = Some(shared.weights_for(executor.plan.graph(), &executor.needs, values)?);
         Ok(executor)
     }
 
-    /// Takes other values of the parameters.
-    pub fn take_weights<'w, E: From<Error>>(
+    /// Takes other values of the parameters. Executors that share the ones before keep them.
+    pub fn take_weights<'w, E: From<Error>, V: Into<WeightView<'w>>>(
         &mut self,
-        mut values: impl FnMut(&Parameter) -> Result<Cow<'w, [f32]>, E>,
+        values: impl FnMut(&Parameter) -> Result<V, E>,
     ) -> Result<(), E> {
         self.finish()?;
-        let graph = self.plan.graph();
-        let mut all = crate::buffer::Floats::zeroed(graph.parameter_floats())?;
-        for parameter in graph.parameters() {
-            let values = values(parameter)?;
-            parameter.check_count(values.len())?;
-            all.as_mut_slice()[parameter.offset..parameter.offset + values.len()].copy_from_slice(&values);
-        }
-        let none = crate::buffer::Floats::zeroed(0)?;
-        let floats = [all.len(), 0, 0, 0, 0];
-        let mut resident = match self.weights.take() {
-            Some(resident) => resident,
-            None => Resident::new(&self.device, floats)?,
-        };
-        resident.device_is_behind = true;
-        resident.bring(self.is_narrow(), [&all, &none, &none, &none, &none])?;
-        self.weights = Some(resident);
+        // The old ones' memory goes before the new ones' comes.
+        (self.weights, self.recorded, self.last_addresses) = (None, None, None);
+        let mut own = SharedWeights::new(&self.device);
+        self.weights = Some(own.weights_for(self.plan.graph(), &self.needs, values)?);
         Ok(())
     }
 
@@ -205,9 +249,7 @@ impl Executor {
 
     /// Bytes of the device that were taken for running, besides a state's.
     pub fn memory_bytes(&self) -> usize {
-        let weights = self.weights.as_ref().map_or(0, |_| {
-            Resident::bytes_needed([self.plan.graph().parameter_floats(), 0, 0, 0, 0], self.is_narrow())
-        });
+        let weights = self.weights.as_ref().map_or(0, Weights::bytes);
         let buffers = [&*self.arena, &self.constants, &self.tables, &self.workspace];
         buffers.iter().map(|buffer| buffer.bytes()).sum::<usize>() + self.exchange.device_bytes() + weights
     }
@@ -223,6 +265,15 @@ impl Executor {
 
     /// Starts a run of the plan with a state, which stays on the device. It goes on after this returns.
     pub fn run(&mut self, state: &mut State, run: Run) -> Result<()> {
+        self.run_lending(state, None, run)
+    }
+
+    /// As [`Executor::run`], on caches that outlive the run.
+    pub fn run_with<'c>(&mut self, state: &mut State, caches: impl Into<CacheSlots<'c>>, run: Run) -> Result<()> {
+        self.run_lending(state, Some(caches.into()), run)
+    }
+
+    fn run_lending(&mut self, state: &mut State, caches: Option<CacheSlots>, run: Run) -> Result<()> {
         self.finish()?;
         state.fits(self.plan.graph())?;
         let (narrow, changes) = (self.is_narrow(), self.changes_state);
@@ -230,56 +281,87 @@ impl Executor {
         if let Some(last) = &resident.last_run {
             self.stream.wait_for(last)?;
         }
-        self.start(run, resident.starts(), &|buffer| resident.start(buffer))?;
+        self.start(run, Parameters::State(resident), caches)?;
         resident.last_run = Some(Arc::clone(&self.ended));
         Ok(())
     }
 
     /// Starts a run of the plan with the parameters that [`Executor::with_weights`] was given.
     pub fn infer(&mut self) -> Result<()> {
+        self.infer_lending(None)
+    }
+
+    /// As [`Executor::infer`], on caches that outlive the run.
+    pub fn infer_with<'c>(&mut self, caches: impl Into<CacheSlots<'c>>) -> Result<()> {
+        self.infer_lending(Some(caches.into()))
+    }
+
+    fn infer_lending(&mut self, caches: Option<CacheSlots>) -> Result<()> {
         self.finish()?;
         let Some(weights) = self.weights.take() else {
             let message = "this executor has no weights of its own: run it with a state".to_string();
             return Err(Error::Machine(message));
         };
-        let started = self.start(Run { seed: 0, step: 0 }, weights.starts(), &|buffer| weights.start(buffer));
+        let started = self.start(Run { seed: 0, step: 0 }, Parameters::Weights(&weights), caches);
         self.weights = Some(weights);
         started
     }
 
-    fn start(&mut self, run: Run, starts: [u64; 6], of_state: &dyn Fn(Buffer) -> u64) -> Result<()> {
+    /// Where the plan's caches begin. The stream waits for whatever works on them.
+    fn take_caches(&self, caches: &mut Option<CacheSlots>) -> Result<Vec<u64>> {
+        let mut starts = Vec::new();
+        lend(&self.plan, caches, |slots, index| {
+            starts.push(slots.cuda_start(index)?);
+            Ok(())
+        })?;
+        if let (Some(slots), false) = (caches, starts.is_empty()) {
+            let memory = slots.cuda_memory()?;
+            if !memory.is_on(&self.device) {
+                return Err(Error::Machine("these caches are on another GPU than the executor".to_string()));
+            }
+            memory.wait_on(&self.stream)?;
+        }
+        Ok(starts)
+    }
+
+    fn start(&mut self, run: Run, parameters: Parameters, mut caches: Option<CacheSlots>) -> Result<()> {
         self.device.bind()?;
+        let lent = Lent { parameters, caches: self.take_caches(&mut caches)? };
         self.exchange.set_run(run);
         self.exchange.deliver(&self.stream, &self.arena)?;
-        if self.recorded.as_ref().is_some_and(|(of, _)| *of != starts) {
-            self.recorded = None;
-        }
-        if self.recorded.is_none() && self.warm {
-            self.recorded = Some((starts, Recorded::new(&self.stream, || self.all_steps(of_state))?));
+        let addresses = lent.addresses();
+        // Recording takes longer than a run, so it is done for what is run again on the same memory. Kernels have run once by then,
+        // so that all of them are loaded.
+        let is_recorded = self.recorded.as_ref().is_some_and(|(of, _)| *of == addresses);
+        if !is_recorded && self.last_addresses.as_ref() == Some(&addresses) {
+            self.recorded = Some((addresses.clone(), Recorded::new(&self.stream, || self.all_steps(&lent))?));
         }
         self.began.record(&self.stream)?;
         self.started = Some(Instant::now());
-        match &self.recorded {
+        match self.recorded.as_ref().filter(|(of, _)| *of == addresses) {
             Some((_, recorded)) => recorded.start(&self.stream)?,
-            None => self.all_steps(of_state)?,
+            None => self.all_steps(&lent)?,
         }
         self.ended.record(&self.stream)?;
+        if let (Some(slots), false) = (&mut caches, lent.caches.is_empty()) {
+            slots.cuda_memory()?.is_used_until(&self.ended);
+        }
         self.running = true;
-        self.warm = true;
+        self.last_addresses = Some(addresses);
         Ok(())
     }
 
     /// Asks the stream for all of a run: its numbers, its steps, its results.
-    fn all_steps(&self, of_state: &dyn Fn(Buffer) -> u64) -> Result<()> {
+    fn all_steps(&self, lent: &Lent) -> Result<()> {
         self.exchange.send_run(&self.stream)?;
         for step in &self.steps {
-            self.one_step(&step.work, of_state)?;
+            self.one_step(&step.work, lent)?;
         }
-        self.exchange.fetch_results(&self.stream, |place| self.address(place, of_state))
+        self.exchange.fetch_results(&self.stream, |place| self.address(place, lent))
     }
 
-    fn one_step(&self, work: &Work, of_state: &dyn Fn(Buffer) -> u64) -> Result<()> {
-        let address = |place| self.address(place, of_state);
+    fn one_step(&self, work: &Work, lent: &Lent) -> Result<()> {
+        let address = |place| self.address(place, lent);
         match work {
             // SAFETY: the plan's places lie inside the buffers, whose sizes are the plan's.
             Work::Launch { function, launch } => unsafe { start_kernel(*function, launch, address, &self.stream) },
@@ -290,15 +372,31 @@ impl Executor {
         }
     }
 
-    fn address(&self, place: Place, of_state: &dyn Fn(Buffer) -> u64) -> u64 {
+    fn address(&self, place: Place, lent: &Lent) -> u64 {
         let start = match place.buffer {
             Buffer::Arena => self.arena.start(),
             Buffer::Constants => self.constants.start(),
             Buffer::Tables => self.tables.start(),
             Buffer::Run => self.exchange.run_start(),
-            buffer => of_state(buffer),
+            _ => return lent.address(place),
         };
         start + place.byte as u64
+    }
+
+    /// What asks for its work.
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Where a result lies on the device, and its type. What reads it there must be asked of [`Executor::stream`].
+    pub(super) fn result_address(&self, value: Value) -> Result<(u64, &Type)> {
+        let planned = self.plan.result(value)?;
+        let start = match self.plan.location(planned) {
+            Location::Arena(byte) => self.arena.start() + byte as u64,
+            Location::Constants(float) => self.constants.start() + 4 * float as u64,
+            _ => return Err(self.plan.is_no_result(planned)),
+        };
+        Ok((start, self.plan.type_of(planned)))
     }
 
     /// How long nothing has run; since when there was no run, for ever.
@@ -337,23 +435,26 @@ impl Executor {
         let weights = self.weights.take();
         let (narrow, changes) = (self.is_narrow(), self.changes_state);
         let times = match (state, &weights) {
-            (Some(state), _) => self.timed(state.on_device(&self.device, narrow, changes)?, run),
-            (None, Some(weights)) => self.timed(weights, run),
+            (Some(state), _) => {
+                let resident = state.on_device(&self.device, narrow, changes)?;
+                self.timed(Parameters::State(resident), run)
+            }
+            (None, Some(weights)) => self.timed(Parameters::Weights(weights), run),
             (None, None) => Err(Error::Machine("this executor has no weights of its own".to_string())),
         };
         self.weights = weights;
         times
     }
 
-    fn timed(&mut self, resident: &Resident, run: Run) -> Result<Vec<(usize, &'static str, f64)>> {
+    fn timed(&mut self, parameters: Parameters, run: Run) -> Result<Vec<(usize, &'static str, f64)>> {
+        let lent = Lent { parameters, caches: self.take_caches(&mut None)? };
         self.exchange.set_run(run);
         self.exchange.deliver(&self.stream, &self.arena)?;
         self.exchange.send_run(&self.stream)?;
-        let of_state = |buffer| resident.start(buffer);
         let mut events = vec![Event::timed()?];
         events[0].record(&self.stream)?;
         for step in &self.steps {
-            self.one_step(&step.work, &of_state)?;
+            self.one_step(&step.work, &lent)?;
             let event = Event::timed()?;
             event.record(&self.stream)?;
             events.push(event);
@@ -396,18 +497,36 @@ impl Executor {
         let planned = self.plan.result(value)?;
         match self.exchange.result(planned) {
             Some(bytes) => Ok((bytes, self.plan.type_of(planned).dtype)),
+            None if self.plan.is_left_on_device(planned) => {
+                Err(self.plan.is_no_slice(value, "a slice of what is left on the GPU"))
+            }
             None => Err(self.plan.is_no_result(planned)),
         }
     }
 
     /// A value that the plan was asked for, as f32, after a run. Parameters and their gradients are in the [`State`].
     pub fn output(&self, value: Value) -> Result<Vec<f32>> {
+        let planned = self.plan.result(value)?;
+        if self.plan.is_left_on_device(planned) {
+            return self.copied_output(value);
+        }
         let (bytes, dtype) = self.result(value)?;
-        Ok(match dtype {
-            DType::F32 => bytemuck::cast_slice(bytes).to_vec(),
-            DType::Bf16 => bytemuck::cast_slice::<u8, bf16>(bytes).iter().map(|x| x.to_f32()).collect(),
-            DType::I32 => bytemuck::cast_slice::<u8, i32>(bytes).iter().map(|&x| x as f32).collect(),
-        })
+        Ok(as_floats(bytes, dtype))
+    }
+
+    /// A result that was left on the device.
+    fn copied_output(&self, value: Value) -> Result<Vec<f32>> {
+        if self.running {
+            self.wait()?;
+        }
+        self.device.bind()?;
+        self.stream.wait()?;
+        let (from, value_type) = self.result_address(value)?;
+        let mut words = vec![0u32; value_type.bytes().div_ceil(4)];
+        let bytes = &mut bytemuck::cast_slice_mut::<u32, u8>(&mut words)[..value_type.bytes()];
+        // SAFETY: the result has so many bytes there, and nothing runs.
+        unsafe { driver::memcpy_dtoh_sync(bytes, from) }.map_err(|error| failed("copying from the GPU", error))?;
+        Ok(as_floats(bytes, value_type.dtype))
     }
 
     /// An f32 value that the plan was asked for, without a copy.
@@ -416,6 +535,15 @@ impl Executor {
         match dtype {
             DType::F32 => Ok(bytemuck::cast_slice(bytes)),
             _ => Err(self.plan.is_no_slice(value, "a slice of f32")),
+        }
+    }
+
+    /// An i32 value that the plan was asked for, without a copy.
+    pub fn output_i32(&self, value: Value) -> Result<&[i32]> {
+        let (bytes, dtype) = self.result(value)?;
+        match dtype {
+            DType::I32 => Ok(bytemuck::cast_slice(bytes)),
+            _ => Err(self.plan.is_no_slice(value, "a slice of i32")),
         }
     }
 
@@ -433,10 +561,10 @@ impl Executor {
         }
         let (narrow, device) = (self.is_narrow(), Arc::clone(&self.device));
         let resident = state.on_device(&device, narrow, false)?;
-        let of_state = |buffer| resident.start(buffer);
+        let lent = Lent { parameters: Parameters::State(resident), caches: self.take_caches(&mut None)? };
         let graph = self.plan.graph();
         for (path, value) in graph.inputs() {
-            if let Some((index, value)) = self.first_not_finite(value, &of_state)? {
+            if let Some((index, value)) = self.first_not_finite(value, &lent)? {
                 let (kind, path) = (NotFiniteKind::Input, path.to_string());
                 return Ok(Some(NotFinite { kind, path, index, value }));
             }
@@ -448,7 +576,7 @@ impl Executor {
             if node.op.has_effect() {
                 continue;
             }
-            self.one_step(&step.work, &of_state)?;
+            self.one_step(&step.work, &lent)?;
             if self.steps.get(index + 1).is_some_and(|next| next.node == step.node) {
                 continue;
             }
@@ -458,7 +586,7 @@ impl Executor {
             let outputs = if matches!(node.op, Op::Attention(_)) { 1 } else { node.outputs.len() };
             for output in 0..outputs {
                 let value = Value::new(step.node, output);
-                if let Some((index, number)) = self.first_not_finite(value, &of_state)? {
+                if let Some((index, number)) = self.first_not_finite(value, &lent)? {
                     let (kind, path) = describe(graph, value);
                     return Ok(Some(NotFinite { kind, path, index, value: number }));
                 }
@@ -467,31 +595,40 @@ impl Executor {
         Ok(None)
     }
 
-    fn first_not_finite(&self, value: Value, of_state: &dyn Fn(Buffer) -> u64) -> Result<Option<(usize, f32)>> {
+    fn first_not_finite(&self, value: Value, lent: &Lent) -> Result<Option<(usize, f32)>> {
         let value_type = self.plan.type_of(value);
         let place = match self.plan.location(value) {
             Location::Arena(byte) => Place { buffer: Buffer::Arena, byte },
             Location::Gradients(float) => Place { buffer: Buffer::Gradients, byte: 4 * float },
             _ => return Ok(None),
         };
-        let from = self.address(place, of_state);
+        let from = self.address(place, lent);
         let mut bytes = vec![0u8; value_type.bytes()];
         // SAFETY: the value has so many bytes there, and nothing runs.
         unsafe { driver::memcpy_dtoh_sync(&mut bytes, from) }.map_err(|error| failed("copying from the GPU", error))?;
-        let values: Vec<f32> = match value_type.dtype {
-            DType::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-            DType::Bf16 => bytes.chunks_exact(2).map(|two| bf16::from_le_bytes([two[0], two[1]]).to_f32()).collect(),
+        let values = match value_type.dtype {
+            DType::F32 | DType::Bf16 => as_floats(&bytes, value_type.dtype),
             DType::I32 => return Ok(None),
         };
         Ok(values.iter().position(|value| !value.is_finite()).map(|place| (place, values[place])))
     }
 }
 
+/// Bytes of a value as f32.
+fn as_floats(bytes: &[u8], dtype: DType) -> Vec<f32> {
+    match dtype {
+        DType::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+        DType::Bf16 => bytes.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+        DType::I32 => bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]) as f32).collect(),
+    }
+}
+
 impl Drop for Executor {
     fn drop(&mut self) {
-        // What runs still uses the memory that goes.
+        // What runs, or copies from it into a cache, still uses the memory that goes.
         let _ = self.device.bind();
         let _ = self.finish();
+        let _ = self.stream.wait();
         let _ = self.exchange.finish();
     }
 }

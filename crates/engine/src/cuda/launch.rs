@@ -27,6 +27,8 @@ pub(crate) enum Buffer {
     Run,
     /// Tables of a plan: numbers that kernels look up.
     Tables,
+    /// A cache, by its place among the plan's.
+    Cache(u32),
 }
 
 /// A byte of a buffer.
@@ -143,6 +145,7 @@ impl<'p> Building<'p> {
             Location::Constants(float) => (Buffer::Constants, 4 * float),
             Location::Parameters(float) => (Buffer::Parameters, 4 * float),
             Location::Gradients(float) => (Buffer::Gradients, 4 * float),
+            Location::Cache(index) => (Buffer::Cache(index as u32), 0),
             Location::Tile(_) | Location::FixedWeights(_) | Location::PackedOnly => {
                 unreachable!("plans for the GPU have no chains and no packed weights")
             }

@@ -7,6 +7,7 @@
 //! A plan becomes a list of kernels and products, each with its arguments' places in a few large buffers; running it is going through the list.
 
 mod attention;
+mod caches;
 mod chip;
 mod choice;
 mod compile;
@@ -29,17 +30,23 @@ mod prepare_images;
 mod products;
 mod remembered;
 mod resident;
+mod rotary;
 mod start;
 mod steps;
 mod stream;
 mod tables;
 mod target;
+mod top_k;
+mod unfold;
 mod updates;
 mod warpgroup;
+mod weights;
 
+pub use crate::gpu::{Gpu, Libraries, Library};
+pub(crate) use caches::CacheMemory;
 pub use compile::cache_folder;
-pub use device::{Device, Gpu, free_memory, gpus};
+pub use device::{Device, free_memory, gpus};
 pub use executor::Executor;
-pub use libraries::{Libraries, Library};
 pub use limit::measured_limit;
 pub(crate) use resident::Resident;
+pub(crate) use weights::SharedWeights;

@@ -27,6 +27,12 @@ impl Stream {
         self.handle
     }
 
+    /// Waits until all that was asked of it is done.
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: it is alive.
+        unsafe { driver::stream::synchronize(self.handle) }.map_err(|error| failed("running", error))
+    }
+
     /// What is asked of this stream from now on waits for what the event stands for.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;

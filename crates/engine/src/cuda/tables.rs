@@ -1,4 +1,4 @@
-//! Rows by number: embedding, its gradient, rows written into what is kept.
+//! Rows by number: embedding, its gradient, rows written into a cache.
 
 use super::launch::{Argument, Buffer, Building, Launch, Place, c_type, source, vector};
 use crate::ops::Op;
@@ -39,8 +39,8 @@ pub(super) fn build(building: &Building) -> Vec<Launch> {
         ("COLUMNS", columns.to_string()),
         ("LIMIT", limit.to_string()),
         ("NUMBERS", numbers.shape.elements().to_string()),
-        // Of rows that are written: how many a sample.
-        ("ROWS_A_SAMPLE", (blocks / numbers.shape.elements().max(1)).max(1).to_string()),
+        // Of rows that are written: how many per slot.
+        ("ROWS_PER_SLOT", (blocks / numbers.shape.elements().max(1)).max(1).to_string()),
     ];
     let source = source(&constants, "", KERNEL);
     vec![Launch { source, entry, grid: [blocks as u32, 1, 1], block: 128, shared_bytes: 0, arguments }]

@@ -1,7 +1,9 @@
 //! What kernels on the device need, and which node becomes which work.
 
 use super::launch::{Building, Launch};
-use super::{attention, losses, moves, norms, pointwise, pools, prepare_images, products, tables, updates};
+use super::{
+    attention, losses, moves, norms, pointwise, pools, prepare_images, products, rotary, tables, top_k, unfold, updates,
+};
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
@@ -22,6 +24,7 @@ impl Target for CudaTarget {
             Kind::Attention => attention::workspace_bytes(graph, node),
             Kind::Update => updates::workspace_bytes(graph, node),
             Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images => 0,
+            Kind::TopK(_) | Kind::Rotary | Kind::Unfold => 0,
         }
     }
 
@@ -66,14 +69,19 @@ enum Kind {
     Images,
     Norm,
     Loss,
+    TopK(usize),
     Pool,
+    Rotary,
+    Unfold,
     Attention,
     Update,
 }
 
 fn kind(op: &Op) -> Kind {
     match op {
-        Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::StoredGradient(_) | Op::Reshape(_) => Kind::Nothing,
+        Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Cache(_) | Op::StoredGradient(_) | Op::Reshape(_) => {
+            Kind::Nothing
+        }
         Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => Kind::Product,
         Op::Pointwise(_) => Kind::Pointwise,
         Op::Broadcast(_)
@@ -92,11 +100,14 @@ fn kind(op: &Op) -> Kind {
         | Op::CrossEntropyGradient(_)
         | Op::BinaryCrossEntropy(_)
         | Op::BinaryCrossEntropyGradient(_) => Kind::Loss,
+        Op::TopK(op) => Kind::TopK(op.k),
         Op::SumLeading(_)
         | Op::MeanTokens(_)
         | Op::MeanTokensGradient(_)
         | Op::MaxTokens(_)
         | Op::MaxTokensGradient(_) => Kind::Pool,
+        Op::Rotary(_) => Kind::Rotary,
+        Op::Unfold(_) | Op::Fold(_) => Kind::Unfold,
         Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => Kind::Attention,
         Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) | Op::AccumulateGradient(_) => {
             Kind::Update
@@ -143,7 +154,10 @@ pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> Result<(Vec
             Kind::Images => prepare_images::build(&building),
             Kind::Norm => norms::build(&building),
             Kind::Loss => losses::build(&building),
+            Kind::TopK(k) => top_k::build(&building, k),
             Kind::Pool => pools::build(&building),
+            Kind::Rotary => rotary::build(&building),
+            Kind::Unfold => unfold::build(&building),
             Kind::Attention => attention::build(&building, choice.chip()),
             Kind::Update => updates::build(&building, &mut tables, narrow),
         };

@@ -14,6 +14,7 @@ mod add;
 pub mod attention;
 mod binary_cross_entropy;
 mod broadcast;
+mod cache;
 mod cast;
 mod concat;
 mod cross_entropy;
@@ -32,18 +33,22 @@ mod pool;
 pub(crate) mod prepare_images;
 mod reshape;
 mod rms_norm;
+pub mod rotary;
 mod scale;
 mod slice;
 mod softmax;
 pub mod step;
 mod stochastic_depth;
+mod top_k;
 mod transpose;
+pub mod unfold;
 mod write_rows;
 
 pub use activation::Activation;
 pub use attention::{Attention, AttentionGradient, AttentionInputs, AttentionOptions, AttentionWeights, Padding};
 pub use binary_cross_entropy::{BinaryCrossEntropy, BinaryCrossEntropyGradient};
 pub use broadcast::{Broadcast, SumLeading};
+pub use cache::Cache;
 pub use concat::Concat;
 pub use cross_entropy::{CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
 pub use dropout::Drop;
@@ -60,10 +65,13 @@ pub use pool::{MaxTokens, MaxTokensGradient, MeanTokens, MeanTokensGradient};
 pub use prepare_images::PrepareImages;
 pub use reshape::Reshape;
 pub use rms_norm::{RmsNorm, RmsNormGradient};
+pub use rotary::{Rotary, RotaryOptions, RotaryPairing};
 pub use slice::{Pad, Slice};
 pub use softmax::{Softmax, SoftmaxGradient};
 pub use step::{Optimizer, StepOptions, StepValues};
+pub use top_k::TopK;
 pub use transpose::Transpose;
+pub use unfold::{Fold, Sliding, Unfold};
 pub use write_rows::WriteRows;
 
 /// A rule that was broken, in words; the graph adds op, path and shapes.
@@ -110,10 +118,11 @@ macro_rules! define_ops {
 }
 
 define_ops! {
-    Input, Parameter, Constant, Linear, LinearInputGradient, LinearWeightGradient, MatMul, Pointwise, Broadcast,
-    SumLeading, Reshape, WriteRows, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, PrepareImages, Embedding, EmbeddingGradient,
-    LayerNorm, LayerNormGradient, RmsNorm, RmsNormGradient, Attention, AttentionWeights, AttentionGradient,
-    MeanTokens, MeanTokensGradient, MaxTokens, MaxTokensGradient, Softmax, SoftmaxGradient, CrossEntropy,
+    Input, Parameter, Constant, Cache, Linear, LinearInputGradient, LinearWeightGradient, MatMul, Pointwise, Broadcast,
+    SumLeading, Reshape, WriteRows, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, Unfold, Fold, PrepareImages,
+    Embedding, EmbeddingGradient, LayerNorm, LayerNormGradient, RmsNorm, RmsNormGradient, Rotary, Attention,
+    AttentionWeights, AttentionGradient, MeanTokens, MeanTokensGradient, MaxTokens, MaxTokensGradient, Softmax,
+    SoftmaxGradient, TopK, CrossEntropy,
     CrossEntropyGradient, BinaryCrossEntropy, BinaryCrossEntropyGradient, GradientNorm, AdamW, Sgd, Lamb, Ema, AccumulateGradient, StoredGradient,
 }
 
@@ -147,9 +156,9 @@ impl Op {
         self.rules().gradient(backward)
     }
 
-    /// Whether it computes nothing: inputs, parameters, constants, gradients that are there already.
+    /// Whether it computes nothing: inputs, parameters, constants, caches, gradients that are there already.
     pub fn is_leaf(&self) -> bool {
-        matches!(self, Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::StoredGradient(_))
+        matches!(self, Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Cache(_) | Op::StoredGradient(_))
     }
 
     /// Whether its result is its first input's memory.
@@ -160,6 +169,11 @@ impl Op {
     /// Whether it is run for what it changes, not for its results.
     pub fn has_effect(&self) -> bool {
         self.changes_parameters() || matches!(self, Op::AccumulateGradient(_))
+    }
+
+    /// Whether a cache is another after it: it is run even where nobody reads its result.
+    pub fn writes_cache(&self) -> bool {
+        matches!(self, Op::WriteRows(_))
     }
 
     /// Whether parameters or their average are others after it.

@@ -1,20 +1,21 @@
-//! Write rows: puts rows into a kept input, in place. What a decoder remembers of earlier words lives in an input, which stays as it is
-//! between runs; each run adds the keys and values of its own words at the places it is given.
+//! Write rows: puts rows into a cache, in place, at an offset of their own for each sample. A decoder adds the keys and values of
+//! its new tokens behind those of the earlier ones this way.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | `kept [batch, capacity, dim]`, an input; `rows [batch, count, dim]`; `places [batch]` (i32): `kept`, with row i of a sample at its place + i |
+//! | shapes | `cache [slots, capacity, dim]`, `rows [slots, count, dim]`, `offsets [slots]` (i32): the cache, with row i of a sample at its offset + i |
+//! | formats | rows are stored as the cache's format: f32 is rounded to bf16, bf16 widened to f32 |
 //! | FLOPs | 0 |
 //! | gradients | none: it is for inference |
 //!
-//! A place whose rows would not fit is an error of the run that names it.
+//! An offset whose rows would not fit is an error of the run that names it.
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
-use crate::ops::{Broken, Op, Rules, expect_inputs};
+use crate::ops::{Broken, Op, Rules, expect_float, expect_inputs};
 use crate::types::{DType, Type};
 
-/// Puts rows into a kept input. Inputs: the kept one, rows, places. The result is the kept one, and has no memory of its own.
+/// Puts rows into a cache. Inputs: the cache, rows, offsets. The result is the cache, and has no memory of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteRows;
 
@@ -24,32 +25,41 @@ impl Rules for WriteRows {
     }
 
     fn infer(&self, inputs: &[Type]) -> Result<Vec<Type>, Broken> {
-        let [kept, rows, places] = expect_inputs(inputs)?;
-        match (kept.shape.axes(), rows.shape.axes(), places.shape.axes()) {
-            ([batch, capacity, dim], [b, count, d], [p])
-                if b == batch && d == dim && p == batch && count <= capacity => {}
-            _ => return Err("takes kept [batch, capacity, dim], rows [batch, count, dim], places [batch]".to_string()),
+        let [cache, rows, offsets] = expect_inputs(inputs)?;
+        match (cache.shape.axes(), rows.shape.axes(), offsets.shape.axes()) {
+            ([slots, capacity, dim], [s, count, d], [o])
+                if s == slots && d == dim && o == slots && count <= capacity => {}
+            _ => {
+                return Err("takes cache [slots, capacity, dim], rows [slots, count, dim], offsets [slots]".to_string());
+            }
         }
-        if kept.dtype != DType::F32 || rows.dtype != DType::F32 || places.dtype != DType::I32 {
-            return Err("what is kept and the rows must be f32, the places i32".to_string());
+        expect_float(cache)?;
+        expect_float(rows)?;
+        if offsets.dtype != DType::I32 {
+            return Err("offsets must be i32".to_string());
         }
-        Ok(vec![kept.clone()])
+        Ok(vec![cache.clone()])
     }
 }
 
 impl Graph {
-    /// Puts `rows [batch, count, dim]` into `kept`, an input, at `places [batch]` (i32), and gives `kept` as it is then. Read what
-    /// this gives, not the input: only that comes after the writing.
-    pub fn write_rows(&mut self, kept: Value, rows: Value, places: Value) -> Result<Value> {
-        if !self.nodes().get(kept.node()).is_some_and(|node| matches!(node.op, Op::Input(_))) {
-            let rule = "rows can be written into an input only: nothing else is kept from run to run".to_string();
-            let path = self.path_of("write_rows");
-            return Err(Error::Rule { op: "write_rows", path, inputs: Vec::new(), rule });
+    /// Puts `rows [slots, count, dim]` into a cache at `offsets [slots]` (i32), and gives the cache as it is then. Read what this
+    /// gives, not the cache itself: only that comes after the writing. A graph writes a cache once.
+    pub fn write_rows(&mut self, cache: Value, rows: Value, offsets: Value) -> Result<Value> {
+        let refused = |graph: &Graph, rule: &str| {
+            let path = graph.path_of("write_rows");
+            Err(Error::Rule { op: "write_rows", path, inputs: Vec::new(), rule: rule.to_string() })
+        };
+        let is_cache = |node: usize| self.nodes().get(node).is_some_and(|node| matches!(node.op, Op::Cache(_)));
+        if !is_cache(cache.node()) {
+            return refused(self, "rows can be written into a cache only: nothing else outlives a run");
         }
-        if self.root_of(rows) == kept {
-            let rule = "the rows that are written must be another value than what is kept".to_string();
-            return Err(Error::Rule { op: "write_rows", path: self.path_of("write_rows"), inputs: Vec::new(), rule });
+        if self.nodes().iter().any(|node| node.op.writes_cache() && node.inputs[0] == cache) {
+            return refused(self, "this graph writes the cache already: put all rows into one write");
         }
-        self.push(WriteRows, &[kept, rows, places])
+        if self.nodes().get(rows.node()).is_some() && self.root_of(rows) == cache {
+            return refused(self, "the rows that are written must be another value than the cache");
+        }
+        self.push(WriteRows, &[cache, rows, offsets])
     }
 }

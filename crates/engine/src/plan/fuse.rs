@@ -23,7 +23,7 @@ pub(super) struct Fused {
     pub map: HashMap<Value, Value>,
 }
 
-/// Removes what `outputs` and effects do not need, and fuses the rest.
+/// Removes what `outputs`, effects and caches do not need, and fuses the rest.
 pub(super) fn fuse(graph: &Graph, outputs: &[Value], target: &dyn Target) -> Fused {
     let mut fuser = Fuser::new(graph, outputs);
     let count = graph.nodes.len();
@@ -90,7 +90,7 @@ impl Fuser {
             alive[output.node()] = true;
         }
         for index in (0..nodes.len()).rev() {
-            if alive[index] || nodes[index].op.has_effect() {
+            if alive[index] || nodes[index].op.has_effect() || nodes[index].op.writes_cache() {
                 alive[index] = true;
                 for input in &nodes[index].inputs {
                     alive[input.node()] = true;

@@ -19,7 +19,7 @@ use crate::trim;
 use crate::types::{DType, Shape, Type};
 use place::Temporary;
 pub use tile::Chain;
-use weights::FixedWeights;
+pub(crate) use weights::{FixedWeights, WeightForm, WeightKey};
 
 /// Where a value lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +32,11 @@ pub enum Location {
     Gradients(usize),
     /// In the constants, at this float.
     Constants(usize),
+    /// In a cache, by its place among [`Plan::caches`].
+    Cache(usize),
     /// In the memory that each thread has for tiles of a chain, at this byte.
     Tile(usize),
-    /// In the executor's buffer of weights that do not change, at this float.
+    /// Among the executor's weights that do not change, by the number of the form that is read.
     FixedWeights(usize),
     /// Nowhere as it is: only products read it, packed.
     PackedOnly,
@@ -77,6 +79,8 @@ pub struct Plan {
     fixed_weights: Option<FixedWeights>,
     map: HashMap<Value, Value>,
     outputs: Vec<Value>,
+    /// Results that the host does not get after each run.
+    left_on_device: Vec<Value>,
     arena_bytes: usize,
     lower_bound: usize,
     scratch_bytes: usize,
@@ -136,6 +140,7 @@ impl Plan {
             fixed_weights,
             map,
             outputs,
+            left_on_device: Vec::new(),
             arena_bytes: 0,
             lower_bound: 0,
         };
@@ -178,6 +183,23 @@ impl Plan {
         &self.outputs
     }
 
+    /// The same plan, whose runs leave these results where they were computed: a GPU does not copy them to the host. Caches take
+    /// rows from there ([`crate::Caches::copy_results`]), and an executor's `output` copies one when it is asked to.
+    pub fn leaving_on_device(mut self, originals: &[Value]) -> Result<Plan> {
+        self.left_on_device = originals.iter().map(|&value| self.result(value)).collect::<Result<_>>()?;
+        Ok(self)
+    }
+
+    /// Whether the host does not get a value of the fused graph after each run.
+    pub(crate) fn is_left_on_device(&self, value: Value) -> bool {
+        self.left_on_device.contains(&value)
+    }
+
+    /// The caches that a run works on, by name: what a [`crate::Caches`] must have for it.
+    pub fn caches(&self) -> impl Iterator<Item = (&str, &Type)> {
+        self.graph.caches().map(|(name, value)| (name, self.graph.type_of(value)))
+    }
+
     /// An input by its name, of a type.
     pub(crate) fn input(&self, name: &str, dtype: DType) -> Result<Value> {
         let found = self.graph.inputs().find(|(path, _)| *path == name).map(|(_, value)| value);
@@ -208,12 +230,16 @@ impl Plan {
         })
     }
 
-    /// The error of asking for what a state has.
+    /// The error of asking for what a state or a cache has.
     pub(crate) fn is_no_result(&self, value: Value) -> Error {
+        let expected = match self.location(value) {
+            Location::Cache(_) => "rows of a cache, which `Caches::read` gives",
+            _ => "a parameter or its gradient, which the state has",
+        };
         Error::Data {
             what: "result",
             name: self.graph.nodes()[value.node()].path.clone(),
-            expected: "a parameter or its gradient, which the state has".to_string(),
+            expected: expected.to_string(),
             got: "a result".to_string(),
         }
     }
@@ -262,7 +288,7 @@ impl Plan {
         self.graph.constants.iter().map(|values| constant_floats(values) * 4).sum()
     }
 
-    /// Where the weights lie that the executor keeps; `None` if a state has them.
+    /// The forms of weights that the executor keeps; `None` if a state has them.
     pub(crate) fn fixed_weights(&self) -> Option<&FixedWeights> {
         self.fixed_weights.as_ref()
     }
@@ -287,6 +313,7 @@ impl Plan {
         let last = self.last_readers();
         let constants = self.constant_offsets();
         let gradients = self.gradient_places();
+        let mut caches = 0..;
         let mut temporaries = Vec::new();
         let mut owners = Vec::new();
         let mut in_chains: Vec<(Vec<Temporary>, Vec<Value>)> = vec![Default::default(); self.chains.len()];
@@ -301,6 +328,7 @@ impl Plan {
                         Some(weights) => weights.plain[op.index].map_or(Location::PackedOnly, Location::FixedWeights),
                     },
                     Op::Constant(op) => Location::Constants(constants[op.index]),
+                    Op::Cache(_) => Location::Cache(caches.next()?),
                     op if op.shows_its_input() => continue,
                     _ => match (gradients.get(&value), chain) {
                         (Some(&offset), _) => Location::Gradients(offset),

@@ -85,7 +85,8 @@ impl Plan {
             Location::Gradients(_) => "@gradients".to_string(),
             Location::FixedWeights(_) | Location::PackedOnly => "@weights".to_string(),
             Location::Tile(offset) => format!("@tile {offset}"),
-            _ => String::new(),
+            Location::Cache(_) => "@cache".to_string(),
+            Location::Parameters(_) | Location::Constants(_) => String::new(),
         };
         let number = if value.output() == 0 { String::new() } else { format!("#{}", value.output()) };
         format!("{}{number} {}{place}", node.path, node.outputs[value.output()])

@@ -61,7 +61,8 @@ impl Finder<'_> {
     fn visit(&mut self, index: usize) {
         let node = &self.graph.nodes()[index];
         if node.op.is_leaf() {
-            self.carries.push(matches!(node.op, Op::Input(_)) && node.outputs[0].shape.rank() > 0);
+            let of_samples = matches!(node.op, Op::Input(_) | Op::Cache(_));
+            self.carries.push(of_samples && node.outputs[0].shape.rank() > 0);
             return;
         }
         let owns_gradient = self.graph.parameter_gradients.iter().flatten().any(|gradient| gradient.node() == index);
@@ -157,9 +158,10 @@ impl Finder<'_> {
             Op::LayerNorm(op) => rank >= 2 && (!op.affine || !self.carries(node, 1) && !self.carries(node, 2)),
             Op::RmsNorm(_) => rank >= 2 && !self.carries(node, 1),
             Op::Attention(op) => self.is_local_attention(node, op),
+            Op::Rotary(_) => node.inputs.len() == 1 || self.carries(node, 1),
             Op::MeanTokens(_) | Op::MaxTokens(_) => rank >= 3,
             Op::Pointwise(_) | Op::Softmax(_) => rank >= 2,
-            Op::Patchify(_) | Op::Reshape(_) => true,
+            Op::Patchify(_) | Op::Unfold(_) | Op::Reshape(_) => true,
             Op::Slice(op) => op.axis > 0,
             Op::Concat(op) => op.axis > 0 && (0..node.inputs.len()).all(|input| self.carries(node, input)),
             Op::Transpose(op) => op.order.first() == Some(&0),
@@ -169,7 +171,8 @@ impl Finder<'_> {
     }
 
     fn is_local_attention(&self, node: &Node, op: &Attention) -> bool {
-        let own = (0..op.projections()).chain(op.padding_input()).all(|input| self.carries(node, input));
+        let by_sample = (0..op.projections()).chain(op.padding_input()).chain(op.offsets_input());
+        let own = by_sample.into_iter().all(|input| self.carries(node, input));
         let bias =
             op.bias_input().is_none_or(|input| !self.carries(node, input) && self.shape(node, input).axes()[0] == 1);
         own && bias

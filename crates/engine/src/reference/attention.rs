@@ -6,7 +6,7 @@ use crate::ops::{Attention, AttentionGradient};
 use crate::random::Run;
 use crate::types::Shape;
 
-/// q, k and v by (sample, token, head, i), wherever they are stored.
+/// q, k and v by (sample, token, query head, i), however they are stored.
 struct Projections<'a> {
     inputs: &'a [Tensor],
     packed: bool,
@@ -15,15 +15,18 @@ struct Projections<'a> {
 
 impl Projections<'_> {
     fn at(&self, which: usize, sample: usize, token: usize, head: usize, i: usize) -> f64 {
-        let (tensor, row, offset) = self.place(which);
-        let tokens = if which == 0 { self.sizes.queries } else { self.sizes.keys };
-        self.inputs[tensor].data[(sample * tokens + token) * row + offset + head * self.sizes.head_dim + i]
+        let (input, index) = self.index(which, sample, token, head, i);
+        self.inputs[input].data[index]
     }
 
-    /// (input, its row's length, where in the row).
-    fn place(&self, which: usize) -> (usize, usize, usize) {
-        let dim = self.sizes.heads * self.sizes.head_dim;
-        if self.packed { (0, 3 * dim, which * dim) } else { (which, dim, 0) }
+    /// Input and offset of an element. A query head reads the keys and values of its group.
+    fn index(&self, which: usize, sample: usize, token: usize, head: usize, i: usize) -> (usize, usize) {
+        let s = &self.sizes;
+        let (tokens, heads, head) =
+            if which == 0 { (s.queries, s.heads, head) } else { (s.keys, s.kv_heads, head / (s.heads / s.kv_heads)) };
+        let dim = heads * s.head_dim;
+        let (input, row, offset) = if self.packed { (0, 3 * dim, which * dim) } else { (which, dim, 0) };
+        (input, (sample * tokens + token) * row + offset + head * s.head_dim + i)
     }
 }
 
@@ -38,16 +41,25 @@ fn masked(op: &Attention, inputs: &[Tensor], s: &Sizes, sample: usize, query: us
         (PaddingKind::Mask, Some(mask)) => mask[sample * s.keys + key] == 0.0,
         _ => false,
     };
-    padded || op.causal && key + s.queries > query + s.keys
+    let offset = op.offsets_input().map_or(s.keys as f64 - s.queries as f64, |input| inputs[input].data[sample]);
+    // Distance of the key behind the query's position.
+    let distance = offset + query as f64 - key as f64;
+    let hidden = match (op.causal, op.window) {
+        (true, None) => distance < 0.0,
+        (true, Some(window)) => distance < 0.0 || distance >= window as f64,
+        (false, None) => false,
+        (false, Some(window)) => distance.abs() > window as f64,
+    };
+    padded || hidden
 }
 
-/// Where the bias of a score is.
+/// Offset of the bias of a score.
 fn bias_index(bias: &Shape, sample: usize, head: usize, query: usize, key: usize) -> usize {
     let &[batch, heads, queries, keys] = bias.axes() else { return 0 };
     (((sample % batch) * heads + head % heads) * queries + query) * keys + key
 }
 
-/// The weights before dropout, and each row's log-sum (infinite where every key is masked).
+/// The weights before dropout, and the log-sum of each row (infinite if every key is masked).
 pub(super) fn weights(op: &Attention, inputs: &[Tensor]) -> (Vec<f64>, Vec<f64>) {
     let s = sizes(op, inputs);
     let x = Projections { inputs, packed: op.packed, sizes: s };
@@ -78,7 +90,7 @@ pub(super) fn weights(op: &Attention, inputs: &[Tensor]) -> (Vec<f64>, Vec<f64>)
     (weights, log_sums)
 }
 
-/// Dropout's factor of a weight: the random numbers of a head lie key by key, its queries side by side.
+/// The dropout factor of a weight: the random numbers of a head are ordered by key, then by query.
 fn factor(op: &Attention, s: &Sizes, run: Run, row: usize, key: usize) -> f64 {
     let (pair, query) = ((row / s.queries) as u64, row % s.queries);
     op.dropout.as_ref().map_or(1.0, |drop| f64::from(mask_of(drop, run).factor(pair, key * s.queries + query)))
@@ -117,15 +129,10 @@ pub(super) fn gradient(op: &AttentionGradient, inputs: &[Tensor], run: Run) -> V
     if let Some(bias) = bias {
         results.push(vec![0.0; inputs[bias].data.len()]);
     }
-    let place = |which: usize, sample: usize, token: usize, head: usize, i: usize| {
-        let (tensor, row, offset) = x.place(which);
-        let tokens = if which == 0 { s.queries } else { s.keys };
-        (tensor, (sample * tokens + token) * row + offset + head * s.head_dim + i)
-    };
     for row in 0..s.batch * s.heads * s.queries {
         let (sample, head, query) = (row / s.queries / s.heads, row / s.queries % s.heads, row % s.queries);
         let d = |i: usize| d_out[(sample * s.queries + query) * dim + head * s.head_dim + i];
-        // dP through dropout, then the softmax's gradient.
+        // dP through dropout, then the gradient of the softmax.
         let dp: Vec<f64> = (0..s.keys)
             .map(|key| {
                 let dot: f64 = (0..s.head_dim).map(|i| d(i) * x.at(2, sample, key, head, i)).sum();
@@ -138,11 +145,11 @@ pub(super) fn gradient(op: &AttentionGradient, inputs: &[Tensor], run: Run) -> V
             let ds = p[key] * (dp[key] - total);
             let dropped = p[key] * factor(attention, &s, run, row, key);
             for i in 0..s.head_dim {
-                let (tensor, at) = place(0, sample, query, head, i);
+                let (tensor, at) = x.index(0, sample, query, head, i);
                 results[tensor][at] += scale * ds * x.at(1, sample, key, head, i);
-                let (tensor, at) = place(1, sample, key, head, i);
+                let (tensor, at) = x.index(1, sample, key, head, i);
                 results[tensor][at] += scale * ds * x.at(0, sample, query, head, i);
-                let (tensor, at) = place(2, sample, key, head, i);
+                let (tensor, at) = x.index(2, sample, key, head, i);
                 results[tensor][at] += dropped * d(i);
             }
             if let Some(bias) = bias {

@@ -25,6 +25,8 @@ pub struct Tensor {
 pub struct Reference {
     /// Inputs by path.
     pub inputs: HashMap<String, Vec<f64>>,
+    /// Caches by path: what a run writes is there for the next one.
+    pub caches: HashMap<String, Vec<f64>>,
     /// Parameters, in the graph's order.
     pub parameters: Vec<Vec<f64>>,
     /// Gradients that were added up.
@@ -43,6 +45,7 @@ impl Reference {
         let zeros: Vec<Vec<f64>> = graph.parameters().iter().map(|p| vec![0.0; p.shape.elements()]).collect();
         Reference {
             inputs: HashMap::new(),
+            caches: HashMap::new(),
             parameters: zeros.clone(),
             gradients: zeros.clone(),
             first: zeros.clone(),
@@ -87,7 +90,8 @@ impl Reference {
 
     fn op(&mut self, graph: &Graph, node: &Node, inputs: &[Tensor], run: Run) -> Result<Vec<Vec<f64>>> {
         Ok(match &node.op {
-            Op::Input(_) => vec![self.input(node)?],
+            Op::Input(_) => vec![given("input", &self.inputs, node)?],
+            Op::Cache(_) => vec![given("cache", &self.caches, node)?],
             Op::Parameter(op) => vec![self.parameters[op.index].clone()],
             Op::Constant(op) => vec![graph.constants[op.index].iter().map(|&x| f64::from(x)).collect()],
             Op::Linear(_) => vec![product(&inputs[0], false, &inputs[1], true)],
@@ -99,7 +103,7 @@ impl Reference {
             }
             Op::MatMul(op) => vec![batched_product(op, &inputs[0], &inputs[1])],
             Op::Pointwise(_) | Op::Reshape(_) => vec![inputs[0].data.clone()],
-            Op::WriteRows(_) => vec![write_rows(node, inputs)?],
+            Op::WriteRows(_) => vec![self.write_rows(graph, node, inputs)?],
             Op::Broadcast(op) => vec![inputs[0].data.repeat(op.shape.elements() / inputs[0].data.len())],
             Op::SumLeading(op) => vec![sum_rows(&inputs[0].data, op.shape.elements())],
             Op::Transpose(op) => vec![transpose(&inputs[0], &op.order)],
@@ -108,6 +112,8 @@ impl Reference {
             Op::Pad(op) => vec![pad(&inputs[0], op)],
             Op::Patchify(op) => vec![patchify(&inputs[0].data, inputs[0].shape.axes(), op.patch, false)],
             Op::Unpatchify(op) => vec![patchify(&inputs[0].data, op.images.axes(), op.patch, true)],
+            Op::Unfold(op) => vec![unfold::unfold(op, &inputs[0])],
+            Op::Fold(op) => vec![unfold::fold(op, &inputs[0])],
             Op::PrepareImages(op) => vec![prepare_images::prepare_images(op, inputs)],
             Op::Embedding(_) => vec![embedding(node, &inputs[0], &inputs[1])?],
             Op::EmbeddingGradient(op) => vec![embedding_gradient(node, op.vocabulary, &inputs[0], &inputs[1])?],
@@ -115,6 +121,7 @@ impl Reference {
             Op::LayerNormGradient(op) => layer_norm_gradient(op, inputs),
             Op::RmsNorm(op) => rms_norm(op, inputs),
             Op::RmsNormGradient(_) => rms_norm_gradient(inputs),
+            Op::Rotary(op) => vec![rotary::rotary(op, inputs)],
             Op::Attention(op) => attention::forward(op, inputs, run),
             Op::AttentionWeights(op) => vec![attention::weights(&op.of, inputs).0],
             Op::AttentionGradient(op) => attention::gradient(op, inputs, run),
@@ -127,6 +134,7 @@ impl Reference {
             }
             Op::Softmax(_) => vec![inputs[0].data.chunks(inputs[0].shape.columns()).flat_map(softmax).collect()],
             Op::SoftmaxGradient(_) => vec![softmax_gradient(inputs)],
+            Op::TopK(op) => top_k(&inputs[0], op.k),
             Op::CrossEntropy(op) => loss::forward(node, op, inputs)?,
             Op::CrossEntropyGradient(op) => vec![loss::gradient(node, op, inputs)?],
             Op::BinaryCrossEntropy(op) => vec![loss::binary(op.sum_classes, inputs)],
@@ -141,22 +149,32 @@ impl Reference {
         })
     }
 
-    fn input(&self, node: &Node) -> Result<Vec<f64>> {
-        let expected = &node.outputs[0];
-        match self.inputs.get(&node.path) {
-            Some(data) if data.len() == expected.shape.elements() => Ok(data.clone()),
-            Some(data) => Err(Error::Data {
-                what: "input",
-                name: node.path.clone(),
-                expected: expected.to_string(),
-                got: format!("{} numbers", data.len()),
-            }),
-            None => Err(Error::Unknown {
-                what: "input given",
-                name: node.path.clone(),
-                known: self.inputs.keys().cloned().collect(),
-            }),
+    /// Puts rows into a cache, which keeps them for later runs.
+    fn write_rows(&mut self, graph: &Graph, node: &Node, inputs: &[Tensor]) -> Result<Vec<f64>> {
+        let [cache, rows, offsets] = inputs else { unreachable!("three inputs") };
+        let (capacity, dim, count) = (cache.shape.axes()[1], cache.shape.axes()[2], rows.shape.axes()[1]);
+        let mut out = cache.data.clone();
+        for (slot, &offset) in offsets.data.iter().enumerate() {
+            let offset = in_range(node, slot, offset, capacity - count + 1)?;
+            for i in 0..count * dim {
+                out[(slot * capacity + offset) * dim + i] = rows.data[slot * count * dim + i];
+            }
         }
+        self.caches.insert(graph.nodes()[node.inputs[0].node()].path.clone(), out.clone());
+        Ok(out)
+    }
+}
+
+/// What a leaf was given, by its path.
+fn given(what: &'static str, all: &HashMap<String, Vec<f64>>, node: &Node) -> Result<Vec<f64>> {
+    let expected = &node.outputs[0];
+    let name = node.path.clone();
+    match all.get(&node.path) {
+        Some(data) if data.len() == expected.shape.elements() => Ok(data.clone()),
+        Some(data) => {
+            Err(Error::Data { what, name, expected: expected.to_string(), got: format!("{} numbers", data.len()) })
+        }
+        None => Err(Error::Unknown { what, name, known: all.keys().cloned().collect() }),
     }
 }
 
@@ -379,19 +397,6 @@ fn embedding(node: &Node, table: &Tensor, numbers: &Tensor) -> Result<Vec<f64>> 
     Ok(out)
 }
 
-fn write_rows(node: &Node, inputs: &[Tensor]) -> Result<Vec<f64>> {
-    let [kept, rows, places] = inputs else { unreachable!("three inputs") };
-    let (capacity, dim, count) = (kept.shape.axes()[1], kept.shape.axes()[2], rows.shape.axes()[1]);
-    let mut out = kept.data.clone();
-    for (sample, &place) in places.data.iter().enumerate() {
-        let place = in_range(node, sample, place, capacity - count + 1)?;
-        for i in 0..count * dim {
-            out[(sample * capacity + place) * dim + i] = rows.data[sample * count * dim + i];
-        }
-    }
-    Ok(out)
-}
-
 fn embedding_gradient(node: &Node, vocabulary: usize, dy: &Tensor, numbers: &Tensor) -> Result<Vec<f64>> {
     let dim = dy.shape.columns();
     let mut out = vec![0.0; vocabulary * dim];
@@ -504,6 +509,21 @@ pub(crate) fn softmax(row: &[f64]) -> Vec<f64> {
     row.iter().map(|x| (x - max).exp() / sum).collect()
 }
 
+/// Sorts each row, NaN left out, and takes the first k.
+fn top_k(x: &Tensor, k: usize) -> Vec<Vec<f64>> {
+    let (mut values, mut indices) = (Vec::new(), Vec::new());
+    for row in x.data.chunks(x.shape.columns()) {
+        let mut order: Vec<usize> = (0..row.len()).filter(|&index| !row[index].is_nan()).collect();
+        // Stable: of equal numbers the first stays first.
+        order.sort_by(|&a, &b| row[b].partial_cmp(&row[a]).unwrap_or(std::cmp::Ordering::Equal));
+        for rank in 0..k {
+            values.push(order.get(rank).map_or(f64::NEG_INFINITY, |&index| row[index]));
+            indices.push(order.get(rank).map_or(-1.0, |&index| index as f64));
+        }
+    }
+    vec![values, indices]
+}
+
 fn softmax_gradient(inputs: &[Tensor]) -> Vec<f64> {
     let n = inputs[0].shape.columns();
     let rows = inputs[0].data.chunks(n).zip(inputs[1].data.chunks(n));
@@ -517,4 +537,6 @@ fn softmax_gradient(inputs: &[Tensor]) -> Vec<f64> {
 mod attention;
 mod loss;
 mod prepare_images;
+mod rotary;
+mod unfold;
 mod updates;

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use vitreous_engine::{Device, cuda};
-use vitreous_explain::{Choice, Classes, Explainer, Explanation, Fusion, Settings};
+use vitreous_explain::{Choice, Classes, Explainer, Explanation, Fusion, Settings, Structure};
 use vitreous_models::archive::Archive;
 use vitreous_models::{Model, OpenOptions};
 
@@ -61,7 +61,7 @@ impl Expected {
 /// Everything that fixtures have.
 pub fn settings(model: &Model, expected: &Expected) -> Settings {
     Settings {
-        choice: Choice::all(&model.config),
+        choice: Choice::all(structure(model)),
         fusions: Fusion::ALL.to_vec(),
         discards: DISCARDS.to_vec(),
         classes: expected.classes(),
@@ -129,4 +129,9 @@ pub fn same(a: &Explanation, b: &Explanation) {
     assert_eq!(rollouts(a), rollouts(b));
     let relevance = |e: &Explanation| e.relevance.iter().map(|r| (r.class, bits(&r.patches))).collect::<Vec<_>>();
     assert_eq!(relevance(a), relevance(b));
+}
+
+/// What can be chosen of a model.
+pub fn structure(model: &Model) -> Structure {
+    Structure::of(model.architecture.as_ref()).expect("a graph")
 }

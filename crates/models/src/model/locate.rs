@@ -1,4 +1,4 @@
-//! Where the files of a model are.
+//! Finds the files of a model.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -8,17 +8,37 @@ use super::ModelError;
 
 /// The files of a model.
 pub(super) struct Located {
-    pub(super) weights: PathBuf,
+    /// `None` in a directory without weights.
+    pub(super) weights: Option<PathBuf>,
     pub(super) config_file: Option<PathBuf>,
     pub(super) config_bytes: Option<Vec<u8>>,
     pub(super) preprocessor: Option<Vec<u8>>,
+    /// Files of its tokenizer.
+    pub(super) assets: Vec<(String, PathBuf)>,
 }
 
-/// The usual names of files of weights in a model directory, by preference.
+/// Files beside the weights that belong to a model and are copied when it is saved elsewhere.
+pub const ASSET_FILES: [&str; 13] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+    "source_tokenizer.json",
+    "target_tokenizer.json",
+    "generation_config.json",
+];
+
+/// The usual names of weight files in a model directory, by preference.
 pub const USUAL_WEIGHTS: [&str; 4] =
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// Endings of files of weights.
+/// Extensions of weight files.
 const ENDINGS: [&str; 5] = ["safetensors", "npz", "pth", "pt", "bin"];
 
 /// A configuration with the names of a hundred thousand classes is a few megabytes.
@@ -27,20 +47,33 @@ const LARGEST_JSON: u64 = 64 << 20;
 pub(super) fn locate(path: &Path) -> Result<Located, ModelError> {
     let kind = fs::metadata(path).map_err(failed(path, "open"))?;
     if !kind.is_dir() {
-        return Ok(Located { weights: path.to_path_buf(), config_file: None, config_bytes: None, preprocessor: None });
+        let weights = Some(path.to_path_buf());
+        return Ok(Located { weights, config_file: None, config_bytes: None, preprocessor: None, assets: Vec::new() });
     }
     let weights = match USUAL_WEIGHTS.iter().map(|name| path.join(name)).find(|file| file.is_file()) {
-        Some(weights) => weights,
+        Some(weights) => Some(weights),
         None => only_file(path)?,
     };
     let config_file = path.join("config.json");
     let config_bytes = read_if_there(&config_file)?;
     let preprocessor = read_if_there(&path.join("preprocessor_config.json"))?;
-    Ok(Located { weights, config_file: config_bytes.is_some().then_some(config_file), config_bytes, preprocessor })
+    let assets = ASSET_FILES.iter().map(|name| (name.to_string(), path.join(name)));
+    let assets = assets.filter(|(_, file)| file.is_file()).collect();
+    let config_file = config_bytes.is_some().then_some(config_file);
+    if weights.is_none() && config_file.is_none() {
+        return Err(no_weights(path));
+    }
+    Ok(Located { weights, config_file, config_bytes, preprocessor, assets })
 }
 
-/// The one file of weights in a directory where none has a usual name.
-fn only_file(path: &Path) -> Result<PathBuf, ModelError> {
+/// The error of a directory without weights.
+pub(super) fn no_weights(path: &Path) -> ModelError {
+    let what = format!("no weights are here; looked for {}, *.{}", USUAL_WEIGHTS.join(", "), ENDINGS.join(", *."));
+    ModelError::Refused { file: path.to_path_buf(), what }
+}
+
+/// The only weight file of a directory in which none has a usual name, if there is one.
+fn only_file(path: &Path) -> Result<Option<PathBuf>, ModelError> {
     let entries = fs::read_dir(path).map_err(failed(path, "list"))?;
     let is_weights = |file: &PathBuf| {
         let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
@@ -49,8 +82,7 @@ fn only_file(path: &Path) -> Result<PathBuf, ModelError> {
     let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_weights).collect();
     found.sort();
     let what = match found.len() {
-        1 => return Ok(found.swap_remove(0)),
-        0 => format!("no weights are here; looked for {}, *.{}", USUAL_WEIGHTS.join(", "), ENDINGS.join(", *.")),
+        0 | 1 => return Ok(found.pop()),
         _ => {
             let names: Vec<_> = found.iter().filter_map(|file| file.file_name()?.to_str()).take(8).collect();
             format!("there are {} files of weights, name the one to open: {}", found.len(), names.join(", "))
@@ -74,7 +106,7 @@ pub(crate) fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, ModelError> 
     Ok(Some(bytes))
 }
 
-/// Names the file that the system refused.
+/// Adds the file name to an error of the operating system.
 pub(crate) fn failed(file: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> ModelError {
     let file = file.to_path_buf();
     move |source| ModelError::Io { file, doing, source }

@@ -1,8 +1,8 @@
-//! Saving: in the layout of Hugging Face where one of its classes says exactly this model, in our own otherwise, or as an
+//! Saves a model: in Hugging Face's format if one of its classes is exactly this model, in our own otherwise, or as an
 //! `.npz` with Google's names.
 //!
-//! Files are written aside in the target directory, and take their names when all of them are complete, the configuration
-//! last: whatever fails before, a model that was there is as it was.
+//! Files are written under temporary names in the target directory and renamed when all of them are complete, the
+//! configuration last: if anything fails before, an existing model is unchanged.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,50 +11,50 @@ use std::path::Path;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use serde_json::{Map, Value, json};
-use vitreous_engine::State;
+use serde_json::{Value, json};
+use vitreous_engine::{Parameter, State};
 
-use crate::archive::{ArchiveError, ElementType, TensorToWrite, write_npz, write_safetensors_into};
-use crate::checkpoint::flax::{self, Flax};
-use crate::checkpoint::hugging_face::{self, Kind};
-use crate::checkpoint::table::{Entry, Presence, atoms_of};
-use crate::checkpoint::torch::{OWN, Torch};
-use crate::checkpoint::{OWN_MODEL_TYPE, hugging_face_kind};
-use crate::model::aside::{Aside, all_of};
-
+use super::aside::{Aside, all_of};
+use super::open::OWN_PREFIX;
 use super::{Model, ModelError, Preprocessing};
+use crate::archive::{ArchiveError, ElementType, TensorToWrite, write_npz, write_safetensors_into};
+use crate::checkpoint::json::put_labels;
+use crate::checkpoint::{Dialect, Entry, Presence};
+use crate::family::Format;
+use crate::settings::Settings;
 
-/// How to save a model.
+/// Options for saving a model.
 #[derive(Clone, Copy, Default)]
 pub struct SaveOptions<'a> {
-    /// Values in place of those that the model was opened with: those that were trained.
+    /// Trained values that replace those of the opened checkpoint.
     pub state: Option<&'a State>,
-    /// Writes f32 where the checkpoint has f16 or bf16, whose tensors otherwise keep their type.
+    /// Writes f32 where the checkpoint has f16 or bf16, which are otherwise kept.
     pub widen: bool,
-    /// The bytes of a `preprocessor_config.json` to write beside the model, in place of the one it was opened with.
+    /// The bytes of a `preprocessor_config.json` to write beside the model, instead of the one it was opened with.
     pub preprocessor: Option<&'a [u8]>,
+    /// Files to write beside the model, by name: a tokenizer's, instead of those it was opened with.
+    pub files: &'a [(String, Vec<u8>)],
 }
 
-/// What a model was saved as.
+/// The format in which a model was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// A directory that `transformers` opens.
-    HuggingFace(Kind),
-    /// A directory in our own dialect, and why none of Hugging Face's could say it.
+    /// A directory that `transformers` opens, with this `model_type`.
+    HuggingFace(String),
+    /// A directory in our own format, and why none of Hugging Face's classes is this model.
     Own(String),
-    /// An `.npz` of Google's names. It holds no names of classes and no preprocessing.
-    Google,
+    /// An `.npz` with Google's names. It contains neither class names nor preprocessing.
+    Npz,
 }
 
 impl Model {
-    /// Saves the model: to a directory, or to an `.npz` if the target is called so.
+    /// Saves the model to a directory, or to an `.npz` if the target has that extension.
     pub fn save(&self, target: &Path, options: &SaveOptions) -> Result<Written, ModelError> {
-        self.config.check()?;
-        if super::shapes_of(&self.config) != self.shapes {
+        if self.architecture.parameters()? != self.parameters {
             let what = "its configuration was changed after it was opened: the values no longer fit. Open it with options instead";
             return Err(ModelError::unwritable(target, what));
         }
-        let (classes, names) = (self.config.classes, self.labels.len());
+        let (classes, names) = (self.architecture.signature().classes().unwrap_or(0), self.assets.labels.len());
         if classes > 0 && names > 0 && names != classes {
             return Err(ModelError::Labels { classes, names });
         }
@@ -70,33 +70,35 @@ impl Model {
     }
 
     fn save_npz(&self, target: &Path, values: &Values) -> Result<Written, ModelError> {
-        if let Some(what) = flax::lacks(&self.config) {
-            return Err(ModelError::unwritable(target, what));
-        }
+        let dialect = self.architecture.dialect(Format::Npz).map_err(|what| ModelError::unwritable(target, what))?;
         self.refuse_source(target, target)?;
-        let entries = Flax::default().tensors(&self.config);
+        let entries = self.entries(&dialect, target)?;
         // NumPy has no bf16, and readers of these files expect f32.
         let tensors = entries.into_iter().map(|entry| values.tensor(entry, ElementType::F32));
         write_npz(target, tensors)?;
-        Ok(Written::Google)
+        Ok(Written::Npz)
+    }
+
+    /// The entries of a dialect for this model.
+    fn entries(&self, dialect: &Dialect, target: &Path) -> Result<Vec<Entry>, ModelError> {
+        let entries = dialect.entries(&self.parameters, None).map_err(|what| ModelError::unwritable(target, what))?;
+        Ok(entries.into_iter().filter(|entry| entry.presence != Presence::Redundant).collect())
     }
 
     fn save_directory(&self, target: &Path, values: &Values, options: &SaveOptions) -> Result<Written, ModelError> {
         const WEIGHTS: &str = "model.safetensors";
-        let kind = hugging_face_kind(&self.config);
-        let entries = match &kind {
-            Ok(kind) => kind.dialect(&self.config).tensors(&self.config),
-            Err(_) => Torch::plain(OWN).tensors(&self.config),
+        let (dialect, own) = match self.architecture.dialect(Format::HuggingFace) {
+            Ok(dialect) => (dialect, None),
+            Err(why) => {
+                let dialect = self.architecture.dialect(Format::Own);
+                (dialect.map_err(|what| ModelError::unwritable(target, what))?, Some(why))
+            }
         };
-        let zeros = matches!(kind, Ok(Kind::Dinov2 | Kind::Dinov2WithRegisters));
-        let entries: Vec<Entry> =
-            entries.into_iter().filter(|entry| values.has(entry) || spare(entry, zeros)).collect();
+        let entries = self.entries(&dialect, target)?;
+        let entries: Vec<Entry> = entries.into_iter().filter(|entry| values.has(entry, &dialect)).collect();
         let elements: Vec<ElementType> = entries.iter().map(|entry| values.element(entry)).collect();
-        let config = match &kind {
-            Ok(kind) => hugging_face::write(*kind, &self.config, &self.labels, common_name(&elements)),
-            Err(_) => own_config(self),
-        };
-        let preprocessor = options.preprocessor.or(match &self.preprocessing {
+        let config = self.config_json(&dialect, common_name(&elements));
+        let preprocessor = options.preprocessor.or(match &self.assets.preprocessing {
             Some(Preprocessing::HuggingFace(bytes)) => Some(bytes),
             _ => None,
         });
@@ -113,19 +115,51 @@ impl Model {
         if let Some(bytes) = preprocessor {
             aside.write("preprocessor_config.json", all_of(bytes))?;
         }
+        self.write_files(&mut aside, options)?;
         let mut text = serde_json::to_vec_pretty(&Value::Object(config)).map_err(|error| {
             ModelError::unwritable(target, format!("the configuration cannot be written as JSON: {error}"))
         })?;
         text.push(b'\n');
         aside.write("config.json", all_of(&text))?;
         aside.finish()?;
-        Ok(match kind {
-            Ok(kind) => Written::HuggingFace(kind),
-            Err(reason) => Written::Own(reason),
+        let model_type = dialect.config.and_then(|config| Some(config.get("model_type")?.as_str()?.to_string()));
+        Ok(match own {
+            None => Written::HuggingFace(model_type.unwrap_or_default()),
+            Some(why) => Written::Own(why),
         })
     }
 
-    /// Refuses to write over the checkpoint whose values are still to be read.
+    /// Writes the tokenizer files: those passed, or those that it was opened with.
+    fn write_files(&self, aside: &mut Aside, options: &SaveOptions) -> Result<(), ModelError> {
+        if !options.files.is_empty() {
+            return options.files.iter().try_for_each(|(name, bytes)| aside.write(name, all_of(bytes)));
+        }
+        for (name, path) in &self.assets.files {
+            let bytes = fs::read(path).map_err(super::locate::failed(path, "read"))?;
+            aside.write(name, all_of(&bytes))?;
+        }
+        Ok(())
+    }
+
+    /// The `config.json` of a dialect, with dtype and class names; or our own.
+    fn config_json(&self, dialect: &Dialect, dtype: &str) -> Settings {
+        let labels = &self.assets.labels;
+        if let Some(mut config) = dialect.config.clone() {
+            config.insert("torch_dtype".to_string(), json!(dtype));
+            put_labels(&mut config, labels, self.architecture.signature().classes().unwrap_or(0));
+            return config;
+        }
+        let family = self.architecture.family().name();
+        let class: String = family.chars().take(1).flat_map(char::to_uppercase).chain(family.chars().skip(1)).collect();
+        let mut config = Settings::new();
+        config.insert("architectures".to_string(), json!([format!("Vitreous{class}")]));
+        config.insert("model_type".to_string(), json!(format!("{OWN_PREFIX}{family}")));
+        config.insert(family.to_string(), Value::Object(self.architecture.settings()));
+        put_labels(&mut config, labels, 0);
+        config
+    }
+
+    /// An error for overwriting the checkpoint whose values are still to be read.
     fn refuse_source(&self, target: &Path, weights: &Path) -> Result<(), ModelError> {
         let Some(source) = &self.source else { return Ok(()) };
         let real = |path: &Path| fs::canonicalize(path).ok();
@@ -140,21 +174,7 @@ impl Model {
     }
 }
 
-/// The mask token, which DINOv2's classes have and start at zero, for models that come from where there is none.
-fn spare(entry: &Entry, zeros: bool) -> bool {
-    zeros && entry.atoms[0] == "mask_token"
-}
-
-fn own_config(model: &Model) -> Map<String, Value> {
-    let mut map = Map::new();
-    map.insert("architectures".to_string(), json!(["VitreousVit"]));
-    map.insert("model_type".to_string(), json!(OWN_MODEL_TYPE));
-    map.insert("vit".to_string(), json!(model.config));
-    hugging_face::put_labels(&mut map, &model.labels, 0);
-    map
-}
-
-/// PyTorch's name of the type that all tensors have.
+/// PyTorch's name of the common dtype.
 fn common_name(elements: &[ElementType]) -> &'static str {
     match elements.first() {
         Some(first) if elements.iter().any(|element| element != first) => "float32",
@@ -164,7 +184,7 @@ fn common_name(elements: &[ElementType]) -> &'static str {
     }
 }
 
-/// Where the values to write come from.
+/// The source of the values to write.
 #[derive(Clone, Copy)]
 struct Values<'a> {
     model: &'a Model,
@@ -173,14 +193,14 @@ struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// Everything that could be wrong with values, before anything is written.
+    /// Checks everything that could be wrong with values, before anything is written.
     fn check(&self) -> Result<(), ModelError> {
-        for (name, shape) in self.model.parameters() {
+        for Parameter { name, shape, .. } in self.model.parameters() {
             match self.state {
                 None => {
                     self.model.find(name)?;
                 }
-                Some(state) if state.parameter(name)?.len() != shape.iter().product::<usize>() => {
+                Some(state) if state.parameter(name)?.len() != shape.elements() => {
                     return Err(ModelError::parameter(
                         name,
                         "is of another size in the state: it was made for another model",
@@ -192,16 +212,17 @@ impl<'a> Values<'a> {
         Ok(())
     }
 
-    /// Whether there are values for a tensor. What is needed was checked to be there.
-    fn has(&self, entry: &Entry) -> bool {
-        let kept = |atom: &String| self.model.source.as_ref().is_some_and(|source| source.places.contains_key(atom));
-        entry.presence == Presence::Needed || entry.atoms.iter().all(kept)
+    /// Whether a tensor is written. Required tensors were checked to exist; an optional one is written if the
+    /// checkpoint had it, or, as zeros, if the library's own files always have it (DINOv2's mask token).
+    fn has(&self, entry: &Entry, dialect: &Dialect) -> bool {
+        let kept = |atom: &String| self.model.source.as_ref().is_some_and(|source| source.atoms.contains_key(atom));
+        entry.presence == Presence::Needed || entry.atoms.iter().all(kept) || dialect.always.contains(&entry.name)
     }
 
-    /// The type to write a tensor in: that of its atoms in the checkpoint, if it is half precision.
+    /// The dtype of a tensor to write: that of its atoms in the checkpoint, if it is half precision.
     fn element(&self, entry: &Entry) -> ElementType {
         let source = self.model.source.as_ref().filter(|_| self.state.is_none() && !self.widen);
-        let Some(source) = source.filter(|source| !source.resizes(&self.model.config, &entry.atoms)) else {
+        let Some(source) = source.filter(|source| source.resized(&entry.atoms).is_none()) else {
             return ElementType::F32;
         };
         let first = source.element(&entry.atoms[0]);
@@ -222,46 +243,46 @@ impl<'a> Values<'a> {
             let size = theirs.len() / entry.atoms.len();
             for (atom, theirs) in entry.atoms.iter().zip(theirs.chunks_exact_mut(size.max(1))) {
                 if let Some(ours) = self.atom(atom, theirs.len())? {
-                    entry.layout.write(&ours, theirs);
+                    entry.storage.write(&ours, theirs);
                 }
             }
             Ok(Cow::Owned(encoded(&theirs, element)))
         })
     }
 
-    /// An atom's values in our layout; `None` for one that starts at zero.
+    /// An atom's values in our layout; `None` for one that is zero.
     fn atom(&self, atom: &str, size: usize) -> Result<Option<Cow<'a, [f32]>>, ArchiveError> {
-        if let Some(values) = self.state.and_then(|state| trained(state, atom)) {
+        if let Some(values) = self.state.and_then(|state| self.trained(state, atom)) {
             return Ok(Some(Cow::Borrowed(values)));
         }
-        let Some(source) = self.model.source.as_ref().filter(|source| source.places.contains_key(atom)) else {
+        let Some(source) = self.model.source.as_ref().filter(|source| source.atoms.contains_key(atom)) else {
             return Ok(None);
         };
         let atoms = [atom.to_string()];
-        if let Some(whole) = source.whole(&self.model.config, &atoms)? {
-            return Ok(Some(whole));
+        if let Some(whole) = source.whole(&atoms)? {
+            return Ok(Some(whole.into_f32()));
         }
         let mut values = vec![0.0; size];
-        source.fill(&self.model.config, &atoms, &mut values)?;
+        source.fill(&atoms, &mut values)?;
         Ok(Some(Cow::Owned(values)))
     }
-}
 
-/// An atom in a state, whose projections may be fused.
-fn trained<'a>(state: &'a State, atom: &str) -> Option<&'a [f32]> {
-    if let Ok(values) = state.parameter(atom) {
-        return Some(values);
+    /// An atom of a state, where projections may be fused.
+    fn trained(&self, state: &'a State, atom: &str) -> Option<&'a [f32]> {
+        if let Ok(values) = state.parameter(atom) {
+            return Some(values);
+        }
+        let has = |parameter: &&Parameter| parameter.part_names().iter().any(|part| part == atom);
+        let fused = self.model.parameters.iter().filter(|parameter| !parameter.declared.parts.is_empty()).find(has)?;
+        let parts = fused.part_names();
+        let index = parts.iter().position(|part| part == atom)?;
+        let values = state.parameter(&fused.name).ok()?;
+        let size = values.len() / parts.len();
+        Some(&values[index * size..(index + 1) * size])
     }
-    let (block, part) = atom.split_once(".attention.")?;
-    let (_, kind) = part.rsplit_once('.')?;
-    let fused = format!("{block}.attention.qkv.{kind}");
-    let place = atoms_of(&fused).iter().position(|known| known == atom)?;
-    let values = state.parameter(&fused).ok()?;
-    let size = values.len() / 3;
-    Some(&values[place * size..(place + 1) * size])
 }
 
-/// Numbers as little-endian bytes. What was widened from half precision narrows to the very same bits.
+/// Values as little-endian bytes. Values that were widened from half precision narrow to the same bits.
 fn encoded(numbers: &[f32], element: ElementType) -> Vec<u8> {
     match element {
         ElementType::F16 => {

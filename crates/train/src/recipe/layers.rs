@@ -1,10 +1,16 @@
-//! How a recipe is put together: defaults, a file, `key=value` pairs, each over the ones before; and what is wrong with it.
+//! How a recipe is put together: the defaults of its task, a file, `key=value` pairs, each over the ones before; and what can be
+//! wrong with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use toml::{Table, Value};
+
+use vitreous_models::{preset, preset_names};
+
+use super::model::{FAMILY, ModelSettings};
+use super::{Recipe, TASK, task_of};
+use crate::task::TaskType;
 
 /// What is wrong with a recipe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,20 +21,20 @@ pub enum RecipeError {
     Syntax {
         /// The file.
         origin: String,
-        /// Line and fault.
+        /// The line, and what is wrong with it.
         what: String,
     },
     /// Not `key=value`.
     #[error("`{0}` is neither a recipe nor an override; write overrides as key=value, as in optimizer.lr=5e-4")]
     NoPair(String),
-    /// A key that no recipe has.
+    /// A key that the task's recipes do not have.
     #[error("{origin}: there is no key `{key}`{}", nearest_hint(.nearest))]
     Unknown {
         /// File or command line.
         origin: String,
         /// The key.
         key: String,
-        /// The key that is meant, perhaps.
+        /// The key that may be meant.
         nearest: Option<String>,
     },
     /// A value of the wrong type.
@@ -38,7 +44,7 @@ pub enum RecipeError {
         origin: String,
         /// The key.
         key: String,
-        /// What it was set to.
+        /// The value.
         value: String,
         /// What it must be.
         what: String,
@@ -48,11 +54,14 @@ pub enum RecipeError {
     Rule {
         /// The key.
         key: &'static str,
-        /// What it is.
+        /// The value.
         value: String,
         /// What it must be.
         rule: &'static str,
     },
+    /// The sections of the task cannot be read.
+    #[error("{0}")]
+    Section(String),
     /// The model cannot be built.
     #[error("`model`: {0}")]
     Model(String),
@@ -62,7 +71,7 @@ fn nearest_hint(nearest: &Option<String>) -> String {
     nearest.as_ref().map(|key| format!("; did you mean `{key}`?")).unwrap_or_default()
 }
 
-/// A key in which two recipes differ. A key that says "none" by being left out has no value.
+/// A key in which two recipes differ. A key that a recipe leaves out has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// `section.key`.
@@ -79,50 +88,34 @@ struct Layer {
     table: Table,
 }
 
-/// A kind of recipe.
-pub(super) trait Layered: Default + Serialize + DeserializeOwned {
-    /// One that has every key, also those that are left out where they say "none".
-    fn specimen() -> Self;
-
-    /// The settings of the model of a name.
-    fn preset(name: &str) -> Option<Table>;
-
-    /// The names of some models.
-    fn preset_names() -> Vec<String>;
-
-    /// Refuses values that make no sense.
-    fn check(&self) -> Result<(), RecipeError>;
-}
-
 /// Reads a recipe file (its name and text) with overrides.
-pub(super) fn read<R: Layered>(origin: &str, text: &str, overrides: &[String]) -> Result<R, RecipeError> {
-    let mut layers = vec![Layer { origin: origin.to_string(), table: parse(origin, text)? }];
+pub(super) fn read(origin: &str, text: &str, overrides: &[String]) -> Result<Recipe, RecipeError> {
+    let table = parse(origin, text)?;
+    let task = task_of(origin, &table)?;
+    let mut layers = vec![Layer { origin: origin.to_string(), table }];
     for pair in overrides {
         layers.push(Layer { origin: "command line".to_string(), table: parse_pair(pair)? });
     }
-    let recipe: R = assemble(layers)?;
-    recipe.check()?;
-    Ok(recipe)
+    let recipe = assemble(task, &layers)?;
+    match recipe.check() {
+        Ok(()) => Ok(recipe),
+        Err(RecipeError::Model(what)) => Err(RecipeError::Model(with_culprit(what, &recipe, &layers))),
+        Err(other) => Err(other),
+    }
 }
 
 /// The keys of a file.
-pub(super) fn parse(origin: &str, text: &str) -> Result<Table, RecipeError> {
+fn parse(origin: &str, text: &str) -> Result<Table, RecipeError> {
     text.parse().map_err(|error: toml::de::Error| RecipeError::Syntax {
         origin: origin.to_string(),
         what: error.to_string().trim().to_string(),
     })
 }
 
-/// The whole recipe as TOML, with every key.
-pub(super) fn to_toml(recipe: &impl Serialize) -> String {
-    toml::to_string(recipe).expect("a recipe is plain data")
-}
-
-/// Every value by its whole key, as TOML writes it.
-pub(super) fn values(recipe: &impl Serialize) -> BTreeMap<String, String> {
-    // Of the text: a table made from the settings would write numbers of 32 bits with the digits of 64.
-    let table: Table = to_toml(recipe).parse().expect("what was just written");
-    leaves(&table).into_iter().map(|(key, value)| (key, value.to_string())).collect()
+/// Settings as a table. By way of text, so that f32 numbers keep their digits: 0.1 and not 0.10000000149.
+pub(super) fn table_of(settings: &impl Serialize) -> Table {
+    let text = toml::to_string(settings).expect("settings are plain data");
+    text.parse().expect("what was just written")
 }
 
 /// The keys in which other values differ from these.
@@ -139,7 +132,7 @@ pub(crate) fn written_keys(text: &str) -> BTreeSet<String> {
     leaves(&table).into_iter().map(|(key, _)| key).collect()
 }
 
-/// Reads `optimizer.lr=5e-4`. What is not TOML is a string, so that `data.path=photos` needs no quotes.
+/// Reads `optimizer.lr=5e-4`. A value that is not TOML is a string, so that `data.path=photos` needs no quotes.
 fn parse_pair(pair: &str) -> Result<Table, RecipeError> {
     let no_pair = || RecipeError::NoPair(pair.to_string());
     let (key, text) = pair.split_once('=').ok_or_else(no_pair)?;
@@ -158,74 +151,126 @@ fn parse_pair(pair: &str) -> Result<Table, RecipeError> {
     }
 }
 
-fn assemble<R: Layered>(layers: Vec<Layer>) -> Result<R, RecipeError> {
-    let mut whole = to_table(&R::default());
-    let known = leaves(&to_table(&R::specimen()));
-    for Layer { origin, mut table } in layers {
-        take_preset::<R>(&origin, &mut table, &mut whole)?;
+fn assemble(task: &'static dyn TaskType, layers: &[Layer]) -> Result<Recipe, RecipeError> {
+    let mut defaults = task.defaults().to_table();
+    let mut whole = defaults.clone();
+    for Layer { origin, table } in layers {
+        let mut table = table.clone();
+        take_model(task, origin, &mut table, &mut whole)?;
+        let model = Recipe::of_table(task, whole.clone())?.model;
+        defaults.insert("model".to_string(), Value::Table(ModelSettings::defaults(model.family.name())?.to_table()));
         for (key, value) in leaves(&table) {
-            check_leaf::<R>(&origin, &key, &value, &known)?;
+            check_leaf(task, origin, (&key, &value), &defaults, &model)?;
             set(&mut whole, &key, value);
         }
     }
-    let recipe = R::deserialize(whole);
-    recipe.map_err(|error| RecipeError::Model(error.to_string()))
+    let mut recipe = Recipe::of_table(task, whole)?;
+    recipe.model.normalise();
+    task.normalise(&mut recipe)?;
+    Ok(recipe)
 }
 
-/// `model.preset` replaces the whole model by one that has a name; other keys of the same layer then change it.
-fn take_preset<R: Layered>(origin: &str, layer: &mut Table, whole: &mut Table) -> Result<(), RecipeError> {
+/// `model.preset` replaces the whole model by a named one, and another `model.family` by the defaults of that family; other keys of the
+/// same layer then change it.
+fn take_model(
+    task: &'static dyn TaskType,
+    origin: &str,
+    layer: &mut Table,
+    whole: &mut Table,
+) -> Result<(), RecipeError> {
     let Some(Value::Table(model)) = layer.get_mut("model") else { return Ok(()) };
-    let Some(name) = model.remove("preset") else { return Ok(()) };
-    let Some(config) = name.as_str().and_then(R::preset) else {
-        let names = R::preset_names();
-        let close = name.as_str().and_then(|name| nearest(name, names.iter().map(String::as_str)));
-        let what = match close {
-            Some(close) => format!("there is no such preset; did you mean `{close}`?"),
-            None => format!("there is no such preset; some are {}", names[..names.len().min(4)].join(", ")),
-        };
-        return Err(RecipeError::Type {
-            origin: origin.to_string(),
-            key: "model.preset".to_string(),
-            value: name.to_string(),
-            what,
-        });
+    let wrong = |key: &str, value: &Value, what: String| RecipeError::Type {
+        origin: origin.to_string(),
+        key: format!("model.{key}"),
+        value: value.to_string(),
+        what,
     };
-    whole.insert("model".to_string(), Value::Table(config));
+    if let Some(name) = model.remove("preset") {
+        let Some(architecture) = name.as_str().and_then(preset) else {
+            let names = preset_names();
+            let close = name.as_str().and_then(|name| nearest(name, names.iter().map(String::as_str)));
+            let what = match close {
+                Some(close) => format!("there is no such preset; did you mean `{close}`?"),
+                None => format!("there is no such preset; some are {}", names[..names.len().min(4)].join(", ")),
+            };
+            return Err(wrong("preset", &name, what));
+        };
+        task.check_model(architecture.as_ref()).map_err(|what| wrong("preset", &name, what))?;
+        whole.insert("model".to_string(), Value::Table(ModelSettings::of(architecture.as_ref()).to_table()));
+    }
+    if let Some(name) = model.get(FAMILY) {
+        let there = whole.get("model").and_then(|model| model.get(FAMILY));
+        if there != Some(name) {
+            let defaults = ModelSettings::defaults(name.as_str().unwrap_or_default());
+            let defaults = defaults.map_err(|error| match error {
+                RecipeError::Model(what) => wrong(FAMILY, name, what),
+                other => other,
+            })?;
+            let architecture = defaults.architecture()?;
+            task.check_model(architecture.as_ref()).map_err(|what| wrong(FAMILY, name, what))?;
+            whole.insert("model".to_string(), Value::Table(defaults.to_table()));
+        }
+    }
     Ok(())
 }
 
-/// Refuses a key that no recipe has, and a value that its key cannot have.
-fn check_leaf<R: Layered>(
+/// What is wrong with a model, and which key has made it so, if one alone has.
+fn with_culprit(what: String, recipe: &Recipe, layers: &[Layer]) -> String {
+    for Layer { origin, table } in layers.iter().rev() {
+        let Some(Value::Table(model)) = table.get("model") else { continue };
+        for (key, value) in model {
+            if recipe.model.fault_of(key, value).is_some_and(|fault| fault == what) {
+                return format!("{what} (model.{key} is {value} in {origin})");
+            }
+        }
+    }
+    what
+}
+
+/// Refuses a key that the task's recipes do not have, and a value that its key cannot have.
+fn check_leaf(
+    task: &'static dyn TaskType,
     origin: &str,
-    key: &str,
-    value: &Value,
-    known: &[(String, Value)],
+    (key, value): (&str, &Value),
+    defaults: &Table,
+    model: &ModelSettings,
 ) -> Result<(), RecipeError> {
     let origin = origin.to_string();
-    if !known.iter().any(|(name, _)| name == key) {
-        let names = || known.iter().map(|(name, _)| name.as_str()).chain(["model.preset"]);
+    let wrong = |what: String| RecipeError::Type {
+        origin: origin.clone(),
+        key: key.to_string(),
+        value: value.to_string(),
+        what: what.lines().next().unwrap_or_default().trim().to_string(),
+    };
+    if key == TASK && value.as_str() != Some(task.name()) {
+        return Err(wrong("the recipe's file decides what its task is".to_string()));
+    }
+    let names = leaves(defaults).into_iter().map(|(name, _)| name).chain(model.keys()).collect::<Vec<_>>();
+    // A setting may be a table itself.
+    let is_known = |name: &String| name == key || (name.starts_with("model.") && key.starts_with(&format!("{name}.")));
+    if !names.iter().any(is_known) {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_string();
         // A key without its section is most likely what is meant.
-        let elsewhere = names().find(|name| last(name) == last(key)).map(str::to_string);
-        let nearest = elsewhere.or_else(|| nearest(key, names()));
+        let elsewhere = names.iter().find(|name| last(name) == last(key)).cloned();
+        let nearest = elsewhere.or_else(|| nearest(key, names.iter().map(String::as_str)));
         return Err(RecipeError::Unknown { origin, key: key.to_string(), nearest });
     }
-    // A whole recipe that is sound but for this value tells what is wrong with it.
-    let mut trial = to_table(&R::default());
+    if key.starts_with("model.") {
+        // Its family checks all settings together.
+        return Ok(());
+    }
+    // The defaults with this value alone: what is wrong then is this value.
+    let mut trial = defaults.clone();
     set(&mut trial, key, value.clone());
-    R::deserialize(trial).map(|_| ()).map_err(|error| {
-        let text = error.to_string();
-        let what = text.lines().next().unwrap_or_default().trim().to_string();
-        RecipeError::Type { origin, key: key.to_string(), value: value.to_string(), what }
+    let checked = Recipe::of_table(task, trial).and_then(|mut recipe| task.normalise(&mut recipe));
+    checked.map_err(|error| match error {
+        RecipeError::Section(what) => wrong(what),
+        other => other,
     })
 }
 
-pub(super) fn to_table(value: &impl Serialize) -> Table {
-    Table::try_from(value).expect("settings are plain data")
-}
-
 /// All values with their full keys.
-fn leaves(table: &Table) -> Vec<(String, Value)> {
+pub(super) fn leaves(table: &Table) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     for (key, value) in table {
         match value {
@@ -258,7 +303,7 @@ pub fn nearest<'w>(word: &str, words: impl Iterator<Item = &'w str>) -> Option<S
     (close.0 <= word.chars().count().div_ceil(3).max(2)).then(|| close.1.to_string())
 }
 
-/// How many letters must be changed, left out or put in to get from one word to the other.
+/// The edit distance: how many letters must be changed, removed or inserted to get from one word to the other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -277,70 +322,62 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::{OptimizerSettings, Recipe};
+    use crate::recipe::OptimizerSettings;
 
     fn read(text: &str, overrides: &[&str]) -> Result<Recipe, String> {
         let overrides: Vec<String> = overrides.iter().map(|pair| pair.to_string()).collect();
         Recipe::read("test.toml", text, &overrides).map_err(|error| error.to_string())
     }
 
-    #[test]
-    fn a_sentence_must_fit_the_model_as_batches_round_it() {
-        let read = |tokens: usize| {
-            let overrides = [format!("text.max_tokens={tokens}"), "model.max_length=102".to_string()];
-            crate::TranslationRecipe::read("test", "task = \"translation\"", &overrides)
-        };
-        assert!(read(99).is_ok());
-        for tokens in [100, 101, 102, usize::MAX >> 1] {
-            let refusal = read(tokens).expect_err("too long").to_string();
-            assert!(refusal.contains("text.max_tokens") && refusal.contains("rounded up"), "{refusal}");
-        }
+    fn value(recipe: &Recipe, key: &str) -> String {
+        recipe.values().get(key).cloned().unwrap_or_default()
     }
 
     #[test]
-    fn only_what_differs_is_told() {
+    fn only_differing_keys_are_reported() {
         let plain = read("", &[]).expect("sound");
-        assert_eq!(differences(&values(&plain), &values(&plain)), []);
+        assert_eq!(plain.differences(&plain), []);
         let changed = read("", &["optimizer.lr=0.5", "model.layer_scale=0.25"]).expect("sound");
-        let told = |key: &str, this: Option<&str>, other: &str| Difference {
+        let difference = |key: &str, this: Option<&str>, other: &str| Difference {
             key: key.to_string(),
             this: this.map(str::to_string),
             other: Some(other.to_string()),
         };
-        let expected = [told("model.layer_scale", None, "0.25"), told("optimizer.lr", Some("0.001"), "0.5")];
-        assert_eq!(differences(&values(&plain), &values(&changed)), expected);
-        // Numbers of 32 bits, too, as they were written.
+        let expected =
+            [difference("model.layer_scale", None, "0.25"), difference("optimizer.lr", Some("0.001"), "0.5")];
+        assert_eq!(plain.differences(&changed), expected);
+        // f32 numbers, too, as they were written.
         let smooth = read("", &["loss.label_smoothing=0.2", "preprocess.mean=[0.1, 0.2, 0.3]"]).expect("sound");
-        let smooth = values(&smooth);
+        let smooth = smooth.values();
         assert_eq!((&*smooth["loss.label_smoothing"], &*smooth["preprocess.mean"]), ("0.2", "[0.1, 0.2, 0.3]"));
         let keys: BTreeSet<String> = smooth.into_keys().collect();
         assert_eq!(written_keys(&plain.to_toml()), keys);
     }
 
     #[test]
-    fn layers_go_over_each_other() {
+    fn later_layers_go_over_earlier_ones() {
         let recipe = read("[optimizer]\nlr = 0.5\n[model]\npatch = 8", &["model.patch=4", "data.path=photos"]).unwrap();
         assert_eq!(recipe.optimizer.lr, 0.5);
-        assert_eq!(recipe.model.patch, vitreous_models::Size::square(4));
+        assert_eq!(value(&recipe, "model.patch"), "4");
         assert_eq!(recipe.data.path, "photos");
         assert_eq!(recipe.optimizer.betas, OptimizerSettings::default().betas);
-        // Numbers that TOML reads as whole are fine where fractions are meant.
+        // Integers are fine where floats are meant.
         assert_eq!(read("", &["optimizer.lr=1", "model.layer_scale=1"]).unwrap().optimizer.lr, 1.0);
-        assert_eq!(read("", &["model.patch=[4,8]"]).unwrap().model.patch.width, 8);
+        assert_eq!(value(&read("", &["model.patch=[4,8]"]).unwrap(), "model.patch"), "[4, 8]");
     }
 
     #[test]
     fn a_preset_is_the_base_of_what_its_layer_and_later_ones_change() {
         let text = "[model]\ndepth = 3\npreset = \"vit_cifar\"\n";
-        let recipe = read(text, &["model.heads=8"]).unwrap();
-        assert_eq!((recipe.model.dim, recipe.model.depth, recipe.model.heads), (128, 3, 8));
+        let numbers = |recipe: &Recipe| ["dim", "depth", "heads"].map(|key| value(recipe, &format!("model.{key}")));
+        assert_eq!(numbers(&read(text, &["model.heads=8"]).unwrap()), ["128", "3", "8"]);
         let recipe = read(text, &["model.preset=vit_tiny_patch16_224"]).unwrap();
-        assert_eq!((recipe.model.dim, recipe.model.depth), (192, 12));
+        assert_eq!(numbers(&recipe)[..2], ["192", "12"]);
         assert!(read("", &["model.preset=vit_cifer"]).unwrap_err().contains("`vit_cifar`"));
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_the_nearest_key() {
+    fn mistakes_are_named_with_the_nearest_key() {
         let says = |overrides: &[&str], parts: &[&str]| {
             let error = read("", overrides).unwrap_err();
             for part in parts {
@@ -359,12 +396,9 @@ mod tests {
         says(&["model.heads=5"], &["`model`", "heads"]);
         assert!(read("[optimizer]\nlr = = 3", &[]).unwrap_err().contains("line 2"));
         assert!(read("[optimiser]\nlr = 3", &[]).unwrap_err().contains("did you mean `optimizer.lr`?"));
-    }
-
-    #[test]
-    fn what_a_model_that_is_taken_up_replaces_is_not_checked() {
-        assert!(read("", &["model.image=56"]).unwrap_err().contains("patches"));
-        assert!(read("", &["model.image=56", "finetune.init=MODEL"]).is_ok());
+        // A key of another task is none of this one.
+        says(&["train.tokens=3"], &["no key `train.tokens`"]);
+        says(&["text.vocabulary=300"], &["no key `text.vocabulary`"]);
     }
 
     #[test]

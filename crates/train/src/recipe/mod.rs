@@ -1,457 +1,255 @@
-//! Recipes: all that decides what a training run computes, as a TOML file.
+//! Recipes: everything that decides what a training run computes, as a TOML file.
 //!
-//! A recipe is read in layers: the defaults below, a file, then `key=value` from the command line. What was run is written
-//! into the run directory with every key.
+//! A recipe is read in layers: the defaults of its task, a file, then `key=value` pairs from the command line. The recipe of a run
+//! is written into its run directory with every key.
 
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use vitreous_data::dataset::ValidationRule;
-use vitreous_data::image::augment::AugmentSettings;
-use vitreous_data::image::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};
-use vitreous_models::{VitConfig, preset, presets};
+use toml::{Table, Value};
 
-use layers::Layered;
+use vitreous_models::{Architecture, Family, Settings};
 
-pub use any::AnyRecipe;
+use crate::task::TaskType;
+use crate::tasks::TASKS;
+use model::ModelSettings;
+
 pub(crate) use layers::written_keys;
 pub use layers::{Difference, RecipeError, nearest};
-pub use shipped::{Shipped, shipped};
-pub use translation::{
-    PairSettings, TextSettings, TokeniserChoice, TranslationRecipe, TranslationTask, TranslationTestSettings,
-    TranslationTrainSettings,
+pub(crate) use model::FAMILY;
+pub use sections::{
+    DataSettings, LossKind, LossSettings, OptimizerName, OptimizerSettings, OutputSettings, PrecisionChoice,
+    ScheduleKind, ScheduleSettings, TrainSettings,
 };
+pub use shipped::{Shipped, shipped};
 
+/// Declares an enum that recipes write as a string in snake case.
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident),+ $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum $name { $($(#[$variant_doc])* $variant),+ }
     };
 }
+pub(crate) use choice;
 
-mod any;
 mod layers;
-mod rules;
+mod model;
+pub(crate) mod rules;
+mod sections;
 mod shipped;
-mod translation;
 
-/// All that decides what a training run computes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+/// The key that names the task. A recipe without it is of the first task in [`TASKS`].
+pub(crate) const TASK: &str = "task";
+
+/// Everything that decides what a training run computes.
+#[derive(Clone, Debug)]
 pub struct Recipe {
-    /// Length, batch, precision.
+    /// What is learned.
+    pub task: &'static dyn TaskType,
+    /// Seed, epochs, accumulation, precision.
     pub train: TrainSettings,
-    /// What is learned from.
+    /// The data.
     pub data: DataSettings,
-    /// How images are prepared.
-    pub preprocess: PreprocessSettings,
-    /// How images are changed while learning.
-    pub augment: AugmentSettings,
-    /// What is made small.
-    pub loss: LossSettings,
-    /// By which rule.
+    /// The optimizer.
     pub optimizer: OptimizerSettings,
-    /// How the learning rate goes.
+    /// The learning rate schedule.
     pub schedule: ScheduleSettings,
-    /// How a model that was trained before is taken up.
-    pub finetune: FinetuneSettings,
-    /// What is written, and when.
+    /// Logging, evaluation and checkpoints.
     pub output: OutputSettings,
-    /// The model. `classes` is taken from the data.
-    pub model: VitConfig,
+    /// The sections and keys that only this task has. It reads them with [`Recipe::own`].
+    own: Table,
+    /// The family and the settings of the model.
+    model: ModelSettings,
 }
 
-/// Length, batch, precision.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TrainSettings {
-    /// Decides everything random: initial values, order, augmentation, dropout.
-    pub seed: u64,
-    /// How often all images are seen.
-    pub epochs: u64,
-    /// Images that go through the model at once.
-    pub batch: usize,
-    /// Batches whose gradients are added before an update.
-    pub accumulate: usize,
-    /// "f32", or "bf16" for products (weights stay f32).
-    pub precision: PrecisionChoice,
-    /// Compute the insides of layers again in the backward pass: less memory, a third more time.
-    pub recompute: bool,
-    /// Decay of an average of the parameters, which is then tested and saved; 0 for none.
-    pub ema: f64,
-    /// Whether the average starts with a small decay: at most (1 + step) / (10 + step).
-    pub ema_warmup: bool,
-    /// How initial values are drawn.
-    pub init: InitChoice,
+/// The sections that all tasks have. A task may add keys to them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Common {
+    train: TrainSettings,
+    data: DataSettings,
+    optimizer: OptimizerSettings,
+    schedule: ScheduleSettings,
+    output: OutputSettings,
 }
 
-choice! {
-    /// What products are computed in.
-    PrecisionChoice {
-        /// 32-bit floats.
-        F32,
-        /// 16-bit brain floats, sums in f32.
-        Bf16,
-    }
-}
-
-choice! {
-    /// How initial values are drawn.
-    InitChoice {
-        /// Matrices uniform by Xavier's rule, biases zero.
-        Xavier,
-        /// Normal with a deviation of 0.02, cut off at two; as timm's Vision Transformers.
-        TruncatedNormal,
-        /// As PyTorch's layers start.
-        Pytorch,
-        /// As the original Vision Transformers in JAX start.
-        Jax,
-    }
-}
-
-/// What is learned from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DataSettings {
-    /// "builtin", or a path.
-    pub path: String,
-    /// The share of the training images that is drawn for validation where the data has no validation part.
-    pub validation_share: f64,
-    /// How these images are drawn: "stratified" by class, or "by_name". The latter is left out where it is written: a run whose recipe does
-    /// not have the key was made when there was no other rule ([`AnyRecipe::read_run`]).
-    #[serde(skip_serializing_if = "is_by_name")]
-    pub validation_rule: ValidationRule,
-    /// Which labels, where the data has several sorts: "coarse" of CIFAR-100, a column of a table; "" for the usual ones.
-    pub labels: String,
-    /// Threads that prepare images; 0 for as many as there are cores.
-    pub threads: usize,
-    /// The most memory, in MiB, for images that are kept decoded.
-    pub keep_mib: u64,
-}
-
-/// How images are prepared for testing; learning adds augmentation to it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PreprocessSettings {
-    /// How an image comes to the model's size.
-    pub fit: Fit,
-    /// For "crop": the share of the shorter side that the model sees.
-    pub crop_share: f64,
-    /// The filter that images are resized by.
-    pub interpolation: Filter,
-    /// What is subtracted from each channel, 0 to 1.
-    pub mean: Vec<f32>,
-    /// What each channel is divided by.
-    pub std: Vec<f32>,
-}
-
-choice! {
-    /// How an image comes to the model's size.
-    Fit {
-        /// Resized until the shorter side fits, the middle cut out.
-        Crop,
-        /// Resized to the model's size, whatever its form.
-        Stretch,
-        /// Not resized: the middle, with black around where it is too small.
-        Pad,
-    }
-}
-
-choice! {
-    /// A filter to resize by.
-    Filter {
-        /// The mean of neighbours by distance.
-        Bilinear,
-        /// Cubic pieces.
-        Bicubic,
-    }
-}
-
-/// What is made small.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LossSettings {
-    /// "cross_entropy" for one class an image, "binary_cross_entropy" for several; "auto" as the data is.
-    pub kind: LossKind,
-    /// The share of a target that is spread over all classes.
-    pub label_smoothing: f32,
-}
-
-choice! {
-    /// What is made small.
-    LossKind {
-        /// As the data is.
-        Auto,
-        /// One class an image.
-        CrossEntropy,
-        /// Each class is a question of its own.
-        BinaryCrossEntropy,
-    }
-}
-
-/// By which rule parameters move.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct OptimizerSettings {
-    /// "adamw", "sgd" or "lamb".
-    pub name: OptimizerName,
-    /// The learning rate after warm-up.
-    pub lr: f64,
-    /// Decay of the two moments (AdamW and LAMB).
-    pub betas: [f64; 2],
-    /// Added to the root of the second moment (AdamW and LAMB).
-    pub eps: f64,
-    /// Momentum (SGD).
-    pub momentum: f64,
-    /// Nesterov's variant (SGD).
-    pub nesterov: bool,
-    /// Weight decay.
-    pub weight_decay: f64,
-    /// Whether biases, norms, tokens and positions decay, too.
-    pub decay_all: bool,
-    /// The longest that the gradient of all parameters together may be; 0 for no limit.
-    pub clip: f64,
-    /// What the rate of each layer is multiplied by for each layer above it; 1 for the same rate everywhere.
-    pub layer_decay: f64,
-}
-
-choice! {
-    /// A rule that moves parameters.
-    OptimizerName {
-        /// Adam with decoupled weight decay.
-        Adamw,
-        /// Gradient descent with momentum.
-        Sgd,
-        /// Adam with a rate for each layer by its norm, for large batches.
-        Lamb,
-    }
-}
-
-/// How the learning rate goes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ScheduleSettings {
-    /// "cosine", "linear", "constant" or "inverse_sqrt", after the warm-up.
-    pub kind: ScheduleKind,
-    /// Epochs in which the rate rises.
-    pub warmup_epochs: f64,
-    /// Steps in which the rate rises, if not 0: in place of epochs.
-    pub warmup_steps: u64,
-    /// Where the rate of "cosine" and "linear" ends.
-    pub final_lr: f64,
-}
-
-choice! {
-    /// How the learning rate goes after the warm-up.
-    ScheduleKind {
-        /// Half a cosine down to the final rate.
-        Cosine,
-        /// A line down to the final rate.
-        Linear,
-        /// As it is.
-        Constant,
-        /// One over the root of the step.
-        InverseSqrt,
-    }
-}
-
-/// How a model that was trained before is taken up.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FinetuneSettings {
-    /// The model to start from: a directory or a file; "" to start from nothing. It replaces what `model` says, but for image
-    /// size and dropout.
-    pub init: String,
-    /// Whether to use the preprocessing that this model comes with, at the recipe's image size, in place of `preprocess`.
-    pub own_preprocess: bool,
-    /// Whether only the head learns.
-    pub freeze: bool,
-    /// Rank of LoRA on the projections of attention, the rest frozen; 0 for none.
-    pub lora_rank: usize,
-    /// LoRA's scale is this over the rank.
-    pub lora_alpha: f64,
-    /// What the learning rate of the head is multiplied by.
-    pub head_lr: f64,
-    /// What the learning rate of everything but the head is multiplied by.
-    pub backbone_lr: f64,
-}
-
-/// What is written, and when.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct OutputSettings {
-    /// Steps between lines of metrics.
-    pub log_steps: u64,
-    /// Epochs between evaluations. The last epoch is always evaluated.
-    pub eval_epochs: u64,
-    /// Steps between checkpoints besides those after each epoch; 0 for none.
-    pub checkpoint_steps: u64,
-    /// Minutes after which a checkpoint is due besides; 0 for none.
-    pub checkpoint_minutes: f64,
-    /// How many checkpoints are kept.
-    pub keep: usize,
-}
-
-impl Default for TrainSettings {
-    fn default() -> Self {
-        TrainSettings {
-            seed: 1,
-            epochs: 100,
-            batch: 128,
-            accumulate: 1,
-            precision: PrecisionChoice::F32,
-            recompute: false,
-            ema: 0.0,
-            ema_warmup: true,
-            init: InitChoice::TruncatedNormal,
-        }
-    }
-}
-
-impl Default for DataSettings {
-    fn default() -> Self {
-        let (path, labels) = ("builtin".to_string(), String::new());
-        let validation_rule = ValidationRule::Stratified;
-        DataSettings { path, validation_share: 0.1, validation_rule, labels, threads: 0, keep_mib: 1024 }
-    }
-}
-
-fn is_by_name(rule: &ValidationRule) -> bool {
-    *rule == ValidationRule::ByName
-}
-
-impl Default for PreprocessSettings {
-    fn default() -> Self {
-        let half = vec![0.5; 3];
-        let (mean, std) = (half.clone(), half);
-        PreprocessSettings { fit: Fit::Crop, crop_share: 0.875, interpolation: Filter::Bicubic, mean, std }
-    }
-}
-
-impl Default for LossSettings {
-    fn default() -> Self {
-        LossSettings { kind: LossKind::Auto, label_smoothing: 0.0 }
-    }
-}
-
-impl Default for OptimizerSettings {
-    fn default() -> Self {
-        OptimizerSettings {
-            name: OptimizerName::Adamw,
-            lr: 1e-3,
-            betas: [0.9, 0.999],
-            eps: 1e-8,
-            momentum: 0.9,
-            nesterov: false,
-            weight_decay: 0.1,
-            decay_all: false,
-            clip: 1.0,
-            layer_decay: 1.0,
-        }
-    }
-}
-
-impl Default for ScheduleSettings {
-    fn default() -> Self {
-        ScheduleSettings { kind: ScheduleKind::Cosine, warmup_epochs: 5.0, warmup_steps: 0, final_lr: 0.0 }
-    }
-}
-
-impl Default for FinetuneSettings {
-    fn default() -> Self {
-        FinetuneSettings {
-            init: String::new(),
-            own_preprocess: true,
-            freeze: false,
-            lora_rank: 0,
-            lora_alpha: 16.0,
-            head_lr: 1.0,
-            backbone_lr: 1.0,
-        }
-    }
-}
-
-impl Default for OutputSettings {
-    fn default() -> Self {
-        OutputSettings { log_steps: 10, eval_epochs: 1, checkpoint_steps: 0, checkpoint_minutes: 10.0, keep: 2 }
-    }
-}
-
-impl PrecisionChoice {
-    /// As recipes write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            PrecisionChoice::F32 => "f32",
-            PrecisionChoice::Bf16 => "bf16",
-        }
-    }
-}
-
-impl PreprocessSettings {
-    /// What is done with an image before a model of this input sees it.
-    pub fn preprocess(&self, [height, width]: [usize; 2], channels: Channels) -> Preprocess {
-        let size = [height, width];
-        let middle = Crop { size, placement: Placement::HuggingFace, fill: vec![0; channels.count()] };
-        let (resize, crop) = match self.fit {
-            // The longer side, so that an oblong input is covered: `transformers` has no closer way of saying it.
-            Fit::Crop => {
-                let side = height.max(width);
-                let covered = ((side as f64 / self.crop_share).floor() as usize).max(side);
-                (Resize::ShorterSide(covered), Some(middle))
-            }
-            Fit::Stretch => (Resize::Exact(size), None),
-            Fit::Pad => (Resize::None, Some(middle)),
-        };
-        let interpolation = match self.interpolation {
-            Filter::Bilinear => Interpolation::Bilinear,
-            Filter::Bicubic => Interpolation::Bicubic,
-        };
-        let rgb = Preprocess {
-            resize,
-            interpolation,
-            crop,
-            rescale_factor: 1.0 / 255.0,
-            rescale_offset: 0.0,
-            mean: self.mean.clone(),
-            std: self.std.clone(),
-            channels: Channels::from_count(self.mean.len()).unwrap_or(channels),
-        };
-        rgb.with_channels(channels)
-    }
-}
-
-impl Layered for Recipe {
-    fn specimen() -> Self {
-        let model = VitConfig { layer_scale: Some(1.0), pre_logits: Some(1), ..VitConfig::default() };
-        Recipe { model, ..Recipe::default() }
-    }
-
-    fn preset(name: &str) -> Option<toml::Table> {
-        preset(name).map(|config| layers::to_table(&config))
-    }
-
-    fn preset_names() -> Vec<String> {
-        presets::names()
-    }
-
-    fn check(&self) -> Result<(), RecipeError> {
-        rules::check_images(self)
+impl PartialEq for Recipe {
+    fn eq(&self, other: &Recipe) -> bool {
+        self.task.name() == other.task.name() && self.to_table() == other.to_table()
     }
 }
 
 impl Recipe {
+    /// A recipe with the common defaults and the usual family of the task, for the task to start its own from.
+    ///
+    /// # Panics
+    /// Panics if the task's usual family is none.
+    pub fn new(task: &'static dyn TaskType, own: &impl Serialize) -> Recipe {
+        let Common { train, data, optimizer, schedule, output } = Common::default();
+        let model = ModelSettings::defaults(task.usual_family()).expect("a family of the list");
+        Recipe { task, train, data, optimizer, schedule, output, own: layers::table_of(own), model }
+    }
+
     /// Reads a recipe file (its name and text) with overrides.
     pub fn read(origin: &str, text: &str, overrides: &[String]) -> Result<Recipe, RecipeError> {
         layers::read(origin, text, overrides)
     }
 
+    /// Reads the recipe that a run directory has. A key that did not exist when the run was made has the value that it would have had.
+    pub fn read_run(origin: &str, text: &str) -> Result<Recipe, RecipeError> {
+        let recipe = Recipe::read(origin, text, &[])?;
+        let written = written_keys(text);
+        let missing = recipe.task.values_of_old_runs().iter().filter(|(key, _)| !written.contains(*key));
+        let overrides: Vec<String> = missing.map(|(key, value)| format!("{key}={value}")).collect();
+        if overrides.is_empty() { Ok(recipe) } else { Recipe::read(origin, text, &overrides) }
+    }
+
     /// Refuses values that make no sense.
     pub fn check(&self) -> Result<(), RecipeError> {
-        rules::check_images(self)
+        rules::check_common(self)?;
+        self.task.check(self)
+    }
+
+    /// The keys that only the task has, as the task's type for them.
+    pub fn own<T: DeserializeOwned>(&self) -> Result<T, RecipeError> {
+        T::deserialize(self.own.clone()).map_err(|error| RecipeError::Section(error.to_string()))
+    }
+
+    /// Replaces the keys that only the task has.
+    pub fn set_own(&mut self, own: &impl Serialize) {
+        self.own = layers::table_of(own);
+    }
+
+    /// The family of the model.
+    pub fn family(&self) -> &'static dyn Family {
+        self.model.family
+    }
+
+    /// The model of these settings. Settings that no model can have are refused.
+    pub fn architecture(&self) -> Result<Box<dyn Architecture>, RecipeError> {
+        self.model.architecture()
+    }
+
+    /// Replaces the model.
+    pub fn set_architecture(&mut self, architecture: &dyn Architecture) {
+        self.model = ModelSettings::of(architecture);
+    }
+
+    /// Changes settings of the model.
+    pub fn change_model(&mut self, changes: &Settings) -> Result<(), RecipeError> {
+        let changed = self.architecture()?.with_settings(changes).map_err(|error| RecipeError::Model(error.0))?;
+        self.set_architecture(changed.as_ref());
+        Ok(())
+    }
+
+    /// A setting of the model.
+    pub fn model_setting(&self, key: &str) -> Option<&serde_json::Value> {
+        self.model.settings.get(key).filter(|value| !value.is_null())
     }
 
     /// The whole recipe as TOML, with every key.
     pub fn to_toml(&self) -> String {
-        layers::to_toml(self)
+        toml::to_string(&self.to_table()).expect("a recipe is plain data")
+    }
+
+    /// Every value by its full key, as TOML writes it.
+    pub fn values(&self) -> BTreeMap<String, String> {
+        layers::leaves(&self.to_table()).into_iter().map(|(key, value)| (key, value.to_string())).collect()
+    }
+
+    /// The keys in which another recipe differs from this one.
+    pub fn differences(&self, other: &Recipe) -> Vec<Difference> {
+        layers::differences(&self.values(), &other.values())
+    }
+
+    fn common(&self) -> Common {
+        let Recipe { train, data, optimizer, schedule, output, .. } = self.clone();
+        Common { train, data, optimizer, schedule, output }
+    }
+
+    /// All keys, the general ones first, the model last.
+    fn to_table(&self) -> Table {
+        let mut common = layers::table_of(&self.common());
+        let mut whole = Table::from_iter([(TASK.to_string(), Value::from(self.task.name()))]);
+        for section in ["train", "data"] {
+            whole.extend(common.remove_entry(section));
+        }
+        for (section, value) in &self.own {
+            match (common.get_mut(section), whole.get_mut(section), value) {
+                (Some(Value::Table(there)), _, Value::Table(more))
+                | (_, Some(Value::Table(there)), Value::Table(more)) => {
+                    there.extend(more.clone());
+                }
+                _ => _ = whole.insert(section.clone(), value.clone()),
+            }
+        }
+        whole.extend(common);
+        whole.insert("model".to_string(), Value::Table(self.model.to_table()));
+        whole
+    }
+
+    /// Takes a table with all keys apart. Values of the task's own keys and of the model's are not looked at.
+    fn of_table(task: &'static dyn TaskType, mut whole: Table) -> Result<Recipe, RecipeError> {
+        let section = |error: toml::de::Error| RecipeError::Section(error.to_string());
+        let Common { train, data, optimizer, schedule, output } =
+            Common::deserialize(whole.clone()).map_err(section)?;
+        whole.remove(TASK);
+        let model = match whole.remove("model") {
+            Some(Value::Table(model)) => ModelSettings::of_table(model, task.usual_family())?,
+            _ => ModelSettings::defaults(task.usual_family())?,
+        };
+        for (section, keys) in layers::table_of(&Common::default()) {
+            let (Some(Value::Table(there)), Value::Table(keys)) = (whole.get_mut(&section), keys) else { continue };
+            keys.keys().for_each(|key| _ = there.remove(key));
+            if there.is_empty() {
+                whole.remove(&section);
+            }
+        }
+        Ok(Recipe { task, train, data, optimizer, schedule, output, own: whole, model })
+    }
+}
+
+/// The task that a recipe's table names.
+fn task_of(origin: &str, table: &Table) -> Result<&'static dyn TaskType, RecipeError> {
+    let Some(name) = table.get(TASK) else { return Ok(TASKS[0]) };
+    let found = TASKS.iter().find(|task| name.as_str() == Some(task.name()));
+    found.copied().ok_or_else(|| RecipeError::Type {
+        origin: origin.to_string(),
+        key: TASK.to_string(),
+        value: name.to_string(),
+        what: format!("tasks are {}", TASKS.map(|task| format!("\"{}\"", task.name())).join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recipe_names_its_task_and_one_that_does_not_is_for_classification() {
+        let task = |text: &str| Recipe::read("test.toml", text, &[]).map(|recipe| recipe.task.name());
+        assert_eq!(task(""), Ok("classification"));
+        assert_eq!(task("task = \"translation\""), Ok("translation"));
+        let refusal = task("task = \"segmentation\"").expect_err("no such task").to_string();
+        for part in ["test.toml", "`task` cannot be \"segmentation\"", "\"classification\", \"translation\""] {
+            assert!(refusal.contains(part), "{refusal}");
+        }
+        let changed = Recipe::read("test.toml", "", &["task=translation".to_string()]);
+        assert!(changed.expect_err("another task").to_string().contains("`task` cannot be"));
+    }
+
+    #[test]
+    fn a_task_that_adds_keys_to_a_common_section_does_not_change_the_others() {
+        for task in TASKS {
+            let recipe = task.defaults();
+            let again = Recipe::of_table(task, recipe.to_table()).expect("sound");
+            assert_eq!(recipe, again);
+            assert_eq!(recipe.own, again.own);
+            let text = recipe.to_toml();
+            assert!(text.starts_with(&format!("task = \"{}\"\n\n[train]\nseed = 1\n", task.name())), "{text}");
+        }
     }
 }

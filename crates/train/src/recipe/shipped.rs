@@ -1,13 +1,13 @@
 //! The recipes inside the binary.
 
-use super::{AnyRecipe, RecipeError};
+use super::{Recipe, RecipeError};
 
 /// A recipe inside the binary.
 #[derive(Clone, Copy, Debug)]
 pub struct Shipped {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// The file.
+    /// Its text.
     pub text: &'static str,
 }
 
@@ -29,8 +29,8 @@ impl Shipped {
     }
 
     /// Reads it with overrides.
-    pub fn read(&self, overrides: &[String]) -> Result<AnyRecipe, RecipeError> {
-        AnyRecipe::read(&format!("recipe `{}`", self.name), self.text, overrides)
+    pub fn read(&self, overrides: &[String]) -> Result<Recipe, RecipeError> {
+        Recipe::read(&format!("recipe `{}`", self.name), self.text, overrides)
     }
 }
 
@@ -45,11 +45,8 @@ mod tests {
             for part in [format!("vitreous train {}", recipe.name), "Time".to_string(), "Accuracy".to_string()] {
                 assert!(recipe.text.contains(&part), "{}: no `{part}` in the header", recipe.name);
             }
-            if let AnyRecipe::Images(read) = &read {
-                let image = [read.model.image.height, read.model.image.width];
-                let preprocess = read.preprocess.preprocess(image, vitreous_data::image::Channels::Rgb);
-                vitreous_data::image::augment::Augment::new(&read.augment, &preprocess).expect(recipe.name);
-                vitreous_data::image::augment::Mixer::new(&read.augment).expect(recipe.name);
+            if let Some(augmentation) = crate::tasks::classify::augmentation(&read) {
+                augmentation.expect(recipe.name);
             }
             let keys = |text: &str| -> std::collections::BTreeSet<String> {
                 let table: toml::Table = text.parse().expect("TOML");

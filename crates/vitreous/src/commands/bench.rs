@@ -9,35 +9,40 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_engine::random::{Stream, place_of};
-use vitreous_engine::{Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Plan, Precision, Run, State};
-use vitreous_models::{Size, VitConfig, vit};
+use vitreous_engine::{
+    DType, Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Plan, Precision, Run, State,
+};
+use vitreous_models::{Architecture, Call, OpenOptions, Size, Takes};
+use vitreous_pages::format;
+use vitreous_runtime::described;
+use vitreous_runtime::runner::{check_batch, usual_batch};
+use vitreous_runtime::training_graph::training_graph;
 
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
-use crate::device::{DeviceOptions, described};
+use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use crate::format;
-use crate::runner::{check_batch, usual_batch};
-use crate::source;
-use crate::step::training_graph;
 
 /// Measure how fast a model runs or trains on this machine, with random weights and data
 #[derive(Args)]
 pub struct Bench {
-    /// A model directory, a checkpoint file, or a preset such as vit_base_patch16_224
+    /// A model directory, a checkpoint file, or a preset such as vit_base_patch16_224 or bert_base
     model: String,
-    /// Answers to images, or whole training steps: forward, backward, clipping, AdamW
+    /// Inference, or whole training steps: forward, backward, clipping, AdamW
     #[arg(long, value_enum, default_value = "infer", ignore_case = true)]
     mode: ModeName,
-    /// Numbers to compute with
+    /// Precision of matrix multiplications
     #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
     precision: PrecisionName,
-    /// Images at a time; by default as many as keep the machine busy
+    /// Batch size [default: as large as keeps the machine busy]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     batch: Option<usize>,
-    /// The size of the images, if not the model's own
+    /// The image size, if not the model's own
     #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
     image: Option<Size>,
-    /// Threads that compute, unless a GPU does; by default one a core
+    /// Tokens of each sequence, for models of text; at most the model's longest
+    #[arg(long, value_name = "N", default_value = "128", value_parser = parse_count, allow_negative_numbers = true)]
+    tokens: usize,
+    /// Threads that compute, unless a GPU does [default: one per core]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     #[command(flatten)]
@@ -67,9 +72,22 @@ const MOST_RUNS: usize = 100_000;
 /// The share of the time that goes to warming up, before.
 const WARM_UP: f64 = 0.2;
 
+/// A model, and the sizes that it is run with.
+struct Benched<'m> {
+    model: &'m dyn Architecture,
+    call: Call<'m>,
+}
+
+/// The names and types of a graph's inputs that are data.
+fn inputs(graph: &Graph) -> Vec<(String, DType)> {
+    let data = graph.inputs().filter(|(name, _)| !matches!(*name, "learning_rate" | "ema_decay"));
+    data.map(|(name, value)| (name.to_string(), graph.type_of(value).dtype)).collect()
+}
+
 /// A model made ready to be run again and again.
 struct Subject {
     executor: Executor,
+    inputs: Vec<(String, DType)>,
     /// What training changes; `None` at inference.
     state: Option<State>,
     step: u64,
@@ -89,42 +107,46 @@ struct Measured {
 
 impl Bench {
     pub fn run(self) -> Result<(), Failure> {
-        let config = source::configuration(&self.model, self.image, None)?;
-        if self.mode == ModeName::Train && config.classes == 0 {
+        let options = OpenOptions::default().with_some("image", self.image);
+        let (model, notes) = vitreous_runtime::architecture(&self.model, &options)?;
+        notes.iter().for_each(|note| say!("note: {note}"));
+        let signature = model.signature();
+        if self.mode == ModeName::Train && signature.images().is_some() && signature.classes().is_none() {
             return Err(Failure::input(anyhow!(
                 "{}: this model has no head, so there is nothing to train it on; hint: --mode infer",
                 self.model
             )));
         }
-        let threads = self.threads.unwrap_or_else(source::threads);
+        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
         let device = self.device.open(threads)?;
         let batch = match self.batch {
             Some(batch) => batch,
-            None => usual_batch(&config, &device).map_err(Failure::input)?,
+            None => usual_batch(model.as_ref(), &device)?,
         };
-        let measured = self.measure(&config, batch, &device)?;
+        let model = Benched { call: self.call(model.as_ref(), batch), model: model.as_ref() };
+        let measured = self.measure(&model, batch, &device)?;
         let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", self.json_of(&measured, &config, batch, &device))?;
+            writeln!(out, "{}", self.json_of(&measured, &model, batch, &device))?;
         } else {
-            for line in self.lines(&measured, &config, batch, &device) {
+            for line in self.lines(&measured, &model, batch, &device) {
                 writeln!(out, "{line}")?;
             }
         }
         Ok(())
     }
 
-    fn measure(&self, config: &VitConfig, batch: usize, device: &Device) -> Result<Measured, Failure> {
+    fn measure(&self, model: &Benched, batch: usize, device: &Device) -> Result<Measured, Failure> {
         let precision = self.precision.into();
         let limit = || device.measured_limit(precision).map_err(Failure::work);
         // Before and after: clocks rise and fall, and the share should be of the better hour. A GPU's takes memory the first time.
         let before = limit()?;
         let what = format!("{} with batch {batch}", if self.mode == ModeName::Train { "training" } else { "running" });
         let mut subject = match self.mode {
-            ModeName::Train => Subject::training(&what, config, batch, precision, device)?,
-            ModeName::Infer => Subject::inference(&what, config, batch, precision, device)?,
+            ModeName::Train => Subject::training(&what, model, precision, device)?,
+            ModeName::Infer => Subject::inference(&what, model, precision, device)?,
         };
-        subject.fill_inputs(config)?;
+        subject.fill_inputs(model)?;
         let runs = subject.runs(self.seconds)?;
         let state = subject.state.as_ref().map_or(0, State::bytes);
         let profile = if self.profile { subject.profile()? } else { Vec::new() };
@@ -137,13 +159,23 @@ impl Bench {
         })
     }
 
+    fn call(&self, model: &dyn Architecture, batch: usize) -> Call<'static> {
+        let longest = match &model.signature().takes {
+            Takes::Images(_) => 1,
+            Takes::Tokens(tokens) => tokens.longest,
+            Takes::Pairs { source, target, .. } => source.longest.min(target.longest),
+        };
+        let tokens = self.tokens.min(longest);
+        Call::whole(batch).tokens(tokens).target(tokens)
+    }
+
     fn names(&self) -> [&'static str; 2] {
         let mode = if self.mode == ModeName::Train { "train" } else { "infer" };
         let precision = if self.precision == PrecisionName::F32 { "f32" } else { "bf16" };
         [mode, precision]
     }
 
-    fn json_of(&self, measured: &Measured, config: &VitConfig, batch: usize, device: &Device) -> serde_json::Value {
+    fn json_of(&self, measured: &Measured, model: &Benched, batch: usize, device: &Device) -> serde_json::Value {
         let [mode, precision] = self.names();
         json!({
             "model": self.model,
@@ -151,13 +183,14 @@ impl Bench {
             "precision": precision,
             "device": device.name(),
             "batch": batch,
-            "image": [config.image.height, config.image.width],
+            "image": model.image().map(|size| [size.height, size.width]),
+            "tokens": if model.image().is_none() { Some(model.call.tokens) } else { None },
             "threads": if let Device::Cpu { threads } = device { Some(threads) } else { None },
             "gpu": if let Device::Cuda(gpu) = device { Some(gpu.gpu().name.clone()) } else { None },
             "runs": measured.runs.len(),
             "median_ms": 1e3 * measured.at(0.5),
             "quartiles_ms": [1e3 * measured.at(0.25), 1e3 * measured.at(0.75)],
-            "images_per_second": batch as f64 / measured.at(0.5),
+            model.rate_key(): batch as f64 / measured.at(0.5),
             "gflops": measured.rate() / 1e9,
             "limit_gflops": measured.limit / 1e9,
             "peak_share": measured.rate() / measured.limit,
@@ -166,19 +199,13 @@ impl Bench {
         })
     }
 
-    fn lines(&self, measured: &Measured, config: &VitConfig, batch: usize, device: &Device) -> Vec<String> {
+    fn lines(&self, measured: &Measured, model: &Benched, batch: usize, device: &Device) -> Vec<String> {
         let [mode, precision] = self.names();
         let median = measured.at(0.5);
         let milliseconds = |seconds: f64| format!("{:.*}", if seconds < 0.1 { 2 } else { 0 }, 1e3 * seconds);
         let per_second = batch as f64 / median;
         let mut lines = vec![
-            format!(
-                "{}, {mode}, {precision}, batch {batch} of {}x{}, on {}",
-                self.model,
-                config.image.height,
-                config.image.width,
-                described(device)
-            ),
+            format!("{}, {mode}, {precision}, batch {batch} of {}, on {}", self.model, model.size(), described(device)),
             format!(
                 "{} ms, the median of {} (half of them {} to {} ms)",
                 milliseconds(median),
@@ -186,7 +213,7 @@ impl Bench {
                 milliseconds(measured.at(0.25)),
                 milliseconds(measured.at(0.75))
             ),
-            format!("{per_second:.*} images/s", if per_second < 100.0 { 2 } else { 0 }),
+            format!("{per_second:.*} {}/s", if per_second < 100.0 { 2 } else { 0 }, model.unit()),
             format!(
                 "{:.1} GFLOP/s, {:.0} % of the machine's limit, which was measured as {:.1}",
                 measured.rate() / 1e9,
@@ -215,65 +242,98 @@ impl Measured {
     }
 }
 
+impl Benched<'_> {
+    fn image(&self) -> Option<Size> {
+        self.model.signature().images().map(|images| images.size)
+    }
+
+    /// What a batch has.
+    fn unit(&self) -> &'static str {
+        match self.model.signature().takes {
+            Takes::Images(_) => "images",
+            Takes::Tokens(_) => "sequences",
+            Takes::Pairs { .. } => "pairs",
+        }
+    }
+
+    fn rate_key(&self) -> String {
+        format!("{}_per_second", self.unit())
+    }
+
+    /// The size of one sample.
+    fn size(&self) -> String {
+        match (self.image(), self.model.signature().pairs()) {
+            (Some(image), _) => image.to_string(),
+            (None, Some(_)) => format!("{} and {} tokens", self.call.tokens, self.call.target),
+            (None, None) => format!("{} tokens", self.call.tokens),
+        }
+    }
+}
+
 impl Subject {
-    fn training(
-        what: &str,
-        config: &VitConfig,
-        batch: usize,
-        precision: Precision,
-        device: &Device,
-    ) -> Result<Subject, Failure> {
-        let (graph, loss) =
-            training_graph(config, batch, precision, GradientOptions::default()).map_err(Failure::input)?;
+    fn training(what: &str, model: &Benched, precision: Precision, device: &Device) -> Result<Subject, Failure> {
+        let step = |call: &Call| training_graph(model.model, call, precision, GradientOptions::default());
+        let (graph, loss) = step(&model.call).map_err(Failure::input)?;
         let plan = device.plan(&graph, &[loss]).map_err(Failure::input)?;
         let needed =
             |graph: &Graph, plan: &Plan| device.bytes_needed(plan).saturating_add(device.state_bytes_needed(graph));
         let smaller = |batch| {
-            let (graph, loss) = training_graph(config, batch, precision, GradientOptions::default()).ok()?;
+            let (graph, loss) = step(&Call { batch, ..model.call }).ok()?;
             Some(needed(&graph, &device.plan(&graph, &[loss]).ok()?))
         };
-        check_batch(what, batch, needed(&graph, &plan), device, smaller).map_err(Failure::input)?;
+        check_batch(what, model.call.batch, needed(&graph, &plan), device, smaller).map_err(Failure::input)?;
         let mut state = State::new(&graph).map_err(Failure::work)?;
         for parameter in graph.parameters() {
             fill_parameter(parameter, state.parameter_mut(&parameter.name).map_err(Failure::work)?);
         }
         let executor = Executor::new(plan, device).map_err(Failure::work)?;
-        Ok(Subject { executor, state: Some(state), step: 0 })
+        Ok(Subject { executor, inputs: inputs(&graph), state: Some(state), step: 0 })
     }
 
-    fn inference(
-        what: &str,
-        config: &VitConfig,
-        batch: usize,
-        precision: Precision,
-        device: &Device,
-    ) -> Result<Subject, Failure> {
+    fn inference(what: &str, model: &Benched, precision: Precision, device: &Device) -> Result<Subject, Failure> {
         let planned = |batch| {
             let mut graph = Graph::new(Mode::Inference, precision);
-            let model = vit(&mut graph, config, batch)?;
-            device.plan_with_fixed_weights(&graph, &[model.logits.unwrap_or(model.features)])
+            let output = model.model.build_result(&mut graph, &Call { batch, ..model.call })?;
+            Ok::<_, vitreous_engine::Error>((device.plan_with_fixed_weights(&graph, &[output])?, inputs(&graph)))
         };
-        let plan = planned(batch).map_err(Failure::input)?;
-        let smaller = |batch| planned(batch).ok().map(|plan| device.bytes_needed_with_weights(&plan));
+        let (plan, inputs) = planned(model.call.batch).map_err(Failure::input)?;
+        let smaller = |batch| planned(batch).ok().map(|(plan, _)| device.bytes_needed_with_weights(&plan));
         let bytes = device.bytes_needed_with_weights(&plan);
-        check_batch(what, batch, bytes, device, smaller).map_err(Failure::input)?;
+        check_batch(what, model.call.batch, bytes, device, smaller).map_err(Failure::input)?;
         let lend = |parameter: &Parameter| {
             let mut values = vec![0.0; parameter.shape.elements()];
             fill_parameter(parameter, &mut values);
             Ok::<_, vitreous_engine::Error>(Cow::Owned(values))
         };
         let executor = Executor::with_weights(plan, device, lend).map_err(Failure::work)?;
-        Ok(Subject { executor, state: None, step: 0 })
+        Ok(Subject { executor, inputs, state: None, step: 0 })
     }
 
-    fn fill_inputs(&mut self, config: &VitConfig) -> Result<(), Failure> {
-        fill_uniform("images", 1.0, self.executor.input("images").map_err(Failure::work)?);
-        if self.state.is_some() {
-            let stream = Stream::new(1, 0, place_of("labels"));
-            let labels = self.executor.input_i32("labels").map_err(Failure::work)?;
-            for (index, label) in labels.iter_mut().enumerate() {
-                *label = (stream.four(index as u64)[0] as usize % config.classes) as i32;
+    /// Random images and tokens, full lengths, random targets.
+    fn fill_inputs(&mut self, model: &Benched) -> Result<(), Failure> {
+        let signature = model.model.signature();
+        let vocabulary = match &signature.takes {
+            Takes::Images(_) => 1,
+            Takes::Tokens(tokens) => tokens.vocabulary,
+            Takes::Pairs { source, target, .. } => source.vocabulary.min(target.vocabulary),
+        };
+        for (name, dtype) in &self.inputs {
+            if *dtype == DType::F32 {
+                fill_uniform(name, 1.0, self.executor.input(name).map_err(Failure::work)?);
+                continue;
             }
+            let bound = match name.as_str() {
+                "targets" => signature.classes().unwrap_or(vocabulary),
+                "token_types" => 1,
+                _ => vocabulary,
+            };
+            let length = if name.ends_with("lengths") { Some(model.call.tokens as i32) } else { None };
+            let stream = Stream::new(1, 0, place_of(name));
+            for (index, number) in self.executor.input_i32(name).map_err(Failure::work)?.iter_mut().enumerate() {
+                *number = length.unwrap_or_else(|| (stream.four(index as u64)[0] as usize % bound) as i32);
+            }
+        }
+        if self.state.is_some() {
             // Small enough that nothing runs off in a thousand steps.
             self.executor.input("learning_rate").map_err(Failure::work)?[0] = 1e-5;
         }

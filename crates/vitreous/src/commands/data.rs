@@ -14,7 +14,6 @@ use vitreous_data::dataset::{self, OpenDataset, Splits, ValidationRule, count_la
 
 use super::parse_threads;
 use crate::failure::Failure;
-use crate::source;
 use report::{Report, SplitStatistics};
 
 /// How many images of each split `--quick` decodes.
@@ -72,7 +71,7 @@ impl Data {
         if let Some(file) = &self.preview {
             return preview::write(file, &splits, self.recipe.as_deref(), &self.changes);
         }
-        let threads = self.threads.unwrap_or_else(source::threads);
+        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
         let part = |name: &'static str, part: &std::sync::Arc<dyn dataset::Dataset>| {
             let most = self.quick.then_some(QUICK);
             let bar = progress(part.len().min(most.unwrap_or(usize::MAX)) as u64, name);

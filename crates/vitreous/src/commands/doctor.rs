@@ -9,9 +9,10 @@ use vitreous_engine::cuda::{self, Gpu, Libraries, Library};
 use vitreous_engine::machine::{Machine, available_memory};
 use vitreous_engine::{Device, Executor, Graph, Mode, Precision};
 
-use crate::device::{automatic, described};
 use crate::failure::Failure;
-use crate::{format, source};
+use vitreous_pages::format;
+use vitreous_runtime::described;
+use vitreous_runtime::device::automatic;
 
 /// Say what this machine has to compute with: processor, GPUs and their libraries, and what to install where something is missing
 #[derive(Args)]
@@ -61,7 +62,7 @@ impl Doctor {
 
 impl Found {
     fn look() -> Found {
-        let (chosen, why) = automatic(source::threads());
+        let (chosen, why) = automatic(vitreous_runtime::threads());
         Found {
             machine: Machine::this(),
             libraries: Libraries::find(),
@@ -246,7 +247,7 @@ fn try_out(device: &Device) -> anyhow::Result<()> {
     let product = graph.linear(x, weight, None)?;
     let shares = graph.softmax(product)?;
     let plan = device.plan_with_fixed_weights(&graph, &[shares])?;
-    let ones = |_: &vitreous_engine::Parameter| Ok::<_, vitreous_engine::Error>(vec![1.0; WIDTH * WIDTH].into());
+    let ones = |_: &vitreous_engine::Parameter| Ok::<_, vitreous_engine::Error>(vec![1.0f32; WIDTH * WIDTH]);
     let mut executor = Executor::with_weights(plan, device, ones)?;
     executor.input("x")?.fill(0.5);
     executor.infer()?;

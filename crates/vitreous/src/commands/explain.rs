@@ -19,23 +19,24 @@ use vitreous_data::image::Preprocess;
 use vitreous_data::ordered::OrderedMap;
 use vitreous_engine::Graph;
 use vitreous_explain::{
-    Choice, Classes, ExplainError, Explainer, Explanation, ModelPictures, Settings, Spread, pictures,
+    Choice, Classes, ExplainError, Explainer, Explanation, ModelPictures, Settings, Spread, Structure, pictures,
 };
-use vitreous_models::{Model, Size, vit};
+use vitreous_models::{Call, OpenOptions, Size};
+use vitreous_runtime::locate::{model_directory, unsuitable};
+use vitreous_runtime::scores::{best, softmax};
+use vitreous_runtime::{ImageModel, described};
 
 use super::{parse_count, parse_size, parse_threads};
-use crate::device::{DeviceOptions, described};
+use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use crate::format;
-use crate::images::{Found, Images};
-use crate::pages::explain::index::{self, Entry, Index};
-use crate::pages::explain::own::Own;
-use crate::pages::explain::{self as page, Subject};
-use crate::pages::{flow, write};
+use crate::images::{Images, ListedImage};
+use crate::page_facts::{flow_notes, image_model};
 use crate::prepared::{self, PartSeen, Prepared};
-use crate::scores::{best, label, softmax};
-use crate::source;
-use crate::text_source::TextSource;
+use vitreous_pages::explain::index::{self, Entry, Index};
+use vitreous_pages::explain::weights::WeightPictures;
+use vitreous_pages::explain::{self as page, ImageModel as ModelFacts, ImagePage};
+use vitreous_pages::format;
+use vitreous_pages::{flow, write};
 
 use choose::Numbers;
 use names::Names;
@@ -107,11 +108,13 @@ const MUCH_OF_AN_IMAGE: f64 = 0.25;
 
 /// What stays the same from image to image.
 struct Setting<'a> {
-    model: &'a Model,
+    model: &'a ImageModel,
+    /// What pages say about it.
+    facts: ModelFacts,
     preprocess: &'a Preprocess,
     choice: Choice,
     pictures: ModelPictures,
-    own: Own,
+    weights: WeightPictures,
     /// The drawing of the data flow.
     flow: String,
 }
@@ -131,29 +134,35 @@ struct Tally {
 impl Explain {
     pub fn run(self) -> Result<(), Failure> {
         if !self.texts.is_empty() {
+            self.check_texts()?;
             return self.explain_texts();
         }
         self.check_images()?;
         let start = Instant::now();
-        let (model, preprocess) = source::open(&self.model, self.image, self.head_count)?;
-        let threads = self.threads.unwrap_or_else(source::threads);
+        let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.head_count);
+        let model = ImageModel::open(&self.model, &options)?;
+        model.model.notes.iter().for_each(|note| say!("note: {note}"));
+        let preprocess = model.preprocess.clone();
+        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
         let settings = self.settings(&model, threads)?;
         let choice = settings.choice.clone();
         let device = self.device.open(threads)?;
-        let mut explainer = Explainer::new(&model, settings, &device).map_err(failure)?;
-        let pictures = pictures(&model).map_err(Failure::work)?;
-        let own = Own::draw(&pictures, model.config.channels).map_err(Failure::work)?;
+        let mut explainer = Explainer::new(&model.model, settings, &device).map_err(failure)?;
+        let pictures = pictures(&model.model).map_err(Failure::work)?;
+        let weights = WeightPictures::draw(&pictures, model.input.channels).map_err(Failure::work)?;
         let mut graph = Graph::for_inference();
-        vit(&mut graph, &model.config, 1).map_err(Failure::work)?;
-        let flow = flow::drawing(&graph, &model.config);
-        let setting = Setting { model: &model, preprocess: &preprocess, choice, pictures, own, flow };
-        let floats = model.config.channels * model.config.image.height * model.config.image.width;
+        let architecture = model.model.architecture.as_ref();
+        architecture.build(&mut graph, &Call::whole(1)).map_err(Failure::work)?;
+        let flow = flow::drawing(&graph, &flow_notes(architecture));
+        let facts = image_model(&model.model)?;
+        let setting = Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, weights, flow };
+        let floats = model.input.floats();
         let images: Box<dyn Iterator<Item = Prepared>> = if self.paths.is_empty() {
             let images = of_run::images(&self.model, self.samples, &preprocess, floats)?;
             self.check_places(images.iter().map(|image| image.path.as_path()))?;
             Box::new(images.into_iter())
         } else {
-            let (to_prepare, channels) = (preprocess.clone(), model.config.channels);
+            let (to_prepare, channels) = (preprocess.clone(), model.input.channels);
             Box::new(OrderedMap::new(self.images()?, threads, 2 * threads, move || {
                 prepared::worker(to_prepare.clone(), channels, floats)
             }))
@@ -204,7 +213,7 @@ impl Explain {
             heads: self.heads.as_ref(),
             json: self.json,
             arrays: self.arrays,
-            threads: self.threads.unwrap_or_else(source::threads),
+            threads: self.threads.unwrap_or_else(vitreous_runtime::threads),
             device: self.device,
         };
         text::run(&self.model, &request)
@@ -212,24 +221,43 @@ impl Explain {
 
     /// Refuses to look for images where there can be none.
     fn check_images(&self) -> Result<(), Failure> {
-        let model = self.model.display();
-        let what = match (TextSource::is_at(&self.model), self.paths.is_empty()) {
-            (true, false) => {
-                format!("{model}: this is a translator, which sees no images; give it a sentence: --text '..'")
+        let model = self.model.to_string_lossy();
+        if !model_directory(&self.model).join("config.json").is_file() {
+            return Ok(());
+        }
+        let signature = vitreous_runtime::architecture(&model, &OpenOptions::default())?.0.signature();
+        match (signature.images(), signature.pairs()) {
+            (Some(_), _) => Ok(()),
+            (None, Some(_)) if self.paths.is_empty() => {
+                Err(Failure::input(anyhow!("{model}: this is a translator; give it a sentence: --text '..'")))
             }
-            (true, true) => format!("{model}: this is a translator; give it a sentence: --text '..'"),
-            (false, _) => return Ok(()),
-        };
-        Err(Failure::input(anyhow!(what)))
+            (None, Some(_)) => Err(Failure::input(anyhow!(
+                "{model}: this is a translator, which sees no images; give it a sentence: --text '..'"
+            ))),
+            (None, None) => Err(unsuitable(&model, &signature, "a model that can be explained yet").into()),
+        }
+    }
+
+    /// Refuses to explain texts to a model of images.
+    fn check_texts(&self) -> Result<(), Failure> {
+        let model = self.model.to_string_lossy();
+        let signature = vitreous_runtime::architecture(&model, &OpenOptions::default())?.0.signature();
+        match signature.images() {
+            None => Ok(()),
+            Some(_) => Err(Failure::input(anyhow!(
+                "{model}: this is {}, which reads no text; give it images: vitreous explain {model} photo.jpg",
+                signature.what()
+            ))),
+        }
     }
 
     /// The images that were asked for.
-    fn images(&self) -> Result<Box<dyn Iterator<Item = Found> + Send>, Failure> {
+    fn images(&self) -> Result<Box<dyn Iterator<Item = ListedImage> + Send>, Failure> {
         let images = Images::new(self.paths.clone());
         if !images.are_known() {
             return Ok(Box::new(images));
         }
-        let mut all: Vec<Found> = images.collect();
+        let mut all: Vec<ListedImage> = images.collect();
         files::refuse_overwriting(&self.out, all.iter().flatten().map(PathBuf::as_path))?;
         let before = all.len();
         all.retain(|found| !found.as_ref().is_ok_and(|path| files::is_generated(&self.out, path)));
@@ -254,18 +282,19 @@ impl Explain {
         Ok(())
     }
 
-    fn settings(&self, model: &Model, threads: usize) -> Result<Settings, Failure> {
+    fn settings(&self, model: &ImageModel, threads: usize) -> Result<Settings, Failure> {
         let list = |numbers: &Option<Numbers>, what: &str, count: usize| {
             numbers.as_ref().map(|numbers| numbers.resolve(what, count)).transpose().map_err(Failure::Input)
         };
-        let layers = list(&self.layers, "layer", model.config.depth)?;
-        let heads = list(&self.heads, "head", model.config.heads)?;
-        let choice = Choice::of(&model.config, layers.as_deref(), heads.as_deref()).map_err(Failure::input)?;
-        let named = choose::classes(&self.classes, model).map_err(Failure::Input)?;
+        let structure = Structure::of(model.model.architecture.as_ref()).map_err(Failure::work)?;
+        let layers = list(&self.layers, "layer", structure.layers)?;
+        let heads = list(&self.heads, "head", structure.heads)?;
+        let choice = Choice::of(structure, layers.as_deref(), heads.as_deref()).map_err(Failure::input)?;
+        let named = choose::classes(&self.classes, &model.model).map_err(Failure::Input)?;
         let mut discards = vec![0.0, self.discard];
         discards.dedup();
         let classes = Classes::TopAnd(self.top, named);
-        Ok(Settings { choice, discards, classes, ..Settings::usual(&model.config, threads) })
+        Ok(Settings { choice, discards, classes, ..Settings::usual(structure, threads) })
     }
 
     fn one(
@@ -284,7 +313,7 @@ impl Explain {
                     writeln!(out, "{}", serde_json::json!({"path": path, "error": error}))?;
                 } else {
                     out.flush()?;
-                    say!("error: {}: {error}", format::one_line(&path));
+                    complain!("error: {}: {error}", format::one_line(&path));
                 }
                 tally.failed.push((path, error));
                 return Ok(());
@@ -294,7 +323,7 @@ impl Explain {
             // Only now: where no image can be read, nothing is written.
             0 => {
                 files::create_folder(&self.out)?;
-                files::write_own(&self.out, &setting.own)?;
+                files::write_weights(&self.out, &setting.weights)?;
             }
             // From the second image on there will be an index.
             1 => files::check_page(&self.out.join(files::INDEX), index::KIND)?,
@@ -361,25 +390,25 @@ impl Explain {
         let directory = self.out.join(&folder);
         let size = explanation.layout.image;
         let seen = setting.preprocess.undo(pixels, [size.height, size.width]).map_err(Failure::work)?;
-        let subject = Subject {
+        let shown = ImagePage {
             path,
-            model: setting.model,
+            model: &setting.facts,
             seen: &seen,
             part,
             explanation,
-            own: &setting.own,
+            weights: &setting.weights,
             flow: &setting.flow,
             top: self.top,
         };
         let file = directory.join(files::PAGE);
         files::remove_earlier(&directory)?;
-        write::write_page(&file, &page::page(&subject).map_err(Failure::Work)?)?;
-        files::write_pictures(&directory, &subject)?;
+        write::write_page(&file, &page::page(&shown).map_err(Failure::work)?)?;
+        files::write_pictures(&directory, &shown)?;
         if self.arrays {
             arrays::write(&directory.join(files::ARRAYS), pixels, explanation, setting.model, &setting.pictures)
                 .map_err(Failure::work)?;
         }
-        let thumbnail = index::thumbnail(&seen).map_err(Failure::Work)?;
+        let thumbnail = index::thumbnail(&seen).map_err(Failure::work)?;
         let answer = answer(explanation, setting.model);
         tally.entries.push(Entry { path: path.to_string(), folder, thumbnail, answer });
         Ok(file)
@@ -392,17 +421,17 @@ impl Explain {
         }
         let spread = of_choice(&tally.spread, &setting.choice);
         let index = Index {
-            model: setting.model,
+            model: &setting.facts,
             layout: setting.pictures.layout,
             entries: &tally.entries,
             images: tally.spread.images(),
             failed: &tally.failed,
             spread: &spread,
-            own: &setting.own,
+            weights: &setting.weights,
             flow: &setting.flow,
         };
         let file = self.out.join(files::INDEX);
-        write::write_page(&file, &index::page(&index).map_err(Failure::Work)?)?;
+        write::write_page(&file, &index::page(&index).map_err(Failure::work)?)?;
         files::write_charts(&self.out, &index::spread_charts(&spread))?;
         say!("{}: all images", file.display());
         Ok(())
@@ -434,8 +463,8 @@ fn of_choice(spread: &Spread, choice: &Choice) -> Vec<vitreous_explain::LayerSpr
 }
 
 /// The likeliest class and its score.
-fn answer(explanation: &Explanation, model: &Model) -> Option<(String, f64)> {
+fn answer(explanation: &Explanation, model: &ImageModel) -> Option<(String, f64)> {
     let scores = softmax(explanation.logits.as_ref()?);
     let class = *best(&scores, 1).first()?;
-    Some((label(model, class), scores[class]))
+    Some((model.label(class), scores[class]))
 }

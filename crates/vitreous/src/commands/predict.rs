@@ -9,48 +9,48 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::json;
 use vitreous_data::ordered::{NotYet, OrderedMap};
-use vitreous_models::{Model, Size};
+use vitreous_models::{OpenOptions, Size};
+use vitreous_runtime::locate::unsuitable;
+use vitreous_runtime::scores::{best, softmax};
+use vitreous_runtime::{ImageModel, OutputName, Runner, described};
 
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
-use crate::device::{DeviceOptions, described};
+use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use crate::format;
-use crate::images::{Found, Images};
+use crate::images::{Images, ListedImage};
 use crate::prepared::{self, Prepared};
-use crate::runner::{Answer, Runner};
-use crate::scores::{best, label, softmax};
-use crate::source;
+use vitreous_pages::format;
 
 /// Run a model on images: classes with their scores, or features
 #[derive(Args)]
 pub struct Predict {
     /// A model directory or a checkpoint file
     model: PathBuf,
-    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input
+    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads an image, or a list of paths, from standard input
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// How many classes to show of each image
+    /// How many classes to show for each image
     #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count, allow_negative_numbers = true)]
     top: usize,
-    /// Print one JSON object a line: path, top, logits; or path, error
+    /// Print one JSON object per line: path, top, logits; or path, error
     #[arg(long)]
     json: bool,
-    /// Give the pooled embedding, which the head would see, instead of classes
+    /// Print the pooled features that the head would see, instead of classes
     #[arg(long)]
     features: bool,
-    /// Numbers to compute with
+    /// Precision of matrix multiplications
     #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
     precision: PrecisionName,
-    /// Images at a time; by default as many as keep the machine busy
+    /// Batch size [default: as large as keeps the machine busy]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     batch: Option<usize>,
-    /// The size at which the model sees images, if not its own: positions are resized
+    /// The image size, if not the model's own: position embeddings are resized
     #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
     image: Option<Size>,
     /// The number of heads, for files that do not tell it
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     heads: Option<usize>,
-    /// Threads that compute, or prepare images for a GPU; by default one a core
+    /// Threads that compute, or prepare images for a GPU [default: one per core]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     #[command(flatten)]
@@ -70,30 +70,36 @@ struct Tally {
 impl Predict {
     pub fn run(self) -> Result<(), Failure> {
         let start = Instant::now();
-        let (model, preprocess) = source::open(&self.model, self.image, self.heads)?;
-        if model.config.classes == 0 && !self.features {
-            let path = self.model.display();
-            return Err(Failure::input(anyhow!(
-                "{path}: this model has no head, so it knows no classes; ask for --features"
-            )));
+        let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.heads);
+        let model = ImageModel::open(&self.model, &options)?;
+        model.model.notes.iter().for_each(|note| say!("note: {note}"));
+        let signature = model.model.architecture.signature();
+        let path = self.model.to_string_lossy();
+        match (self.features, signature.classes(), signature.vector()) {
+            (false, None, _) => {
+                return Err(Failure::input(anyhow!(
+                    "{path}: this model has no head, so it knows no classes; ask for --features"
+                )));
+            }
+            (true, _, None) => return Err(unsuitable(&path, &signature, "a model with features").into()),
+            _ => {}
         }
-        let threads = self.threads.unwrap_or_else(source::threads);
-        let answer = if self.features { Answer::Features } else { Answer::Logits };
+        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
+        let output = if self.features { OutputName::Features } else { OutputName::Logits };
         let device = self.device.open(threads)?;
-        let mut runner =
-            Runner::new(&model, answer, self.precision.into(), &device, self.batch).map_err(Failure::input)?;
+        let mut runner = Runner::new(&model, output, self.precision.into(), &device, self.batch)?;
         let mut batch = runner.batch();
         let images = Images::new(self.paths.clone());
         let patience = (!images.are_known()).then_some(PATIENCE);
-        let images: Box<dyn Iterator<Item = Found> + Send> = if images.are_known() {
-            let all: Vec<Found> = images.collect();
+        let images: Box<dyn Iterator<Item = ListedImage> + Send> = if images.are_known() {
+            let all: Vec<ListedImage> = images.collect();
             batch = batch.min(all.len()).max(1);
             Box::new(all.into_iter())
         } else {
             Box::new(images)
         };
         let floats = runner.input_floats();
-        let channels = model.config.channels;
+        let (preprocess, channels) = (model.preprocess.clone(), model.input.channels);
         let prepared = OrderedMap::new(images, threads, batch.saturating_mul(2), move || {
             prepared::worker(preprocess.clone(), channels, floats)
         });
@@ -121,8 +127,8 @@ impl Predict {
         &self,
         mut prepared: OrderedMap<Prepared>,
         patience: Option<Duration>,
-        runner: &mut Runner,
-        model: &Model,
+        runner: &mut Runner<&ImageModel>,
+        model: &ImageModel,
     ) -> Result<Tally, Failure> {
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut tally = Tally::default();
@@ -156,8 +162,8 @@ impl Predict {
     fn answer_batch(
         &self,
         waiting: Vec<Prepared>,
-        runner: &mut Runner,
-        model: &Model,
+        runner: &mut Runner<&ImageModel>,
+        model: &ImageModel,
         tally: &mut Tally,
         out: &mut impl Write,
     ) -> Result<(), Failure> {
@@ -175,7 +181,7 @@ impl Predict {
             }
         }
         let floats = runner.output_floats();
-        let answers = if images.is_empty() { &[] } else { runner.run(&images).map_err(Failure::work)? };
+        let answers = if images.is_empty() { &[] } else { runner.run(&images)? };
         let mut answers = answers.chunks_exact(floats.max(1));
         for (path, failure) in paths.iter().zip(failures) {
             match (failure, answers.len()) {
@@ -200,12 +206,18 @@ impl Predict {
         } else {
             // In the place where its answer would stand.
             out.flush()?;
-            say!("error: {}: {error}", format::one_line(&path.to_string_lossy()));
+            complain!("error: {}: {error}", format::one_line(&path.to_string_lossy()));
         }
         Ok(())
     }
 
-    fn write_answer(&self, path: &Path, answer: &[f32], model: &Model, out: &mut impl Write) -> Result<(), Failure> {
+    fn write_answer(
+        &self,
+        path: &Path,
+        answer: &[f32],
+        model: &ImageModel,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
         let path = path.to_string_lossy();
         if self.features {
             if self.json {
@@ -219,14 +231,14 @@ impl Predict {
         let scores = softmax(answer);
         let order = best(&scores, self.top);
         if self.json {
-            let class = |&index: &usize| json!({"index": index, "label": label(model, index), "score": scores[index]});
+            let class = |&index: &usize| json!({"index": index, "label": model.label(index), "score": scores[index]});
             let top: Vec<_> = order.iter().map(class).collect();
             writeln!(out, "{}", json!({"path": path, "top": top, "logits": answer}))?;
             return Ok(());
         }
         writeln!(out, "{}", format::one_line(&path))?;
         for index in order {
-            writeln!(out, "  {:5.1} %  {}", 100.0 * scores[index], format::one_line(&label(model, index)))?;
+            writeln!(out, "  {:5.1} %  {}", 100.0 * scores[index], format::one_line(&model.label(index)))?;
         }
         Ok(())
     }

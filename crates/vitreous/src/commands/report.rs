@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
-use vitreous_train::{AnyRecipe, RunRecord, TrainError};
+use vitreous_data::dataset::Splits;
+use vitreous_train::{RunRecord, TrainError};
 
-use super::train::data_of;
 use crate::failure::Failure;
-use crate::pages::report::headline::Headline;
-use crate::pages::report::{self, Effort, FILE, Sources};
-use crate::pages::write::write_page;
-use crate::source;
+use crate::run_report::{self, Effort};
+use vitreous_pages::report::headline::Headline;
+use vitreous_pages::report::{self, FILE};
+use vitreous_pages::write::write_page;
 
 /// Write the page of a run again, or one of several runs side by side
 #[derive(Args)]
@@ -54,7 +54,9 @@ impl Report {
             }
         }
         let (page, usual) = match &runs[..] {
-            [run] => (report::page(run, &sources(run), Effort::Usual), run.path.join(FILE)),
+            [run] => {
+                (run_report::page(run, &data(run), vitreous_runtime::threads(), Effort::Usual), run.path.join(FILE))
+            }
             several => (report::comparison::page(several), PathBuf::from("comparison.html")),
         };
         let file = self.out.unwrap_or(usual);
@@ -100,14 +102,16 @@ fn runs_in(folder: &Path) -> Vec<PathBuf> {
     runs
 }
 
-fn sources(run: &RunRecord) -> Sources {
-    let data = match &run.recipe {
+/// The images of a run, or why there are none.
+fn data(run: &RunRecord) -> Result<Splits, String> {
+    match &run.recipe {
         Ok(_) if run.lacks("data.path") => Err("The recipe does not name it.".to_string()),
-        Ok(AnyRecipe::Images(recipe)) => data_of(&recipe.data).map_err(|error| error.to_string()),
-        Ok(AnyRecipe::Translation(_)) => Err("A translator has no images.".to_string()),
+        Ok(recipe) => {
+            let images = recipe.task.images(recipe);
+            images.unwrap_or_else(|| Err("The data of this run are no images.".to_string()))
+        }
         Err(_) => Err("The recipe, which names it, cannot be understood.".to_string()),
-    };
-    Sources { data, threads: source::threads() }
+    }
 }
 
 fn of_reading(error: TrainError) -> Failure {

@@ -1,62 +1,71 @@
 //! `vitreous summary`: every stage with its shape, parameters and cost. Everything is read off the graph; nothing is allocated.
 
-mod images;
-mod pairs;
+mod describe;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
 use serde_json::{Value as Json, json};
+use vitreous_data::image::Preprocess;
 use vitreous_engine::{GradientOptions, Graph, Plan, State, Value};
-use vitreous_models::Size;
 use vitreous_models::stages::Stage;
+use vitreous_models::{FAMILIES, OpenOptions, Signature, Size, Takes};
+use vitreous_pages::folding::{block_of, fold, name_inside};
+use vitreous_pages::format;
+use vitreous_pages::summary::{KIND, ModelSummary, page};
+use vitreous_pages::write::{check_place, write_page};
+use vitreous_runtime::locate::model_directory;
 
 use super::{parse_count, parse_size};
 use crate::failure::Failure;
-use crate::folding::{block_of, fold, name_inside};
-use crate::format;
-use crate::pages::summary::{KIND, Summarised, page};
-use crate::pages::write::{check_place, write_page};
-use crate::source;
 
-/// Show every stage of a model: shape, parameters, FLOPs, memory. It allocates nothing
+/// Show every stage of a model: shape, parameters, FLOPs, memory. Allocates nothing; a directory needs its config.json alone
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  vitreous summary vit_base_patch16_224
+  vitreous summary runs/small-1 --html summary.html
+  vitreous summary --list                                 all presets, by family")]
 pub struct Summary {
-    /// A model directory, a checkpoint file, or a preset such as vit_base_patch16_224 or transformer_base
-    model: String,
-    /// Images or pairs at a time
+    /// A model directory, a checkpoint file, or a preset such as vit_base_patch16_224, transformer_base or bert_base
+    #[arg(required_unless_present = "list")]
+    model: Option<String>,
+    /// List all presets
+    #[arg(long)]
+    list: bool,
+    /// Samples per batch: images, texts or pairs
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_count)]
     batch: usize,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Write a page instead, of images with the data flow as a picture; a page that is there is replaced, any other file is not
+    /// Write an HTML page instead, for image models with the data flow as a picture; replaces an earlier page, never any other file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// The size of the images, if not the model's own: HEIGHTxWIDTH, or one number
+    /// The image size, if not the model's own: HEIGHTxWIDTH, or one number
     #[arg(long, value_name = "HxW", value_parser = parse_size, help_heading = "For images")]
     image: Option<Size>,
     /// The number of heads, for files that do not tell it
     #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "For images")]
     heads: Option<usize>,
-    /// Tokens of a source [default: 32]
-    #[arg(long, value_name = "N", value_parser = parse_length, help_heading = "For translators")]
+    /// Tokens of a text, or of a source [default: 32]
+    #[arg(long, value_name = "N", value_parser = parse_length, help_heading = "For text", visible_alias = "tokens")]
     source: Option<usize>,
     /// Tokens of a target [default: 32]
-    #[arg(long, value_name = "N", value_parser = parse_length, help_heading = "For translators")]
+    #[arg(long, value_name = "N", value_parser = parse_length, help_heading = "For text")]
     target: Option<usize>,
 }
 
-/// What is known of a model.
+/// What a model is and costs.
 struct Described {
     /// What it takes at a time, in words.
     batch: String,
     /// What else a page says at its top.
     facts: Vec<(&'static str, String)>,
     /// The shapes of what goes in, by name.
-    inputs: Vec<(&'static str, Vec<usize>)>,
+    inputs: Vec<(String, Vec<usize>)>,
     /// The sizes that were asked for, as JSON.
     sizes: Json,
     stages: Vec<Stage>,
@@ -78,25 +87,27 @@ struct Memory {
 
 impl Summary {
     pub fn run(self) -> Result<(), Failure> {
+        let Some(model) = self.model.as_deref().filter(|_| !self.list) else { return list(self.json) };
         self.html.as_deref().map_or(Ok(()), |path| check_place(path, KIND))?;
-        let described = match source::translator_configuration(&self.model)? {
-            Some(config) => {
-                self.refuse(&[("--image", self.image.is_some()), ("--heads", self.heads.is_some())], "images")?;
-                pairs::describe(&config, self.batch, self.source.unwrap_or(32), self.target.unwrap_or(32))?
-            }
-            None => {
-                self.refuse(
-                    &[("--source", self.source.is_some()), ("--target", self.target.is_some())],
-                    "translators",
-                )?;
-                let config = source::configuration(&self.model, self.image, self.heads)?;
-                images::describe(&config, self.batch)?
-            }
-        };
+        let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.heads);
+        let (mut architecture, notes) = vitreous_runtime::architecture(model, &options)?;
+        let signature = architecture.signature();
+        self.refuse_options(model, &signature)?;
+        // A model is used at the size that its images are brought to, which may be another than it was trained with.
+        if let (None, Some(images), Some(size)) = (self.image, signature.images(), preprocessed_size(model))
+            && images.size != size
+        {
+            say!("note: preprocessor_config.json brings images to {size}; the model was trained with {}", images.size);
+            let resized = OpenOptions::default().with("image", size);
+            architecture = architecture.with_settings(&resized.settings).map_err(Failure::input)?;
+        }
+        notes.iter().for_each(|note| say!("note: {note}"));
+        let lengths = (self.source.unwrap_or(32), self.target.unwrap_or(32));
+        let described = describe::describe(architecture.as_ref(), self.batch, lengths)?;
         let memory = described.memory.lines(&described.batch);
         if let Some(path) = &self.html {
-            let summarised = Summarised {
-                model: &self.model,
+            let summary = ModelSummary {
+                model,
                 batch: &described.batch,
                 facts: &described.facts,
                 inputs: &described.inputs,
@@ -105,12 +116,12 @@ impl Summary {
                 layer: &described.layer,
                 memory: &memory,
             };
-            write_page(path, &page(&summarised))?;
+            write_page(path, &page(&summary))?;
             say!("{} written", path.display());
         }
         let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", self.json_of(&described))?;
+            writeln!(out, "{}", self.json_of(model, &described))?;
         } else if self.html.is_none() {
             for line in described.lines(memory) {
                 writeln!(out, "{line}")?;
@@ -120,14 +131,22 @@ impl Summary {
     }
 
     /// Refuses options that mean nothing to the model, of which some were given.
-    fn refuse(&self, options: &[(&str, bool)], of: &str) -> Result<(), Failure> {
-        match options.iter().find(|(_, given)| *given) {
-            Some((option, _)) => Err(Failure::input(anyhow!("{option} is for {of}, which {} is not for", self.model))),
+    fn refuse_options(&self, model: &str, signature: &Signature) -> Result<(), Failure> {
+        let images = [("--image", self.image.is_some()), ("--heads", self.heads.is_some())];
+        let text = [("--source", self.source.is_some()), ("--target", self.target.is_some())];
+        let (refused, of) = match &signature.takes {
+            Takes::Images(_) => (&text[..], "text"),
+            Takes::Tokens(_) | Takes::Pairs { .. } => (&images[..], "images"),
+        };
+        match refused.iter().find(|(_, given)| *given) {
+            Some((option, _)) => {
+                Err(Failure::input(anyhow!("{option} is for {of}, but {model} is {}", signature.what())))
+            }
             None => Ok(()),
         }
     }
 
-    fn json_of(&self, described: &Described) -> Json {
+    fn json_of(&self, model: &str, described: &Described) -> Json {
         let Described { stages, memory, sizes, .. } = described;
         let stage = |stage: &Stage| {
             json!({
@@ -138,7 +157,7 @@ impl Summary {
                 "activation_bytes": stage.activation_bytes,
             })
         };
-        let mut object = json!({ "model": self.model, "batch": self.batch });
+        let mut object = json!({ "model": model, "batch": self.batch });
         let rest = json!({
             "total_parameters": stages.iter().map(|stage| stage.parameters).sum::<usize>(),
             "forward_flops": stages.iter().map(|stage| stage.flops).sum::<u64>(),
@@ -185,7 +204,7 @@ impl Memory {
         inference: &Plan,
         training: impl Fn(GradientOptions) -> vitreous_engine::Result<(Graph, Value)>,
     ) -> Result<Memory, Failure> {
-        let threads = source::threads();
+        let threads = vitreous_runtime::threads();
         let plan = |recompute| {
             let (graph, loss) = training(GradientOptions { recompute })?;
             let state = State::bytes_needed(&graph);
@@ -216,6 +235,29 @@ impl Memory {
     }
 }
 
+/// The size that a model directory's own preprocessing brings images to.
+fn preprocessed_size(model: &str) -> Option<Size> {
+    let file = model_directory(Path::new(model)).join("preprocessor_config.json");
+    let preprocess = Preprocess::from_hugging_face(&std::fs::read(file).ok()?).ok()?;
+    preprocess.output_size().map(|[height, width]| Size { height, width })
+}
+
+/// Prints all presets.
+fn list(json: bool) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    for family in FAMILIES {
+        if json {
+            writeln!(out, "{}", json!({ "family": family.name(), "presets": family.presets() }))?;
+            continue;
+        }
+        writeln!(out, "{}", family.name())?;
+        for preset in family.presets() {
+            writeln!(out, "  {preset}")?;
+        }
+    }
+    Ok(())
+}
+
 /// Reads a number of tokens: of at most a million, because the table of positions is made.
 fn parse_length(text: &str) -> Result<usize, String> {
     match parse_count(text)? {
@@ -235,7 +277,7 @@ fn row(name: &str, shape: String, parameters: usize, flops: u64, activations: us
     vec![name.to_string(), shape, parameters, flops, activations]
 }
 
-/// A row a stage. Blocks have a row of sums; the stages inside are shown for the first one, and for others that differ from it.
+/// One row per stage. Blocks have a row of sums; the stages inside are shown for the first one, and for others that differ from it.
 fn stage_rows(stages: &[Stage]) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let nameless =

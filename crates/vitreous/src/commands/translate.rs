@@ -9,19 +9,19 @@ use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
 use vitreous_data::text::{Lines, PairsError};
-use vitreous_models::translate::{Hypothesis, SearchOptions};
-use vitreous_train::translation::one_line;
+use vitreous_models::generate::{Hypothesis, SearchOptions};
+use vitreous_pages::format;
+use vitreous_runtime::{TextTranslator, TranslatorModel, described};
+use vitreous_train::tasks::translate::one_line;
 
 use super::{PrecisionName, parse_beam, parse_count, parse_threads};
+use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use crate::format;
-use crate::source;
-use crate::text_source::{Sentences, TextSource, translate_options};
 
 /// The most sentences that are translated together: enough to keep every slot busy, few enough that answers come soon.
 const AT_ONCE: usize = 1024;
 
-/// Translate sentences: from arguments, files or standard input, a line each
+/// Translate sentences from arguments, files or standard input, one per line
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -34,27 +34,29 @@ pub struct Translate {
     /// Sentences; without any, and without --file, they are read from standard input
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
-    /// Files with a sentence a line; `-` is standard input
+    /// Files with one sentence per line; `-` is standard input
     #[arg(long = "file", value_name = "FILE", conflicts_with = "texts")]
     files: Vec<PathBuf>,
-    /// Hypotheses that are followed at once; 1 is greedy
+    /// Beam width; 1 is greedy search
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_beam, allow_negative_numbers = true)]
     beam: usize,
-    /// How much longer hypotheses are preferred, with a beam; 0 is not at all
+    /// Length penalty of beam search: larger prefers longer translations, 0 is none
     #[arg(long, value_name = "A", default_value = "0.6", allow_negative_numbers = true)]
     length_penalty: f32,
-    /// Give so many translations of each sentence, at most the beam: the sentence's number, a tab, the score, a tab, the translation
+    /// Print this many translations of each sentence, at most the beam width: line number, tab, score, tab, translation
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     n_best: Option<usize>,
-    /// Print one JSON object a line: source, and translations with their scores
+    /// Print one JSON object per line: source, and translations with their scores
     #[arg(long)]
     json: bool,
-    /// Numbers to compute with
+    /// Precision of matrix multiplications
     #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
     precision: PrecisionName,
-    /// Threads to compute with; by default one a core
+    /// Threads that compute on the CPU [default: one per core]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
+    #[command(flatten)]
+    device: DeviceOptions,
 }
 
 impl Translate {
@@ -65,18 +67,17 @@ impl Translate {
             return Err(Failure::input(anyhow!(what)));
         }
         check_length_penalty(self.length_penalty)?;
-        let model = TextSource::open(&self.model)?;
-        let threads = self.threads.unwrap_or_else(source::threads);
+        let model = TranslatorModel::open(&self.model)?;
+        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
         let search = SearchOptions { beam: self.beam, length_penalty: self.length_penalty };
-        let options = translate_options(search, threads, self.precision.into());
-        let mut sentences = Sentences::new(&model, options);
+        let mut translator = TextTranslator::new(&model, search, self.precision.into(), &device)?;
         let start = Instant::now();
         let mut count = 0;
         let mut computing = 0.0;
         let mut out = std::io::stdout().lock();
         let mut answer = |lines: &[String]| -> Result<(), Failure> {
             let before = Instant::now();
-            let answers = sentences.translate(lines).map_err(Failure::work)?;
+            let answers = translator.translate(lines)?;
             computing += before.elapsed().as_secs_f64();
             count += lines.len();
             for (number, (line, hypotheses)) in (count - lines.len() + 1..).zip(lines.iter().zip(answers)) {
@@ -88,7 +89,7 @@ impl Translate {
         match (&self.texts[..], &self.files[..]) {
             ([], []) => {
                 if std::io::stdin().is_terminal() {
-                    say!("translating what you write, a line each; Ctrl-D ends");
+                    say!("translating what you type, one sentence per line; Ctrl-D ends");
                 }
                 let lines = read_aside(from_standard_input());
                 take_lines(&lines, lines.try_iter(), &mut answer)?;
@@ -103,14 +104,16 @@ impl Translate {
             }
             (texts, _) => texts.chunks(AT_ONCE).try_for_each(&mut answer)?,
         }
-        if sentences.cut() > 0 {
-            let cut = format::count(sentences.cut(), "sentence was", "sentences were");
-            say!("note: {cut} longer than the model can read, {} tokens, and cut", model.model.config.max_length - 1);
+        if translator.truncated() > 0 {
+            let truncated = format::count(translator.truncated(), "sentence was", "sentences were");
+            let most = model.source.longest - 1;
+            say!("note: {truncated} longer than the model can read, {most} tokens, and truncated");
         }
         say!(
-            "{} in {:.2} s; the model took {computing:.2} s, {:.1} sentences/s",
+            "{} in {:.2} s; the model took {computing:.2} s on {}, {:.1} sentences/s",
             format::count(count, "sentence", "sentences"),
             start.elapsed().as_secs_f64(),
+            described(&device),
             count as f64 / computing.max(1e-9)
         );
         Ok(())
@@ -120,7 +123,7 @@ impl Translate {
         &self,
         (number, source): (usize, &str),
         hypotheses: &[Hypothesis],
-        model: &TextSource,
+        model: &TranslatorModel,
         out: &mut impl Write,
     ) -> Result<(), Failure> {
         let text = |hypothesis: &Hypothesis| model.text(&hypothesis.tokens).map_err(Failure::work);

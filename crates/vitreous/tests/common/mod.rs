@@ -99,6 +99,6 @@ pub fn changed_copy(model: &str, to: &Path, file: &str, change: impl FnOnce(&mut
 
 /// A file of `vitreous-models`' fixtures, alone in a folder, so that no configuration lies beside it.
 pub fn bare(file: &str, to: &Path) {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/src/families/vit/tests/fixtures");
     std::fs::copy(fixtures.join(file), to).expect("copied");
 }

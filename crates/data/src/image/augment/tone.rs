@@ -43,8 +43,8 @@ impl Picture {
         self.bytes.iter_mut().for_each(|byte| *byte = !*byte);
     }
 
-    /// Posterises: keeps the highest bits. 0 bits or fewer give black (Pillow 13 refuses 0 bits, earlier versions gave black; `timm` reaches
-    /// 0 at the highest magnitude).
+    /// Posterises: keeps the highest bits. 0 bits or fewer give black (Pillow 13 refuses 0 bits, earlier versions gave
+    /// black; `timm` reaches 0 at the highest magnitude).
     pub(super) fn posterize(&mut self, bits: i64) {
         let mask = if bits >= 8 { 255 } else { !(255u16 >> bits.max(0)) as u8 };
         self.bytes.iter_mut().for_each(|byte| *byte &= mask);

@@ -4,8 +4,8 @@ use super::damaged;
 use super::huffman::{Class, Table, standard};
 use crate::image::error::ImageError;
 
-/// The zigzag order of the coefficients, from the lowest frequency to the highest (T.81, figure A.6). Damaged data may go up to 15 positions
-/// beyond the last one: all of them are the last.
+/// The zigzag order of the coefficients, from the lowest frequency to the highest (T.81, figure A.6). Damaged data may go
+/// up to 15 positions beyond the last one: all of them are the last.
 pub(super) const ZIGZAG: [u8; 80] = zigzag();
 
 const fn zigzag() -> [u8; 80] {

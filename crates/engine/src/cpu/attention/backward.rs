@@ -1,9 +1,9 @@
 //! The gradient of attention.
 //!
-//! With P the weights, computed again from the scores and the sums' logarithms, and F dropout's factors:
-//! `delta = rowsum(dO * O)`, `dP = dO V^T`, `dS = P * (F * dP - delta)`, and then `dQ = scale * dS K`,
-//! `dK = scale * dS^T Q`, `dV = (F * P)^T dO`. One tile does a whole (sample, head) pair, so that the gradients of keys
-//! and values are summed over the queries in one order, without sharing.
+//! With the weights P, recomputed from the scores and the log-sums, and the dropout factors F: `delta = rowsum(dO *
+//! O)`, `dP = dO V^T`, `dS = P * (F * dP - delta)`, and then `dQ = scale * dS K`, `dK = scale * dS^T Q`, `dV = (F *
+//! P)^T dO`. One tile computes a key/value head of a sample with all query heads of its group, so that the gradients of
+//! keys and values are summed over the queries in a fixed order, by one thread.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use super::small_product::{Factor, Rows, Size, Target, product};
 use super::softmax::{BlockShape, backward_step, backward_whole};
 use super::{Attention, Heads, HeadsOut};
 
-/// So many keys are taken at once: their blocks of scores and gradients stay in the caches nearest to the core.
+/// Keys per block: scores and gradients of a block stay in the L1 and L2 caches.
 const KEY_BLOCK: usize = 256;
 
 pub fn scratch(attention: &Attention) -> usize {
@@ -27,8 +27,8 @@ pub fn scratch(attention: &Attention) -> usize {
         + Spare::FLOATS
 }
 
-/// The backward pass: `out` and `log_sums` are what [`forward`](super::forward) gave, `d_out` is the gradient of `out`.
-/// `d_bias` has the bias' shape and gets its gradient, summed over the samples and heads that share it.
+/// The backward pass: `out` and `log_sums` are the results of [`forward`](super::forward), `d_out` is the gradient of
+/// `out`. `d_bias` has the bias' shape and gets its gradient, summed over the samples and heads that share it.
 ///
 /// # Panics
 /// Panics if a shape does not fit, or the team's scratch memory is less than [`scratch_floats`](super::scratch_floats).
@@ -47,28 +47,33 @@ pub fn backward(
     d_bias: Option<Shared<f32>>,
 ) {
     attention.check();
-    [dq, dk, dv].iter().for_each(|gradient| gradient.check(attention));
+    dq.check(attention.heads, attention.head_dim);
+    [dk, dv].iter().for_each(|gradient| gradient.check(attention.kv_heads, attention.head_dim));
     assert_eq!(log_sums.len(), attention.pairs() * attention.queries);
     let pass = Backward { attention, q, k, v, out, d_out, log_sums, dq, dk, dv, d_bias };
+    let groups = attention.batch * attention.kv_heads;
     let Some(d_bias) = d_bias else {
-        let (pairs, group) = (attention.pairs(), attention.pairs_a_tile());
-        team.run(pairs.div_ceil(group), &|tile, scratch| {
-            for pair in tile * group..((tile + 1) * group).min(pairs) {
-                pass.pair(pair, scratch);
+        let per_tile = (attention.pairs_per_tile() / attention.group()).max(1);
+        team.run(groups.div_ceil(per_tile), &|tile, scratch| {
+            for group in tile * per_tile..((tile + 1) * per_tile).min(groups) {
+                pass.group(group, scratch);
             }
         });
         return;
     };
     let bias = attention.bias.expect("a bias, where its gradient is wanted");
     assert_eq!(d_bias.len(), bias.values.len());
-    // A tile is one slice of the bias: it adds up the pairs that share it, always in the same order.
-    let floats = attention.queries * attention.keys;
-    team.run(bias.batch * bias.heads, &|slice, scratch| {
-        // SAFETY: this slice is no other tile's.
-        unsafe { d_bias.range(slice * floats..(slice + 1) * floats) }.fill(0.0);
-        for pair in 0..attention.pairs() {
-            if bias.slice_of(pair / attention.heads, pair % attention.heads) == slice {
-                pass.pair(pair, scratch);
+    // A tile is the slices of the bias that a group of heads uses: it sums over the groups that share them in a fixed
+    // order.
+    let slices = if bias.heads == 1 { 1 } else { attention.group() };
+    let floats = slices * attention.queries * attention.keys;
+    team.run(bias.batch * bias.heads / slices, &|tile, scratch| {
+        // SAFETY: no other tile has these slices.
+        unsafe { d_bias.range(tile * floats..(tile + 1) * floats) }.fill(0.0);
+        for group in 0..groups {
+            let (sample, first_head) = (group / attention.kv_heads, group % attention.kv_heads * attention.group());
+            if bias.slice_of(sample, first_head) / slices == tile {
+                pass.group(group, scratch);
             }
         }
     });
@@ -88,7 +93,7 @@ struct Backward<'a> {
     d_bias: Option<Shared<'a, f32>>,
 }
 
-/// Room for a block of queries: copies where the tensors cannot be used as they are.
+/// Scratch memory for a block of queries: copies, if the tensors cannot be used directly.
 struct QueryPlace<'s> {
     q: &'s mut [f32],
     d_out: &'s mut [f32],
@@ -96,11 +101,11 @@ struct QueryPlace<'s> {
     dq: &'s mut [f32],
 }
 
-/// Room for a block of queries with a block of keys.
+/// Scratch memory for a block of queries with a block of keys.
 struct StepPlace<'s> {
     q_transposed: &'s mut [f32],
     d_out_transposed: &'s mut [f32],
-    /// The logarithms of the sums, to base 2.
+    /// The log-sums, to base 2.
     log_sums: &'s mut [f32],
     deltas: &'s mut [f32],
     scores: &'s mut [f32],
@@ -109,8 +114,8 @@ struct StepPlace<'s> {
     spare: Spare<'s>,
 }
 
-/// The operands of one (sample, head) pair.
-struct Pair<'a> {
+/// The operands of one key/value head.
+struct Keys<'a> {
     k: Rows<'a>,
     v: Rows<'a>,
     dk: Target<'a>,
@@ -122,8 +127,10 @@ struct Queries<'a> {
     q: Rows<'a>,
     d_out: Rows<'a>,
     dq: Target<'a>,
-    /// How many keys they see.
-    seen: usize,
+    /// The keys they attend to.
+    seen: Range<usize>,
+    /// Whether to accumulate the gradients of keys and values: the first block of a group writes them.
+    add: bool,
 }
 
 fn places<'s>(attention: &Attention, scratch: &mut &'s mut [f32]) -> (QueryPlace<'s>, StepPlace<'s>) {
@@ -149,34 +156,37 @@ fn places<'s>(attention: &Attention, scratch: &mut &'s mut [f32]) -> (QueryPlace
 }
 
 impl Backward<'_> {
-    fn pair(&self, pair: usize, mut scratch: &mut [f32]) {
+    /// A key/value head of a sample, with all query heads that read it.
+    fn group(&self, group: usize, mut scratch: &mut [f32]) {
         let attention = self.attention;
         let (keys, dim, width) = (attention.keys, attention.head_dim, padded(attention.head_dim));
-        let (sample, head) = (pair / attention.heads, pair % attention.heads);
+        let (sample, kv_head) = (group / attention.kv_heads, group % attention.kv_heads);
         let [k_copy, v_copy, dk_sum, dv_sum] = std::array::from_fn(|_| take(&mut scratch, keys * width));
         let (mut place, mut step) = places(attention, &mut scratch);
-        let regions = [&self.dk, &self.dv].map(|to| to.region(sample, head, 0..keys, keys, dim));
-        // The first block of queries writes the keys' gradients instead of adding to them; it may see fewer keys than
-        // later ones do, but never more.
-        let mut blocks = attention.blocks_of(pair);
-        let first = blocks.next();
-        let written = first.map_or(0, |block| attention.seen_keys(&block));
-        // A single block's products are the gradients.
-        let single = written == keys && blocks.next().is_none();
+        let regions = [&self.dk, &self.dv].map(|to| to.region(sample, kv_head, 0..keys, keys, dim));
+        let first_pair = sample * attention.heads + kv_head * attention.group();
+        let blocks = || (first_pair..first_pair + attention.group()).flat_map(|pair| attention.blocks_of(pair));
+        // The first block of queries writes the gradients of the keys it attends to instead of adding to them; those of
+        // all other keys start at zero.
+        let written = blocks().next().map_or(0..0, |block| attention.seen_keys(&block));
+        // A single block writes the gradients directly.
+        let single = written == (0..keys) && blocks().nth(1).is_none();
         let direct = [self.dk.direct(regions[0]), self.dv.direct(regions[1])].map(|target| target.filter(|_| single));
         for (sum, direct) in [(&mut *dk_sum, &direct[0]), (&mut *dv_sum, &direct[1])] {
             if direct.is_none() {
-                sum[written * width..keys * width].fill(0.0);
+                sum[..written.start * width].fill(0.0);
+                sum[written.end * width..keys * width].fill(0.0);
             }
         }
-        let operands = Pair {
+        let head = first_pair % attention.heads;
+        let operands = Keys {
             k: attention.key_rows(&self.k, sample, head, true, k_copy),
             v: attention.key_rows(&self.v, sample, head, true, v_copy),
             dk: direct[0].unwrap_or(Target::scratch(dk_sum, width)),
             dv: direct[1].unwrap_or(Target::scratch(dv_sum, width)),
         };
-        for block in attention.blocks_of(pair) {
-            self.block(&block, &operands, &mut place, &mut step);
+        for (index, block) in blocks().enumerate() {
+            self.block(&block, &operands, index > 0, &mut place, &mut step);
         }
         for (sum, to, region, direct) in
             [(dk_sum, &self.dk, regions[0], direct[0]), (dv_sum, &self.dv, regions[1], direct[1])]
@@ -187,7 +197,7 @@ impl Backward<'_> {
         }
     }
 
-    fn block(&self, block: &QueryBlock, pair: &Pair, place: &mut QueryPlace, step: &mut StepPlace) {
+    fn block(&self, block: &QueryBlock, keys: &Keys, add: bool, place: &mut QueryPlace, step: &mut StepPlace) {
         let attention = self.attention;
         let (lanes, dim, width) = (block.lanes(), attention.head_dim, padded(attention.head_dim));
         let seen = attention.seen_keys(block);
@@ -195,7 +205,7 @@ impl Backward<'_> {
         transpose_rows(q, block.count, dim, step.q_transposed, lanes);
         let d_out = attention.query_rows(&self.d_out, block, true, place.d_out);
         transpose_rows(d_out, block.count, dim, step.d_out_transposed, lanes);
-        if seen > KEY_BLOCK {
+        if seen.len() > KEY_BLOCK {
             let out = attention.query_rows(&self.out, block, false, place.out);
             row_dots(out, d_out, dim, &mut step.deltas[..block.count]);
         }
@@ -205,14 +215,14 @@ impl Backward<'_> {
         }
         let queries = block.first..block.first + block.count;
         let region = self.dq.region(block.sample, block.head, queries, attention.queries, dim);
-        let direct = self.dq.direct(region).filter(|_| seen > 0);
-        if seen == 0 {
+        let direct = self.dq.direct(region).filter(|_| !seen.is_empty());
+        if seen.is_empty() {
             place.dq.fill(0.0);
         }
         let dq = direct.unwrap_or(Target::scratch(place.dq, width));
-        let queries = Queries { q, d_out, dq, seen };
-        for start in (0..seen).step_by(KEY_BLOCK) {
-            self.step(block, start..(start + KEY_BLOCK).min(seen), pair, &queries, step);
+        let queries = Queries { q, d_out, dq, seen, add };
+        for start in queries.seen.clone().step_by(KEY_BLOCK) {
+            self.step(block, start..(start + KEY_BLOCK).min(queries.seen.end), keys, &queries, step);
         }
         if direct.is_none() {
             store_rows(Rows { values: place.dq, stride: width }, None, &self.dq.values, region);
@@ -220,22 +230,22 @@ impl Backward<'_> {
     }
 
     /// A block of queries with a block of keys.
-    fn step(&self, block: &QueryBlock, keys: Range<usize>, pair: &Pair, queries: &Queries, place: &mut StepPlace) {
+    fn step(&self, block: &QueryBlock, keys: Range<usize>, head: &Keys, queries: &Queries, place: &mut StepPlace) {
         let attention = self.attention;
         let (lanes, dim, start) = (block.lanes(), attention.head_dim, keys.start);
         let shape = BlockShape { keys: keys.len(), lanes };
         let (scores, d_scores) = (&mut *place.scores, &mut *place.d_scores);
-        attention.scores(block, keys.clone(), pair.k.as_they_are(), place.q_transposed, scores, &mut place.spare);
+        attention.scores(block, keys.clone(), head.k.as_they_are(), place.q_transposed, scores, &mut place.spare);
         let size = Size { rows: keys.len(), columns: lanes, depth: dim };
         let right = Rows { values: place.d_out_transposed, stride: lanes };
-        let left = pair.v.starting_at(start).as_they_are();
+        let left = head.v.starting_at(start).as_they_are();
         product(size, Factor::All(1.0), left, right, Target::scratch(d_scores, lanes), false);
         let mut factors = None;
         if attention.dropout.is_some() {
             attention.dropout_factors(block, keys.clone(), place.factors);
             factors = Some(&*place.factors);
         }
-        if queries.seen <= KEY_BLOCK {
+        if queries.seen.len() <= KEY_BLOCK {
             backward_whole(scores, d_scores, shape, place.log_sums, factors);
         } else {
             backward_step(scores, d_scores, shape, place.log_sums, place.deltas, factors);
@@ -245,12 +255,12 @@ impl Backward<'_> {
         }
         let weights = Rows { values: scores, stride: lanes };
         let d_scores = Rows { values: d_scores, stride: lanes };
-        let (scale, add) = (Factor::All(attention.scale), block.first > 0);
+        let (scale, add) = (Factor::All(attention.scale), queries.add);
         let size = Size { rows: keys.len(), columns: dim, depth: block.count };
-        product(size, Factor::All(1.0), weights.as_they_are(), queries.d_out, pair.dv.starting_at(start), add);
-        product(size, scale, d_scores.as_they_are(), queries.q, pair.dk.starting_at(start), add);
+        product(size, Factor::All(1.0), weights.as_they_are(), queries.d_out, head.dv.starting_at(start), add);
+        product(size, scale, d_scores.as_they_are(), queries.q, head.dk.starting_at(start), add);
         let size = Size { rows: block.count, columns: dim, depth: keys.len() };
-        product(size, scale, d_scores.transposed(), pair.k.starting_at(start), queries.dq, start > 0);
+        product(size, scale, d_scores.transposed(), head.k.starting_at(start), queries.dq, start > queries.seen.start);
     }
 
     fn add_d_bias(
@@ -265,7 +275,7 @@ impl Backward<'_> {
         let slice = attention.bias.map_or(0, |bias| bias.slice_of(block.sample, block.head));
         attention.by_query(block, keys, d_scores, spare, |query, key, values| {
             let at = (slice * attention.queries + query) * attention.keys + key;
-            // SAFETY: only this tile works on this slice of the bias.
+            // SAFETY: no other tile uses this slice of the bias.
             add_to(unsafe { d_bias.range(at..at + values.len()) }, values);
         });
     }

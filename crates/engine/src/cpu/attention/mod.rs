@@ -1,16 +1,17 @@
 //! Attention: `out = dropout(softmax(scale * Q K^T + bias, masked)) V`, and its gradient.
 //!
-//! The matrix of weights is never stored. A block of queries meets the keys block by block; the forward pass keeps a
-//! running maximum and sum for each query (online softmax) and leaves the logarithm of the sum behind, from which the
-//! backward pass computes the weights again.
+//! The weight matrix is never stored. A block of queries visits the keys block by block; the forward pass keeps a
+//! running maximum and sum per query (online softmax) and stores the log-sum, from which the backward pass recomputes
+//! the weights.
 //!
-//! Blocks of scores are held with one row a key and one lane a query (see [`softmax`]). That makes padding of keys
-//! free (rows are left out), and only the queries and the bias have to be transposed.
+//! Blocks of scores have one row per key and one lane per query (see [`softmax`]). That makes key padding free (rows
+//! are skipped), and only the queries and the bias have to be transposed. A block of queries visits only the keys that
+//! some of its queries attend to: those between the start of its first query's window and the end of its last query's.
 //!
-//! Where queries, keys and values are stored as bf16 and the machine multiplies pairs of them, the forward pass does:
-//! see [`pairs`].
+//! If queries, keys and values are stored as bf16 and the CPU has bf16 dot products, the forward pass uses them: see
+//! [`pairs`].
 //!
-//! What a tile is depends on shapes alone, so results are the same bits for any number of threads.
+//! Tiles depend on shapes alone, so results are bit-identical for any number of threads.
 
 mod backward;
 mod one_query;
@@ -27,6 +28,7 @@ use std::ops::Range;
 
 use super::memory::{FloatShared, FloatSlice, Shared};
 use super::team::Team;
+use crate::ops::attention::Reach;
 use crate::random;
 
 pub use backward::backward;
@@ -38,12 +40,12 @@ use scores::{QUERY_BLOCK, QueryBlock, Spare, query_blocks, query_range};
 use small_product::{Factor, Rows, Size, Strided, Target, Unit, product};
 use softmax::{BlockShape, Running, finish, multiply, online_step};
 
-/// Up to so many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
+/// Up to this many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
 const WHOLE_KEYS: usize = 512;
-/// Beyond, so many keys are taken at once.
+/// Beyond, this many keys are taken at once.
 const KEY_BLOCK: usize = 256;
 const _: () = assert!(KEY_BLOCK.is_multiple_of(2), "a block of keys starts with a whole pair");
-/// A tile should do at least so many multiplications: some microseconds, against the cost of handing it over.
+/// A tile should do at least this many multiplications: some microseconds, compared with the cost of scheduling it.
 const TILE_MULTIPLICATIONS: usize = 1 << 17;
 /// With fewer (sample, head) pairs than this, each block of queries is a tile of its own.
 const ENOUGH_PAIRS: usize = 64;
@@ -59,7 +61,7 @@ pub struct Heads<'a> {
     pub row_stride: usize,
 }
 
-/// As [`Heads`], to write.
+/// As [`Heads`], for writing.
 #[derive(Clone, Copy)]
 pub struct HeadsOut<'a> {
     pub values: FloatShared<'a>,
@@ -72,14 +74,18 @@ pub struct HeadsOut<'a> {
 pub struct Attention<'a> {
     pub batch: usize,
     pub heads: usize,
+    /// Heads of keys and values; divides `heads`.
+    pub kv_heads: usize,
     pub queries: usize,
     pub keys: usize,
     pub head_dim: usize,
-    /// What the products of queries and keys are multiplied by.
+    /// Scale of the scores.
     pub scale: f32,
-    /// Query i sees key j where `j <= i + keys - queries`: both end together, as with a cache of earlier keys.
-    pub causal: bool,
-    /// `[batch]`: keys from this number on are padding. Values outside `0..=keys` are clamped.
+    /// How far a query attends from its position.
+    pub reach: Reach,
+    /// `[batch]`: the position of each sample's first query. Without it the last query is at the last key.
+    pub offsets: Option<&'a [i32]>,
+    /// `[batch]`: keys at this index and beyond are padding. Values outside `0..=keys` are clamped.
     pub key_lengths: Option<&'a [i32]>,
     /// `[batch, keys]`: 0 is padding.
     pub key_mask: Option<&'a [i32]>,
@@ -87,7 +93,7 @@ pub struct Attention<'a> {
     pub bias: Option<Bias<'a>>,
     /// Dropout on the weights: row `sample * heads + head`, column `key * queries + query`.
     pub dropout: Option<random::Mask>,
-    /// What the first sample here is counted as in the rows of `dropout`.
+    /// Index of the first sample in the rows of `dropout`.
     pub first_sample: usize,
 }
 
@@ -99,12 +105,12 @@ impl Heads<'_> {
 
 impl<'a> HeadsOut<'a> {
     /// # Panics
-    /// Panics if rows overlap: tiles that write different heads or tokens would meet.
-    fn check(&self, attention: &Attention) {
-        assert!(self.row_stride >= attention.heads * attention.head_dim, "rows of the output overlap");
+    /// Panics if rows of that many heads overlap: tiles that write different heads or tokens would write the same values.
+    fn check(&self, heads: usize, head_dim: usize) {
+        assert!(self.row_stride >= heads * head_dim, "rows of the output overlap");
     }
 
-    /// Rows that a product can be written to as it is: f32, and whole vectors, which do not reach into other heads.
+    /// Rows that a product can be written to directly: f32, and whole vectors that do not extend into other heads.
     fn direct(&self, region: Region) -> Option<Target<'a>> {
         match self.values {
             FloatShared::F32(values) if region.columns.is_multiple_of(PADDING) => {
@@ -135,8 +141,18 @@ impl Attention<'_> {
         self.batch * self.heads
     }
 
-    /// How many (sample, head) pairs one tile takes.
-    fn pairs_a_tile(&self) -> usize {
+    /// Query heads that share a key/value head.
+    fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// The key/value head of a query head.
+    fn kv_head(&self, head: usize) -> usize {
+        head / self.group()
+    }
+
+    /// (sample, head) pairs per tile.
+    fn pairs_per_tile(&self) -> usize {
         (TILE_MULTIPLICATIONS / (self.queries * self.keys * self.head_dim).max(1)).max(1)
     }
 
@@ -158,10 +174,12 @@ impl Attention<'_> {
     /// Checks what all passes rely on.
     ///
     /// # Panics
-    /// Panics if masks or bias are not of the stated shape.
+    /// Panics if heads do not form groups, or offsets, masks or bias are not of the stated shape.
     fn check(&self) {
-        assert!(self.key_lengths.is_none_or(|lengths| lengths.len() == self.batch), "one length a sample");
-        assert!(self.key_mask.is_none_or(|mask| mask.len() == self.batch * self.keys), "one mask value a key");
+        assert!(self.kv_heads > 0 && self.heads.is_multiple_of(self.kv_heads), "whole groups of heads");
+        assert!(self.offsets.is_none_or(|offsets| offsets.len() == self.batch), "one offset per sample");
+        assert!(self.key_lengths.is_none_or(|lengths| lengths.len() == self.batch), "one length per sample");
+        assert!(self.key_mask.is_none_or(|mask| mask.len() == self.batch * self.keys), "one mask value per key");
         if let Some(bias) = &self.bias {
             assert!(bias.batch == 1 || bias.batch == self.batch, "a bias for each sample or for all");
             assert!(bias.heads == 1 || bias.heads == self.heads, "a bias for each head or for all");
@@ -185,8 +203,8 @@ fn forward_scratch(attention: &Attention) -> usize {
         + Spare::FLOATS
 }
 
-/// The forward pass: `out` is `[batch, queries, heads * head_dim]`, `log_sums` is `[batch, heads, queries]` and is what
-/// [`backward`] needs: the logarithms of the softmax's sums, plus infinity where a query sees no key.
+/// The forward pass: `out` is `[batch, queries, heads * head_dim]`, `log_sums` is `[batch, heads, queries]` and is
+/// needed by [`backward`]: the logarithms of the softmax's sums, plus infinity if a query attends to no key.
 ///
 /// # Panics
 /// Panics if a shape does not fit, or the team's scratch memory is less than [`scratch_floats`].
@@ -200,7 +218,7 @@ pub fn forward(
     log_sums: Shared<f32>,
 ) {
     attention.check();
-    out.check(attention);
+    out.check(attention.heads, attention.head_dim);
     assert_eq!(log_sums.len(), attention.pairs() * attention.queries);
     if attention.pairs() * attention.queries == 0 {
         return;
@@ -218,7 +236,7 @@ pub fn forward(
         });
         return;
     }
-    let group = attention.pairs_a_tile();
+    let group = attention.pairs_per_tile();
     team.run(pairs.div_ceil(group), &|tile, scratch| {
         for pair in tile * group..((tile + 1) * group).min(pairs) {
             pass.pair(pair, attention.blocks_of(pair), scratch);
@@ -228,7 +246,7 @@ pub fn forward(
 
 struct Forward<'a> {
     attention: &'a Attention<'a>,
-    /// What the products are made of.
+    /// The unit of the operands.
     unit: Unit,
     q: Heads<'a>,
     k: Heads<'a>,
@@ -237,12 +255,12 @@ struct Forward<'a> {
     log_sums: Shared<'a, f32>,
 }
 
-/// What a block of queries works with.
-struct Workplace<'s> {
+/// Scratch memory for a block of queries.
+struct Scratch<'s> {
     queries: &'s mut [f32],
     query_copy: &'s mut [f32],
     scores: &'s mut [f32],
-    /// Dropout's factors, and then the weights as pairs.
+    /// The dropout factors, and then the weights as pairs.
     factors: &'s mut [f32],
     out: &'s mut [f32],
     running: Running<'s>,
@@ -258,7 +276,7 @@ impl Forward<'_> {
         let k_copy = take(&mut scratch, attention.keys * width);
         let v_copy = take(&mut scratch, attention.keys * width);
         let block_floats = attention.key_block() * QUERY_BLOCK;
-        let mut place = Workplace {
+        let mut place = Scratch {
             queries: take(&mut scratch, QUERY_BLOCK * width),
             query_copy: take(&mut scratch, QUERY_BLOCK * width),
             scores: take(&mut scratch, block_floats),
@@ -285,7 +303,7 @@ impl Forward<'_> {
         }
     }
 
-    fn block(&self, block: &QueryBlock, k: Strided, v: Rows, place: &mut Workplace) {
+    fn block(&self, block: &QueryBlock, k: Strided, v: Rows, place: &mut Scratch) {
         let attention = self.attention;
         match self.unit {
             Unit::Single => {
@@ -298,53 +316,55 @@ impl Forward<'_> {
         place.running.sums.fill(0.0);
         let queries = block.first..block.first + block.count;
         let region = self.out.region(block.sample, block.head, queries, attention.queries, attention.head_dim);
-        let seen = attention.seen_keys(block);
-        if seen > 0 && seen <= attention.key_block() {
+        let seen = self.unit.whole_units(attention.seen_keys(block));
+        if !seen.is_empty() && seen.len() <= attention.key_block() {
             self.whole(block, seen, k, v, region, place);
         } else {
             self.online(block, seen, k, v, region, place);
         }
     }
 
-    /// A block of queries that meets all its keys at once.
-    fn whole(&self, block: &QueryBlock, seen: usize, k: Strided, v: Rows, region: Region, place: &mut Workplace) {
+    /// A block of queries that processes all its keys at once.
+    fn whole(&self, block: &QueryBlock, seen: Range<usize>, k: Strided, v: Rows, region: Region, place: &mut Scratch) {
         let (attention, width) = (self.attention, padded(self.attention.head_dim));
-        self.weights(block, 0..seen, k, place);
+        self.weights(block, seen.clone(), k, place);
         self.finish(block, place);
         let direct = self.out.direct(region);
         let target = direct.unwrap_or(Target::scratch(place.out, width));
-        let size = Size { rows: block.count, columns: attention.head_dim, depth: self.unit.count(seen) };
-        let left = self.left_weights(block, seen, place.scores, place.factors);
-        product(size, Factor::Rows(place.running.sums), left, v, target, false);
+        let size = Size { rows: block.count, columns: attention.head_dim, depth: self.unit.count(seen.len()) };
+        let left = self.left_weights(block, seen.len(), place.scores, place.factors);
+        let right = v.starting_at(seen.start / self.unit.values());
+        product(size, Factor::Rows(place.running.sums), left, right, target, false);
         if direct.is_none() {
             store_rows(Rows { values: place.out, stride: width }, None, &self.out.values, region);
         }
     }
 
-    /// A block of queries that meets its keys block by block.
-    fn online(&self, block: &QueryBlock, seen: usize, k: Strided, v: Rows, region: Region, place: &mut Workplace) {
+    /// A block of queries that processes its keys block by block.
+    fn online(&self, block: &QueryBlock, seen: Range<usize>, k: Strided, v: Rows, region: Region, place: &mut Scratch) {
         let (attention, width) = (self.attention, padded(self.attention.head_dim));
-        if seen == 0 {
+        if seen.is_empty() {
             place.out.fill(0.0);
         }
-        for start in (0..seen).step_by(attention.key_block().max(1)) {
-            let keys = start..(start + attention.key_block()).min(seen);
+        for start in seen.clone().step_by(attention.key_block().max(1)) {
+            let keys = start..(start + attention.key_block()).min(seen.end);
             let size = Size { rows: block.count, columns: attention.head_dim, depth: self.unit.count(keys.len()) };
             self.weights(block, keys.clone(), k, place);
-            if start > 0 {
+            let is_first = start == seen.start;
+            if !is_first {
                 scale_rows(place.out, width, &place.running.rescale[..block.count]);
             }
             let left = self.left_weights(block, keys.len(), place.scores, place.factors);
             let right = v.starting_at(start / self.unit.values());
-            product(size, Factor::All(1.0), left, right, Target::scratch(place.out, width), start > 0);
+            product(size, Factor::All(1.0), left, right, Target::scratch(place.out, width), !is_first);
         }
         self.finish(block, place);
         let rows = Rows { values: place.out, stride: width };
         store_rows(rows, Some(&place.running.sums[..block.count]), &self.out.values, region);
     }
 
-    /// The weights of some keys in `place.scores`, with dropout, but for the division by the sums.
-    fn weights(&self, block: &QueryBlock, keys: Range<usize>, k: Strided, place: &mut Workplace) {
+    /// The weights of some keys in `place.scores`, with dropout, before the division by the sums.
+    fn weights(&self, block: &QueryBlock, keys: Range<usize>, k: Strided, place: &mut Scratch) {
         let attention = self.attention;
         let shape = BlockShape { keys: keys.len(), lanes: block.lanes() };
         attention.scores(block, keys.clone(), k, place.queries, place.scores, &mut place.spare);
@@ -355,7 +375,7 @@ impl Forward<'_> {
         }
     }
 
-    /// The weights of so many keys as the left operand of their product with the values.
+    /// The weights of `keys` keys as the left operand of the multiplication with the values.
     fn left_weights<'s>(
         &self,
         block: &QueryBlock,
@@ -373,11 +393,11 @@ impl Forward<'_> {
         }
     }
 
-    /// Turns the sums into what the output is multiplied by, and keeps their logarithms.
-    fn finish(&self, block: &QueryBlock, place: &mut Workplace) {
+    /// Turns the sums into the factors of the output, and stores their logarithms.
+    fn finish(&self, block: &QueryBlock, place: &mut Scratch) {
         let attention = self.attention;
         let first = (block.sample * attention.heads + block.head) * attention.queries + block.first;
-        // SAFETY: this block's queries are no other's.
+        // SAFETY: no other block has these queries.
         finish(&mut place.running, unsafe { self.log_sums.range(first..first + block.count) });
     }
 }

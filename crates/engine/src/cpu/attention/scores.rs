@@ -1,17 +1,19 @@
-//! Blocks of scores: which keys a block of queries sees, and the scaled, biased and masked products.
+//! Blocks of scores: which keys a block of queries attends to, and the scaled, biased and masked scores.
 
 use std::ops::Range;
 
 use super::super::memory::FloatSlice;
 use super::super::rows::{add_scaled, mask_factors};
-use super::rows::{Region, copy_rows, padded, rows_of, take, transpose_rows};
+use super::rows::{Region, copy_rows, padded, rows_of, take, transpose_rows, view_of};
 use super::small_product::{Factor, Rows, Size, Strided, Target, product};
 use super::{Attention, Heads};
 
-/// At most so many queries are worked on at once: four vectors of sixteen lanes.
+/// Queries per block: four vectors of sixteen lanes.
 pub const QUERY_BLOCK: usize = 64;
-/// Bias and dropout come in rows of keys and are transposed in pieces of so many keys.
+/// Bias and dropout are stored in rows of keys and transposed in pieces of this many keys.
 const TRANSPOSE_BLOCK: usize = 64;
+/// A limit of reach that is no limit, and can be added to positions.
+const MOST_REACH: i64 = 1 << 40;
 
 /// Some queries of one head of one sample.
 #[derive(Clone, Copy, Debug)]
@@ -23,30 +25,29 @@ pub struct QueryBlock {
 }
 
 impl QueryBlock {
-    /// The number of lanes the queries take, the unused ones at the end included.
+    /// Number of lanes of the queries, including unused ones at the end.
     pub fn lanes(&self) -> usize {
         padded(self.count)
     }
 }
 
-/// The number of blocks that the queries are cut into.
+/// Number of blocks of the queries.
 pub fn query_blocks(queries: usize) -> usize {
     queries.div_ceil(QUERY_BLOCK)
 }
 
-/// The queries of block `index`: all blocks are about equally long, since a short last one would leave the registers
-/// of the product idle.
+/// The queries of block `index`: all blocks are about equally long, since a short last one would leave registers idle.
 pub fn query_range(queries: usize, index: usize) -> Range<usize> {
     let (blocks, groups) = (query_blocks(queries), padded(queries) / padded(1));
     let start = |index: usize| (groups * index / blocks * padded(1)).min(queries);
     start(index)..start(index + 1)
 }
 
-/// A left-over place to transpose through.
+/// Scratch memory for transposing.
 pub struct Spare<'s> {
-    /// Rows of keys, one a query.
+    /// Rows of keys, one per query.
     by_query: &'s mut [f32],
-    /// Rows of queries, one a key.
+    /// Rows of queries, one per key.
     by_key: &'s mut [f32],
 }
 
@@ -60,8 +61,15 @@ impl<'s> Spare<'s> {
 }
 
 impl Attention<'_> {
-    /// The number of keys of a sample that count, but for holes in its mask.
-    pub fn visible_keys(&self, sample: usize) -> usize {
+    /// The position of a sample's query.
+    fn position(&self, sample: usize, query: usize) -> i64 {
+        let first = self.offsets.map_or(self.keys as i64 - self.queries as i64, |offsets| i64::from(offsets[sample]));
+        first + query as i64
+    }
+
+    /// The keys of a sample that some of its queries may attend to, including holes in its mask. No other row is ever
+    /// read.
+    pub fn visible_keys(&self, sample: usize) -> Range<usize> {
         let mut count = self.keys;
         if let Some(lengths) = self.key_lengths {
             count = (lengths[sample].max(0) as usize).min(count);
@@ -69,24 +77,30 @@ impl Attention<'_> {
         while count > 0 && self.is_hole(sample, count - 1) {
             count -= 1;
         }
-        count
+        self.keys_in_reach(sample, 0..self.queries, count)
     }
 
     pub fn is_hole(&self, sample: usize, key: usize) -> bool {
         self.key_mask.is_some_and(|mask| mask[sample * self.keys + key] == 0)
     }
 
-    /// The number of keys that some query of the block sees: keys from there on are masked for all of them.
-    pub fn seen_keys(&self, block: &QueryBlock) -> usize {
-        let visible = self.visible_keys(block.sample);
-        if !self.causal {
-            return visible;
-        }
-        visible.min((block.first + block.count + self.keys).saturating_sub(self.queries))
+    /// The keys that some query of the block attends to: all others are masked for all of them.
+    pub fn seen_keys(&self, block: &QueryBlock) -> Range<usize> {
+        let end = self.visible_keys(block.sample).end;
+        self.keys_in_reach(block.sample, block.first..block.first + block.count, end)
     }
 
-    /// One head's keys or values, padded if they are a product's right operand. Where the mask has holes the rows are
-    /// zero: a weight of zero times anything else might not be.
+    /// The keys among the first `count` that are in reach of some of the queries.
+    fn keys_in_reach(&self, sample: usize, queries: Range<usize>, count: usize) -> Range<usize> {
+        if self.reach.is_unlimited() {
+            return 0..count;
+        }
+        let first = self.position(sample, queries.start);
+        self.reach.keys(first, first + queries.len() as i64 - 1, count)
+    }
+
+    /// The keys or values of a query head, padded if they are a right operand. Rows of masked keys are zero: a zero
+    /// weight times an arbitrary value might not be zero. A copy omits rows that are not visible.
     pub fn key_rows<'b>(
         &self,
         from: &Heads<'b>,
@@ -95,13 +109,15 @@ impl Attention<'_> {
         whole_vectors: bool,
         buffer: &'b mut [f32],
     ) -> Rows<'b> {
-        let region = from.region(sample, head, 0..self.keys, self.keys, self.head_dim);
-        if self.key_mask.is_none() {
-            return rows_of(from.values, region, whole_vectors, buffer);
+        let region = |keys| from.region(sample, self.kv_head(head), keys, self.keys, self.head_dim);
+        let view = view_of(from.values, region(0..self.keys), whole_vectors).filter(|_| self.key_mask.is_none());
+        if let Some(view) = view {
+            return view;
         }
         let stride = padded(self.head_dim);
-        copy_rows(from.values, region, buffer, stride);
-        for key in 0..self.keys {
+        let visible = self.visible_keys(sample);
+        copy_rows(from.values, region(visible.clone()), &mut buffer[visible.start * stride..], stride);
+        for key in visible {
             if self.is_hole(sample, key) {
                 buffer[key * stride..(key + 1) * stride].fill(0.0);
             }
@@ -109,7 +125,7 @@ impl Attention<'_> {
         Rows { values: buffer, stride }
     }
 
-    /// One block of queries, or of something of their shape.
+    /// One block of queries, or of a tensor with their shape.
     pub fn query_rows<'b>(
         &self,
         from: &Heads<'b>,
@@ -122,9 +138,8 @@ impl Attention<'_> {
         rows_of(from.values, region, whole_vectors, buffer)
     }
 
-    /// The scores of a block of queries with some keys, in units of log 2, minus infinity where they are masked.
-    /// `keys` is what of the head's keys is wanted, `key_rows` are all of them, `queries` the queries' transpose in the
-    /// same units.
+    /// The scores of a block of queries with some keys, in units of log 2, minus infinity if masked. `keys` are the
+    /// requested keys, `key_rows` all of the head's, `queries` the queries' transpose in the same units.
     pub fn scores(
         &self,
         block: &QueryBlock,
@@ -157,11 +172,26 @@ impl Attention<'_> {
                 }
             }
         }
-        if self.causal {
-            for (row, key) in scores.chunks_exact_mut(lanes).zip(keys) {
-                let first_seeing = (key + self.queries).saturating_sub(self.keys);
-                let blind = first_seeing.saturating_sub(block.first).min(lanes);
-                row[..blind].fill(f32::NEG_INFINITY);
+        if !self.reach.is_unlimited() {
+            self.hide_out_of_reach(block, keys, scores);
+        }
+    }
+
+    /// Masks the keys that are out of reach of a query: query i of the block attends to key j if `j - ahead <= first
+    /// position + i <= j + behind`.
+    fn hide_out_of_reach(&self, block: &QueryBlock, keys: Range<usize>, scores: &mut [f32]) {
+        let lanes = block.lanes();
+        let first = self.position(block.sample, block.first);
+        let lane_at = |position: i64| (position - first).clamp(0, lanes as i64) as usize;
+        let as_distance = |keys: usize| i64::try_from(keys).unwrap_or(MOST_REACH).min(MOST_REACH);
+        let limits = [self.reach.ahead, self.reach.behind].map(|limit| limit.map(as_distance));
+        for (row, key) in scores.chunks_exact_mut(lanes).zip(keys) {
+            let key = key as i64;
+            if let Some(ahead) = limits[0] {
+                row[..lane_at(key - ahead)].fill(f32::NEG_INFINITY);
+            }
+            if let Some(behind) = limits[1] {
+                row[lane_at(key + behind + 1)..].fill(f32::NEG_INFINITY);
             }
         }
     }
@@ -185,8 +215,8 @@ impl Attention<'_> {
         });
     }
 
-    /// The factors of dropout, a row a key. They are numbered as they lie here, queries side by side, so that a short
-    /// head's are made in one go.
+    /// The dropout factors, one row per key. Random numbers are ordered like this, queries adjacent, so that those of a
+    /// short head are drawn in one go.
     pub fn dropout_factors(&self, block: &QueryBlock, keys: Range<usize>, factors: &mut [f32]) {
         let Some(mask) = self.dropout else { return };
         let pair = ((self.first_sample + block.sample) * self.heads + block.head) as u64;
@@ -199,7 +229,7 @@ impl Attention<'_> {
         }
     }
 
-    /// Hands a block (a row a key) over in rows of keys: `row(query, first key, values)`.
+    /// Passes a block (one row per key) to `row(query, first key, values)`, transposed to rows of keys.
     pub fn by_query(
         &self,
         block: &QueryBlock,
@@ -220,7 +250,7 @@ impl Attention<'_> {
     }
 }
 
-/// Calls `step` for each piece of at most [`TRANSPOSE_BLOCK`] keys, with its distance from the first.
+/// Calls `step` for each piece of at most [`TRANSPOSE_BLOCK`] keys, with its offset from the first.
 fn for_pieces(keys: Range<usize>, mut step: impl FnMut(usize, Range<usize>)) {
     let mut start = keys.start;
     while start < keys.end {
@@ -239,7 +269,7 @@ pub struct Bias<'a> {
 }
 
 impl Bias<'_> {
-    /// Which `queries x keys` matrix a sample's head uses.
+    /// The `queries x keys` matrix of a sample's head.
     pub fn slice_of(&self, sample: usize, head: usize) -> usize {
         let sample = if self.batch == 1 { 0 } else { sample };
         let head = if self.heads == 1 { 0 } else { head };

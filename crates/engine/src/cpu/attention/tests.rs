@@ -1,20 +1,27 @@
-//! Against plain loops in f64, which are themselves checked against finite differences.
+//! Comparison with naive loops in f64, which are themselves checked against finite differences.
+
+mod tensors;
 
 use half::bf16;
 
-use super::super::memory::{FloatShared, FloatSlice, Shared};
+use super::super::memory::Shared;
 use super::super::team::Team;
 use super::*;
 use crate::random::{Mask, Stream};
+use tensors::{Stored, Tensors};
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
     batch: usize,
     heads: usize,
+    /// As many as `heads` if `None`.
+    kv_heads: Option<usize>,
     queries: usize,
     keys: usize,
     head_dim: usize,
     causal: bool,
+    window: Option<usize>,
+    offsets: bool,
     lengths: bool,
     mask: bool,
     /// Whether the bias is shared over the batch and over the heads.
@@ -27,10 +34,13 @@ struct Case {
 const PLAIN: Case = Case {
     batch: 2,
     heads: 1,
+    kv_heads: None,
     queries: 17,
     keys: 17,
     head_dim: 32,
     causal: false,
+    window: None,
+    offsets: false,
     lengths: false,
     mask: false,
     bias: None,
@@ -48,6 +58,7 @@ struct Inputs {
     v: Values,
     d_out: Values,
     bias: Values,
+    offsets: Vec<i32>,
     lengths: Vec<i32>,
     mask: Vec<i32>,
 }
@@ -74,20 +85,28 @@ fn random_values(count: usize, seed: u64, rounded: bool) -> Values {
 
 impl Case {
     fn inputs(&self) -> Inputs {
-        let tokens = |tokens: usize| self.batch * tokens * self.heads * self.head_dim;
+        let tokens = |tokens: usize, heads: usize| self.batch * tokens * heads * self.head_dim;
+        let (heads, kv_heads) = (self.heads, self.kv_heads());
+        // The first sample's queries are in the middle, the second's partly before all keys, the third's after them.
+        let offsets = [(self.keys / 2) as i32, -2, self.keys as i32 + 1];
         let random = |count, seed| random_values(count, seed, self.bf16);
         let (bias_batch, bias_heads) = self.bias_shape();
         let noise = random_values(self.batch * self.keys, 6, false);
         Inputs {
-            q: random(tokens(self.queries), 1),
-            k: random(tokens(self.keys), 2),
-            v: random(tokens(self.keys), 3),
-            d_out: random(tokens(self.queries), 4),
+            q: random(tokens(self.queries, heads), 1),
+            k: random(tokens(self.keys, kv_heads), 2),
+            v: random(tokens(self.keys, kv_heads), 3),
+            d_out: random(tokens(self.queries, heads), 4),
             bias: random(bias_batch * bias_heads * self.queries * self.keys, 5),
+            offsets: (0..self.batch).map(|i| offsets[i % 3]).collect(),
             // The first sample has more than all keys, the second some, the third none.
             lengths: (0..self.batch).map(|i| [self.keys as i32 + 5, (self.keys / 2) as i32, -3][i % 3]).collect(),
             mask: noise.iter().map(|&x| if x > -0.5 { 7 } else { 0 }).collect(),
         }
+    }
+
+    fn kv_heads(&self) -> usize {
+        self.kv_heads.unwrap_or(self.heads)
     }
 
     fn bias_shape(&self) -> (usize, usize) {
@@ -104,7 +123,14 @@ impl Case {
     }
 
     fn sees(&self, inputs: &Inputs, sample: usize, query: usize, key: usize) -> bool {
-        !(self.causal && key as isize > query as isize + self.keys as isize - self.queries as isize
+        let end = self.keys as isize - self.queries as isize;
+        let position = query as isize + if self.offsets { inputs.offsets[sample] as isize } else { end };
+        let distance = position - key as isize;
+        let hidden = match (self.causal, self.window) {
+            (true, window) => distance < 0 || window.is_some_and(|window| distance.unsigned_abs() >= window),
+            (false, window) => window.is_some_and(|window| distance.unsigned_abs() > window),
+        };
+        !(hidden
             || self.lengths && key as i32 >= inputs.lengths[sample]
             || self.mask && inputs.mask[sample * self.keys + key] == 0)
     }
@@ -141,15 +167,16 @@ impl Case {
         slice: usize,
     ) {
         let (dim, scale) = (self.head_dim, f64::from(self.scale()));
-        let token = |tokens: usize, token: usize| ((sample * tokens + token) * self.heads + head) * dim;
+        let kv_head = head / (self.heads / self.kv_heads());
+        let key_row = |key: usize| ((sample * self.keys + key) * self.kv_heads() + kv_head) * dim;
         let bias_row = (slice * self.queries + query) * self.keys;
-        let at = token(self.queries, query);
+        let at = ((sample * self.queries + query) * self.heads + head) * dim;
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let mut scores = vec![f64::NEG_INFINITY; self.keys];
         for key in 0..self.keys {
             if self.sees(inputs, sample, query, key) {
                 let bias = if self.bias.is_some() { inputs.bias[bias_row + key] } else { 0.0 };
-                let row = token(self.keys, key);
+                let row = key_row(key);
                 scores[key] = scale * dot(&inputs.q[at..at + dim], &inputs.k[row..row + dim]) + bias;
             }
         }
@@ -167,7 +194,7 @@ impl Case {
         let d_out = &inputs.d_out[at..at + dim];
         let mut d_weights = vec![0.0; self.keys];
         for key in 0..self.keys {
-            let row = token(self.keys, key);
+            let row = key_row(key);
             d_weights[key] = dropped[key] * dot(d_out, &inputs.v[row..row + dim]);
             for i in 0..dim {
                 results.out[at + i] += dropped[key] * weights[key] * inputs.v[row + i];
@@ -176,7 +203,7 @@ impl Case {
         }
         let delta = dot(&weights, &d_weights);
         for key in 0..self.keys {
-            let row = token(self.keys, key);
+            let row = key_row(key);
             let d_score = weights[key] * (d_weights[key] - delta);
             if self.bias.is_some() {
                 results.d_bias[bias_row + key] += d_score;
@@ -193,16 +220,25 @@ impl Case {
         Attention {
             batch: self.batch,
             heads: self.heads,
+            kv_heads: self.kv_heads(),
             queries: self.queries,
             keys: self.keys,
             head_dim: self.head_dim,
             scale: self.scale(),
-            causal: self.causal,
+            reach: self.reach(),
+            offsets: self.offsets.then_some(&inputs.offsets[..]),
             key_lengths: self.lengths.then_some(&inputs.lengths[..]),
             key_mask: self.mask.then_some(&inputs.mask[..]),
             bias: bias.map(|bias| Bias { values: bias.read(), batch: bias_batch, heads: bias_heads }),
             dropout: self.dropout_mask(),
             first_sample: 0,
+        }
+    }
+
+    fn reach(&self) -> Reach {
+        match (self.causal, self.window) {
+            (true, window) => Reach { behind: window.map(|window| window - 1), ahead: Some(0) },
+            (false, window) => Reach { behind: window, ahead: window },
         }
     }
 
@@ -275,149 +311,16 @@ fn pairs<'a>(a: &'a Results, b: &'a Results) -> [(&'static str, &'a Values, &'a 
     ]
 }
 
-/// The error's norm over the expected norm; what should vanish must vanish.
+/// The error's norm over the expected norm; where zero is expected, the result must be near zero.
 fn relative_error(expected: &[f64], found: &[f64]) -> f64 {
     assert_eq!(expected.len(), found.len());
     let error: f64 = expected.iter().zip(found).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
     let norm: f64 = expected.iter().map(|a| a * a).sum::<f64>();
     match (norm == 0.0, error.is_nan()) {
         (_, true) => f64::INFINITY,
-        // One key leaves nothing to choose: its gradients are rounding errors around zero.
+        // With one key the weights are constant: gradients are rounding errors around zero.
         (true, _) => error.sqrt() / (expected.len() as f64).sqrt(),
         _ => (error / norm.max(1e-20)).sqrt(),
-    }
-}
-
-enum Stored {
-    F32(Vec<f32>),
-    Bf16(Vec<bf16>),
-}
-
-impl Stored {
-    fn new(values: &[f64], narrow: bool) -> Self {
-        if narrow {
-            Stored::Bf16(values.iter().map(|&x| bf16::from_f64(x)).collect())
-        } else {
-            Stored::F32(values.iter().map(|&x| x as f32).collect())
-        }
-    }
-
-    fn read(&self) -> FloatSlice<'_> {
-        match self {
-            Stored::F32(values) => FloatSlice::F32(values),
-            Stored::Bf16(values) => FloatSlice::Bf16(values),
-        }
-    }
-
-    fn write(&mut self) -> FloatShared<'_> {
-        match self {
-            Stored::F32(values) => FloatShared::F32(Shared::new(values)),
-            Stored::Bf16(values) => FloatShared::Bf16(Shared::new(values)),
-        }
-    }
-
-    fn get(&self, at: usize) -> f64 {
-        match self {
-            Stored::F32(values) => f64::from(values[at]),
-            Stored::Bf16(values) => values[at].to_f64(),
-        }
-    }
-}
-
-/// How a case lays out its tensors: one fused tensor, or several with gaps between the rows and before the first.
-struct Tensors {
-    fused: bool,
-    batch: usize,
-    tokens: [usize; 3],
-    dim: usize,
-}
-
-const GAP: usize = 3;
-
-impl Tensors {
-    fn new(case: &Case) -> Self {
-        assert!(!case.fused || case.queries == case.keys);
-        let tokens = [case.queries, case.keys, case.keys];
-        Tensors { fused: case.fused, batch: case.batch, tokens, dim: case.heads * case.head_dim }
-    }
-
-    fn place(&self, which: usize) -> (usize, usize) {
-        if self.fused { (which * self.dim, 3 * self.dim) } else { (2, self.dim + GAP) }
-    }
-
-    fn lengths(&self) -> Vec<usize> {
-        if self.fused {
-            return vec![self.batch * self.tokens[0] * 3 * self.dim];
-        }
-        self.tokens.iter().map(|tokens| 2 + self.batch * tokens * (self.dim + GAP)).collect()
-    }
-
-    fn fill(&self, values: &[&[f64]; 3], narrow: bool) -> Vec<Stored> {
-        let mut wide: Vec<Values> = self.lengths().iter().map(|&len| vec![f64::NAN; len]).collect();
-        for which in 0..3 {
-            let (offset, stride) = self.place(which);
-            let to = &mut wide[if self.fused { 0 } else { which }];
-            for (row, values) in values[which].chunks_exact(self.dim).enumerate() {
-                to[offset + row * stride..][..self.dim].copy_from_slice(values);
-            }
-        }
-        wide.iter().map(|values| Stored::new(values, narrow)).collect()
-    }
-
-    fn fill_one(&self, values: &[f64], tokens: usize, narrow: bool) -> Stored {
-        assert_eq!(values.len(), self.batch * tokens * self.dim);
-        Stored::new(values, narrow)
-    }
-
-    fn poison(&self, narrow: bool) -> Vec<Stored> {
-        self.lengths().iter().map(|&len| Stored::new(&vec![f64::NAN; len], narrow)).collect()
-    }
-
-    fn poison_one(&self, narrow: bool) -> Stored {
-        Stored::new(&vec![f64::NAN; self.batch * self.tokens[0] * self.dim], narrow)
-    }
-
-    fn heads<'a>(&self, stored: &'a [Stored]) -> [Heads<'a>; 3] {
-        std::array::from_fn(|which| {
-            let (offset, row_stride) = self.place(which);
-            Heads { values: stored[if self.fused { 0 } else { which }].read(), offset, row_stride }
-        })
-    }
-
-    fn heads_out<'a>(&self, stored: &'a mut [Stored]) -> [HeadsOut<'a>; 3] {
-        let shared: Vec<FloatShared<'a>> = stored.iter_mut().map(Stored::write).collect();
-        std::array::from_fn(|which| {
-            let (offset, row_stride) = self.place(which);
-            HeadsOut { values: shared[if self.fused { 0 } else { which }], offset, row_stride }
-        })
-    }
-
-    fn one<'a>(&self, stored: &'a Stored) -> Heads<'a> {
-        Heads { values: stored.read(), offset: 0, row_stride: self.dim }
-    }
-
-    fn one_out<'a>(&self, stored: &'a mut Stored) -> HeadsOut<'a> {
-        HeadsOut { values: stored.write(), offset: 0, row_stride: self.dim }
-    }
-
-    fn read_one(&self, stored: &Stored) -> Values {
-        (0..self.batch * self.tokens[0] * self.dim).map(|at| stored.get(at)).collect()
-    }
-
-    /// The values without their gaps, which must be as they were.
-    fn read_back(&self, stored: &[Stored]) -> [Values; 3] {
-        std::array::from_fn(|which| {
-            let (offset, stride) = self.place(which);
-            let from = &stored[if self.fused { 0 } else { which }];
-            let mut values = Values::new();
-            for row in 0..self.batch * self.tokens[which] {
-                values.extend((0..self.dim).map(|i| from.get(offset + row * stride + i)));
-                if !self.fused {
-                    assert!((self.dim..stride).all(|i| from.get(offset + row * stride + i).is_nan()), "gap written");
-                }
-            }
-            values
-        })
     }
 }
 
@@ -425,6 +328,12 @@ impl Tensors {
 fn the_naive_gradient_agrees_with_finite_differences() {
     let case = Case { queries: 5, keys: 7, head_dim: 3, heads: 2, causal: true, mask: true, dropout: true, ..PLAIN };
     let case = Case { bias: Some((true, false)), ..case };
+    for case in [case, Case { kv_heads: Some(1), window: Some(3), offsets: true, ..case }] {
+        differences_agree(&case);
+    }
+}
+
+fn differences_agree(case: &Case) {
     let mut inputs = case.inputs();
     let results = case.naive(&inputs);
     let loss = |inputs: &Inputs| -> f64 {
@@ -460,6 +369,78 @@ fn every_mask_and_combination() {
         let separate = Case { batch: 3, heads: 2, fused: false, ..case };
         Case { queries: 9, keys: 70, head_dim: 16, ..separate }.check();
         Case { queries: 70, keys: 9, head_dim: 5, ..separate }.check();
+    }
+}
+
+#[test]
+fn fewer_key_value_heads_than_query_heads() {
+    for bits in 0..32 {
+        let on = |bit: u32| bits >> bit & 1 == 1;
+        let bias = on(2).then_some((on(3), !on(4)));
+        let case = Case { heads: 6, causal: on(0), lengths: on(1), bias, dropout: on(3), bf16: on(4), ..PLAIN };
+        for kv_heads in [1, 2, 3] {
+            let case = Case { batch: 3, kv_heads: Some(kv_heads), mask: !on(1), ..case };
+            Case { queries: 21, keys: 33, head_dim: 6, ..case }.check();
+            Case { queries: 70, keys: 90, head_dim: 16, ..case }.check();
+        }
+    }
+}
+
+#[test]
+fn windows_and_offsets() {
+    for bits in 0..32 {
+        let on = |bit: u32| bits >> bit & 1 == 1;
+        let case = Case { causal: on(0), offsets: on(1), lengths: on(2), mask: on(3), bf16: on(4), ..PLAIN };
+        let case = Case { batch: 3, heads: 2, bias: on(2).then_some((on(3), on(4))), dropout: on(3), ..case };
+        // Offsets without a window need the causal mask.
+        let windows = [Some(1), Some(2), Some(7), Some(40), Some(usize::MAX), None];
+        for window in windows.into_iter().filter(|window| window.is_some() || case.causal) {
+            let case = Case { window, ..case };
+            Case { queries: 35, keys: 35, head_dim: 6, ..case }.check();
+            Case { queries: 9, keys: 133, head_dim: 16, ..case }.check();
+            Case { queries: 100, keys: 20, head_dim: 8, ..case }.check();
+        }
+    }
+}
+
+#[test]
+fn windows_of_long_sequences() {
+    let long = Case { batch: 1, queries: 600, keys: 600, head_dim: 16, causal: true, ..PLAIN };
+    for window in [5, 100, 300, 400] {
+        for narrow in [false, true] {
+            let case = Case { window: Some(window), bf16: narrow, ..long };
+            case.check();
+            Case { causal: false, ..case }.check();
+            Case { batch: 3, queries: 130, offsets: true, heads: 2, kv_heads: Some(1), lengths: true, ..case }.check();
+        }
+    }
+}
+
+/// A chunk of queries with a KV cache, at every alignment of its offset: rows after its last position, or before its
+/// window, may hold anything.
+#[test]
+fn rows_out_of_reach_are_never_read() {
+    let case = Case { batch: 4, heads: 4, kv_heads: Some(2), causal: true, offsets: true, queries: 3, ..PLAIN };
+    for (keys, window) in [(40, None), (40, Some(5)), (600, Some(290)), (600, None)] {
+        for (narrow, queries) in [(false, 3), (true, 3), (false, 1), (true, 1), (true, 20)] {
+            let case = Case { keys, window, bf16: narrow, queries, head_dim: 16, ..case };
+            let mut inputs = case.inputs();
+            inputs.offsets = [keys as i32 - 30, 9, 8, 0].to_vec();
+            let expected = case.naive(&inputs);
+            let dim = case.kv_heads() * case.head_dim;
+            for row in 0..case.batch * keys {
+                let (sample, key) = (row / keys, row % keys);
+                if !(0..queries).any(|query| case.sees(&inputs, sample, query, key)) {
+                    inputs.k[row * dim..(row + 1) * dim].fill(f64::NAN);
+                    inputs.v[row * dim..(row + 1) * dim].fill(f64::NAN);
+                }
+            }
+            let found = case.run(&inputs, 2);
+            for (name, expected, found) in pairs(&expected, &found) {
+                let tolerance = if case.bf16 { 1e-2 } else { 1e-5 };
+                assert!(relative_error(expected, found) < tolerance, "{name} in {case:?}");
+            }
+        }
     }
 }
 
@@ -500,7 +481,14 @@ fn one_query() {
             Case { lengths: true, causal: true, ..case }.check();
             Case { mask: true, bias: Some((true, true)), ..case }.check();
             Case { bf16: true, lengths: true, ..case }.check();
+            Case { causal: true, window: Some(9), offsets: true, ..case }.check();
+            Case { causal: true, offsets: true, bf16: true, ..case }.check();
         }
+        let grouped = Case { batch: 5, heads: 6, kv_heads: Some(2), queries: 1, keys, head_dim: 20, ..PLAIN };
+        grouped.check();
+        Case { lengths: true, bf16: true, ..grouped }.check();
+        // Few samples and many keys: heads are split among tiles.
+        Case { batch: 1, keys: 7 * keys, head_dim: 64, ..grouped }.check();
     }
 }
 
@@ -577,6 +565,27 @@ fn the_number_of_threads_changes_no_bit() {
         Case { batch: 5, queries: 100, keys: 101, bf16: true, ..case },
         Case { batch: 40, queries: 16, keys: 17, bias: None, bf16: true, ..case },
         Case { batch: 1, queries: 70, keys: 701, bias: Some((true, true)), bf16: true, ..case },
+        Case {
+            batch: 2,
+            heads: 6,
+            kv_heads: Some(2),
+            queries: 100,
+            keys: 300,
+            window: Some(70),
+            offsets: true,
+            ..case
+        },
+        Case {
+            batch: 2,
+            heads: 6,
+            kv_heads: Some(3),
+            queries: 1,
+            keys: 900,
+            mask: false,
+            bias: None,
+            dropout: false,
+            ..case
+        },
     ] {
         let inputs = case.inputs();
         let one = case.run(&inputs, 1);

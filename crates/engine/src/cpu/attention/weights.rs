@@ -1,4 +1,4 @@
-//! The weights themselves, to look at: the one pass that stores `queries x keys` numbers.
+//! The attention weights, for inspection: the only pass that stores `queries x keys` values.
 
 use super::super::memory::Shared;
 use super::super::team::Team;
@@ -59,8 +59,8 @@ fn block_weights(
     running.sums.fill(0.0);
     let seen = attention.seen_keys(block);
     let step = attention.key_block();
-    for start in (0..seen).step_by(step) {
-        let keys = start..(start + step).min(seen);
+    for start in seen.clone().step_by(step) {
+        let keys = start..(start + step).min(seen.end);
         let shape = BlockShape { keys: keys.len(), lanes };
         attention.scores(block, keys, k, queries, scores, &mut spare);
         online_step(scores, shape, &mut running);
@@ -68,20 +68,22 @@ fn block_weights(
     finish(&mut running, log_sums);
 
     let first_row = (block.sample * attention.heads + block.head) * attention.queries;
-    for start in (0..seen).step_by(step) {
-        let keys = start..(start + step).min(seen);
+    for start in seen.clone().step_by(step) {
+        let keys = start..(start + step).min(seen.end);
         let shape = BlockShape { keys: keys.len(), lanes };
         attention.scores(block, keys.clone(), k, queries, scores, &mut spare);
         weigh(scores, shape, running.maxima, running.sums);
         attention.by_query(block, keys, scores, &mut spare, |query, key, values| {
             let at = (first_row + query) * attention.keys + key;
-            // SAFETY: this block's queries are no other's.
+            // SAFETY: no other block has these queries.
             unsafe { weights.range(at..at + values.len()) }.copy_from_slice(values);
         });
     }
     for query in block.first..block.first + block.count {
         let row = (first_row + query) * attention.keys;
-        // SAFETY: as above.
-        unsafe { weights.range(row + seen..row + attention.keys) }.fill(0.0);
+        for hidden in [0..seen.start, seen.end..attention.keys] {
+            // SAFETY: as above.
+            unsafe { weights.range(row + hidden.start..row + hidden.end) }.fill(0.0);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Every kind of attention becomes launches whose texts NVRTC compiles. What they compute is compared on a GPU, by the harness of ops.
+//! NVRTC compiles the kernels of every kind of attention. What they compute is compared on a GPU, by the harness of `tests/`.
 
 use super::super::chip::Chip;
 use super::super::chip::testing::{A100, H200, RTX_4090};
@@ -32,12 +32,16 @@ impl Target for TestTarget {
 pub(super) struct Case {
     pub batch: usize,
     pub heads: usize,
+    /// Query heads per key/value head.
+    pub group: usize,
     pub queries: usize,
     pub keys: usize,
     pub head_dim: usize,
     pub packed: bool,
     pub dtype: DType,
     pub causal: bool,
+    pub window: Option<usize>,
+    pub offsets: bool,
     pub lengths: bool,
     pub mask: bool,
     /// Whether there is a bias for each sample, and for each head.
@@ -49,12 +53,15 @@ pub(super) struct Case {
 pub(super) const PLAIN: Case = Case {
     batch: 3,
     heads: 2,
+    group: 1,
     queries: 20,
     keys: 20,
     head_dim: 32,
     packed: false,
     dtype: DType::Bf16,
     causal: false,
+    window: None,
+    offsets: false,
     lengths: false,
     mask: false,
     bias: None,
@@ -63,7 +70,7 @@ pub(super) const PLAIN: Case = Case {
 };
 
 impl Case {
-    /// Attention, its weights if they are wanted, and its gradient.
+    /// Attention, optionally its weights, and its gradient.
     pub(super) fn plan(&self, with_weights: bool) -> Plan {
         let precision = if self.dtype == DType::Bf16 { Precision::Bf16 } else { Precision::F32 };
         let mut graph = Graph::new(Mode::Training, precision);
@@ -76,7 +83,12 @@ impl Case {
             wanted.push(input("qkv", self.queries, 3 * dim));
             AttentionInputs::Packed(wanted[0])
         } else {
-            wanted.extend([input("q", self.queries, dim), input("k", self.keys, dim), input("v", self.keys, dim)]);
+            let kv_dim = dim / self.group;
+            wanted.extend([
+                input("q", self.queries, dim),
+                input("k", self.keys, kv_dim),
+                input("v", self.keys, kv_dim),
+            ]);
             AttentionInputs::Separate { q: wanted[0], k: wanted[1], v: wanted[2] }
         };
         let padding = if self.lengths {
@@ -92,10 +104,14 @@ impl Case {
             graph.input("bias", axes, DType::F32).unwrap()
         });
         wanted.extend(bias);
+        let offsets = self.offsets.then(|| graph.input("offsets", [self.batch], DType::I32).unwrap());
         let options = AttentionOptions {
             heads: self.heads,
+            kv_heads: Some(self.heads / self.group),
             scale: self.scale,
             causal: self.causal,
+            window: self.window,
+            offsets,
             padding,
             bias,
             dropout: self.dropout,
@@ -139,7 +155,8 @@ fn check_sizes(plan: &Plan, launch: &Launch, chip: Chip) {
     assert!(launch.shared_bytes as usize <= chip.shared_bytes, "{} takes {} bytes", launch.entry, launch.shared_bytes);
     let (_, head) = launch.source.split_once(&format!("{}(", launch.entry)).expect("the kernel is in its text");
     let parameters = head.split_once(')').expect("parameters end").0.split(',').count();
-    assert_eq!(parameters, launch.arguments.len(), "{}", launch.entry);
+    let offsets = usize::from(launch.source.contains("#define OFFSETS 1\n") && launch.entry != "attention_deltas");
+    assert_eq!(parameters + offsets, launch.arguments.len(), "{}", launch.entry);
     for argument in &launch.arguments {
         if let Argument::Place(place) = argument
             && place.buffer == Buffer::Arena
@@ -172,7 +189,7 @@ fn warps_that_multiply_together_compile() {
         assert!(forward[0].source.contains("wgmma"), "{case:?}");
         compile_all(&forward.iter().map(|launch| launch.source.clone()).collect(), &["sm_90a"]);
     }
-    // No such tensor cores; heads whose rows they would not find; what gains nothing.
+    // Without suitable tensor cores; with unaligned heads; where nothing is gained.
     let others = [
         (case, A100),
         (Case { head_dim: 32, ..case }, H200),
@@ -227,7 +244,7 @@ fn chips_with_less_shared_memory_have_smaller_tiles() {
         Case { head_dim: 128, bias: Some((true, true)), ..plain },
         Case { head_dim: 380, ..plain },
     ];
-    // How many bytes a launch takes is looked at as they are made.
+    // `launches` checks how much shared memory each takes.
     let launches: Vec<Launch> = cases.iter().flat_map(|case| case.launches(RTX_4090)).collect();
     assert_ne!(vit.launches(RTX_4090), vit.launches(A100));
     compile_all(&launches.into_iter().map(|launch| launch.source).collect(), &["sm_86", "sm_89"]);
@@ -284,4 +301,43 @@ fn kernels_without_tensor_cores_compile() {
         Case { head_dim: 600, ..case },
         Case { dtype: DType::Bf16, head_dim: 24, dropout: 0.2, bias: Some((false, false)), ..case },
     ]);
+}
+
+/// Every kernel with groups of heads, windows and offsets, separately and combined.
+#[test]
+fn groups_windows_and_offsets_compile() {
+    let grouped = Case { group: 2, heads: 4, causal: true, queries: 300, keys: 300, head_dim: 64, ..PLAIN };
+    let window = Case { window: Some(30), queries: 150, keys: 150, head_dim: 64, ..PLAIN };
+    let offsets = Case { offsets: true, causal: true, queries: 20, keys: 300, ..PLAIN };
+    let all = Case { group: 2, heads: 4, window: Some(70), head_dim: 64, ..offsets };
+    compile_cases(&[
+        grouped,
+        Case { mask: true, bias: Some((true, true)), head_dim: 80, ..window },
+        Case { batch: 70, heads: 4, queries: 16, keys: 64, dropout: 0.1, ..offsets },
+        Case { queries: 1, lengths: true, ..all },
+        Case { dtype: DType::F32, head_dim: 24, bias: Some((false, true)), ..all },
+    ]);
+    // Hopper's warpgroups.
+    for case in [Case { queries: 300, keys: 300, ..window }, Case { queries: 200, keys: 2000, lengths: true, ..all }] {
+        let forward: Vec<_> =
+            case.launches(H200).into_iter().filter(|launch| launch.entry == "attention_forward").collect();
+        assert!(forward[0].source.contains("wgmma"), "{case:?}");
+        compile_all(&forward.into_iter().map(|launch| launch.source).collect(), &["sm_90a"]);
+    }
+}
+
+/// Heads that share keys: blocks that own keys belong to key/value heads, and sum over their group.
+#[test]
+fn groups_have_a_block_for_each_key_value_head() {
+    let of = |case: Case, entry: &str| {
+        let launches = case.launches(A100);
+        launches.iter().find(|launch| launch.entry == entry).unwrap_or_else(|| panic!("{entry}")).grid[0]
+    };
+    let case = Case { heads: 6, group: 3, queries: 300, keys: 300, ..PLAIN };
+    let single = Case { group: 1, ..case };
+    assert_eq!(3 * of(case, "attention_backward_keys"), of(single, "attention_backward_keys"));
+    assert_eq!(of(case, "attention_backward_queries"), of(single, "attention_backward_queries"));
+    let [case, single] = [case, single].map(|case| Case { dtype: DType::F32, ..case });
+    assert_eq!(3 * of(case, "attention_backward_keys_f32"), of(single, "attention_backward_keys_f32"));
+    assert_eq!(of(case, "attention_forward_f32"), of(single, "attention_forward_f32"));
 }

@@ -1,31 +1,33 @@
-// Attention backward on tensor cores for pairs of any length, in two kernels without atomics. With P computed again from the log-sums and F
-// dropout's factors: delta = rowsum(dO * O), dP = dO V^T, dS = P (F dP - delta), dQ = scale dS K, dK = scale dS^T Q, dV = (F P)^T dO.
+// Attention backward on tensor cores for sequences of any length, in two kernels without atomics. With P recomputed from the log-sums and
+// the dropout factors F: delta = rowsum(dO * O), dP = dO V^T, dS = P (F dP - delta), dQ = scale dS K, dK = scale dS^T Q, dV = (F P)^T dO.
 //
-// Both have one shape: a warp owns sixteen rows, with two operands of them in registers, and meets tiles of two operands of the other side
-// in shared memory. `attention_backward_queries` owns queries (q, dO), meets keys (k, v), and writes the deltas besides dQ;
-// `attention_backward_keys` owns keys (k, v) and meets queries (q, dO) with their log-sums and deltas. A pair has QUERY_BLOCKS or KEY_BLOCKS
-// blocks of QUERY_GROUPS or KEY_GROUPS warps.
+// Both have the same structure: a warp owns sixteen rows, with two operands of them in registers, and iterates over tiles of two operands
+// of the other side in shared memory. `attention_backward_queries` owns queries (q, dO), iterates over keys (k, v), and writes the deltas
+// in addition to dQ; `attention_backward_keys` owns keys (k, v) and iterates over queries (q, dO) with their log-sums and deltas, those of
+// all heads of a group one after the other. A query head has QUERY_BLOCKS blocks of QUERY_GROUPS warps, a key/value head KEY_BLOCKS blocks
+// of KEY_GROUPS warps. Tiles out of reach of all rows of a block are not read.
 //
-// Constants besides the common ones: QUERY_GROUPS, QUERY_BLOCKS, KEY_GROUPS, KEY_BLOCKS, KEY_TILE, KEY_STAGES, QUERY_TILE, QUERY_STAGES,
-// QUERY_MIN_BLOCKS, KEY_MIN_BLOCKS (that a processor should hold at once), OUT_TYPE, D_OUT_TYPE.
+// Constants in addition to the common ones: QUERY_GROUPS, QUERY_BLOCKS, KEY_GROUPS, KEY_BLOCKS, KEY_TILE, KEY_STAGES, QUERY_TILE,
+// QUERY_STAGES, QUERY_MIN_BLOCKS, KEY_MIN_BLOCKS (that an SM should hold at once), OUT_TYPE, D_OUT_TYPE.
 
 struct Warp {
     uint32 pair;
-    // The first of its rows, and this thread's upper one.
+    // Its first row, and this thread's upper one.
     int first, upper;
     bool active;
 };
 
-__device__ __forceinline__ Warp this_warp(int groups, int blocks, int rows) {
+// `pairs` is the number of pairs per block.
+__device__ __forceinline__ Warp this_warp(int groups, int blocks, int rows, int pairs) {
     Warp w;
-    w.pair = blockIdx.x / blocks;
+    w.pair = blockIdx.x / blocks * pairs;
     w.first = (blockIdx.x % blocks * groups + threadIdx.x / 32) * 16;
     w.active = w.first < rows;
     w.upper = w.first + threadIdx.x % 32 / 4;
     return w;
 }
 
-// The sum of dO * O over a head for this thread's two rows, known to all four lanes of a row.
+// The sum of dO * O over a head for this thread's two rows, in all four lanes of a row.
 __device__ __forceinline__ void output_dots(float (&deltas)[2], const uint32 (&d_out)[DEPTH][4], const OUT_TYPE* out_rows, bool upper,
                                             bool lower) {
     uint32 out[DEPTH][4];
@@ -44,19 +46,21 @@ __device__ __forceinline__ void output_dots(float (&deltas)[2], const uint32 (&d
 }
 
 extern "C" __global__ void __launch_bounds__(32 * QUERY_GROUPS, QUERY_MIN_BLOCKS)
-attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias, const OUT_TYPE* out,
-                           const float* log_sums, const D_OUT_TYPE* d_out, float* deltas, bf16* dq, const Run* run) {
+attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias OFFSETS_PARAMETER,
+                           const OUT_TYPE* out, const float* log_sums, const D_OUT_TYPE* d_out, float* deltas, bf16* dq,
+                           const Run* run) {
     constexpr int THREADS = 32 * QUERY_GROUPS;
     extern __shared__ __align__(256) unsigned char memory[];
     const uint32 tiles_at = shared_address(memory);
     const int lane = threadIdx.x % 32;
-    const Warp w = this_warp(QUERY_GROUPS, QUERY_BLOCKS, QUERIES);
+    const Warp w = this_warp(QUERY_GROUPS, QUERY_BLOCKS, QUERIES, 1);
     const bool upper = w.active && w.upper < QUERIES, lower = w.active && w.upper + 8 < QUERIES;
 
-    const int visible = visible_keys(padding, w.pair);
+    const Visible visible = visible_keys(padding, w.pair OFFSETS_ARGUMENT);
     const int block_keys = keys_up_to(min((int)(blockIdx.x % QUERY_BLOCKS + 1) * QUERY_GROUPS * 16, QUERIES) - 1, visible);
+    const int first_tile = keys_from((int)(blockIdx.x % QUERY_BLOCKS) * QUERY_GROUPS * 16, visible) / KEY_TILE;
     const int tiles = (block_keys + KEY_TILE - 1) / KEY_TILE;
-    const bf16 *keys = head_of(k, w.pair, KEYS, K_STRIDE), *values = head_of(v, w.pair, KEYS, V_STRIDE);
+    const bf16 *keys = kv_head_of(k, w.pair, K_STRIDE), *values = kv_head_of(v, w.pair, V_STRIDE);
     const auto bring = [&](int tile) {
         const auto counts = [&](int key) { return key_counts(padding, w.pair, key, visible); };
         const uint32 to = tiles_at + tile % KEY_STAGES * 2 * KEY_TILE * ROW_BYTES;
@@ -64,10 +68,11 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
         copy_rows<KEY_TILE, THREADS>(to + KEY_TILE * ROW_BYTES, values, V_STRIDE, tile * KEY_TILE, threadIdx.x, counts);
         end_copies();
     };
-    if (tiles > 0) bring(0);
+    if (first_tile < tiles) bring(first_tile);
 
-    const int seen = w.active ? keys_up_to(min(w.first + 15, QUERIES - 1), visible) : 0;
-    const int sure = PADDING == 2 ? 0 : keys_up_to(w.first, visible);
+    const int last = min(w.first + 15, QUERIES - 1);
+    const int from = keys_from(w.first, visible), seen = w.active ? keys_up_to(last, visible) : 0;
+    const int sure_from = keys_from(last, visible), sure = PADDING == 2 ? 0 : keys_up_to(w.first, visible);
     [[maybe_unused]] const uint64 stream = DROPOUT ? stream_key(run, DROP_PLACE) : 0;
     const uint64 row = w.active ? w.upper : 0, sum_row = (uint64)w.pair * QUERIES + row;
 
@@ -82,20 +87,20 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
     float sums[CHUNKS][4];
     clear(sums);
 
-    for (int tile = 0; tile < tiles; tile++) {
-        // The tile has arrived, and nobody reads the one before any more: the next one takes its place.
+    for (int tile = first_tile; tile < tiles; tile++) {
+        // The tile has arrived, and nothing reads the previous one any more: the next one replaces it.
         copies_arrived<0>();
         __syncthreads();
         if (tile + 1 < tiles) bring(tile + 1);
         const uint32 at = tiles_at + tile % KEY_STAGES * 2 * KEY_TILE * ROW_BYTES;
-        const int end = min(KEY_TILE, seen - tile * KEY_TILE);
+        const int begin = LIMITED_BEHIND ? max(from - tile * KEY_TILE, 0) / 16 * 16 : 0, end = min(KEY_TILE, seen - tile * KEY_TILE);
 #pragma unroll 2
-        for (int first = 0; first < end; first += 16) {
+        for (int first = begin; first < end; first += 16) {
             const int first_key = tile * KEY_TILE + first;
             float scores[2][4] = {}, d_weights[2][4] = {};
             multiply_rows(scores, query_rows, along_head(at + first * ROW_BYTES), 0);
             multiply_rows(d_weights, d_rows, along_head(at + first * ROW_BYTES), KEY_TILE * ROW_BYTES);
-            const bool checked = first_key + 16 > sure;
+            const bool checked = first_key + 16 > sure || (LIMITED_BEHIND && first_key < sure_from);
 #if DROPOUT
             uint32 kept[4];
             kept_of_query_rows(kept, stream, w.pair, w.first, first_key);
@@ -108,7 +113,7 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
                     float shift = -log_sum[i / 2];
                     if (BIAS) shift += bias_of(bias, w.pair, query, key);
                     float weight = power_of_two(scores[half][i] * SCALE_LOG2 + shift);
-                    if (checked && !(key_counts(padding, w.pair, key, visible) && in_order(query, key))) weight = 0.0f;
+                    if (checked && !(key_counts(padding, w.pair, key, visible) && in_reach(query, key, visible))) weight = 0.0f;
                     float d_weight = d_weights[half][i];
 #if DROPOUT
                     d_weight = is_kept(kept, half, i) ? d_weight * DROP_SCALE : 0.0f;
@@ -126,8 +131,8 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
 
 #define QUERY_TILE_BYTES ((QUERY_TILE * (2 * ROW_BYTES + 8) + 255) / 256 * 256)
 
-// Brings a tile of queries into shared memory: their rows, their outputs' gradients, log-sums (to base 2) and deltas. Queries that are not
-// there have an infinite log-sum: all their weights are 0.
+// Loads a tile of queries into shared memory: their rows, output gradients, log-sums (to base 2) and deltas. Queries past the end get an
+// infinite log-sum: all their weights are 0.
 template <int THREADS>
 __device__ __forceinline__ void load_queries(unsigned char* to, const bf16* q, const D_OUT_TYPE* d_out, const float* log_sums,
                                              const float* deltas, uint32 pair, int first_query) {
@@ -146,78 +151,91 @@ __device__ __forceinline__ void load_queries(unsigned char* to, const bf16* q, c
 }
 
 extern "C" __global__ void __launch_bounds__(32 * KEY_GROUPS, KEY_MIN_BLOCKS)
-attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias, const float* log_sums,
-                        const D_OUT_TYPE* d_out, const float* deltas, bf16* dk, bf16* dv, const Run* run) {
+attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias OFFSETS_PARAMETER,
+                        const float* log_sums, const D_OUT_TYPE* d_out, const float* deltas, bf16* dk, bf16* dv, const Run* run) {
     constexpr int THREADS = 32 * KEY_GROUPS;
     extern __shared__ __align__(256) unsigned char memory[];
     const int lane = threadIdx.x % 32;
-    const Warp w = this_warp(KEY_GROUPS, KEY_BLOCKS, KEYS);
-    const int visible = visible_keys(padding, w.pair);
+    // The first pair of a group: the keys and values are the same for all.
+    const Warp w = this_warp(KEY_GROUPS, KEY_BLOCKS, KEYS, GROUP);
+    const Visible visible = visible_keys(padding, w.pair OFFSETS_ARGUMENT);
     const bool upper = w.active && key_counts(padding, w.pair, w.upper, visible);
     const bool lower = w.active && key_counts(padding, w.pair, w.upper + 8, visible);
     const uint64 row = w.active ? w.upper : 0;
     [[maybe_unused]] const uint64 stream = DROPOUT ? stream_key(run, DROP_PLACE) : 0;
 
-    // Earlier queries do not see the block's keys, or this warp's.
-    const int block_start = CAUSAL ? max((int)(blockIdx.x % KEY_BLOCKS) * KEY_GROUPS * 16 - (KEYS - QUERIES), 0) : 0;
-    const int start = CAUSAL ? max(w.first - (KEYS - QUERIES), 0) : 0;
-    const int first_tile = block_start / QUERY_TILE, tiles = (QUERIES + QUERY_TILE - 1) / QUERY_TILE;
+    // Other queries do not attend to the block's keys, or this warp's.
+    const int block_key = (int)(blockIdx.x % KEY_BLOCKS) * KEY_GROUPS * 16;
+    const int block_start = queries_from(block_key, visible), block_stop = queries_up_to(block_key + KEY_GROUPS * 16 - 1, visible);
+    const int start = queries_from(w.first, visible), stop = queries_up_to(w.first + 15, visible);
+    const int first_tile = block_start / QUERY_TILE, tiles = (block_stop + QUERY_TILE - 1) / QUERY_TILE;
     if (first_tile < tiles) load_queries<THREADS>(memory, q, d_out, log_sums, deltas, w.pair, first_tile * QUERY_TILE);
 
     uint32 key_rows[DEPTH][4], value_rows[DEPTH][4];
-    load_left(key_rows, head_of(k, w.pair, KEYS, K_STRIDE) + row * K_STRIDE, K_STRIDE, upper, lower);
-    load_left(value_rows, head_of(v, w.pair, KEYS, V_STRIDE) + row * V_STRIDE, V_STRIDE, upper, lower);
+    load_left(key_rows, kv_head_of(k, w.pair, K_STRIDE) + row * K_STRIDE, K_STRIDE, upper, lower);
+    load_left(value_rows, kv_head_of(v, w.pair, V_STRIDE) + row * V_STRIDE, V_STRIDE, upper, lower);
     float key_sums[CHUNKS][4], value_sums[CHUNKS][4];
     clear(key_sums);
     clear(value_sums);
 
-    for (int tile = first_tile; tile < tiles; tile++) {
-        copies_arrived<0>();
-        __syncthreads();
-        if (tile + 1 < tiles)
-            load_queries<THREADS>(memory + (tile + 1 - first_tile) % QUERY_STAGES * QUERY_TILE_BYTES, q, d_out, log_sums, deltas, w.pair,
-                                  (tile + 1) * QUERY_TILE);
-        const unsigned char* here = memory + (tile - first_tile) % QUERY_STAGES * QUERY_TILE_BYTES;
-        const uint32 at = shared_address(here);
-        const float* sums = reinterpret_cast<const float*>(here + 2 * QUERY_TILE * ROW_BYTES);
-        const int begin = max(start - tile * QUERY_TILE, 0) / 16 * 16;
-        const int end = w.active ? min(QUERY_TILE, QUERIES - tile * QUERY_TILE) : 0;
+#if GROUP > 1
 #pragma unroll 1
-        for (int first = begin; first < end; first += 16) {
-            [[maybe_unused]] const int first_query = tile * QUERY_TILE + first;
-            float scores[2][4] = {}, d_weights[2][4] = {};
-            multiply_rows(scores, key_rows, along_head(at + first * ROW_BYTES), 0);
-            multiply_rows(d_weights, value_rows, along_head(at + first * ROW_BYTES), QUERY_TILE * ROW_BYTES);
+#endif
+    for (int head = 0; head < GROUP; head++) {
+        const uint32 pair = w.pair + head;
+        if (head > 0) {
+            // Nothing reads the queries of the previous head any more.
+            __syncthreads();
+            if (first_tile < tiles) load_queries<THREADS>(memory, q, d_out, log_sums, deltas, pair, first_tile * QUERY_TILE);
+        }
+        for (int tile = first_tile; tile < tiles; tile++) {
+            copies_arrived<0>();
+            __syncthreads();
+            if (tile + 1 < tiles)
+                load_queries<THREADS>(memory + (tile + 1 - first_tile) % QUERY_STAGES * QUERY_TILE_BYTES, q, d_out, log_sums, deltas, pair,
+                                      (tile + 1) * QUERY_TILE);
+            const unsigned char* here = memory + (tile - first_tile) % QUERY_STAGES * QUERY_TILE_BYTES;
+            const uint32 at = shared_address(here);
+            const float* sums = reinterpret_cast<const float*>(here + 2 * QUERY_TILE * ROW_BYTES);
+            const int begin = max(start - tile * QUERY_TILE, 0) / 16 * 16;
+            const int end = w.active ? min(QUERY_TILE, stop - tile * QUERY_TILE) : 0;
+#pragma unroll 1
+            for (int first = begin; first < end; first += 16) {
+                [[maybe_unused]] const int first_query = tile * QUERY_TILE + first;
+                float scores[2][4] = {}, d_weights[2][4] = {};
+                multiply_rows(scores, key_rows, along_head(at + first * ROW_BYTES), 0);
+                multiply_rows(d_weights, value_rows, along_head(at + first * ROW_BYTES), QUERY_TILE * ROW_BYTES);
 #if DROPOUT
-            const uint32 kept = kept_of_key_rows(kept_window(stream, w.pair, first_query, w.first + lane / 2));
+                const uint32 kept = kept_of_key_rows(kept_window(stream, pair, first_query, w.first + lane / 2));
 #endif
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
+                for (int half = 0; half < 2; half++) {
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int column = first + 8 * half + 2 * (lane % 4) + i % 2;
-                    const int query = tile * QUERY_TILE + column, key = w.upper + i / 2 * 8;
-                    float shift = -sums[column];
-                    if (BIAS) shift += bias_of(bias, w.pair, query, key);
-                    float weight = power_of_two(scores[half][i] * SCALE_LOG2 + shift);
-                    if (!in_order(query, key)) weight = 0.0f;
-                    float d_weight = d_weights[half][i], kept_weight = weight;
+                    for (int i = 0; i < 4; i++) {
+                        const int column = first + 8 * half + 2 * (lane % 4) + i % 2;
+                        const int query = tile * QUERY_TILE + column, key = w.upper + i / 2 * 8;
+                        float shift = -sums[column];
+                        if (BIAS) shift += bias_of(bias, pair, query, key);
+                        float weight = power_of_two(scores[half][i] * SCALE_LOG2 + shift);
+                        if (!in_reach(query, key, visible)) weight = 0.0f;
+                        float d_weight = d_weights[half][i], kept_weight = weight;
 #if DROPOUT
-                    d_weight = kept >> (4 * half + i) & 1 ? d_weight * DROP_SCALE : 0.0f;
-                    kept_weight = kept >> (4 * half + i) & 1 ? weight : 0.0f;
+                        d_weight = kept >> (4 * half + i) & 1 ? d_weight * DROP_SCALE : 0.0f;
+                        kept_weight = kept >> (4 * half + i) & 1 ? weight : 0.0f;
 #endif
-                    scores[half][i] = kept_weight;
-                    d_weights[half][i] = weight * (d_weight - sums[QUERY_TILE + column]);
+                        scores[half][i] = kept_weight;
+                        d_weights[half][i] = weight * (d_weight - sums[QUERY_TILE + column]);
+                    }
                 }
+                uint32 left[4];
+                as_left(left, scores);
+                add_rows(value_sums, left, along_rows(at + first * ROW_BYTES), QUERY_TILE * ROW_BYTES);
+                as_left(left, d_weights);
+                add_rows(key_sums, left, along_rows(at + first * ROW_BYTES), 0);
             }
-            uint32 left[4];
-            as_left(left, scores);
-            add_rows(value_sums, left, along_rows(at + first * ROW_BYTES), QUERY_TILE * ROW_BYTES);
-            as_left(left, d_weights);
-            add_rows(key_sums, left, along_rows(at + first * ROW_BYTES), 0);
         }
     }
-    // Keys that do not count have no gradient. A row's sums depend on its own key alone, so that nothing else is lost with them.
+    // Masked keys have no gradient. A row's sums depend on its own key alone, so nothing else is affected.
     if (!upper)
 #pragma unroll
         for (int n = 0; n < CHUNKS; n++) key_sums[n][0] = key_sums[n][1] = value_sums[n][0] = value_sums[n][1] = 0.0f;
@@ -226,7 +244,7 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
         for (int n = 0; n < CHUNKS; n++) key_sums[n][2] = key_sums[n][3] = value_sums[n][2] = value_sums[n][3] = 0.0f;
     const bool store_upper = w.active && w.upper < KEYS, store_lower = w.active && w.upper + 8 < KEYS;
     const float value_factor = DROPOUT ? DROP_SCALE : 1.0f;
-    store_rows(head_of(dk, w.pair, KEYS, K_STRIDE) + row * K_STRIDE, K_STRIDE, key_sums, store_upper, store_lower, SCALE, SCALE);
-    store_rows(head_of(dv, w.pair, KEYS, V_STRIDE) + row * V_STRIDE, V_STRIDE, value_sums, store_upper, store_lower, value_factor,
+    store_rows(kv_head_of(dk, w.pair, K_STRIDE) + row * K_STRIDE, K_STRIDE, key_sums, store_upper, store_lower, SCALE, SCALE);
+    store_rows(kv_head_of(dv, w.pair, V_STRIDE) + row * V_STRIDE, V_STRIDE, value_sums, store_upper, store_lower, value_factor,
                value_factor);
 }

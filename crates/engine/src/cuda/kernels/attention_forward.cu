@@ -1,53 +1,54 @@
-// Attention forward on tensor cores. A warp owns sixteen queries of a (sample, head) pair at a time and meets the keys tile by tile, by itself
-// or, on Hopper, with three others whose queries are beside its own; the weights of a tile stay in registers (online softmax). A block is PAIRS
-// pairs with QUERY_WARPS warps each, QUERY_BLOCKS blocks to a pair. Where all keys and values of a pair fit into shared memory, they are brought
-// there once, and each warp goes through them up to QUERY_ROUNDS times, with other queries.
+// Attention forward on tensor cores. A warp owns sixteen queries of a (sample, head) pair at a time and iterates over the keys tile by
+// tile, alone or, on Hopper, as a warpgroup with three others that own adjacent queries; the weights of a tile stay in registers (online
+// softmax). A block processes PAIRS pairs with QUERY_WARPS warps each, with QUERY_BLOCKS blocks per pair. If all keys and values of a pair
+// fit into shared memory, they are loaded once, and each warp iterates over them up to QUERY_ROUNDS times, with other queries.
 //
-// Constants besides the common ones: PAIRS, QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that a processor should hold at once),
-// QUERIES_SHARED (whether queries come through shared memory, too: they arrive sooner, but leave room for fewer blocks), KEY_TILE, KEY_STAGES
-// (tiles in shared memory), OUT_TYPE; TOGETHER (whether four warps multiply together, as attention_together.cu says).
+// Constants in addition to the common ones: PAIRS, QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that an SM should hold at
+// once), QUERIES_SHARED (whether queries go through shared memory, too: they arrive earlier, but leave room for fewer blocks), KEY_TILE,
+// KEY_STAGES (tiles in shared memory), OUT_TYPE; TOGETHER (whether four warps multiply together, see attention_together.cu).
 
 #define KEY_TILE_BYTES (KEY_TILE * ROW_BYTES)
 #define KEY_TILES ((KEYS + KEY_TILE - 1) / KEY_TILE)
 #define PAIR_THREADS (32 * QUERY_WARPS)
-// Whether all keys stay in shared memory. Then all of them are asked for at once; otherwise all tiles but the one that is read.
+// Whether all keys stay in shared memory. Then all copies are issued at once; otherwise those of all tiles but the one being read.
 #define ALL_STAY (KEY_TILES <= KEY_STAGES)
 #define QUERY_ROWS (16 * QUERY_WARPS * QUERY_ROUNDS)
 #define QUERY_BYTES (QUERIES_SHARED ? QUERY_ROWS * ROW_BYTES : 0)
 // A pair's memory: queries, the tiles of keys, those of values.
 #define HELD_ROWS (ALL_STAY ? (KEYS + 15) / 16 * 16 : KEY_STAGES * KEY_TILE)
 #define HELD_BYTES (HELD_ROWS * ROW_BYTES)
-// Where keys do not begin with a block of random numbers, warps would make many of them twice: a bit a weight is kept for all. Some are read
+// Where keys do not begin with a block of random numbers, warps would make many of them twice: one bit per weight is kept for all. Some are read
 // for keys and queries past the last, where nothing depends on them.
 #define SHARED_MASK (DROPOUT && QUERIES % 8 != 0 && QUERY_BLOCKS == 1 && ALL_STAY)
 #define MASK_BYTES (SHARED_MASK ? ((HELD_ROWS * QUERIES + QUERY_ROWS) / 8 + 16 + 255) / 256 * 256 : 0)
 #define PAIR_BYTES (QUERY_BYTES + 2 * HELD_BYTES + MASK_BYTES)
 #define AHEAD (ALL_STAY ? (KEY_TILES > 0 ? KEY_TILES : 1) : KEY_STAGES - 1)
-// Queries that go through keys together.
+// Queries processed together.
 #define ROWS_TOGETHER (TOGETHER ? 64 : 16)
 static_assert(!TOGETHER || (PAIRS == 1 && QUERY_WARPS % 4 == 0), "four warps have a pair");
 static_assert(!TOGETHER || KEY_TILE_BYTES % 1024 == 0, "tensor cores find chunks by their address");
-// Scores stay what the product gave, and the scale is part of the power, where that keeps their order.
+// Scores stay unscaled, and the scale is part of the exponent, if that keeps their order.
 #define RAW (!BIAS && SCALE_IS_POSITIVE)
 #define POWER_FACTOR (RAW ? SCALE_LOG2 : 1.0f)
-// Powers may grow to two to this before they are taken relative to a new maximum: the quotient with their sum is the same.
+// Powers may grow to two to this before they are rescaled to a new maximum: the quotient with their sum is the same.
 #define GROWTH 8.0f
 
 struct Queries {
     uint32 pair;
     int first;
-    int visible;
-    // Keys that all of the sixteen queries see, and that any of them sees; where warps multiply together, of all of theirs.
-    int sure, seen;
-    // Whether the first one is there.
+    Visible visible;
+    // Keys that all of the sixteen queries attend to, and that any of them attends to; in a warpgroup, of all of its queries.
+    int sure_from, sure;
+    int from, seen;
+    // Whether the first one exists.
     bool is_there;
     uint64 stream;
-    // Of the pair, if it is shared.
+    // The pair's mask, if it is shared.
     const unsigned char* mask;
 };
 
 #if DROPOUT
-// As `kept_of_query_rows` says.
+// See `kept_of_query_rows`.
 __device__ __forceinline__ void kept_of(uint32 (&kept)[4], const Queries& queries, int first_key) {
     if (!SHARED_MASK) {
         kept_of_query_rows(kept, queries.stream, queries.pair, queries.first, first_key);
@@ -63,19 +64,19 @@ __device__ __forceinline__ void kept_of(uint32 (&kept)[4], const Queries& querie
 #endif
 
 struct Running {
-    // Of this thread's two rows: what is subtracted from scores, which is some earlier maximum, and the sums of what became of them.
+    // For this thread's two rows: what is subtracted from scores, which is some earlier maximum, and the sums of the powers.
     float maximum[2];
     float sum[2];
     float out[CHUNKS][4];
 };
 
-// Whether the warp has nothing to do with sixteen keys of a tile. Warps that multiply together go through all of it.
+// Whether none of sixteen keys of a tile matters to the warp. Warpgroups process whole tiles.
 template <bool CHECKED> __device__ __forceinline__ bool is_unseen(const Queries& queries, int first_key) {
-    return CHECKED && !TOGETHER && first_key >= queries.seen;
+    return CHECKED && !TOGETHER && (first_key >= queries.seen || (LIMITED_BEHIND && first_key + 16 <= queries.from));
 }
 
-// Makes weights of the scores of COUNT times sixteen keys, and takes their maxima and sums into account. Each sixteen is passed on as a left operand.
-// CHECKED: some query that goes through keys together with the warp's does not see some of them.
+// Turns the scores of COUNT groups of sixteen keys into weights, and updates maxima and sums. Each group is passed on as a left operand.
+// CHECKED: some query of the warp or warpgroup does not attend to some of them.
 template <bool CHECKED, int COUNT, typename PassOn>
 __device__ __forceinline__ void weigh(float (&scores)[COUNT][2][4], Running& running, const Queries& queries, int first_key,
                                       const int* padding, const float* bias, PassOn pass_on) {
@@ -89,7 +90,8 @@ __device__ __forceinline__ void weigh(float (&scores)[COUNT][2][4], Running& run
             const int key = first_key + 16 * n + i / 4 * 8 + 2 * (lane % 4) + i % 2, query = queries.first + lane / 4 + i / 2 % 2 * 8;
             float& score = scores[n][i / 4][i % 4];
             if (!RAW) score = score * SCALE_LOG2 + bias_of(bias, queries.pair, query, key);
-            if (CHECKED && !(key_counts(padding, queries.pair, key, queries.visible) && in_order(query, key))) score = -INFINITE;
+            if (CHECKED && !(key_counts(padding, queries.pair, key, queries.visible) && in_reach(query, key, queries.visible)))
+                score = -INFINITE;
             maximum[i / 2 % 2] = fmaxf(maximum[i / 2 % 2], score);
         }
     }
@@ -97,7 +99,7 @@ __device__ __forceinline__ void weigh(float (&scores)[COUNT][2][4], Running& run
 #pragma unroll
     for (int row = 0; row < 2; row++) {
         maximum[row] = row_max(maximum[row]);
-        // Also where nothing was seen before: the difference is infinite then, or, if nothing is seen now either, no number.
+        // Also if there were no keys before: then the difference is infinite or, if there are none now either, NaN.
         grows |= (maximum[row] - running.maximum[row]) * POWER_FACTOR > GROWTH;
     }
     if (__any_sync(0xffffffffu, grows)) {
@@ -134,7 +136,7 @@ __device__ __forceinline__ void weigh(float (&scores)[COUNT][2][4], Running& run
     }
 }
 
-// Takes the first COUNT times sixteen keys of a tile into account.
+// Processes the first COUNT groups of sixteen keys of a tile.
 template <bool CHECKED, int COUNT>
 __device__ __forceinline__ void meet_tile(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 tile, int first_key,
                                           const int* padding, const float* bias) {
@@ -142,7 +144,7 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
 #if TOGETHER
     uint32 weights[COUNT][4] = {};
     multiply_tile(scores, q, tile);
-    // Warps whose queries are not there only help to multiply.
+    // Warps without queries only take part in the multiplication.
     if (queries.is_there)
         weigh<CHECKED>(scores, running, queries, first_key, padding, bias, [&](int n, const uint32 (&left)[4]) {
 #pragma unroll
@@ -162,21 +164,21 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
 #endif
 }
 
-// Sixteens of the last tile of keys.
+// Groups of sixteen in the last tile of keys.
 #define LAST_SIXTEENS ((KEYS - (KEY_TILES - 1) * KEY_TILE + 15) / 16)
 
 __device__ __forceinline__ void meet_keys(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 at, int tile,
                                           const int* padding, const float* bias) {
     const int first_key = tile * KEY_TILE;
-    if (first_key >= queries.seen) return;
-    // The last tile has its own text where it is shorter, or where nothing but its end is ever checked.
-    constexpr bool OFTEN_CHECKED = CAUSAL || PADDING != 0;
+    if (first_key >= queries.seen || (LIMITED_BEHIND && first_key + KEY_TILE <= queries.from)) return;
+    // The last tile has its own code if it is shorter, or if nothing but its end is ever checked.
+    constexpr bool OFTEN_CHECKED = LIMITED_AHEAD || LIMITED_BEHIND || PADDING != 0;
     if (KEY_TILES > 0 && tile == KEY_TILES - 1 && (LAST_SIXTEENS < KEY_TILE / 16 || !OFTEN_CHECKED)) {
         if (!OFTEN_CHECKED && KEYS % 16 == 0)
             meet_tile<false, LAST_SIXTEENS>(running, queries, q, at, first_key, padding, bias);
         else
             meet_tile<true, LAST_SIXTEENS>(running, queries, q, at, first_key, padding, bias);
-    } else if (!OFTEN_CHECKED || first_key + KEY_TILE <= queries.sure) {
+    } else if (!OFTEN_CHECKED || (first_key + KEY_TILE <= queries.sure && (!LIMITED_BEHIND || first_key >= queries.sure_from))) {
         meet_tile<false, KEY_TILE / 16>(running, queries, q, at, first_key, padding, bias);
     } else {
         meet_tile<true, KEY_TILE / 16>(running, queries, q, at, first_key, padding, bias);
@@ -184,8 +186,8 @@ __device__ __forceinline__ void meet_keys(Running& running, const Queries& queri
 }
 
 extern "C" __global__ void __launch_bounds__(PAIRS * PAIR_THREADS, QUERY_MIN_BLOCKS)
-attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias, OUT_TYPE* out, float* log_sums,
-                  uint32 pair_count, const Run* run) {
+attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias OFFSETS_PARAMETER, OUT_TYPE* out,
+                  float* log_sums, uint32 pair_count, const Run* run) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, local = warp / QUERY_WARPS, thread = threadIdx.x - local * PAIR_THREADS;
     const uint32 queries_at = shared_address(memory) + local * PAIR_BYTES, tiles_at = queries_at + QUERY_BYTES;
@@ -194,19 +196,27 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
 
     Queries queries;
     queries.pair = min(first_pair + local, pair_count - 1);
-    queries.visible = visible_keys(padding, queries.pair);
+    queries.visible = visible_keys(padding, queries.pair OFFSETS_ARGUMENT);
     queries.stream = DROPOUT ? stream_key(run, DROP_PLACE) : 0;
     const bool pair_is_there = first_pair + local < pair_count;
 
-    // All threads go through the tiles that any of the block's queries sees.
-    int block_keys = 0;
+    // All threads iterate over the tiles that any of the block's queries attends to.
+    int block_from = KEYS, block_keys = 0;
 #pragma unroll
-    for (int i = 0; i < PAIRS; i++)
-        block_keys = max(block_keys, visible_keys(padding, min(first_pair + i, pair_count - 1)));
+    for (int i = 0; i < PAIRS; i++) {
+        const Visible visible = visible_keys(padding, min(first_pair + i, pair_count - 1) OFFSETS_ARGUMENT);
+#if OFFSETS || LIMITED_BEHIND
+        block_from = min(block_from, keys_from(block_query, visible));
+        block_keys = max(block_keys, keys_up_to(min(block_query + QUERY_ROWS, QUERIES) - 1, visible));
+    }
+#else
+        block_keys = max(block_keys, visible);
+    }
     block_keys = keys_up_to(min(block_query + QUERY_ROWS, QUERIES) - 1, block_keys);
-    const int tiles = (block_keys + KEY_TILE - 1) / KEY_TILE;
+#endif
+    const int first_tile = LIMITED_BEHIND ? block_from / KEY_TILE : 0, tiles = (block_keys + KEY_TILE - 1) / KEY_TILE;
 
-    const bf16 *keys = head_of(k, queries.pair, KEYS, K_STRIDE), *values = head_of(v, queries.pair, KEYS, V_STRIDE);
+    const bf16 *keys = kv_head_of(k, queries.pair, K_STRIDE), *values = kv_head_of(v, queries.pair, V_STRIDE);
     const auto bring = [&](int tile) {
         const auto counts = [&](int key) { return key_counts(padding, queries.pair, key, queries.visible); };
         const uint32 to = tiles_at + tile % KEY_STAGES * KEY_TILE_BYTES;
@@ -223,12 +233,12 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         copy_rows<QUERY_ROWS, PAIR_THREADS>(queries_at, head_of(q, queries.pair, QUERIES, Q_STRIDE), Q_STRIDE, block_query, thread,
                                         [](int query) { return query < QUERIES; });
 #pragma unroll 1
-    for (int tile = 0; tile < AHEAD; tile++) bring(tile);
+    for (int tile = 0; tile < AHEAD; tile++) bring(first_tile + tile);
 #if DROPOUT
     unsigned char* mask = memory + local * PAIR_BYTES + QUERY_BYTES + 2 * HELD_BYTES;
     queries.mask = mask;
     if (SHARED_MASK)
-        for (int i = thread; 8 * i < queries.visible * QUERIES; i += PAIR_THREADS) mask[i] = kept_bits(queries.stream, queries.pair, i);
+        for (int i = thread; 8 * i < END_OF(queries.visible) * QUERIES; i += PAIR_THREADS) mask[i] = kept_bits(queries.stream, queries.pair, i);
 #endif
 
 #pragma unroll 1
@@ -238,7 +248,10 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         const int upper = queries.first + lane / 4;
         const bool is_there[2] = {queries.is_there && upper < QUERIES, queries.is_there && upper + 8 < QUERIES};
         const int first = queries.first / ROWS_TOGETHER * ROWS_TOGETHER;
-        queries.seen = pair_is_there && first < QUERIES ? keys_up_to(min(first + ROWS_TOGETHER, QUERIES) - 1, queries.visible) : 0;
+        const int last = min(first + ROWS_TOGETHER, QUERIES) - 1;
+        queries.from = keys_from(first, queries.visible);
+        queries.seen = pair_is_there && first < QUERIES ? keys_up_to(last, queries.visible) : 0;
+        queries.sure_from = keys_from(last, queries.visible);
         queries.sure = PADDING == 2 ? 0 : keys_up_to(first, queries.visible);
         uint32 left[DEPTH][4];
         const uint32 shared_queries = along_rows(queries_at + (queries.first - block_query) * ROW_BYTES);
@@ -252,9 +265,9 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         clear(running.out);
 
 #pragma unroll 1
-        for (int tile = 0; tile < tiles; tile++) {
+        for (int tile = first_tile; tile < tiles; tile++) {
             if (round == 0) {
-                // The tile has arrived, and nobody reads the one before any more: where not all stay, another one takes its place.
+                // The tile has arrived, and nothing reads the previous one any more: unless all stay, another one replaces it.
                 copies_arrived<AHEAD - 1>();
 #if TOGETHER
                 copies_become_operands();
@@ -264,8 +277,8 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
                     end_copies();
                 else
                     bring(tile + AHEAD);
-                // They come with the first tile.
-                if (tile == 0 && QUERIES_SHARED) take_left(left, shared_queries);
+                // They arrive with the first tile.
+                if (tile == first_tile && QUERIES_SHARED) take_left(left, shared_queries);
             }
             meet_keys(running, queries, left, tiles_at + tile % KEY_STAGES * KEY_TILE_BYTES, tile, padding, bias);
         }
@@ -273,7 +286,7 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         float factor[2];
 #pragma unroll
         for (int row = 0; row < 2; row++) {
-            // A query that sees no key has a sum of 0: its output is 0, and its log-sum infinite.
+            // A query without keys has a sum of 0: its output is 0, and its log-sum infinite.
             const float sum = row_sum(running.sum[row]);
             const float log_sum = sum == 0.0f ? INFINITE : (running.maximum[row] * POWER_FACTOR + log_two(sum)) * LN_2;
             factor[row] = sum == 0.0f ? 0.0f : (DROPOUT ? DROP_SCALE : 1.0f) * reciprocal(sum);

@@ -1,16 +1,17 @@
-// Attention forward in f32: a block owns TILE queries of a (sample, head) pair and meets the keys tile by tile (online softmax).
+// Attention forward in f32: a block owns TILE queries of a (sample, head) pair and iterates over the keys tile by tile (online softmax).
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-attention_forward_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int* padding, const float* bias, OUT_TYPE* out,
-                      float* log_sums, const Run* run) {
+attention_forward_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int* padding, const float* bias OFFSETS_PARAMETER,
+                      OUT_TYPE* out, float* log_sums, const Run* run) {
     extern __shared__ __align__(16) float memory_f32[];
     float* own = memory_f32;
     float* other = own + TILE_FLOATS;
     float* weights = other + TILE_FLOATS;
     constexpr int BLOCKS = blocks_of(QUERIES);
     const uint32 pair = blockIdx.x / BLOCKS;
-    const int first_query = blockIdx.x % BLOCKS * TILE, visible = visible_keys(padding, pair);
-    const int seen = keys_up_to(min(first_query + TILE, QUERIES) - 1, visible);
+    const int first_query = blockIdx.x % BLOCKS * TILE;
+    const Visible visible = visible_keys(padding, pair OFFSETS_ARGUMENT);
+    const int from = keys_from(first_query, visible), seen = keys_up_to(min(first_query + TILE, QUERIES) - 1, visible);
     const uint64 stream = DROPOUT ? stream_key(run, DROP_PLACE) : 0;
     const auto key_there = [&](int key) { return key_counts(padding, pair, key, visible); };
 
@@ -21,9 +22,9 @@ attention_forward_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const i
 #pragma unroll
     for (int i = 0; i < ROWS; i++) running.maximum[i] = -INFINITE, running.sum[i] = 0.0f;
 
-    for (int first_key = 0; first_key < seen; first_key += TILE) {
+    for (int first_key = from; first_key < seen; first_key += TILE) {
         __syncthreads();
-        load_plain(other, head_of(k, pair, KEYS, K_STRIDE), K_STRIDE, first_key, key_there);
+        load_plain(other, kv_head_of(k, pair, K_STRIDE), K_STRIDE, first_key, key_there);
         __syncthreads();
         float scores[ROWS][ROWS], grown[ROWS];
         dots(scores, own, other);
@@ -45,7 +46,7 @@ attention_forward_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const i
         }
         keep_scores(weights, scores);
         __syncthreads();
-        load_plain(other, head_of(v, pair, KEYS, V_STRIDE), V_STRIDE, first_key, key_there);
+        load_plain(other, kv_head_of(v, pair, V_STRIDE), V_STRIDE, first_key, key_there);
         __syncthreads();
         add_plain(sums, weights, other, min(TILE, seen - first_key));
     }
@@ -53,7 +54,7 @@ attention_forward_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const i
     float factors[ROWS];
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-        // A query that sees no key has a sum of 0: its output is 0, and its log-sum infinite.
+        // A query without keys has a sum of 0: its output is 0, and its log-sum infinite.
         const float sum = half_warp_sum(running.sum[i]);
         const int query = first_query + down() + 16 * i;
         factors[i] = sum == 0.0f ? 0.0f : 1.0f / sum;

@@ -1,13 +1,16 @@
-// The weights themselves, before dropout: a block owns TILE queries and meets the keys twice, first for maxima and sums, then to write.
+// The attention weights, before dropout: a block owns TILE queries and iterates over the keys twice, first for maxima and sums, then to
+// write.
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-attention_weights(const Q_TYPE* q, const K_TYPE* k, const int* padding, const float* bias, float* weights) {
+attention_weights(const Q_TYPE* q, const K_TYPE* k, const int* padding, const float* bias OFFSETS_PARAMETER, float* weights) {
     extern __shared__ __align__(16) float memory_f32[];
     float* own = memory_f32;
     float* other = own + TILE_FLOATS;
     constexpr int BLOCKS = blocks_of(QUERIES);
     const uint32 pair = blockIdx.x / BLOCKS;
-    const int first_query = blockIdx.x % BLOCKS * TILE, visible = visible_keys(padding, pair);
+    const int first_query = blockIdx.x % BLOCKS * TILE;
+    const Visible visible = visible_keys(padding, pair OFFSETS_ARGUMENT);
+    const int from = keys_from(first_query, visible), seen = keys_up_to(min(first_query + TILE, QUERIES) - 1, visible);
     load_plain(own, head_of(q, pair, QUERIES, Q_STRIDE), Q_STRIDE, first_query, [](int query) { return query < QUERIES; });
     PlainRunning running;
     float factors[ROWS];
@@ -16,12 +19,22 @@ attention_weights(const Q_TYPE* q, const K_TYPE* k, const int* padding, const fl
 
     for (int pass = 0; pass < 2; pass++) {
         for (int first_key = 0; first_key < KEYS; first_key += TILE) {
-            __syncthreads();
-            load_plain(other, head_of(k, pair, KEYS, K_STRIDE), K_STRIDE, first_key,
-                       [&](int key) { return key_counts(padding, pair, key, visible); });
-            __syncthreads();
             float scores[ROWS][ROWS], grown[ROWS];
-            dots(scores, own, other);
+            // Keys that none of the queries attends to have a weight of 0.
+            if (first_key < seen && first_key + TILE > from) {
+                __syncthreads();
+                load_plain(other, kv_head_of(k, pair, K_STRIDE), K_STRIDE, first_key,
+                           [&](int key) { return key_counts(padding, pair, key, visible); });
+                __syncthreads();
+                dots(scores, own, other);
+            } else if (pass == 0) {
+                continue;
+            } else {
+#pragma unroll
+                for (int i = 0; i < ROWS; i++)
+#pragma unroll
+                    for (int j = 0; j < ROWS; j++) scores[i][j] = 0.0f;
+            }
 #pragma unroll
             for (int i = 0; i < ROWS; i++)
 #pragma unroll

@@ -36,17 +36,17 @@ extern "C" __global__ void __launch_bounds__(128) embedding_gradient(const FROM*
     }
 }
 
-// Row `blockIdx.x` of all samples' new rows goes behind what its sample has kept.
-extern "C" __global__ void __launch_bounds__(128) write_rows(const FROM* rows, const int* places, TO* kept, int* fault) {
-    int sample = blockIdx.x / ROWS_A_SAMPLE, row = blockIdx.x % ROWS_A_SAMPLE;
-    int place = places[sample];
-    if (place < 0 || place + ROWS_A_SAMPLE > LIMIT) {
-        if (threadIdx.x == 0) atomicMin(fault, sample);
+// Row `blockIdx.x` of all slots' new rows goes to its slot's offset.
+extern "C" __global__ void __launch_bounds__(128) write_rows(const FROM* rows, const int* offsets, TO* cache, int* fault) {
+    int slot = blockIdx.x / ROWS_PER_SLOT, row = blockIdx.x % ROWS_PER_SLOT;
+    int offset = offsets[slot];
+    if (offset < 0 || offset > LIMIT - ROWS_PER_SLOT) {
+        if (threadIdx.x == 0) atomicMin(fault, slot);
         return;
     }
     for (int column = threadIdx.x * VECTOR; column < COLUMNS; column += 128 * VECTOR) {
         float values[VECTOR];
         load<VECTOR>(rows + (uint64)blockIdx.x * COLUMNS + column, values);
-        store<VECTOR>(kept + ((uint64)sample * LIMIT + place + row) * COLUMNS + column, values);
+        store<VECTOR>(cache + ((uint64)slot * LIMIT + offset + row) * COLUMNS + column, values);
     }
 }

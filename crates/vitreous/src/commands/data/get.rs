@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vitreous_data::download::{Download, DownloadError, DownloadOptions, KNOWN_NAMES, KnownDataset, Progress};
 
 use crate::failure::Failure;
-use crate::format;
+use vitreous_pages::format;
 
 /// Where to download the same files from instead of the official addresses, for tests and for machines without access to these. The
 /// checksums are the same.

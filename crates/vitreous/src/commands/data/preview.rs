@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use vitreous_data::dataset::Splits;
 use vitreous_data::image::Channels;
-use vitreous_data::image::augment::{Augment, Mixer, contact_sheet};
-use vitreous_train::AnyRecipe;
+use vitreous_data::image::augment::contact_sheet;
+use vitreous_train::tasks::classify::augmentation;
 
 use crate::commands::train;
 use crate::failure::Failure;
@@ -25,14 +25,11 @@ pub fn write(file: &Path, splits: &Splits, recipe: Option<&str>, changes: &[Stri
         Some(side) if side > SMALL => "imagenet-s16",
         _ => "cifar10-strong",
     });
-    let (AnyRecipe::Images(recipe), _) = train::read(name, changes)? else {
-        return Err(Failure::input(anyhow!("`{name}` is a recipe for text, without images to preview")));
+    let (recipe, _) = train::read(name, changes)?;
+    let Some(augmentation) = augmentation(&recipe) else {
+        return Err(Failure::input(anyhow!("`{name}` is a recipe for {}: it has no images", recipe.task.name())));
     };
-    let image = recipe.model.image;
-    let channels = Channels::from_count(recipe.model.channels).unwrap_or(Channels::Rgb);
-    let preprocess = recipe.preprocess.preprocess([image.height, image.width], channels);
-    let augment = Augment::new(&recipe.augment, &preprocess).map_err(Failure::input)?;
-    let mixer = Mixer::new(&recipe.augment).map_err(Failure::input)?;
+    let (augment, mixer) = augmentation.map_err(Failure::input)?;
     let seed = recipe.train.seed;
     let sheet = contact_sheet(splits.train.as_ref(), &splits.classes, &augment, mixer.as_ref(), seed, SHEET);
     let sheet = sheet.map_err(Failure::work)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use vitreous_data::dataset::{Inspection, Sizes, Splits};
 
-use crate::format;
+use vitreous_pages::format;
 
 /// Of more classes than this, only the first and the last are listed.
 const SHOWN_CLASSES: usize = 20;

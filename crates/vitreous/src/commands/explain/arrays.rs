@@ -3,24 +3,24 @@
 use std::path::Path;
 
 use vitreous_explain::{Explanation, ModelPictures, Relevance, Rollout};
-use vitreous_models::Model;
 use vitreous_models::archive::{Result, TensorToWrite, write_npz};
+use vitreous_runtime::ImageModel;
 
 /// Writes `arrays.npz`; see the guide for what is in it.
 pub fn write(
     path: &Path,
     pixels: &[f32],
     explanation: &Explanation,
-    model: &Model,
+    model: &ImageModel,
     pictures: &ModelPictures,
 ) -> Result<()> {
     let layout = &explanation.layout;
     let (tokens, patches) = (layout.tokens(), layout.patches());
     let grid = [layout.grid.height, layout.grid.width];
-    let config = &model.config;
+    let (channels, size, patch) = (model.input.channels, model.input.size, layout.patch);
     let filters: Vec<f32> = pictures.filters.iter().flat_map(|filter| filter.pixels.iter().copied()).collect();
     let mut tensors = vec![
-        TensorToWrite::f32("pixels", &[config.channels, config.image.height, config.image.width], pixels),
+        TensorToWrite::f32("pixels", &[channels, size.height, size.width], pixels),
         TensorToWrite::f32("features", &[explanation.features.len()], &explanation.features),
     ];
     if let Some(logits) = &explanation.logits {
@@ -36,12 +36,16 @@ pub fn write(
     for relevance in &explanation.relevance {
         tensors.push(TensorToWrite::f32(relevance_name(relevance), &grid, &relevance.patches));
     }
+    if let Some(features) = &explanation.patches {
+        tensors.push(TensorToWrite::f32("patch_tokens", &[patches, features.dim], &features.tokens));
+        tensors.push(TensorToWrite::f32("patch_components", &[grid[0], grid[1], 3], features.scores.as_flattened()));
+    }
     if let Some(positions) = &pictures.positions {
         let dim = positions.table.len() / positions.rows.max(1);
         tensors.push(TensorToWrite::f32("positions", &[positions.rows, dim], &positions.table));
         tensors.push(TensorToWrite::f32("similarity", &[patches, patches], &positions.similarity));
     }
-    let shape = [pictures.filters.len(), config.channels, config.patch.height, config.patch.width];
+    let shape = [pictures.filters.len(), channels, patch.height, patch.width];
     tensors.push(TensorToWrite::f32("filters", &shape, &filters));
     write_npz(path, tensors)
 }

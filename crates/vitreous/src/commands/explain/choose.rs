@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow, bail};
 use vitreous_models::Model;
 use vitreous_train::recipe::nearest;
 
-use crate::format::one_line;
+use vitreous_pages::format::one_line;
 
 /// A list such as `0,3-5,last`, before the model is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub fn classes(asked: &[String], model: &Model) -> Result<Vec<usize>> {
 
 /// By its whole name first, since names may be numbers, too; then by number; then by a name that differs in capitals alone.
 fn class(text: &str, model: &Model) -> Result<usize> {
-    let (labels, count) = (&model.labels, model.config.classes);
+    let (labels, count) = (&model.assets.labels, model.architecture.signature().classes().unwrap_or(0));
     let shown = one_line(text);
     if count == 0 {
         bail!("--class {shown}: this model has no head, so it knows no classes");

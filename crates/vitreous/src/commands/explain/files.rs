@@ -9,12 +9,14 @@ use vitreous_pages::chart::standalone;
 
 use super::names::{Names, safe};
 use crate::failure::Failure;
-use crate::pages::explain::index::KIND as INDEX_KIND;
-use crate::pages::explain::maps::{SheetRow, enlarged, overlay, sheet, with_grid};
-use crate::pages::explain::own::Own;
-use crate::pages::explain::packed::reader_rows;
-use crate::pages::explain::{Subject, class_name, distance_charts, mean_name};
-use crate::pages::write;
+use vitreous_pages::explain::index::KIND as INDEX_KIND;
+use vitreous_pages::explain::maps::{
+    ROLLOUT_PERCENTILE, Scale, SheetRow, components, enlarged, overlay, sheet, with_grid,
+};
+use vitreous_pages::explain::packed::reader_rows;
+use vitreous_pages::explain::weights::WeightPictures;
+use vitreous_pages::explain::{ImagePage, class_name, distance_charts, mean_name};
+use vitreous_pages::write;
 
 /// The page of an image.
 pub const PAGE: &str = "explain.html";
@@ -25,6 +27,8 @@ pub const ARRAYS: &str = "arrays.npz";
 const POSITIONS: &str = "positions.png";
 const POSITION_TABLE: &str = "position-table.png";
 const FILTERS: &str = "filters.png";
+/// Patches coloured by their principal components, in the folder of an image.
+const COMPONENTS: &str = "components.png";
 const DISTANCE: &str = "distance.svg";
 const ENTROPY: &str = "entropy.svg";
 /// What lies beside the images' folders: none of them can be called so.
@@ -32,7 +36,7 @@ pub const OF_ALL: &[&str] = &[INDEX, POSITIONS, POSITION_TABLE, FILTERS, DISTANC
 
 /// Refuses a place where something lies that is no page of ours.
 pub fn check_page(path: &Path, kind: &str) -> Result<(), Failure> {
-    if path.exists() { write::check_place_or(path, kind, "give another --out DIR") } else { Ok(()) }
+    if path.exists() { Ok(write::check_place_or(path, kind, "give another --out DIR")?) } else { Ok(()) }
 }
 
 /// Refuses images that would be written over: they lie where what is drawn of the whole model goes.
@@ -66,7 +70,7 @@ pub fn remove_earlier(folder: &Path) -> Result<(), Failure> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
         let is_map = name.ends_with(".png") && ["rollout-", "relevance-"].iter().any(|start| name.starts_with(start));
-        if is_map || name == ARRAYS {
+        if is_map || name == ARRAYS || name == COMPONENTS {
             remove(&folder.join(name))?;
         }
     }
@@ -106,10 +110,10 @@ pub fn create_folder(folder: &Path) -> Result<(), Failure> {
         .map_err(Failure::Work)
 }
 
-/// The pictures of the model itself.
-pub fn write_own(folder: &Path, own: &Own) -> Result<(), Failure> {
-    let filters = own.filter_sheet().map_err(Failure::work)?;
-    let pictures = [(POSITIONS, &own.similarity), (POSITION_TABLE, &own.table), (FILTERS, &filters)];
+/// The pictures of the model's weights.
+pub fn write_weights(folder: &Path, weights: &WeightPictures) -> Result<(), Failure> {
+    let filters = weights.filter_sheet().map_err(Failure::work)?;
+    let pictures = [(POSITIONS, &weights.similarity), (POSITION_TABLE, &weights.table), (FILTERS, &filters)];
     for (name, picture) in pictures {
         if let Some(picture) = picture {
             write_png(&folder.join(name), picture)?;
@@ -125,36 +129,45 @@ pub fn write_charts(folder: &Path, [distance, entropy]: &[String; 2]) -> Result<
 }
 
 /// All pictures of one image.
-pub fn write_pictures(folder: &Path, subject: &Subject) -> Result<(), Failure> {
-    let explanation = subject.explanation;
+pub fn write_pictures(folder: &Path, page: &ImagePage) -> Result<(), Failure> {
+    let explanation = page.explanation;
     let layout = &explanation.layout;
     let grid = layout.grid;
     let png = |name: &str, picture: Result<Image, vitreous_data::image::ImageError>| {
         write_png(&folder.join(name), &picture.map_err(Failure::work)?)
     };
-    png("seen.png", with_grid(subject.seen, grid))?;
+    png("seen.png", with_grid(page.seen, grid))?;
     if let Some(first) = explanation.attention.first() {
         let names = first.heads.iter().map(|head| format!("head {head}"));
-        let columns: Vec<String> = names.chain([mean_name(explanation, &subject.model.config)]).collect();
+        let columns: Vec<String> = names.chain([mean_name(explanation, page.model)]).collect();
         let maps = |row: Vec<f32>| row[layout.prefix..].to_vec();
         let rows = explanation.attention.iter().map(|layer| SheetRow {
             name: format!("layer {}", layer.layer),
             maps: reader_rows(layer, layout).into_iter().map(maps).collect(),
         });
-        png("attention.png", sheet(subject.seen, grid, &columns, &rows.collect::<Vec<_>>()))?;
+        png("attention.png", sheet(page.seen, grid, &columns, &rows.collect::<Vec<_>>()))?;
     }
-    let large = enlarged(subject.seen).map_err(Failure::work)?;
+    let large = enlarged(page.seen).map_err(Failure::work)?;
     for rollout in &explanation.rollout {
-        png(&rollout_name(rollout), overlay(&large, grid, &rollout.patches))?;
+        png(
+            &rollout_name(rollout),
+            overlay(&large, grid, &rollout.patches, Scale::up_to(&rollout.patches, ROLLOUT_PERCENTILE)),
+        )?;
     }
     let mut names = Names::default();
     for relevance in &explanation.relevance {
-        let class = names
-            .unique(safe(&relevance.class.map_or("features".to_string(), |_| class_name(subject, relevance.class))));
-        png(&format!("relevance-{class}.png"), overlay(&large, grid, &relevance.patches))?;
+        let class =
+            names.unique(safe(&relevance.class.map_or("features".to_string(), |_| class_name(page, relevance.class))));
+        png(
+            &format!("relevance-{class}.png"),
+            overlay(&large, grid, &relevance.patches, Scale::of(&relevance.patches)),
+        )?;
+    }
+    if let Some(features) = &explanation.patches {
+        png(COMPONENTS, components(grid, &features.scores).and_then(|picture| enlarged(&picture)))?;
     }
     write_charts(folder, &distance_charts(explanation))?;
-    write_text(&folder.join("flow.svg"), &standalone(subject.flow))
+    write_text(&folder.join("flow.svg"), &standalone(page.flow))
 }
 
 /// `rollout-mean.png`, or `rollout-mean-0.9.png` where weights were left out.

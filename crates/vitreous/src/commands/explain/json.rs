@@ -4,16 +4,17 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use vitreous_explain::{Explanation, Reader};
-use vitreous_models::{Model, Size};
+use vitreous_models::Size;
+use vitreous_runtime::ImageModel;
+use vitreous_runtime::scores::{best, softmax};
 
 use super::arrays;
-use crate::scores::{best, label, softmax};
 
 /// The object that `--json` prints; see the guide for its fields.
-pub fn object(path: &str, page: Option<&Path>, explanation: &Explanation, model: &Model, top: usize) -> Value {
+pub fn object(path: &str, page: Option<&Path>, explanation: &Explanation, model: &ImageModel, top: usize) -> Value {
     let layout = &explanation.layout;
     let size = |Size { height, width }: Size| json!([height, width]);
-    let class = |class: usize| json!({"index": class, "label": label(model, class)});
+    let class = |class: usize| json!({"index": class, "label": model.label(class)});
     let mut object = json!({
         "path": path,
         "page": page.map(|page| page.to_string_lossy()),

@@ -9,21 +9,21 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use vitreous_engine::Precision;
-use vitreous_explain::text::{TextChoice, explain_text};
-use vitreous_models::translate::SearchOptions;
+use vitreous_explain::text::{TextChoice, TextStructure, explain_text};
+use vitreous_models::generate::SearchOptions;
 use vitreous_pages::chart::standalone;
-use vitreous_train::translation::SPECIAL;
+use vitreous_pages::format;
+use vitreous_runtime::{TextTranslator, TranslatorModel, described};
+use vitreous_train::tasks::translate::SPECIAL;
 
 use super::choose::Numbers;
 use super::files::{self, ARRAYS, PAGE};
 use super::names::{Names, safe};
-use crate::device::{DeviceOptions, described};
+use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use crate::format;
-use crate::pages::explain_text::words::Words;
-use crate::pages::explain_text::{KIND, Subject, drawings, page};
-use crate::pages::write;
-use crate::text_source::{Sentences, TextSource, translate_options, weights_of};
+use vitreous_pages::explain_text::words::Words;
+use vitreous_pages::explain_text::{KIND, SentencePage, drawings, page};
+use vitreous_pages::write;
 
 /// The most tokens of a sentence: a page of more could not be read, and what attention takes grows with their square.
 pub const MOST_TOKENS: usize = 256;
@@ -54,13 +54,15 @@ struct Sentence {
 /// Explains all texts. Nothing is written before all of them are known to be right.
 pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
     let start = Instant::now();
-    let model = TextSource::open(model)?;
-    let choice = choice(&model, request)?;
+    let model = TranslatorModel::open(model)?;
+    let architecture = model.model.architecture.as_ref();
+    let structure = TextStructure::of(architecture).map_err(Failure::work)?;
+    let choice = choice(structure, request)?;
     let sentences = sentences(&model, request)?;
     let device = request.device.open(request.threads)?;
-    // Translating is done on the processor, whatever the device.
     let search = SearchOptions { beam: 1, ..SearchOptions::default() };
-    let mut translator = Sentences::new(&model, translate_options(search, request.threads, Precision::F32));
+    let mut translator = TextTranslator::new(&model, search, Precision::F32, &device)?;
+    let path = model.model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     files::create_folder(request.out)?;
     let mut names = Names::default();
     let mut out = BufWriter::new(std::io::stdout().lock());
@@ -73,21 +75,24 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
             None => own_translation(&model, &mut translator, &sentence.text)?,
         };
         let pair = [&sentence.source[..], &target];
-        let explanation = explain_text(&model.model.config, &weights_of(&model), SPECIAL, pair, &choice, &device)
-            .map_err(Failure::work)?;
-        let words = Words::of(&model, &explanation).map_err(Failure::Work)?;
-        let translation = model.text(&target).map_err(Failure::Work)?;
-        let subject = Subject {
+        let explanation =
+            explain_text(architecture, &model.weights(), SPECIAL, pair, &choice, &device).map_err(Failure::work)?;
+        let words = Words::of(&model.tokenizers, &explanation).map_err(Failure::work)?;
+        let translation = model.text(&target)?;
+        let shown = SentencePage {
             text: &sentence.text,
             translation: &translation,
             is_given: sentence.target.is_some(),
-            model: &model,
+            model: &path,
+            layers: [structure.encoder_layers, structure.decoder_layers],
+            heads: structure.heads,
+            tokenisers: &model.tokenizers,
             explanation: &explanation,
             words: &words,
         };
-        let file = write_files(&directory, &subject, request)?;
+        let file = write_files(&directory, &shown, request)?;
         if request.json {
-            writeln!(out, "{}", json::object(&subject, &file))?;
+            writeln!(out, "{}", json::object(&shown, &file))?;
         } else {
             let file = format::one_line(&file.to_string_lossy());
             writeln!(out, "{file}\t{}", format::one_line(&translation))?;
@@ -106,21 +111,20 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-fn choice(model: &TextSource, request: &Request) -> Result<TextChoice, Failure> {
-    let config = &model.model.config;
-    let mut choice = TextChoice::all(config);
+fn choice(model: TextStructure, request: &Request) -> Result<TextChoice, Failure> {
+    let mut choice = TextChoice::all(model);
     if let Some(layers) = request.layers {
-        let stacks = [config.encoder_layers, config.decoder_layers];
+        let stacks = [model.encoder_layers, model.decoder_layers];
         [choice.encoder_layers, choice.decoder_layers] =
             layers.resolve_each("layer", stacks).map_err(Failure::Input)?;
     }
     if let Some(heads) = request.heads {
-        choice.heads = heads.resolve("head", config.heads).map_err(Failure::Input)?;
+        choice.heads = heads.resolve("head", model.heads).map_err(Failure::Input)?;
     }
     Ok(choice)
 }
 
-fn sentences(model: &TextSource, request: &Request) -> Result<Vec<Sentence>, Failure> {
+fn sentences(model: &TranslatorModel, request: &Request) -> Result<Vec<Sentence>, Failure> {
     let (texts, targets) = (request.texts, request.targets);
     if !targets.is_empty() && targets.len() != texts.len() {
         let what = format!(
@@ -139,16 +143,16 @@ fn sentences(model: &TextSource, request: &Request) -> Result<Vec<Sentence>, Fai
 }
 
 /// The tokens of a sentence, if there are some and not too many.
-fn tokens(model: &TextSource, option: &str, text: &str) -> Result<Vec<u32>, Failure> {
+fn tokens(model: &TranslatorModel, option: &str, text: &str) -> Result<Vec<u32>, Failure> {
     let refused = |what: String| Err(Failure::input(anyhow!("{option} {what}")));
     if text.trim().is_empty() {
         return refused("is empty; give a sentence".to_string());
     }
-    let tokenisers = &model.tokenisers;
+    let tokenisers = &model.tokenizers;
     let tokeniser = if option == "--text" { &tokenisers.source } else { &tokenisers.target };
     let tokens = tokeniser.encode(text.trim()).map_err(Failure::work)?;
     // A start or an end comes to them.
-    let most = MOST_TOKENS.min(model.model.config.max_length.saturating_sub(1));
+    let most = MOST_TOKENS.min(model.source.longest.saturating_sub(1));
     match tokens.len() {
         count if count > most => {
             refused(format!("has {count} tokens, and at most {most} can be explained: give a sentence at a time"))
@@ -158,12 +162,12 @@ fn tokens(model: &TextSource, option: &str, text: &str) -> Result<Vec<u32>, Fail
 }
 
 /// What the model writes by itself.
-fn own_translation(model: &TextSource, translator: &mut Sentences, text: &str) -> Result<Vec<u32>, Failure> {
-    let found = translator.translate(&[text.to_string()]).map_err(Failure::Work)?;
+fn own_translation(model: &TranslatorModel, translator: &mut TextTranslator, text: &str) -> Result<Vec<u32>, Failure> {
+    let found = translator.translate(&[text.to_string()])?;
     let best = found.into_iter().flatten().next();
     let mut tokens = best.map(|hypothesis| hypothesis.tokens).unwrap_or_default();
     // One that did not end is as long as may be, and the decoder also reads the start.
-    tokens.truncate(model.model.config.max_length.saturating_sub(1));
+    tokens.truncate(model.target.longest.saturating_sub(1));
     Ok(tokens)
 }
 
@@ -173,17 +177,17 @@ fn folder_name(text: &str) -> String {
 }
 
 /// Writes all files of one sentence, and gives the page's path.
-fn write_files(directory: &Path, subject: &Subject, request: &Request) -> Result<PathBuf, Failure> {
+fn write_files(directory: &Path, shown: &SentencePage, request: &Request) -> Result<PathBuf, Failure> {
     let file = directory.join(PAGE);
-    write::write_page(&file, &page(subject))?;
+    write::write_page(&file, &page(shown))?;
     let svg = |name: String, drawing: String| files::write_text(&directory.join(name), &standalone(&drawing));
-    svg("alignment.svg".to_string(), drawings::alignment(subject.words, subject.usual_layer()))?;
-    for attention in &subject.explanation.cross {
+    svg("alignment.svg".to_string(), drawings::alignment(shown.words, shown.usual_layer()))?;
+    for attention in &shown.explanation.cross {
         let layer = attention.layer;
-        svg(format!("cross-attention-{layer}.svg"), drawings::heat_map(subject.words, layer))?;
+        svg(format!("cross-attention-{layer}.svg"), drawings::heat_map(shown.words, layer))?;
     }
     if request.arrays {
-        arrays::write(&directory.join(ARRAYS), subject.explanation).map_err(Failure::work)?;
+        arrays::write(&directory.join(ARRAYS), shown.explanation).map_err(Failure::work)?;
     }
     Ok(file)
 }

@@ -6,12 +6,11 @@ use serde_json::{Value, json};
 use vitreous_data::text::{Tokeniser, Word};
 use vitreous_explain::text::TextAttention;
 
-use crate::pages::explain_text::Subject;
+use vitreous_pages::explain_text::SentencePage;
 
 /// The object that `--json` prints; see the guide for its fields.
-pub fn object(subject: &Subject, page: &Path) -> Value {
-    let Subject { explanation, words, model, .. } = subject;
-    let tokenisers = &model.tokenisers;
+pub fn object(shown: &SentencePage, page: &Path) -> Value {
+    let SentencePage { explanation, words, tokenisers, .. } = shown;
     let (sources, targets) = (explanation.source.len(), explanation.written.len());
     let mut target = side(&tokenisers.target, &explanation.written, &words.written);
     target["probability"] = json!(explanation.probabilities);
@@ -27,14 +26,14 @@ pub fn object(subject: &Subject, page: &Path) -> Value {
         json!({"layer": layer, "links": links.iter().map(link).collect::<Vec<_>>()})
     });
     json!({
-        "text": subject.text,
+        "text": shown.text,
         "page": page.to_string_lossy(),
-        "translation": subject.translation,
-        "given": subject.is_given,
+        "translation": shown.translation,
+        "given": shown.is_given,
         "log_probability": log_probability,
         "source": side(&tokenisers.source, &explanation.source, &words.source),
         "target": target,
-        "alignment_layer": subject.usual_layer(),
+        "alignment_layer": shown.usual_layer(),
         "alignment": alignment.collect::<Vec<Value>>(),
         "attention": {
             "encoder": means(&explanation.encoder, sources),

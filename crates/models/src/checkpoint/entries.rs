@@ -1,0 +1,239 @@
+//! Entries: the tensors of a checkpoint in some dialect, described by our own names. The same entries are used for
+//! reading, writing and checking.
+//!
+//! An *atom* is the smallest named piece of a model, `blocks.0.attention.query.weight`, with fused projections always
+//! separated. Our own fused `blocks.0.attention.qkv.weight` is three consecutive atoms, and so is timm's; a stacked
+//! tensor of Flax has one per layer.
+
+use std::fmt;
+
+use super::Inventory;
+use super::resize::Filter;
+use crate::settings::Size;
+
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Its name in the file.
+    pub name: String,
+    /// Its shape in the file.
+    pub shape: Vec<usize>,
+    /// Its contents: one or more consecutive atoms of the same size.
+    pub atoms: Vec<String>,
+    /// The order of each atom's elements.
+    pub storage: Storage,
+    /// Whether the tensor is required.
+    pub presence: Presence,
+    /// Set for a position table over a grid of patches, which can be resized to another grid.
+    pub grid: Option<GridTable>,
+}
+
+/// A position table: some rows for other tokens, then one row per patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GridTable {
+    /// Number of rows before the patches.
+    pub prefix: usize,
+    /// Rows and columns of patches.
+    pub size: Size,
+    /// How the checkpoint's library resizes it.
+    pub filter: Filter,
+}
+
+/// Whether a tensor is required.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Required: the model computes with it.
+    Needed,
+    /// Optional, and no result depends on it: kept, to be written back.
+    Kept,
+    /// Optional and without information: a copy of a tied parameter, or a constant of the library.
+    Redundant,
+}
+
+/// The order of an atom's elements in a file. Shapes may differ from ours beyond that: `[out, heads, width]` is still
+/// `[out, in]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// The same as ours.
+    Same,
+    /// Ours is `[rows, columns]`, theirs `[columns, rows]`.
+    Transposed {
+        /// Our rows: outputs.
+        rows: usize,
+        /// Our columns: inputs.
+        columns: usize,
+    },
+    /// Ours is `[outputs, inputs, height, width]`, theirs `[height, width, inputs, outputs]`.
+    Hwio {
+        /// Height times width.
+        pixels: usize,
+        /// Input channels.
+        inputs: usize,
+        /// Output channels.
+        outputs: usize,
+    },
+}
+
+impl Storage {
+    /// From their order to ours. Both slices are one atom.
+    pub fn read(self, theirs: &[f32], ours: &mut [f32]) {
+        match self {
+            Storage::Same => ours.copy_from_slice(theirs),
+            moved => moved.each(|our, their| ours[our] = theirs[their]),
+        }
+    }
+
+    /// From our order to theirs. Both slices are one atom.
+    pub fn write(self, ours: &[f32], theirs: &mut [f32]) {
+        match self {
+            Storage::Same => theirs.copy_from_slice(ours),
+            moved => moved.each(|our, their| theirs[their] = ours[our]),
+        }
+    }
+
+    /// Calls `pair(our index, their index)` for every element.
+    fn each(self, mut pair: impl FnMut(usize, usize)) {
+        match self {
+            Storage::Same => {}
+            Storage::Transposed { rows, columns } => {
+                // In tiles, so that neither side is accessed with strides that exceed the cache.
+                const TILE: usize = 32;
+                for row in (0..rows).step_by(TILE) {
+                    for column in (0..columns).step_by(TILE) {
+                        for r in row..rows.min(row + TILE) {
+                            for c in column..columns.min(column + TILE) {
+                                pair(r * columns + c, c * rows + r);
+                            }
+                        }
+                    }
+                }
+            }
+            Storage::Hwio { pixels, inputs, outputs } => {
+                for output in 0..outputs {
+                    for input in 0..inputs {
+                        for pixel in 0..pixels {
+                            pair(
+                                (output * inputs + input) * pixels + pixel,
+                                (pixel * inputs + input) * outputs + output,
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong with one tensor of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// It is missing.
+    Missing {
+        /// Its name.
+        name: String,
+        /// The expected shape.
+        expected: Vec<usize>,
+    },
+    /// The model has no such tensor.
+    Surplus {
+        /// Its name.
+        name: String,
+        /// Its shape.
+        shape: Vec<usize>,
+    },
+    /// Its shape differs from the model's.
+    Misshapen {
+        /// Its name.
+        name: String,
+        /// The expected shape.
+        expected: Vec<usize>,
+        /// The shape in the file.
+        got: Vec<usize>,
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Missing { name, expected } => write!(f, "`{name}` {expected:?} is missing"),
+            Problem::Surplus { name, shape } => write!(f, "`{name}` {shape:?} has no place in this model"),
+            Problem::Misshapen { name, expected, got } => {
+                write!(f, "`{name}` is {got:?}, but should be {expected:?}")
+            }
+        }
+    }
+}
+
+/// Compares a file with the expected entries. `concerns` says whether a tensor without an entry belongs to the model at
+/// all.
+pub fn problems(entries: &[Entry], inventory: &Inventory, concerns: impl Fn(&str) -> bool) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let mut known = std::collections::HashSet::with_capacity(entries.len());
+    for Entry { name, shape, presence, .. } in entries {
+        known.insert(name.as_str());
+        match inventory.get(name) {
+            _ if *presence == Presence::Redundant => {}
+            Some(got) if same_shape(got, shape) => {}
+            Some(got) => {
+                found.push(Problem::Misshapen { name: name.clone(), expected: shape.clone(), got: got.clone() });
+            }
+            None if *presence == Presence::Kept => {}
+            None => found.push(Problem::Missing { name: name.clone(), expected: shape.clone() }),
+        }
+    }
+    for (name, shape) in inventory {
+        if !known.contains(name.as_str()) && concerns(name) {
+            found.push(Problem::Surplus { name: name.clone(), shape: shape.clone() });
+        }
+    }
+    found
+}
+
+/// Whether two shapes are equal up to axes of size 1: tokens are `[1, 1, dim]` here and `[1, dim]` there.
+fn same_shape(a: &[usize], b: &[usize]) -> bool {
+    let longer = |shape: &[usize]| shape.iter().copied().filter(|&axis| axis != 1).collect::<Vec<_>>();
+    a == b || longer(a) == longer(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: usize) -> Vec<f32> {
+        (0..count).map(|i| i as f32).collect()
+    }
+
+    #[test]
+    fn every_storage_order_reads_what_it_wrote() {
+        let storages = [
+            Storage::Same,
+            Storage::Transposed { rows: 40, columns: 36 },
+            Storage::Hwio { pixels: 12, inputs: 3, outputs: 40 },
+        ];
+        for storage in storages {
+            let ours = numbers(1440);
+            let (mut theirs, mut again) = (vec![0.0; 1440], vec![0.0; 1440]);
+            storage.write(&ours, &mut theirs);
+            storage.read(&theirs, &mut again);
+            assert_eq!(again, ours, "{storage:?}");
+            assert_eq!(theirs == ours, storage == Storage::Same);
+        }
+    }
+
+    #[test]
+    fn storage_orders_put_numbers_where_they_belong() {
+        let mut ours = vec![0.0; 6];
+        Storage::Transposed { rows: 2, columns: 3 }.read(&numbers(6), &mut ours);
+        assert_eq!(ours, [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
+        let mut ours = vec![0.0; 12];
+        // Theirs is [2 pixels, 2 inputs, 3 outputs]; ours [3 outputs, 2 inputs, 2 pixels].
+        Storage::Hwio { pixels: 2, inputs: 2, outputs: 3 }.read(&numbers(12), &mut ours);
+        assert_eq!(ours, [0.0, 6.0, 3.0, 9.0, 1.0, 7.0, 4.0, 10.0, 2.0, 8.0, 5.0, 11.0]);
+    }
+
+    #[test]
+    fn a_shape_may_differ_by_axes_of_one_only() {
+        assert!(same_shape(&[1, 1, 8], &[1, 8]) && same_shape(&[8], &[1, 8]));
+        assert!(!same_shape(&[8, 2], &[2, 8]) && !same_shape(&[16], &[2, 8]));
+    }
+}

@@ -1,0 +1,106 @@
+//! BERT ("BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"): a bidirectional encoder,
+//! with a pooler over its first token, a masked-token head, or a classification head.
+//!
+//! ```text
+//! x = norm(word[tokens] + type[token_types] + position)
+//! layer:   x = norm(x + attention(x));  x = norm(x + mlp(x))
+//! pooler:  features = tanh(W x[0])
+//! masked tokens:  logits = word · norm(gelu(W x)) + b          tied to the word embeddings
+//! ```
+
+mod config;
+mod graph;
+mod names;
+mod presets;
+#[cfg(test)]
+mod tests;
+
+use vitreous_engine::{Graph, Result};
+
+use crate::call::{Call, Outputs};
+use crate::checkpoint::Dialect;
+use crate::checkpoint::json::Fault;
+use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
+use crate::settings::{ConfigError, Settings};
+use crate::signature::{Gives, Signature, Takes, TokenInput};
+
+pub use config::BertConfig;
+pub use graph::bert;
+
+/// The family.
+pub struct Bert;
+
+/// The entry of the family list.
+pub static FAMILY: Bert = Bert;
+
+impl Family for Bert {
+    fn name(&self) -> &'static str {
+        "bert"
+    }
+
+    fn model_types(&self) -> &'static [&'static str] {
+        &["bert"]
+    }
+
+    fn presets(&self) -> Vec<String> {
+        presets::names()
+    }
+
+    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
+        Some(Box::new(presets::preset(name)?))
+    }
+
+    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
+        let config: BertConfig = parse_settings(settings)?;
+        config.check()?;
+        Ok(Box::new(config))
+    }
+
+    fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
+        names::read(checkpoint)
+    }
+}
+
+impl Architecture for BertConfig {
+    fn family(&self) -> &'static dyn Family {
+        &FAMILY
+    }
+
+    fn settings(&self) -> Settings {
+        to_settings(self)
+    }
+
+    fn signature(&self) -> Signature {
+        let tokens = TokenInput { vocabulary: self.vocabulary, longest: self.max_length };
+        let mut gives = vec![Gives::TokenVectors(self.dim)];
+        if self.pooler {
+            gives.push(Gives::Vector(self.dim));
+        }
+        if self.masked_tokens {
+            gives.push(Gives::MaskedTokens(self.vocabulary));
+        }
+        if self.classes > 0 {
+            gives.push(Gives::Classes(self.classes));
+        }
+        Signature { takes: Takes::Tokens(tokens), gives }
+    }
+
+    fn build(&self, graph: &mut Graph, call: &Call) -> Result<Outputs> {
+        bert(graph, self, call)
+    }
+
+    fn with_head(&self, classes: usize) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
+        let pooler = self.pooler || classes > 0;
+        let config = BertConfig { classes, pooler, masked_tokens: false, ..self.clone() };
+        config.check()?;
+        Ok(Box::new(config))
+    }
+
+    fn dialect(&self, format: Format) -> std::result::Result<Dialect, String> {
+        match format {
+            Format::Own => Ok(Dialect::own()),
+            Format::HuggingFace => Ok(names::written(self)),
+            Format::Npz => Err("Google's .npz is for Vision Transformers; save to a directory instead".to_string()),
+        }
+    }
+}

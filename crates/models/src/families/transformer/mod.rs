@@ -1,0 +1,120 @@
+//! The Transformer of "Attention is all you need": an encoder for the source and an autoregressive decoder for the
+//! target.
+//!
+//! ```text
+//! x = √d · embedding[source] + positions                                        (3.4, 3.5)
+//! encoder layer:  x = norm(x + attention(x, x));  x = norm(x + feed_forward(x))   (3.1)
+//! decoder layer:  y = norm(y + causal_attention(y, y));  y = norm(y + attention(y, x));  y = norm(y + feed_forward(y))
+//! logits = output(y)
+//! ```
+//!
+//! With pre-norm each branch is `x + f(norm(x))`, and both stacks end in a norm.
+
+mod config;
+mod graph;
+mod presets;
+#[cfg(test)]
+mod tests;
+
+use vitreous_engine::{Graph, Result};
+
+use crate::call::{Call, Outputs, Part, StepShape};
+use crate::checkpoint::Dialect;
+use crate::checkpoint::json::Fault;
+use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
+use crate::settings::{ConfigError, Settings};
+use crate::signature::{Gives, Signature, Takes, TokenInput};
+
+pub use config::{TextPositions, TransformerConfig};
+pub use graph::{PairShape, Transformer, decoder_step, encoder, encoder_for_decoding, transformer};
+
+/// The family.
+pub struct TransformerFamily;
+
+/// The entry of the family list.
+pub static FAMILY: TransformerFamily = TransformerFamily;
+
+impl Family for TransformerFamily {
+    fn name(&self) -> &'static str {
+        "transformer"
+    }
+
+    fn model_types(&self) -> &'static [&'static str] {
+        // Hugging Face has no class for this model; Marian, the closest, belongs to the BART family.
+        &[]
+    }
+
+    fn presets(&self) -> Vec<String> {
+        presets::PRESET_NAMES.map(str::to_string).to_vec()
+    }
+
+    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
+        Some(Box::new(presets::preset(name)?))
+    }
+
+    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
+        let config: TransformerConfig = parse_settings(settings)?;
+        config.check()?;
+        Ok(Box::new(config))
+    }
+
+    fn read(&self, _checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
+        Ok(None)
+    }
+}
+
+impl Architecture for TransformerConfig {
+    fn family(&self) -> &'static dyn Family {
+        &FAMILY
+    }
+
+    fn settings(&self) -> Settings {
+        to_settings(self)
+    }
+
+    fn signature(&self) -> Signature {
+        let tokens = |vocabulary: usize| TokenInput { vocabulary, longest: self.max_length };
+        let takes = Takes::Pairs {
+            source: tokens(self.source_vocabulary),
+            target: tokens(self.target_vocabulary),
+            shared: self.shared_vocabulary,
+        };
+        Signature { takes, gives: vec![Gives::Sequence(self.target_vocabulary)] }
+    }
+
+    fn build(&self, graph: &mut Graph, call: &Call) -> Result<Outputs> {
+        let (batch, source, target) = (call.batch, call.tokens, call.target);
+        match call.part {
+            Part::Whole => {
+                let Transformer { memory, logits } = transformer(graph, self, PairShape { batch, source, target })?;
+                Ok(Outputs::new([("memory", memory), ("logits", logits)]))
+            }
+            Part::Encode => {
+                let mut outputs = Outputs::default();
+                let layers = encoder_for_decoding(graph, self, batch, source)?;
+                for (layer, (keys, values)) in layers.into_iter().enumerate() {
+                    outputs.push(format!("decoder.{layer}.source_keys"), keys);
+                    outputs.push(format!("decoder.{layer}.source_values"), values);
+                }
+                Ok(outputs)
+            }
+            Part::Step => {
+                let logits =
+                    decoder_step(graph, self, StepShape { batch, source, capacity: target, cache: call.cache })?;
+                Ok(Outputs::new([("logits", logits)]))
+            }
+        }
+    }
+
+    fn with_head(&self, _classes: usize) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
+        Err(ConfigError("a translator has no classification head".to_string()))
+    }
+
+    fn dialect(&self, format: Format) -> std::result::Result<Dialect, String> {
+        match format {
+            Format::Own => Ok(Dialect::own()),
+            Format::HuggingFace => Err("Hugging Face has no class for the Transformer of 2017".to_string()),
+            Format::Npz => Err("Google's .npz is for Vision Transformers".to_string()),
+        }
+    }
+}

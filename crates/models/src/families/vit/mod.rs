@@ -1,0 +1,126 @@
+//! The Vision Transformer ("An Image is Worth 16x16 Words", equations 1 to 4); DeiT, DINOv2 and similar models are
+//! settings of it.
+//!
+//! ```text
+//! z0 = [class; x1 E; ..; xN E] + positions                                      (1)
+//! z  = z + attention(norm(z))        or, post-norm,  z = norm(z + attention(z)) (2)
+//! z  = z + mlp(norm(z))              or, post-norm,  z = norm(z + mlp(z))       (3)
+//! y  = norm(z)[class]                or the mean or maximum over patches        (4)
+//! ```
+
+mod config;
+mod flax;
+mod graph;
+mod hugging_face;
+mod infer;
+mod names;
+mod presets;
+mod read;
+#[cfg(test)]
+mod tests;
+mod timm;
+
+use vitreous_engine::{Graph, Result};
+
+use crate::call::{Call, Outputs};
+use crate::checkpoint::Dialect;
+use crate::checkpoint::json::Fault;
+use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
+use crate::settings::{ConfigError, Settings};
+use crate::signature::{Gives, ImageInput, PooledFrom, Signature, Takes};
+
+pub use config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, Qkv, VitConfig};
+pub use graph::vit;
+
+/// The family.
+pub struct Vit;
+
+/// The entry of the family list.
+pub static FAMILY: Vit = Vit;
+
+impl Family for Vit {
+    fn name(&self) -> &'static str {
+        "vit"
+    }
+
+    fn model_types(&self) -> &'static [&'static str] {
+        &["vit", "deit", "dinov2", "dinov2_with_registers"]
+    }
+
+    fn presets(&self) -> Vec<String> {
+        presets::names()
+    }
+
+    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
+        Some(Box::new(presets::preset(name)?))
+    }
+
+    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
+        let config: VitConfig = parse_settings(settings)?;
+        config.check()?;
+        Ok(Box::new(config))
+    }
+
+    fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
+        read::read(checkpoint)
+    }
+}
+
+impl Architecture for VitConfig {
+    fn family(&self) -> &'static dyn Family {
+        &FAMILY
+    }
+
+    fn settings(&self) -> Settings {
+        to_settings(self)
+    }
+
+    fn signature(&self) -> Signature {
+        let special = [("class token", self.class_token), ("distillation token", self.distillation_token)];
+        let special = special.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name.to_string());
+        let registers = (0..self.registers).map(|register| format!("register {register}"));
+        let images = ImageInput {
+            channels: self.channels,
+            size: self.image,
+            grid: self.grid(),
+            prefix: special.chain(registers).collect(),
+            pooled_from: match self.pooling {
+                Pooling::Class | Pooling::ClassAndMean => PooledFrom::ClassToken,
+                Pooling::Mean | Pooling::Max => PooledFrom::Patches,
+            },
+        };
+        let mut gives = vec![Gives::Vector(self.features()), Gives::TokenVectors(self.dim)];
+        if self.classes > 0 {
+            gives.push(Gives::Classes(self.classes));
+        }
+        Signature { takes: Takes::Images(images), gives }
+    }
+
+    fn build(&self, graph: &mut Graph, call: &Call) -> Result<Outputs> {
+        vit(graph, self, call)
+    }
+
+    fn with_head(&self, classes: usize) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
+        let mut config = self.clone();
+        config.classes = classes;
+        config.distillation_head = self.distillation_head && classes > 0;
+        if classes > 0 {
+            // The layer before the head belongs to the task it was trained for (section 3.1 of the paper).
+            config.pre_logits = None;
+        }
+        // DINOv2's classes pool with the class token and, for a head, also with the mean of the patches.
+        if self.layer_scale.is_some() && hugging_face::model_for(&config.with_usual_pooling()).is_ok() {
+            config = config.with_usual_pooling();
+        }
+        config.check()?;
+        Ok(Box::new(config))
+    }
+
+    fn dialect(&self, format: Format) -> std::result::Result<Dialect, String> {
+        match format {
+            Format::Own => Ok(names::own(self)),
+            Format::HuggingFace => hugging_face::dialect(self),
+            Format::Npz => flax::dialect(self),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Opens a model: identifies its family, reads its configuration, and checks its tensors.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+
+use super::locate::{self, Located};
+use super::{Assets, Model, ModelError, Preprocessing, Source};
+use crate::archive::Archive;
+use crate::checkpoint::json::{Fault, Object};
+use crate::checkpoint::{Inventory, problems};
+use crate::families::FAMILIES;
+use crate::family::{Architecture, Checkpoint, Family, Format, OpenOptions, Reading};
+use crate::settings::Settings;
+
+/// Prefix of `model_type` in our own configurations; the family's name follows.
+pub(super) const OWN_PREFIX: &str = "vitreous_";
+
+impl Model {
+    /// Opens a model directory, or a weight file alone. No tensor is read: the file is memory-mapped, and its names and
+    /// shapes are compared with those of the model's graph.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Model, ModelError> {
+        let located = locate::locate(path)?;
+        let weights = located.weights.clone().ok_or_else(|| locate::no_weights(path))?;
+        let archive = Archive::open(&weights)?;
+        let tensors: Inventory =
+            archive.tensors().map(|tensor| (tensor.name().to_string(), tensor.shape.to_vec())).collect();
+        let reading = read(&located, Some(&tensors), options, path)?;
+        let parameters = reading.architecture.parameters()?;
+        let rules = |what: String| ModelError::Refused { file: weights.clone(), what };
+        let entries = reading.dialect.entries(&parameters, Some(&tensors)).map_err(rules)?;
+        let found = problems(&entries, &tensors, |name| reading.dialect.concerns(name));
+        if !found.is_empty() {
+            return Err(ModelError::Tensors { file: weights, problems: found });
+        }
+        let Opened { architecture, assets, notes } = opened(&reading, located, options)?;
+        let mut atoms = HashMap::new();
+        for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| tensors.contains_key(&entry.name)) {
+            for (part, atom) in entry.atoms.iter().enumerate() {
+                atoms.insert(atom.clone(), (index, part));
+            }
+        }
+        let source = Source {
+            archive,
+            dialect: reading.dialect,
+            entries,
+            atoms,
+            grid: architecture.signature().images().map(|images| images.grid),
+            head_replaced: options.replace_head.is_some(),
+        };
+        let parameters = architecture.parameters()?;
+        let path = Some(path.to_path_buf());
+        Ok(Model { architecture, assets, path, notes, parameters, source: Some(source) })
+    }
+
+    /// Describes a model directory without reading its weights: a `config.json` is enough.
+    pub fn describe(path: &Path, options: &OpenOptions) -> Result<Model, ModelError> {
+        let located = locate::locate(path)?;
+        if located.weights.is_some() {
+            return Model::open(path, options);
+        }
+        let reading = read(&located, None, options, path)?;
+        let Opened { architecture, assets, notes } = opened(&reading, located, options)?;
+        let parameters = architecture.parameters()?;
+        Ok(Model { architecture, assets, path: Some(path.to_path_buf()), notes, parameters, source: None })
+    }
+}
+
+struct Opened {
+    architecture: Box<dyn Architecture>,
+    assets: Assets,
+    notes: Vec<String>,
+}
+
+/// The requested model with its assets.
+fn opened(reading: &Reading, located: Located, options: &OpenOptions) -> Result<Opened, ModelError> {
+    let file: &dyn Architecture = reading.architecture.as_ref();
+    let mut architecture = file.with_settings(&options.settings)?;
+    let mut labels = reading.labels.clone();
+    if let Some(classes) = options.replace_head {
+        architecture = architecture.with_head(classes)?;
+        labels.clear();
+    }
+    let timm = reading.dialect.library == "timm";
+    let preprocessing = located
+        .preprocessor
+        .map(Preprocessing::HuggingFace)
+        .or_else(|| located.config_bytes.filter(|_| timm).map(Preprocessing::Timm));
+    let assets = Assets { labels, preprocessing, files: located.assets };
+    Ok(Opened { architecture, assets, notes: reading.notes.clone() })
+}
+
+/// Reads configuration and tensors with the first family that recognises them.
+fn read(
+    located: &Located,
+    tensors: Option<&Inventory>,
+    options: &OpenOptions,
+    path: &Path,
+) -> Result<Reading, ModelError> {
+    let weights = located.weights.clone().unwrap_or_else(|| path.to_path_buf());
+    let config_file: PathBuf = located.config_file.clone().unwrap_or_else(|| weights.clone());
+    let in_config = |fault| ModelError::Config { file: config_file.clone(), fault };
+    let config: Option<Settings> = located.config_bytes.as_deref().map(parse).transpose().map_err(in_config)?;
+    let checkpoint = Checkpoint { config: config.as_ref().map(Object::new), tensors, options };
+    if let Some(reading) = read_own(&checkpoint).map_err(in_config)? {
+        return Ok(reading);
+    }
+    for family in FAMILIES {
+        if let Some(reading) = family.read(&checkpoint).map_err(in_config)? {
+            return Ok(reading);
+        }
+    }
+    let known = FAMILIES.into_iter().flat_map(Family::model_types).copied().collect::<Vec<_>>().join(", ");
+    let own = FAMILIES.map(|family| format!("{OWN_PREFIX}{}", family.name())).join(", ");
+    let known = format!("{known}, {own}, and timm's `architecture` are known here");
+    match (checkpoint.model_type().map_err(in_config)?, &config) {
+        (Some(name), _) if !is_known(name) => {
+            Err(in_config(Fault::of("model_type", format!("{name:?} is not known; {known}"))))
+        }
+        (None, Some(config)) if !config.contains_key("architecture") => {
+            Err(in_config(Fault::whole(format!("it has neither `model_type` nor `architecture`; {known}"))))
+        }
+        _ => Err(ModelError::unknown_dialect(&weights, tensors.unwrap_or(&Inventory::new()))),
+    }
+}
+
+fn is_known(model_type: &str) -> bool {
+    model_type == "timm_wrapper" || FAMILIES.into_iter().any(|family| family.model_types().contains(&model_type))
+}
+
+fn parse(bytes: &[u8]) -> Result<Settings, Fault> {
+    match serde_json::from_slice(bytes) {
+        Ok(Json::Object(map)) => Ok(map),
+        Ok(_) => Err(Fault::whole("this is not a JSON object")),
+        Err(error) => Err(Fault::whole(format!("this is not JSON: {error}"))),
+    }
+}
+
+/// Our own configuration: a family's settings under its name.
+fn read_own(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
+    let Some(name) = checkpoint.model_type()?.and_then(|name| name.strip_prefix(OWN_PREFIX)) else { return Ok(None) };
+    let (Some(config), Some(family)) = (checkpoint.config, crate::families::family(name)) else { return Ok(None) };
+    let key = family.name();
+    let settings = match config.get(key) {
+        Some(Json::Object(settings)) => settings,
+        Some(_) => return Err(Fault::of(key, "should be an object: the model's settings")),
+        None => return Err(Fault::of(key, "is missing: it holds the configuration")),
+    };
+    let architecture = family.from_settings(settings).map_err(|refusal| Fault::of(key, refusal.0))?;
+    let dialect = architecture.dialect(Format::Own).map_err(Fault::whole)?;
+    let labels = config.labels("id2label")?.unwrap_or_default();
+    Ok(Some(Reading { architecture, dialect, labels, notes: Vec::new() }))
+}

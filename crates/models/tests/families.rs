@@ -1,0 +1,282 @@
+//! What every family must hold to: one walk over the list. A new family is tested by being in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use vitreous_engine::{Caches, DType, Device, Executor, Graph, Parameter, ResultCopy, Value};
+use vitreous_models::archive::Archive;
+use vitreous_models::checkpoint::{Inventory, Presence, problems};
+use vitreous_models::{
+    Architecture, CacheFormat, Call, FAMILIES, Family, Format, Gives, Model, ModelError, OpenOptions, Part,
+    SaveOptions, StepShape, preset, preset_names,
+};
+
+/// The limit of the difference to the peers, in results whose size is about one.
+const LIMIT: f32 = 2e-5;
+const FORMATS: [Format; 3] = [Format::Own, Format::HuggingFace, Format::Npz];
+
+fn folder(family: &dyn Family) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/families").join(family.name())
+}
+
+/// Directories of models with what the peer computed of them.
+fn fixtures(family: &dyn Family) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder(family).join("tests/fixtures")).expect("fixtures");
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.expect("one").path()).collect();
+    found.retain(|path| path.join("config.json").is_file() && path.join("expected.safetensors").is_file());
+    // Gradients in the form of a checkpoint are no model.
+    found.retain(|path| !path.to_string_lossy().ends_with("_gradients"));
+    found.sort();
+    found
+}
+
+fn open(path: &Path) -> Model {
+    Model::open(path, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// All models that are looked at: presets, and those of fixtures.
+fn models(family: &dyn Family) -> Vec<(String, Box<dyn Architecture>)> {
+    let presets = family.presets().into_iter().map(|name| {
+        let model = family.preset(&name).unwrap_or_else(|| panic!("{name} is no preset"));
+        (name, model)
+    });
+    let fixtures = fixtures(family).into_iter().map(|path| (path.display().to_string(), open(&path).architecture));
+    presets.chain(fixtures).collect()
+}
+
+#[test]
+fn a_family_is_a_folder_with_a_peers_fixture_and_the_script_that_made_it() {
+    for family in FAMILIES {
+        let name = family.name();
+        for file in ["mod.rs", "config.rs", "graph.rs", "presets.rs", "tests/make.py"] {
+            assert!(folder(family).join(file).is_file(), "{name}: there is no {file}");
+        }
+        assert!(!fixtures(family).is_empty(), "{name} has no fixture");
+        assert!(!family.presets().is_empty(), "{name} has no preset");
+    }
+    let names: BTreeSet<String> = preset_names().into_iter().collect();
+    assert_eq!(names.len(), preset_names().len(), "a preset's name is of one family");
+}
+
+#[test]
+fn every_preset_builds_and_its_settings_say_all_of_it() {
+    for family in FAMILIES {
+        for (name, model) in models(family) {
+            let again = family.from_settings(&model.settings()).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+            assert_eq!(again.settings(), model.settings(), "{name}");
+            assert_eq!(again.parameters().expect("builds"), model.parameters().expect("builds"), "{name}");
+            assert_eq!(again.signature(), model.signature(), "{name}");
+            assert_eq!(again.family().name(), family.name());
+        }
+        let unknown = OpenOptions::default().with("no_such_setting", 1);
+        assert!(family.from_settings(&unknown.settings).is_err(), "{}: takes any setting", family.name());
+    }
+    assert!(preset("vit_base_patch16_224").is_some() && preset("no_such_preset").is_none());
+}
+
+/// Every parameter is in exactly one tensor, every tensor has a name of its own, and a file of these tensors is read by the same names.
+#[test]
+fn names_cover_every_parameter_both_ways() {
+    for family in FAMILIES {
+        for (model_name, model) in models(family) {
+            let parameters = model.parameters().expect("builds");
+            for dialect in FORMATS.iter().filter_map(|&format| model.dialect(format).ok()) {
+                let context = format!("{model_name}, {}", dialect.library);
+                let entries = dialect.entries(&parameters, None).unwrap_or_else(|error| panic!("{context}: {error}"));
+                let needed = entries.iter().filter(|entry| entry.presence == Presence::Needed);
+                let mut covered: Vec<&String> = needed.flat_map(|entry| &entry.atoms).collect();
+                let mut expected: Vec<String> = parameters.iter().flat_map(Parameter::part_names).collect();
+                covered.sort();
+                expected.sort();
+                assert_eq!(covered, expected.iter().collect::<Vec<_>>(), "{context}");
+                let file: Inventory = entries.iter().map(|entry| (entry.name.clone(), entry.shape.clone())).collect();
+                assert_eq!(file.len(), entries.len(), "{context}: two tensors have one name");
+                let read = dialect.entries(&parameters, Some(&file)).expect("reads");
+                assert_eq!(read, entries, "{context}");
+                assert_eq!(problems(&read, &file, |_| true), [], "{context}");
+            }
+        }
+    }
+}
+
+/// A model that was saved, opened and saved again is the same to the byte; so are its values.
+#[test]
+fn what_is_saved_is_opened_as_it_was() {
+    for family in FAMILIES {
+        for path in fixtures(family) {
+            let (first, second) =
+                (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+            let model = open(&path);
+            model.save(first.path(), &SaveOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+            let again = open(first.path());
+            assert_eq!(again.architecture.settings(), model.architecture.settings(), "{}", path.display());
+            assert_eq!(again.assets.labels, model.assets.labels, "{}", path.display());
+            for parameter in model.parameters() {
+                let values = |model: &Model| -> Vec<u32> {
+                    model.parameter(&parameter.name).expect("there").iter().map(|value| value.to_bits()).collect()
+                };
+                assert!(values(&model) == values(&again), "{}: {}", path.display(), parameter.name);
+            }
+            again.save(second.path(), &SaveOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+            for file in ["config.json", "model.safetensors"] {
+                let bytes = |directory: &Path| fs::read(directory.join(file)).expect("written");
+                assert!(bytes(first.path()) == bytes(second.path()), "{}: {file}", path.display());
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Failed(String);
+
+impl From<ModelError> for Failed {
+    fn from(error: ModelError) -> Failed {
+        Failed(error.to_string())
+    }
+}
+
+impl From<vitreous_engine::Error> for Failed {
+    fn from(error: vitreous_engine::Error) -> Failed {
+        Failed(error.to_string())
+    }
+}
+
+/// The peer's inputs through the model: the largest difference to each of the peer's results.
+fn compare(path: &Path) -> Result<BTreeMap<String, f32>, Failed> {
+    let model = open(path);
+    let expected = Archive::open(&path.join("expected.safetensors")).expect("opens");
+    let tensor = |name: &str| {
+        let view = expected.tensor(name).unwrap_or_else(|error| panic!("{error}"));
+        (view.shape.to_vec(), view.to_f32().expect("numbers").into_owned())
+    };
+    // An input is called as the graph's is, with `.in` behind it where a result has the same name.
+    let input = |name: &str| {
+        [format!("{name}.in"), name.to_string()].into_iter().find(|name| expected.names().any(|known| known == name))
+    };
+    let axes = |name: &str| input(name).map(|name| tensor(&name).0);
+    let first = ["images", "tokens", "source"].into_iter().find_map(axes).expect("an input");
+    let mut call = Call::whole(first[0]).tokens(first[1]);
+    if let Some(target) = axes("target") {
+        call = call.target(target[1]);
+    }
+    let mut graph = Graph::for_inference();
+    let outputs = model.architecture.build(&mut graph, &call)?;
+    let values: Vec<Value> = outputs.iter().map(|(_, value)| value).collect();
+    let device = Device::Cpu { threads: 2 };
+    let plan = device.plan_with_fixed_weights(&graph, &values)?;
+    let lend = |parameter: &Parameter| Ok::<_, Failed>(model.parameter(&parameter.name)?);
+    let mut executor = Executor::with_weights(plan, &device, lend)?;
+    let mut fed = BTreeSet::new();
+    for (name, value) in graph.inputs() {
+        let theirs = input(name).unwrap_or_else(|| panic!("{}: no input `{name}`", path.display()));
+        let (_, numbers) = tensor(&theirs);
+        match graph.type_of(value).dtype {
+            DType::I32 => {
+                let to = executor.input_i32(name)?;
+                to.iter_mut().zip(&numbers).for_each(|(to, &number)| *to = number as i32);
+            }
+            _ => executor.input(name)?.copy_from_slice(&numbers),
+        }
+        fed.insert(theirs);
+    }
+    executor.infer()?;
+    let mut differences = BTreeMap::new();
+    for name in expected.names().filter(|name| !fed.contains(*name)) {
+        let value = outputs.get(name).unwrap_or_else(|| panic!("{}: it gives no `{name}`", path.display()));
+        let (_, theirs) = tensor(name);
+        let ours = executor.output(value)?;
+        assert_eq!(ours.len(), theirs.len(), "{}: {name}", path.display());
+        // What the peer computes of padding is left out as NaN.
+        let compared: Vec<f32> =
+            ours.iter().zip(&theirs).filter(|(_, t)| !t.is_nan()).map(|(o, t)| (o - t).abs()).collect();
+        assert!(!compared.is_empty());
+        let worst = compared.iter().fold(0f32, |most, &d| if d > most || d.is_nan() { d } else { most });
+        differences.insert(name.to_string(), worst);
+    }
+    Ok(differences)
+}
+
+#[test]
+fn every_family_computes_what_its_peer_does() {
+    for family in FAMILIES {
+        for path in fixtures(family) {
+            let differences = compare(&path).unwrap_or_else(|error| panic!("{}: {}", path.display(), error.0));
+            assert!(!differences.is_empty(), "{}: nothing is compared", path.display());
+            for (name, difference) in differences {
+                assert!(difference < LIMIT, "{}: {name} differs by {difference:e}", path.display());
+            }
+        }
+    }
+}
+
+/// A graph made ready with a model's weights.
+fn ready(model: &Model, graph: &Graph, outputs: &[Value]) -> Result<Executor, Failed> {
+    let device = Device::Cpu { threads: 2 };
+    let plan = device.plan_with_fixed_weights(graph, outputs)?;
+    let lend = |parameter: &Parameter| Ok::<_, Failed>(model.parameter(&parameter.name)?);
+    Executor::with_weights(plan, &device, lend)
+}
+
+/// Decodes a target token by token with KV caches: the largest difference to the logits of teacher forcing.
+fn decode_stepwise(model: &Model, source: &[i32], target: &[i32]) -> Result<f32, Failed> {
+    let architecture = model.architecture.as_ref();
+    let (length, written) = (source.len(), target.len());
+    let give_source = |executor: &mut Executor| -> Result<(), Failed> {
+        executor.input_i32("source")?.copy_from_slice(source);
+        executor.input_i32("source_lengths")?.fill(length as i32);
+        Ok(())
+    };
+    let mut graph = Graph::for_inference();
+    let whole = architecture.build(&mut graph, &Call::whole(1).tokens(length).target(written))?.need("logits")?;
+    let mut teacher = ready(model, &graph, &[whole])?;
+    give_source(&mut teacher)?;
+    teacher.input_i32("target")?.copy_from_slice(target);
+    teacher.infer()?;
+    let expected = teacher.output(whole)?;
+
+    let mut graph = Graph::for_inference();
+    let results = architecture.build(&mut graph, &Call::whole(1).tokens(length).part(Part::Encode))?;
+    let results: Vec<(Value, String)> = results.iter().map(|(name, value)| (value, name.to_string())).collect();
+    let mut encoder = ready(model, &graph, &results.iter().map(|(value, _)| *value).collect::<Vec<_>>())?;
+    give_source(&mut encoder)?;
+    encoder.infer()?;
+
+    let mut graph = Graph::for_inference();
+    let shape = StepShape { batch: 1, source: length, capacity: written, cache: CacheFormat::F32 };
+    let logits = architecture.build(&mut graph, &shape.into())?.need("logits")?;
+    let mut decoder = ready(model, &graph, &[logits])?;
+    let mut caches = Caches::new(&[&graph], &Device::Cpu { threads: 2 })?;
+    caches.copy_results(&mut encoder, &results, &[ResultCopy { sample: 0, slot: 0, rows: length }])?;
+    let mut worst = 0f32;
+    for (place, (&token, expected)) in target.iter().zip(expected.chunks_exact(expected.len() / written)).enumerate() {
+        for (name, number) in [("token", token), ("place", place as i32), ("length", place as i32 + 1)] {
+            decoder.input_i32(name)?.fill(number);
+        }
+        decoder.input_i32("source_lengths")?.fill(length as i32);
+        decoder.infer_with(&mut caches)?;
+        let differences = decoder.output(logits)?;
+        let differences = differences.iter().zip(expected).map(|(got, expected)| (got - expected).abs());
+        worst = differences.fold(worst, |most, d| if d > most || d.is_nan() { d } else { most });
+    }
+    Ok(worst)
+}
+
+#[test]
+fn decoding_with_a_cache_is_computing_everything_at_once() {
+    let mut decoders = 0;
+    for family in FAMILIES {
+        for path in fixtures(family) {
+            let model = open(&path);
+            let gives = model.architecture.signature().gives;
+            if !gives.iter().any(|gives| matches!(gives, Gives::Sequence(_) | Gives::NextToken(_))) {
+                continue;
+            }
+            let difference = decode_stepwise(&model, &[3, 5, 1, 4], &[1, 6, 2, 5, 3]);
+            let difference = difference.unwrap_or_else(|error| panic!("{}: {}", path.display(), error.0));
+            assert!(difference < LIMIT, "{}: logits differ by {difference:e}", path.display());
+            decoders += 1;
+        }
+    }
+    assert!(decoders > 0);
+}

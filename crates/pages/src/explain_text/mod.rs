@@ -1,0 +1,115 @@
+//! The page of one sentence and its translation: attention between words, to look at and to explore.
+
+pub mod drawings;
+mod packed;
+mod sections;
+pub mod words;
+
+use crate::{Document, base64, colour};
+use serde_json::{Value, json};
+use vitreous_data::text::{Tokeniser, Tokenisers, Word};
+use vitreous_explain::text::{TextAttention, TextExplanation, usual_layer};
+
+use words::{Words, special_name};
+
+/// The kind of this page.
+pub const KIND: &str = "explain-text";
+const STYLE: &str = include_str!("explain_text.css");
+const SCRIPT: &str = include_str!("explain_text.js");
+/// The most characters of a text in the title.
+const TITLE: usize = 60;
+
+/// What the page of one sentence shows.
+pub struct SentencePage<'a> {
+    /// What is translated.
+    pub text: &'a str,
+    /// The translation, which may be given and not the model's own.
+    pub translation: &'a str,
+    /// Whether it was given.
+    pub is_given: bool,
+    /// The model directory.
+    pub model: &'a str,
+    /// Layers of the encoder and of the decoder.
+    pub layers: [usize; 2],
+    /// Heads of every layer.
+    pub heads: usize,
+    /// The model's tokenisers.
+    pub tokenisers: &'a Tokenisers,
+    /// What was computed of both.
+    pub explanation: &'a TextExplanation,
+    /// Both as words.
+    pub words: &'a Words,
+}
+
+impl SentencePage<'_> {
+    /// The decoder layer that is shown first: the one that usually aligns best.
+    pub fn usual_layer(&self) -> usize {
+        usual_layer(self.explanation.cross_means.len())
+    }
+}
+
+/// The page.
+pub fn page(page: &SentencePage) -> String {
+    let with_heads = packed::holds_heads(page.explanation, packed::BUDGET);
+    let mut document = Document::new(&format!("Inside the translator: {}", shortened(page.text)));
+    document.kind(KIND).lead(&sections::lead(page)).style(&scale_style()).style(STYLE);
+    document
+        .section("translation", "Cross-attention between words", &sections::translation(page))
+        .section("alignment", "Word alignment", &sections::alignment(page))
+        .section("attention", "Every layer and head", &sections::attention(page, with_heads))
+        .section("sure", "Token probabilities", &sections::sure(page));
+    document.data("explain-data", &data(page, with_heads)).script(SCRIPT);
+    document.finish()
+}
+
+fn shortened(text: &str) -> String {
+    let mut short: String =
+        text.chars().take(TITLE).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if text.chars().count() > TITLE {
+        short.push('\u{2026}');
+    }
+    short
+}
+
+/// The colour bar of legends.
+fn scale_style() -> String {
+    let stops: Vec<String> = (0..=16).map(|stop| colour::hex(colour::sequential(stop as f32 / 16.0))).collect();
+    format!(":root {{ --scale: linear-gradient(to right, {}); }}\n", stops.join(", "))
+}
+
+/// A token as text.
+pub fn piece(tokeniser: &Tokeniser, token: u32) -> String {
+    special_name(token).map_or_else(|| tokeniser.piece(token), str::to_string)
+}
+
+fn data(page: &SentencePage, with_heads: bool) -> Value {
+    let SentencePage { explanation, words, tokenisers, .. } = page;
+    let side = |tokeniser: &Tokeniser, tokens: &[u32], words: &[Word]| {
+        let groups: Vec<Value> =
+            words.iter().map(|word| json!([word.text, word.tokens.start, word.tokens.end])).collect();
+        let pieces: Vec<String> = tokens.iter().map(|&token| piece(tokeniser, token)).collect();
+        json!({ "pieces": pieces, "words": groups })
+    };
+    let (source, target) = (&tokenisers.source, &tokenisers.target);
+    let layers = |layers: &[TextAttention]| -> Vec<Value> {
+        layers.iter().map(|attention| packed::layer(attention, with_heads)).collect()
+    };
+    let links = words.links.iter().map(|links| links.iter().map(|l| json!([l.target, l.source, l.weight])).collect());
+    let lines = drawings::Lines::of(words);
+    let colours: Vec<u8> = (0..=255).flat_map(|step| colour::sequential(step as f32 / 255.0)).collect();
+    json!({
+        "source": side(source, &explanation.source, &words.source),
+        "read": side(target, &explanation.read, &words.read),
+        "written": side(target, &explanation.written, &words.written),
+        "heads": explanation.cross.first().or(explanation.encoder.first()).map(|layer| &layer.heads),
+        "hasHeads": with_heads,
+        "encoder": layers(&explanation.encoder),
+        "decoder": layers(&explanation.decoder),
+        "cross": layers(&explanation.cross),
+        "between": words.between.iter().map(|weights| packed::weights(weights)).collect::<Vec<_>>(),
+        "links": links.collect::<Vec<Value>>(),
+        "layer": page.usual_layer(),
+        "lines": { "left": lines.left, "right": lines.right, "top": lines.top, "step": lines.step },
+        "colours": base64(&colours),
+    })
+}

@@ -1,0 +1,58 @@
+//! Source and translation as words, and the attention between them.
+
+use std::ops::Range;
+
+use vitreous_data::text::{END, START, TokeniserError, Tokenisers, Word};
+use vitreous_explain::text::{Link, TextExplanation, align, by_words};
+
+/// The words of both sides, and what cross-attention says of them.
+pub struct Words {
+    /// What the encoder reads, the end last.
+    pub source: Vec<Word>,
+    /// What the decoder reads, the start first.
+    pub read: Vec<Word>,
+    /// What the decoder writes, the end last.
+    pub written: Vec<Word>,
+    /// Cross-attention of each decoder layer, averaged over heads: rows are words of the translation, columns words of the source.
+    pub between: Vec<Vec<f32>>,
+    /// The alignment that each layer suggests.
+    pub links: Vec<Vec<Link>>,
+}
+
+impl Words {
+    /// The words of an explanation.
+    pub fn of(tokenisers: &Tokenisers, explanation: &TextExplanation) -> Result<Words, TokeniserError> {
+        let source = named(tokenisers.source.words(&explanation.source)?, &explanation.source);
+        let read = named(tokenisers.target.words(&explanation.read)?, &explanation.read);
+        let written = named(tokenisers.target.words(&explanation.written)?, &explanation.written);
+        let columns = explanation.source.len();
+        let joined = |mean: &Vec<f32>| by_words(mean, columns, &ranges(&written), &ranges(&source));
+        let between: Vec<Vec<f32>> = explanation.cross_means.iter().map(joined).collect();
+        // The end token is no word, on either side.
+        let links =
+            between.iter().map(|weights| align(weights, source.len(), written.len() - 1, source.len() - 1)).collect();
+        Ok(Words { source, read, written, between, links })
+    }
+}
+
+/// Which tokens belong to each word.
+pub fn ranges(words: &[Word]) -> Vec<Range<usize>> {
+    words.iter().map(|word| word.tokens.clone()).collect()
+}
+
+/// Start and end get names that a reader knows.
+fn named(mut words: Vec<Word>, tokens: &[u32]) -> Vec<Word> {
+    for word in words.iter_mut().filter(|word| word.is_special) {
+        word.text = special_name(tokens[word.tokens.start]).unwrap_or(&word.text).to_string();
+    }
+    words
+}
+
+/// The name of a token that is no text.
+pub fn special_name(token: u32) -> Option<&'static str> {
+    match token {
+        START => Some("\u{2039}start\u{203a}"),
+        END => Some("\u{2039}end\u{203a}"),
+        _ => None,
+    }
+}

@@ -1,0 +1,184 @@
+//! The page of a run: how it went, what it gets wrong, where it looks. For several runs: how they differ.
+
+pub mod attention;
+mod classes;
+pub mod comparison;
+mod curves;
+mod gradients;
+pub mod headline;
+mod mistakes;
+mod settings;
+mod translations;
+mod validation;
+
+use vitreous_data::image::Image;
+use vitreous_train::tasks::classify::{ClassifyReport, LabelMetrics};
+use vitreous_train::tasks::translate::TranslationReport;
+use vitreous_train::{Evaluation, Fault, Metric, RunRecord};
+
+use crate::chart::{CURVES_SCRIPT, CURVES_STYLE};
+use crate::{Document, escape};
+use attention::AttentionExamples;
+use headline::Headline;
+
+/// The page's name in a run directory.
+pub const FILE: &str = "report.html";
+const STYLE: &str = include_str!("style.css");
+
+/// The pictures of a run's page, which are not in the run directory. In place of what is missing stands why.
+pub struct RunPictures {
+    /// The images of the most confident mistakes, in the order of [`ClassifyReport::mistakes`].
+    pub mistakes: Result<Vec<Result<Image, String>>, String>,
+    /// Attention in some images; `None` for a model that sees no images.
+    pub attention: Option<Result<AttentionExamples, String>>,
+}
+
+/// The page of one run.
+pub fn page(run: &RunRecord, pictures: &RunPictures) -> String {
+    let headline = Headline::of(run);
+    let mut document = Document::new(&format!("Run {}", name_of(run)));
+    document.kind("report").style(STYLE).style(CURVES_STYLE).lead(&lead(run, &headline));
+    document.section("curves", "Curves", &curves::html(run));
+    match &run.evaluation {
+        None => _ = document.section("validation", "Validation", &no_evaluation(run)),
+        Some(evaluation) => evaluation_sections(&mut document, evaluation, pictures),
+    }
+    if let Some(examples) = &pictures.attention {
+        document.section("attention", "Attention", &attention::html(examples));
+    }
+    document
+        .section("gradients", "Gradients", &gradients::html(run))
+        .section("recipe", "Recipe", &settings::recipe(run))
+        .section("machine", "Machine and time", &settings::machine(run));
+    document.script(CURVES_SCRIPT);
+    document.finish()
+}
+
+/// The sections of an evaluation, by the report that its task has made: for a task without a section of its own, its numbers.
+fn evaluation_sections(document: &mut Document, evaluation: &Evaluation, pictures: &RunPictures) {
+    if let Some(report) = evaluation.scores.report::<TranslationReport>() {
+        document.section("translations", "Translations", &translations::html(evaluation, report));
+    } else if let Some(report) = evaluation.scores.report::<ClassifyReport>() {
+        if let Some(html) = classes::confusion(evaluation, report) {
+            document.section("confusion", "Confusion matrix", &html);
+        }
+        document.section("classes", "Classes", &classes::scores(evaluation, report));
+        if let Some(html) = classes::calibration(evaluation, report) {
+            document.section("calibration", "Calibration", &html);
+        }
+        if let LabelMetrics::Single(_) = report.metrics {
+            let html = mistakes::html(evaluation, report, &pictures.mistakes);
+            document.section("mistakes", "Most confident mistakes", &html);
+        }
+    } else {
+        let rows = evaluation.scores.numbers().iter();
+        let rows =
+            rows.map(|score| format!("<dt>{}</dt><dd>{}</dd>", title(score.metric), score.metric.text(score.value)));
+        let html = format!("{}<dl class=\"facts\">{}</dl>", of_evaluation(evaluation), rows.collect::<String>());
+        document.section("validation", "Validation", &html);
+    }
+}
+
+/// Which evaluation the numbers are from.
+fn of_evaluation(evaluation: &Evaluation) -> String {
+    let (samples, unit) = evaluation.scores.any_report().samples();
+    let one = unit.strip_suffix('s').unwrap_or(unit);
+    let [one, many] = [one, unit].map(|unit| format!("validation {unit}"));
+    format!(
+        "<p class=\"note\">Evaluation after epoch {}: {} of {}.</p>",
+        evaluation.about.epoch,
+        crate::format::count(samples as usize, &one, &many),
+        escape(&evaluation.about.data)
+    )
+}
+
+/// A metric's name with a capital: `Accuracy`.
+fn title(metric: &Metric) -> String {
+    let mut letters = metric.label.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// A run's name: that of its directory.
+fn name_of(run: &RunRecord) -> String {
+    let whole = std::path::absolute(&run.path).unwrap_or_else(|_| run.path.clone());
+    whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// Whether the run is on text, by what it measured: then nothing speaks of images.
+fn is_text(run: &RunRecord) -> bool {
+    let translates =
+        run.evaluation.as_ref().is_some_and(|evaluation| evaluation.scores.report::<TranslationReport>().is_some());
+    translates || headline::speed_unit(run) == "tokens"
+}
+
+/// Whether a metric means something for a run: its last evaluation has it. Top-5 accuracy of five classes, which older versions
+/// logged, says nothing.
+fn has_metric(run: &RunRecord, metric: &Metric) -> bool {
+    run.evaluation.as_ref().is_none_or(|evaluation| evaluation.scores.get(metric.key).is_some())
+}
+
+fn lead(run: &RunRecord, headline: &Headline) -> String {
+    format!("<p>{}</p>{}{}{}", headline.standing(run), faults(run), headline.tiles(run), in_words(run, headline))
+}
+
+/// What could not be read.
+fn faults(run: &RunRecord) -> String {
+    let fault = |fault: &Fault| format!("<li class=\"note warn\">{}</li>", escape(&fault.to_string()));
+    match run.faults.is_empty() {
+        true => String::new(),
+        false => format!("<ul class=\"faults\">{}</ul>", run.faults.iter().map(fault).collect::<String>()),
+    }
+}
+
+/// How it went, in a sentence or two.
+fn in_words(run: &RunRecord, headline: &Headline) -> String {
+    let scores: Vec<(f64, f64)> =
+        run.history.evaluations.iter().filter_map(|line| Some((line.epoch, 100.0 * line.get("top1")?))).collect();
+    let mut words = Vec::new();
+    if let [(first_epoch, first), .., (last_epoch, last)] = scores[..] {
+        words.push(format!(
+            "Validation accuracy went from {first:.1} % after epoch {first_epoch} to {last:.1} % after epoch {last_epoch}."
+        ));
+        if let [.., (_, before), (_, last)] = scores[..] {
+            words.push(match last - before {
+                change if change.abs() < 0.05 => "The last evaluation did not change it.".to_string(),
+                change => format!("The last evaluation changed it by {change:+.1} points."),
+            });
+        }
+    }
+    let training = headline.training.and_then(|means| means.top1);
+    if let (Some(training), Some(validation)) = (training, headline.score("top1")) {
+        let gap = 100.0 * (training - validation);
+        words.push(match gap {
+            gap if gap.abs() < 0.5 => {
+                "Accuracy on augmented training images is about equal to validation accuracy.".to_string()
+            }
+            gap => format!(
+                "Accuracy on augmented training images is {:.1} points {} validation accuracy.",
+                gap.abs(),
+                if gap > 0.0 { "above" } else { "below" }
+            ),
+        });
+    }
+    if words.is_empty() { String::new() } else { format!("<p>{}</p>", words.join(" ")) }
+}
+
+fn no_evaluation(run: &RunRecord) -> String {
+    match run.fault_of("evaluation.json") {
+        Some(fault) => {
+            format!("<p>{} <code>vitreous eval</code> computes the scores again.</p>", escape(&fault.to_string()))
+        }
+        None => "<p>There has been no evaluation yet, or the data has no validation set.</p>".to_string(),
+    }
+}
+
+/// A chart with its heading.
+fn figure(title: &str, svg: &str, note: &str) -> String {
+    let note = if note.is_empty() { String::new() } else { format!("<figcaption>{}</figcaption>", escape(note)) };
+    format!("<figure><h3>{}</h3>{svg}{note}</figure>", escape(title))
+}
+
+/// `87.50 %`, or a dash where there is no such share.
+fn percent_or_dash(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".to_string(), crate::format::percent)
+}

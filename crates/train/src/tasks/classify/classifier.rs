@@ -1,0 +1,133 @@
+//! The model of a run: a new one, or a pretrained one with a new head.
+
+use std::path::Path;
+
+use vitreous_data::dataset::Splits;
+use vitreous_data::image::{Channels, Preprocess};
+use vitreous_engine::{Graph, Role, State};
+use vitreous_models::adapters::merged;
+use vitreous_models::{
+    Adapters, Architecture, Call, ConfigError, ImageInput, Initialisation, Model, OpenOptions, Preprocessing,
+    SaveOptions, Settings, initialise,
+};
+
+use super::settings::{ClassifySettings, FinetuneSettings, InitChoice};
+use crate::error::TrainError;
+use crate::recipe::Recipe;
+
+/// The settings of a recipe's `model` that are those of the run also where a pretrained model has others: the size of the images, for
+/// which positions are resized, and what only training uses.
+pub(super) const KEPT_SETTINGS: [&str; 4] = ["image", "dropout", "attention_dropout", "stochastic_depth"];
+
+/// A model with its preprocessing.
+pub(super) struct Classifier {
+    /// The architecture, and the values to start from.
+    pub model: Model,
+    /// Its images.
+    pub images: ImageInput,
+    /// Preprocessing for evaluation.
+    pub preprocess: Preprocess,
+}
+
+/// The adapters of LoRA, if the recipe has some.
+pub(super) fn adapters(settings: &FinetuneSettings) -> Option<Adapters> {
+    let (rank, alpha) = (settings.lora_rank, settings.lora_alpha as f32);
+    (rank > 0).then_some(Adapters { rank, alpha, mlp: false })
+}
+
+impl Classifier {
+    /// The recipe's model with a head for the data's classes. The recipe's model becomes the one that is trained.
+    pub fn new(recipe: &mut Recipe, settings: &ClassifySettings, splits: &Splits) -> Result<Classifier, TrainError> {
+        let model = match settings.finetune.init.as_str() {
+            "" => Model::new(
+                with_classes(recipe.architecture()?.as_ref(), splits.classes.len())?,
+                splits.classes.clone(),
+            )?,
+            init => open(Path::new(init), recipe, splits)?,
+        };
+        recipe.task.check_model(model.architecture.as_ref()).map_err(TrainError::Data)?;
+        recipe.set_architecture(model.architecture.as_ref());
+        recipe.check()?;
+        let images = model.architecture.signature().images().cloned();
+        let images = images.ok_or_else(|| TrainError::Data("this model takes no images".to_string()))?;
+        let channels = Channels::from_count(images.channels).ok_or_else(|| {
+            TrainError::Data(format!("`model.channels` is {}, but images have one or three", images.channels))
+        })?;
+        let size = [images.size.height, images.size.width];
+        let own = model.assets.preprocessing.as_ref().filter(|_| settings.finetune.own_preprocess);
+        let preprocess = match own {
+            Some(Preprocessing::HuggingFace(json)) => Preprocess::from_hugging_face(json)?,
+            Some(Preprocessing::Timm(json)) => Preprocess::from_timm(json)?,
+            None => settings.preprocess.preprocess(size, channels),
+        };
+        let preprocess = preprocess.with_channels(channels).with_image_size(size);
+        // An error is reported now, and not when the first model is saved.
+        preprocess.to_hugging_face()?;
+        Ok(Classifier { model, images, preprocess })
+    }
+
+    /// Channels, height and width of a prepared image.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.images.channels, self.images.size.height, self.images.size.width]
+    }
+
+    /// Sets initial values: those of the pretrained model, and random ones for what is new.
+    pub fn initialise(&self, settings: &ClassifySettings, seed: u64, state: &mut State) -> Result<(), TrainError> {
+        let scheme = match settings.train.init {
+            InitChoice::Xavier => Initialisation::Xavier,
+            InitChoice::TruncatedNormal => Initialisation::TruncatedNormal,
+            InitChoice::Pytorch => Initialisation::PyTorch,
+            InitChoice::Jax => Initialisation::Jax,
+        };
+        if settings.finetune.init.is_empty() {
+            initialise(state, scheme, seed, &|_| true)?;
+        } else {
+            self.model.load(state)?;
+            initialise(state, Initialisation::Zeros, seed, &|parameter| parameter.head)?;
+            initialise(state, scheme, seed, &|parameter| parameter.role() == Role::Adapter)?;
+        }
+        state.start_average();
+        Ok(())
+    }
+
+    /// The parameters of an ordinary model, with LoRA's adapters merged; `None` without adapters.
+    pub fn without_adapters(&self, settings: &FinetuneSettings, state: &State) -> Result<Option<State>, TrainError> {
+        let Some(adapters) = adapters(settings) else { return Ok(None) };
+        let mut graph = Graph::for_inference();
+        self.model.architecture.build(&mut graph, &Call::whole(1))?;
+        let mut plain = State::new(&graph)?;
+        let names: Vec<String> = plain.table().iter().map(|parameter| parameter.name.clone()).collect();
+        for name in names {
+            let values = merged(state, &adapters, &name)?;
+            plain.parameter_mut(&name)?.copy_from_slice(&values);
+        }
+        Ok(Some(plain))
+    }
+
+    /// Writes a model directory.
+    pub fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
+        let preprocessor = self.preprocess.to_hugging_face()?;
+        let preprocessor = Some(preprocessor.as_bytes());
+        let options = SaveOptions { state: Some(state), widen: true, preprocessor, ..SaveOptions::default() };
+        self.model.save(directory, &options).map(|_| ()).map_err(TrainError::of_saving)
+    }
+}
+
+/// A new model for this many classes. Where they are a setting, nothing else changes; a new head of a pretrained model may be otherwise.
+fn with_classes(architecture: &dyn Architecture, classes: usize) -> Result<Box<dyn Architecture>, ConfigError> {
+    match architecture.settings().contains_key("classes") {
+        true => architecture.with_settings(&Settings::from_iter([("classes".to_string(), classes.into())])),
+        false => architecture.with_head(classes),
+    }
+}
+
+/// Opens a pretrained model: its own settings, then those that the recipe keeps, then one check of all of them together.
+fn open(init: &Path, recipe: &Recipe, splits: &Splits) -> Result<Model, TrainError> {
+    let own = Model::open(init, &OpenOptions::default())?.architecture.settings();
+    let kept = KEPT_SETTINGS.iter().filter(|key| own.contains_key(**key));
+    let kept = kept.filter_map(|key| Some((key.to_string(), recipe.model_setting(key)?.clone())));
+    let options = OpenOptions { settings: kept.collect::<Settings>(), replace_head: Some(splits.classes.len()) };
+    let mut model = Model::open(init, &options)?;
+    model.assets.labels.clone_from(&splits.classes);
+    Ok(model)
+}

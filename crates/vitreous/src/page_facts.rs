@@ -1,0 +1,44 @@
+//! What pages say about a model that is not in its results.
+
+use vitreous_explain::Structure;
+use vitreous_models::{Architecture, Model};
+use vitreous_pages::explain::ImageModel;
+use vitreous_pages::flow::FlowNotes;
+use vitreous_pages::format;
+
+use crate::failure::Failure;
+
+/// A model of images.
+pub fn image_model(model: &Model) -> Result<ImageModel, Failure> {
+    let structure = Structure::of(model.architecture.as_ref()).map_err(Failure::work)?;
+    let signature = model.architecture.signature();
+    Ok(ImageModel {
+        path: model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+        labels: model.assets.labels.clone(),
+        layers: structure.layers,
+        heads: structure.heads,
+        prefix: signature.images().map(|images| images.prefix.clone()).unwrap_or_default(),
+    })
+}
+
+/// What the drawing of its data flow cannot read off the graph.
+pub fn flow_notes(model: &dyn Architecture) -> FlowNotes<'static> {
+    let signature = model.signature();
+    let names = signature.images().map(|images| images.prefix.clone()).unwrap_or_default();
+    let (registers, mut prefix): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(|name| name.starts_with("register"));
+    if !registers.is_empty() {
+        prefix.push(format::count(registers.len(), "register", "registers"));
+    }
+    let settings = model.settings();
+    let positions = match settings.get("positions").and_then(|positions| positions.as_str()) {
+        Some("sinusoidal") => "sinusoidal",
+        Some("sin_cos2d") => "2-D sin-cos",
+        _ => "fixed",
+    };
+    FlowNotes {
+        output: if signature.classes().is_some() { "logits" } else { "features" },
+        prefix,
+        constants: vec![("positions", positions)],
+    }
+}
