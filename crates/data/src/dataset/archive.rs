@@ -35,7 +35,8 @@ impl cifar::Files for Unpacked<'_> {
 
 /// Reads an archive of CIFAR; None if it is another.
 pub(super) fn open(archive: &Path, options: &OpenDataset) -> Result<Option<Splits>, DatasetError> {
-    let damaged = |error: std::io::Error| DatasetError::damaged(archive, format!("this is not a complete .tar.gz: {error}"));
+    let damaged =
+        |error: std::io::Error| DatasetError::damaged(archive, format!("this is not a complete .tar.gz: {error}"));
     let file = File::open(archive).map_err(|error| DatasetError::io(archive, error))?;
     // A hostile archive may have endless headers.
     let mut tar = tar::Archive::new(MultiGzDecoder::new(BufReader::new(file)).take(MOST_BYTES));

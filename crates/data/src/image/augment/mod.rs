@@ -65,7 +65,7 @@ impl Augment {
     /// Augmentation of images whose preprocessing for validation is this one; its output size must be fixed.
     pub fn new(settings: &AugmentSettings, preprocess: &Preprocess) -> Result<Augment, ConfigError> {
         let size = preprocess.output_size().ok_or_else(|| {
-            let why = "augmentation needs a preprocessing with a fixed output size";
+            let why = "augmentation needs images of a fixed size, but the preprocessing has none";
             ConfigError::Unsupported(why.to_string())
         })?;
         let channels = preprocess.channels.count();

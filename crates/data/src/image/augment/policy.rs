@@ -184,8 +184,8 @@ impl RandAugment {
 
 fn unknown(part: &str) -> String {
     match part {
-        "w0" => "timm no longer has w0; tweights is the set of operations with weights".to_string(),
-        part => format!("unknown part {part:?}"),
+        "w0" => "timm no longer knows w0; tweights is the set of operations with weights".to_string(),
+        part => format!("the part {part:?} is not known"),
     }
 }
 
