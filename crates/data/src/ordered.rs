@@ -1,11 +1,11 @@
-//! A map on threads of its own whose results come in order: decoding beside the model.
+//! A parallel map with results in order, ahead of the consumer: for decoding while the model runs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The results of a function over items, computed by several threads ahead of whoever takes them, and given in the items'
-/// order. Dropping it stops the threads after the item that each is at.
+/// The results of a function over items, computed by several threads ahead of the consumer, in the items' order. Dropping it stops the
+/// threads after their current items.
 pub struct OrderedMap<R> {
     shared: Arc<Shared<R>>,
 }
@@ -16,13 +16,13 @@ struct Shared<R> {
 }
 
 struct State<R> {
-    /// Results that nobody took yet, by their place.
+    /// Results that were not taken yet, by index.
     done: BTreeMap<usize, R>,
-    /// The place of the next result to give.
+    /// The index of the next result to be taken.
     next: usize,
-    /// How many items there are, once that is known.
+    /// The number of items, once it is known.
     total: Option<usize>,
-    /// Nobody takes results any more.
+    /// The consumer is gone.
     stopped: bool,
     /// A thread panicked, so some result will never come.
     panicked: bool,
@@ -32,13 +32,13 @@ struct State<R> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotYet;
 
-/// The items, each with its place.
+/// The items, and how many of them were handed out.
 struct Items<I> {
     iterator: I,
     given: usize,
 }
 
-/// What one thread left incomplete is whole for the others: every statement under these locks leaves it so.
+/// Locks, ignoring poison: the state under these locks is consistent after every statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -53,7 +53,7 @@ impl<R> Shared<R> {
         self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Changes the state and wakes whoever waits for that.
+    /// Changes the state and wakes those that wait for it.
     fn change(&self, change: impl FnOnce(&mut State<R>)) {
         change(&mut lock(&self.state));
         self.changed.notify_all();
@@ -70,8 +70,8 @@ impl<R> Shared<R> {
 }
 
 impl<R: Send + 'static> OrderedMap<R> {
-    /// Starts `threads` threads; each asks `worker` for a function of its own. When `ahead` results wait to be taken, the
-    /// threads rest.
+    /// Starts `threads` threads; each calls `worker` for a function of its own. While `ahead` results wait to be taken, the threads
+    /// pause.
     pub fn new<I, W>(items: I, threads: usize, ahead: usize, worker: impl Fn() -> W) -> Self
     where
         I: Iterator + Send + 'static,
@@ -80,7 +80,7 @@ impl<R: Send + 'static> OrderedMap<R> {
         let (threads, ahead) = (threads.max(1), ahead.max(1));
         let state = State { done: BTreeMap::new(), next: 0, total: None, stopped: false, panicked: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        // Behind a lock of their own, because taking the next one may block, e.g. on standard input.
+        // They have a lock of their own, because the next one may block, e.g. on standard input.
         let items = Arc::new(Mutex::new(Items { iterator: items, given: 0 }));
         for _ in 0..threads {
             let (shared, items, work) = (shared.clone(), items.clone(), worker());
@@ -105,17 +105,17 @@ fn work_through<I: Iterator, R>(
         let Some(item) = items.iterator.next() else {
             return shared.change(|state| state.total = Some(items.given));
         };
-        let place = items.given;
+        let index = items.given;
         items.given += 1;
         drop(items);
         let result = work(item);
         shared.change(|state| {
-            state.done.insert(place, result);
+            state.done.insert(index, result);
         });
     }
 }
 
-/// Tells the reader if its thread panics.
+/// Tells the consumer if its thread panics.
 struct PanicWatch<'a, R>(&'a Shared<R>);
 
 impl<R> Drop for PanicWatch<'_, R> {
@@ -125,7 +125,7 @@ impl<R> Drop for PanicWatch<'_, R> {
 }
 
 impl<R> OrderedMap<R> {
-    /// Waits for the next result, but no longer than this.
+    /// Waits for the next result, up to a time limit.
     ///
     /// # Panics
     /// Panics if one of the threads did.
@@ -163,7 +163,7 @@ impl<R> Iterator for OrderedMap<R> {
     /// # Panics
     /// Panics if one of the threads did.
     fn next(&mut self) -> Option<R> {
-        // Without an end there is no being late.
+        // Without a deadline there is no timeout.
         self.next_until(None).unwrap_or(None)
     }
 }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_rest_when_enough_results_wait() {
+    fn threads_pause_when_enough_results_wait() {
         let computed = Arc::new(AtomicUsize::new(0));
         let counter = computed.clone();
         let mut map = OrderedMap::new(0.., 2, 4, move || {
@@ -212,7 +212,7 @@ mod tests {
         });
         assert_eq!(map.next(), Some(0));
         std::thread::sleep(Duration::from_millis(50));
-        // Those that wait, the one that was taken, and one that each thread had begun.
+        // Those that wait, the one that was taken, and one per thread in progress.
         assert!(computed.load(Ordering::SeqCst) <= 4 + 1 + 2);
     }
 

@@ -1,6 +1,6 @@
-//! Random numbers for shuffling and augmentation: a sequence that is a pure function of (seed, epoch, place).
+//! Random numbers for shuffling and augmentation: sequences that are pure functions of (seed, epoch, position).
 //!
-//! Nothing has to be saved to resume, and neither the number of threads nor the order in which they work changes a number.
+//! Nothing has to be saved to resume, and neither the number of threads nor their order changes a number.
 
 use vitreous_engine::random::Stream;
 
@@ -14,12 +14,12 @@ pub struct Random {
 }
 
 impl Random {
-    /// The sequence of one place (the index of a sample, say) in one epoch.
-    pub fn new(seed: u64, epoch: u64, place: u64) -> Random {
-        Random { stream: Stream::new(seed, epoch, place), block: 0, words: [0; 4], used: 4 }
+    /// The sequence of one position (the index of a sample, say) in one epoch.
+    pub fn new(seed: u64, epoch: u64, position: u64) -> Random {
+        Random { stream: Stream::new(seed, epoch, position), block: 0, words: [0; 4], used: 4 }
     }
 
-    /// Where its numbers come from.
+    /// The underlying stream.
     pub(crate) fn stream(&self) -> Stream {
         self.stream
     }
@@ -29,7 +29,7 @@ impl Random {
         4 * self.block + self.used as u64 - 4
     }
 
-    /// Goes on as if so many more words had been drawn.
+    /// Skips words.
     pub(crate) fn skip(&mut self, words: u64) {
         let position = self.position() + words;
         (self.block, self.used) = (position / 4, 4);
@@ -48,13 +48,13 @@ impl Random {
         self.words[self.used - 1]
     }
 
-    /// At least 0 and under 1, in steps of 2^-53.
+    /// Uniform in [0, 1), in steps of 2^-53.
     pub fn uniform(&mut self) -> f64 {
         let (high, low) = (u64::from(self.bits() >> 5), u64::from(self.bits() >> 6));
         (high * (1 << 26) + low) as f64 / (1u64 << 53) as f64
     }
 
-    /// At least `low` and under `high`.
+    /// Uniform in [`low`, `high`).
     pub fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.uniform()
     }
@@ -64,20 +64,20 @@ impl Random {
         self.uniform() < probability
     }
 
-    /// A whole number under `end`, which must not be 0. Off from evenly spread by less than 2^-32.
+    /// A uniform integer below `end`, which must not be 0; the bias is below 2^-32.
     pub fn below(&mut self, end: usize) -> usize {
         debug_assert!(end > 0);
         let wide = (u64::from(self.bits()) << 32) | u64::from(self.bits());
         ((u128::from(wide) * end as u128) >> 64) as usize
     }
 
-    /// Normally distributed, mean 0 and standard deviation 1 (Box and Muller).
+    /// Standard normal (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// Fills a slice with normally distributed numbers: two for each draw, in single precision, for many at once.
+    /// Fills a slice with standard normal numbers: two per draw, in single precision, for speed.
     pub fn normals(&mut self, out: &mut [f32]) {
         // 24 bits, at least 2^-24 and at most 1, so that the logarithm is finite.
         let unit = |bits: u32| ((bits >> 8) + 1) as f32 / (1u32 << 24) as f32;
@@ -98,7 +98,7 @@ impl Random {
     }
 
     /// The logarithm of a number distributed as Gamma(shape) (Marsaglia and Tsang, "A simple method for generating gamma
-    /// variables", 2000). Theirs is for shapes from 1 on: one less is made from one more, times `u^(1/shape)`.
+    /// variables", 2000). Theirs is for shapes from 1 on: smaller ones are drawn with a shape larger by 1, times `u^(1/shape)`.
     fn log_gamma_distributed(&mut self, shape: f64) -> f64 {
         let smaller = (1.0 - self.uniform()).ln() / shape;
         let d = shape + 1.0 - 1.0 / 3.0;
@@ -113,7 +113,7 @@ impl Random {
         }
     }
 
-    /// Brings a slice into random order (Fisher and Yates).
+    /// Shuffles a slice (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (2..=items.len()).rev() {
             items.swap(end - 1, self.below(end));

@@ -1,4 +1,4 @@
-//! Decoding beside Pillow's `convert("RGB")` and `convert("L")`, and everything that must be refused.
+//! Decoding compared with Pillow's `convert("RGB")` and `convert("L")`, and everything that must be refused.
 
 mod common;
 

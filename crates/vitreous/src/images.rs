@@ -1,4 +1,4 @@
-//! The images that a command was asked for: files, folders, patterns; on standard input an image, or a list of paths.
+//! The images that a command is given: files, folders, patterns; on standard input an image, or a list of paths.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -10,8 +10,8 @@ use vitreous_data::image::{FileFormat, IMAGE_EXTENSIONS, SkippedImages, has_imag
 
 use vitreous_pages::format;
 
-/// An image to look at, or why there is none.
-pub type ListedImage = Result<PathBuf, NotFound>;
+/// The path of an image, or why there is none.
+pub type ListedImage = Result<PathBuf, MissingImage>;
 
 /// The image that came on standard input, where that is one: its path is `-`.
 static STANDARD_INPUT: OnceLock<Vec<u8>> = OnceLock::new();
@@ -21,23 +21,22 @@ pub fn standard_input(path: &Path) -> Option<&'static [u8]> {
     STANDARD_INPUT.get().filter(|_| path == Path::new("-")).map(Vec::as_slice)
 }
 
-/// More than any image has that is decoded.
+/// The maximum size of an image on standard input.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Something that was asked for and is not there.
+/// A path without an image.
 #[derive(Debug)]
-pub struct NotFound {
-    /// What was asked for.
+pub struct MissingImage {
+    /// The path.
     pub path: PathBuf,
-    /// Why it is not there.
+    /// Why there is no image.
     pub error: String,
 }
 
-/// The images that some arguments name, found as they are asked for. `-` stands for standard input: an
-/// image, or a list with one path per line.
+/// The images that arguments name, searched for lazily. `-` stands for standard input: an image, or a list with one path per line.
 pub struct Images {
     arguments: VecDeque<OsString>,
-    /// Found, but not given yet.
+    /// Found, but not taken yet.
     ready: VecDeque<ListedImage>,
     reads_list: bool,
 }
@@ -47,15 +46,15 @@ impl Images {
         Images { arguments: arguments.into(), ready: VecDeque::new(), reads_list: false }
     }
 
-    /// Whether all images can be known now, without waiting for standard input.
+    /// Whether all images are known without waiting for standard input.
     pub fn are_known(&self) -> bool {
         !self.reads_list && self.arguments.iter().all(|argument| argument != "-")
     }
 
-    /// An image on standard input is told by its first bytes; anything else is a list of paths.
+    /// An image on standard input is recognised by its first bytes; anything else is a list of paths.
     fn read_standard_input(&mut self) {
         let mut input = std::io::stdin().lock();
-        // Every format has bytes that no path has; a path may begin as one does ("BMW.jpg").
+        // Every format has control characters, which no path has; a path may begin like one ("BMW.jpg").
         let is_image =
             |bytes: &[u8]| FileFormat::of_bytes(bytes).is_some() && bytes.iter().take(64).any(|&byte| byte < b'\t');
         let is_image = input.fill_buf().is_ok_and(is_image);
@@ -73,7 +72,7 @@ impl Images {
         }
     }
 
-    /// The next line, whatever bytes are in it: names of files need not be UTF-8.
+    /// The next line, as bytes: file names need not be UTF-8.
     fn next_of_list(&mut self) -> Option<OsString> {
         let mut line = Vec::new();
         match std::io::stdin().lock().read_until(b'\n', &mut line) {
@@ -84,7 +83,7 @@ impl Images {
             }
             Err(error) => {
                 let error = format!("the list on standard input cannot be read: {error}");
-                self.ready.push_back(Err(NotFound { path: PathBuf::from("-"), error }));
+                self.ready.push_back(Err(MissingImage { path: PathBuf::from("-"), error }));
                 None
             }
         }
@@ -121,7 +120,9 @@ impl Images {
     fn find_by_pattern(&mut self, pattern: &str) {
         let matches = match glob::glob(pattern) {
             Ok(matches) => matches,
-            Err(error) => return self.miss(Path::new(pattern), format!("no such file, and no pattern: {error}")),
+            Err(error) => {
+                return self.miss(Path::new(pattern), format!("no such file, and not a valid pattern: {error}"));
+            }
         };
         let before = self.ready.len();
         for found in matches {
@@ -130,7 +131,7 @@ impl Images {
                 Ok(path) => self.ready.push_back(Ok(path)),
                 Err(error) => {
                     let path = error.path().to_path_buf();
-                    self.ready.push_back(Err(NotFound { path, error: error.error().to_string() }));
+                    self.ready.push_back(Err(MissingImage { path, error: error.error().to_string() }));
                 }
             }
         }
@@ -140,7 +141,7 @@ impl Images {
     }
 
     fn miss(&mut self, path: &Path, error: String) {
-        self.ready.push_back(Err(NotFound { path: path.to_path_buf(), error }));
+        self.ready.push_back(Err(MissingImage { path: path.to_path_buf(), error }));
     }
 }
 
@@ -180,15 +181,15 @@ fn name_of(bytes: Vec<u8>) -> OsString {
     String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
-/// All images of a folder and of the folders in it, by name. Links to folders are not followed, so there is no going round;
-/// pipes and devices are left alone, since nobody may ever write to them.
+/// All images under a folder, sorted by path. Links to folders are not followed, so there are no cycles; pipes and devices are skipped,
+/// because reading them may never end.
 fn walk(folder: &Path, found: &mut VecDeque<ListedImage>, skipped: &mut SkippedImages) {
     let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
     let mut entries = match entries {
         Ok(entries) => entries,
         Err(error) => {
             let error = format!("this folder cannot be read: {error}");
-            return found.push_back(Err(NotFound { path: folder.to_path_buf(), error }));
+            return found.push_back(Err(MissingImage { path: folder.to_path_buf(), error }));
         }
     };
     entries.sort_by_key(|entry| entry.file_name());
@@ -202,7 +203,7 @@ fn walk(folder: &Path, found: &mut VecDeque<ListedImage>, skipped: &mut SkippedI
     }
 }
 
-/// Whether this is a file, or a link to one. A link to nothing is one: whoever reads it will say so.
+/// Whether this is a file, or a link to one. A broken link counts: reading it will fail with an error.
 fn may_be_file(path: &Path) -> bool {
     std::fs::metadata(path).map_or(true, |metadata| metadata.is_file())
 }

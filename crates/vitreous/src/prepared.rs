@@ -1,4 +1,4 @@
-//! Images made ready for a model, by threads of their own while it runs.
+//! Images prepared for a model, by other threads while it runs.
 
 use std::path::{Path, PathBuf};
 
@@ -8,23 +8,23 @@ pub use vitreous_pages::explain::PartSeen;
 
 use crate::images::{ListedImage, standard_input};
 
-/// An image made ready for the model, or why it could not be.
+/// An image prepared for the model, or why it could not be.
 pub struct Prepared {
     /// The file.
     pub path: PathBuf,
-    /// Channels first.
+    /// Its tensor.
     pub pixels: Result<Pixels, String>,
 }
 
-/// What a model is given of an image.
+/// The input of a model.
 pub struct Pixels {
-    /// Channels first.
+    /// The tensor, channels first.
     pub numbers: Vec<f32>,
-    /// How large the image is, and how much of that the model sees.
+    /// The size of the image, and of the part that the model sees.
     pub part: PartSeen,
 }
 
-/// What each decoding thread does with an image.
+/// What each decoding thread does with a path.
 pub fn worker(
     preprocess: Preprocess,
     channels: usize,
@@ -41,8 +41,8 @@ pub fn worker(
 }
 
 fn decode(path: &Path, channels: usize) -> Result<Image, String> {
-    let channels =
-        Channels::from_count(channels).ok_or("images have one or three channels, this model wants others")?;
+    let channels = Channels::from_count(channels)
+        .ok_or("images have one or three channels, but this model takes another number")?;
     let decoded = match standard_input(path) {
         Some(bytes) => vitreous_data::image::decode(bytes, channels),
         None => vitreous_data::image::open(path, channels),
@@ -50,7 +50,7 @@ fn decode(path: &Path, channels: usize) -> Result<Image, String> {
     decoded.map_err(|error| error.to_string())
 }
 
-/// Makes a decoded image ready.
+/// Prepares a decoded image.
 pub fn prepare(image: &Image, preprocess: &Preprocess, floats: usize, scratch: &mut Scratch) -> Result<Pixels, String> {
     let mut numbers = vec![0.0; floats];
     preprocess.apply(image, scratch, &mut numbers).map_err(|error| error.to_string())?;

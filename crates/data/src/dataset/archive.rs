@@ -13,7 +13,7 @@ use super::{DatasetError, OpenDataset, Splits, cifar};
 /// More than both official archives unpack to (184 MB).
 const MOST_BYTES: u64 = 1 << 30;
 
-/// The files of an archive, by the last part of their names.
+/// The files of an archive, by their names without folders.
 struct Unpacked<'a> {
     archive: &'a Path,
     files: BTreeMap<String, Vec<u8>>,
@@ -33,11 +33,12 @@ impl cifar::Files for Unpacked<'_> {
     }
 }
 
-/// Reads the archive if it holds CIFAR.
+/// Reads an archive of CIFAR; None if it is another.
 pub(super) fn open(archive: &Path, options: &OpenDataset) -> Result<Option<Splits>, DatasetError> {
-    let damaged = |error: std::io::Error| DatasetError::damaged(archive, format!("this is no whole .tar.gz: {error}"));
+    let damaged =
+        |error: std::io::Error| DatasetError::damaged(archive, format!("this is not a complete .tar.gz: {error}"));
     let file = File::open(archive).map_err(|error| DatasetError::io(archive, error))?;
-    // Headers of other archives may go on for ever, too.
+    // A hostile archive may have endless headers.
     let mut tar = tar::Archive::new(MultiGzDecoder::new(BufReader::new(file)).take(MOST_BYTES));
     let mut unpacked = Unpacked { archive, files: BTreeMap::new() };
     for entry in tar.entries().map_err(damaged)? {

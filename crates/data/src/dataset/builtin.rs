@@ -29,7 +29,7 @@ pub fn builtin() -> Splits {
         let unpack = |bytes: &[u8]| {
             let mut unpacked = Vec::new();
             GzDecoder::new(bytes).read_to_end(&mut unpacked).expect("the built-in data unpacks");
-            idx::parse(&unpacked).expect("the built-in data is sound")
+            idx::parse(&unpacked).expect("the built-in data is valid")
         };
         let (images, labels) = (unpack(images), unpack(labels));
         Arc::new(InMemory {

@@ -1,4 +1,4 @@
-//! CIFAR's binary files: records of one label (CIFAR-10) or two (CIFAR-100: coarse, fine), then 32 x 32 reds, greens and blues.
+//! CIFAR's binary files: records of one label (CIFAR-10) or two (CIFAR-100: coarse, fine), then 32 x 32 bytes of red, green and blue.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ const PIXELS: usize = SIDE * SIDE;
 /// More than the official files have (154 MB).
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Where the files' content comes from: a folder, or an archive.
+/// The source of the files: a folder, or an archive.
 pub(super) trait Files {
     /// The names of the files.
     fn names(&self) -> Vec<String>;
     /// The content of one.
     fn read(&self, name: &str) -> Result<Vec<u8>, DatasetError>;
-    /// What to call one in messages.
+    /// The path of one, for messages.
     fn path(&self, name: &str) -> PathBuf;
 }
 
@@ -44,7 +44,7 @@ impl Files for Folder<'_> {
     }
 }
 
-/// Reads what is there if it is CIFAR.
+/// Opens the files if they are those of CIFAR.
 pub(super) fn open(files: &dyn Files, options: &OpenDataset) -> Result<Option<Splits>, DatasetError> {
     let names = files.names();
     let has = |name: &str| names.iter().any(|there| there == name);
@@ -52,7 +52,7 @@ pub(super) fn open(files: &dyn Files, options: &OpenDataset) -> Result<Option<Sp
         names.iter().filter_map(|name| Some((batch_number(name)?, name.clone()))).collect();
     batches.sort();
     if !batches.is_empty() || has("test_batch.bin") {
-        options.only_one_sort_of_labels("CIFAR-10")?;
+        options.only_one_kind_of_labels("CIFAR-10")?;
         return ten(files, &batches, has("test_batch.bin"), options).map(Some);
     }
     // `train.bin` alone may be anything.
@@ -97,7 +97,7 @@ fn hundred(files: &dyn Files, train: bool, test: bool, options: &OpenDataset) ->
         None | Some("fine") => (Records { labels: 2, label: 1 }, "fine_label_names.txt", 100),
         Some("coarse") => (Records { labels: 2, label: 0 }, "coarse_label_names.txt", 20),
         Some(other) => {
-            let message = format!("CIFAR-100 has the labels `fine` and `coarse`, but `{other}` was asked for");
+            let message = format!("CIFAR-100 has the labels `fine` and `coarse`, not `{other}`");
             return Err(DatasetError::Option(message));
         }
     };
@@ -118,7 +118,7 @@ fn class_names(files: &dyn Files, list: &str) -> Result<Option<Vec<String>>, Dat
     Ok((!names.is_empty()).then_some(names))
 }
 
-/// How a record begins: how many labels it has, and which of them is wanted.
+/// The beginning of a record: its number of labels, and which of them to use.
 #[derive(Clone, Copy)]
 struct Records {
     labels: usize,
@@ -152,12 +152,12 @@ fn parts(
 }
 
 impl Records {
-    /// Adds the records of one file, a pixel's colours side by side.
+    /// Adds the records of one file, with channels interleaved.
     fn read(self, bytes: &[u8], classes: usize, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<(), String> {
         let record = self.labels + 3 * PIXELS;
         if bytes.is_empty() || !bytes.len().is_multiple_of(record) {
             return Err(format!(
-                "{} bytes are no whole number of records of {record} bytes: is it cut off?",
+                "{} bytes are not a multiple of the record size, {record} bytes: is it cut off?",
                 bytes.len()
             ));
         }

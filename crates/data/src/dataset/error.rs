@@ -1,4 +1,4 @@
-//! Why a path gives no data set.
+//! Errors of data sets.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,68 +10,68 @@ pub enum DatasetError {
     /// A file or folder cannot be read.
     #[error("{}: cannot be read: {error}", .path.display())]
     Io {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// There is something, but no data set.
+    /// The path holds something else than a data set.
     #[error(
-        "{}: no data set was recognised here; {found}. Known are: IDX (train-images-idx3-ubyte, train-labels-idx1-ubyte), CIFAR binary \
+        "{}: no data set was recognised here; {found}. Supported are: IDX (train-images-idx3-ubyte, train-labels-idx1-ubyte), CIFAR binary \
          (data_batch_1.bin or train.bin), image folders (train/CLASS/x.jpg, or CLASS/x.jpg), a manifest (.csv, .tsv or .jsonl with \
          `path` and `label`), tar shards (.tar)", .path.display()
     )]
     Unknown {
-        /// Where it was looked.
+        /// The path.
         path: PathBuf,
-        /// What was there, in words.
+        /// What is there instead.
         found: String,
     },
     /// There are images, but all in formats that cannot be decoded.
     #[error("{}: no images in supported formats; {note}", .path.display())]
     NoSupportedImages {
-        /// Where it was looked.
+        /// The path.
         path: PathBuf,
         /// How many of which format there are, and how to convert them.
         note: String,
     },
-    /// A part of a known data set is there, and a part is not.
+    /// A file of a data set is missing.
     #[error("{}: {there} is there, but {missing} is missing", .path.display())]
     Incomplete {
         /// The folder.
         path: PathBuf,
-        /// What was found.
+        /// What is there.
         there: String,
-        /// What has to come with it.
+        /// What is missing.
         missing: String,
     },
-    /// A file is not what its name says.
+    /// A file is damaged.
     #[error("{}: {reason}", .path.display())]
     Damaged {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// A row of a manifest cannot be understood.
+    /// A row of a manifest cannot be parsed.
     #[error("{}, row {row}: {reason}", .path.display())]
     Row {
         /// The manifest.
         path: PathBuf,
-        /// Which row, the first after the header being 1; in JSONL the line.
+        /// The row, from 1, the header not counted; in JSONL the line.
         row: usize,
         /// What is wrong with it.
         reason: String,
     },
-    /// A label is none of the classes.
+    /// A label is not one of the classes.
     #[error("{}: {reason}", .path.display())]
     Label {
-        /// Where it was found.
+        /// The file or folder.
         path: PathBuf,
-        /// Which label, and what was expected.
+        /// The label, and the valid ones.
         reason: String,
     },
-    /// An option has a value that cannot be, or that does not go with this data set.
+    /// An option has an invalid value, or one that does not apply to this data set.
     #[error("{0}")]
     Option(String),
 }

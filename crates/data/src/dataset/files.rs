@@ -16,7 +16,7 @@ pub(crate) fn extension(path: &Path) -> Option<String> {
     path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase)
 }
 
-/// A name as text; what is no UTF-8 is shown as such.
+/// A name as text; invalid UTF-8 is replaced.
 pub(super) fn text(name: impl AsRef<OsStr>) -> String {
     name.as_ref().to_string_lossy().into_owned()
 }
@@ -26,20 +26,20 @@ pub(super) fn file_name(path: &Path) -> String {
     path.file_name().map(text).unwrap_or_default()
 }
 
-/// A name of bytes as a file archive or a table holds it.
+/// A path from bytes, as in an archive or a table.
 #[cfg(unix)]
 pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
     <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes).into()
 }
 
-/// A name of bytes as a file archive or a table holds it.
+/// A path from bytes, as in an archive or a table.
 #[cfg(not(unix))]
 pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
     String::from_utf8_lossy(bytes).into_owned().into()
 }
 
-/// What a folder holds, by name: folders and files (or links to them). Hidden names are left out, among them the `._x.jpg` that a Mac
-/// writes beside every image; so are pipes and devices, which may never end, and links that lead back to where they are.
+/// The content of a folder, sorted by name: folders and files (or links to them). Hidden files are left out, among them the `._x.jpg` that
+/// macOS writes beside images; so are pipes and devices, which may never end, and links that lead back to a folder above.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub folders: Vec<PathBuf>,
@@ -61,14 +61,14 @@ pub(crate) fn list(folder: &Path) -> Result<Listing, DatasetError> {
         }
         let kind = entry.file_type().map_err(failed)?;
         let is_link = kind.is_symlink();
-        // Only links have to be looked at again, which is most of the time that a million files take.
+        // Only links need another system call, which would take most of the time for a million files.
         let kind = if is_link { std::fs::metadata(&path).map(|metadata| metadata.file_type()) } else { Ok(kind) };
         match kind {
             Ok(kind) if kind.is_dir() && is_link && leads_back(&path, folder) => {}
             Ok(kind) if kind.is_dir() => listing.folders.push(path),
             Ok(kind) if kind.is_file() => listing.files.push(path),
             Ok(_) => {}
-            // A link to nothing, or to itself: whoever reads it will say so.
+            // A broken link: reading it will fail with an error.
             Err(_) => listing.files.push(path),
         }
     }
@@ -77,7 +77,7 @@ pub(crate) fn list(folder: &Path) -> Result<Listing, DatasetError> {
     Ok(listing)
 }
 
-/// Whether a link leads to the folder it is in, or to one above.
+/// Whether a link leads to its own folder, or to one above.
 fn leads_back(link: &Path, folder: &Path) -> bool {
     match (link.canonicalize(), folder.canonicalize()) {
         (Ok(target), Ok(folder)) => folder.starts_with(target),
@@ -128,7 +128,7 @@ pub(crate) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> 
     names.join(", ")
 }
 
-/// All images under a folder, by name. Links to folders are followed, as `torchvision` does, but each folder is looked at once.
+/// All images under a folder, sorted by path. Links to folders are followed, as in `torchvision`, but each folder is visited once.
 pub(super) fn images_under(root: &Path, skipped: &mut SkippedFiles) -> Result<Vec<PathBuf>, DatasetError> {
     let canonical = |path: &Path| path.canonicalize().map_err(|error| DatasetError::io(path, error));
     let mut seen = BTreeSet::new();
@@ -147,27 +147,27 @@ pub(super) fn images_under(root: &Path, skipped: &mut SkippedFiles) -> Result<Ve
     Ok(images)
 }
 
-/// The content of a file, unpacked if it is called `.gz`; refused if it is longer than `most` bytes.
+/// The content of a file, unpacked if its extension is `.gz`; an error if it is longer than `most` bytes.
 pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, DatasetError> {
     let failed = |error| DatasetError::io(path, error);
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     if extension(path).as_deref() == Some("gz") {
         let unpacked = MultiGzDecoder::new(std::io::BufReader::new(file)).take(most + 1).read_to_end(&mut bytes);
-        unpacked.map_err(|error| DatasetError::damaged(path, format!("this is no whole gzip file: {error}")))?;
+        unpacked.map_err(|error| DatasetError::damaged(path, format!("this is not a complete gzip file: {error}")))?;
     } else {
         file.take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
     }
     if bytes.len() as u64 > most {
         return Err(DatasetError::damaged(
             path,
-            format!("it is longer than the {most} bytes that are read of such a file"),
+            format!("it is longer than {most} bytes, the maximum for such a file"),
         ));
     }
     Ok(bytes)
 }
 
-/// The lines of a short file of names, one a line; None where there is no such file.
+/// The lines of a file of names; None if there is no such file.
 pub(super) fn names(path: &Path) -> Result<Option<Vec<String>>, DatasetError> {
     const MOST_BYTES: u64 = 64 << 20;
     if !path.is_file() {

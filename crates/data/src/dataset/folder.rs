@@ -46,7 +46,7 @@ pub(super) fn open(folder: &Path, listing: &Listing, options: &OpenDataset) -> R
             Some(note) => Err(DatasetError::NoSupportedImages { path: folder.to_path_buf(), note }),
         };
     }
-    options.only_one_sort_of_labels("an image folder")?;
+    options.only_one_kind_of_labels("an image folder")?;
     Ok(Some(reader.into_list().into_splits(options)))
 }
 
@@ -118,7 +118,7 @@ impl Reader {
     }
 }
 
-/// A relative path as bytes that are the same on every system.
+/// A relative path as bytes, the same on every system.
 fn key(path: &Path) -> Vec<u8> {
     let parts: Vec<&[u8]> = path.iter().map(|part| part.as_encoded_bytes()).collect();
     parts.join(&b'/')

@@ -1,4 +1,4 @@
-//! The IDX format of the MNIST family: `0 0 type rank`, the axes as big-endian 32-bit numbers, the values.
+//! The IDX format of the MNIST family: `0 0 type rank`, the axes as big-endian 32-bit integers, the values.
 
 /// The bytes of an IDX file with their shape.
 pub(super) struct Idx {
@@ -6,11 +6,11 @@ pub(super) struct Idx {
     pub values: Vec<u8>,
 }
 
-/// Reads an unpacked file of unsigned bytes.
+/// Parses an unpacked file of unsigned bytes.
 pub(super) fn parse(bytes: &[u8]) -> Result<Idx, String> {
-    let [0, 0, kind, rank, rest @ ..] = bytes else { return Err("it does not begin as an IDX file does".to_string()) };
+    let [0, 0, kind, rank, rest @ ..] = bytes else { return Err("it does not begin like an IDX file".to_string()) };
     if *kind != 8 {
-        return Err(format!("its values are of type {kind:#04x}; only bytes, 0x08, are images or labels"));
+        return Err(format!("its values are of type {kind:#04x}; images and labels are bytes, 0x08"));
     }
     let rank = usize::from(*rank);
     if rest.len() < 4 * rank {

@@ -1,4 +1,4 @@
-//! Labels as they are written, names or numbers, and the classes that follow from them.
+//! Labels as they are written, names or numbers, and their classes.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,32 +6,32 @@ use std::path::Path;
 use super::DatasetError;
 use super::files::some_of;
 
-/// More classes than any data set has; a larger number is a mistake, and would take memory for names.
+/// The maximum number of classes; a larger number is a mistake, and would need memory for names.
 const MOST_CLASSES: usize = 1 << 20;
 
-/// Collects labels while samples are read, each spelling once.
+/// Collects the distinct labels while samples are read.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
-    places: HashMap<String, u32>,
+    indices: HashMap<String, u32>,
     spellings: Vec<String>,
 }
 
 impl Labels {
-    /// A number that stands for this spelling until [`Labels::classes`] says which class it is.
+    /// An index for this label, which [`Labels::classes`] maps to its class.
     pub(super) fn add(&mut self, spelling: &str) -> u32 {
-        if let Some(&place) = self.places.get(spelling) {
+        if let Some(&place) = self.indices.get(spelling) {
             return place;
         }
         let place = self.spellings.len() as u32;
-        self.places.insert(spelling.to_string(), place);
+        self.indices.insert(spelling.to_string(), place);
         self.spellings.push(spelling.to_string());
         place
     }
 
-    /// The classes, and the class of each spelling.
+    /// The classes, and the class of each label.
     ///
-    /// With a list of names, labels are names of that list or places in it. Without one, labels that are all numbers are the classes'
-    /// places, from 0 on; others are the classes' names, in the order of their letters.
+    /// With a list of names, labels are names of that list or indices of it. Without one, labels that are all numbers are class indices,
+    /// from 0 on; others are the names of classes, which are sorted.
     pub(super) fn classes(
         &self,
         named: Option<Vec<String>>,
@@ -39,20 +39,20 @@ impl Labels {
     ) -> Result<(Vec<String>, Vec<u32>), DatasetError> {
         let refused = |reason: String| DatasetError::Label { path: path.to_path_buf(), reason };
         if let Some(names) = named {
-            let mut places = HashMap::new();
+            let mut indices = HashMap::new();
             for (place, name) in names.iter().enumerate() {
-                if places.insert(name.as_str(), place as u32).is_some() {
-                    return Err(refused(format!("classes.txt names `{name}` twice")));
+                if indices.insert(name.as_str(), place as u32).is_some() {
+                    return Err(refused(format!("classes.txt has `{name}` twice")));
                 }
             }
             let place = |spelling: &String| {
                 let number = || spelling.parse::<usize>().ok().filter(|&number| number < names.len());
-                let place = places.get(spelling.as_str()).copied().or_else(|| number().map(|number| number as u32));
+                let place = indices.get(spelling.as_str()).copied().or_else(|| number().map(|number| number as u32));
                 let names = || some_of(names.iter().map(String::as_str), 5);
                 place.ok_or_else(|| {
-                    let count = places.len();
+                    let count = indices.len();
                     refused(format!(
-                        "the label `{spelling}` is none of the {count} classes in classes.txt ({})",
+                        "the label `{spelling}` is not one of the {count} classes in classes.txt ({})",
                         names()
                     ))
                 })
@@ -65,7 +65,7 @@ impl Labels {
             let wrong = numbers.iter().find(|&&number| number < 0 || number >= MOST_CLASSES as i128);
             if let Some(number) = wrong {
                 return Err(refused(format!(
-                    "the label {number} is no class: labels that are numbers count from 0, and at most {MOST_CLASSES} classes are known"
+                    "the label {number} is not a class: numbers count from 0, and at most {MOST_CLASSES} classes are supported"
                 )));
             }
             let count = numbers.iter().max().map_or(0, |&most| most as usize + 1);
@@ -74,7 +74,7 @@ impl Labels {
         }
         if self.spellings.len() > MOST_CLASSES {
             let count = self.spellings.len();
-            return Err(refused(format!("{count} different labels: at most {MOST_CLASSES} classes are known")));
+            return Err(refused(format!("{count} different labels: at most {MOST_CLASSES} classes are supported")));
         }
         let mut order: Vec<usize> = (0..self.spellings.len()).collect();
         order.sort_by_key(|&place| &self.spellings[place]);
@@ -92,14 +92,14 @@ mod tests {
 
     fn classes(spellings: &[&str], named: Option<&[&str]>) -> Result<(Vec<String>, Vec<u32>), String> {
         let mut labels = Labels::default();
-        let places: Vec<u32> = spellings.iter().map(|spelling| labels.add(spelling)).collect();
+        let indices: Vec<u32> = spellings.iter().map(|spelling| labels.add(spelling)).collect();
         let named = named.map(|names| names.iter().map(|name| name.to_string()).collect());
         let (classes, map) = labels.classes(named, Path::new("x")).map_err(|error| error.to_string())?;
-        Ok((classes, places.iter().map(|&place| map[place as usize]).collect()))
+        Ok((classes, indices.iter().map(|&place| map[place as usize]).collect()))
     }
 
     #[test]
-    fn names_are_sorted_and_numbers_are_places() {
+    fn names_are_sorted_and_numbers_are_indices() {
         assert_eq!(classes(&["dog", "cat", "dog"], None).unwrap(), (vec!["cat".into(), "dog".into()], vec![1, 0, 1]));
         assert_eq!(classes(&["2", "0"], None).unwrap(), (vec!["0".into(), "1".into(), "2".into()], vec![2, 0]));
         assert_eq!(classes(&["2", "x"], None).unwrap().1, [0, 1]);
@@ -109,9 +109,9 @@ mod tests {
 
     #[test]
     fn labels_out_of_range_are_refused() {
-        assert!(classes(&["1", "-1"], None).unwrap_err().contains("the label -1 is no class"));
+        assert!(classes(&["1", "-1"], None).unwrap_err().contains("the label -1 is not a class"));
         assert!(classes(&["99999999999"], None).unwrap_err().contains("count from 0"));
-        assert!(classes(&["2"], Some(&["a", "b"])).unwrap_err().contains("none of the 2 classes"));
+        assert!(classes(&["2"], Some(&["a", "b"])).unwrap_err().contains("not one of the 2 classes"));
         assert!(classes(&["a"], Some(&["a", "a"])).unwrap_err().contains("twice"));
     }
 }

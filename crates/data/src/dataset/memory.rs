@@ -1,4 +1,4 @@
-//! Images of one size that lie decoded in memory.
+//! Images of one size, decoded in memory.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use super::Dataset;
 use crate::image::ImageError;
 use crate::image::{Channels, Image};
 
-/// Images of one size, pixels one behind the other, with one label each.
+/// Images of one size, stored one after the other, with one label each.
 pub(super) struct InMemory {
-    /// What the samples' names begin with.
+    /// The prefix of the samples' names.
     pub name: String,
     pub size: [usize; 2],
     pub channels: Channels,

@@ -1,4 +1,4 @@
-//! The MNIST family: folders of IDX files, packed or not.
+//! The MNIST family: folders of IDX files, compressed or not.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use super::split::numbered_splits;
 use super::{Dataset, DatasetError, OpenDataset, Splits, ValidationFrom};
 use crate::image::Channels;
 
-/// More than any of the family has (60,000 images take 47 MB), and little enough to be read whole.
+/// The maximum size of a file; 60,000 images take 47 MB.
 const MOST_BYTES: u64 = 8 << 30;
 
-/// How the labels of the two best known begin, in their training and in their test part. Their files have the same names and sizes;
-/// this tells them apart.
+/// The first labels of Fashion-MNIST and MNIST, in the training and in the test part. Their files have the same names and sizes; the labels
+/// distinguish them.
 const FASHION_BEGINS: [&[u8]; 2] = [&[9, 0, 0, 3, 0, 2, 7, 2, 5, 5], &[9, 2, 1, 1, 6, 1, 4, 6, 5, 7]];
 const DIGITS_BEGIN: [&[u8]; 2] = [&[5, 0, 4, 1, 9, 2, 1, 3, 1, 4], &[7, 2, 1, 0, 4, 1, 4, 9, 5, 9]];
 
-/// Images and labels of one part.
+/// The files of one part.
 struct Pair {
     images: PathBuf,
     labels: PathBuf,
 }
 
-/// The files of one part, if they are there. `train-images-idx3-ubyte` and `train-images.idx3-ubyte` are the same, and so is each with
-/// `.gz`; what is not packed is read first.
+/// The files of one part, if they are there. `train-images-idx3-ubyte` and `train-images.idx3-ubyte` are the same, also with
+/// `.gz`; an uncompressed file is preferred.
 fn pair(folder: &Path, listing: &Listing, part: &str) -> Result<Option<Pair>, DatasetError> {
     let find = |what: &str| {
         let wanted = format!("{part}-{what}-ubyte");
@@ -51,7 +51,7 @@ fn pair(folder: &Path, listing: &Listing, part: &str) -> Result<Option<Pair>, Da
     }
 }
 
-/// Reads the folder if it holds such files.
+/// Opens a folder of such files; None if there are none.
 pub(super) fn open(folder: &Path, listing: &Listing, options: &OpenDataset) -> Result<Option<Splits>, DatasetError> {
     let train = pair(folder, listing, "train")?;
     let test = match pair(folder, listing, "t10k")? {
@@ -61,14 +61,14 @@ pub(super) fn open(folder: &Path, listing: &Listing, options: &OpenDataset) -> R
     if train.is_none() && test.is_none() {
         return Ok(None);
     }
-    options.only_one_sort_of_labels("IDX")?;
+    options.only_one_kind_of_labels("IDX")?;
     let [train, test] = [train, test].map(|part| part.map(|part| part.read()).transpose());
     let (train, test) = (train?, test?);
     let parts = [train.as_ref(), test.as_ref()];
     let (kind, classes) = classes(folder, parts)?;
     for part in parts.into_iter().flatten() {
         if let Some(label) = part.labels.iter().find(|&&label| label as usize >= classes.len()) {
-            let reason = format!("the label {label} is none of the {} classes in classes.txt", classes.len());
+            let reason = format!("the label {label} is not one of the {} classes in classes.txt", classes.len());
             return Err(DatasetError::Label { path: folder.to_path_buf(), reason });
         }
     }
@@ -116,7 +116,7 @@ impl Pair {
     }
 }
 
-/// The names of the classes: those in `classes.txt`, or those of the set whose labels these are, or numbers.
+/// The names of the classes: from `classes.txt`, else those of the data set with these labels, else numbers.
 fn classes(folder: &Path, parts: [Option<&InMemory>; 2]) -> Result<(String, Vec<String>), DatasetError> {
     let begin = |begins: [&[u8]; 2]| {
         let begins_so = |(part, begin): (Option<&InMemory>, &[u8])| {

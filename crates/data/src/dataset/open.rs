@@ -1,4 +1,4 @@
-//! Finds out what a path holds.
+//! Detects what a path holds.
 
 use std::path::Path;
 
@@ -13,9 +13,9 @@ pub struct OpenDataset {
     pub validation_share: f64,
     /// How it is drawn.
     pub validation_rule: ValidationRule,
-    /// Which labels, where there are several sorts: `fine` or `coarse` for CIFAR-100; a column of a table; a key of the JSON in shards.
+    /// Which labels to use, where there are several: `fine` or `coarse` for CIFAR-100; a column of a table; a key of the JSON in shards.
     pub labels: Option<String>,
-    /// Decoded images are kept in memory up to this many bytes.
+    /// Decoded images are cached up to this many bytes.
     pub keep_bytes: u64,
 }
 
@@ -41,18 +41,18 @@ impl OpenDataset {
         }
     }
 
-    /// Refuses a choice of labels where there is none.
-    pub(super) fn only_one_sort_of_labels(&self, kind: &str) -> Result<(), DatasetError> {
+    /// Refuses a choice of labels for a data set that has one kind of labels only.
+    pub(super) fn only_one_kind_of_labels(&self, kind: &str) -> Result<(), DatasetError> {
         match &self.labels {
             None => Ok(()),
             Some(asked) => {
-                Err(DatasetError::Option(format!("{kind} has one sort of labels, but `{asked}` was asked for")))
+                Err(DatasetError::Option(format!("{kind} has one kind of labels, so `{asked}` cannot be chosen")))
             }
         }
     }
 }
 
-/// Folders in which the files of known data sets are found, seen from where a user may point.
+/// Where the files of well-known data sets are, relative to the path that a user may give.
 const INNER: [&str; 5] = ["cifar-10-batches-bin", "cifar-100-binary", "raw", "MNIST/raw", "FashionMNIST/raw"];
 
 /// Opens the data set at a path, whatever it is.
@@ -88,7 +88,7 @@ fn open_file(path: &Path, options: &OpenDataset) -> Result<Option<Splits>, Datas
     if name.ends_with(".tar.gz") || name.ends_with(".tgz") {
         return archive::open(path, options);
     }
-    // One file of a set: the others lie beside it.
+    // One file of a data set: the others are beside it.
     let of_a_set = name.contains("idx3-ubyte") || name.contains("idx1-ubyte") || name.ends_with(".bin");
     match path.parent().filter(|_| of_a_set) {
         Some(parent) if parent.as_os_str().is_empty() => open_known(Path::new("."), options),
@@ -119,7 +119,7 @@ fn open_folder(path: &Path, options: &OpenDataset) -> Result<Option<Splits>, Dat
     folder::open(path, &listing, options)
 }
 
-/// IDX or CIFAR in this very folder.
+/// IDX or CIFAR files in this folder.
 fn open_known(path: &Path, options: &OpenDataset) -> Result<Option<Splits>, DatasetError> {
     let listing = list(path)?;
     match mnist::open(path, &listing, options)? {
@@ -128,7 +128,7 @@ fn open_known(path: &Path, options: &OpenDataset) -> Result<Option<Splits>, Data
     }
 }
 
-/// What is there, for the message that it is no data set.
+/// What is there, for the message that it is not a data set.
 fn found(path: &Path, is_folder: bool) -> String {
     if !is_folder {
         return match (extension(path).as_deref(), has_image_extension(path)) {
@@ -142,9 +142,9 @@ fn found(path: &Path, is_folder: bool) -> String {
                 "it is an archive: unpack it first".to_string()
             }
             (Some("parquet" | "arrow" | "h5" | "hdf5" | "npz" | "npy" | "tfrecord" | "pt" | "pkl"), _) => {
-                "files of this kind are not read".to_string()
+                "this file format is not supported".to_string()
             }
-            _ => "it is a file of another kind".to_string(),
+            _ => "it is another kind of file".to_string(),
         };
     }
     let Ok(Listing { folders, files }) = list(path) else { return "the folder cannot be listed".to_string() };
@@ -162,14 +162,14 @@ fn found(path: &Path, is_folder: bool) -> String {
     let names = some_of(names.iter().map(String::as_str), 6);
     let python = ["data_batch_1", "test_batch"].iter().any(|name| path.join(name).is_file());
     let hint = if python || path.join("cifar-10-batches-py").is_dir() || path.join("cifar-100-python").is_dir() {
-        "; this is CIFAR's Python version, and the binary version is read: `vitreous data get cifar10`"
+        "; this is CIFAR's Python version; the binary version is supported: `vitreous data get cifar10`"
     } else if images > 0 {
-        "; these images lie in no folders of classes, so nothing says what they show"
+        "; these images are not in class folders, so they have no labels"
     } else {
         ""
     };
     let parquet = files.iter().any(|file| extension(file).as_deref() == Some("parquet"));
-    let hint = if parquet { "; Parquet is not read" } else { hint };
+    let hint = if parquet { "; Parquet is not supported" } else { hint };
     let skipped = skipped.note().map(|note| format!("; {note}")).unwrap_or_default();
     format!("found {names}{hint}{skipped}")
 }

@@ -1,6 +1,6 @@
-//! Tar shards as WebDataset has them: files whose names agree up to the first dot make a sample, `000.jpg` and `000.cls`.
+//! Tar shards, as in WebDataset: files with the same name up to the first dot are a sample, `000.jpg` and `000.cls`.
 //!
-//! Each archive is looked through once, jumping from header to header; then images are read where they lie.
+//! Each archive is indexed once, from header to header; then images are read from their offsets.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,14 +19,14 @@ use super::split::{Split, name_hash};
 use super::{DatasetError, OpenDataset, Splits};
 use crate::image::{IMAGE_EXTENSIONS, SkippedImages};
 
-/// The most bytes that a label is given.
+/// The maximum size of a label.
 const MOST_LABEL_BYTES: u64 = 1 << 20;
-/// The most names that a pattern is expanded to.
+/// The maximum number of names of a pattern.
 const MOST_NAMES: usize = 1 << 20;
-/// Keys of a sample's JSON that may hold its label.
+/// Keys of the label in a sample's JSON.
 const KEYS: [&str; 4] = ["label", "labels", "class", "cls"];
 
-/// Writes out `name-{000..003}.tar` and `name-{a,b}.tar`; None if there is no such pattern, or if it names too much.
+/// Expands `name-{000..003}.tar` and `name-{a,b}.tar`; None if it is not such a pattern, or has too many names.
 pub(super) fn expand(pattern: &str) -> Option<Vec<PathBuf>> {
     let mut names = vec![String::new()];
     let mut rest = pattern;
@@ -65,7 +65,7 @@ pub(super) fn in_folder(listing: &Listing) -> Result<Option<Vec<PathBuf>>, Datas
     Ok((!found.is_empty()).then_some(found))
 }
 
-/// A sample whose files are still coming.
+/// A sample that may be incomplete.
 #[derive(Default)]
 struct Partial {
     image: Option<(String, u64, u64)>,
@@ -84,7 +84,7 @@ struct LeftOut {
     first_wrong_label: Option<String>,
 }
 
-/// Opens archives. `path` is what the user named.
+/// Opens archives. `path` is that of the user.
 pub(super) fn open(path: &Path, archives: Vec<PathBuf>, options: &OpenDataset) -> Result<Splits, DatasetError> {
     let mut labels = Labels::default();
     let (mut samples, mut several, mut left_out) = (Vec::new(), false, LeftOut::default());
@@ -121,7 +121,7 @@ pub(super) fn open(path: &Path, archives: Vec<PathBuf>, options: &OpenDataset) -
     Ok(SampleList { kind, samples, classes, several_labels: several, notes: left_out.notes() }.into_splits(options))
 }
 
-/// The part that an archive's name or its folder tells.
+/// The split that an archive's name or its folder names.
 fn split_of(archive: &Path) -> Split {
     let folder = archive.parent().map(file_name).unwrap_or_default();
     Split::named_within(&file_name(archive)).or_else(|| Split::named(&folder)).unwrap_or(Split::Train)
@@ -145,7 +145,7 @@ fn index(
         let mut entry = match entries.next() {
             None => break,
             Some(Ok(entry)) => entry,
-            // What came before is whole.
+            // The samples before it are complete.
             Some(Err(error)) => {
                 left_out.cut.push(format!("{} ({error})", archive.display()));
                 break;
@@ -185,7 +185,7 @@ fn index(
     Ok(samples)
 }
 
-/// `a/b.seg.png` is the file `seg.png` of the sample `a/b`. Hidden files are of no sample.
+/// `a/b.seg.png` is the file `seg.png` of the sample `a/b`. Hidden files are skipped.
 fn key_and_ending(name: &[u8]) -> Option<(Vec<u8>, String)> {
     let start = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     let dot = name[start..].iter().position(|&byte| byte == b'.')?;
@@ -193,7 +193,7 @@ fn key_and_ending(name: &[u8]) -> Option<(Vec<u8>, String)> {
     (dot > 0).then(|| (name[..start + dot].to_vec(), ending))
 }
 
-/// The label in a file of a sample; None if this file does not tell it.
+/// The label in a file of a sample; None if it has none.
 fn label(content: &[u8], ending: &str, asked: Option<&str>) -> Result<Option<(Vec<String>, bool)>, String> {
     if ending == "cls" {
         if asked.is_some_and(|asked| asked != "cls") {
@@ -208,7 +208,7 @@ fn label(content: &[u8], ending: &str, asked: Option<&str>) -> Result<Option<(Ve
         };
     }
     let object: Map<String, Value> =
-        serde_json::from_slice(content).map_err(|error| format!("this is no JSON object: {error}"))?;
+        serde_json::from_slice(content).map_err(|error| format!("this is not a JSON object: {error}"))?;
     let value = match asked {
         Some(asked) => object.get(asked),
         None => KEYS.into_iter().find_map(|key| object.get(key)),
@@ -227,7 +227,7 @@ impl LeftOut {
         if !self.cut.is_empty() {
             let names = some_of(self.cut.iter().map(String::as_str), 3);
             notes.push(format!(
-                "{} too early; what is whole was taken: {names}",
+                "{} too early; complete samples are used: {names}",
                 counted(self.cut.len(), "archive ends", "archives end")
             ));
         }
@@ -240,7 +240,7 @@ impl LeftOut {
         let counted_notes = kinds.into_iter().filter(|(count, _)| *count > 0);
         notes.extend(counted_notes.map(|(count, [one, many])| counted(count, one, many)));
         if let Some(first) = &self.first_wrong_label {
-            notes.push(format!("{} not understood: {first}", counted(self.wrong_labels, "label is", "labels are")));
+            notes.push(format!("{} invalid: {first}", counted(self.wrong_labels, "label is", "labels are")));
         }
         notes
     }
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_written_out() {
+    fn patterns_are_expanded() {
         let names =
             |pattern: &str| expand(pattern).map(|names| names.iter().map(|name| file_name(name)).collect::<Vec<_>>());
         assert_eq!(names("a-{008..010}.tar").unwrap(), ["a-008.tar", "a-009.tar", "a-010.tar"]);

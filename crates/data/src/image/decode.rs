@@ -1,15 +1,15 @@
-//! From a file's bytes to pixels, as Pillow's `Image.open(...).convert("RGB")` (or `"L"`) gives them.
+//! Decodes image files to the pixels of Pillow's `Image.open(...).convert("RGB")` (or `"L"`).
 //!
-//! What the bytes are is told from the bytes, never from a name. Where there is a choice:
+//! The format is detected from the content, never from the name. Where there is a choice:
 //!
 //! - Transparency is dropped, not composited: the colours stored under it are kept.
-//! - Of an animation the first frame is taken.
-//! - 16 bits become 8 by keeping the upper 8. (Pillow does so for colour; grey of 16 bits it clips at 255, which makes
-//!   nearly every such image white. Nobody trains on that.)
+//! - Of an animation the first frame is decoded, of a TIFF the first page.
+//! - 16 bits per channel become 8 by keeping the upper 8. (Pillow does so for colour; it clips 16-bit greyscale at 255, which makes
+//!   nearly every such image white.)
 //! - Grey from colour is ITU-R 601, `(19595 R + 38470 G + 7471 B + 2^15) / 2^16`.
-//! - JPEG decoders are free in how they round. Ours rounds as libjpeg-turbo does, which Pillow and `torchvision` use: pixels are
-//!   equal. Only progressive files that end properly but lack the last bits of slow waves differ, as libjpeg smooths them.
-//! - The orientation that a camera noted in EXIF is applied, as `transformers`' `load_image` does.
+//! - JPEG leaves rounding to the decoder. Ours rounds as libjpeg-turbo does, which Pillow and `torchvision` use, so pixels are equal.
+//!   Only progressive files that lack the last bits of low frequencies differ, because libjpeg smooths these.
+//! - The EXIF orientation is applied, as `transformers`' `load_image` does.
 
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -20,17 +20,17 @@ use super::format::FileFormat;
 use super::{gif, jpeg};
 use crate::image::error::ImageError;
 
-/// What a pixel is made of.
+/// The channels of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Channels {
-    /// One byte: how bright.
+    /// Greyscale: one byte per pixel.
     Grey,
-    /// Three bytes: red, green, blue.
+    /// Red, green, blue: three bytes per pixel.
     Rgb,
 }
 
 impl Channels {
-    /// How many bytes a pixel has: 1 or 3.
+    /// Number of channels: 1 or 3.
     pub fn count(self) -> usize {
         match self {
             Channels::Grey => 1,
@@ -38,7 +38,7 @@ impl Channels {
         }
     }
 
-    /// The channels of a model that takes `count` of them, if images have that many.
+    /// The channels of a model that takes this many, if there are images of that many.
     pub fn from_count(count: usize) -> Option<Channels> {
         match count {
             1 => Some(Channels::Grey),
@@ -48,7 +48,7 @@ impl Channels {
     }
 }
 
-/// Pixels: rows from the top, a pixel's channels side by side.
+/// A decoded image: rows from the top, channels interleaved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     width: usize,
@@ -57,12 +57,12 @@ pub struct Image {
     pixels: Vec<u8>,
 }
 
-/// The most pixels that an image may have: where Pillow refuses what it calls a decompression bomb. A file of a few
-/// hundred bytes can claim any size, and hold it, too.
+/// The maximum number of pixels: beyond it Pillow refuses an image as a decompression bomb. A file of a few hundred bytes can claim any
+/// size, and even have it.
 pub(crate) const MOST_PIXELS: u64 = 178_956_970;
-/// The longest that a side may be.
+/// The maximum length of a side.
 pub(crate) const LONGEST_SIDE: u64 = 1 << 20;
-/// The most bytes that a file may have. An uncompressed image of [`MOST_PIXELS`] has fewer.
+/// The maximum size of a file. An uncompressed image of [`MOST_PIXELS`] is smaller.
 const MOST_FILE_BYTES: u64 = 1 << 31;
 
 impl Image {
@@ -77,27 +77,27 @@ impl Image {
         Ok(Image { width, height, channels, pixels })
     }
 
-    /// Pixels in a row.
+    /// Width in pixels.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// The number of rows.
+    /// Height in pixels.
     pub fn height(&self) -> usize {
         self.height
     }
 
-    /// What a pixel is made of.
+    /// The channels.
     pub fn channels(&self) -> Channels {
         self.channels
     }
 
-    /// All bytes: rows from the top, a pixel's channels side by side.
+    /// The bytes: rows from the top, channels interleaved.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }
 
-    /// The bytes without a copy.
+    /// The bytes, without a copy.
     pub fn into_pixels(self) -> Vec<u8> {
         self.pixels
     }
@@ -107,7 +107,7 @@ impl Image {
         Ok(std::fs::write(path, self.to_png()?)?)
     }
 
-    /// The bytes of a PNG.
+    /// Encodes a PNG.
     pub fn to_png(&self) -> Result<Vec<u8>, ImageError> {
         let colour = match self.channels {
             Channels::Grey => image::ColorType::L8,
@@ -120,7 +120,7 @@ impl Image {
         Ok(bytes.into_inner())
     }
 
-    /// The same image with other channels: grey is repeated, colour becomes ITU-R 601 grey.
+    /// Converts to other channels: grey is repeated, colour becomes ITU-R 601 grey.
     #[must_use]
     pub fn with_channels(self, channels: Channels) -> Image {
         let pixels = match (self.channels, channels) {
@@ -175,17 +175,17 @@ pub fn decode(bytes: &[u8], channels: Channels) -> Result<Image, ImageError> {
     Image::new(width, height, channels, to_channels(image, channels))
 }
 
-/// Refuses a size before memory is taken for it.
+/// Refuses a size before memory is allocated for it.
 pub(crate) fn check_size(width: u64, height: u64) -> Result<(), ImageError> {
     let few = width.checked_mul(height).is_some_and(|pixels| pixels <= MOST_PIXELS);
     if few && width <= LONGEST_SIDE && height <= LONGEST_SIDE {
         return Ok(());
     }
-    let limit = format!("{MOST_PIXELS} pixels and {LONGEST_SIDE} a side are read");
+    let limit = format!("{MOST_PIXELS} pixels and {LONGEST_SIDE} per side are supported");
     Err(ImageError::TooLarge { what: "the image", width, height, limit })
 }
 
-/// Decodes what the `image` crate does as Pillow does.
+/// Decodes formats for which the `image` crate gives the same pixels as Pillow.
 fn decode_other(bytes: &[u8], format: ImageFormat, name: &'static str) -> Result<DynamicImage, ImageError> {
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     reader.limits(limits());
@@ -203,31 +203,31 @@ fn decode_other(bytes: &[u8], format: ImageFormat, name: &'static str) -> Result
 
 fn limits() -> Limits {
     let mut limits = Limits::default();
-    // Sides are checked by us, to say how long they are.
+    // `check_size` checks the sides, with a better message.
     limits.max_image_width = None;
     limits.max_image_height = None;
-    // Eight bytes a pixel (16 bits, four channels), as much again for the decoder's own use, and room for a header that claims
-    // more, so that it is us who say so.
+    // Eight bytes per pixel (16 bits, four channels), as much again for the decoder's own use, and some more, so that larger images come
+    // as far as `check_size`.
     limits.max_alloc = Some(4 << 30);
     limits
 }
 
 fn told(format: &'static str, error: image::ImageError) -> ImageError {
     match error {
-        // Other programs write TIFF files with all the variants there are.
+        // TIFF has more variants than any decoder supports.
         image::ImageError::Unsupported(error) if format == FileFormat::Tiff.name() => {
             let conversion = FileFormat::Tiff.conversion(None);
             ImageError::Unsupported { format, reason: format!("{error}; convert it first, e.g. {conversion}") }
         }
         image::ImageError::Unsupported(error) => ImageError::Unsupported { format, reason: error.to_string() },
         image::ImageError::Limits(_) => {
-            ImageError::Unsupported { format, reason: "it asks for more memory than one image is given".to_string() }
+            ImageError::Unsupported { format, reason: "it needs more memory than is allowed for one image".to_string() }
         }
         error => ImageError::Damaged { format, reason: error.to_string() },
     }
 }
 
-/// The pixels' bytes, without transparency, and with as many channels as asked for.
+/// The pixels without transparency, in the requested channels.
 fn to_channels(image: DynamicImage, channels: Channels) -> Vec<u8> {
     let upper = |value: u16| (value >> 8) as u8;
     match (image, channels) {

@@ -1,17 +1,17 @@
-//! What can go wrong with an image or with the configuration that says how to prepare it.
+//! Errors of images and of preprocessor configurations.
 
 use std::path::PathBuf;
 
 use super::format::FileFormat;
 
-/// Why an image could not be read or prepared. The caller adds the file's name.
+/// Why an image could not be decoded or prepared. The caller adds the file's name.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
     /// The file could not be read.
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
-    /// There are no bytes.
+    /// The file is empty.
     #[error("the file is empty")]
     Empty,
     /// The content is in no format that is known.
@@ -28,79 +28,79 @@ pub enum ImageError {
     /// The format is supported, but not this variant of it.
     #[error("this variant of {format} is not supported: {reason}")]
     Unsupported {
-        /// PNG, JPEG ...
+        /// The format's name.
         format: &'static str,
         /// What is not supported.
         reason: String,
     },
-    /// The image ends early or contradicts itself.
+    /// The content ends early or is inconsistent.
     #[error("the {format} is damaged: {reason}")]
     Damaged {
-        /// PNG, JPEG ...
+        /// The format's name.
         format: &'static str,
-        /// Where it went wrong, in the decoder's words.
+        /// The decoder's error.
         reason: String,
     },
-    /// The image would need more memory than is given to one.
+    /// The image would need more memory than is allowed for one.
     #[error("{what} is too large: {width} x {height}, but at most {limit}")]
     TooLarge {
-        /// The image itself, or a step on the way.
+        /// The image itself, or an intermediate step.
         what: &'static str,
         /// Its width.
         width: u64,
         /// Its height.
         height: u64,
-        /// The limit in words.
+        /// The limit, as text.
         limit: String,
     },
-    /// The pixels do not fill the size, or there is no pixel at all.
-    #[error("{width} x {height} pixels of {channels} channels do not go with {bytes} bytes")]
+    /// The number of bytes does not match the size, or there are no pixels.
+    #[error("{width} x {height} pixels of {channels} channels do not match {bytes} bytes")]
     Shape {
-        /// The width that was given.
+        /// The given width.
         width: usize,
-        /// The height that was given.
+        /// The given height.
         height: usize,
-        /// Grey is 1, colour is 3.
+        /// Number of channels.
         channels: usize,
-        /// The bytes that came.
+        /// The given number of bytes.
         bytes: usize,
     },
-    /// A grey image was passed where colour is expected, or the other way round.
+    /// A greyscale image where colour is expected, or the other way round.
     #[error("the model takes {expected} channels, but the image has {got}: decode it with the model's channels")]
     Channels {
-        /// What the preprocessing says.
+        /// The channels of the model.
         expected: usize,
-        /// What the image has.
+        /// The channels of the image.
         got: usize,
     },
-    /// The place for the result has another size.
-    #[error("the prepared image has {expected} numbers, but room for {got} was passed")]
+    /// The output has another length.
+    #[error("the prepared image has {expected} elements, but the output has {got}")]
     Output {
         /// channels * height * width.
         expected: usize,
-        /// The length of what was passed.
+        /// The length of the output.
         got: usize,
     },
 }
 
-/// Why a configuration does not say how to prepare an image.
+/// Why a configuration cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The text is not JSON, or not an object.
+    /// The text is not a JSON object.
     #[error("not a JSON object: {0}")]
     Json(String),
-    /// A setting has a value that cannot be.
+    /// A setting has an invalid value.
     #[error("`{key}`: {rule}, but it is {got}")]
     Value {
         /// The setting.
         key: String,
-        /// What it should be.
+        /// What is valid.
         rule: String,
         /// What it is.
         got: String,
     },
-    /// The configuration is valid, but asks for what is not done here.
+    /// The configuration is valid, but not supported.
     #[error("{0}")]
     Unsupported(String),
 }

@@ -1,13 +1,14 @@
-//! A bitmap font of our own for pictures: ASCII, five by seven pixels a letter, and two rows below the line.
+//! A small bitmap font for labels in pictures: ASCII, five by seven pixels per character, and two rows of descenders. No crate with such a
+//! font is needed for a hundred lines.
 
-/// Height of a letter, with what hangs below the line.
+/// Height of a character, with descenders.
 pub const HEIGHT: usize = 9;
-/// From one letter to the next: five pixels and a gap.
+/// Width of a character, with the gap to the next.
 pub const ADVANCE: usize = 6;
 const WIDTH: usize = 5;
 const LETTERS_A_BLOCK: usize = 16;
 
-/// Blocks of sixteen letters, from the space on; a `#` is ink.
+/// Blocks of sixteen characters, from the space on; a `#` is a set pixel.
 #[rustfmt::skip]
 const BLOCKS: [[&str; HEIGHT]; 6] = [
     [
@@ -83,7 +84,7 @@ pub fn width(text: &str) -> usize {
     (text.chars().count() * ADVANCE).saturating_sub(ADVANCE - WIDTH)
 }
 
-/// Calls `ink` with row and column of each pixel of a text at scale 1. Letters outside of ASCII become question marks.
+/// Calls `ink` with row and column of each set pixel of a text at scale 1. Characters outside of ASCII become question marks.
 pub fn draw(text: &str, mut ink: impl FnMut(usize, usize)) {
     for (place, letter) in text.chars().enumerate() {
         for row in 0..HEIGHT {
@@ -117,7 +118,7 @@ mod tests {
     fn letters_lie_where_they_belong() {
         assert_eq!(rows_of("L")[6], "#####");
         assert_eq!(rows_of("LT")[0], "#     #####");
-        // Seven rows stand on the line, and some letters hang below it.
+        // Seven rows above the baseline, and some descenders below it.
         assert_eq!(rows_of("!~0").iter().filter(|row| row.contains('#')).count(), HEIGHT - 2);
         assert_eq!(rows_of("p")[8], "#    ");
         assert_eq!(rows_of("0")[2], "#  ##");

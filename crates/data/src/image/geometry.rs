@@ -1,22 +1,22 @@
-//! Sizes: what a resize makes of an image's, and where a crop lies.
+//! Sizes after resizing, and positions of crops.
 
-/// To what size an image is brought before it is cropped. Sizes are `[height, width]`.
+/// The size to which an image is resized before it is cropped. Sizes are `[height, width]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Resize {
-    /// It stays as it is.
+    /// No resizing.
     None,
-    /// To exactly this size; the ratio of the sides is not kept.
+    /// Exactly this size; the aspect ratio is not kept.
     Exact([usize; 2]),
-    /// The shorter side to this length; the longer follows, cut to an integer (`torchvision`, `transformers`).
+    /// The shorter side to this length; the longer in proportion, rounded down (`torchvision`, `transformers`).
     ShorterSide(usize),
     /// The shorter side to `shorter`, but the longer to no more than `longer` (`transformers`).
     ShorterSideWithin {
-        /// What the shorter side becomes if the longer has room.
+        /// The length of the shorter side, unless the longer would be too long.
         shorter: usize,
-        /// The most that the longer side may become.
+        /// The maximum length of the longer side.
         longer: usize,
     },
-    /// As large as fits into this size, sides cut to integers (`transformers`' `max_height` and `max_width`).
+    /// As large as fits into this size, sides rounded down (`transformers`' `max_height` and `max_width`).
     Within([usize; 2]),
     /// As small as covers this size, sides rounded (`timm`'s crop mode "center" where the target is not square).
     Cover([usize; 2]),
@@ -24,28 +24,28 @@ pub enum Resize {
     Fit([usize; 2]),
 }
 
-/// A part from the middle, filled up where the image is smaller.
+/// A centre crop, padded where the image is smaller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Crop {
     /// Height and width.
     pub size: [usize; 2],
-    /// Whose rounding decides where the middle is.
+    /// How the position is rounded.
     pub placement: Placement,
-    /// What is outside of the image, a byte for each channel.
+    /// The colour of the padding, one byte per channel.
     pub fill: Vec<u8>,
 }
 
-/// Where the middle is when an odd number of pixels is left over. The peers differ by one pixel.
+/// How a centre crop is placed when an odd number of pixels is left over. The peers differ by one pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// `transformers`: the smaller half of what is cut goes first, the larger half of what is filled.
+    /// `transformers`: the smaller half is cut at the beginning; the larger half of padding goes there.
     HuggingFace,
-    /// `torchvision` and `timm`: halves are rounded to even when cutting; the smaller half of what is filled goes first.
+    /// `torchvision` and `timm`: halves are rounded to even when cutting; the smaller half of padding goes to the beginning.
     Torchvision,
 }
 
 impl Placement {
-    /// The position in a line of `length` at which its middle part of `wanted` starts; negative if there is too little.
+    /// Where the central `wanted` of `length` pixels begin; negative if there are fewer.
     pub(crate) fn start(self, length: usize, wanted: usize) -> isize {
         let surplus = length as isize - wanted as isize;
         match self {
@@ -57,7 +57,7 @@ impl Placement {
 }
 
 impl Resize {
-    /// What becomes of an image of this height and width. No side vanishes, however thin the image: it keeps one pixel.
+    /// The size of an image of this height and width after resizing; each side has at least one pixel.
     pub fn size_for(self, [height, width]: [usize; 2]) -> [usize; 2] {
         let [new_height, new_width] = match self {
             Resize::None => [height, width],
@@ -75,7 +75,7 @@ impl Resize {
         [new_height.max(1), new_width.max(1)]
     }
 
-    /// The same resize for another scale of the whole, e.g. when a model runs at another image size.
+    /// The same resize at another scale, for a model that runs at another image size.
     pub(crate) fn scaled(self, by: impl Fn([usize; 2]) -> [usize; 2]) -> Resize {
         let one = |side: usize| by([side, side])[0];
         match self {

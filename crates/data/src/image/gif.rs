@@ -17,28 +17,28 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<DynamicImage, ImageError> {
     let mut decoder = options.read_info(bytes).map_err(told)?;
     let mut canvas = [decoder.width(), decoder.height()].map(u64::from);
     check_size(canvas[0], canvas[1])?;
-    let frame = decoder.next_frame_info().map_err(told)?.ok_or_else(|| damaged("there is no frame"))?;
+    let frame = decoder.next_frame_info().map_err(told)?.ok_or_else(|| damaged("it has no frame"))?;
     if frame.width == 0 || frame.height == 0 {
         return Err(damaged(format!("its first frame is {} x {}", frame.width, frame.height)));
     }
-    // Pillow lets the canvas grow to hold the whole first frame.
+    // Pillow enlarges the canvas to the whole first frame.
     canvas[0] = canvas[0].max(u64::from(frame.left) + u64::from(frame.width));
     canvas[1] = canvas[1].max(u64::from(frame.top) + u64::from(frame.height));
     check_size(canvas[0], canvas[1])?;
     let mut indices = vec![0; decoder.buffer_size()];
     decoder.read_into_buffer(&mut indices).map_err(told)?;
-    let frame = decoder.current_frame_info().ok_or_else(|| damaged("there is no frame"))?;
+    let frame = decoder.current_frame_info().ok_or_else(|| damaged("it has no frame"))?;
     let palette = frame.palette.as_deref().or(decoder.global_palette());
     let pixels = paint(frame, &indices, palette, canvas.map(|side| side as usize));
     let image = RgbImage::from_raw(canvas[0] as u32, canvas[1] as u32, pixels);
-    Ok(DynamicImage::ImageRgb8(image.ok_or_else(|| damaged("fewer pixels than its size says"))?))
+    Ok(DynamicImage::ImageRgb8(image.ok_or_else(|| damaged("it has fewer pixels than its size says"))?))
 }
 
-/// The frame's colours on a canvas that is filled as Pillow fills it: with the colour called transparent, or the first.
+/// The frame on a canvas that is filled as in Pillow: with the transparent colour, or the first.
 fn paint(frame: &Frame, indices: &[u8], palette: Option<&[u8]>, [width, height]: [usize; 2]) -> Vec<u8> {
     let colours: [[u8; 3]; 256] = std::array::from_fn(|index| match palette {
         Some(palette) => palette.as_chunks().0.get(index).copied().unwrap_or([0; 3]),
-        // Without a palette the numbers are levels of grey.
+        // Without a palette, indices are levels of grey.
         None => [index as u8; 3],
     });
     let background = colours[usize::from(frame.transparent.unwrap_or(0))];
@@ -60,9 +60,10 @@ fn damaged(reason: impl Into<String>) -> ImageError {
 
 fn told(error: DecodingError) -> ImageError {
     match error {
-        DecodingError::MemoryLimit | DecodingError::OutOfMemory => {
-            ImageError::Unsupported { format: FORMAT, reason: "it asks for more memory than one image is given".into() }
-        }
+        DecodingError::MemoryLimit | DecodingError::OutOfMemory => ImageError::Unsupported {
+            format: FORMAT,
+            reason: "it needs more memory than is allowed for one image".into(),
+        },
         error => damaged(error.to_string()),
     }
 }

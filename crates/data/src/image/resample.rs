@@ -5,16 +5,16 @@
 //! of one output pixel are normalised in `f64` and then rounded to 22 fractional bits; sums are exact in `i32`:
 //! 255 * 2^22 < 2^30 leaves two bits for the negative lobes.
 //!
-//! Only the part of the output that is asked for (a centre crop's) is computed.
+//! Only the requested part of the output (that of a centre crop, say) is computed.
 
 use crate::image::decode::{Channels, Image, LONGEST_SIDE};
 use crate::image::error::ImageError;
 use crate::image::view::View;
 
-/// How a resized pixel follows from those around it. Names and meaning are Pillow's.
+/// A resampling filter, as in Pillow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Interpolation {
-    /// The nearest pixel; others do not count.
+    /// The nearest pixel.
     Nearest,
     /// The mean of the pixels covered.
     Box,
@@ -78,7 +78,7 @@ fn sinc(x: f64) -> f64 {
     x.sin() / x
 }
 
-/// The part of a line that is wanted: `length` pixels from `start`.
+/// A part of a line: `length` pixels from `start`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub start: usize,
@@ -145,7 +145,7 @@ impl Weights {
         })
     }
 
-    /// The input pixels that are used at all.
+    /// The input pixels that are used.
     fn used(&self) -> Span {
         let start = self.iter().map(|(first, _)| first).min().unwrap_or(0);
         let end = self.iter().map(|(first, weights)| first + weights.len()).max().unwrap_or(0);
@@ -153,7 +153,7 @@ impl Weights {
     }
 }
 
-/// Memory that one resize after the other uses.
+/// Memory that is reused from one resize to the next.
 #[derive(Debug, Default)]
 pub(crate) struct ResampleScratch {
     horizontal: Weights,
@@ -164,7 +164,7 @@ pub(crate) struct ResampleScratch {
     pub resized: Vec<u8>,
 }
 
-/// The most bytes that one step of a resize may take.
+/// The maximum number of bytes of one step of a resize.
 const MOST_BYTES: usize = 1 << 30;
 
 /// Resizes `image` to `height` x `width`, as Pillow's `Image.resize` does.
@@ -242,13 +242,13 @@ fn bounded(height: usize, width: usize, channels: usize) -> Result<(), ImageErro
             what: "a step of its resizing",
             width: width as u64,
             height: height as u64,
-            limit: format!("{} MiB and {LONGEST_SIDE} a side are allowed", MOST_BYTES >> 20),
+            limit: format!("{} MiB and {LONGEST_SIDE} per side are supported", MOST_BYTES >> 20),
         }),
     }
 }
 
 /// Pillow walks along the line in steps of the scale and adds them up, rounding included. A crop from the middle of a
-/// very long line starts with a jump instead: nobody should wait for a thousand million steps.
+/// very long line starts with a jump instead, to avoid a thousand million steps.
 fn nearest_positions(input: usize, output: usize, wanted: Span, positions: &mut Vec<usize>) {
     const LONGEST_WALK: usize = 1 << 20;
     let scale = input as f64 / output as f64;

@@ -1,4 +1,4 @@
-//! Input that is broken, or means harm: it is refused or passed over in words, never with a panic.
+//! Broken or hostile input: an error or a note, never a panic.
 
 use proptest::prelude::*;
 use vitreous_data::dataset::{OpenDataset, inspect, open};
@@ -92,12 +92,12 @@ fn manifests_are_refused_with_their_row() {
     says(&refused_as("a.csv", b"path,label\na.png,x\n,x\n"), &["row 2", "there is no path"]);
     says(&refused_as("a.csv", b"path,label\na.png\n"), &["row 1", "too short"]);
     says(&refused_as("a.csv", b"path,label,split\na.png,x,middle\n"), &["row 1", "`middle` is not a split"]);
-    says(&refused_as("a.csv", b"path,label\na.png,1\nb.png,-1\n"), &["the label -1 is no class"]);
-    says(&refused_as("a.csv", b"path,label\na.png,4294967295\n"), &["is no class"]);
-    says(&refused_as("a.jsonl", b"{\"path\": \"a\", \"label\": 1}\n[1]\n"), &["row 2", "no JSON object"]);
-    says(&refused_as("a.jsonl", b"{\"path\": \"a\", \"label\": 1.5}\n"), &["row 1", "a whole number"]);
-    says(&refused_as("a.jsonl", b"{\"path\": \"a\", \"label\": {}}\n"), &["row 1", "a text or a whole number"]);
-    says(&refused_as("a.jsonl", b"{\"path\": 3, \"label\": 1}\n"), &["the path is no text"]);
+    says(&refused_as("a.csv", b"path,label\na.png,1\nb.png,-1\n"), &["the label -1 is not a class"]);
+    says(&refused_as("a.csv", b"path,label\na.png,4294967295\n"), &["is not a class"]);
+    says(&refused_as("a.jsonl", b"{\"path\": \"a\", \"label\": 1}\n[1]\n"), &["row 2", "not a JSON object"]);
+    says(&refused_as("a.jsonl", b"{\"path\": \"a\", \"label\": 1.5}\n"), &["row 1", "a string or an integer"]);
+    says(&refused_as("a.jsonl", b"{\"path\": \"a\", \"label\": {}}\n"), &["row 1", "a string or an integer"]);
+    says(&refused_as("a.jsonl", b"{\"path\": 3, \"label\": 1}\n"), &["the path is not a string"]);
     says(&refused_as("a.jsonl", b"{\"label\": 1}\n"), &["there is no path"]);
     says(&refused_as("a.jsonl", &[b'['; 100_000]), &["row 1"]);
 }
@@ -124,13 +124,13 @@ fn cifar_and_idx_are_checked() {
     let root = folder.path();
     let cifar = root.join("cifar/data_batch_1.bin");
     write(&cifar, [0; 3073 * 2 - 1]);
-    says(&refused(&root.join("cifar")), &["data_batch_1.bin", "no whole number of records"]);
+    says(&refused(&root.join("cifar")), &["data_batch_1.bin", "not a multiple of the record size"]);
     let mut records = [0; 3073 * 2];
     records[3073] = 10;
     write(&cifar, records);
     says(&refused(&root.join("cifar")), &["record 1 has the label 10, but there are 10 classes"]);
     write(&cifar, []);
-    says(&refused(&root.join("cifar")), &["no whole number"]);
+    says(&refused(&root.join("cifar")), &["not a multiple"]);
 
     let write_pair = |images: Vec<u8>, labels: Vec<u8>| {
         write(&root.join("idx/train-images-idx3-ubyte"), images);
@@ -146,11 +146,11 @@ fn cifar_and_idx_are_checked() {
     says(&write_pair(idx(&[2], &[0; 2]), idx(&[2], &[0; 2])), &["it has 1 axes, but 3 are expected"]);
     says(&write_pair(idx(&[2, 0, 0], &[]), idx(&[2], &[0; 2])), &["no pixels"]);
     says(&write_pair(idx(&[0, 1, 1], &[]), idx(&[0], &[])), &["has no samples"]);
-    says(&write_pair(b"nonsense".to_vec(), idx(&[2], &[0; 2])), &["does not begin as an IDX file"]);
+    says(&write_pair(b"nonsense".to_vec(), idx(&[2], &[0; 2])), &["does not begin like an IDX file"]);
     std::fs::remove_file(root.join("idx/train-images-idx3-ubyte")).expect("removed");
     let packed = bytes("datasets/idx/train-images-idx3-ubyte.gz");
     write(&root.join("idx/train-images-idx3-ubyte.gz"), &packed[..packed.len() - 9]);
-    says(&refused(&root.join("idx")), &["train-images-idx3-ubyte.gz", "no whole gzip file"]);
+    says(&refused(&root.join("idx")), &["train-images-idx3-ubyte.gz", "not a complete gzip file"]);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn shards_that_end_early_give_what_is_whole() {
             "1 sample has no image",
             "2 samples have no label",
             "1 file is a second image",
-            "4.json: this is no JSON object",
+            "4.json: this is not a JSON object",
         ],
     );
     // Cut within 1.png: its header is at three times (header and content), its content one block on.

@@ -211,7 +211,7 @@ fn labels_are_numbers_or_names() {
     write(&root.join("set/classes.txt"), "ant\nbee\ncat\n");
     assert_eq!(opened(&table).classes, ["ant", "bee", "cat"]);
     write(&root.join("set/classes.txt"), "ant\nbee\n");
-    says(&refused(&table), &["the label `2` is none of the 2 classes"]);
+    says(&refused(&table), &["the label `2` is not one of the 2 classes"]);
     write(&table, "path,label,breed\na.png,cat,siam\n");
     std::fs::remove_file(root.join("set/classes.txt")).expect("removed");
     let breed = OpenDataset { labels: Some("breed".to_string()), validation_share: 0.0, ..OpenDataset::default() };
@@ -272,7 +272,7 @@ fn cifar_is_read_as_it_is_downloaded() {
         |splits: &vitreous_data::dataset::Splits| splits.train.image(1, Channels::Rgb).expect("an image").into_pixels();
     assert_eq!(pixels(&splits), pixels(&unpacked));
     write(&archive, &packed[..packed.len() / 2]);
-    says(&refused(&archive), &["cifar-10-binary.tar.gz", "no whole .tar.gz"]);
+    says(&refused(&archive), &["cifar-10-binary.tar.gz", "not a complete .tar.gz"]);
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn what_is_no_data_set_is_described() {
     says(&refused(&root.join("nothing")), &["nothing", "cannot be read"]);
     says(&refused(Path::new("nothing-{0..2}.tar")), &["nothing-0.tar", "cannot be read"]);
     write(&root.join("a.png"), png(1));
-    says(&refused(root), &["found a.png", "no folders of classes"]);
+    says(&refused(root), &["found a.png", "not in class folders"]);
     says(&refused(&root.join("a.png")), &["it is one image"]);
     write(&root.join("a.zip"), "PK");
     says(&refused(&root.join("a.zip")), &["unpack it first"]);
@@ -327,7 +327,7 @@ fn what_is_no_data_set_is_described() {
         &["train-images-idx3-ubyte is there, but train-labels-idx1-ubyte (or .gz) is missing"],
     );
     let coarse = OpenDataset { labels: Some("coarse".to_string()), ..OpenDataset::default() };
-    says(&refused_with(&fixture("datasets/idx"), &coarse), &["one sort of labels", "`coarse`"]);
+    says(&refused_with(&fixture("datasets/idx"), &coarse), &["one kind of labels", "`coarse`"]);
     let other = OpenDataset { labels: Some("other".to_string()), ..OpenDataset::default() };
     says(&refused_with(&fixture("datasets/cifar-100-binary"), &other), &["`fine` and `coarse`"]);
 }

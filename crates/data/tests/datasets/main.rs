@@ -1,4 +1,4 @@
-//! Data sets opened from paths: beside what the peers read, in every layout, and with everything that can be wrong.
+//! Data sets opened from paths: compared with what the peers read, in every layout, and with everything that can be wrong.
 
 #[path = "../common/mod.rs"]
 mod common;

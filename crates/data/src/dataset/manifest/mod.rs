@@ -1,4 +1,4 @@
-//! Manifests: a table (CSV, TSV) or lines of JSON that say which file shows what.
+//! Manifests: a table (CSV, TSV) or JSON lines of image paths and labels.
 
 pub(super) mod lines;
 mod table;
@@ -17,26 +17,26 @@ use super::{DatasetError, OpenDataset, Splits};
 const PATH_NAMES: [&str; 8] = ["path", "file", "file_name", "filename", "image", "image_path", "filepath", "file_path"];
 const LABEL_NAMES: [&str; 6] = ["label", "labels", "class", "classes", "category", "target"];
 const SPLIT_NAMES: [&str; 3] = ["split", "subset", "part"];
-/// What a manifest of a whole folder is called.
+/// Names of a manifest of all splits.
 const WHOLE_NAMES: [&str; 5] = ["manifest", "metadata", "labels", "data", "dataset"];
 
-/// More than a manifest of a hundred million images has.
+/// The maximum size; a hundred million images take less.
 const MOST_BYTES: u64 = 16 << 30;
 
 /// One row.
 struct Row {
-    /// The file's name as it is written, in bytes: it need not be UTF-8.
+    /// The path as it is written, in bytes: it need not be UTF-8.
     path: Vec<u8>,
     labels: Vec<String>,
-    /// Whether the labels were written as a list, even if of one.
+    /// Whether the labels are written as a list, even of one.
     is_list: bool,
     split: Option<String>,
 }
 
-/// Reads a manifest row by row; each comes with its number.
+/// The rows of a manifest, with their numbers.
 type Rows = Box<dyn Iterator<Item = Result<(usize, Row), DatasetError>>>;
 
-/// Whether a file is called like a manifest.
+/// Whether a file has the extension of a manifest.
 pub(super) fn is_manifest(path: &Path) -> bool {
     matches!(extension(path).as_deref(), Some("csv" | "tsv" | "jsonl" | "ndjson"))
 }
@@ -48,7 +48,7 @@ fn rows(path: &Path, options: &OpenDataset) -> Result<Rows, DatasetError> {
     if is_lines { lines::rows(path, bytes, labels) } else { table::rows(path, bytes, labels) }
 }
 
-/// The manifests of a folder: `train.csv` with `val.csv` and so on, or one of the whole folder. What has not the columns is none.
+/// The manifests of a folder: `train.csv` with `val.csv` and so on, or one of all splits. Files without the columns do not count.
 pub(super) fn in_folder(listing: &Listing) -> Vec<(Option<Split>, PathBuf)> {
     let any = OpenDataset::default();
     let reads = |path: &Path| rows(path, &any).is_ok_and(|mut rows| rows.next().is_some_and(|row| row.is_ok()));
@@ -72,14 +72,14 @@ pub(super) fn in_folder(listing: &Listing) -> Vec<(Option<Split>, PathBuf)> {
     called(&WHOLE_NAMES).map(|path| (None, path)).into_iter().collect()
 }
 
-/// What was seen again.
+/// Rows that repeat an image.
 #[derive(Default)]
 struct Repeated {
     same: usize,
     contradicting: usize,
 }
 
-/// Opens manifests, each of a part or of all.
+/// Opens manifests, each of one split or of all.
 pub(super) fn open(manifests: &[(Option<Split>, PathBuf)], options: &OpenDataset) -> Result<Splits, DatasetError> {
     let mut labels = Labels::default();
     let mut samples: Vec<ListedSample> = Vec::new();

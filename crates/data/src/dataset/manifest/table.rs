@@ -9,18 +9,18 @@ use super::super::DatasetError;
 use super::super::files::{extension, some_of};
 use super::{LABEL_NAMES, PATH_NAMES, Row, Rows, SPLIT_NAMES};
 
-/// Where the columns are.
+/// The indices of the columns.
 #[derive(Clone, Copy)]
 struct Columns {
     path: usize,
     label: usize,
     split: Option<usize>,
-    /// Whether the label's column is called `labels` or `classes`.
+    /// Whether the name of the label's column is `labels` or `classes`.
     is_list: bool,
     separator: u8,
 }
 
-/// Reads the rows of a table that has a header. Several labels of a row are separated by `|` or `;`.
+/// Parses a table with a header. Several labels in a row are separated by `|` or `;`.
 pub(super) fn rows(path: &Path, mut bytes: Vec<u8>, labels: Option<&str>) -> Result<Rows, DatasetError> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);
@@ -77,7 +77,7 @@ fn no_columns(path: &Path, bytes: &[u8], labels: Option<&str>) -> DatasetError {
     DatasetError::damaged(
         path,
         format!(
-            "its first row must name the columns: one of {} for the files and {wanted} for what they show, but it is: {}",
+            "its first row must name the columns: one of {} for the paths and {wanted} for the labels, but it is: {}",
             PATH_NAMES.join(", "),
             header.chars().take(200).collect::<String>()
         ),

@@ -1,11 +1,11 @@
 //! Pillow's `Image.transform(..., AFFINE)` and `Image.rotate`, bit for bit.
 //!
-//! The middle of the output pixel (x, y) is looked up at `(a x + b y + c, d x + e y + f)`, all in f64. Where that is outside of
-//! the picture the fill colour stands; near the border the pixels at the border are repeated. Results are cut, not rounded.
+//! The centre of the output pixel (x, y) is sampled at `(a x + b y + c, d x + e y + f)`, all in f64. Outside of the picture is the fill
+//! colour; near the border, pixels at the border are repeated. Results are truncated, not rounded.
 
 use super::picture::Picture;
 
-/// How a value between pixels follows from those around it. Both are among `timm`'s random choices.
+/// How values between pixels are interpolated. `timm` chooses one at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampling {
     /// Linear between 2 x 2 pixels.
@@ -18,7 +18,7 @@ pub(super) enum Sampling {
 pub(super) type Matrix = [f64; 6];
 
 impl Picture {
-    /// Turns counterclockwise around the middle.
+    /// Rotates counterclockwise around the centre.
     pub(super) fn rotate(&mut self, degrees: f64, sampling: Sampling, fill: &[u8]) {
         let degrees = degrees.rem_euclid(360.0);
         if degrees == 0.0 {
@@ -33,7 +33,7 @@ impl Picture {
         self.affine(matrix, sampling, fill);
     }
 
-    /// Looks each pixel up where `matrix` says.
+    /// Samples each pixel where `matrix` maps it.
     pub(super) fn affine(&mut self, matrix: Matrix, sampling: Sampling, fill: &[u8]) {
         self.prepare_spare();
         match (self.channels, sampling) {
@@ -111,7 +111,7 @@ fn bicubic<const CHANNELS: usize>(pixels: &Pixels<CHANNELS>, x: f64, y: f64) -> 
     let (left, top) = (x.floor(), y.floor());
     let (along, down) = (x - left, y - top);
     let (left, top) = (left as isize, top as isize);
-    // A share of 0 gives the second value itself, exactly: shears and translations need one direction only.
+    // A fraction of 0 gives the second value exactly: shears and translations interpolate in one direction only.
     let line = |y: isize| -> [f64; CHANNELS] {
         if along == 0.0 {
             return pixels.at(left, y);

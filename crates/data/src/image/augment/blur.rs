@@ -1,7 +1,7 @@
-//! Pillow's `GaussianBlur`: three box blurs along the rows, three along the columns, bytes in between.
+//! Pillow's `GaussianBlur`: three box blurs along the rows, three along the columns, rounded to bytes in between.
 //!
-//! A box of fractional radius r + a weighs the 2r + 1 pixels around one by w = 1 / (2 (r + a) + 1), and the two beyond by what
-//! is then left to 1. That three of these are near a Gaussian is Gwosdek et al., "Theoretical foundations of Gaussian
+//! A box of fractional radius r + a weighs the 2r + 1 pixels around one by w = 1 / (2 (r + a) + 1), and the two beyond by half of what is
+//! left to 1. That three of these are near a Gaussian is Gwosdek et al., "Theoretical foundations of Gaussian
 //! convolution by extended box filtering", 2011.
 
 use super::picture::Picture;
@@ -14,14 +14,14 @@ const FRACTION_BITS: u32 = 24;
 #[derive(Clone, Copy)]
 struct Weights {
     radius: usize,
-    /// Of the pixels within the radius.
+    /// The weight of pixels within the radius.
     near: u32,
-    /// Of the two beyond.
+    /// The weight of the two beyond.
     far: u32,
 }
 
 impl Weights {
-    /// For three boxes that blur like a Gaussian of this standard deviation. Rounded where Pillow does: each step to f32.
+    /// For three boxes that blur like a Gaussian of this standard deviation. Each step is rounded to f32, as in Pillow.
     fn of(deviation: f32) -> Weights {
         let variance = deviation * deviation / PASSES as f32;
         let length = (12.0 * f64::from(variance) + 1.0).sqrt() as f32;
@@ -37,7 +37,7 @@ impl Weights {
 }
 
 impl Picture {
-    /// Blurs by a Gaussian of about this standard deviation, in pixels.
+    /// Blurs with a Gaussian of about this standard deviation, in pixels.
     pub(super) fn gaussian_blur(&mut self, deviation: f64) {
         let weights = Weights::of(deviation as f32);
         if deviation <= 0.0 || weights.near == 1 << FRACTION_BITS {
@@ -62,7 +62,7 @@ impl Picture {
         self.take_spare();
     }
 
-    /// A running sum for each column, so that whole rows are added and subtracted.
+    /// A running sum per column, so that whole rows are added and subtracted.
     fn blur_columns(&mut self, weights: Weights) {
         self.prepare_spare();
         let stride = self.width * self.channels;
@@ -92,7 +92,7 @@ fn weighed(sum: u32, before: u8, after: u8, weights: Weights) -> u8 {
     ((total + (1 << (FRACTION_BITS - 1))) >> FRACTION_BITS) as u8
 }
 
-/// Pixels beyond an end are those at the end.
+/// Pixels beyond an end repeat the last one.
 fn blur_row<const CHANNELS: usize>(row: &[u8], out: &mut [u8], weights: Weights) {
     let last = (row.len() / CHANNELS) as isize - 1;
     let radius = weights.radius as isize;

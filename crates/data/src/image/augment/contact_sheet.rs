@@ -1,4 +1,4 @@
-//! A contact sheet: what a model is shown, to be looked at before it learns from it.
+//! A contact sheet of augmented images, to be looked at before training.
 
 use super::{Augment, Mixer};
 use crate::dataset::Dataset;
@@ -11,20 +11,20 @@ use crate::random::Random;
 const BACKGROUND: [u8; 3] = [250, 250, 248];
 const INK: [u8; 3] = [32, 34, 38];
 const FAINT: [u8; 3] = [128, 130, 136];
-/// Between pictures, and around all.
+/// The margin around pictures.
 const GAP: usize = 10;
 /// Small pictures are enlarged to about this width.
 const WIDTH: usize = 128;
-/// A line of text, with the space under it.
+/// The height of a line of text, with the space below it.
 const LINE: usize = font::HEIGHT + 3;
-/// Lines of label under each picture.
+/// Lines of labels below each picture.
 const LABEL_LINES: usize = 2;
-/// Places beyond those of any sample, for the choice of samples and for mixing.
+/// Positions of random sequences that belong to no sample: for the choice of samples and for mixing.
 const CHOICE: u64 = u64::MAX;
 const MIXING: u64 = u64::MAX - 1;
 
-/// Draws `rows` random samples of a data set: in the first column as they are prepared for testing, then `columns` times as
-/// they are augmented in that many epochs. Where a mixer is passed, each column is a batch. Labels stand below.
+/// Draws `rows` random samples of a data set: in the first column as they are prepared for validation, then as they are augmented in
+/// `columns` epochs. With a mixer, each column is a batch. Labels are below.
 pub fn contact_sheet(
     dataset: &dyn Dataset,
     classes: &[String],
@@ -40,9 +40,9 @@ pub fn contact_sheet(
     let numbers = augment.preprocess().channels.count() * size[0] * size[1];
     let mut batch = vec![0.0; samples.len() * numbers];
     for column in 0..=columns {
-        // Epochs count from 0 for the draws, and from 1 for who reads the sheet.
+        // Epochs count from 0 in the random sequences, and from 1 on the sheet.
         let epoch = column.saturating_sub(1) as u64;
-        sheet.title(column, &if column == 0 { "as tested".to_string() } else { format!("epoch {column}") });
+        sheet.title(column, &if column == 0 { "validation".to_string() } else { format!("epoch {column}") });
         for ((image, &sample), out) in images.iter().zip(&samples).zip(batch.chunks_exact_mut(numbers)) {
             if column == 0 {
                 augment.preprocess().apply(image, &mut scratch, out)?;
@@ -64,7 +64,7 @@ pub fn contact_sheet(
     Image::new(sheet.width, sheet.height, Channels::Rgb, sheet.pixels)
 }
 
-/// Random samples with their images; those that cannot be read are passed over, unless there are no others.
+/// Random samples with their images; broken ones are skipped, unless there are no others.
 fn choose(
     dataset: &dyn Dataset,
     channels: Channels,
@@ -104,7 +104,7 @@ fn one_hot(dataset: &dyn Dataset, samples: &[usize], classes: usize) -> Vec<f32>
     targets
 }
 
-/// The classes that count, the most important first, with their shares where they are not whole.
+/// The classes of a target, the most probable first, with their probabilities where these are not 1.
 fn label(shares: &[f32], classes: &[String]) -> Vec<String> {
     let mut present: Vec<usize> = (0..shares.len()).filter(|&class| shares[class] > 0.0).collect();
     present.sort_by(|&one, &other| shares[other].total_cmp(&shares[one]));
@@ -117,7 +117,7 @@ fn label(shares: &[f32], classes: &[String]) -> Vec<String> {
 
 struct Sheet {
     size: [usize; 2],
-    /// How many pixels of the sheet show one of a picture, in each direction.
+    /// The enlargement of pictures.
     scale: usize,
     width: usize,
     height: usize,

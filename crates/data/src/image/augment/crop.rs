@@ -1,10 +1,10 @@
-//! Which part of an image is shown: `torchvision`'s `RandomResizedCrop` and `RandomCrop`.
+//! Random crops: `torchvision`'s `RandomResizedCrop` and `RandomCrop`.
 
 use vitreous_engine::ops::image_draws::Area;
 
 use crate::random::Random;
 
-/// A rectangle inside of an image.
+/// A rectangle in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rectangle {
     pub top: usize,
@@ -26,8 +26,8 @@ pub(super) fn rounded(value: f64) -> usize {
     value.round_ties_even() as usize
 }
 
-/// A part of `size` whose share of the area is within `scale` and whose width over height is within `ratio`, both at random,
-/// the ratio evenly in its logarithm. After ten that do not fit into the image it is the middle.
+/// A random part of `size` whose share of the area is within `scale` and whose aspect ratio is within `ratio` (uniform in its logarithm).
+/// After ten attempts that do not fit into the image it is the centre.
 pub(super) fn random_part(size: [usize; 2], scale: [f64; 2], ratio: [f64; 2], random: &mut Random) -> Rectangle {
     for _ in 0..10 {
         let share = random.between(scale[0], scale[1]);
@@ -40,14 +40,14 @@ pub(super) fn random_part(size: [usize; 2], scale: [f64; 2], ratio: [f64; 2], ra
     middle_part(size, ratio)
 }
 
-/// Height and width of a part with this share of the area, if it fits. It keeps one pixel, however small the image.
+/// Height and width of a part with this share of the area, if it fits; at least one pixel.
 pub(super) fn part_size(size: [usize; 2], share: f64, log_ratio: f64) -> Option<[usize; 2]> {
     let (area, ratio) = (share * (size[0] * size[1]) as f64, log_ratio.exp());
     let (height, width) = (rounded((area / ratio).sqrt()).max(1), rounded((area * ratio).sqrt()).max(1));
     (height <= size[0] && width <= size[1]).then_some([height, width])
 }
 
-/// The largest part from the middle whose width over height is within `ratio`.
+/// The largest central part whose aspect ratio is within `ratio`.
 pub(super) fn middle_part([height, width]: [usize; 2], ratio: [f64; 2]) -> Rectangle {
     let whole = width as f64 / height as f64;
     let [part_height, part_width] = if whole < ratio[0] {
@@ -61,8 +61,7 @@ pub(super) fn middle_part([height, width]: [usize; 2], ratio: [f64; 2]) -> Recta
     Rectangle { top, left, height: part_height, width: part_width }
 }
 
-/// Where a picture comes to lie, row and column, when `padding` pixels are put around it and a part of its own size is then
-/// cut out at random.
+/// Row and column of a picture after padding it by `padding` pixels and taking a random crop of its own size.
 pub(super) fn random_shift(padding: usize, random: &mut Random) -> (isize, isize) {
     let mut shift = || padding as isize - random.below(2 * padding + 1) as isize;
     (shift(), shift())

@@ -1,13 +1,13 @@
-//! Pillow's `ImageEnhance`: a picture is blended with one that lacks something. A factor of 1 changes nothing, 0 takes all of
-//! that something away, and more than 1 adds to it.
+//! Pillow's `ImageEnhance`: a picture is blended with one that lacks a property (brightness, contrast ...). A factor of 1 changes nothing,
+//! 0 removes the property, and more than 1 enhances it.
 
 use super::picture::{Picture, luma};
 
-/// `without + factor * (with - without)` in single precision, cut to a byte, as Pillow's `Image.blend`.
+/// `without + factor * (with - without)` in single precision, truncated to a byte, as Pillow's `Image.blend`.
 #[inline]
 fn blend(without: u8, with: u8, factor: f32) -> u8 {
     let (without, with) = (i32::from(without), i32::from(with));
-    // `as u8` keeps what is beyond 0 or 255 at these.
+    // `as u8` clamps to 0..255.
     (without as f32 + factor * (with - without) as f32) as u8
 }
 
@@ -27,7 +27,7 @@ impl Picture {
         self.blend_with_one_value((mean + 0.5) as u8, factor as f32);
     }
 
-    /// Blends with the same picture in grey.
+    /// Blends with the greyscale picture.
     pub(super) fn saturation(&mut self, factor: f64) {
         let factor = factor as f32;
         if self.channels == 1 || factor == 1.0 {
@@ -41,12 +41,12 @@ impl Picture {
         }
     }
 
-    /// All channels become the grey value.
+    /// Converts to greyscale; the channels stay.
     pub(super) fn grey(&mut self) {
         self.saturation(0.0);
     }
 
-    /// Blends with a smoothed picture: each pixel inside is the mean of 3 x 3, itself counted five times.
+    /// Blends with a smoothed picture: each inner pixel is the mean of 3 x 3, with weight 5 for itself.
     pub(super) fn sharpness(&mut self, factor: f64) {
         let (factor, channels) = (factor as f32, self.channels);
         let stride = self.width * channels;
@@ -64,7 +64,7 @@ impl Picture {
                     |row: &[u8]| u32::from(row[at]) + u32::from(row[at + channels]) + u32::from(row[at + 2 * channels]);
                 let byte = here[at + channels];
                 let sum = three(above) + three(here) + three(below) + 4 * u32::from(byte);
-                // 13 is odd: no thirteenth lies halfway, so that rounding in integers is what Pillow's floats give.
+                // 13 is odd, so there are no ties, and rounding integers gives what Pillow's floats give.
                 let smooth = (2 * sum + 13) / 26;
                 *out = blend(smooth as u8, byte, factor);
             }

@@ -6,27 +6,27 @@ use super::crop::{Rectangle, rounded};
 use super::settings::EraseMode;
 use crate::random::Random;
 
-/// Smallest and largest share of the picture's area that all boxes together have.
+/// The smallest and largest share of the picture's area that all boxes have together.
 const AREA: [f64; 2] = [0.02, 1.0 / 3.0];
-/// Smallest height over width; the largest is its inverse.
+/// The smallest height / width; the largest is its inverse.
 const RATIO: f64 = 0.3;
 
-/// Boxes that are erased.
+/// Random Erasing.
 #[derive(Clone, Debug)]
 pub(super) struct Erase {
     pub probability: f64,
     pub mode: EraseMode,
-    /// The most boxes.
+    /// The maximum number of boxes.
     pub count: usize,
 }
 
 impl Erase {
-    /// Erases from a picture of `[channels, height, width]`.
+    /// Erases boxes of a picture of `[channels, height, width]`.
     pub fn apply(&self, out: &mut [f32], [_, height, width]: [usize; 3], random: &mut Random) {
         self.draw([height, width], random, |part, random| overwrite(out, [height, width], part, self.mode, random));
     }
 
-    /// Writes down what [`apply`](Self::apply) would do, and leaves `random` where that would.
+    /// Records what [`apply`](Self::apply) would do, and leaves `random` in the same state.
     pub fn note(&self, [channels, height, width]: [usize; 3], draws: &mut ImageDrawsMut, random: &mut Random) {
         draws.set_stream(random.stream());
         self.draw([height, width], random, |part, random| match self.mode {
@@ -38,13 +38,13 @@ impl Erase {
             }
             EraseMode::Pixel => {
                 draws.erase_with_noise(part.area(), random.position() as u32);
-                // Each row draws two numbers from two words.
+                // Each two numbers are drawn from two words.
                 random.skip((channels * part.height * part.width.div_ceil(2) * 2) as u64);
             }
         });
     }
 
-    /// The boxes of a picture, each passed on when it is drawn: what fills it is drawn before the next.
+    /// Calls `each` for every box when it is drawn: its content is drawn before the next box.
     fn draw(&self, size: [usize; 2], random: &mut Random, mut each: impl FnMut(Rectangle, &mut Random)) {
         if !random.chance(self.probability) {
             return;
@@ -58,7 +58,7 @@ impl Erase {
     }
 }
 
-/// A box that is smaller than the picture in both directions; none if ten are not.
+/// A random box that is smaller than the picture in both directions; none after ten attempts.
 pub(super) fn random_box(size: [usize; 2], count: usize, random: &mut Random) -> Option<Rectangle> {
     for _ in 0..10 {
         let share = random.between(AREA[0], AREA[1]) / count as f64;

@@ -3,7 +3,7 @@
 use super::picture::Picture;
 use crate::random::Random;
 
-/// Changes the three by factors between `1 - strength` (not under 0) and `1 + strength`.
+/// The factors are between `1 - strength` (at least 0) and `1 + strength`.
 pub(super) fn colour_jitter(picture: &mut Picture, strength: f64, random: &mut Random) {
     let mut steps = [Picture::brightness, Picture::contrast, Picture::saturation];
     random.shuffle(&mut steps);

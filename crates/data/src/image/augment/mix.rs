@@ -19,14 +19,14 @@ pub struct Mixer {
     mode: MixMode,
 }
 
-/// What is done with one sample and its partner.
+/// How a sample is mixed with its partner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mix {
-    /// It stays alone.
+    /// Not at all.
     Nothing,
-    /// This share of it, and of its partner the rest.
+    /// Mixup, with this weight of the sample itself.
     Blend(f64),
-    /// A box of its partner.
+    /// CutMix, with this box of its partner.
     Paste(Rectangle),
 }
 
@@ -48,8 +48,8 @@ impl Mixer {
         Ok(mixes.then_some(mixer))
     }
 
-    /// Mixes a batch of `[batch, channels, height, width]` with its targets, `[batch, classes]`: each row of the targets is
-    /// mixed as its image was. The middle sample of an odd number is its own partner and stays as it is.
+    /// Mixes a batch of `[batch, channels, height, width]` and its targets, `[batch, classes]`: each row of the targets is mixed like its
+    /// image. In a batch of odd size the middle sample is its own partner and does not change.
     pub fn mix(
         &self,
         images: &mut [f32],
@@ -65,7 +65,7 @@ impl Mixer {
         mix_pairs(images, [batch, height, width], targets, |_| draws());
     }
 
-    /// Mixes the targets as [`mix`](Self::mix) does, and writes down for each image what that would do: `rows` are the rows of
+    /// Mixes the targets as [`mix`](Self::mix) does, and records how each image is to be mixed: `rows` are the rows of
     /// [`ImageDraws`](vitreous_engine::ops::ImageDraws) of a batch of `[batch, channels, height, width]`.
     pub(crate) fn note(
         &self,
@@ -88,7 +88,7 @@ impl Mixer {
         });
     }
 
-    /// Draws for one pair after the other.
+    /// Draws how each pair is mixed, one pair after the other.
     fn draws(&self, size: [usize; 2], random: &mut Random) -> impl FnMut() -> [Mix; 2] {
         let for_all = (self.mode == MixMode::Batch).then(|| self.draw(size, random));
         move || {
@@ -114,7 +114,7 @@ impl Mixer {
     }
 }
 
-/// Mixes each sample of the first half with its partner in the second, as `mixes` says for the two.
+/// Mixes each sample of the first half with its partner in the second half; `mixes` says how for both.
 pub(super) fn mix_pairs(
     images: &mut [f32],
     [batch, height, width]: [usize; 3],
@@ -160,7 +160,7 @@ pub(super) fn cut_box([height, width]: [usize; 2], share: f64, centre: [usize; 2
 }
 
 impl Mix {
-    /// The share that stays the sample's own: after clipping, where a box is pasted.
+    /// The weight of the sample itself: with a box, what is left of its area after clipping.
     pub fn own_share(self, [height, width]: [usize; 2]) -> f64 {
         match self {
             Mix::Nothing => 1.0,

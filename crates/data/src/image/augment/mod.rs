@@ -1,15 +1,15 @@
-//! Augmentation: what is done to images, and to batches of them, while a model learns.
+//! Augmentation of training images, and mixing of batches.
 //!
-//! The peers are `timm`, `torchvision` and Pillow. Everything random is a function of the [`Random`] that is passed, so that a
-//! run can be repeated, and resumed anywhere. The order is `timm`'s:
+//! The peers are `timm`, `torchvision` and Pillow. Everything random is a function of the given [`Random`], so that a run can be repeated
+//! and resumed anywhere. The order is `timm`'s:
 //!
-//! 1. a part of the image ([`CropKind`]), resized;
-//! 2. mirrored, turned upside down;
+//! 1. a crop of the image ([`CropKind`]), resized;
+//! 2. horizontal and vertical flips;
 //! 3. the policy: RandAugment or 3-Augment;
 //! 4. colour jitter, grey, blur;
-//! 5. bytes become normalised numbers;
+//! 5. normalisation;
 //! 6. Random Erasing;
-//! 7. of the whole batch: Mixup or CutMix ([`Mixer`]).
+//! 7. for the whole batch: Mixup or CutMix ([`Mixer`]).
 
 mod affine;
 mod blur;
@@ -47,7 +47,7 @@ use erase::Erase;
 use normalise::normalise;
 use policy::Policy;
 
-/// Prepares images to learn from.
+/// Prepares training images.
 #[derive(Clone, Debug)]
 pub struct Augment {
     settings: AugmentSettings,
@@ -55,22 +55,23 @@ pub struct Augment {
     size: [usize; 2],
     policy: Policy,
     erase: Option<Erase>,
-    /// The mean colour, which comes in from outside where a policy moves pixels.
+    /// The mean colour, which fills what a policy moves in from outside of the picture.
     mean: Vec<u8>,
-    /// For each channel: what a byte becomes.
+    /// For each channel, the normalised value of each byte.
     tables: Vec<Table>,
 }
 
 impl Augment {
-    /// Augmentation of images that are prepared like this for testing; its output size must be known.
+    /// Augmentation of images whose preprocessing for validation is this one; its output size must be fixed.
     pub fn new(settings: &AugmentSettings, preprocess: &Preprocess) -> Result<Augment, ConfigError> {
         let size = preprocess.output_size().ok_or_else(|| {
-            let why = "augmentation needs a fixed size of the prepared image, but the preprocessing leaves it open";
+            let why = "augmentation needs images of a fixed size, but the preprocessing has none";
             ConfigError::Unsupported(why.to_string())
         })?;
         let channels = preprocess.channels.count();
         if preprocess.mean.len() != channels || preprocess.std.len() != channels {
-            let why = format!("the preprocessing needs a mean and a deviation for each of {channels} channels");
+            let why =
+                format!("the preprocessing needs a mean and a standard deviation for each of {channels} channels");
             return Err(ConfigError::Unsupported(why));
         }
         check::scale("scale", settings.scale)?;
@@ -100,17 +101,17 @@ impl Augment {
         })
     }
 
-    /// How images are prepared for testing.
+    /// The preprocessing for validation.
     pub fn preprocess(&self) -> &Preprocess {
         &self.preprocess
     }
 
-    /// Height and width of what comes out.
+    /// Height and width of the output.
     pub fn output_size(&self) -> [usize; 2] {
         self.size
     }
 
-    /// Prepares an image: channels first, `out` holds `channels * height * width` numbers.
+    /// Prepares an image. `out` has `channels * height * width` elements, channels first.
     pub fn apply(
         &self,
         image: &Image,
@@ -127,9 +128,8 @@ impl Augment {
         Ok(())
     }
 
-    /// Prepares an image as far as it must be done with whole pictures, and writes down the rest: `pixels` holds
-    /// `height * width * channels` bytes, `draws` is the image's row, as cleared. What
-    /// [`Graph::prepare_images`](vitreous_engine::Graph::prepare_images) makes of them is what [`apply`](Self::apply) gives.
+    /// Does what needs the whole picture, and records the rest: `pixels` has `height * width * channels` bytes, `draws` is the image's row,
+    /// cleared. [`Graph::prepare_images`](vitreous_engine::Graph::prepare_images) of both gives the same as [`apply`](Self::apply).
     pub(crate) fn apply_raw(
         &self,
         image: &Image,
@@ -152,12 +152,12 @@ impl Augment {
         [self.tables.len(), self.size[0], self.size[1]]
     }
 
-    /// The most boxes that are erased from a picture, and whether they are filled with noise.
+    /// The maximum number of erased boxes, and whether they are filled with noise.
     pub(crate) fn erasing(&self) -> (usize, bool) {
         self.erase.as_ref().map_or((0, false), |erase| (erase.count.max(1), erase.mode == EraseMode::Pixel))
     }
 
-    /// The picture of an image before it is normalised, and how it is to be laid into the output.
+    /// The picture before it is normalised, and its position and flips in the output.
     fn picture<'a>(
         &self,
         image: &'a Image,
@@ -197,7 +197,7 @@ impl Augment {
         Ok((shown, Laying { top: top as i32, left: left as i32, mirrored, upside_down }))
     }
 
-    /// Whether pixels are changed in other ways than by crop and flips, which need no picture in between.
+    /// Whether there is more to do than crops and flips, which need no intermediate picture.
     fn changes_colours(&self) -> bool {
         let settings = &self.settings;
         self.policy != Policy::Nothing || settings.color_jitter > 0.0 || settings.grey > 0.0 || settings.blur > 0.0
@@ -217,7 +217,7 @@ impl Augment {
         }
     }
 
-    /// The picture that is shown for testing.
+    /// The picture as it is prepared for validation.
     fn picture_for_testing<'a>(
         &self,
         image: &'a Image,
@@ -231,7 +231,7 @@ impl Augment {
             let interpolation = self.preprocess.interpolation;
             resize_part(View::of(image), resized, interpolation, rows.source, columns.source, resample)?;
         }
-        // Where nothing is resized, the image's own pixels are read.
+        // Without resizing, the image's own pixels are used.
         let own = || View::of(image).part(rows.source.start, columns.source.start, covered);
         if covered == self.size && !resizes {
             return Ok(own());
@@ -245,7 +245,7 @@ impl Augment {
         Ok(View::packed(&resample.resized, self.size, image.channels()))
     }
 
-    /// The picture for testing of an image that does not cover it.
+    /// The same for an image that does not cover the output, with padding.
     fn fill_up(&self, part: View, top: usize, left: usize, picture: &mut Picture) {
         let fill = self.preprocess.crop.as_ref().map_or(&[][..], |crop| &crop.fill);
         let colour = [0, 1, 2].map(|channel| fill.get(channel).copied().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! From bytes to the numbers that a model sees: shifted, mirrored and normalised in one pass.
+//! Bytes to the model's input: shifted, flipped and normalised in one pass.
 
 use vitreous_engine::ops::image_draws::Laying;
 
@@ -7,7 +7,7 @@ use crate::image::decode::Channels;
 use crate::image::preprocess::Table;
 use crate::image::view::View;
 
-/// Writes `pixels` channels first into `out`, which has `size` for each channel, through a table for each.
+/// Writes `pixels` channels first to `out`, which has `size` per channel, by one table per channel.
 pub(super) fn normalise(pixels: View, laid: Laying, tables: &[Table], size: [usize; 2], out: &mut [f32]) {
     match pixels.channels {
         Channels::Grey => normalise_channels::<1>(pixels, laid, tables, size, out),

@@ -1,9 +1,9 @@
-//! The operations of RandAugment, and what a magnitude means to each, as `timm` defines it.
+//! The operations of RandAugment, and the meaning of their magnitudes, as in `timm`.
 
 use super::affine::Sampling;
 use super::picture::Picture;
 
-/// One way to change a picture.
+/// An operation on a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     AutoContrast,
@@ -27,11 +27,11 @@ pub(super) enum Operation {
     GaussianBlur,
 }
 
-/// The magnitude at which an operation does what it is usually meant to do at most.
+/// The magnitude at which an operation has its usual maximum effect.
 pub(super) const FULL_MAGNITUDE: f64 = 10.0;
 
 impl Operation {
-    /// The usual fifteen.
+    /// The usual fifteen operations.
     pub const USUAL: [Operation; 15] = [
         Operation::AutoContrast,
         Operation::Equalize,
@@ -50,9 +50,8 @@ impl Operation {
         Operation::TranslateY,
     ];
 
-    /// What a magnitude means: degrees, bits, a threshold, a factor, a share of the side. With `increasing`, more magnitude
-    /// is always more change; without it, some operations change less. `negate` is asked where both directions are
-    /// equally good.
+    /// The parameter of a magnitude: degrees, bits, a threshold, a factor, a share of the side. With `increasing`, a larger magnitude is
+    /// always a larger change; without it, some operations change less. `negate` is called where both directions are possible.
     pub fn argument(self, magnitude: f64, increasing: bool, mut negate: impl FnMut() -> bool) -> f64 {
         let level = magnitude / FULL_MAGNITUDE;
         let mut either_way = |value: f64| if negate() { -value } else { value };
@@ -78,13 +77,13 @@ impl Operation {
         }
     }
 
-    /// Whether pixels move, so that a way of sampling is needed.
+    /// Whether pixels move, so that interpolation is needed.
     pub fn is_geometric(self) -> bool {
         use Operation::{Rotate, ShearX, ShearY, TranslateX, TranslateY};
         matches!(self, Rotate | ShearX | ShearY | TranslateX | TranslateY)
     }
 
-    /// Changes a picture. What comes in from outside of it has the colour `fill`.
+    /// Applies it to a picture. What moves in from outside has the colour `fill`.
     pub fn apply(self, picture: &mut Picture, argument: f64, sampling: Sampling, fill: &[u8]) {
         match self {
             Operation::AutoContrast => picture.auto_contrast(),

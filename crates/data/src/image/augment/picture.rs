@@ -1,23 +1,23 @@
-//! The picture that augmentation works on: bytes that change in place.
+//! The picture that augmentation works on, in place.
 
 use crate::image::decode::Channels;
 use crate::image::view::View;
 
-/// Pixels that one step after the other changes. Memory is kept from picture to picture.
+/// Pixels that are changed step by step. Memory is reused from picture to picture.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
     pub(super) height: usize,
     pub(super) width: usize,
-    /// Bytes a pixel: 1 or 3.
+    /// Bytes per pixel: 1 or 3.
     pub(super) channels: usize,
-    /// Rows from the top, a pixel's channels side by side.
+    /// Rows from the top, channels interleaved.
     pub(super) bytes: Vec<u8>,
-    /// Where a step writes that cannot work in place; then both are exchanged.
+    /// The output of a step that cannot work in place; then both are swapped.
     pub(super) spare: Vec<u8>,
 }
 
 impl Picture {
-    /// Becomes a picture of this size, filled with one colour.
+    /// Resets to a picture of this size and one colour.
     pub(super) fn fill(&mut self, [height, width]: [usize; 2], channels: Channels, colour: &[u8]) {
         (self.height, self.width, self.channels) = (height, width, channels.count());
         self.bytes.clear();
@@ -27,7 +27,7 @@ impl Picture {
         }
     }
 
-    /// Puts pixels into this picture, the first of them in row `top` and column `left`; what does not fit is left out.
+    /// Copies pixels into this picture, from row `top` and column `left` on; what does not fit is cut off.
     pub(super) fn paste(&mut self, pixels: View, top: isize, left: isize) {
         let (rows, columns) = (overlap(top, pixels.height, self.height), overlap(left, pixels.width, self.width));
         let bytes = columns.length * self.channels;
@@ -43,7 +43,7 @@ impl Picture {
         View::packed(&self.bytes, [self.height, self.width], channels)
     }
 
-    /// Exchanges left and right.
+    /// Flips horizontally.
     pub(super) fn mirror(&mut self) {
         for row in self.bytes.chunks_exact_mut((self.width * self.channels).max(1)) {
             match self.channels {
@@ -57,7 +57,7 @@ impl Picture {
         }
     }
 
-    /// Exchanges top and bottom.
+    /// Flips vertically.
     pub(super) fn turn_upside_down(&mut self) {
         let stride = self.width * self.channels;
         let (upper, lower) = self.bytes.split_at_mut(self.height / 2 * stride);
@@ -66,7 +66,7 @@ impl Picture {
         }
     }
 
-    /// Makes `spare` as long as `bytes`, with whatever is in it.
+    /// Makes `spare` as long as `bytes`; its content is unspecified.
     pub(super) fn prepare_spare(&mut self) {
         self.spare.resize(self.bytes.len(), 0);
     }
@@ -76,11 +76,11 @@ impl Picture {
     }
 }
 
-/// What a line of `length` pixels that begins at `start` has in common with one of `room` pixels.
+/// The overlap of a line of `length` pixels that begins at `start` with one of `room` pixels.
 pub(super) struct Overlap {
-    /// The first common pixel, counted in the line.
+    /// The first common pixel, as an index of the line.
     pub source: usize,
-    /// The same pixel, counted in the room.
+    /// The same pixel, as an index of the room.
     pub target: usize,
     pub length: usize,
 }

@@ -1,4 +1,4 @@
-//! Policies: which operations are drawn for a picture, in `timm`'s notation.
+//! Policies: how operations are drawn for a picture, in `timm`'s notation.
 
 use super::affine::Sampling;
 use super::operation::{FULL_MAGNITUDE, Operation};
@@ -14,26 +14,26 @@ pub(super) const BLUR: [f64; 2] = [0.1, 2.0];
 pub(super) enum Policy {
     /// None.
     Nothing,
-    /// Some of many, of about one magnitude (Cubuk et al. 2019).
+    /// RandAugment: a few of many, of about the same magnitude (Cubuk et al. 2019).
     RandAugment(RandAugment),
-    /// One of grey, solarize and blur ("DeiT III: Revenge of the ViT", 2022).
+    /// 3-Augment: one of greyscale, solarize and blur ("DeiT III: Revenge of the ViT", 2022).
     ThreeAugment,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RandAugment {
-    /// What is drawn from.
+    /// The operations to draw from.
     operations: Vec<Operation>,
-    /// How likely each is; if there are weights, no operation is drawn twice for a picture.
+    /// Their probabilities; with these, no operation is drawn twice for a picture.
     weights: Option<Vec<f64>>,
     increasing: bool,
     magnitude: f64,
-    /// Standard deviation of the magnitude; infinite for evenly between 0 and the magnitude.
+    /// Standard deviation of the magnitude; infinite for uniform between 0 and the magnitude.
     deviation: f64,
     most: f64,
-    /// How many are drawn for a picture.
+    /// Number of operations per picture.
     layers: usize,
-    /// How likely it is that a drawn operation is done.
+    /// Probability that a drawn operation is applied.
     probability: f64,
 }
 
@@ -43,7 +43,7 @@ const KNOWN: &str = "it must be \"\" for none, \"3a\", or \"rand\" and any of th
                      tweights, t3a or t3aw (other sets of operations), e.g. \"rand-m9-mstd0.5-inc1\"";
 
 impl Policy {
-    /// Reads `timm`'s notation. What `timm` skips in silence is refused.
+    /// Parses `timm`'s notation. What `timm` silently ignores is an error.
     pub fn parse(text: &str) -> Result<Policy, ConfigError> {
         let (kind, parts) = text.split_once('-').map_or((text, None), |(kind, parts)| (kind, Some(parts)));
         match (kind, parts) {
@@ -57,7 +57,7 @@ impl Policy {
         }
     }
 
-    /// Changes a picture. `fill` is the colour of what comes in from outside of it.
+    /// Applies the policy to a picture. What moves in from outside has the colour `fill`.
     pub fn apply(&self, picture: &mut Picture, fill: &[u8], random: &mut Random) {
         match self {
             Policy::Nothing => {}
@@ -76,7 +76,7 @@ fn refused(text: &str, rule: &str) -> ConfigError {
     ConfigError::Value { key: "policy".to_string(), rule: rule.to_string(), got: format!("{got:?}") }
 }
 
-/// A part's name and what follows. Longer names come first, as `m` begins several.
+/// The names of the parts. Longer names come first, because `m` is a prefix of some.
 fn split_part(part: &str) -> Option<(&'static str, &str)> {
     const NAMES: [&str; 7] = ["mstd", "mmax", "inc", "m", "n", "p", "t"];
     NAMES.iter().find_map(|name| part.strip_prefix(name).map(|value| (*name, value)))
@@ -110,7 +110,7 @@ impl RandAugment {
                 _ => Err(format!("{part:?} needs a whole number up to 100 after {name}")),
             };
             match name {
-                // Beyond 100, timm takes the deviation for infinite.
+                // Above 100, timm takes the deviation as infinite.
                 "mstd" => read.deviation = Some(number()?).filter(|&number| number <= 100.0).unwrap_or(f64::INFINITY),
                 "mmax" => read.most = Some(whole()?).filter(|&most| most > 0.0).unwrap_or(FULL_MAGNITUDE),
                 "inc" => read.increasing = whole()? != 0.0,
@@ -189,7 +189,7 @@ fn unknown(part: &str) -> String {
     }
 }
 
-/// A place drawn as its weight says; its weight is then 0.
+/// An index drawn with probability proportional to its weight, which is then set to 0.
 pub(super) fn draw_without_return(weights: &mut [f64], random: &mut Random) -> usize {
     let mut left = random.uniform() * weights.iter().sum::<f64>();
     let mut drawn = 0;

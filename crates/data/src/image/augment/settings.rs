@@ -1,72 +1,72 @@
-//! What is done to images while a model learns, as a recipe says it.
+//! Settings of augmentation, as in a recipe.
 
 use serde::{Deserialize, Serialize};
 
-/// Which part of an image is shown.
+/// How images are cropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CropKind {
-    /// The same as for testing.
+    /// As in validation.
     Center,
-    /// Prepared as for testing, `padding` black pixels around, then a random place (`torchvision`'s `RandomCrop`).
+    /// Prepared as in validation, padded by `padding` black pixels, then cropped at random (`torchvision`'s `RandomCrop`).
     Padded,
-    /// A random part of random size and form, resized (`RandomResizedCrop`).
+    /// A random part of random size and aspect ratio, resized (`RandomResizedCrop`).
     Resized,
 }
 
-/// What stands in the erased box.
+/// What erased boxes are filled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EraseMode {
-    /// Zeros, which is the mean colour.
+    /// Zeros, which are the mean colour.
     Constant,
     /// One random colour.
     Random,
-    /// A random colour for each pixel.
+    /// One random colour per pixel.
     Pixel,
 }
 
-/// Whether all samples of a batch are mixed alike.
+/// How often mixing is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MixMode {
-    /// One draw for the batch, which is mixed with itself in reverse order.
+    /// Once per batch, which is mixed with itself in reverse order.
     Batch,
-    /// A draw for each pair of samples.
+    /// Once per pair of samples.
     Pair,
-    /// A draw for each sample.
+    /// Once per sample.
     Element,
 }
 
-/// How images are changed while a model learns. The default changes nothing.
+/// How training images are augmented. The default changes nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AugmentSettings {
-    /// Which part of an image is shown.
+    /// How images are cropped.
     pub crop: CropKind,
     /// For padded crops: black pixels on each side.
     pub padding: usize,
     /// For resized crops: smallest and largest share of the image's area.
     pub scale: [f64; 2],
-    /// For resized crops: smallest and largest width over height.
+    /// For resized crops: smallest and largest aspect ratio (width / height).
     pub ratio: [f64; 2],
-    /// Probability of mirroring left and right.
+    /// Probability of a horizontal flip.
     pub flip: f64,
-    /// Probability of turning upside down.
+    /// Probability of a vertical flip.
     pub vertical_flip: f64,
     /// "" for none, "rand-m9-mstd0.5-inc1" and so on for RandAugment, "3a" for 3-Augment.
     pub policy: String,
-    /// How much brightness, contrast and saturation change, 0 to 1.
+    /// Strength of colour jitter (brightness, contrast and saturation), 0 to 1.
     pub color_jitter: f64,
-    /// Probability of becoming grey.
+    /// Probability of greyscale.
     pub grey: f64,
     /// Probability of a Gaussian blur.
     pub blur: f64,
     /// Probability of erasing a box, after normalisation.
     pub erase: f64,
-    /// What stands in the box.
+    /// What erased boxes are filled with.
     pub erase_mode: EraseMode,
-    /// The most boxes that are erased.
+    /// The maximum number of erased boxes.
     pub erase_count: usize,
     /// Mixup's alpha; 0 for none.
     pub mixup: f64,
@@ -74,9 +74,9 @@ pub struct AugmentSettings {
     pub cutmix: f64,
     /// Probability that a batch (or pair, or sample) is mixed.
     pub mix_probability: f64,
-    /// Where there are both: probability of CutMix in place of Mixup.
+    /// With both: probability of CutMix instead of Mixup.
     pub mix_switch: f64,
-    /// Whether all samples of a batch are mixed alike.
+    /// How often mixing is drawn.
     pub mix_mode: MixMode,
 }
 

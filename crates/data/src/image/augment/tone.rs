@@ -1,11 +1,11 @@
-//! Steps that send each byte through a table: Pillow's `ImageOps`, and `timm`'s `solarize_add`.
+//! Operations that map each byte by a table: Pillow's `ImageOps`, and `timm`'s `solarize_add`.
 
 use super::picture::Picture;
 
 type Tones = [u8; 256];
 
 impl Picture {
-    /// The darkest value of each channel becomes 0, the lightest 255, and those between are spread evenly.
+    /// Autocontrast: the darkest value of each channel becomes 0, the lightest 255, linear in between.
     pub(super) fn auto_contrast(&mut self) {
         self.map_channels(|counts| {
             let lowest = counts.iter().position(|&count| count > 0)?;
@@ -15,12 +15,12 @@ impl Picture {
             }
             let scale = 255.0 / (highest - lowest) as f64;
             let offset = -(lowest as f64) * scale;
-            // `as u8` cuts towards zero and stays within 0 to 255.
+            // `as u8` truncates, and clamps to 0..255.
             Some(std::array::from_fn(|value| (value as f64 * scale + offset) as u8))
         });
     }
 
-    /// Spreads the values of each channel so that all are about equally frequent.
+    /// Equalises the histogram of each channel.
     pub(super) fn equalize(&mut self) {
         self.map_channels(|counts| {
             let total: u64 = counts.iter().map(|&count| u64::from(count)).sum();
@@ -38,19 +38,19 @@ impl Picture {
         });
     }
 
-    /// Light becomes dark.
+    /// Inverts.
     pub(super) fn invert(&mut self) {
         self.bytes.iter_mut().for_each(|byte| *byte = !*byte);
     }
 
-    /// Keeps the highest bits. None are left for 0 or fewer, which is black (Pillow 13 refuses 0 bits, earlier ones gave
-    /// black; `timm` comes to 0 at the highest magnitude).
+    /// Posterises: keeps the highest bits. 0 bits or fewer give black (Pillow 13 refuses 0 bits, earlier versions gave
+    /// black; `timm` reaches 0 at the highest magnitude).
     pub(super) fn posterize(&mut self, bits: i64) {
         let mask = if bits >= 8 { 255 } else { !(255u16 >> bits.max(0)) as u8 };
         self.bytes.iter_mut().for_each(|byte| *byte &= mask);
     }
 
-    /// Inverts values from the threshold on.
+    /// Solarises: inverts values from the threshold on.
     pub(super) fn solarize(&mut self, threshold: i64) {
         self.map(&std::array::from_fn(
             |value| if (value as i64) < threshold { value as u8 } else { 255 - value as u8 },
@@ -67,10 +67,10 @@ impl Picture {
         self.bytes.iter_mut().for_each(|byte| *byte = tones[usize::from(*byte)]);
     }
 
-    /// Maps each channel by what `tones` makes of how often each value occurs in it; unchanged where that is nothing.
+    /// Maps each channel by the table that `tones` makes of its histogram; unchanged if it makes none.
     fn map_channels(&mut self, tones: impl Fn(&[u32; 256]) -> Option<Tones>) {
         let channels = self.channels;
-        // All channels in one pass each way: 3 x 256 counters fit the first cache.
+        // All channels in one pass each: 3 x 256 counters fit into the L1 cache.
         let mut counts = [[0u32; 256]; 3];
         for pixel in self.bytes.chunks_exact(channels) {
             for (counts, &byte) in counts.iter_mut().zip(pixel) {

@@ -2,21 +2,21 @@
 //!
 //! Within the data a byte `FF` is followed by `00`; anything else after it is a marker, and the data end there.
 
-/// What goes wrong within entropy-coded data.
+/// A fault in entropy-coded data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// More bits were taken than there are before the next marker.
     Ended,
-    /// The bits are no code of the table.
+    /// The bits are not a code of the table.
     NoSuchCode,
-    /// There is another marker than the restart that is due.
+    /// Another marker is found than the expected restart.
     NoRestart,
 }
 
 /// Reads bits up to the next marker.
 ///
-/// Beyond the marker there are zeros without end, so that nothing has to be checked bit by bit: whoever has read a block asks
-/// [`Bits::check`] whether they were touched.
+/// Beyond the marker it gives zeros without end, so that nothing has to be checked bit by bit: after a block, [`Bits::check`] says whether
+/// any of them were used.
 ///
 /// Functions that are not inlined take and return it by value: a reader whose address is known to others is not kept in
 /// registers.
@@ -28,7 +28,7 @@ pub(super) struct Bits<'a> {
     /// The next bits, from the highest on. Below the `count` valid ones there may already be some that follow.
     buffer: u64,
     count: u32,
-    /// How many zeros were added beyond the marker.
+    /// The number of zeros added beyond the marker.
     padding: u32,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Bits<'a> {
             self.at += 1;
             return Some(byte);
         }
-        // Any number of `FF` may fill the room before a marker, or before the `00`.
+        // Any number of fill bytes `FF` may precede a marker, or the `00`.
         let fill = self.bytes[self.at..].iter().position(|&byte| byte != 0xFF)?;
         if self.bytes[self.at + fill] != 0 {
             return None;
@@ -98,7 +98,7 @@ impl<'a> Bits<'a> {
         (self.buffer >> (64 - count)) as u32
     }
 
-    /// Goes on by bits that are available, 0 to 32 of them.
+    /// Skips bits that are available, 0 to 32 of them.
     #[inline(always)]
     pub(super) fn skip(&mut self, count: u32) {
         self.buffer <<= count;
@@ -141,13 +141,13 @@ impl<'a> Bits<'a> {
         Ok(Bits::new(self.bytes, after))
     }
 
-    /// A place that is not after the next marker.
+    /// A position that is not after the next marker.
     pub(super) fn place(&self) -> usize {
         self.at
     }
 }
 
-/// The next marker's code at or after a place, and the place after it.
+/// The code of the next marker at or after a position, and the position after it.
 pub(super) fn next_marker(bytes: &[u8], mut at: usize) -> Option<(u8, usize)> {
     loop {
         at += bytes.get(at..)?.iter().position(|&byte| byte == 0xFF)?;

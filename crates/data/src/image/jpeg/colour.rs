@@ -1,15 +1,15 @@
-//! From what a file stores to red, green and blue, in libjpeg's 16-bit fixed point, a row at a time.
+//! Colour conversion to RGB in libjpeg's 16-bit fixed point, row by row.
 
-/// What the components of a file are.
+/// The colour space of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Colour {
     Grey,
     Rgb,
-    /// Luma and two differences of colour (BT.601, as JFIF says).
+    /// YCbCr (BT.601, as in JFIF).
     Ycc,
-    /// Four inks, inverted.
+    /// CMYK, inverted.
     Cmyk,
-    /// Four inks, the first three as luma and differences.
+    /// CMYK, of which the first three are stored as YCbCr.
     Ycck,
 }
 
@@ -20,7 +20,7 @@ impl Colour {
     }
 }
 
-/// Pixels that are converted at once.
+/// Pixels per step of the conversion.
 const CHUNK: usize = 16;
 
 /// Rows of the components, each at least as long as the row of pixels that is written.
@@ -50,7 +50,7 @@ pub(super) fn convert(colour: Colour, rows: &[&[u8]], out: &mut [u8]) {
     }
 }
 
-/// Files hold 255 minus the ink, whoever wrote them: that is Adobe's habit, and Pillow assumes it of all files. With
+/// Files hold 255 minus the ink: Adobe writes them so, and Pillow assumes it of all files. With
 /// `k = 255 - black`: `red = k - cyan * k / 255`.
 fn from_inks(inverted: [u8; 3], inverted_black: u8) -> [u8; 3] {
     let light = u32::from(inverted_black);
@@ -86,7 +86,7 @@ type Pixels = [u8; 3 * CHUNK];
 /// green = y - 0.344136 b - 0.714136 r
 /// blue  = y + 1.772 b
 /// ```
-/// Each product has 16 fractional bits and is rounded. To stay within 16 bits, whole parts of the factors are added apart.
+/// Each product has 16 fractional bits and is rounded. To stay within 16 bits, the integer parts of the factors are added separately.
 #[inline(always)]
 fn chunk_from_ycc(luma: &Samples, blue: &Samples, red: &Samples, out: &mut Pixels) {
     #[cfg(target_arch = "x86_64")]
@@ -99,7 +99,7 @@ fn chunk_from_ycc(luma: &Samples, blue: &Samples, red: &Samples, out: &mut Pixel
     portable::chunk_from_ycc(luma, blue, red, out);
 }
 
-/// Factors with 16 fractional bits, less their whole part.
+/// Factors with 16 fractional bits, less their integer part.
 const RED: i16 = 26345; // 1.402 - 1
 const GREEN: [i16; 2] = [-22554, 18734]; // -0.344136, and 1 - 0.714136
 const BLUE: i16 = -14942; // 1.772 - 2
@@ -142,7 +142,7 @@ mod sse2 {
         });
         let [low, high] = [0, 1].map(|half| colours(luma[half], blue[half], red[half]));
         let [red, green, blue] = [0, 1, 2].map(|channel| _mm_packus_epi16(low[channel], high[channel]));
-        // Four bytes a pixel, of which the last is zero.
+        // Four bytes per pixel, of which the last is zero.
         let low = [_mm_unpacklo_epi8(red, green), _mm_unpacklo_epi8(blue, zero)];
         let high = [_mm_unpackhi_epi8(red, green), _mm_unpackhi_epi8(blue, zero)];
         let quads = [
@@ -157,7 +157,7 @@ mod sse2 {
             must_cast(quads.map(|quad| {
                 _mm_or_si128(_mm_and_si128(quad, first), _mm_andnot_si128(first, _mm_srli_epi64::<8>(quad)))
             }));
-        // Eight bytes are stored as fast as six; the next pair covers the two that are too many.
+        // Eight bytes are stored as fast as six; the next pair overwrites the two extra ones.
         for pair in 0..7 {
             out[6 * pair..6 * pair + 8].copy_from_slice(&pairs[pair].to_le_bytes());
         }

@@ -1,4 +1,4 @@
-//! What the frame's header says: the size, and how each component is stored (T.81, B.2.2).
+//! The frame header: the size, and how each component is stored (T.81, B.2.2).
 
 use super::colour::Colour;
 use super::{damaged, unsupported};
@@ -11,11 +11,11 @@ pub(super) struct Frame {
     pub(super) width: usize,
     pub(super) height: usize,
     pub(super) components: Vec<Component>,
-    /// Units that hold blocks of all components: how many in a row.
+    /// MCUs (units with blocks of all components) per row.
     pub(super) units_across: usize,
-    /// How many rows of units.
+    /// Rows of MCUs.
     pub(super) units_down: usize,
-    /// The largest factors of a component.
+    /// The largest sampling factors of a component.
     pub(super) most_across: usize,
     pub(super) most_down: usize,
 }
@@ -23,14 +23,14 @@ pub(super) struct Frame {
 /// One component, and its part of the image.
 pub(super) struct Component {
     pub(super) id: u8,
-    /// Blocks in a unit: how many side by side, and how many below each other.
+    /// The sampling factors: blocks in an MCU, horizontally and vertically.
     pub(super) across: usize,
     pub(super) down: usize,
     pub(super) quantisation: usize,
     /// Samples that belong to the image.
     pub(super) width: usize,
     pub(super) height: usize,
-    /// Blocks in a row, those included that only fill up units.
+    /// Blocks per row, those included that only complete MCUs.
     pub(super) blocks_across: usize,
     pub(super) blocks_down: usize,
 }
@@ -39,21 +39,21 @@ impl Frame {
     /// From the segment of a frame whose marker is `SOF0`, `SOF1` or `SOF2`.
     pub(super) fn new(segment: &[u8], progressive: bool) -> Result<Frame, ImageError> {
         let (&[bits, height_0, height_1, width_0, width_1, count], components) =
-            segment.split_first_chunk().ok_or_else(|| damaged("its frame's header is too short"))?;
+            segment.split_first_chunk().ok_or_else(|| damaged("its frame header is too short"))?;
         let height = usize::from(u16::from_be_bytes([height_0, height_1]));
         let width = usize::from(u16::from_be_bytes([width_0, width_1]));
         if bits != 8 {
-            return Err(unsupported(format!("{bits} bits a sample; 8 are read")));
+            return Err(unsupported(format!("{bits} bits per sample; 8 are supported")));
         }
         if width == 0 || height == 0 {
             return Err(damaged(format!("its size is {width} x {height}")));
         }
         check_size(width as u64, height as u64)?;
         if !matches!(count, 1 | 3 | 4) {
-            return Err(unsupported(format!("{count} components; 1, 3 or 4 are read")));
+            return Err(unsupported(format!("{count} components; 1, 3 or 4 are supported")));
         }
         if components.len() != 3 * usize::from(count) {
-            return Err(damaged("its frame's header does not have the length it says"));
+            return Err(damaged("its frame header has another length than it says"));
         }
         let mut frame = Frame {
             progressive,
@@ -70,7 +70,7 @@ impl Frame {
     }
 
     fn place_blocks(&mut self) -> Result<(), ImageError> {
-        // The blocks of a single component are not interleaved with others: its factors mean nothing.
+        // A single component is not interleaved with others: its factors have no effect.
         if let [component] = self.components.as_mut_slice() {
             (component.across, component.down) = (1, 1);
         }
@@ -99,7 +99,7 @@ impl Frame {
         self.components.iter().map(Component::blocks).sum()
     }
 
-    /// What the components are, by libjpeg's rules: `JFIF` knows YCC only, Adobe's marker says it, and names may.
+    /// The colour space, by libjpeg's rules: JFIF is YCbCr, Adobe's marker says which, else the components' names may.
     pub(super) fn colour(&self, jfif: bool, adobe_transform: Option<u8>) -> Colour {
         let ids: Vec<u8> = self.components.iter().map(|component| component.id).collect();
         match (ids.len(), adobe_transform) {
@@ -117,7 +117,7 @@ impl Component {
     fn new(&[id, factors, quantisation]: &[u8; 3]) -> Result<Component, ImageError> {
         let (across, down) = (usize::from(factors >> 4), usize::from(factors & 15));
         if !(1..=4).contains(&across) || !(1..=4).contains(&down) || quantisation > 3 {
-            return Err(damaged(format!("component {id} has no possible resolution or table")));
+            return Err(damaged(format!("component {id} has an invalid sampling factor or table")));
         }
         let quantisation = quantisation.into();
         Ok(Component { id, across, down, quantisation, width: 0, height: 0, blocks_across: 0, blocks_down: 0 })
@@ -127,7 +127,7 @@ impl Component {
         self.blocks_across * self.blocks_down
     }
 
-    /// The blocks of a scan that holds this component alone: no block only fills up.
+    /// The blocks in a scan of this component alone, which has no blocks that only complete MCUs.
     pub(super) fn own_blocks(&self) -> (usize, usize) {
         (self.width.div_ceil(8), self.height.div_ceil(8))
     }

@@ -2,10 +2,10 @@
 
 use super::bits::{Bits, Fault, extend};
 
-/// Codes of up to this many bits are looked up.
+/// Codes of up to this many bits are decoded by a table.
 const LOOK: u32 = 10;
 
-/// Whether a table codes the first coefficient of blocks (their mean) or the others.
+/// Whether a table is for DC coefficients (the mean of a block) or for AC coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Dc,
@@ -17,32 +17,32 @@ pub(super) enum Class {
 pub(super) struct Table {
     /// By the next `LOOK` bits: [`Entry`].
     fast: Box<[Entry; 1 << LOOK]>,
-    /// By length: one more than the last code of it, brought to 16 bits. 0 where there is none.
+    /// By length: one more than the last code of this length, extended to 16 bits. 0 where there is none.
     end: [u32; 17],
-    /// By length: what a code of it is away from its symbol's place.
+    /// By length: the difference between a symbol's index and its code.
     offset: [i32; 17],
     symbols: Vec<u8>,
 }
 
-/// What the next bits mean. Most codes are short enough for the number after them to be in view, too.
+/// The meaning of the next bits. Most codes are so short that the number after them is in the table, too.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
-    /// The number, if it is in view. 0 if not, or if there is none.
+    /// The number, if it is in the table. 0 if not, or if there is none.
     value: i16,
     symbol: u8,
-    /// How many bits the code has, and the number if it is here. 0: the code is longer than `LOOK`.
+    /// Bits of the code, and of the number if it is here. 0: the code is longer than `LOOK`.
     length: u8,
 }
 
 /// A symbol, and the number after it.
 pub(super) struct Coded {
-    /// Upper half: how many zeros come first. Lower half: how many bits the number has.
+    /// Upper half: the zeros before the number. Lower half: the bits of the number.
     pub(super) symbol: u8,
     pub(super) value: i32,
 }
 
 impl Table {
-    /// The table with `counts[n]` codes of `n + 1` bits for these symbols, or why it is none.
+    /// The table with `counts[n]` codes of `n + 1` bits for these symbols, or why it is invalid.
     pub(super) fn new(class: Class, counts: &[u8; 16], symbols: &[u8]) -> Result<Table, &'static str> {
         let total: usize = counts.iter().map(|&count| usize::from(count)).sum();
         if total > 256 || total != symbols.len() {
@@ -65,7 +65,7 @@ impl Table {
                 table.enter(code, length, symbols[place]);
                 code += 1;
             }
-            // No code consists of ones only: so the codes left over are never used up.
+            // No code is all ones, so codes are always left over.
             if count > 0 && code >= 1 << length {
                 return Err("a Huffman table has more codes than fit");
             }
@@ -78,7 +78,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Fills the places of `fast` that begin with a code.
+    /// Fills the entries of `fast` that begin with a code.
     fn enter(&mut self, code: u32, length: u32, symbol: u8) {
         if length > LOOK || code >= 1 << length {
             return;
@@ -129,7 +129,7 @@ impl Table {
         Ok(Coded { symbol, value })
     }
 
-    /// The symbol of a code that is not looked up, and its length, from the next 16 bits.
+    /// The symbol of a longer code, and its length, from the next 16 bits.
     #[cold]
     #[inline(never)]
     fn long(&self, next: u32) -> Option<(u8, u32)> {
@@ -139,7 +139,7 @@ impl Table {
     }
 }
 
-/// The tables of T.81, K.3.3. Frames of video (Motion JPEG) are coded with them and leave them out.
+/// The standard tables of T.81, K.3.3. Motion JPEG frames use them without defining them.
 pub(super) fn standard(class: Class, colour: bool) -> Option<Table> {
     let sums: Vec<u8> = (0..=11).collect();
     let (counts, symbols) = match (class, colour) {

@@ -1,11 +1,11 @@
-//! The inverse cosine transform of a block, to the bit as libjpeg's "slow" integer transform gives it.
+//! The inverse DCT of a block, bit for bit that of libjpeg's "slow" integer transform.
 //!
 //! `out[y][x] = 128 + 1/4 sum over u, v of c(u) c(v) in[v][u] cos((2x + 1) u pi / 16) cos((2y + 1) v pi / 16)`
 //!
 //! in two passes of eight one-dimensional transforms, columns first, each by Loeffler, Ligtenberg and Moschytz' scheme with
 //! 11 multiplications (ICASSP 1989). Constants have 13 fractional bits; between the passes values keep 2 of them in 16
-//! bits. What a value does that overflows its 16 bits is libjpeg-turbo's way on x86: sums wrap, what a pass gives is clamped.
-//! Images do not get there; only made-up coefficients do.
+//! bits. Overflows of 16 bits are handled as libjpeg-turbo does on x86: sums wrap, results of a pass are clamped. Only made-up coefficients
+//! get there.
 
 /// Fractional bits of the constants.
 const CONSTANT_BITS: i32 = 13;
@@ -38,7 +38,7 @@ pub(super) fn inverse(coefficients: &[i16; 64], quantisation: &[i16; 64]) -> [[u
     return portable::inverse(coefficients, quantisation);
 }
 
-/// The one value of all samples of a block that has only its first coefficient.
+/// The value of all samples of a block that has only a DC coefficient.
 pub(super) fn inverse_of_mean(coefficient: i16, quantisation: i16) -> u8 {
     let between = coefficient.wrapping_mul(quantisation) << BETWEEN_BITS;
     let rounding = 1 << (BETWEEN_BITS + 2);
@@ -113,7 +113,7 @@ mod sse2 {
         must_cast(bytes)
     }
 
-    /// Transforms columns, and gives them as rows.
+    /// Transforms columns, and transposes.
     #[inline]
     #[target_feature(enable = "sse2")]
     fn pass<const SHIFT: i32>(x: Rows) -> Rows {

@@ -1,10 +1,10 @@
 //! JPEG (ITU-T T.81): the pixels that libjpeg-turbo gives, as Pillow and `torchvision` use it, to the bit.
 //!
-//! The standard leaves open how a decoder rounds. What a model sees should not depend on it, so everything that rounds here
-//! ([`idct`], [`upsample`], [`colour`]) does so as libjpeg-turbo does with its default settings.
+//! The standard leaves rounding to the decoder. What a model sees should not depend on it, so everything that rounds here ([`idct`],
+//! [`upsample`], [`colour`]) does so as libjpeg-turbo with its default settings. No Rust decoder does that: hence one of our own.
 //!
-//! Read are sequential and progressive files with Huffman codes, 8 bits, of 1, 3 or 4 components. A file whose data end early
-//! or make no sense is an error, where libjpeg would warn and leave parts grey. Stray bytes between segments are passed over.
+//! Sequential and progressive files with Huffman codes, 8 bits and 1, 3 or 4 components are supported. Truncated or invalid data are an
+//! error, where libjpeg would warn and leave parts grey. Stray bytes between segments are skipped.
 
 mod bits;
 mod colour;
@@ -32,11 +32,11 @@ use crate::image::error::ImageError;
 
 const FORMAT: &str = "JPEG";
 
-/// The most scans of a file. Encoders make about ten.
+/// The maximum number of scans. Encoders write about ten.
 const MOST_SCANS: usize = 500;
-/// How often a file's scans may go over all its blocks, so that a large image of many scans does not take forever.
+/// How often the scans may visit all blocks, so that a large image of many scans does not take forever.
 const MOST_ROUNDS: usize = 100;
-/// Images of so few blocks may use all their scans.
+/// Images of so few blocks may have the maximum number of scans.
 const FEW_BLOCKS: usize = 1 << 16;
 
 pub(crate) fn decode(bytes: &[u8]) -> Result<DynamicImage, ImageError> {
@@ -72,7 +72,7 @@ fn truncated() -> ImageError {
 fn damaged_data(fault: Fault) -> ImageError {
     damaged(match fault {
         Fault::Ended => "its data end before the image does",
-        Fault::NoSuchCode => "its data have bits that are no code",
+        Fault::NoSuchCode => "its data have bits that are no code of the table",
         Fault::NoRestart => "a restart marker is missing",
     })
 }
@@ -99,7 +99,7 @@ impl<'a> Decoder<'a> {
             self.at = after;
             match marker {
                 0xD9 => return Ok(()),
-                // Restarts that nobody needs, and a marker without meaning.
+                // Superfluous restarts, and a marker without meaning.
                 0xD0..=0xD7 | 0x01 => continue,
                 _ => {}
             }
@@ -117,14 +117,14 @@ impl<'a> Decoder<'a> {
                     self.adobe_transform = Some(segment[11])
                 }
                 0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => return Err(unsupported(process(marker))),
-                // Comments, applications' own data, and definitions that matter to other processes only.
+                // Comments, application data, and definitions for other coding processes only.
                 0xE0..=0xEF | 0xFE | 0xCC | 0xDC => {}
-                _ => return Err(damaged(format!("it has a marker FF {marker:02X} that means nothing"))),
+                _ => return Err(damaged(format!("it has an unknown marker FF {marker:02X}"))),
             }
         }
     }
 
-    /// The segment that begins here with its length, and goes on after it.
+    /// The segment that begins here with its length.
     fn segment(&mut self) -> Result<&'a [u8], ImageError> {
         let rest = self.file.get(self.at..).unwrap_or(&[]);
         let length = usize::from(u16::from_be_bytes(*rest.first_chunk().ok_or_else(truncated)?));
@@ -137,7 +137,7 @@ impl<'a> Decoder<'a> {
 
     fn scan(&mut self, segment: &[u8]) -> Result<(), ImageError> {
         let image = self.image.as_mut().ok_or_else(|| damaged("a scan comes before the frame"))?;
-        // Each block takes a bit at least: no memory for a size that the file cannot fill.
+        // Each block takes at least one bit: no memory is allocated for a size that the file cannot fill.
         if image.frame.blocks() / 8 > self.file.len() {
             return Err(truncated());
         }
@@ -154,7 +154,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// What a frame's marker stands for, of those that are not read.
+/// The coding processes that are not supported, by the frame's marker.
 fn process(marker: u8) -> &'static str {
     match marker {
         0xC3 => "lossless coding",
@@ -170,13 +170,13 @@ struct Picture {
     frame: Frame,
     scans: usize,
     blocks_read: usize,
-    /// By component: its table of quantisation when its first scan began. Until then there is none.
+    /// By component: its quantisation table when its first scan began.
     quantisation: [Option<[i16; 64]>; 4],
     planes: Vec<Plane>,
     /// Of a progressive image.
     blocks: Vec<Blocks>,
     output: Option<Output>,
-    /// Whether one scan held everything.
+    /// Whether one scan had everything.
     complete: bool,
 }
 
@@ -194,25 +194,25 @@ impl Picture {
         }
     }
 
-    /// Keeps account of the work that scans ask for.
+    /// Limits the work of scans.
     fn count(&mut self, scan: &Scan) -> Result<(), ImageError> {
         if self.complete {
-            return Err(damaged("there is a scan after the one that held everything"));
+            return Err(damaged("there is a scan after the one that had everything"));
         }
         self.scans += 1;
         self.blocks_read += scan.parts.iter().map(|part| self.frame.components[part.component].blocks()).sum::<usize>();
         let most = MOST_ROUNDS * self.frame.blocks().max(FEW_BLOCKS);
         if self.scans > MOST_SCANS || self.blocks_read > most {
-            return Err(unsupported(format!("{} scans and more, which would take too long", self.scans)));
+            return Err(unsupported(format!("{} scans or more, which would take too long", self.scans)));
         }
         Ok(())
     }
 
-    /// Takes the memory when the first scan begins.
+    /// Allocates memory when the first scan begins.
     fn begin(&mut self, scan: &Scan, jfif: bool, adobe_transform: Option<u8>) {
         let Frame { progressive, units_down, .. } = self.frame;
-        // Where all components come together, pixels are written as soon as there are samples, and the next rows of units take
-        // their place. Two are kept, as pixels are interpolated with samples of the unit above.
+        // In an interleaved scan, pixels are written as soon as there are samples, and the next rows of MCUs reuse the memory. Two rows are
+        // kept, because pixels are interpolated with samples of the MCU above.
         let together = progressive || scan.parts.len() == self.frame.components.len();
         let units_kept = if together { units_down.min(2) } else { units_down };
         for component in &self.frame.components {
@@ -226,12 +226,12 @@ impl Picture {
         self.output = Some(Output::new(&self.frame, self.frame.colour(jfif, adobe_transform)));
     }
 
-    /// Reads a scan; gives a place that is not after the next marker.
+    /// Reads a scan; gives a position that is not after the next marker.
     fn read(&mut self, file: &[u8], at: usize, scan: &Scan, tables: &Tables) -> Result<usize, ImageError> {
         for part in &scan.parts {
             let table = tables.quantisation[self.frame.components[part.component].quantisation];
             let latched = &mut self.quantisation[part.component];
-            // What is defined later is for other components, though it may be in the same place.
+            // Tables that are defined later are for other components, though they may have the same number.
             *latched = Some(latched.or(table).ok_or_else(missing_quantisation)?);
         }
         if self.frame.progressive {
@@ -264,6 +264,6 @@ impl Picture {
             1 => GrayImage::from_raw(width, height, output.pixels).map(DynamicImage::ImageLuma8),
             _ => RgbImage::from_raw(width, height, output.pixels).map(DynamicImage::ImageRgb8),
         };
-        image.ok_or_else(|| damaged("fewer pixels than its size says"))
+        image.ok_or_else(|| damaged("it has fewer pixels than its size says"))
     }
 }

@@ -4,13 +4,13 @@ use super::colour::{Colour, convert};
 use super::frame::Frame;
 use super::upsample::{Plane, Upsampler};
 
-/// Pixels, written from the top as the samples become known: what was just decoded is still in the cache.
+/// Pixels, written from the top as samples are decoded, while these are in the cache.
 pub(super) struct Output {
     pub(super) pixels: Vec<u8>,
     colour: Colour,
     row_bytes: usize,
     rows_written: usize,
-    /// Rows in a unit, and how many of them are held back, as they are interpolated with samples of the next.
+    /// Rows in an MCU, and how many of them have to wait, because they are interpolated with samples of the next.
     unit_rows: usize,
     held_back: usize,
     upsamplers: Vec<Upsampler>,
@@ -34,7 +34,7 @@ impl Output {
         }
     }
 
-    /// Writes all rows that can be when the first `units` rows of units are known, or all if `units` is beyond the last.
+    /// Writes all rows that can be written when the first `units` rows of MCUs are decoded, or all if `units` is beyond the last.
     pub(super) fn write_units(&mut self, planes: &[Plane], units: usize) {
         let rows = self.pixels.len() / self.row_bytes;
         let known = units.saturating_mul(self.unit_rows);

@@ -1,4 +1,4 @@
-//! Scans that hold some coefficients of each block, or some bits of them (T.81, G.2).
+//! Progressive scans: some coefficients of each block, or some bits of them (T.81, G.2).
 
 use super::bits::{Bits, Fault};
 use super::damaged_data;
@@ -11,10 +11,10 @@ use super::tables::{Tables, ZIGZAG};
 use super::upsample::Plane;
 use crate::image::error::ImageError;
 
-/// A component's blocks, in rows, which scan after scan fills.
+/// A component's blocks, row by row, filled by one scan after the other.
 pub(super) type Blocks = Vec<[i16; 64]>;
 
-/// Reads a scan. Returns a place in the file that is not after the next marker.
+/// Reads a scan. Returns a position in the file that is not after the next marker.
 pub(super) fn read(
     file: &[u8],
     at: usize,
@@ -41,7 +41,7 @@ pub(super) fn read(
     Ok(bits.place())
 }
 
-/// First coefficients: as differences to the block before, or, where there are no tables, one bit more of each.
+/// DC coefficients: differences to the previous block, or, without tables, one more bit of each.
 fn read_means(
     bits: &mut Bits,
     frame: &Frame,
@@ -85,7 +85,7 @@ struct Band<'a> {
     first: usize,
     last: usize,
     bit: u32,
-    /// How many blocks, this one included, have no further new coefficient.
+    /// The number of blocks, this one included, without further new coefficients.
     blocks_to_skip: u32,
 }
 
@@ -117,9 +117,9 @@ impl Band<'_> {
         Ok(())
     }
 
-    // The reader of bits is kept in registers if all that takes part is inlined.
+    // The bit reader stays in registers if everything is inlined.
 
-    /// A symbol without a number that is no run of 16 zeros: this block, and perhaps others, end here.
+    /// A symbol without a number that is not a run of 16 zeros: this block, and perhaps following ones, end here.
     #[inline(always)]
     fn end_of_blocks(&mut self, bits: &mut Bits, exponent: u8) {
         let exponent = u32::from(exponent);
@@ -158,7 +158,7 @@ impl Band<'_> {
         Ok(())
     }
 
-    /// One bit more of each coefficient that is not zero, and new ones of this bit between them.
+    /// One more bit of each non-zero coefficient, and new coefficients of this bit between them.
     #[inline(always)]
     fn refine(&mut self, bits: &mut Bits, block: &mut [i16; 64]) -> Result<(), Fault> {
         let one = 1_i16 << self.bit;
@@ -180,7 +180,7 @@ impl Band<'_> {
             place += 1;
         }
         if self.blocks_to_skip > 0 {
-            // Most blocks are passed here, and most of them have nothing to refine, which is faster seen at once.
+            // Most blocks end here, and most of them have nothing to refine, so this is checked first.
             if block[1..].iter().any(|&coefficient| coefficient != 0) {
                 self.pass_zeros(bits, block, place, u8::MAX);
             }
@@ -189,7 +189,7 @@ impl Band<'_> {
         Ok(())
     }
 
-    /// Refines coefficients up to the zero after so many zeros, and gives its place; or the place after the last.
+    /// Refines coefficients up to the zero after so many zeros, and gives its position; or the position after the last.
     #[inline(always)]
     fn pass_zeros(&self, bits: &mut Bits, block: &mut [i16; 64], mut place: usize, mut zeros: u8) -> usize {
         while place <= self.last {

@@ -7,26 +7,26 @@ use super::huffman::Table;
 use super::tables::Tables;
 use crate::image::error::ImageError;
 
-/// What a scan says of itself.
+/// The header of a scan.
 pub(super) struct Scan {
     pub(super) parts: Vec<Part>,
-    /// The coefficients it holds, in zigzag order: from the first to the last.
+    /// The coefficients that it has, in zigzag order: from the first to the last.
     pub(super) first: usize,
     pub(super) last: usize,
-    /// The bit down to which earlier scans went, or 0 if there were none; and the bit down to which this one goes.
+    /// Successive approximation: the lowest bit of earlier scans, or 0 if there were none, and of this one.
     pub(super) earlier_bit: u32,
     pub(super) bit: u32,
 }
 
 /// A component in a scan.
 pub(super) struct Part {
-    /// Its place in the frame.
+    /// Its index in the frame.
     pub(super) component: usize,
     dc: usize,
     ac: usize,
 }
 
-/// The most blocks that a unit may have (T.81, B.2.3).
+/// The maximum number of blocks in an MCU (T.81, B.2.3).
 const MOST_BLOCKS: usize = 10;
 
 impl Scan {
@@ -52,7 +52,7 @@ impl Scan {
         }
         let blocks = |part: &Part| frame.components[part.component].across * frame.components[part.component].down;
         if scan.parts.is_empty() || scan.parts.len() > 1 && scan.parts.iter().map(blocks).sum::<usize>() > MOST_BLOCKS {
-            return Err(damaged("a scan has no component, or too many blocks in a unit"));
+            return Err(damaged("a scan has no component, or too many blocks in an MCU"));
         }
         if frame.progressive {
             scan.check_progression()?
@@ -66,20 +66,20 @@ impl Scan {
             first => first <= self.last && self.last < 64 && self.parts.len() == 1,
         };
         let bits = self.bit <= 13 && (self.earlier_bit == 0 || self.earlier_bit == self.bit + 1);
-        if band && bits { Ok(()) } else { Err(damaged("a scan has an impossible choice of coefficients or bits")) }
+        if band && bits { Ok(()) } else { Err(damaged("a scan has an invalid range of coefficients or bits")) }
     }
 
-    /// The table for first coefficients of a part.
+    /// The table for DC coefficients of a component.
     pub(super) fn dc<'a>(&self, part: usize, tables: &'a Tables) -> Result<&'a Table, ImageError> {
         defined(&tables.dc, self.parts[part].dc)
     }
 
-    /// The table for the other coefficients of a part.
+    /// The table for AC coefficients of a component.
     pub(super) fn ac<'a>(&self, part: usize, tables: &'a Tables) -> Result<&'a Table, ImageError> {
         defined(&tables.ac, self.parts[part].ac)
     }
 
-    /// How many units there are in a row, and how many rows.
+    /// MCUs per row, and rows of MCUs.
     pub(super) fn units(&self, frame: &Frame) -> (usize, usize) {
         match self.parts.as_slice() {
             [part] => frame.components[part.component].own_blocks(),
@@ -87,7 +87,7 @@ impl Scan {
         }
     }
 
-    /// How many blocks of a part lie in one unit: side by side, and below each other.
+    /// Blocks of a component in one MCU, horizontally and vertically.
     pub(super) fn unit_of(&self, part: usize, frame: &Frame) -> (usize, usize) {
         if self.parts.len() == 1 {
             return (1, 1);
@@ -101,7 +101,7 @@ fn defined(tables: &[Option<Table>; 4], index: usize) -> Result<&Table, ImageErr
     tables.get(index).and_then(Option::as_ref).ok_or_else(|| damaged("a scan uses a Huffman table that is not defined"))
 }
 
-/// Counts units, and says when a restart is due.
+/// Counts MCUs between restarts.
 pub(super) struct Restarts {
     interval: usize,
     left: usize,
@@ -113,7 +113,7 @@ impl Restarts {
         Restarts { interval, left: interval, number: 0 }
     }
 
-    /// To be called before each unit: whether a restart was passed.
+    /// To be called before each MCU: whether a restart was read.
     #[inline(always)]
     pub(super) fn passed(&mut self, bits: &mut Bits) -> Result<bool, Fault> {
         if self.interval == 0 {

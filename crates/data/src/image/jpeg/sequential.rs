@@ -1,4 +1,4 @@
-//! Scans that hold whole blocks (T.81, F.2): baseline and extended.
+//! Sequential scans, which have whole blocks (T.81, F.2): baseline and extended.
 
 use super::bits::{Bits, Fault};
 use super::frame::Frame;
@@ -11,21 +11,21 @@ use super::upsample::Plane;
 use super::{damaged_data, missing_quantisation};
 use crate::image::error::ImageError;
 
-/// One component of a scan: what its blocks are read with, and where they go.
+/// One component of a scan: its tables, and where its blocks go.
 struct Lane<'a> {
     component: usize,
     dc: &'a Table,
     ac: &'a Table,
     quantisation: &'a [i16; 64],
-    /// Blocks in a unit.
+    /// Blocks in an MCU.
     across: usize,
     down: usize,
-    /// The first coefficient of the block before.
+    /// The DC coefficient of the previous block.
     before: i32,
 }
 
-/// Reads a scan into the planes of its components, and passes rows on to the output if there is one. Returns a place in the
-/// file that is not after the next marker.
+/// Reads a scan into the planes of its components, and rows into the output if there is one. Returns a position in the file that is not
+/// after the next marker.
 pub(super) fn read(
     file: &[u8],
     at: usize,
@@ -120,7 +120,7 @@ fn read_block(bits: &mut Bits, lane: &mut Lane, out: &mut [u8], stride: usize) -
     Ok(())
 }
 
-/// Puts a block's samples at the beginning of eight rows.
+/// Writes a block's samples to the beginning of eight rows.
 #[inline(always)]
 pub(super) fn write(out: &mut [u8], stride: usize, samples: &[[u8; 8]; 8]) {
     let out = &mut out[..7 * stride + 8];

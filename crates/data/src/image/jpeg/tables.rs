@@ -1,11 +1,11 @@
-//! What the segments before a scan define, for it and all that follow.
+//! Tables that are defined before a scan, for it and all that follow.
 
 use super::damaged;
 use super::huffman::{Class, Table, standard};
 use crate::image::error::ImageError;
 
-/// Where the coefficients of a block go, from the slowest wave to the fastest (T.81, figure A.6). Damaged data may count
-/// beyond the last one: up to 15 places more, all the last.
+/// The zigzag order of the coefficients, from the lowest frequency to the highest (T.81, figure A.6). Damaged data may go
+/// up to 15 positions beyond the last one: all of them are the last.
 pub(super) const ZIGZAG: [u8; 80] = zigzag();
 
 const fn zigzag() -> [u8; 80] {
@@ -38,7 +38,7 @@ pub(super) struct Tables {
     pub(super) ac: [Option<Table>; 4],
     /// In rows, not in zigzag order.
     pub(super) quantisation: [Option<[i16; 64]>; 4],
-    /// Units from one restart to the next; 0 is none.
+    /// MCUs between restarts; 0 for no restarts.
     pub(super) restart_interval: usize,
 }
 
@@ -47,7 +47,7 @@ impl Tables {
         Tables { dc: [const { None }; 4], ac: [const { None }; 4], quantisation: [None; 4], restart_interval: 0 }
     }
 
-    /// Puts the standard tables where none is defined.
+    /// Uses the standard tables where none is defined.
     pub(super) fn add_standard(&mut self) {
         for (index, colour) in [(0, false), (1, true)] {
             for (class, tables) in [(Class::Dc, &mut self.dc), (Class::Ac, &mut self.ac)] {
@@ -76,11 +76,11 @@ impl Tables {
         if segment.is_empty() { Ok(()) } else { Err(damaged("a Huffman table is cut off")) }
     }
 
-    /// `DQT`: any number of tables of quantisation, of 8 or 16 bits (T.81, B.2.4.1).
+    /// `DQT`: any number of quantisation tables, of 8 or 16 bits (T.81, B.2.4.1).
     pub(super) fn define_quantisation(&mut self, mut segment: &[u8]) -> Result<(), ImageError> {
         while let Some((&place, rest)) = segment.split_first() {
             let bytes = if place >> 4 == 0 { 1 } else { 2 };
-            let cut_off = || damaged("a table of quantisation is cut off");
+            let cut_off = || damaged("a quantisation table is cut off");
             let (values, rest) = rest.split_at_checked(64 * bytes).ok_or_else(cut_off)?;
             let mut table = [0; 64];
             for (value, &at) in values.chunks_exact(bytes).zip(&ZIGZAG) {
@@ -88,7 +88,7 @@ impl Tables {
                 table[usize::from(at)] = value as i16;
             }
             let place = self.quantisation.get_mut(usize::from(place & 15));
-            *place.ok_or_else(|| damaged("there is a fifth table of quantisation"))? = Some(table);
+            *place.ok_or_else(|| damaged("there is a fifth quantisation table"))? = Some(table);
             segment = rest;
         }
         Ok(())
@@ -96,7 +96,7 @@ impl Tables {
 
     /// `DRI` (T.81, B.2.4.4).
     pub(super) fn define_restarts(&mut self, segment: &[u8]) -> Result<(), ImageError> {
-        let &[upper, lower] = segment else { return Err(damaged("the interval of restarts has no two bytes")) };
+        let &[upper, lower] = segment else { return Err(damaged("the restart interval does not have two bytes")) };
         self.restart_interval = usize::from(u16::from_be_bytes([upper, lower]));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Components that are stored at a lower resolution, brought to the image's, as libjpeg does by default.
+//! Upsampling of components that are stored at a lower resolution, as libjpeg does by default.
 //!
 //! Where a side is halved, a sample lies between two pixels: each takes 3/4 of the nearer sample and 1/4 of the one beyond, at
 //! the image's edges the nearest one alone. Rounding alternates so that it has no direction. Other ratios repeat samples, and
@@ -7,9 +7,9 @@
 /// The samples of a component, at its own resolution: all, or the last few rows that were decoded.
 pub(super) struct Plane {
     pub(super) samples: Vec<u8>,
-    /// Rows that there is room for. Row `n` is kept in place `n % rows`.
+    /// Rows in memory. Row `n` is at `n % rows`.
     pub(super) rows: usize,
-    /// Samples from one row to the next: whole blocks.
+    /// Samples from one row to the next: a multiple of the block size.
     pub(super) stride: usize,
     /// Samples of a row that belong to the image.
     pub(super) width: usize,
@@ -38,7 +38,7 @@ enum Method {
     Repeat,
 }
 
-/// Brings the rows of one component to the image's resolution.
+/// Upsamples the rows of one component to the image's resolution.
 pub(super) struct Upsampler {
     method: Method,
     across: usize,

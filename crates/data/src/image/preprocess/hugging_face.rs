@@ -18,13 +18,13 @@ const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
 const CLIP_MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
 const CLIP_STD: [f32; 3] = [0.26862954, 0.261_302_6, 0.275_777_1];
 
-/// Where a crop was placed by another rule than `transformers`', this key says so; `transformers` passes over it.
+/// The key for crops that are placed by another rule than `transformers`'; `transformers` ignores it.
 const PLACEMENT_KEY: &str = "crop_placement";
 
-/// What a processor does where the file is silent.
+/// The defaults of a processor.
 struct Defaults {
     size: Resize,
-    /// Whether one number for the size means a square, or the shorter side.
+    /// Whether a single number as the size means a square, or the shorter side.
     to_square: bool,
     crop: [usize; 2],
     do_center_crop: bool,
@@ -33,15 +33,15 @@ struct Defaults {
     std: [f32; 3],
 }
 
-/// Processors whose own code does more than the settings say.
+/// Processors that do more than the settings say.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Habit {
     None,
-    /// Below 384 resizes to more than `size` and crops; from 384 on resizes to a square.
+    /// Resizes to more than `size` and crops, below 384; from 384 on resizes to a square.
     ConvNext,
     /// Resizes to 256/224 of `size`.
     Levit,
-    /// Can shift to -1..1, and divides by the standard deviation twice.
+    /// May shift to -1..1, and divides by the standard deviation twice.
     EfficientNet,
 }
 
@@ -91,10 +91,10 @@ fn family(name: &str) -> &str {
 }
 
 impl Preprocess {
-    /// Reads a `preprocessor_config.json`, also one from the time of feature extractors, or the `image_processor` inside of a
+    /// Reads a `preprocessor_config.json`, also that of an older feature extractor, or the `image_processor` in a
     /// `processor_config.json`.
     ///
-    /// A file that names no processor is read as `ViTImageProcessor`'s. `DINOv3ViTImageProcessor` resizes numbers instead
+    /// A file that names no processor is read as `ViTImageProcessor`'s. `DINOv3ViTImageProcessor` resizes floats instead
     /// of bytes; here it resizes bytes like the others, which differs by rounding and where a bicubic filter overshoots.
     pub fn from_hugging_face(json: &[u8]) -> Result<Preprocess, ConfigError> {
         let settings = Settings::parse(json)?.inner("image_processor");
@@ -145,9 +145,8 @@ impl Preprocess {
 
     /// Writes a `preprocessor_config.json` that `transformers` opens, and that reads back equal.
     ///
-    /// `timm`'s crops can lie one pixel beside `transformers`'; a key that `transformers` passes over keeps that. What no
-    /// processor of `transformers` does is an error: to resize so that an oblong input is covered, or to fill with a
-    /// colour.
+    /// `timm`'s crops can be one pixel off `transformers`'; a key that `transformers` ignores keeps that. What no processor of
+    /// `transformers` does is an error: resizing to cover an input that is not square, or padding with a colour.
     pub fn to_hugging_face(&self) -> Result<String, ConfigError> {
         let unsupported = |what: &str| Err(ConfigError::Unsupported(format!("no processor of transformers {what}")));
         let (name, size) = match (self.resize, &self.crop) {
@@ -161,23 +160,23 @@ impl Preprocess {
             (Resize::Within([height, width]), _) => {
                 ("Bit", Some(named([("max_height", height), ("max_width", width)])))
             }
-            (Resize::Cover(_), _) => return unsupported("resizes an image to cover an oblong"),
-            (Resize::Fit(_), _) => return unsupported("fills the border with a colour"),
+            (Resize::Cover(_), _) => return unsupported("resizes an image to cover an input that is not square"),
+            (Resize::Fit(_), _) => return unsupported("pads with a colour"),
         };
         let (name, size) = match self.rescale_offset {
             0.0 => (name, size),
             -1.0 => ("EfficientNet", size),
-            _ => return unsupported("adds another number than -1"),
+            _ => return unsupported("adds another offset than -1"),
         };
         if self.crop.as_ref().is_some_and(|crop| crop.fill.iter().any(|&byte| byte != 0)) {
-            return unsupported("fills the border with a colour");
+            return unsupported("pads with a colour");
         }
         let shifted = self.rescale_offset != 0.0;
         let normalised = self.mean.iter().any(|&mean| mean != 0.0) || self.std.iter().any(|&std| std != 1.0);
         let torchvision = self.crop.as_ref().is_some_and(|crop| crop.placement == Placement::Torchvision);
         let written = Written {
             image_processor_type: format!("{name}ImageProcessor"),
-            // Some processors make colour of grey if nothing is said, and some leave colour to chance.
+            // Some processors convert greyscale to colour by default, and some do not.
             do_convert_rgb: self.channels == Channels::Rgb,
             do_resize: size.is_some(),
             size,
@@ -226,7 +225,7 @@ fn named<const COUNT: usize>(sides: [(&str, usize); COUNT]) -> Map<String, Value
     sides.into_iter().map(|(name, side)| (name.to_string(), Value::from(side))).collect()
 }
 
-/// Mean and standard deviation; how many there are says how many channels the model takes.
+/// Mean and standard deviation; their number is the number of channels of the model.
 fn normalisation(settings: &Settings, defaults: &Defaults) -> Result<(Channels, Vec<f32>, Vec<f32>), ConfigError> {
     let mean = settings.numbers("image_mean")?;
     let std = settings.numbers("image_std")?;
@@ -244,7 +243,7 @@ fn normalisation(settings: &Settings, defaults: &Defaults) -> Result<(Channels, 
     Ok((channels, mean, std))
 }
 
-/// What is divided by must not be zero, nor infinite, as a square can be.
+/// A divisor must not be zero, nor infinite, as a square can be.
 fn usable(std: &[f32]) -> Result<(), ConfigError> {
     if std.iter().all(|std| *std != 0.0 && std.is_finite()) {
         return Ok(());
@@ -322,7 +321,7 @@ fn size_of_crop(value: &Value) -> Result<Resize, ConfigError> {
     size("crop_size", value, true)
 }
 
-/// A size in any of the ways it has been written in: one number, two, or named sides.
+/// A size in any of its notations: one number, two, or named sides.
 fn size(key: &str, value: &Value, to_square: bool) -> Result<Resize, ConfigError> {
     let Value::Object(named) = value else {
         return match value {
@@ -342,7 +341,7 @@ fn size(key: &str, value: &Value, to_square: bool) -> Result<Resize, ConfigError
             (Some(height), Some(width)) => Ok(Resize::Within([height, width])),
             _ => Err(wrong(key, "a height and a width, or a shortest_edge", value)),
         },
-        // The processors of `transformers` refuse a `longest_edge` alone when they are called; better to say it now.
+        // The processors of `transformers` refuse a `longest_edge` alone when they are called; this says so earlier.
         _ => Err(wrong(key, "a height and a width, or a shortest_edge (with or without a longest_edge)", value)),
     }
 }

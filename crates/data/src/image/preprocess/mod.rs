@@ -1,4 +1,4 @@
-//! What is done with an image before a model sees it: resize, crop, rescale, normalise.
+//! Preprocessing: resize, crop, rescale, normalise.
 
 mod hugging_face;
 mod settings;
@@ -17,48 +17,48 @@ use crate::image::view::View;
 /// `(v * rescale_factor + rescale_offset - mean[c]) / std[c]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preprocess {
-    /// To what size the image is brought first.
+    /// The size to which the image is resized first.
     pub resize: Resize,
-    /// By which filter.
+    /// The resampling filter.
     pub interpolation: Interpolation,
-    /// The middle part that is kept; all if there is none.
+    /// The centre crop; none keeps the whole image.
     pub crop: Option<Crop>,
-    /// What a byte is multiplied by, 1/255 as a rule.
+    /// The factor of bytes, usually 1/255.
     pub rescale_factor: f64,
-    /// What is added after that, 0 as a rule.
+    /// What is added after that, usually 0.
     pub rescale_offset: f32,
-    /// What is subtracted from each channel.
+    /// The mean of each channel, which is subtracted.
     pub mean: Vec<f32>,
-    /// What each channel is divided by.
+    /// The standard deviation of each channel, which it is divided by.
     pub std: Vec<f32>,
-    /// What the model takes.
+    /// The channels of the model's input.
     pub channels: Channels,
 }
 
-/// Memory that [`Preprocess::apply`] and [`Augment::apply`](crate::image::augment::Augment::apply) use again from image to image.
+/// Memory that [`Preprocess::apply`] and [`Augment::apply`](crate::image::augment::Augment::apply) reuse from image to image.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(crate) resample: ResampleScratch,
     pub(crate) picture: Picture,
 }
 
-/// A byte's value after rescaling and normalisation.
+/// The value of each byte after rescaling and normalisation.
 pub(crate) type Table = [f32; 256];
 
 impl Preprocess {
-    /// For a model that comes without a configuration: what `timm` does for its Vision Transformers.
+    /// The preprocessing of a model without a configuration: that of `timm`'s Vision Transformers.
     ///
-    /// The image is resized (bicubic) so that the model's input covers 0.9 of the shorter side, the middle is cut out, and
-    /// bytes are brought to -1..1 (mean and standard deviation 0.5). The ratio of the sides is kept because training
-    /// crops keep it, too. Where the input is not square, `timm` resizes by a bilinear filter, and so does this.
+    /// The image is resized (bicubic) so that the model's input covers 0.9 of the shorter side, cropped at the centre, and scaled to -1..1
+    /// (mean and standard deviation 0.5). The aspect ratio is kept because training crops keep it, too. Where the input is not square,
+    /// `timm` resizes with a bilinear filter, and so does this.
     pub fn default_for(image_size: [usize; 2], channels: Channels) -> Preprocess {
         let half = vec![0.5; channels.count()];
         timm::center(image_size, 0.9, Interpolation::Bicubic, half.clone(), half, channels)
     }
 
-    /// The same for a model that runs at another image size: resize and crop grow or shrink by the same ratio.
+    /// The same for a model that runs at another image size: resize and crop are scaled alike.
     ///
-    /// Afterwards [`output_size`](Self::output_size) is `size`, also where the configuration left the size open.
+    /// Afterwards [`output_size`](Self::output_size) is `size`, even where the configuration has no fixed size.
     #[must_use]
     pub fn with_image_size(mut self, size: [usize; 2]) -> Preprocess {
         let size = size.map(|side| side.max(1));
@@ -74,7 +74,7 @@ impl Preprocess {
         };
         let same_shape = size[0] * old[1] == size[1] * old[0];
         self.resize = match self.resize {
-            // One number cannot say how to cover an input whose sides changed by different ratios.
+            // One number cannot describe an input whose sides changed by different factors.
             Resize::ShorterSide(side) if !same_shape => {
                 let covered = |axis: usize| by(size[axis], side, old[0].min(old[1]));
                 Resize::Cover([covered(0), covered(1)])
@@ -92,8 +92,8 @@ impl Preprocess {
         self
     }
 
-    /// The same for a model that takes other channels, where a configuration was left as it was for colour: grey is
-    /// normalised by the mean of the colours' numbers, colour by the grey's.
+    /// The same for a model that takes other channels than the configuration is for: grey is normalised by the mean of the colours'
+    /// values, colour by the grey's.
     #[must_use]
     pub fn with_channels(mut self, channels: Channels) -> Preprocess {
         if self.channels == channels {
@@ -112,7 +112,7 @@ impl Preprocess {
         self
     }
 
-    /// Height and width of what comes out, if they are the same for all images.
+    /// Height and width of the output, if they are the same for all images.
     pub fn output_size(&self) -> Option<[usize; 2]> {
         match (&self.crop, self.resize) {
             (Some(crop), _) => Some(crop.size),
@@ -121,19 +121,19 @@ impl Preprocess {
         }
     }
 
-    /// Height and width of what comes out for this image.
+    /// Height and width of the output for this image.
     pub fn output_size_for(&self, image: &Image) -> [usize; 2] {
         self.output_size().unwrap_or_else(|| self.resize.size_for([image.height(), image.width()]))
     }
 
-    /// How many of the image's own rows and columns come out, filling apart: all of them, unless a crop cuts some off.
+    /// How many of the image's own rows and columns are in the output, padding not counted: all of them, unless a crop cuts some off.
     pub fn rows_and_columns_seen(&self, image: &Image) -> [usize; 2] {
         let Placed { resized, rows, columns } = self.place(image);
         let seen = |kept: usize, resized: usize, all: usize| (kept * all).div_ceil(resized.max(1)).min(all);
         [seen(rows.source.length, resized[0], image.height()), seen(columns.source.length, resized[1], image.width())]
     }
 
-    /// Prepares an image: channels first, `out` holds `channels * height * width` numbers.
+    /// Prepares an image. `out` has `channels * height * width` elements, channels first.
     pub fn apply(&self, image: &Image, scratch: &mut Scratch, out: &mut [f32]) -> Result<(), ImageError> {
         let count = self.channels.count();
         let [height, width] = self.check(image, out.len())?;
@@ -159,7 +159,7 @@ impl Preprocess {
         Ok(())
     }
 
-    /// Prepares an image but for its normalisation: `pixels` holds `height * width * channels` bytes, a pixel's channels side by side.
+    /// Prepares an image without normalising it. `pixels` has `height * width * channels` bytes, channels last.
     pub(crate) fn apply_raw(&self, image: &Image, scratch: &mut Scratch, pixels: &mut [u8]) -> Result<(), ImageError> {
         let count = self.channels.count();
         let [height, width] = self.check(image, pixels.len())?;
@@ -180,7 +180,7 @@ impl Preprocess {
         Ok(())
     }
 
-    /// The picture that prepared numbers came from, as far as they tell: what a model sees, for people to look at.
+    /// The image that a prepared tensor came from, for display: what a model sees.
     pub fn undo(&self, numbers: &[f32], [height, width]: [usize; 2]) -> Result<Image, ImageError> {
         let count = self.channels.count();
         let expected = height.saturating_mul(width).saturating_mul(count);
@@ -195,13 +195,13 @@ impl Preprocess {
         Image::new(width, height, self.channels, bytes.collect())
     }
 
-    /// The byte that a normalised number came from.
+    /// The byte of a normalised value.
     pub(crate) fn byte(&self, number: f32, channel: usize) -> u8 {
         let rescaled = number * self.std[channel] + self.mean[channel] - self.rescale_offset;
         (f64::from(rescaled) / self.rescale_factor).round() as u8
     }
 
-    /// Height and width of what comes out, unless image or room for it are not what they should be.
+    /// Height and width of the output; an error if the image or the output does not match.
     pub(crate) fn check(&self, image: &Image, room: usize) -> Result<[usize; 2], ImageError> {
         let count = self.channels.count();
         if image.channels() != self.channels || self.mean.len() != count || self.std.len() != count {
@@ -215,7 +215,7 @@ impl Preprocess {
         Ok([height, width])
     }
 
-    /// To what size an image is brought, and which part of that is kept.
+    /// The size after resizing, and the part of it that is kept.
     pub(crate) fn place(&self, image: &Image) -> Placed {
         let [height, width] = self.output_size_for(image);
         let resized = self.resize.size_for([image.height(), image.width()]);
@@ -238,14 +238,14 @@ impl Preprocess {
     }
 }
 
-/// Where the prepared picture lies in the resized image.
+/// The position of the output in the resized image.
 pub(crate) struct Placed {
     pub resized: [usize; 2],
     pub rows: Part,
     pub columns: Part,
 }
 
-/// Which part of a resized line is used, and how much filling comes before it.
+/// The part of a resized line that is used, and the padding before it.
 pub(crate) struct Part {
     pub source: Span,
     pub before: usize,
@@ -260,7 +260,7 @@ impl Part {
 }
 
 impl Resize {
-    /// The size that this resize aims at.
+    /// The target size of this resize.
     fn basis(self) -> Option<[usize; 2]> {
         match self {
             Resize::None => None,

@@ -1,10 +1,10 @@
-//! Reading settings from a JSON object, with errors that name the setting. `null` counts as absent, as in the peers.
+//! Reads settings from a JSON object, with errors that name the setting. `null` means absent, as in the peers.
 
 use serde_json::{Map, Value};
 
 use crate::image::error::ConfigError;
 
-/// The longest side that a configuration may ask for. Models run at hundreds, seldom at a few thousand.
+/// The maximum side in a configuration. Models run at hundreds, seldom at a few thousand.
 pub(crate) const LONGEST_SIDE: usize = 8192;
 
 pub(crate) struct Settings {
@@ -20,7 +20,7 @@ impl Settings {
         }
     }
 
-    /// The settings inside of `key` if it is there, otherwise these.
+    /// The settings inside `key` if there is such a key, otherwise these.
     pub fn inner(self, key: &str) -> Settings {
         match self.values.get(key) {
             Some(Value::Object(values)) => Settings { values: values.clone() },
@@ -38,7 +38,7 @@ impl Settings {
     }
 
     pub fn text(&self, key: &str) -> Result<Option<&str>, ConfigError> {
-        let read = |value| Value::as_str(value).ok_or_else(|| wrong(key, "a text", value));
+        let read = |value| Value::as_str(value).ok_or_else(|| wrong(key, "a string", value));
         self.get(key).map(read).transpose()
     }
 
@@ -46,28 +46,28 @@ impl Settings {
         self.get(key).map(|value| number(key, value)).transpose()
     }
 
-    /// A number for each channel, or one for all.
+    /// One number per channel, or one for all.
     pub fn numbers(&self, key: &str) -> Result<Option<Numbers>, ConfigError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let Value::Array(values) = value else {
             return Ok(Some(Numbers::One(number(key, value)? as f32)));
         };
         if values.is_empty() || values.len() > 16 {
-            return Err(wrong(key, "a number for each channel", value));
+            return Err(wrong(key, "one number per channel", value));
         }
         let numbers = values.iter().map(|value| Ok(number(key, value)? as f32));
         Ok(Some(Numbers::Each(numbers.collect::<Result<_, ConfigError>>()?)))
     }
 }
 
-/// One number for all channels, or one for each.
+/// One number for all channels, or one per channel.
 pub(crate) enum Numbers {
     One(f32),
     Each(Vec<f32>),
 }
 
 impl Numbers {
-    /// How many channels there are, if this tells.
+    /// The number of channels, if there is one number per channel.
     pub fn count(&self) -> Option<usize> {
         match self {
             Numbers::One(_) => None,
@@ -81,7 +81,7 @@ impl Numbers {
             Numbers::Each(values) if values.len() == channels => Ok(values),
             Numbers::Each(values) => Err(ConfigError::Value {
                 key: key.to_string(),
-                rule: format!("there must be a number for each of {channels} channels"),
+                rule: format!("there must be one number for each of {channels} channels"),
                 got: format!("{values:?}"),
             }),
         }
@@ -120,9 +120,9 @@ pub(crate) fn wrong(key: &str, rule: &str, got: &Value) -> ConfigError {
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a truth value",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }

@@ -56,7 +56,7 @@ impl Preprocess {
     }
 }
 
-/// Crop mode "center": the ratio of the sides is kept, the middle is cut out.
+/// Crop mode "center": the aspect ratio is kept, the centre is cropped.
 pub(crate) fn center(
     size: [usize; 2],
     fraction: f64,
@@ -88,7 +88,7 @@ fn cropped(
     Preprocess { resize, interpolation, crop, rescale_factor: 1.0 / 255.0, rescale_offset: 0.0, mean, std, channels }
 }
 
-/// The size that is resized to, of which the crop keeps `fraction` on each side.
+/// The size to resize to, of which the crop keeps `fraction` on each side.
 fn before_crop(size: [usize; 2], fraction: f64) -> [usize; 2] {
     size.map(|side| ((side as f64 / fraction).floor() as usize).max(1))
 }
@@ -123,7 +123,7 @@ fn crop_fraction(settings: &Settings, size: [usize; 2]) -> Result<f64, ConfigErr
     if fraction > 0.0 && longest <= LONGEST_SIDE as f64 && size[0].min(size[1]) as f64 / fraction >= 1.0 {
         return Ok(fraction);
     }
-    let rule = format!("a fraction that makes a side from 1 to {LONGEST_SIDE} of {size:?}");
+    let rule = format!("a fraction that gives a side from 1 to {LONGEST_SIDE} of {size:?}");
     Err(wrong("crop_pct", &rule, &Value::from(fraction)))
 }
 
@@ -134,7 +134,7 @@ fn channel_numbers(
     channels: Channels,
 ) -> Result<Vec<f32>, ConfigError> {
     let numbers = settings.numbers(key)?.unwrap_or(Numbers::Each(default.to_vec()));
-    // A model made for one channel often keeps the three equal numbers of the one it was made from.
+    // A model for one channel often keeps the three equal values of the model that it was derived from.
     let numbers = match numbers {
         Numbers::Each(values) if values.iter().all(|value| *value == values[0]) => Numbers::One(values[0]),
         numbers => numbers,
