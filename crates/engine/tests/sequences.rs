@@ -105,7 +105,7 @@ fn rotation_depends_on_distance() {
     assert!((product([11, 3]) - here).abs() > 1e-2);
 }
 
-/// A batch of audio as Whisper's encoder takes it, through a chain of kernels that runs tile by tile.
+/// Convolutions as in Whisper's encoder, and rotary positions, in a chain of kernels that runs tile by tile.
 #[test]
 fn convolutions_in_a_chain() {
     let (batch, time, channels, dim) = (32, 24, 8, 16);
@@ -117,7 +117,8 @@ fn convolutions_in_a_chain() {
         let h = g.gelu(h)?;
         let h = g.conv1d(h, second, None, Sliding { kernel: 3, stride: 2, padding: 1 })?;
         let frequencies = rotary_frequencies(10_000.0, 8);
-        g.rotary(h, &RotaryOptions { heads: 2, frequencies, ..RotaryOptions::default() })
+        let offsets = Some(g.input("offsets", [batch], DType::I32)?);
+        g.rotary(h, &RotaryOptions { heads: 2, frequencies, offsets, ..RotaryOptions::default() })
     };
     let mut graph = Graph::for_inference();
     let y = build(&mut graph).unwrap();
@@ -127,7 +128,7 @@ fn convolutions_in_a_chain() {
         plan.chains().iter().any(|chain| (chain.first..=chain.last).contains(&node))
     };
     assert!(inside("unfold") && inside("rotary"), "{plan}");
-    check(&build, &no_numbers, Checks { bf16: Some(3e-2), ..Checks::default() });
+    check(&build, &|_, position| 10 * position as i32, Checks { bf16: Some(3e-2), ..Checks::default() });
 }
 
 #[test]

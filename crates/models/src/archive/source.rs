@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{ArchiveError, Result};
 
-/// One file's bytes, and where they came from.
+/// One file's bytes, and its path.
 pub(super) struct Source {
     pub(super) file: PathBuf,
     bytes: Bytes,
@@ -36,7 +36,7 @@ fn load(file: &mut File) -> (&'static str, io::Result<Bytes>) {
 }
 
 impl Source {
-    /// Maps a file. Only regular files: a directory cannot be mapped, and to open a pipe would wait for ever.
+    /// Maps a file. Only regular files: a directory cannot be mapped, and opening a pipe would block.
     pub(super) fn map(path: &Path) -> Result<Self> {
         let failed = |doing| move |source| ArchiveError::Io { file: path.to_path_buf(), doing, source };
         let refused = |what: &str, remedy: &str| ArchiveError::Unsupported {
@@ -64,7 +64,7 @@ impl Source {
         Source { file: PathBuf::from("(memory)"), bytes: Bytes::Owned(bytes), is_file: false }
     }
 
-    /// Whether it has a directory, where its neighbours are.
+    /// Whether it is a file on disk, with a directory.
     pub(super) fn is_file(&self) -> bool {
         self.is_file
     }

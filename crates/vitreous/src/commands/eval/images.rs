@@ -1,7 +1,6 @@
 //! `vitreous eval` of a classifier. Images are decoded and prepared by threads of their own while it runs.
 
 use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -104,39 +103,50 @@ impl Eval {
         Ok(())
     }
 
-    /// The data set that was named, or that of the run, or the built-in one.
+    /// The data set that was named, or that of the run, or the built-in one. A run's validation split is drawn again as it was.
     fn image_data(&self) -> Result<Splits, Failure> {
-        if let Some(path) = &self.data {
-            return open_data(path, self.validation_share, self.recipe_of_run()?.as_ref());
+        if let Some(mut recipe) = self.recipe_of_run()? {
+            if let Some(path) = &self.data {
+                recipe.data.path = path.to_string_lossy().into_owned();
+            }
+            recipe.data.validation_share = self.validation_share.unwrap_or(recipe.data.validation_share);
+            match recipe.task.images(&recipe) {
+                Some(Ok(splits)) => return Ok(splits),
+                Some(Err(error)) if self.data.is_some() => return Err(Failure::input(anyhow!(error))),
+                Some(Err(error)) => {
+                    return Err(Failure::input(anyhow!("the run's data: {error}; --data PATH names other data")));
+                }
+                None => {}
+            }
         }
-        let Some(recipe) = self.recipe_of_run()? else { return Ok(dataset::builtin()) };
-        let path = recipe.data.path.clone();
-        if let Some(share) = self.validation_share {
-            return open_data(Path::new(&path), Some(share), Some(&recipe));
-        }
-        match recipe.task.images(&recipe) {
-            Some(Ok(splits)) => Ok(splits),
-            Some(Err(error)) => Err(Failure::input(anyhow!("the run's data: {error}; name other data: --data PATH"))),
-            None => Ok(dataset::builtin()),
-        }
+        let Some(path) = &self.data else { return Ok(dataset::builtin()) };
+        let usual = OpenDataset::default();
+        let validation_share = self.validation_share.unwrap_or(usual.validation_share);
+        // Each image is looked at once.
+        let options = OpenDataset { keep_bytes: 0, validation_share, ..usual };
+        dataset::open(path, &options).map_err(Failure::input)
     }
 
     /// The split that was asked for, and its name.
     fn part(&self, splits: &Splits) -> Result<(Arc<dyn Dataset>, &'static str), Failure> {
-        let empty = splits.train.is_empty() && splits.validation.is_empty();
-        let (part, name) = match self.split {
-            Some(Split::Train) => (Some(&splits.train), "train"),
-            Some(Split::Test) => (splits.test.as_ref(), "test"),
-            Some(Split::Validation) | None => (Some(&splits.validation), "validation"),
-        };
-        if let Some(part) = part.filter(|part| !part.is_empty()) {
-            return Ok((part.clone(), name));
+        const SPLITS: [(Split, dataset::Split, &str); 3] = [
+            (Split::Validation, dataset::Split::Validation, "validation"),
+            (Split::Train, dataset::Split::Train, "train"),
+            (Split::Test, dataset::Split::Test, "test"),
+        ];
+        let asked = self.split.unwrap_or(Split::Validation);
+        let mut there = Vec::new();
+        for (split, of_data, name) in SPLITS {
+            match splits.get(of_data) {
+                Some(part) if split == asked => return Ok((part.clone(), name)),
+                Some(_) => there.push(name),
+                None => {}
+            }
         }
-        let others = [("train", !splits.train.is_empty()), ("validation", !splits.validation.is_empty())];
-        let others = others.into_iter().chain([("test", splits.test.as_ref().is_some_and(|test| !test.is_empty()))]);
-        let there: Vec<&str> = others.filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect();
-        let hint = if empty { String::new() } else { format!("; hint: --split {}", there.join(", or --split ")) };
-        Err(Failure::input(anyhow!("this data set ({}) has no images in its {name} split{hint}", splits.kind)))
+        let name = SPLITS.iter().find(|(split, ..)| *split == asked).map_or("", |(_, _, name)| name);
+        let hint =
+            if there.is_empty() { String::new() } else { format!("; hint: --split {}", there.join(", or --split ")) };
+        Err(Failure::input(anyhow!("this data set ({}) has no images in its {name} part{hint}", splits.kind)))
     }
 
     fn run_all(
@@ -182,22 +192,6 @@ pub(super) fn samples(metrics: &LabelMetrics) -> u64 {
         LabelMetrics::Single(report) => report.samples,
         LabelMetrics::Multi(report) => report.samples,
     }
-}
-
-/// A data set with this fraction for validation; of a run, drawn as the run did.
-fn open_data(
-    path: &Path,
-    validation_share: Option<f64>,
-    run: Option<&vitreous_train::Recipe>,
-) -> Result<Splits, Failure> {
-    let usual = OpenDataset::default();
-    let of_run = run.map(|recipe| recipe.data.validation_share);
-    let validation_share = validation_share.or(of_run).unwrap_or(usual.validation_share);
-    let rule = run.and_then(|recipe| recipe.own::<vitreous_train::tasks::classify::ClassifySettings>().ok());
-    let validation_rule = rule.map_or(usual.validation_rule, |settings| settings.data.validation_rule);
-    // Each image is looked at once.
-    let options = OpenDataset { keep_bytes: 0, validation_share, validation_rule, ..usual };
-    dataset::open(path, &options).map_err(Failure::input)
 }
 
 /// What each decoding thread does with a sample.

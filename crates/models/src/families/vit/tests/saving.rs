@@ -1,5 +1,5 @@
-//! Saving: what was written is opened again to the same bits, in every dialect that can say the model, and a failure leaves what
-//! was there.
+//! Saving: what was written opens to the same bits, in every dialect that can express the model, and a failure leaves
+//! existing files unchanged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ fn save(model: &Model, path: &Path) -> Written {
     model.save(path, &SaveOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// All values by our names with projections apart, as bits.
+/// All values by our names, with fused projections separated, as bits.
 fn bits(model: &Model) -> BTreeMap<String, Vec<u32>> {
     let mut all = BTreeMap::new();
     for parameter in model.parameters() {
@@ -93,7 +93,7 @@ fn hugging_face_to_npz_and_back_is_the_same_file() {
         let directory = tempfile::tempdir().expect("a directory");
         let npz = directory.path().join("model.npz");
         let mut model = open(name);
-        // Not in an .npz: the activation and a larger epsilon, which are refused, as the test below shows.
+        // The activation and a larger epsilon cannot be stored in an .npz, as the test below shows.
         let config = VitConfig { activation: Activation::Gelu, norm_eps: 1e-12, ..model.config().clone() };
         model.architecture = Box::new(config);
         assert_eq!(save(&model, &npz), Written::Npz);
@@ -321,7 +321,7 @@ fn the_source_is_never_written_over_and_a_failure_leaves_what_was_there() {
         let error = model.save(&copy, &SaveOptions::default()).expect_err("refused").to_string();
         assert!(error.contains("the checkpoint that the values come from"), "{error}");
     }
-    // A directory where the configuration should go: nothing is written, and nothing is left aside.
+    // A directory in place of the configuration: nothing is written, and no temporary file is left.
     let blocked = directory.path().join("blocked");
     fs::create_dir_all(blocked.join("config.json")).expect("a directory");
     assert!(open("hf_vit").save(&blocked, &SaveOptions::default()).is_err());
