@@ -8,8 +8,6 @@ use crate::family::Architecture;
 
 /// Encoders that are kept on a GPU, where making one takes longer than running it.
 const MOST_KEPT: usize = 8;
-/// How many times longer than its sources an encoder may be.
-const MOST_LONGER: usize = 8;
 
 /// An encoder for sources of one shape.
 pub(super) struct Encoder {
@@ -60,12 +58,6 @@ impl Encoders {
         let executor = source.executor(there, plan)?;
         self.kept.push(Encoder { shape, executor, keys_and_values });
         Ok(())
-    }
-
-    /// How many sources of a length the largest encoder takes that is not made for far longer ones.
-    pub fn largest_batch(&self, length: usize) -> Option<usize> {
-        let suits = |&(_, there): &(usize, usize)| there >= length && there <= MOST_LONGER * length;
-        self.kept.iter().map(|encoder| encoder.shape).filter(suits).map(|(batch, _)| batch).max()
     }
 
     /// The encoder that was prepared last.

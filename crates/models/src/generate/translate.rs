@@ -80,16 +80,6 @@ impl Shapes {
         }
     }
 
-    /// Sources of a length that are encoded at once, at most `most`. Where there is an encoder for so many of that length, it is used.
-    fn encoded_at_once(&self, length: usize, most: usize, there: Option<usize>) -> usize {
-        let most = (self.most_encoded_tokens / length).clamp(1, most);
-        match (self.is_rounded, there) {
-            (true, Some(there)) => there,
-            (true, None) => 1 << most.ilog2(),
-            (false, _) => most,
-        }
-    }
-
     /// A number of sentences as a shape has it.
     fn count(&self, sentences: usize, most: usize) -> usize {
         let rounded = if self.is_rounded { sentences.next_power_of_two() } else { sentences };
@@ -270,7 +260,7 @@ impl<'w> Translator<'w> {
         // The longest wait first.
         let longest = self.source_length(&sources[first]);
         let length = longest.next_multiple_of(self.shapes.encoder_step).min(self.longest).max(longest);
-        let most = self.shapes.encoded_at_once(length, most, self.encoders.largest_batch(length));
+        let most = (self.shapes.most_encoded_tokens / length).clamp(1, most);
         let batch: Vec<usize> = waiting.drain(..most.min(waiting.len())).collect();
         let shape = (self.shapes.count(batch.len(), most), length);
         let cache = cache_format(&self.source.device, self.options.precision);
@@ -361,8 +351,6 @@ mod tests {
         assert_eq!([1, 3, 650, 1024, 5000].map(|count| gpu.count(count, 1024)), [1, 4, 1024, 1024, 1024]);
         let cpu = Shapes::of(&Device::Cpu { threads: 1 });
         assert_eq!([1, 3, 650].map(|count| cpu.count(count, 64)), [1, 3, 64]);
-        assert_eq!([(112, None), (48, Some(256))].map(|(length, there)| Shapes { most_encoded_tokens: 1 << 15, ..gpu }.encoded_at_once(length, 1024, there)), [256, 256]);
-        assert_eq!(cpu.encoded_at_once(48, 64, Some(3)), 64);
         // A beam that is wider than all slots is one sentence at a time.
         assert_eq!(cpu.count(10, 0), 1);
     }
