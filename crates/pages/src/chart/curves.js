@@ -1,12 +1,16 @@
 // Curves that say their values under the pointer, and can be smoothed: every element of class `curves`.
 
+// Series of fewer points, such as one per epoch, are not smoothed.
+const FEWEST = 10;
+
 // TensorBoard's smoothing: an exponential moving average, corrected for its start at 0.
 function smoothed(values, weight) {
+  if (weight === 0 || values.length < FEWEST) return values;
   let [last, count] = [0, 0];
   return values.map((value) => {
     last = last * weight + (1 - weight) * value;
     count += 1;
-    return weight === 0 ? value : last / (1 - weight ** count);
+    return last / (1 - weight ** count);
   });
 }
 
@@ -21,6 +25,7 @@ class Curves {
     this.element = element;
     this.drawing = element.querySelector("svg");
     this.data = JSON.parse(element.querySelector("script").textContent);
+    this.data.series.forEach((series, index) => { series.index = index; });
     this.series = this.data.series.filter((series) => series.x.length);
     this.steps = [...new Set(this.series.flatMap((series) => series.x))].sort((a, b) => a - b);
     this.paths = this.add("g", { fill: "none", "stroke-width": 2, "stroke-linejoin": "round" });
@@ -51,12 +56,12 @@ class Curves {
   }
 
   smooth(weight) {
-    this.weight = weight;
-    this.drawing.classList.toggle("smoothed", weight > 0);
     this.paths.replaceChildren();
     for (const series of this.series) {
       series.shown = smoothed(series.y, weight);
-      if (weight === 0 || series.x.length < 2) continue;
+      const isSmooth = series.shown !== series.y;
+      this.drawing.querySelector(`[data-series="${series.index}"]`)?.classList.toggle("faint", isSmooth);
+      if (!isSmooth) continue;
       const points = series.x.map((x, at) => `${this.place("x", x).toFixed(1)} ${this.place("y", series.shown[at]).toFixed(1)}`);
       this.add("path", { d: `M${points.join("L")}`, stroke: series.colour, "stroke-dasharray": series.dashes }, this.paths);
     }
@@ -99,7 +104,7 @@ class Curves {
     const swatch = Object.assign(document.createElement("i"), { className: "swatch" });
     swatch.style.background = series.colour;
     const notes = [];
-    if (this.weight > 0) notes.push(`measured ${readable(series.y[near])}`);
+    if (series.shown !== series.y) notes.push(`measured ${readable(series.y[near])}`);
     if (series.x[near] !== step) notes.push(`${this.data.x.title} ${readable(series.x[near])}`);
     row.append(swatch, `${series.name}: ${readable(series.shown[near])}${notes.length ? ` (${notes.join(", ")})` : ""}`);
     return row;

@@ -161,7 +161,7 @@ impl Lines {
             }
         }
         if !commands.is_empty() {
-            drawing.path(&commands, &format!("class=\"series\" {}", stroke(index)));
+            drawing.path(&commands, &format!("data-series=\"{index}\" {}", stroke(index)));
         }
     }
 

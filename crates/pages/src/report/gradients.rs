@@ -89,13 +89,17 @@ fn by_layer(line: &GradientMetrics) -> BTreeMap<(u8, usize, String), f64> {
 fn layer_of(parameter: &str) -> (u8, usize, String) {
     let mut words = parameter.split('.');
     let first = words.next().unwrap_or_default();
+    let plain = |rank: u8| (rank, 0, first.replace('_', " "));
     match (first, words.next().and_then(|word| word.parse::<usize>().ok())) {
         ("blocks", Some(number)) => (1, number, format!("layer {number}")),
-        ("norm", _) => (2, 0, first.to_string()),
-        ("pre_logits", _) => (3, 0, first.replace('_', " ")),
-        ("head", _) => (4, 0, first.to_string()),
-        ("distillation_head", _) => (5, 0, first.replace('_', " ")),
-        _ => (0, 0, first.replace('_', " ")),
+        ("decoder", Some(number)) => (3, number, format!("decoder layer {number}")),
+        (stack, Some(number)) => (1, number, format!("{stack} layer {number}")),
+        ("encoder_norm", None) => plain(2),
+        ("norm" | "decoder_norm", None) => plain(4),
+        ("pre_logits", None) => plain(5),
+        ("head" | "output", None) => plain(6),
+        ("distillation_head", None) => plain(7),
+        (_, None) => plain(0),
     }
 }
 
@@ -123,5 +127,11 @@ mod tests {
         let expected =
             [("patch embedding", 3.0), ("layer 2", 18f64.sqrt()), ("layer 10", 3.0), ("norm", 3.0), ("head", 3.0)];
         assert_eq!(layers, expected.map(|(name, norm)| (name.to_string(), norm)));
+        let names =
+            ["output.bias", "decoder.0.mlp.fc1.bias", "encoder.1.norm1.bias", "encoder_norm.bias", "embedding.weight"];
+        let mut layers = names.map(layer_of);
+        layers.sort();
+        let expected = ["embedding", "encoder layer 1", "encoder norm", "decoder layer 0", "output"];
+        assert_eq!(layers.map(|layer| layer.2), expected);
     }
 }
