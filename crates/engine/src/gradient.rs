@@ -58,11 +58,8 @@ impl Graph {
         self.check_own(&[value, seed])?;
         self.check_own(wanted)?;
         if self.shape_of(value) != self.shape_of(seed) {
-            let reason = format!(
-                "the seed must be of the value's shape {}, got {}",
-                self.shape_of(value),
-                self.shape_of(seed)
-            );
+            let reason =
+                format!("the seed must be of the value's shape {}, got {}", self.shape_of(value), self.shape_of(seed));
             let node = &self.nodes[value.node()];
             return Err(Error::NoGradient { op: node.op.name(), path: node.path.clone(), reason });
         }

@@ -143,7 +143,7 @@ pub(crate) fn rule(kept: bool, says: impl FnOnce() -> String) -> Result<(), Conf
 }
 
 /// Upper bound of every size: products of sizes stay far from overflow, and the graph checks each one.
-const LARGEST_SIZE: usize = 1 << 40;
+const LARGEST_SIZE: usize = 1 << (usize::BITS / 8 * 5);
 /// More layers than any model has.
 const MOST_LAYERS: usize = 1 << 16;
 /// The largest table of fixed positions, in elements: it is computed, and allocated, when the graph is built.

@@ -200,7 +200,7 @@ fn gradients_of_added_batches_are_told_as_their_mean() {
     let entries = std::fs::read_dir(place.run()).expect("a folder").flatten();
     let events = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("events.out.tfevents."));
     let bytes: Vec<u8> = events.flat_map(|entry| std::fs::read(entry.path()).expect("a file")).collect();
-    for tag in ["loss/train", "loss/test", "accuracy/test", "gradients/blocks.0.mlp.fc1.weight"] {
+    for tag in ["loss/train", "loss/validation", "accuracy/validation", "gradients/blocks.0.mlp.fc1.weight"] {
         assert!(bytes.windows(tag.len()).any(|part| part == tag.as_bytes()), "{tag}");
     }
 }

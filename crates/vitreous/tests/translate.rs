@@ -355,7 +355,7 @@ fn training_says_what_is_wrong_with_pairs() {
     std::fs::write(folder.join("train.tsv"), b"one\teins\nt\xffo\tzwei\n").expect("written");
     train().failed(2, &["train.tsv, line 2, byte 2", "not UTF-8"]);
     std::fs::write(folder.join("train.tsv"), "one\t\n\teins\n").expect("written");
-    train().failed(2, &["no pairs to learn from"]);
+    train().failed(2, &["there are no training pairs"]);
     let from_model = ["train", "translation", "--data", text(&folder), "--init", "model"];
     vitreous(&from_model).failed(2, &["--init is for images"]);
     let too_many = ["train", "translation", "--data", text(&folder), "model.depth=2"];

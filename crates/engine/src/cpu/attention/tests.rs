@@ -1,4 +1,4 @@
-//! Against plain loops in f64, which are themselves checked against finite differences.
+//! Comparison with naive loops in f64, which are themselves checked against finite differences.
 
 mod tensors;
 
@@ -14,7 +14,7 @@ use tensors::{Stored, Tensors};
 struct Case {
     batch: usize,
     heads: usize,
-    /// As many as `heads` if there is no number.
+    /// As many as `heads` if `None`.
     kv_heads: Option<usize>,
     queries: usize,
     keys: usize,
@@ -87,7 +87,7 @@ impl Case {
     fn inputs(&self) -> Inputs {
         let tokens = |tokens: usize, heads: usize| self.batch * tokens * heads * self.head_dim;
         let (heads, kv_heads) = (self.heads, self.kv_heads());
-        // The first sample's queries stand in the middle, the second's partly before all keys, the third's behind them.
+        // The first sample's queries are in the middle, the second's partly before all keys, the third's after them.
         let offsets = [(self.keys / 2) as i32, -2, self.keys as i32 + 1];
         let random = |count, seed| random_values(count, seed, self.bf16);
         let (bias_batch, bias_heads) = self.bias_shape();
@@ -311,14 +311,14 @@ fn pairs<'a>(a: &'a Results, b: &'a Results) -> [(&'static str, &'a Values, &'a 
     ]
 }
 
-/// The error's norm over the expected norm; what should vanish must vanish.
+/// The error's norm over the expected norm; where zero is expected, the result must be near zero.
 fn relative_error(expected: &[f64], found: &[f64]) -> f64 {
     assert_eq!(expected.len(), found.len());
     let error: f64 = expected.iter().zip(found).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
     let norm: f64 = expected.iter().map(|a| a * a).sum::<f64>();
     match (norm == 0.0, error.is_nan()) {
         (_, true) => f64::INFINITY,
-        // One key leaves nothing to choose: its gradients are rounding errors around zero.
+        // With one key the weights are constant: gradients are rounding errors around zero.
         (true, _) => error.sqrt() / (expected.len() as f64).sqrt(),
         _ => (error / norm.max(1e-20)).sqrt(),
     }
@@ -416,8 +416,8 @@ fn windows_of_long_sequences() {
     }
 }
 
-/// A chunk of queries with a cache, at every alignment of its offset: what comes behind its last position, or before its window,
-/// may hold anything.
+/// A chunk of queries with a KV cache, at every alignment of its offset: rows after its last position, or before its
+/// window, may hold anything.
 #[test]
 fn rows_out_of_reach_are_never_read() {
     let case = Case { batch: 4, heads: 4, kv_heads: Some(2), causal: true, offsets: true, queries: 3, ..PLAIN };
@@ -487,7 +487,7 @@ fn one_query() {
         let grouped = Case { batch: 5, heads: 6, kv_heads: Some(2), queries: 1, keys, head_dim: 20, ..PLAIN };
         grouped.check();
         Case { lengths: true, bf16: true, ..grouped }.check();
-        // Few samples and many keys: heads are divided among tiles.
+        // Few samples and many keys: heads are split among tiles.
         Case { batch: 1, keys: 7 * keys, head_dim: 64, ..grouped }.check();
     }
 }

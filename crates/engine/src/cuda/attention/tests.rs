@@ -70,7 +70,7 @@ pub(super) const PLAIN: Case = Case {
 };
 
 impl Case {
-    /// Attention, its weights if they are wanted, and its gradient.
+    /// Attention, optionally its weights, and its gradient.
     pub(super) fn plan(&self, with_weights: bool) -> Plan {
         let precision = if self.dtype == DType::Bf16 { Precision::Bf16 } else { Precision::F32 };
         let mut graph = Graph::new(Mode::Training, precision);
@@ -189,7 +189,7 @@ fn warps_that_multiply_together_compile() {
         assert!(forward[0].source.contains("wgmma"), "{case:?}");
         compile_all(&forward.iter().map(|launch| launch.source.clone()).collect(), &["sm_90a"]);
     }
-    // No such tensor cores; heads whose rows they would not find; what gains nothing.
+    // Without suitable tensor cores; with unaligned heads; where nothing is gained.
     let others = [
         (case, A100),
         (Case { head_dim: 32, ..case }, H200),
@@ -303,7 +303,7 @@ fn kernels_without_tensor_cores_compile() {
     ]);
 }
 
-/// Every kernel with groups of heads, windows and offsets, alone and together.
+/// Every kernel with groups of heads, windows and offsets, separately and combined.
 #[test]
 fn groups_windows_and_offsets_compile() {
     let grouped = Case { group: 2, heads: 4, causal: true, queries: 300, keys: 300, head_dim: 64, ..PLAIN };
@@ -317,7 +317,7 @@ fn groups_windows_and_offsets_compile() {
         Case { queries: 1, lengths: true, ..all },
         Case { dtype: DType::F32, head_dim: 24, bias: Some((false, true)), ..all },
     ]);
-    // Four warps of Hopper together.
+    // Hopper's warpgroups.
     for case in [Case { queries: 300, keys: 300, ..window }, Case { queries: 200, keys: 2000, lengths: true, ..all }] {
         let forward: Vec<_> =
             case.launches(H200).into_iter().filter(|launch| launch.entry == "attention_forward").collect();
@@ -326,7 +326,7 @@ fn groups_windows_and_offsets_compile() {
     }
 }
 
-/// Heads that share keys: blocks that own keys are those of key/value heads, and sum over their group.
+/// Heads that share keys: blocks that own keys belong to key/value heads, and sum over their group.
 #[test]
 fn groups_have_a_block_for_each_key_value_head() {
     let of = |case: Case, entry: &str| {

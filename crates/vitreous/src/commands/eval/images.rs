@@ -146,7 +146,7 @@ impl Eval {
         let name = SPLITS.iter().find(|(split, ..)| *split == asked).map_or("", |(_, _, name)| name);
         let hint =
             if there.is_empty() { String::new() } else { format!("; hint: --split {}", there.join(", or --split ")) };
-        Err(Failure::input(anyhow!("this data set ({}) has no images in its {name} split{hint}", splits.kind)))
+        Err(Failure::input(anyhow!("this data set ({}) has no images in its {name} part{hint}", splits.kind)))
     }
 
     fn run_all(
