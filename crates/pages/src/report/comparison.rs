@@ -143,7 +143,7 @@ fn numbers(runs: &[RunRecord], names: &[String], differences: &[String]) -> Stri
     };
     let states = headlines.iter().map(|headline| headline.state.name().to_string()).collect();
     let mut html = format!("<tr><th>state</th>{}</tr>", cells(states));
-    for row in rows(metrics(&all), &unit_of(runs)) {
+    for row in rows(metrics(&all), unit_of(runs)) {
         let values: Vec<Option<f64>> = headlines.iter().map(&row.value).collect();
         if values.iter().flatten().next().is_none() {
             continue;
@@ -208,11 +208,11 @@ fn best(better: Better, values: &[Option<f64>], same_work: bool) -> Option<f64> 
 }
 
 /// What speed is measured in, if all runs measure the same.
-fn unit_of(runs: &[RunRecord]) -> String {
-    let units: BTreeSet<String> = runs.iter().map(speed_unit).collect();
+fn unit_of(runs: &[RunRecord]) -> &str {
+    let units: BTreeSet<&str> = runs.iter().filter_map(speed_unit).collect();
     match units.len() {
-        1 => units.into_iter().collect(),
-        _ => "units".to_string(),
+        1 => units.first().copied().unwrap_or_default(),
+        _ => "units",
     }
 }
 

@@ -100,7 +100,7 @@ fn charts(run: &RunRecord) -> Vec<Chart> {
     };
     let waiting = "The share of time in which the model waited for batches.";
     let gradient = "Of all parameters together, before clipping.";
-    let speed = format!("{}/s", speed_unit(run));
+    let speed = format!("{}/s", speed_unit(run).unwrap_or_default());
     let others = [
         other("Learning rate", "learning rate", "", Division::FromZero, "learning rate", Curve::LearningRate),
         other("Speed", &speed, "", Division::FromZero, "speed", Curve::Speed),

@@ -35,7 +35,7 @@ pub struct Headline {
     /// The last whole epoch, from 1.
     training_epoch: Option<u64>,
     /// What speed is measured in: "images", "tokens".
-    pub unit: String,
+    unit: String,
     /// Seconds of training.
     pub seconds: f64,
     /// Median speed, in units per second.
@@ -96,7 +96,7 @@ impl Headline {
             training_epoch: per_epoch
                 .and_then(|steps| Some(history.training.last()?.step / steps))
                 .filter(|&whole| whole > 0),
-            unit: speed_unit(run),
+            unit: speed_unit(run).unwrap_or("samples").to_string(),
             seconds: run.seconds(),
             speed: speeds.get(speeds.len() / 2).copied(),
             parameters: written.or_else(|| saved_parameters(run)),
@@ -235,9 +235,9 @@ fn tile(name: &str, value: &str, about: &str) -> String {
     )
 }
 
-/// What the speed of a run is measured in.
-pub fn speed_unit(run: &RunRecord) -> String {
-    run.history.training.last().map_or("samples".to_string(), |line| line.unit.clone())
+/// What the speed of a run is measured in, once it has been measured.
+pub fn speed_unit(run: &RunRecord) -> Option<&str> {
+    run.history.training.last().map(|line| line.unit.as_str())
 }
 
 /// The name of the number that will decide, for a run without an evaluation.

@@ -85,7 +85,7 @@ fn of_evaluation(evaluation: &Evaluation) -> String {
     let one = unit.strip_suffix('s').unwrap_or(unit);
     let [one, many] = [one, unit].map(|unit| format!("validation {unit}"));
     format!(
-        "<p class=\"note\">Evaluation after epoch {}: {} of {}.</p>",
+        "<p class=\"note\">Evaluation after epoch {}: {} from {}.</p>",
         evaluation.about.epoch,
         crate::format::count(samples as usize, &one, &many),
         escape(&evaluation.about.data)
@@ -108,7 +108,7 @@ fn name_of(run: &RunRecord) -> String {
 fn is_text(run: &RunRecord) -> bool {
     let translates =
         run.evaluation.as_ref().is_some_and(|evaluation| evaluation.scores.report::<TranslationReport>().is_some());
-    translates || headline::speed_unit(run) == "tokens"
+    translates || headline::speed_unit(run) == Some("tokens")
 }
 
 /// Whether a metric means something for a run: its last evaluation has it. Top-5 accuracy of five classes, which older versions
