@@ -95,7 +95,6 @@ fn what_cannot_be_is_refused() {
     vitreous(&["eval", "tiny_vit"]).failed(2, &["the data has 10 classes", "the model has 7", "cat, dog"]);
     vitreous(&["eval", "no/model"]).failed(2, &["no/model", "no such file"]);
     vitreous(&["eval", "tiny_fashion", "--batch", "0"]).failed(2, &["at least 1"]);
-    vitreous(&["eval", "tiny_fashion", "--split", "test"]).failed(2, &["validation", "train"]);
     vitreous(&["eval", "tiny_fashion", "--data", "no/data"]).failed(2, &["no/data"]);
     let folder = tempfile::tempdir().expect("a folder");
     let model = folder.path().join("headless");
@@ -134,13 +133,44 @@ fn broken_images_are_skipped_and_named_and_some_classes_will_do() {
     for (label, picture) in [(0, "smooth.png"), (0, "noise.png"), (5, "noise.png")] {
         assert!(number(&report["confusion"][label][said(picture)]) > 0.0, "{picture}: {report}");
     }
-    vitreous(&["eval", "tiny_vit", "--data", data, "--split", "train"])
-        .failed(2, &["train part", "--split validation"]);
+    for split in ["train", "test"] {
+        vitreous(&["eval", "tiny_vit", "--data", data, "--split", split])
+            .failed(2, &[&format!("{split} part"), "--split validation"]);
+    }
     std::fs::remove_dir_all(folder.path().join("val/sixth")).expect("removed");
     for picture in ["smooth.png", "noise.png"] {
         std::fs::remove_file(folder.path().join("val/cat").join(picture)).expect("removed");
     }
     vitreous(&["eval", "tiny_vit", "--data", data]).failed(1, &["no image could be read", "broken.png"]);
+}
+
+/// A folder with all three parts, and one whose test part serves for validation, too.
+#[test]
+fn the_test_split_is_one_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (part, picture) in [("train", "smooth.png"), ("val", "smooth.png"), ("test", "noise.png")] {
+        for class in ["cat", "sixth"] {
+            let inside = folder.path().join(part).join(class);
+            std::fs::create_dir_all(&inside).expect("a folder");
+            for copy in 0..if part == "test" { 2 } else { 1 } {
+                std::fs::copy(fixtures().join("pictures").join(picture), inside.join(format!("{copy}.png")))
+                    .expect("copied");
+            }
+        }
+    }
+    let data = folder.path().to_str().expect("text");
+    let of = |more: &[&str]| {
+        let words = ["eval", "tiny_vit", "--data", data, "--json"];
+        let report = vitreous(&[&words[..], more].concat()).succeeded().json_lines().remove(0);
+        (report["split"].clone(), report["samples"].clone())
+    };
+    assert_eq!(of(&[]), (json!("validation"), json!(2)));
+    assert_eq!(of(&["--split", "test"]), (json!("test"), json!(4)));
+    let built_in = |split: &str| {
+        let report = vitreous(&["eval", "tiny_fashion", "--json", "--split", split]).succeeded().json_lines().remove(0);
+        (report["loss"].clone(), report["samples"].clone())
+    };
+    assert_eq!(built_in("test"), built_in("validation"));
 }
 
 /// Several labels a sample: their own measures.

@@ -214,18 +214,18 @@ fn what_is_missing_or_damaged_is_said() {
     std::fs::write(run.join("evaluation.json"), "{\"classes\": []}").expect("written");
     let notes = ["evaluation.json is damaged", "machine.json is damaged", "metrics.jsonl has 4 lines"];
     let page = report_with_notes(&run, &notes);
-    assert!(section(&page, "test").contains("evaluation.json is damaged"));
+    assert!(section(&page, "validation").contains("evaluation.json is damaged"));
 
     // An older version wrote neither of them.
     let file = |name: &str| run.join(name);
     std::fs::remove_file(file("evaluation.json")).expect("removed");
     std::fs::remove_file(file("machine.json")).expect("removed");
-    let without = ["curves", "test", "attention", "gradients", "recipe", "machine"];
+    let without = ["curves", "validation", "attention", "gradients", "recipe", "machine"];
     const MISSING: &str = "is missing (it was removed, or a version made the run that did not keep it).";
     let missing = ["evaluation.json", "machine.json"].map(|name| format!("{name} {MISSING}"));
     let page = report_with_notes(&run, &["metrics.jsonl has 4 lines", &missing[0], &missing[1]]);
     has_sections(&page, &without);
-    assert!(section(&page, "test").contains(&missing[0]) && section(&page, "machine").contains(&missing[1]));
+    assert!(section(&page, "validation").contains(&missing[0]) && section(&page, "machine").contains(&missing[1]));
     assert!(page.contains("<strong>Finished</strong> after 10 steps"));
     // Nothing but a recipe, and one that cannot be understood.
     std::fs::remove_file(file("metrics.jsonl")).expect("removed");
@@ -349,8 +349,8 @@ fn several_labels_and_no_images_to_test_with() {
     assert!(page.contains("Mean average precision") && section(&page, "classes").contains("average precision</th>"));
     train("untested", &["data.validation_share=0"]).succeeded();
     let page = read(&directory.path().join("untested/report.html"));
-    has_sections(&page, &["curves", "test", "attention", "gradients", "recipe", "machine"]);
-    assert!(section(&page, "test").contains("No test was made yet"));
+    has_sections(&page, &["curves", "validation", "attention", "gradients", "recipe", "machine"]);
+    assert!(section(&page, "validation").contains("There was no evaluation yet"));
     assert!(!directory.path().join("untested/evaluation.json").exists());
 }
 

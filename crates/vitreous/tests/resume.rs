@@ -38,7 +38,7 @@ fn ctrl_c_saves_and_says_how_to_go_on() {
     let step = saved_step(&run);
     assert!(step > 0 && step < 80, "{step}");
     let outcome = vitreous(&["train", "--resume", out, "--json"]).succeeded();
-    assert!(outcome.stderr.contains(&format!("goes on after step {step} of 80")), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(&format!("resumed after step {step} of 80")), "{}", outcome.stderr);
     // Once more: nothing is left to do, and that is no error.
     vitreous(&["train", "--resume", out, "--json"]).succeeded();
 }

@@ -11,7 +11,7 @@ use common::training::killed_and_whole_are_the_same;
 use common::translation::{TINY_TEXT, pair_folder, pairs, translator, write_pairs};
 use common::{Outcome, vitreous, vitreous_with_input};
 use serde_json::{Value, json};
-use vitreous_train::translation_scores::{bleu, chrf, chrf_plus_plus};
+use vitreous_train::tasks::translate::scores::{bleu, chrf, chrf_plus_plus};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
@@ -257,7 +257,15 @@ fn parts_of_the_pairs_are_as_asked() {
     of(&[text(&file)]).failed(2, &["no pairs"]);
     of(&["no/pairs.tsv"]).failed(2, &["no/pairs.tsv"]);
 
-    vitreous(&["eval", &model]).failed(2, &["--data FILE"]);
+    // A run has pairs of its own; a model that is of no run has none.
+    let own = vitreous(&["eval", &model, "--json"]).succeeded().json_lines().remove(0);
+    assert_eq!((&own["split"], &own["pairs"], &own["bleu"]), (&json!("test"), &json!(15), &test["bleu"]));
+    let alone = place.path().join("alone");
+    std::fs::create_dir(&alone).expect("a folder");
+    for entry in std::fs::read_dir(learned.run().join("model")).expect("a folder").flatten() {
+        std::fs::copy(entry.path(), alone.join(entry.file_name())).expect("copied");
+    }
+    vitreous(&["eval", text(&alone)]).failed(2, &["--data FILE"]);
     of(&[text(&data), "--batch", "3"]).failed(2, &["--batch", "this is a translator"]);
     vitreous(&["eval", &model, "--device", "tpu"]).failed(2, &["`tpu` is no device", "cuda:0"]);
     vitreous(&["eval", "tiny_fashion", "--beam", "3"]).failed(2, &["--beam", "translators", "images"]);
@@ -355,7 +363,7 @@ fn training_says_what_is_wrong_with_pairs() {
     std::fs::write(folder.join("train.tsv"), b"one\teins\nt\xffo\tzwei\n").expect("written");
     train().failed(2, &["train.tsv, line 2, byte 2", "not UTF-8"]);
     std::fs::write(folder.join("train.tsv"), "one\t\n\teins\n").expect("written");
-    train().failed(2, &["no pairs to learn from"]);
+    train().failed(2, &["there are no training pairs"]);
     let from_model = ["train", "translation", "--data", text(&folder), "--init", "model"];
     vitreous(&from_model).failed(2, &["--init is for images"]);
     let too_many = ["train", "translation", "--data", text(&folder), "model.depth=2"];

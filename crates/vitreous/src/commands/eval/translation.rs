@@ -61,7 +61,7 @@ impl Eval {
         let test = TranslatorTest {
             model: architecture,
             tokenisers: &model.tokenizers,
-            weights: &weights,
+            weights: &|name| weights(name),
             search,
             tokens: TOKENS,
             max_tokens: longest_side(architecture),
