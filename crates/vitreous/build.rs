@@ -6,7 +6,8 @@ fn main() {
     println!("cargo::rerun-if-changed=../../.git/HEAD");
     println!("cargo::rerun-if-changed=../../.git/refs/heads");
     let commit = Command::new("git").args(["rev-parse", "--short=10", "HEAD"]).output().ok();
-    let commit = commit.filter(|output| output.status.success()).and_then(|output| String::from_utf8(output.stdout).ok());
+    let commit =
+        commit.filter(|output| output.status.success()).and_then(|output| String::from_utf8(output.stdout).ok());
     // A source package has no commit.
     let commit = commit.map(|commit| format!("commit {}, ", commit.trim())).unwrap_or_default();
     let features: Vec<String> = ["cuda", "download", "mmap"]

@@ -1,11 +1,11 @@
 #![no_main]
-//! A config.json of any dialect: it is refused, or gives a configuration that is refused or can be built.
+//! A config.json of any dialect: it gives an error, or a configuration that gives an error or can be built.
 
 use libfuzzer_sys::fuzz_target;
 use vitreous_models::checkpoint::{Description, hugging_face, hugging_face_kind};
 use vitreous_models::{Model, VitConfig, vit};
 
-/// Models above this are only checked: to build them is slow, not wrong.
+/// Larger models are only checked: building them is slow, not wrong.
 const LARGEST: usize = 64;
 
 fuzz_target!(|input: &[u8]| {
@@ -14,14 +14,14 @@ fuzz_target!(|input: &[u8]| {
     if config.check().is_err() {
         return;
     }
-    // What can be said is read back as it was written.
+    // What can be expressed reads back as it was written.
     if let Ok(kind) = hugging_face_kind(config) {
         let written = hugging_face::write(kind, config, &[], "float32");
         let text = serde_json::to_vec(&written).expect("JSON");
         let again = Description::parse(&text).expect("what was written is read");
         let again = again.config().expect("a model").clone();
-        // Not said there: the layer behind a base model, which its tensors tell; whether projections are fused; the rate of a
-        // training that is over; and a scope that is another name of the same rows.
+        // Not expressed there: the layer after a base model, which follows from the tensors; whether projections are
+        // fused; the stochastic depth of a finished training; and a position scope that is equivalent.
         let expected = VitConfig {
             pre_logits: None,
             qkv: again.qkv,

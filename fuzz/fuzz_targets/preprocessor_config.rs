@@ -1,4 +1,5 @@
-//! Whatever a configuration says, it is refused, or it prepares an image; and what is written reads back equal.
+//! Whatever a configuration contains, it gives an error, or it preprocesses an image; and what is written reads back
+//! equal.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -20,7 +21,7 @@ fn prepare(preprocess: &Preprocess) {
     let pixels = (0..6 * 4 * channels.count()).map(|index| index as u8).collect();
     let image = Image::new(6, 4, channels, pixels).expect("the pixels fill the size");
     let [height, width] = preprocess.output_size_for(&image);
-    // Larger ones are right as well, but slow the search down.
+    // Larger ones are valid as well, but slow the search down.
     if height * width <= 64 * 64 {
         let mut out = vec![0.0; channels.count() * height * width];
         preprocess.apply(&image, &mut Scratch::default(), &mut out).expect("a small image can be prepared");

@@ -1,5 +1,5 @@
 #![no_main]
-//! The whole file, and the header alone with its length put right.
+//! The whole file, and the header alone with its length corrected.
 
 use libfuzzer_sys::fuzz_target;
 use vitreous_fuzz::read_everything;

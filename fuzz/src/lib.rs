@@ -1,18 +1,18 @@
-//! What all targets do with a file.
+//! Shared by all targets.
 
 use vitreous_models::archive::Archive;
 
-/// Larger tensors are what the file says they are; to fill them only costs time.
+/// Larger tensors are not read: filling them only costs time.
 const LARGEST_READ: usize = 1 << 20;
 
-/// Opens a file and reads all that it holds.
+/// Opens a file and reads everything in it.
 pub fn read_everything(file: Vec<u8>) {
     let bytes = file.len();
     let Ok(archive) = Archive::from_bytes(file) else { return };
     let mut numbers = Vec::new();
     for view in archive.tensors() {
         assert!(archive.tensor(view.name()).is_ok());
-        // Deflate grows by 1032 at most, and an element has at least one byte.
+        // Deflate expands by at most 1032, and an element has at least one byte.
         assert!(view.elements() <= (bytes + 1) * 1032, "{} elements from {bytes} bytes", view.elements());
         if view.elements() > LARGEST_READ {
             continue;

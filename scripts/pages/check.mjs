@@ -1,5 +1,5 @@
-// Opens pages and says what is wrong with them: check.mjs SHOTS FILE.html... (SHOTS may be empty: no pictures are kept)
-// Called by scripts/check_pages, which tells where Chromium and playwright-core are.
+// Opens pages and says what is wrong with them: check.mjs SHOTS FILE.html... (SHOTS may be empty: no screenshots)
+// Called by scripts/check_pages, which sets where Chromium and playwright-core are.
 
 import { createRequire } from "node:module";
 import { mkdirSync } from "node:fs";
@@ -15,7 +15,7 @@ const FLAGS = [
   "--disable-component-update", "--disable-sync", "--hide-scrollbars",
 ];
 const WIDTHS = { wide: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
-// Sums of shifts from which on a reader is annoyed are ten times this.
+// A tenth of the cumulative layout shift that readers notice.
 const MOST_SHIFT = 0.01;
 
 const [shots, ...files] = process.argv.slice(2);
@@ -33,8 +33,8 @@ for (const file of files) {
   }
 }
 await browser.close();
-console.log(wrong ? `wrong: ${wrong}` : `pages that are as they should be: ${files.length}`);
-if (shots) console.log(`pictures: ${shots}`);
+console.log(wrong ? `wrong: ${wrong}` : `pages without faults: ${files.length}`);
+if (shots) console.log(`screenshots: ${shots}`);
 process.exit(wrong ? 1 : 0);
 
 // What is wrong with one page on one screen.
@@ -62,8 +62,9 @@ async function check(file, screen, viewport, colorScheme) {
   wrong.push(...(await page.evaluate(textAlternatives)));
   wrong.push(...(await page.evaluate(contrast)));
   if (shots) {
-    const name = `${basename(file, ".html")}-${screen}-${colorScheme}.png`;
-    await page.screenshot({ path: join(shots, name), fullPage: true });
+    const name = join(shots, `${basename(file, ".html")}-${screen}-${colorScheme}`);
+    await page.screenshot({ path: `${name}.png`, fullPage: true });
+    await page.screenshot({ path: `${name}-first.png` });
   }
 
   const kind = await page.evaluate(() => document.body.dataset.page ?? "");

@@ -1,6 +1,6 @@
-// Checks that run inside the page. Each stands alone: the browser gets its text, without what is around it here.
+// Checks that run inside the page. Each is self-contained: the browser gets its source text alone.
 
-// Before anything else of the page: adds up how far things jump without the reader having done anything.
+// Runs before the page: adds up the layout shifts that no input caused.
 export function watchLayout() {
   window.layoutShiftSum = 0;
   new PerformanceObserver((list) => {
@@ -29,7 +29,7 @@ export function overflow() {
   return [`the document is ${document.documentElement.scrollWidth} pixels wide on ${width}: ${wide.join(", ")}`];
 }
 
-// What is seen must have words for who cannot see it.
+// Everything visible needs a text alternative.
 export function textAlternatives() {
   const wrong = [];
   const named = (element) =>

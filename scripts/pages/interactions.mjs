@@ -5,6 +5,8 @@ export const interactions = {
     imageAndMapAreOnTheFirstScreen, navigationStaysInView, clickingAPatchChangesTheMap, choosingALayerOrHeadChangesTheMap,
     theReadoutFollowsTheMap, sharesAddUp, opacityFollowsTheWeight, mapsCanShareOneScale, theAddressKeepsTheView, aPatchIsComparedWithAllOthers,
   ],
+  report: [curvesSayTheirValues, curvesCanBeSmoothed, navigationStaysInView],
+  comparison: [curvesSayTheirValues, curvesCanBeSmoothed],
   "explain-text": [
     choosingALayerOrHeadChangesTheMap, choosingAKindChangesTheMap, wordsLightUp, anotherLayerAlignsOtherwise, placesOfTheMapAreRead,
   ],
@@ -244,5 +246,66 @@ async function aPatchIsComparedWithAllOthers(page) {
   await click([0.9, 0.6]);
   if ((await drawn()) === first) wrong.push("two patches are similar to the same patches");
   if (!(await page.locator("#similar-says").textContent()).includes("row")) wrong.push("the patch is not named");
+  return wrong;
+}
+
+// All series at the step under the pointer, by mouse and by keyboard.
+async function curvesSayTheirValues(page) {
+  const wrong = [];
+  const chart = page.locator(".curves").first();
+  const text = async () => (await chart.locator(".tip").isVisible() ? (await chart.locator(".tip").innerText()).trim() : "");
+  await chart.scrollIntoViewIfNeeded();
+  const { x, y, width, height } = await chart.boundingBox();
+  const point = async (share) => {
+    await page.mouse.move(x + share * width, y + height / 3);
+    return text();
+  };
+  const [left, right] = [await point(0.15), await point(0.95)];
+  const names = await page.evaluate(() => curves[0].series.map((series) => series.name));
+  for (const name of names) if (!right.includes(`${name}: `)) wrong.push(`"${right}" does not say ${name}`);
+  if (!left || left === right) wrong.push(`the left says "${left}", the right "${right}"`);
+  // The last values, as they were measured.
+  const last = await page.evaluate(() => curves[0].series.map((series) => readable(series.y.at(-1))));
+  for (const value of last) if (!right.includes(value)) wrong.push(`"${right}" does not say ${value}`);
+  const tip = await chart.locator(".tip").boundingBox();
+  const screen = page.viewportSize().width;
+  if (tip && (tip.x < 0 || tip.x + tip.width > screen)) wrong.push(`the values are at ${tip.x} to ${tip.x + tip.width} of ${screen}`);
+  await page.mouse.move(0, 0);
+  if (await text()) wrong.push("the values stay when the pointer leaves");
+  await chart.focus();
+  await page.keyboard.press("Home");
+  const first = await text();
+  await page.keyboard.press("ArrowRight");
+  if (!first || (await text()) === first) wrong.push(`arrow keys say "${first}" twice`);
+  await page.keyboard.press("Escape");
+  return wrong;
+}
+
+async function curvesCanBeSmoothed(page) {
+  const wrong = [];
+  // TensorBoard: s = w s + (1 - w) y, divided by 1 - w^n.
+  const expected = (values, weight) => {
+    let sum = 0;
+    return values.map((value, at) => (sum = weight * sum + (1 - weight) * value) / (1 - weight ** (at + 1)));
+  };
+  const slide = (value) => page.locator("#smoothing").evaluate((input, value) => {
+    input.value = value;
+    input.dispatchEvent(new Event("input"));
+  }, value);
+  const series = () => page.evaluate(() => curves.flatMap((one) => one.series.map(({ y, shown }) => ({ y, shown }))));
+  const lines = () => page.evaluate(() => curves.reduce((sum, one) => sum + one.paths.children.length, 0));
+  await slide(0.6);
+  for (const { y, shown } of await series()) {
+    // Few points, as of one evaluation per epoch, stay as they are.
+    const should = y.length < 10 ? y : expected(y, 0.6);
+    if (shown.some((value, at) => Math.abs(value - should[at]) > 1e-9 * Math.max(1, Math.abs(should[at])))) {
+      wrong.push(`smoothed ${shown.slice(0, 3)} should be ${should.slice(0, 3)}`);
+      break;
+    }
+  }
+  if (!(await lines())) wrong.push("no smoothed curve is drawn");
+  await slide(0);
+  if (await lines()) wrong.push("smoothed curves stay at 0");
+  if ((await series()).some(({ y, shown }) => y.some((value, at) => value !== shown[at]))) wrong.push("values stay smoothed at 0");
   return wrong;
 }

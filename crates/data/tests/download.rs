@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use md5::{Digest, Md5};
 use vitreous_data::download::{
-    Archive, DownloadError, DownloadOptions, KNOWN_NAMES, Known, Progress, Remote, download,
+    Archive, DownloadError, DownloadOptions, KNOWN_NAMES, KnownDataset, Progress, RemoteFile, download,
 };
 
 /// What the server does with one request.
@@ -129,9 +129,13 @@ fn content() -> Vec<u8> {
     (0..200_000u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-fn known(content: &[u8], archive: Option<Archive>) -> Known {
+fn known(content: &[u8], archive: Option<Archive>) -> KnownDataset {
     let address = "http://official.invalid/folder/file.gz".to_string();
-    Known { name: "test".to_string(), files: vec![Remote { address, md5: sum(content), archive }], classes: vec![] }
+    KnownDataset {
+        name: "test".to_string(),
+        files: vec![RemoteFile { address, md5: sum(content), archive }],
+        classes: vec![],
+    }
 }
 
 fn options(server: &Server) -> DownloadOptions {
@@ -290,6 +294,74 @@ fn silence_is_not_waited_for_for_ever() {
     assert!(matches!(error, DownloadError::GivenUp { have: 0, .. }), "{error}");
 }
 
+/// The names of what a folder holds.
+fn entries(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_failed_download_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let to = folder.path().join("data/set");
+    // Refused, nobody answers, not the right file.
+    let mut corrupted = content();
+    corrupted[7] ^= 1;
+    for (content, turns) in [
+        (content(), Turn::Status(404)),
+        (content(), Turn::Status(503)),
+        (content(), Turn::Silent),
+        (corrupted, Turn::Whole),
+    ] {
+        let server = Server::new(content, vec![turns]);
+        let known = known(&self::content(), None);
+        download(&known, &to, &options(&server), &mut |_| {}).expect_err("no download");
+        assert_eq!(entries(folder.path()), [""; 0], "{turns:?}");
+    }
+    // Folders that were there before stay, and so do those of others.
+    std::fs::create_dir_all(&to).expect("folders");
+    run(vec![Turn::Status(404)], &to).0.expect_err("no download");
+    assert_eq!(entries(&folder.path().join("data")), ["set"]);
+    // What can be resumed stays, and nothing else.
+    run(vec![Turn::CutAfter(1000), Turn::Status(503)], &to).0.expect_err("no download");
+    assert_eq!(entries(&to), ["file.gz.partial"]);
+}
+
+/// A disk without room: what was written is removed, so that there is room again.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_left_as_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink("/dev/full", folder.path().join("file.gz.partial")).expect("a link");
+    let error = run(vec![Turn::Whole], folder.path()).0.expect_err("no room").to_string();
+    assert!(error.contains("No space left"), "{error}");
+    assert_eq!(entries(folder.path()), [""; 0]);
+}
+
+#[test]
+fn half_of_a_data_set_never_has_the_names_of_a_whole_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let remote = |name: &str| RemoteFile {
+        address: format!("http://official.invalid/{name}"),
+        md5: sum(&content()),
+        archive: None,
+    };
+    let known = KnownDataset {
+        name: "test".to_string(),
+        files: vec![remote("a.gz"), remote("b.gz")],
+        classes: vec!["cat".to_string()],
+    };
+    let server = Server::new(content(), vec![Turn::Whole, Turn::Status(404)]);
+    download(&known, folder.path(), &options(&server), &mut |_| {}).expect_err("the second is not found");
+    assert_eq!(entries(folder.path()), ["a.gz.partial"]);
+    let server = Server::new(content(), vec![Turn::Whole]);
+    download(&known, folder.path(), &options(&server), &mut |_| {}).expect("a download");
+    assert_eq!(entries(folder.path()), ["a.gz", "b.gz", "classes.txt"]);
+    assert_eq!(server.ranges(), [Some(200_000), None], "the first was there already");
+}
+
 #[test]
 fn two_downloads_of_one_file_do_not_mix() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -348,22 +420,24 @@ fn archives_cannot_write_elsewhere() {
         let error = unpacked(&content, &to).0.expect_err("leads out").to_string();
         assert!(error.contains("leads out of the folder"), "{error}");
         assert!(!folder.path().join("outside").exists() && !to.join("set").exists());
+        assert_eq!(entries(folder.path()), [""; 0]);
     }
     let folder = tempfile::tempdir().expect("a folder");
     let content = archive_of(&[("set/a.bin", "A"), ("set/b.txt", "B")]);
     let error = unpacked(&content[..content.len() / 2], folder.path()).0.expect_err("cut").to_string();
     assert!(error.contains("cannot be unpacked"), "{error}");
+    assert_eq!(entries(folder.path()), [""; 0]);
 }
 
 #[test]
 fn every_known_set_has_sums_and_addresses() {
     for name in KNOWN_NAMES {
-        let known = Known::named(name).expect(name);
+        let known = KnownDataset::named(name).expect(name);
         assert!(!known.files.is_empty());
         for remote in known.files {
             assert!(remote.md5.len() == 32 && remote.md5.bytes().all(|byte| byte.is_ascii_hexdigit()));
             assert!(remote.address.starts_with("http") && remote.file_name().ends_with(".gz"), "{}", remote.address);
         }
     }
-    assert!(Known::named("imagenet").is_none());
+    assert!(KnownDataset::named("imagenet").is_none());
 }

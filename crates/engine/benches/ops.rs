@@ -1,6 +1,6 @@
 //! Times of single ops and whole models, through the public API: `cargo bench -p vitreous-engine`.
 //!
-//! `scripts/bench_ops.py` runs the same subjects in turns with PyTorch, by `ops list` and `ops serve NAME`.
+//! `scripts/bench_ops.py` runs the same benchmarks in turns with PyTorch, by `ops list` and `ops serve NAME`.
 
 #![allow(missing_docs)] // the benchmark functions' names say what they measure
 
@@ -14,7 +14,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["list", ..] => println!("{}", names("").join("\n")),
-        ["serve", name, ..] => subjects::serve::serve(name).expect("a served subject"),
+        ["serve", name, ..] => subjects::serve::serve(name).expect("a served benchmark"),
         _ => divan::main(),
     }
 }
@@ -55,13 +55,13 @@ fn cross_entropy(bencher: Bencher, name: &str) {
     bench(bencher, name, all_cores());
 }
 
-/// The whole step: filling in the gradient, the gradient norm, the update.
+/// The whole step: computing the gradient, the gradient norm, the update.
 #[divan::bench(args = names("adamw/"), sample_count = 10)]
 fn adamw(bencher: Bencher, name: &str) {
     bench(bencher, name, all_cores());
 }
 
-/// What `adamw` does besides the norm and the update; to be taken off its time.
+/// What `adamw` does in addition to the norm and the update; to be subtracted from its time.
 #[divan::bench(args = names("adamw/"), sample_count = 10)]
 fn adamw_gradient_alone(bencher: Bencher, name: &str) {
     let mut fill = build(name, all_cores()).besides.expect("adamw fills in a gradient");
@@ -79,7 +79,8 @@ fn vit_b16(bencher: Bencher, name: &str) {
     bench(bencher, name, all_cores());
 }
 
-/// Our matrix product and the `gemm` crate's, `x Wᵀ` in f32. Both on one thread: the crate would need rayon for more.
+/// Our matrix multiplication and the `gemm` crate's, `x Wᵀ` in f32. Both on one thread: the crate would need rayon for
+/// more.
 mod product_on_one_thread {
     use super::*;
 
@@ -102,7 +103,7 @@ mod product_on_one_thread {
         let weight = vec![0.25f32; outputs * inputs];
         let mut y = vec![0f32; rows * outputs];
         bencher.counter(flops(shape)).bench_local(|| {
-            // SAFETY: the matrices have the sizes and strides given: rows one after the other, the weight read as its
+            // SAFETY: the matrices have the given sizes and strides: contiguous rows, with the weight read as its
             // transpose.
             unsafe {
                 gemm::gemm(

@@ -1,10 +1,10 @@
-//! Trains a small Vision Transformer, from the patches to the optimiser, with nothing but the engine.
+//! Trains a small Vision Transformer, from the patches to the optimizer, with the engine alone.
 //!
 //!     cargo run --release --example small_vit
 //!
 //! The model is the usual small ViT for 32x32 images: patches of 8, width 128, six post-norm layers of four heads. The
-//! images are made up on the way: gratings of ten orientations in random colours, phases and noise. In about half a minute on two
-//! cores it tells nearly all of them apart (ten classes, so guessing is right one time in ten).
+//! images are synthetic: gratings of ten orientations in random colours, phases and noise. In about half a minute on
+//! two cores it classifies nearly all of them correctly (ten classes, so chance is 10 %).
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ const DROPOUT: f32 = 0.1;
 fn main() -> Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
 
-    // The model is a function that builds a graph; a training step is made of its loss.
+    // The model is a function that builds a graph; a training step is built from its loss.
     let mut graph = Graph::new(Mode::Training, Precision::F32);
     let (loss, logits) = small_vit(&mut graph)?;
     graph.training_step(
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
     let plan = Plan::for_cpu(&graph, &[loss, logits])?;
     let parameters: usize = graph.parameters().iter().map(|p| p.shape.elements()).sum();
     println!(
-        "{parameters} parameters, {} kernels a step, {:.0} MiB of memory, {:.1} GFLOP a step, {threads} threads",
+        "{parameters} parameters, {} kernels per step, {:.0} MiB of memory, {:.1} GFLOP per step, {threads} threads",
         plan.graph().nodes().iter().filter(|node| !node.op.is_leaf()).count(),
         plan.peak_bytes(threads) as f64 / (1 << 20) as f64,
         plan.flops() as f64 / 1e9,
@@ -81,7 +81,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Images and labels to loss and logits.
+/// From images and labels to loss and logits.
 fn small_vit(g: &mut Graph) -> Result<(Value, Value)> {
     let images = g.input("images", [BATCH, 3, IMAGE, IMAGE], DType::F32)?;
     let labels = g.input("labels", [BATCH], DType::I32)?;
@@ -171,7 +171,7 @@ fn uniform(word: u32) -> f32 {
     (word >> 8) as f32 / (1u32 << 24) as f32
 }
 
-/// A linear warm-up over the first tenth, then a cosine to zero.
+/// Linear warm-up over the first tenth, then cosine decay to zero.
 fn learning_rate(step: u64) -> f32 {
     let warmup = STEPS / 10;
     let progress = (step - step.min(warmup)) as f32 / (STEPS - warmup) as f32;
@@ -179,7 +179,7 @@ fn learning_rate(step: u64) -> f32 {
     1e-3 * ramp * 0.5 * (1.0 + (std::f32::consts::PI * progress).cos())
 }
 
-/// Gratings: the class is the orientation; colour, wave length, phase and noise are random.
+/// Gratings: the class is the orientation; colour, wavelength, phase and noise are random.
 fn make_batch(step: u64, images: &mut [f32], labels: &mut [i32]) {
     for (sample, (image, label)) in images.chunks_mut(3 * IMAGE * IMAGE).zip(labels).enumerate() {
         let stream = Stream::new(2, step, sample as u64);

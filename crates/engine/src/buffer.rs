@@ -1,15 +1,15 @@
-//! Aligned buffers of f32: the arena of a plan, and the flat buffers of a model.
+//! Aligned f32 buffers: the arena of a plan and the flat buffers of a model.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
 
-/// Bytes that every buffer starts at a multiple of: a cache line, and the widest vector.
+/// Alignment of every buffer in bytes: a cache line, which is also the widest vector register.
 const ALIGNMENT: usize = 64;
 
-/// From this many bytes on a buffer is mapped by itself, in huge pages where the system has them: kernels that only pass
-/// over memory are up to a third faster for it, and pages that are never touched take no memory.
+/// Buffers of at least this many bytes get their own memory mapping, with huge pages where available: memory-bound
+/// kernels are up to a third faster with them, and pages that are never touched take no memory.
 const MAPPED_FROM: usize = 1 << 20;
 
 /// Memory that is mapped by itself.
@@ -51,14 +51,14 @@ unsafe impl Send for Floats {}
 unsafe impl Sync for Floats {}
 
 impl Floats {
-    /// A buffer of `len` zeros, or an error if the machine refuses the memory.
+    /// A buffer of `len` zeros, or an error if there is not enough memory.
     pub fn zeroed(len: usize) -> Result<Self> {
         if len == 0 {
             return Ok(Floats { start: NonNull::dangling(), len, mapping: None });
         }
         let refused = || {
             let bytes = 4.0 * len as f64 / f64::from(1 << 20);
-            Error::Machine(format!("the machine refused {bytes:.0} MiB of memory; take a smaller batch or model"))
+            Error::Machine(format!("cannot allocate {bytes:.0} MiB of memory; take a smaller batch or model"))
         };
         let layout = Self::layout(len).ok_or_else(refused)?;
         if let Some(mapped) = (layout.size() >= MAPPED_FROM).then(|| map(layout.size())).flatten() {
@@ -70,7 +70,7 @@ impl Floats {
         Ok(Floats { start, len, mapping: None })
     }
 
-    /// A buffer that begins as a copy.
+    /// A buffer initialised with a copy of `values`.
     pub fn holding(values: &[f32]) -> Result<Self> {
         let mut buffer = Floats::zeroed(values.len())?;
         buffer.as_mut_slice().copy_from_slice(values);
@@ -86,7 +86,7 @@ impl Floats {
         self.len
     }
 
-    /// Whether the buffer holds nothing.
+    /// Whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -97,7 +97,7 @@ impl Floats {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// The values, to write.
+    /// The values, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
         // SAFETY: as in `as_slice`, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }

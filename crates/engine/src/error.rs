@@ -1,38 +1,38 @@
-//! What can go wrong, said so that the reader knows what, where, and what to do.
+//! The engine's errors. Each says what went wrong, where, and what to do.
 
 use crate::types::Type;
 
 /// A result with the engine's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of the engine.
+/// An engine error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An op got shapes, formats or settings that its rule does not allow.
+    /// An op got shapes, dtypes or settings that it does not accept.
     #[error("{op} at `{path}`: {rule}{}", got(.inputs))]
     Rule {
         /// The op.
         op: &'static str,
-        /// Where in the model.
+        /// Its path in the model.
         path: String,
-        /// What was passed.
+        /// The types of its inputs.
         inputs: Vec<Type>,
-        /// The rule that was broken.
+        /// The requirement that is not met.
         rule: String,
     },
-    /// A gradient was asked for that does not exist.
+    /// A gradient was requested that does not exist.
     #[error("no gradient: {op} at `{path}`: {reason}")]
     NoGradient {
         /// The op.
         op: &'static str,
-        /// Where in the model.
+        /// Its path in the model.
         path: String,
         /// Why there is none.
         reason: String,
     },
     /// A name was used twice.
-    #[error("`{name}` is there already: names of {what} must differ")]
+    #[error("`{name}` already exists: names of {what} must differ")]
     Duplicate {
         /// Inputs, parameters ...
         what: &'static str,
@@ -46,36 +46,36 @@ pub enum Error {
         what: &'static str,
         /// The name that was asked for.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: Vec<String>,
     },
-    /// Data of the wrong size or format was passed to a plan.
+    /// Data of the wrong size or dtype was passed to a plan.
     #[error("{what} `{name}` holds {expected}, but {got} was asked for or passed")]
     Data {
         /// Input, output, parameter ...
         what: &'static str,
         /// Its name.
         name: String,
-        /// What it is.
+        /// The expected type or size.
         expected: String,
-        /// What came.
+        /// The type or size that was passed.
         got: String,
     },
-    /// A number in the data is outside its range, e.g. a token beyond the vocabulary.
+    /// A value in the data is out of range, e.g. a token id beyond the vocabulary.
     #[error("{op} at `{path}`: {value} at position {position} is not in 0..{limit}")]
     OutOfRange {
         /// The op.
         op: &'static str,
-        /// Where in the model.
+        /// Its path in the model.
         path: String,
-        /// The offending number.
+        /// The offending value.
         value: i64,
         /// Its position in the input.
         position: usize,
         /// The number of allowed values.
         limit: usize,
     },
-    /// The machine refused memory or threads.
+    /// The operating system refused memory or threads.
     #[error("{0}")]
     Machine(String),
 }

@@ -1,8 +1,9 @@
-//! Reverse mode, from graph to graph: each op's rule adds the nodes that compute its inputs' gradients.
+//! Reverse-mode differentiation, from graph to graph: the rule of each op adds the nodes that compute the gradients of
+//! its inputs.
 //!
-//! With recomputation, what a rule asks for from inside a block is not the value of the forward pass but a copy of the nodes
-//! that compute it, added in front of the block's backward pass. So only what enters a block stays in
-//! memory. Random masks are functions of their place, so a copy gives the same bits.
+//! With recomputation (activation checkpointing), a rule that needs a value from inside a block does not get the value
+//! of the forward pass but a copy of the nodes that compute it, inserted before the block's backward pass. So only the
+//! inputs of a block stay in memory. Random masks are functions of their path, so a copy produces the same bits.
 
 use std::collections::HashMap;
 
@@ -12,18 +13,18 @@ use crate::ops::{Op, Pointwise, Step};
 use crate::trim::trim_in_place;
 use crate::types::{DType, Type};
 
-/// How gradients are taken.
+/// Options for taking gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GradientOptions {
-    /// Compute the insides of blocks again instead of keeping them.
+    /// Recompute the activations of blocks instead of keeping them.
     pub recompute: bool,
 }
 
-/// The backward pass, as the gradient rule of the current node sees it.
+/// The backward pass as seen by the gradient rule of the current node.
 pub struct Backward<'g> {
     graph: &'g mut Graph,
     node: usize,
-    /// Whether a node's results depend on something whose gradient is wanted.
+    /// Whether a node's outputs depend on a value whose gradient is requested.
     needed: Vec<bool>,
     gradients: HashMap<Value, Value>,
     /// Copies of nodes inside recomputed blocks.
@@ -32,7 +33,7 @@ pub struct Backward<'g> {
 }
 
 impl Graph {
-    /// The gradients of `loss`, a single number, with respect to each of `wanted`.
+    /// The gradients of `loss`, a scalar, with respect to each of `wanted`.
     pub fn gradients(&mut self, loss: Value, wanted: &[Value], options: GradientOptions) -> Result<Vec<Value>> {
         self.check_own(&[loss])?;
         self.check_own(wanted)?;
@@ -57,11 +58,8 @@ impl Graph {
         self.check_own(&[value, seed])?;
         self.check_own(wanted)?;
         if self.shape_of(value) != self.shape_of(seed) {
-            let reason = format!(
-                "the seed must be of the value's shape, {}, it is {}",
-                self.shape_of(value),
-                self.shape_of(seed)
-            );
+            let reason =
+                format!("the seed must be of the value's shape {}, got {}", self.shape_of(value), self.shape_of(seed));
             let node = &self.nodes[value.node()];
             return Err(Error::NoGradient { op: node.op.name(), path: node.path.clone(), reason });
         }
@@ -87,13 +85,14 @@ impl Graph {
         wanted.iter().map(|value| gradients.get(value).copied().ok_or_else(|| self.unreached(*value))).collect()
     }
 
-    /// The loss without the rows that it does not depend on, to take gradients of.
+    /// The loss without the rows it does not depend on, for taking gradients.
     pub(crate) fn trimmed(&mut self, loss: Value) -> Result<Value> {
         self.check_own(&[loss])?;
         Ok(trim_in_place(self, loss))
     }
 
-    /// As [`Graph::gradients`], for parameters: each gradient becomes a value of its own that can stay in the flat buffer.
+    /// Like [`Graph::gradients`], for parameters: each gradient becomes a value of its own that can stay in the flat
+    /// buffer.
     pub fn parameter_gradients(
         &mut self,
         loss: Value,
@@ -106,7 +105,7 @@ impl Graph {
         for (value, gradient) in wanted.iter().zip(&mut gradients) {
             let Op::Parameter(parameter) = &self.nodes[value.node()].op else {
                 let node = &self.nodes[value.node()];
-                let reason = "it is not a parameter".to_string();
+                let reason = "not a parameter".to_string();
                 return Err(Error::NoGradient { op: node.op.name(), path: node.path.clone(), reason });
             };
             let index = parameter.index;
@@ -122,7 +121,7 @@ impl Graph {
         Ok(gradients)
     }
 
-    /// The value whose memory a reshape, or what rows are written into, shows.
+    /// The value that owns the memory: a reshape, or an output written into another value's rows, is a view of it.
     pub(crate) fn root_of(&self, mut value: Value) -> Value {
         while self.nodes[value.node()].op.shows_its_input() {
             value = self.nodes[value.node()].inputs[0];
@@ -135,7 +134,7 @@ impl Graph {
         if values.iter().all(own) {
             return Ok(());
         }
-        let reason = "a value that was passed is not of this graph".to_string();
+        let reason = "a value belongs to another graph".to_string();
         Err(Error::NoGradient { op: "gradient", path: self.path_of("gradient"), reason })
     }
 
@@ -154,7 +153,7 @@ impl Graph {
 
     fn unreached(&self, value: Value) -> Error {
         let node = &self.nodes[value.node()];
-        let reason = "the loss does not depend on it; leave it untrained or use it".to_string();
+        let reason = "the loss does not depend on it; freeze it or use it in the graph".to_string();
         Error::NoGradient { op: node.op.name(), path: node.path.clone(), reason }
     }
 }
@@ -190,17 +189,17 @@ impl Backward<'_> {
         self.graph.type_of(self.graph.nodes[self.node].inputs[index])
     }
 
-    /// An input, for use in the backward pass.
+    /// An input, available in the backward pass.
     pub(crate) fn input(&mut self, index: usize) -> Result<Value> {
         self.available(self.graph.nodes[self.node].inputs[index])
     }
 
-    /// A result, for use in the backward pass.
+    /// An output, available in the backward pass.
     pub(crate) fn output(&mut self, index: usize) -> Result<Value> {
         self.available(Value::new(self.node, index))
     }
 
-    /// The gradient of a result, if it has one.
+    /// The gradient of an output, if it has one.
     pub(crate) fn output_gradient(&self, index: usize) -> Option<Value> {
         self.gradients.get(&Value::new(self.node, index)).copied()
     }
@@ -222,7 +221,7 @@ impl Backward<'_> {
         Ok(())
     }
 
-    /// Gives the results of a gradient node, in order, to the inputs that want them.
+    /// Distributes the outputs of a gradient node, in order, to the inputs that need a gradient.
     pub(crate) fn give_wanted(&mut self, first: Value) -> Result<()> {
         let count = self.graph.nodes[first.node()].outputs.len();
         for index in 0..count {
@@ -233,7 +232,7 @@ impl Backward<'_> {
         Ok(())
     }
 
-    /// For ops of one differentiable input: its gradient is a function of the result's.
+    /// For ops with one differentiable input: its gradient is a function of the output's.
     pub(crate) fn map_gradient(&mut self, rule: impl FnOnce(&mut Graph, Value) -> Result<Value>) -> Result<()> {
         if !self.wants(0) {
             return Ok(());
@@ -243,7 +242,7 @@ impl Backward<'_> {
         self.give(0, dx)
     }
 
-    /// Passes the result's gradient on as it is.
+    /// Passes the output's gradient through unchanged.
     pub(crate) fn pass_gradient(&mut self, index: usize) -> Result<()> {
         match self.output_gradient(0) {
             Some(dy) if self.wants(index) => self.give(index, dy),
@@ -251,14 +250,14 @@ impl Backward<'_> {
         }
     }
 
-    /// Refuses, naming op and place.
+    /// An error that names the op and its path.
     pub(crate) fn refuse<T>(&self, reason: &str) -> Result<T> {
         let node = &self.graph.nodes[self.node];
         let op = node.op.path_name(&node.steps);
         Err(Error::NoGradient { op, path: node.path.clone(), reason: reason.to_string() })
     }
 
-    /// The value itself, or, inside a recomputed block, its copy.
+    /// The value itself or, inside a recomputed block, its copy.
     fn available(&mut self, value: Value) -> Result<Value> {
         let block = self.graph.nodes[self.node].block;
         if !self.recompute || block.is_none() || self.graph.nodes[value.node()].block != block {

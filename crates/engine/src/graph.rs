@@ -1,4 +1,4 @@
-//! The graph: what a model is. Builder methods for the ops live in each op's file under [`crate::ops`].
+//! The computation graph of a model. The builder method of each op lives in the op's file under [`crate::ops`].
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ pub(crate) use crate::parameter::Parameter;
 use crate::precision::Precision;
 use crate::types::{DType, Shape, Type};
 
-/// One result of one node.
+/// One output of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Value {
     pub(crate) node: u32,
@@ -30,18 +30,18 @@ impl Value {
     }
 }
 
-/// One op with its inputs. Nodes stand in an order in which they can be run.
+/// One op with its inputs. Nodes are in topological order.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What is computed.
+    /// The op.
     pub op: Op,
-    /// What it is computed from.
+    /// Its inputs.
     pub inputs: Vec<Value>,
-    /// Elementwise steps that follow (for a norm: precede) the op; a `Pointwise` op is nothing but its steps.
+    /// Elementwise steps applied after the op (for a norm: before it); a `Pointwise` op consists of its steps alone.
     pub steps: Vec<Step>,
-    /// The results' types. Results that steps store on their way come after the op's own.
+    /// Types of the outputs. Outputs stored by steps come after the op's own.
     pub outputs: Vec<Type>,
-    /// Its place in the model, e.g. `blocks.3.attention.qkv.linear`.
+    /// Its path in the model, e.g. `blocks.3.attention.qkv.linear`.
     pub path: String,
     /// The recomputation block it belongs to.
     pub block: Option<u32>,
@@ -56,41 +56,41 @@ impl Node {
     }
 }
 
-/// Flat buffers start each parameter at a multiple of this many floats: a cache line.
+/// Alignment of each parameter in the flat buffers, in floats: one cache line.
 pub const PARAMETER_ALIGNMENT: usize = 16;
 
-/// Whether dropout and stochastic depth act.
+/// Whether dropout and stochastic depth are active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// They act.
+    /// They are active.
     Training,
-    /// They are the identity, and leave no trace in the graph.
+    /// They are the identity and add no nodes to the graph.
     Inference,
 }
 
-/// A name for shared parameters, and the length of the scope that it stands for.
+/// A scope for shared parameters, and the length of the scope that it replaces.
 #[derive(Clone, Debug)]
 struct Sharing {
     name: String,
     scope: usize,
 }
 
-/// A model's computation, built op by op. Shapes are inferred, and mistakes refused, as it is built.
+/// A model's computation, built op by op. Shapes are inferred, and errors reported, while it is built.
 #[derive(Clone, Debug)]
 pub struct Graph {
     pub(crate) nodes: Vec<Node>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) constants: Vec<Vec<f32>>,
     pub(crate) parameter_gradients: Vec<Option<Value>>,
-    /// Values that are computed again, the same, by nodes with less to do: see [`crate::trim`].
+    /// Values that cheaper nodes compute as well, with the same result: see [`crate::trim`].
     pub(crate) same: HashMap<Value, Value>,
     names: HashMap<String, Value>,
     scope: String,
     block: Option<u32>,
     blocks: u32,
-    /// Whether what is declared now belongs to the head.
+    /// Whether parameters declared now belong to the head.
     head: bool,
-    /// Where parameters are looked for instead of the scope: see [`Graph::sharing`].
+    /// The scope in which parameters are looked up instead of the current one: see [`Graph::sharing`].
     sharing: Option<Sharing>,
     mode: Mode,
     precision: Precision,
@@ -116,27 +116,27 @@ impl Graph {
         }
     }
 
-    /// An empty graph in which dropout acts.
+    /// An empty graph with dropout active.
     pub fn for_training() -> Self {
         Graph::new(Mode::Training, Precision::F32)
     }
 
-    /// An empty graph in which dropout is the identity.
+    /// An empty graph with dropout disabled.
     pub fn for_inference() -> Self {
         Graph::new(Mode::Inference, Precision::F32)
     }
 
-    /// Whether dropout acts.
+    /// Whether dropout is active.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The precision of matrix products.
+    /// The precision of matrix multiplications.
     pub fn precision(&self) -> Precision {
         self.precision
     }
 
-    /// Builds inside a scope: paths of what is added begin with `name`. Scopes nest.
+    /// Builds inside a scope: the paths of everything added begin with `name`. Scopes nest.
     pub fn scope<T>(&mut self, name: &str, build: impl FnOnce(&mut Graph) -> Result<T>) -> Result<T> {
         let outer = self.scope.len();
         self.scope = self.path_of(name);
@@ -145,8 +145,9 @@ impl Graph {
         result
     }
 
-    /// Builds inside a scope that is also a unit of recomputation: if gradients are taken with recomputation, only
-    /// what enters the block is kept, and its inside is computed again in the backward pass.
+    /// Builds inside a scope that is also a unit of recomputation (activation checkpointing): when gradients are taken
+    /// with recomputation, only the inputs of the block are kept, and its activations are recomputed in the backward
+    /// pass.
     pub fn block<T>(&mut self, name: &str, build: impl FnOnce(&mut Graph) -> Result<T>) -> Result<T> {
         let outer = self.block;
         if outer.is_none() {
@@ -158,7 +159,7 @@ impl Graph {
         result
     }
 
-    /// Builds the head: its parameters are marked as such, so that fine-tuning can replace or train them alone.
+    /// Builds the head: its parameters are marked as such, so that fine-tuning can replace them or train them alone.
     pub fn head<T>(&mut self, build: impl FnOnce(&mut Graph) -> Result<T>) -> Result<T> {
         let outer = std::mem::replace(&mut self.head, true);
         let result = build(self);
@@ -166,8 +167,9 @@ impl Graph {
         result
     }
 
-    /// Builds with parameters that are shared: their paths begin with `name` instead of the current scope, and one that was
-    /// declared before is used again, so that its gradient is the sum over its uses. ALBERT's layers are built like this.
+    /// Builds with shared parameters: their paths begin with `name` instead of the current scope, and a parameter that
+    /// was declared before is reused, so that its gradient is the sum over its uses. ALBERT's layers are built like
+    /// this.
     pub fn sharing<T>(&mut self, name: &str, build: impl FnOnce(&mut Graph) -> Result<T>) -> Result<T> {
         let sharing = Sharing { name: name.to_string(), scope: self.scope.len() };
         let outer = self.sharing.replace(sharing);
@@ -176,7 +178,7 @@ impl Graph {
         result
     }
 
-    /// The path of a parameter that is declared now, and whether one that is there already may be used.
+    /// The path of a parameter that is declared now, and whether an existing one may be reused.
     pub(crate) fn parameter_path(&self, name: &str) -> (String, bool) {
         let path = self.path_of(name);
         match &self.sharing {
@@ -188,7 +190,7 @@ impl Graph {
         }
     }
 
-    /// Where in the stack of blocks the graph stands.
+    /// The current position in the stack of blocks.
     pub(crate) fn level(&self) -> Level {
         match (self.block, self.blocks) {
             (Some(block), _) => Level::Block(block),
@@ -201,7 +203,7 @@ impl Graph {
         self.head
     }
 
-    /// The nodes, in running order.
+    /// The nodes, in execution order.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -222,28 +224,28 @@ impl Graph {
         ends.map(padded).max().unwrap_or(0)
     }
 
-    /// A value's type.
+    /// The type of a value.
     ///
     /// # Panics
-    /// Panics if the value is of another graph.
+    /// Panics if the value belongs to another graph.
     pub fn type_of(&self, value: Value) -> &Type {
         &self.nodes[value.node()].outputs[value.output()]
     }
 
-    /// The value that is computed in place of another.
+    /// The value that is computed instead of this one.
     pub(crate) fn same_as(&self, value: Value) -> Value {
         self.same.get(&value).copied().unwrap_or(value)
     }
 
-    /// A value's storage format; `None` if it is not of this graph.
+    /// A value's dtype; `None` if the value does not belong to this graph.
     pub(crate) fn dtype_of(&self, value: Value) -> Option<DType> {
         self.nodes.get(value.node())?.outputs.get(value.output()).map(|output| output.dtype)
     }
 
-    /// A value's shape.
+    /// The shape of a value.
     ///
     /// # Panics
-    /// Panics if the value is of another graph.
+    /// Panics if the value belongs to another graph.
     pub fn shape_of(&self, value: Value) -> &Shape {
         &self.type_of(value).shape
     }
@@ -251,12 +253,12 @@ impl Graph {
     /// The path of the node that computes a value.
     ///
     /// # Panics
-    /// Panics if the value is of another graph.
+    /// Panics if the value belongs to another graph.
     pub fn path(&self, value: Value) -> &str {
         &self.nodes[value.node()].path
     }
 
-    /// The value of that path: an op's first result, an input, a parameter, or a name given by [`Graph::name`].
+    /// The value with this path: an op's first output, an input, a parameter, or a name given by [`Graph::name`].
     pub fn find(&self, path: &str) -> Result<Value> {
         self.names.get(path).copied().ok_or_else(|| {
             let mut known: Vec<String> = self.names.keys().cloned().collect();
@@ -265,14 +267,14 @@ impl Graph {
         })
     }
 
-    /// Gives a value a name in the current scope, so that it can be found.
+    /// Names a value in the current scope, so that [`Graph::find`] finds it.
     pub fn name(&mut self, name: &str, value: Value) -> Result<Value> {
         let path = self.path_of(name);
         self.register(path, value, "values")?;
         Ok(value)
     }
 
-    /// The shape and values of a constant, by its path.
+    /// The shape and values of the constant with this path.
     pub fn constant_values(&self, path: &str) -> Option<(&Shape, &[f32])> {
         match &self.nodes[self.names.get(path)?.node()].op {
             Op::Constant(constant) => Some((&constant.shape, &self.constants[constant.index])),
@@ -280,7 +282,7 @@ impl Graph {
         }
     }
 
-    /// The gradient of a parameter, once [`Graph::training_step`] or gradients of parameters were asked for.
+    /// The gradient of a parameter; `None` until [`Graph::training_step`] or gradients of parameters were requested.
     pub fn parameter_gradient(&self, name: &str) -> Option<Value> {
         let index = self.parameters.iter().position(|parameter| parameter.name == name)?;
         self.parameter_gradients[index]
@@ -290,7 +292,7 @@ impl Graph {
         if self.scope.is_empty() { name.to_string() } else { format!("{}.{name}", self.scope) }
     }
 
-    /// The path that the next op of this name gets: numbered where the scope has one already.
+    /// The path of the next op with this name: numbered if the scope already has one.
     pub(crate) fn next_path(&self, name: &str) -> String {
         let plain = self.path_of(name);
         if !self.names.contains_key(&plain) {
@@ -314,7 +316,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Adds an op after checking its rule. Its first result is returned; the others follow it.
+    /// Adds an op after checking its inputs. Returns its first output; the others have the following indices.
     pub(crate) fn add_op(&mut self, op: Op, inputs: &[Value], steps: Vec<Step>) -> Result<Value> {
         let path = self.next_path(op.path_name(&steps));
         self.add_op_at(op, inputs, steps, path)
@@ -345,7 +347,7 @@ impl Graph {
         Ok(value)
     }
 
-    /// Builds outside of any scope and block, as the gradient does; paths begin with `name`.
+    /// Builds outside of any scope and block, as gradients do; paths begin with `name`.
     pub(crate) fn detached<T>(&mut self, name: &str, build: impl FnOnce(&mut Graph) -> Result<T>) -> Result<T> {
         let outer = self.enter(name.to_string());
         let result = build(self);
@@ -353,18 +355,18 @@ impl Graph {
         result
     }
 
-    /// Puts another scope in place of the current one, outside of any block.
+    /// Replaces the current scope by another, outside of any block.
     pub(crate) fn enter(&mut self, scope: String) -> (String, Option<u32>) {
         (std::mem::replace(&mut self.scope, scope), self.block.take())
     }
 
-    /// Takes back what [`Graph::enter`] replaced.
+    /// Restores what [`Graph::enter`] replaced.
     pub(crate) fn leave(&mut self, (scope, block): (String, Option<u32>)) {
         self.scope = scope;
         self.block = block;
     }
 
-    /// The same parameters, constants and settings, without nodes and names: the planner puts its own in.
+    /// The same parameters, constants and settings, without nodes and names: the planner adds its own.
     pub(crate) fn without_nodes(&self) -> Graph {
         Graph { nodes: Vec::new(), names: HashMap::new(), same: HashMap::new(), ..self.clone() }
     }
@@ -377,17 +379,17 @@ impl Graph {
             .map(|(i, node)| (node.path.as_str(), Value::new(i, 0)))
     }
 
-    /// Floating-point operations of running every node once.
+    /// Floating-point operations of one run over all nodes.
     pub fn flops(&self) -> u64 {
         (0..self.nodes.len()).map(|node| self.node_flops(node)).sum()
     }
 
-    /// Floating-point operations of running one node, given by its place among [`Graph::nodes`].
+    /// Floating-point operations of one node, given by its index in [`Graph::nodes`].
     pub fn node_flops(&self, index: usize) -> u64 {
         let node = &self.nodes[index];
         let inputs: Vec<&Type> = node.inputs.iter().map(|&input| self.type_of(input)).collect();
         let steps: u64 = node.steps.iter().map(Step::flops_per_element).sum();
-        // Steps run over the op's main result; an op with effects alone has none, and no steps.
+        // Steps apply to the op's first output; an op with side effects alone has neither.
         let elements = node.outputs.first().map_or(0, |output| output.shape.elements() as u64);
         node.op.flops(&inputs, &node.outputs) + steps * elements
     }
@@ -398,7 +400,7 @@ pub(crate) fn padded(floats: usize) -> usize {
     floats.next_multiple_of(PARAMETER_ALIGNMENT)
 }
 
-/// No axis may be zero, and a value's bytes must fit an address.
+/// No axis may be zero, and the size in bytes must fit into an address.
 pub(crate) fn check_sizes(types: &[Type]) -> std::result::Result<(), String> {
     for value_type in types {
         if value_type.shape.axes().contains(&0) {
@@ -412,7 +414,7 @@ pub(crate) fn check_sizes(types: &[Type]) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Promotes two float formats to the wider one.
+/// The wider of two float dtypes.
 pub(crate) fn wider(a: DType, b: DType) -> DType {
     if a == DType::F32 || b == DType::F32 { DType::F32 } else { a }
 }

@@ -36,8 +36,8 @@ pub use gradient::{Backward, GradientOptions};
 pub use graph::{Graph, Mode, Node, PARAMETER_ALIGNMENT, Value};
 pub use not_finite::{NotFinite, NotFiniteKind};
 pub use ops::{
-    Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, Op, Optimizer, Padding, Step,
-    StepOptions, StepValues,
+    Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, Op, Optimizer, Padding, RotaryOptions,
+    RotaryPairing, Sliding, Step, StepOptions, StepValues,
 };
 pub use parameter::{Declaration, Init, LayerKind, Level, Parameter, Role};
 pub use plan::Plan;

@@ -1,25 +1,25 @@
-//! What the machine is, and what it can spare.
+//! Properties of the machine, and how much memory is available.
 
 use crate::cpu::instruction_set;
 use crate::error::{Error, Result};
 
-/// What a machine is, for who reads how long something took.
+/// A description of the machine, to accompany timings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// The processor's name, or its architecture where the system does not tell the name.
+    /// The processor's name, or its architecture if the system does not report a name.
     pub cpu: String,
-    /// Threads that can run at once.
+    /// Number of hardware threads.
     pub cores: usize,
-    /// Bytes of memory that this process may use at most; `None` where the system does not tell.
+    /// The most memory in bytes that this process may use; `None` if unknown.
     pub memory: Option<u64>,
-    /// The instructions that kernels use here.
+    /// The instruction set that the kernels use here.
     pub instruction_set: &'static str,
     /// The operating system.
     pub system: String,
 }
 
 impl Machine {
-    /// The one that this runs on.
+    /// The machine that this runs on.
     pub fn this() -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).ok();
         let architecture = std::env::consts::ARCH;
@@ -39,22 +39,22 @@ impl Machine {
     }
 }
 
-/// What stands behind a key on a line of its own: `model name : Some CPU`, `PRETTY_NAME="Some Linux"`.
+/// The value of a key on a line of its own: `model name : Some CPU`, `PRETTY_NAME="Some Linux"`.
 fn field_of(text: &str, key: &str, separator: char) -> Option<String> {
     let pairs = text.lines().filter_map(|line| line.split_once(separator));
     let value = pairs.into_iter().find(|(name, _)| name.trim() == key)?.1.trim().trim_matches('"');
     (!value.is_empty()).then(|| value.to_string())
 }
 
-/// Bytes that can be taken without making the system swap or kill: what Linux calls available, within the limits of the control
-/// groups that this process is in. `None` where the system does not tell.
+/// Bytes that can be allocated before the system starts swapping or killing: Linux's `MemAvailable`, within the limits
+/// of the control groups of this process. `None` if unknown.
 pub fn available_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let machine = read("/proc/meminfo").and_then(|text| available_of(&text));
     let group = |folder: &str, limit: &str, used: &str, cache: &str| {
         let number = |file: &str| read(&format!("{folder}/{file}"))?.trim().parse::<u64>().ok();
         let cached = read(&format!("{folder}/memory.stat")).and_then(|text| value_of(&text, cache)).unwrap_or(0);
-        // Files that are cached can go.
+        // Cached files can be evicted.
         Some(number(limit)?.saturating_sub(number(used)?.saturating_sub(cached)))
     };
     let second = group("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file");
@@ -62,8 +62,8 @@ pub fn available_memory() -> Option<u64> {
     [machine, first, second].into_iter().flatten().min()
 }
 
-/// Refuses what would not fit, before anything is taken for it: a system that runs out of memory kills instead of refusing.
-/// `what` is what needs the bytes, as in "training with batch 512".
+/// An error if an allocation would not fit, before anything is allocated: a system that runs out of memory kills the
+/// process instead of refusing. `what` names what needs the bytes, e.g. "training with batch 512".
 pub fn check_memory(what: &str, bytes: usize) -> Result<()> {
     match available_memory() {
         Some(available) => fits(what, bytes as u64, available),
@@ -78,7 +78,7 @@ pub(crate) fn fits(what: &str, bytes: u64, available: u64) -> Result<()> {
     }
 }
 
-/// Says that `what` needs more bytes than there are, and what to do.
+/// The error for `what` needing more bytes than are available, with advice.
 pub fn refusal(what: &str, bytes: u64, available: u64, advice: &str) -> Error {
     Error::Machine(format!(
         "{what} needs {} ({bytes} bytes) of memory, but {} are available; {advice}",
@@ -100,7 +100,7 @@ fn available_of(meminfo: &str) -> Option<u64> {
     value_of(meminfo, "MemAvailable:")?.checked_mul(1024)
 }
 
-/// The number behind a word at the start of a line.
+/// The number after a word at the start of a line.
 fn value_of(text: &str, key: &str) -> Option<u64> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();

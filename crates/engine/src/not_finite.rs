@@ -1,33 +1,33 @@
-//! Which value of a run was not finite, in words that a user knows: a layer, or whose gradient.
+//! Which value of a run was not finite, in the user's terms: a layer, a parameter, or a gradient of one.
 
 use std::fmt;
 
 use crate::graph::{Graph, Value};
 use crate::ops::Op;
 
-/// What a value that is not finite is.
+/// What the non-finite value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotFiniteKind {
-    /// A parameter was so before the step.
+    /// A parameter, before the step.
     Parameter,
     /// An input of the run.
     Input,
-    /// A value of the forward pass.
+    /// An activation of the forward pass.
     Activation,
-    /// A value of the backward pass.
+    /// A gradient of the backward pass.
     Gradient,
 }
 
-/// The first value that is not finite.
+/// The first non-finite value of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotFinite {
     /// What it is.
     pub kind: NotFiniteKind,
-    /// Its path: of the parameter, the input or the layer that it belongs to.
+    /// Path of the parameter, the input or the layer that it belongs to.
     pub path: String,
-    /// The place of the first number that is not finite.
+    /// Index of the first non-finite element.
     pub index: usize,
-    /// That number: NaN or an infinity.
+    /// That element: NaN or an infinity.
     pub value: f32,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for NotFinite {
     }
 }
 
-/// What a value of the backward pass is the gradient of, or the layer that it is of.
+/// Whether a value belongs to the forward or the backward pass, and the path of its layer.
 pub(crate) fn describe(graph: &Graph, value: Value) -> (NotFiniteKind, String) {
     let is_it = |gradient: &Value| graph.root_of(*gradient) == value;
     let by_parameter = graph.parameter_gradients.iter().position(|gradient| gradient.as_ref().is_some_and(is_it));
@@ -59,13 +59,14 @@ pub(crate) fn describe(graph: &Graph, value: Value) -> (NotFiniteKind, String) {
     let path = graph.nodes()[value.node()].path.as_str();
     let path = path.strip_prefix("again.").unwrap_or(path);
     match path.strip_prefix("gradient.") {
-        // The last part is the op's that computes the gradient.
+        // The last component is the op that computes the gradient.
         Some(path) => (NotFiniteKind::Gradient, path.rsplit_once('.').map_or(path, |(layer, _)| layer).to_string()),
         None => (NotFiniteKind::Activation, layer_of(graph, value.node()).unwrap_or(path).to_string()),
     }
 }
 
-/// The layer whose weight a node reads: what was joined with a product or norm has taken its path, but the layer says more.
+/// The layer whose weight a node reads: a node fused into a matrix multiplication or norm has taken over its path, but
+/// the layer says more.
 fn layer_of(graph: &Graph, node: usize) -> Option<&str> {
     let node = &graph.nodes()[node];
     let weight = node.inputs.get(1).filter(|_| matches!(node.op, Op::Linear(_) | Op::LayerNorm(_) | Op::RmsNorm(_)))?;

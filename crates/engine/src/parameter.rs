@@ -1,10 +1,10 @@
-//! What a parameter is, said once, where the model declares it: its role, its place in the stack of layers, and how its values
-//! start. Weight decay, layer-wise learning rates, freezing, LoRA and initialisation follow from this, never from names.
+//! What a parameter is, stated once, where the model declares it: its role, its level in the stack of layers, and its
+//! initial values. Weight decay, layer-wise learning rates, freezing, LoRA and initialisation use this, never names.
 
 use crate::error::{Error, Result};
 use crate::types::Shape;
 
-/// What a parameter does in its layer.
+/// The role of a parameter in its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The matrix of a linear layer.
@@ -26,18 +26,18 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether weight decay applies by default: to matrices and embeddings, as timm and `transformers` have it.
+    /// Whether weight decay applies by default: to matrices and embeddings, as in timm and `transformers`.
     pub fn decays(self) -> bool {
         matches!(self, Role::Weight | Role::Embedding | Role::Adapter)
     }
 
-    /// Declares a parameter of this role that starts like this.
+    /// Declares a parameter with this role and these initial values.
     pub fn starting(self, init: Init) -> Declaration {
         Declaration { role: self, init, parts: &[] }
     }
 }
 
-/// Where in the stack a parameter stands: layer-wise learning rates count from here.
+/// The level of a parameter in the stack, from which layer-wise learning rates are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
     /// Before the first block: embeddings.
@@ -48,47 +48,47 @@ pub enum Level {
     Top,
 }
 
-/// The kind of layer that a matrix or bias belongs to: initialisation schemes tell them apart.
+/// The kind of layer that a matrix or bias belongs to: initialisation schemes distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LayerKind {
     /// Any linear layer.
     Linear,
     /// A linear layer of a feed-forward block (MLP).
     FeedForward,
-    /// A convolution, or a linear layer that is one (patch embedding).
+    /// A convolution, or a linear layer that is equivalent to one (patch embedding).
     Convolution,
 }
 
-/// How a parameter's values start.
+/// The initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// All the same.
+    /// All equal to this value.
     Constant(f32),
     /// Normal with this standard deviation.
     Normal(f64),
-    /// A matrix `[out, in]` or `[out, in, ..]`: as the run's initialisation scheme draws matrices.
+    /// A matrix `[out, in]` or `[out, in, ..]`, drawn by the run's initialisation scheme.
     Matrix(LayerKind),
-    /// A bias of a layer with so many inputs: as the scheme draws biases.
+    /// A bias, drawn by the initialisation scheme.
     Bias {
         /// The layer.
         kind: LayerKind,
-        /// Inputs of the layer.
+        /// Number of inputs of the layer.
         fan_in: usize,
     },
-    /// A table of embeddings: as the scheme draws them.
+    /// An embedding table, drawn by the initialisation scheme.
     Table,
-    /// Uniform up to `1 / √in`, as PyTorch's `Linear`, whatever the scheme.
+    /// Uniform within `±1 / √in`, as PyTorch's `Linear`, whatever the scheme.
     PyTorchLinear,
 }
 
-/// What a model says of a parameter when it declares it.
+/// What a model declares about a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Declaration {
-    /// What it does.
+    /// Its role.
     pub role: Role,
-    /// How its values start.
+    /// Its initial values.
     pub init: Init,
-    /// The projections that are stacked in it, e.g. `query`, `key`, `value`; empty for one of its own.
+    /// The projections stacked in it, e.g. `query`, `key`, `value`; empty for a single one.
     pub parts: &'static [&'static str],
 }
 
@@ -99,33 +99,33 @@ impl Declaration {
     }
 }
 
-/// A parameter's name, shape, declaration, and place in the flat buffers.
+/// A parameter's name, shape, declaration, and offsets in the flat buffers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     /// Its path, e.g. `blocks.3.attention.qkv.weight`.
     pub name: String,
     /// Its shape.
     pub shape: Shape,
-    /// Where it starts in the flat buffer of parameters.
+    /// Its offset in the flat buffer of parameters.
     pub offset: usize,
-    /// Where its gradient and moments start in theirs; `None` if it is not trained.
+    /// Offset of its gradient and moments in theirs; `None` if it is frozen.
     pub gradient_offset: Option<usize>,
-    /// What it is and how it starts.
+    /// Its role and initial values.
     pub declared: Declaration,
-    /// Where in the stack it stands.
+    /// Its level in the stack.
     pub level: Level,
-    /// Whether it belongs to the head: what is replaced when a model is fine-tuned for another task.
+    /// Whether it belongs to the head, which is replaced when a model is fine-tuned for another task.
     pub head: bool,
 }
 
 impl Parameter {
-    /// What it does.
+    /// Its role.
     pub fn role(&self) -> Role {
         self.declared.role
     }
 
-    /// The names of the projections that it stacks, or its own: `a.qkv.weight` with parts query, key and value is
-    /// `a.query.weight`, `a.key.weight`, `a.value.weight`.
+    /// The names of the projections stacked in it, or its own name: `a.qkv.weight` with parts query, key and value
+    /// gives `a.query.weight`, `a.key.weight`, `a.value.weight`.
     pub fn part_names(&self) -> Vec<String> {
         let mut segments: Vec<&str> = self.name.split('.').collect();
         let Some(layer) = segments.len().checked_sub(2).filter(|_| !self.declared.parts.is_empty()) else {
@@ -138,7 +138,7 @@ impl Parameter {
         self.declared.parts.iter().map(named).collect()
     }
 
-    /// An error if it has another number of values than it was given.
+    /// An error if the number of values differs from the shape's.
     pub(crate) fn check_count(&self, given: usize) -> Result<()> {
         let count = self.shape.elements();
         if given == count {

@@ -1,8 +1,8 @@
-//! Counter-based randomness: every number is a pure function of (seed, step, place, position).
+//! Counter-based random numbers: every number is a pure function of (seed, step, place, position).
 //!
-//! Nothing has to be saved to resume, the numbers are the same on every device and for any number of threads, and the
-//! backward pass asks again for the mask that the forward pass used instead of storing it. The generator is
-//! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+//! No generator state has to be saved to resume, the numbers do not depend on the device or the number of threads, and
+//! the backward pass draws the mask of the forward pass again instead of storing it. The generator is Philox4x32-10
+//! (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 
 pub(crate) const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 pub(crate) const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -34,12 +34,12 @@ fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// What a run is given besides its inputs: everything random follows from it.
+/// The seed and step of a run, which determine everything random in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// The seed of the whole training.
+    /// The seed of the training run.
     pub seed: u64,
-    /// The number of the step, from 0.
+    /// The step number, from 0.
     pub step: u64,
 }
 
@@ -50,7 +50,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The stream of a (seed, step, place).
+    /// The stream of (seed, step, place).
     pub fn new(seed: u64, step: u64, place: u64) -> Self {
         let key = mix(mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ step).wrapping_add(place));
         Stream { key: [key as u32, (key >> 32) as u32] }
@@ -79,40 +79,40 @@ impl Stream {
     }
 }
 
-/// Dropout's mask: a value is kept, and scaled by 1/(1-rate), where its 16-bit number reaches a threshold.
+/// A dropout mask: a value is kept, and scaled by 1/(1-rate), if its 16-bit random number reaches a threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mask {
-    /// Where the numbers come from.
+    /// The random numbers.
     pub stream: Stream,
     threshold: u32,
     scale: f32,
 }
 
 impl Mask {
-    /// A mask that drops with probability `rate` (to 1/65536).
+    /// A mask that drops with probability `rate` (rounded to 1/65536).
     pub fn new(stream: Stream, rate: f32) -> Self {
         let threshold = (f64::from(rate) * 65_536.0).round() as u32;
         let scale = if threshold >= 65_536 { 0.0 } else { (1.0 / (1.0 - f64::from(rate))) as f32 };
         Mask { stream, threshold, scale }
     }
 
-    /// A value is kept where its 16-bit number is at least this.
+    /// A value is kept if its 16-bit number is at least this.
     pub(crate) fn threshold(&self) -> u32 {
         self.threshold
     }
 
-    /// What a kept value is multiplied by.
+    /// The factor of kept values.
     pub(crate) fn scale(&self) -> f32 {
         self.scale
     }
 
-    /// What one value is multiplied by: 0 or 1/(1-rate).
+    /// The factor of one value: 0 or 1/(1-rate).
     pub fn factor(&self, row: u64, column: usize) -> f32 {
         let number = self.stream.eight(row, (column / 8) as u32)[column % 8];
         if u32::from(number) >= self.threshold { self.scale } else { 0.0 }
     }
 
-    /// The factors of columns `first_column ..` of a row: the plain reference of `cpu::rows::mask_factors`.
+    /// The factors of columns `first_column ..` of a row: the reference for `cpu::rows::mask_factors`.
     pub fn factors(&self, row: u64, first_column: usize, out: &mut [f32]) {
         let mut column = first_column;
         let mut done = 0;

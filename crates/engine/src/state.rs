@@ -1,5 +1,5 @@
-//! What training changes: parameters, gradients, the optimiser's moments, the average. Each is one flat buffer, and one table
-//! of names and ranges serves them all.
+//! The state of a training: parameters, gradients, the optimizer's moments, and the moving average (EMA) of the
+//! parameters. Each is one flat buffer; one table of names and ranges describes them all.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Parameter};
 use crate::ops::Op;
 
-/// The flat buffers of a model. A graph without a training step has parameters only.
+/// The flat buffers of a model. For a graph without a training step, these are the parameters alone.
 ///
-/// A GPU that ran with a state keeps it: after runs that train, [`State::bring_home`] comes before reading.
+/// A state that ran on a GPU stays there: call [`State::bring_home`] after training runs, before reading.
 #[derive(Debug)]
 pub struct State {
     table: Vec<Parameter>,
@@ -23,12 +23,12 @@ pub struct State {
     pub(crate) first: Floats,
     pub(crate) second: Floats,
     pub(crate) ema: Floats,
-    /// The same on a GPU, once one has run with it.
+    /// The same buffers on a GPU, once it has run with this state.
     resident: Option<Box<cuda::Resident>>,
 }
 
 impl State {
-    /// Zeros for all that running the graph needs. An error if the machine refuses the memory.
+    /// Zeros in every buffer that the graph needs. An error if there is not enough memory.
     pub fn new(graph: &Graph) -> Result<Self> {
         let [gradients, first, second, ema] = State::buffers_needed(graph);
         let by_name = graph.parameters().iter().enumerate().map(|(index, p)| (p.name.clone(), index)).collect();
@@ -44,7 +44,7 @@ impl State {
         })
     }
 
-    /// A copy that has the parameters and nothing else.
+    /// A copy of the parameters alone.
     pub fn parameters_alone(&self) -> Result<State> {
         let table: Vec<Parameter> =
             self.table.iter().map(|parameter| Parameter { gradient_offset: None, ..parameter.clone() }).collect();
@@ -60,17 +60,17 @@ impl State {
         })
     }
 
-    /// The table of names, shapes and places.
+    /// The table of names, shapes and offsets.
     pub fn table(&self) -> &[Parameter] {
         &self.table
     }
 
-    /// The bytes that [`State::new`] would take, without taking them.
+    /// The bytes that [`State::new`] would allocate.
     pub fn bytes_needed(graph: &Graph) -> usize {
         4 * (graph.parameter_floats() + State::buffers_needed(graph).iter().sum::<usize>())
     }
 
-    /// Bytes of all buffers.
+    /// Total size of all buffers in bytes.
     pub fn bytes(&self) -> usize {
         let buffers = [&self.parameters, &self.gradients, &self.first, &self.second, &self.ema];
         buffers.iter().map(|buffer| buffer.len() * 4).sum()
@@ -82,7 +82,7 @@ impl State {
         Ok(&self.parameters()[range])
     }
 
-    /// A parameter's values, to set.
+    /// A parameter's values, mutable.
     pub fn parameter_mut(&mut self, name: &str) -> Result<&mut [f32]> {
         let range = self.range(name)?;
         Ok(&mut self.parameters_mut()[range])
@@ -94,7 +94,8 @@ impl State {
         Ok(&self.gradients()[range])
     }
 
-    /// The norm of each trained parameter's gradient, by name, as the last run left it. Where micro-batches were added up, it is the sum's.
+    /// The gradient norm of every trained parameter, by name, after the last run. With gradient accumulation, the norm
+    /// of the sum.
     pub fn gradient_norms(&self) -> impl Iterator<Item = (&str, f32)> {
         let trained = self.table.iter().filter_map(|parameter| Some((parameter, parameter.gradient_offset?)));
         trained.map(|(parameter, offset)| {
@@ -104,13 +105,13 @@ impl State {
         })
     }
 
-    /// A parameter's running average; all zeros until it is set or updated.
+    /// A parameter's moving average; zeros until it is set or updated.
     pub fn average(&self, name: &str) -> Result<&[f32]> {
         let range = self.range(name)?;
         self.averages().get(range).ok_or_else(|| self.unknown("averaged parameter", name))
     }
 
-    /// Starts the average at the parameters' present values.
+    /// Sets the moving average to the parameters' current values.
     pub fn start_average(&mut self) {
         if !self.ema.is_empty() {
             self.will_change();
@@ -118,8 +119,8 @@ impl State {
         }
     }
 
-    /// Exchanges parameters and average, so that the average can be tested and saved; again, to go on. Nothing if there is no
-    /// average.
+    /// Swaps the parameters and their moving average, to evaluate or save the average; call it again to continue
+    /// training. Does nothing if there is no average.
     pub fn swap_average(&mut self) {
         if !self.ema.is_empty() {
             self.will_change();
@@ -133,7 +134,7 @@ impl State {
         self.parameters.as_slice()
     }
 
-    /// All parameters as one flat slice, to set.
+    /// All parameters as one flat slice, mutable.
     pub fn parameters_mut(&mut self) -> &mut [f32] {
         self.will_change();
         self.parameters.as_mut_slice()
@@ -145,37 +146,37 @@ impl State {
         self.gradients.as_slice()
     }
 
-    /// All gradients as one flat slice, to set.
+    /// All gradients as one flat slice, mutable.
     pub fn gradients_mut(&mut self) -> &mut [f32] {
         self.will_change();
         self.gradients.as_mut_slice()
     }
 
-    /// Adam's first moment or SGD's velocity, and Adam's second moment, as flat slices (empty where there is none).
+    /// Adam's first moment or SGD's velocity, and Adam's second moment, as flat slices (empty if there is none).
     pub fn moments(&self) -> (&[f32], &[f32]) {
         self.is_read();
         (self.first.as_slice(), self.second.as_slice())
     }
 
-    /// The moments, to set: that is how a checkpoint is taken up again.
+    /// The moments, mutable: for resuming from a checkpoint.
     pub fn moments_mut(&mut self) -> (&mut [f32], &mut [f32]) {
         self.will_change();
         (self.first.as_mut_slice(), self.second.as_mut_slice())
     }
 
-    /// The average as one flat slice (empty where there is none).
+    /// The moving average as one flat slice (empty if there is none).
     pub fn averages(&self) -> &[f32] {
         self.is_read();
         self.ema.as_slice()
     }
 
-    /// The average as one flat slice, to set.
+    /// The moving average as one flat slice, mutable.
     pub fn averages_mut(&mut self) -> &mut [f32] {
         self.will_change();
         self.ema.as_mut_slice()
     }
 
-    /// Brings what a GPU has changed back. Nothing to do where the host has it all.
+    /// Copies what a GPU has changed back to the host. Does nothing if the host is up to date.
     pub fn bring_home(&mut self) -> Result<()> {
         let State { parameters, gradients, first, second, ema, resident, .. } = self;
         match resident {
@@ -186,14 +187,15 @@ impl State {
         }
     }
 
-    /// Makes the host's values those that count: it will change them.
+    /// Makes the host's copy the current one, because the host will change it.
     pub(crate) fn take_over(&mut self) -> Result<()> {
         self.bring_home()?;
         self.will_change();
         Ok(())
     }
 
-    /// The buffers on a GPU, up to date; `narrow`: with a copy of the parameters in bf16. What runs there may change them if `changes`.
+    /// The buffers on a GPU, up to date; with `narrow`, including a bf16 copy of the parameters. With `changes`, the
+    /// run may modify them.
     pub(crate) fn on_device(
         &mut self,
         device: &Arc<cuda::Device>,
@@ -219,13 +221,13 @@ impl State {
     }
 
     /// # Panics
-    /// Panics where a GPU has newer values: whoever reads has forgotten [`State::bring_home`].
+    /// Panics if a GPU has newer values, i.e. if the caller forgot [`State::bring_home`].
     fn is_read(&self) {
         let behind = self.resident.as_ref().is_some_and(|resident| resident.host_is_behind);
-        assert!(!behind, "the GPU has newer values of this state: bring them home before reading");
+        assert!(!behind, "the GPU has newer values of this state: call State::bring_home before reading");
     }
 
-    /// The host changes values, after which the GPU's are old.
+    /// The host changes values, which makes the GPU's copy stale.
     fn will_change(&mut self) {
         self.is_read();
         if let Some(resident) = &mut self.resident {
@@ -233,9 +235,10 @@ impl State {
         }
     }
 
-    /// Whether a graph's parameters and training step find their places here.
+    /// Checks that this state has the parameters and the buffers that a graph needs.
     pub(crate) fn fits(&self, graph: &Graph) -> Result<()> {
-        // A graph that trains must train what this state's graph trained; one that does not may share the parameters.
+        // A graph that trains must train the same parameters as this state's graph; one that does not may share the
+        // parameters.
         let same = |a: &Parameter, b: &Parameter| {
             let gradient = a.gradient_offset.is_none() || a.gradient_offset == b.gradient_offset;
             a.name == b.name && a.shape == b.shape && a.offset == b.offset && gradient
@@ -250,7 +253,7 @@ impl State {
         Err(Error::Data {
             what: "state",
             name: "parameters".to_string(),
-            expected: format!("{} parameters and buffers {there:?} made for another graph", self.table.len()),
+            expected: format!("{} parameters and buffers {there:?} of another graph", self.table.len()),
             got: format!("a graph of {} parameters that needs {needed:?}", parameters.len()),
         })
     }

@@ -1,20 +1,20 @@
-//! Shapes and storage formats of values.
+//! Shapes and dtypes of values.
 
 use std::fmt;
 
-/// How a value's numbers are stored.
+/// The storage format of a value's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
     /// 32-bit float.
     F32,
     /// The upper half of a 32-bit float.
     Bf16,
-    /// 32-bit signed integer: labels, token numbers, lengths, masks.
+    /// 32-bit signed integer: labels, token ids, lengths, masks.
     I32,
 }
 
 impl DType {
-    /// Bytes a number takes.
+    /// Bytes per element.
     pub fn bytes(self) -> usize {
         match self {
             DType::F32 | DType::I32 => 4,
@@ -22,7 +22,7 @@ impl DType {
         }
     }
 
-    /// Whether it holds fractions.
+    /// Whether it is a floating-point format.
     pub fn is_float(self) -> bool {
         self != DType::I32
     }
@@ -38,17 +38,17 @@ impl fmt::Display for DType {
     }
 }
 
-/// The sizes of a value's axes, slowest first. No axes at all is a single number.
+/// The sizes of a value's axes, outermost first (row-major). A scalar has no axes.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shape(Vec<usize>);
 
 impl Shape {
-    /// A shape of these axes.
+    /// A shape with these axes.
     pub fn new(axes: impl Into<Vec<usize>>) -> Self {
         Shape(axes.into())
     }
 
-    /// The shape of a single number.
+    /// The shape of a scalar.
     pub fn scalar() -> Self {
         Shape(Vec::new())
     }
@@ -63,17 +63,17 @@ impl Shape {
         self.0.len()
     }
 
-    /// Number of numbers. Shapes inside a graph were checked not to overflow.
+    /// Number of elements. Shapes inside a graph are checked not to overflow.
     pub fn elements(&self) -> usize {
         self.0.iter().product()
     }
 
-    /// Number of numbers, or `None` if that overflows.
+    /// Number of elements, or `None` if it overflows.
     pub fn checked_elements(&self) -> Option<usize> {
         self.0.iter().try_fold(1usize, |product, &axis| product.checked_mul(axis))
     }
 
-    /// The last axis, 1 for a single number.
+    /// Size of the last axis; 1 for a scalar.
     pub fn columns(&self) -> usize {
         self.0.last().copied().unwrap_or(1)
     }
@@ -83,7 +83,7 @@ impl Shape {
         self.0.split_last().map_or(1, |(_, leading)| leading.iter().product())
     }
 
-    /// Whether this shape is `of`'s trailing axes, so that it can be repeated over `of`'s leading ones.
+    /// Whether this shape equals the trailing axes of `of`, so that it can be broadcast over its leading axes.
     pub fn is_suffix(&self, of: &Shape) -> bool {
         of.0.ends_with(&self.0)
     }
@@ -122,12 +122,12 @@ impl From<&[usize]> for Shape {
     }
 }
 
-/// A value's shape and storage format.
+/// A value's shape and dtype.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Type {
     /// Sizes of the axes.
     pub shape: Shape,
-    /// Storage format.
+    /// The dtype.
     pub dtype: DType,
 }
 
@@ -142,7 +142,7 @@ impl Type {
         Type::new(shape, DType::F32)
     }
 
-    /// Bytes that a value of this type takes.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.shape.elements() * self.dtype.bytes()
     }

@@ -1,6 +1,7 @@
 //! A model's weights as they are stored, and weights that several executors share.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use half::{bf16, f16};
 
@@ -58,6 +59,24 @@ impl<'w> WeightView<'w> {
                 values[range].iter().zip(to).for_each(|(from, to)| *to = from.to_f32());
             }
             WeightView::Bf16(values) => cpu::widen(&values[range], to),
+        }
+    }
+
+    /// Some of the values: a view of what is lent, or a copy.
+    ///
+    /// # Panics
+    /// Panics if there are not so many.
+    pub fn into_part(self, range: Range<usize>) -> WeightView<'w> {
+        fn part<T: Copy>(values: Cow<'_, [T]>, range: Range<usize>) -> Cow<'_, [T]> {
+            match values {
+                Cow::Borrowed(values) => Cow::Borrowed(&values[range]),
+                Cow::Owned(values) => Cow::Owned(values[range].to_vec()),
+            }
+        }
+        match self {
+            WeightView::F32(values) => WeightView::F32(part(values, range)),
+            WeightView::F16(values) => WeightView::F16(part(values, range)),
+            WeightView::Bf16(values) => WeightView::Bf16(part(values, range)),
         }
     }
 

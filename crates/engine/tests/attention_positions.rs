@@ -7,7 +7,9 @@ use std::collections::HashMap;
 
 use common::{Checks, RUN, cases, check, leaf_values, reference_for, run_cpu, run_cuda};
 use proptest::prelude::*;
-use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Error, Graph, Mode, Padding, Precision, Result, Value};
+use vitreous_engine::{
+    AttentionInputs, AttentionOptions, DType, Error, Graph, Mode, Padding, Precision, Result, Value,
+};
 
 const F32: DType = DType::F32;
 
@@ -107,7 +109,8 @@ impl Case {
 
 fn case() -> impl Strategy<Value = Case> {
     let sizes = prop_oneof![Just(1usize), Just(3), Just(17), Just(33), Just(70)];
-    let heads = (1usize..5, 1usize..3, prop_oneof![Just(1usize), Just(2), Just(3)], prop_oneof![Just(7usize), Just(32)]);
+    let heads =
+        (1usize..5, 1usize..3, prop_oneof![Just(1usize), Just(2), Just(3)], prop_oneof![Just(7usize), Just(32)]);
     let masks = (any::<bool>(), any::<bool>(), prop_oneof![Just(None), (1usize..40).prop_map(Some)]);
     let pad = prop_oneof![Just(Pad::None), Just(Pad::Lengths), Just(Pad::Mask)];
     let rest = (pad, proptest::option::of(any::<(bool, bool)>()), prop_oneof![Just(0.0f32), Just(0.3)]);
@@ -171,7 +174,17 @@ fn every_kernel_with_groups_windows_and_offsets() {
         Case { batch: 70, offsets: true, kv_heads: 4, queries: 16, keys: 64, head_dim: 32, ..one },
         // All of them.
         Case { batch: 4, group: 2, offsets: true, queries: 150, keys: 300, window: Some(75), ..one },
-        Case { batch: 4, group: 2, offsets: true, queries: 40, keys: 90, window: Some(31), causal: false, pad: Pad::Mask, ..one },
+        Case {
+            batch: 4,
+            group: 2,
+            offsets: true,
+            queries: 40,
+            keys: 90,
+            window: Some(31),
+            causal: false,
+            pad: Pad::Mask,
+            ..one
+        },
     ];
     // Without the gradient: a single query, and long caches of which a window is read.
     let decoding = Case { batch: 4, group: 4, offsets: true, queries: 1, keys: 300, ..one };
@@ -187,7 +200,7 @@ fn every_kernel_with_groups_windows_and_offsets() {
     ];
     for (case, gradient) in cases.map(|case| (case, true)).into_iter().chain(forward_alone.map(|case| (case, false))) {
         // A query that sees one key has no gradient: relative errors mean nothing then.
-        case.check(Checks { gradient, differences: 1, least: 0.1, all_on_gpu: true, ..Checks::default() });
+        case.check(Checks { gradient, differences: 0, least: 0.1, all_on_gpu: true, ..Checks::default() });
     }
 }
 
@@ -332,7 +345,9 @@ fn broken_rules_are_named() {
     let none = |_: &mut Graph| Ok(AttentionOptions { window: Some(0), causal: true, ..plain });
     assert_eq!(refused(32, 32, &none), "the window must be at least 1");
     let offsets = |shape: usize, dtype: DType, causal: bool| {
-        move |g: &mut Graph| Ok(AttentionOptions { offsets: Some(g.input("offsets", [shape], dtype)?), causal, ..plain })
+        move |g: &mut Graph| {
+            Ok(AttentionOptions { offsets: Some(g.input("offsets", [shape], dtype)?), causal, ..plain })
+        }
     };
     assert_eq!(refused(32, 32, &offsets(3, DType::I32, true)), "offsets must be [batch]");
     assert_eq!(refused(32, 32, &offsets(2, F32, true)), "offsets must be i32");

@@ -1,6 +1,6 @@
 //! Whole models and optimisers against PyTorch: the engine's graphs, from the weights in `tests/fixtures`, must give
 //! the logits, losses, gradients and steps that PyTorch gave in f64. No Python is needed here:
-//! `fixtures/make_encoders.py` made the files.
+//! `fixtures/make_encoders.py` and `make_sequences.py` made the files.
 
 mod common;
 mod fixtures;
@@ -281,6 +281,35 @@ fn patch_convolution(g: &mut Graph) -> Result<Outputs> {
     let product = g.reshape(product, [batch * patches * out, 1])?;
     let loss = g.sum_leading(product, [1])?;
     Ok(Outputs { logits, loss })
+}
+
+/// The output layer is the embedding, and one layer's weights are used three times.
+fn shared_parameters(g: &mut Graph) -> Result<Outputs> {
+    let (batch, length, vocabulary, dim, hidden) = (2, 6, 9, 8, 12);
+    let tokens = g.input("tokens", [batch, length], I32)?;
+    let targets = g.input("targets", [batch, length], I32)?;
+    let table = g.parameter("embedding.weight", [vocabulary, dim])?;
+    let norm = [g.parameter("norm.weight", [dim])?, g.parameter("norm.bias", [dim])?];
+    let up = [g.parameter("up.weight", [hidden, dim])?, g.parameter("up.bias", [hidden])?];
+    let down = [g.parameter("down.weight", [dim, hidden])?, g.parameter("down.bias", [dim])?];
+    let mut x = g.embedding(table, tokens)?;
+    for layer in 0..3 {
+        x = g.block(&format!("layers.{layer}"), |g| {
+            let h = g.layer_norm(x, norm[0], norm[1], 1e-5)?;
+            let h = g.linear(h, up[0], Some(up[1]))?;
+            let h = g.gelu(h)?;
+            let h = g.linear(h, down[0], Some(down[1]))?;
+            g.add(x, h)
+        })?;
+    }
+    let logits = g.linear(x, table, None)?;
+    let loss = g.cross_entropy(logits, targets, CrossEntropyOptions::default())?;
+    Ok(Outputs { logits, loss })
+}
+
+#[test]
+fn tied_embedding_and_shared_layers_equal_pytorch() {
+    compare_model("shared_parameters", &shared_parameters);
 }
 
 #[test]

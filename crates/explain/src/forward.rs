@@ -35,7 +35,7 @@ impl Forward {
         outputs.extend(taps.iter().flat_map(|tap| &tap.inputs));
         let plan = device.plan_with_fixed_weights(&graph, &outputs)?;
         device.check_memory("explaining an image", device.bytes_needed_with_weights(&plan))?;
-        let lend = |parameter: &Parameter| model.parameter(&parameter.name).map_err(ExplainError::from);
+        let lend = |parameter: &Parameter| model.weight(&parameter.name).map_err(ExplainError::from);
         let executor = Executor::with_weights(plan, device, lend)?;
         Ok(Forward { executor, logits, features, tokens, taps })
     }

@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::borrow::Cow;
-
 use common::{CPU, bits, fixture, gpu, near, wide};
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{Device, Graph, Op, Parameter, Plan, Value};
@@ -65,7 +63,7 @@ impl Case {
     }
 
     fn weights(&self) -> Weights<'_> {
-        Box::new(|name: &str| Ok(Cow::Owned(self.tensor(&format!("parameter.{name}")))))
+        Box::new(|name: &str| Ok(self.tensor(&format!("parameter.{name}")).into()))
     }
 
     /// Source and target of one pair, without padding, start and end.

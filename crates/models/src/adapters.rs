@@ -1,33 +1,34 @@
-//! Low-rank adapters (LoRA, Hu et al. 2021): fine-tuning that trains two thin matrices beside each large one, which stays as it is.
+//! Low-rank adapters (LoRA, Hu et al. 2021): fine-tuning that trains two thin matrices beside each large one, which is
+//! frozen.
 //!
 //! ```text
 //! y = W x + b + alpha / rank · B (A x)        A: [rank, in], B: [out, rank]
 //! ```
 //!
-//! A starts random and B at zero, so that training starts from the model itself. A fused projection of query, key and value has one
-//! adapter over all three, as `peft` gives a fused `Linear`: they share A. [`merge_adapters`] folds `alpha / rank · B A` into W,
-//! after which the model is an ordinary one again.
+//! A starts random and B at zero, so that training starts from the original model. A fused projection of query, key and
+//! value has one adapter over all three, as `peft` does for a fused `Linear`: they share A. [`merge_adapters`] folds
+//! `alpha / rank · B A` into W, after which the model is an ordinary one again.
 
 use vitreous_engine::{Error, Graph, Init, Result, Role, State, Value};
 
-/// Which layers have adapters, and of which size.
+/// Which layers have adapters, and their rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adapters {
-    /// The width of the adapters, usually 4 to 64.
+    /// The rank of the adapters, usually 4 to 64.
     pub rank: usize,
-    /// What adapters add is multiplied by `alpha / rank`.
+    /// The output of adapters is scaled by `alpha / rank`.
     pub alpha: f32,
-    /// Whether the feed-forward layers have adapters too, besides the projections of attention.
+    /// Whether the feed-forward layers have adapters too, in addition to the attention projections.
     pub mlp: bool,
 }
 
 impl Adapters {
-    /// What an adapter's result is multiplied by.
+    /// The scale of an adapter's output.
     pub fn scale(&self) -> f32 {
         self.alpha / self.rank as f32
     }
 
-    /// Refuses a rank of 0 and an alpha that is no number.
+    /// An error for a rank of 0 and an alpha that is not finite.
     pub(crate) fn check(&self) -> std::result::Result<(), String> {
         match (self.rank, self.alpha.is_finite()) {
             (0, _) => Err("the rank of adapters must be at least 1".to_string()),
@@ -37,7 +38,7 @@ impl Adapters {
     }
 }
 
-/// Adds what the adapter of the current scope's layer makes of `x` to the layer's result.
+/// Adds the adapter's output for `x`, with parameters in the current scope, to the layer's output `y`.
 pub(crate) fn adapt(g: &mut Graph, adapters: &Adapters, x: Value, y: Value) -> Result<Value> {
     let (into, out) = (g.shape_of(x).columns(), g.shape_of(y).columns());
     let a = g.declare("lora_a", [adapters.rank, into], Role::Adapter.starting(Init::PyTorchLinear))?;
@@ -48,7 +49,7 @@ pub(crate) fn adapt(g: &mut Graph, adapters: &Adapters, x: Value, y: Value) -> R
     g.add(y, change)
 }
 
-/// A parameter as it is in the merged model: a weight with its adapter folded in, anything else as the state has it.
+/// A parameter of the merged model: a weight with its adapter folded in, anything else as in the state.
 pub fn merged(state: &State, adapters: &Adapters, parameter: &str) -> Result<Vec<f32>> {
     let mut weight = state.parameter(parameter)?.to_vec();
     let Some(layer) = parameter.strip_suffix(".weight") else { return Ok(weight) };
@@ -79,7 +80,8 @@ pub fn merged(state: &State, adapters: &Adapters, parameter: &str) -> Result<Vec
     Ok(weight)
 }
 
-/// Folds all adapters into their layers' weights. Each B becomes zero, so that the model with adapters computes what it did.
+/// Folds all adapters into the weights of their layers. Each B becomes zero, so that the model with adapters computes
+/// the same as before.
 pub fn merge_adapters(state: &mut State, adapters: &Adapters) -> Result<()> {
     let names: Vec<String> = state.table().iter().map(|entry| entry.name.clone()).collect();
     for layer in names.iter().filter_map(|name| name.strip_suffix(".lora_b")) {

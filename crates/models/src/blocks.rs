@@ -1,4 +1,5 @@
-//! What families share: linear layers, norms, residual branches, feed-forward blocks. Each declares its parameters with their roles.
+//! Building blocks shared by families: linear layers, norms, residual branches, feed-forward blocks. Each declares its
+//! parameters with their roles.
 
 use vitreous_engine::{Graph, Init, LayerKind, Result, Role, Value};
 
@@ -12,7 +13,7 @@ pub(crate) struct Linear<'a> {
     pub out: usize,
     pub bias: bool,
     pub kind: LayerKind,
-    /// The projections that are stacked in it, e.g. query, key and value.
+    /// The projections stacked in it, e.g. query, key and value.
     pub parts: &'static [&'static str],
     pub role: Role,
 }
@@ -22,7 +23,7 @@ impl<'a> Linear<'a> {
         Linear { name, out, bias, kind: LayerKind::Linear, parts: &[], role: Role::Weight }
     }
 
-    /// Of a feed-forward block.
+    /// A linear layer of a feed-forward block.
     pub fn feed_forward(name: &'a str, out: usize) -> Linear<'a> {
         Linear { kind: LayerKind::FeedForward, ..Linear::new(name, out, true) }
     }
@@ -43,7 +44,7 @@ impl<'a> Linear<'a> {
         })
     }
 
-    /// With a low-rank adapter, if there are some.
+    /// With a low-rank adapter, if there are adapters.
     pub fn adapted(self, g: &mut Graph, adapters: Option<&Adapters>, x: Value) -> Result<Value> {
         let y = self.of(g, x)?;
         adapters.map_or(Ok(y), |adapters| g.scope(self.name, |g| adapt(g, adapters, x, y)))
@@ -72,7 +73,7 @@ pub(crate) struct Branch<'a> {
     pub order: NormOrder,
     pub eps: f32,
     pub dropout: f32,
-    /// Name and start of the learned scale.
+    /// Name and initial value of the learned scale (LayerScale).
     pub layer_scale: Option<(&'a str, f32)>,
     pub stochastic_depth: f32,
 }
@@ -93,7 +94,7 @@ impl Branch<'_> {
     }
 }
 
-/// `fc2(dropout(activation(fc1 x)))`: the part that sees each token alone.
+/// The feed-forward block, applied to each token: `fc2(dropout(activation(fc1 x)))`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mlp {
     pub hidden: usize,
@@ -111,7 +112,7 @@ impl Mlp {
     }
 }
 
-/// A table of token embeddings: declared by the first to ask for it, and the same for all others.
+/// An embedding table: declared on first use and shared afterwards.
 pub(crate) fn embedding_table(g: &mut Graph, name: &str, rows: usize, width: usize) -> Result<Value> {
     match g.find(name) {
         Ok(there) => Ok(there),

@@ -1,4 +1,4 @@
-//! What is asked of an architecture when its graph is built, and the values that it gives by name.
+//! The part of an architecture that a graph is built for, and its named outputs.
 
 use vitreous_engine::{DType, Error, Result, Value};
 
@@ -7,11 +7,11 @@ use crate::adapters::Adapters;
 /// Which part of a model to build, and for which sizes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Call<'a> {
-    /// Samples at once.
+    /// Batch size.
     pub batch: usize,
-    /// Tokens of each sample, or of each source. Models of images do not need it.
+    /// Tokens per sample, or per source sequence. Unused by image models.
     pub tokens: usize,
-    /// Tokens of each target; in a decoding step the capacity of its cache.
+    /// Tokens per target sequence; in a decoding step, the capacity of the KV cache.
     pub target: usize,
     /// The part.
     pub part: Part,
@@ -19,7 +19,7 @@ pub struct Call<'a> {
     pub cache: CacheFormat,
     /// Images that the graph computes itself, in place of an input.
     pub images: Option<Value>,
-    /// Low-rank adapters beside the matrices.
+    /// Low-rank adapters.
     pub adapters: Option<&'a Adapters>,
 }
 
@@ -65,70 +65,70 @@ impl From<StepShape> for Call<'_> {
 /// A part of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// From all inputs to all outputs; a decoder by teacher forcing.
+    /// From all inputs to all outputs; decoders with teacher forcing.
     #[default]
     Whole,
-    /// What a decoder reads of the source: the encoder, and the keys and values of its result for every decoder layer.
+    /// The encoder, and the cross-attention keys and values of every decoder layer.
     Encode,
-    /// One decoding step: a token per sequence, with the keys and values of those before it in a cache.
+    /// One decoding step: one token per sequence, with the keys and values of earlier tokens in a KV cache.
     Step,
 }
 
 impl<'a> Call<'a> {
-    /// The whole model for so many samples; one token each.
+    /// The whole model for this batch size, with one token per sample.
     pub fn whole(batch: usize) -> Call<'a> {
         Call { batch, tokens: 1, target: 1, ..Call::default() }
     }
 
-    /// The same for sequences of so many tokens.
+    /// Sets the number of tokens per sample.
     pub fn tokens(self, tokens: usize) -> Call<'a> {
         Call { tokens, ..self }
     }
 
-    /// The same for targets of so many tokens.
+    /// Sets the number of tokens per target.
     pub fn target(self, target: usize) -> Call<'a> {
         Call { target, ..self }
     }
 
-    /// Another part.
+    /// Sets the part.
     pub fn part(self, part: Part) -> Call<'a> {
         Call { part, ..self }
     }
 
-    /// With adapters, if there are some.
+    /// Sets the adapters, if any.
     pub fn adapters(self, adapters: Option<&'a Adapters>) -> Call<'a> {
         Call { adapters, ..self }
     }
 
-    /// With images that the graph computes.
+    /// Sets images computed by the graph.
     pub fn images(self, images: Option<Value>) -> Call<'a> {
         Call { images, ..self }
     }
 }
 
-/// The named values that a model gives.
+/// The named outputs of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Outputs(Vec<(String, Value)>);
 
 impl Outputs {
-    /// With these values.
+    /// These outputs.
     pub fn new<const N: usize>(values: [(&str, Value); N]) -> Outputs {
         Outputs(values.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
     }
 
-    /// Adds a value, if it is there.
+    /// Adds an output, if there is one.
     pub fn push(&mut self, name: impl Into<String>, value: impl Into<Option<Value>>) {
         if let Some(value) = value.into() {
             self.0.push((name.into(), value));
         }
     }
 
-    /// The value of a name.
+    /// The output with this name.
     pub fn get(&self, name: &str) -> Option<Value> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
-    /// The value of a name; an error that says which there are.
+    /// The output with this name, or an error that lists those there are.
     pub fn need(&self, name: &str) -> Result<Value> {
         self.get(name).ok_or_else(|| {
             let known = self.0.iter().map(|(name, _)| name.clone()).collect();
@@ -136,12 +136,12 @@ impl Outputs {
         })
     }
 
-    /// The result that the model is for: logits where it has a head, otherwise one vector per sample, or per token.
+    /// The main result: logits if the model has a head, otherwise one vector per sample or per token.
     pub fn result(&self) -> Result<Value> {
         self.get("logits").or_else(|| self.get("features")).map_or_else(|| self.need("tokens"), Ok)
     }
 
-    /// All names and values.
+    /// All names and outputs.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Value)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }

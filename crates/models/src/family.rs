@@ -1,7 +1,7 @@
-//! Families: what one folder of [`families`](crate::families) offers to everything else.
+//! The interface of a folder of [`families`](crate::families).
 //!
-//! A [`Family`] reads checkpoints and knows presets; an [`Architecture`] is one model of it, without weights: it builds graphs.
-//! Everything else (parameters, shapes, cost, gradients, names of tensors) is derived from the graph.
+//! A [`Family`] reads checkpoints and knows presets; an [`Architecture`] is one of its models, without weights: it
+//! builds graphs. Everything else (parameters, shapes, cost, gradients, tensor names) is derived from the graph.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -15,24 +15,24 @@ use crate::checkpoint::{Dialect, Inventory};
 use crate::settings::{ConfigError, Settings};
 use crate::signature::Signature;
 
-/// A kind of model: a folder of its own, and one line in [`FAMILIES`](crate::families::FAMILIES).
+/// A model family: a folder of its own, and one line in [`FAMILIES`](crate::families::FAMILIES).
 pub trait Family: Sync {
-    /// Its name, which is its folder's: `vit`.
+    /// Its name, which is also its folder's: `vit`.
     fn name(&self) -> &'static str;
 
-    /// The `model_type`s of Hugging Face's configurations that are of this family.
+    /// The `model_type`s of Hugging Face configurations that belong to this family.
     fn model_types(&self) -> &'static [&'static str];
 
-    /// Names of presets to show to someone who asks which there are.
+    /// Names of presets, for listing.
     fn presets(&self) -> Vec<String>;
 
-    /// The model of a preset's name.
+    /// The model of a preset.
     fn preset(&self, name: &str) -> Option<Box<dyn Architecture>>;
 
-    /// The model of these settings; keys that are absent have their defaults, unknown ones are refused.
+    /// The model with these settings; absent keys have their defaults, unknown ones are an error.
     fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError>;
 
-    /// What a checkpoint is; `None` if it is not of this family.
+    /// Identifies a checkpoint; `None` if it does not belong to this family.
     fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault>;
 }
 
@@ -41,16 +41,16 @@ pub trait Architecture: Any + Debug + Send + Sync {
     /// Its family.
     fn family(&self) -> &'static dyn Family;
 
-    /// All that it is, as [`Family::from_settings`] takes it.
+    /// Its complete configuration, as [`Family::from_settings`] takes it.
     fn settings(&self) -> Settings;
 
-    /// What it takes and gives.
+    /// Its inputs and outputs.
     fn signature(&self) -> Signature;
 
     /// Builds a part of it.
     fn build(&self, graph: &mut Graph, call: &Call) -> Result<Outputs>;
 
-    /// The same with a new classification head for so many classes; 0 for none.
+    /// The same with a new classification head for this many classes; 0 for none.
     fn with_head(&self, classes: usize) -> std::result::Result<Box<dyn Architecture>, ConfigError>;
 
     /// How it is written in a format; or why it cannot be.
@@ -60,7 +60,7 @@ pub trait Architecture: Any + Debug + Send + Sync {
 /// A format of model files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Our own directory, which can hold every model of every family.
+    /// Our own directory, which can store every model of every family.
     Own,
     /// A directory that Hugging Face's `transformers` opens.
     HuggingFace,
@@ -68,12 +68,12 @@ pub enum Format {
     Npz,
 }
 
-/// What a family is shown of a checkpoint.
+/// The part of a checkpoint that a family gets to see.
 #[derive(Clone, Copy)]
 pub struct Checkpoint<'a> {
     /// Its `config.json`, if there is one.
     pub config: Option<Object<'a>>,
-    /// The names and shapes of its tensors; `None` where only the configuration is there.
+    /// The names and shapes of its tensors; `None` if there is only a configuration.
     pub tensors: Option<&'a Inventory>,
     /// How it is to be opened.
     pub options: &'a OpenOptions,
@@ -85,7 +85,7 @@ impl Checkpoint<'_> {
         self.config.map_or(Ok(None), |config| config.text("model_type"))
     }
 
-    /// Refuses more layers than there are tensors: what a hostile configuration asks for must not be built.
+    /// An error for more layers than there are tensors: a hostile configuration must not make us build them.
     pub fn check_layers(&self, layers: usize) -> std::result::Result<(), Fault> {
         match self.tensors.map(Inventory::len) {
             Some(tensors) if layers > tensors => {
@@ -96,30 +96,31 @@ impl Checkpoint<'_> {
     }
 }
 
-/// What a checkpoint was found to be.
+/// The result of reading a checkpoint.
 #[derive(Debug)]
 pub struct Reading {
-    /// The model as the file has it.
+    /// The model as stored in the file.
     pub architecture: Box<dyn Architecture>,
     /// How the file names and lays out its tensors.
     pub dialect: Dialect,
-    /// Names of its classes in order; empty where they have none.
+    /// Class names in order; empty if there are none.
     pub labels: Vec<String>,
-    /// What had to be guessed, to be told to the user.
+    /// Notes for the user about what had to be guessed.
     pub notes: Vec<String>,
 }
 
-/// How to open a model.
+/// Options for opening a model.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// Settings in place of the checkpoint's, e.g. `image`: learned positions are resized as the checkpoint's library does.
+    /// Settings that override the checkpoint's, e.g. `image`: learned positions are resized as the checkpoint's library
+    /// does.
     pub settings: Settings,
-    /// A new head of so many classes in place of the checkpoint's; it has no values yet. 0 for no head.
+    /// Replaces the head by a new one with this many classes, which has no values yet. 0 for no head.
     pub replace_head: Option<usize>,
 }
 
 impl OpenOptions {
-    /// With another setting.
+    /// Adds a setting.
     pub fn with(mut self, key: &str, value: impl serde::Serialize) -> OpenOptions {
         if let Ok(value) = serde_json::to_value(value) {
             self.settings.insert(key.to_string(), value);
@@ -127,7 +128,7 @@ impl OpenOptions {
         self
     }
 
-    /// With another setting, if one is given.
+    /// Adds a setting, if there is one.
     pub fn with_some(self, key: &str, value: Option<impl serde::Serialize>) -> OpenOptions {
         match value {
             Some(value) => self.with(key, value),
@@ -135,7 +136,7 @@ impl OpenOptions {
         }
     }
 
-    /// A setting as a type of its own; `None` if it was not given or is of another type.
+    /// A setting converted to a type; `None` if it is absent or of another type.
     pub fn get<T: serde::de::DeserializeOwned>(&self, key: &str) -> Option<T> {
         self.settings.get(key).and_then(|value| serde_json::from_value(value.clone()).ok())
     }
@@ -148,7 +149,7 @@ impl dyn Architecture {
         any.downcast_ref()
     }
 
-    /// The same model again.
+    /// A copy of the model.
     pub fn boxed(&self) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
         self.with_settings(&Settings::new())
     }
@@ -160,36 +161,36 @@ impl dyn Architecture {
         self.family().from_settings(&settings)
     }
 
-    /// Its parameters, read off its graph. Their number and shapes are the same for every batch.
+    /// Its parameters, taken from its graph. Their number and shapes do not depend on the batch.
     pub fn parameters(&self) -> Result<Vec<Parameter>> {
         let mut graph = Graph::for_inference();
         self.build(&mut graph, &Call::whole(1))?;
         Ok(graph.parameters().to_vec())
     }
 
-    /// How many numbers it has; parameters that are used more than once count once.
+    /// Number of scalar parameters; shared parameters count once.
     pub fn parameter_count(&self) -> Result<usize> {
         Ok(self.parameters()?.iter().map(|parameter| parameter.shape.elements()).sum())
     }
 
-    /// Builds it for inference and gives the result that it is for.
+    /// Builds it for inference and returns its main result.
     pub fn build_result(&self, graph: &mut Graph, call: &Call) -> Result<Value> {
         self.build(graph, call)?.result()
     }
 }
 
-/// Reads settings as a configuration type of a family.
+/// Parses settings as a family's configuration type.
 pub(crate) fn parse_settings<T: serde::de::DeserializeOwned>(
     settings: &Settings,
 ) -> std::result::Result<T, ConfigError> {
     serde_json::from_value(Json::Object(settings.clone())).map_err(|error| ConfigError(error.to_string()))
 }
 
-/// A configuration type of a family as settings.
+/// A family's configuration type as settings.
 pub(crate) fn to_settings(config: &impl serde::Serialize) -> Settings {
     match serde_json::to_value(config) {
         Ok(Json::Object(settings)) => settings,
-        // A struct of plain fields is an object.
+        // A struct with plain fields always serialises to an object.
         _ => Settings::new(),
     }
 }

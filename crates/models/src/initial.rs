@@ -1,41 +1,43 @@
-//! The values that training starts from.
+//! Initial values of parameters.
 //!
-//! Each number is a pure function of (seed, name of the parameter, index in it): neither the order of parameters nor what else is
-//! initialised changes it. How a parameter starts is declared with it ([`Init`]): norms at 1 and 0, LayerScale at its setting,
-//! adapters as `peft` has them (A as PyTorch's `Linear`, B zero). The scheme decides for matrices, biases and embeddings.
+//! Each value is a pure function of (seed, parameter name, index): it depends neither on the order of parameters nor on
+//! what else is initialised. The declaration of a parameter says how it starts ([`Init`]): norms at 1 and 0, LayerScale
+//! at its setting, adapters as in `peft` (A as PyTorch's `Linear`, B zero). The scheme decides for matrices, biases and
+//! embeddings.
 
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{Init, LayerKind, Parameter, Result, State};
 
-/// How matrices, biases and embeddings start.
+/// Initialisation scheme of matrices, biases and embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Initialisation {
-    /// Xavier-uniform matrices, each of query, key and value by itself; biases zero.
+    /// Xavier-uniform matrices, with query, key and value separately; biases zero.
     Xavier,
-    /// timm's default: normal matrices with deviation 0.02, biases zero, the patch embedding as PyTorch's convolution.
+    /// timm's default: normal matrices with standard deviation 0.02, biases zero, the patch embedding as PyTorch's
+    /// convolution.
     TruncatedNormal,
-    /// PyTorch's `Linear`: matrices and biases uniform up to `1 / √in`.
+    /// PyTorch's `Linear`: matrices and biases uniform within `±1 / √in`.
     PyTorch,
-    /// timm's `jax`, which is the paper's: Xavier-uniform matrices (a fused projection as one), biases of feed-forward layers normal with
-    /// deviation 1e-6, the patch embedding LeCun-normal, heads zero.
+    /// timm's `jax`, which follows the ViT paper: Xavier-uniform matrices (a fused projection as one), biases of
+    /// feed-forward layers normal with standard deviation 1e-6, the patch embedding LeCun-normal, heads zero.
     Jax,
-    /// Zero: how ViT's paper starts the new head of a model that is fine-tuned.
+    /// Zero: the initialisation of a new head for fine-tuning in the ViT paper.
     Zeros,
 }
 
-/// How the numbers of one parameter are drawn.
+/// The distribution of one parameter's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Draw {
     Constant(f32),
     /// Uniform from -bound to bound.
     Uniform(f64),
-    /// Normal of this deviation.
+    /// Normal with this standard deviation.
     Normal(f64),
-    /// Normal of this deviation, drawn again where it is beyond two deviations.
+    /// Normal with this standard deviation, redrawn beyond two of them.
     Truncated(f64),
 }
 
-/// The deviation of a standard normal that is cut off at two.
+/// The standard deviation of a standard normal distribution truncated at ±2.
 const TRUNCATED_DEVIATION: f64 = 0.879_625_661_034_239_8;
 
 /// A parameter's initial values.
@@ -43,7 +45,7 @@ pub fn initial_values(scheme: Initialisation, parameter: &Parameter, seed: u64) 
     draw_of(scheme, parameter).values(&parameter.name, parameter.shape.axes(), seed)
 }
 
-/// Gives the wanted parameters of a state their initial values.
+/// Sets the selected parameters of a state to their initial values.
 pub fn initialise(
     state: &mut State,
     scheme: Initialisation,
@@ -74,12 +76,12 @@ fn fan_in(parameter: &Parameter) -> usize {
     parameter.shape.axes()[1..].iter().product()
 }
 
-/// PyTorch's default: uniform up to `1 / √in`.
+/// PyTorch's default: uniform within `±1 / √in`.
 fn torch_uniform(fan_in: usize) -> Draw {
     Draw::Uniform(1.0 / (fan_in as f64).sqrt())
 }
 
-/// Xavier's rule: uniform up to `√(6 / (in + out))`.
+/// Xavier's rule: uniform within `±√(6 / (in + out))`.
 fn xavier(into: usize, out: usize) -> Draw {
     Draw::Uniform((6.0 / (into + out) as f64).sqrt())
 }
@@ -109,7 +111,7 @@ fn bias(scheme: Initialisation, kind: LayerKind, fan_in: usize) -> Draw {
     }
 }
 
-/// Embeddings: the paper's readers initialise those of the 2017 Transformer as any matrix; BERT and GPT normal with 0.02.
+/// Embeddings: implementations of the 2017 Transformer initialise them like any matrix; BERT and GPT normal with 0.02.
 fn table(scheme: Initialisation, parameter: &Parameter) -> Draw {
     match scheme {
         Initialisation::Xavier => xavier(fan_in(parameter), parameter.shape.axes()[0]),
@@ -120,7 +122,7 @@ fn table(scheme: Initialisation, parameter: &Parameter) -> Draw {
 }
 
 impl Draw {
-    /// The numbers of a parameter.
+    /// The values of a parameter.
     fn values(self, parameter: &str, shape: &[usize], seed: u64) -> Vec<f32> {
         let stream = Stream::new(seed, 0, place_of(parameter));
         let count: usize = shape.iter().product();
@@ -132,7 +134,7 @@ impl Draw {
         values
     }
 
-    /// The four numbers of a block of the stream.
+    /// The four values of a block of the stream.
     fn four(self, stream: &Stream, block: u64) -> [f32; 4] {
         match self {
             Draw::Constant(value) => [value; 4],
@@ -143,7 +145,7 @@ impl Draw {
                 let mut attempt: u64 = 0;
                 while numbers.iter().any(|number| number.abs() > 2.0) {
                     attempt += 1;
-                    // Each further attempt has blocks of its own, behind all first ones.
+                    // Each retry has blocks of its own, after all first ones.
                     let again = four_normals(stream, block | attempt << 40);
                     for (number, again) in numbers.iter_mut().zip(again).filter(|(number, _)| number.abs() > 2.0) {
                         *number = again;
@@ -155,12 +157,12 @@ impl Draw {
     }
 }
 
-/// A number between 0 and 1, never either.
+/// A number strictly between 0 and 1.
 fn unit(word: u32) -> f64 {
     (f64::from(word) + 0.5) / 4_294_967_296.0
 }
 
-/// Four standard normal numbers, by Box and Muller.
+/// Four standard normal numbers (Box and Muller).
 fn four_normals(stream: &Stream, block: u64) -> [f64; 4] {
     let [a, b, c, d] = stream.four(block).map(unit);
     let pair = |length: f64, angle: f64| {

@@ -1,4 +1,5 @@
-//! Vitreous' models: families of architectures as functions that build graphs, and the checkpoints that people already have.
+//! Vitreous' models: families of architectures as functions that build graphs, and readers for the checkpoints that
+//! people have.
 //!
 //! A family is a folder of [`families`]. Everything else here is common to all: what a model takes and gives ([`Signature`]),
 //! opening and saving ([`Model`]), rename rules between libraries ([`checkpoint`]), file formats ([`archive`]), decoding ([`generate`]).

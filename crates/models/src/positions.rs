@@ -1,4 +1,4 @@
-//! Fixed tables of positions. A row is a position, a column a dimension.
+//! Fixed position tables: one row per position, one column per dimension.
 
 use crate::settings::Size;
 
@@ -14,8 +14,8 @@ pub fn sinusoidal(count: usize, dim: usize) -> Vec<f32> {
     table
 }
 
-/// The table of MAE for a grid of patches, row by row: the first half of the dimensions tells the column, the second the
-/// row, each as all sines, then all cosines, of `place / 10000^(i / (d/4))`.
+/// MAE's table for a grid of patches, in row-major order: the first half of the dimensions encodes the column, the
+/// second the row, each as all sines, then all cosines, of `index / 10000^(i / (d/4))`.
 pub fn sin_cos_2d(grid: Size, dim: usize) -> Vec<f32> {
     let quarter = dim / 4;
     let mut table = Vec::with_capacity(grid.height * grid.width * dim);

@@ -1,8 +1,8 @@
-//! Settings: what every family's configuration is made of, and how a configuration is checked.
+//! Settings: the common form of every family's configuration, and checks of configurations.
 
 use serde::{Deserialize, Serialize};
 
-/// A configuration as keys and values: a recipe's `[model]`, or our own part of a `config.json`.
+/// A configuration as keys and values: a recipe's `[model]`, or our own section of a `config.json`.
 pub type Settings = serde_json::Map<String, serde_json::Value>;
 
 /// Height and width.
@@ -15,7 +15,7 @@ pub struct Size {
     pub width: usize,
 }
 
-/// A size as it is written: one number for a square, or height and width.
+/// A size as written in JSON: one number for a square, or height and width.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum SizeForm {
@@ -72,7 +72,7 @@ macro_rules! choice {
 pub(crate) use choice;
 
 choice! {
-    /// Where a layer's norms stand.
+    /// The position of a layer's norms.
     NormOrder {
         /// `x = x + f(LN(x))`.
         Pre,
@@ -84,9 +84,9 @@ choice! {
 choice! {
     /// The activation of the feed-forward block.
     Activation {
-        /// GELU with the exact normal distribution (erf).
+        /// Exact GELU (erf).
         Gelu,
-        /// GELU by the tanh approximation.
+        /// GELU with the tanh approximation.
         GeluTanh,
         /// `max(x, 0)`.
         Relu,
@@ -107,11 +107,11 @@ impl From<Activation> for vitreous_engine::Activation {
 }
 
 impl Activation {
-    /// The activation of Hugging Face's name for it.
+    /// The activation with this name in Hugging Face's configurations.
     pub fn from_hugging_face(name: &str) -> Option<Activation> {
         Some(match name {
             "gelu" | "gelu_python" => Activation::Gelu,
-            // All are the same formula, written in several ways.
+            // All of these are the same formula.
             "gelu_new" | "gelu_fast" | "gelu_accurate" | "gelu_pytorch_tanh" | "gelu_python_tanh" => {
                 Activation::GeluTanh
             }
@@ -132,24 +132,24 @@ impl Activation {
     }
 }
 
-/// A configuration that cannot be built, with the rule that it breaks.
+/// A configuration that cannot be built, with the requirement that it does not meet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this model cannot be built: {0}")]
 pub struct ConfigError(pub String);
 
-/// An error with this rule unless it is kept.
+/// An error with this message if the requirement is not met.
 pub(crate) fn rule(kept: bool, says: impl FnOnce() -> String) -> Result<(), ConfigError> {
     if kept { Ok(()) } else { Err(ConfigError(says())) }
 }
 
-/// No size of a model is larger; what is computed from sizes stays far from overflowing, and the graph checks every product.
-const LARGEST_SIZE: usize = 1 << 40;
+/// Upper bound of every size: products of sizes stay far from overflow, and the graph checks each one.
+const LARGEST_SIZE: usize = 1 << (usize::BITS / 8 * 5);
 /// More layers than any model has.
 const MOST_LAYERS: usize = 1 << 16;
-/// The longest table of fixed positions, in numbers: it is computed, and so takes memory, when the graph is built.
+/// The largest table of fixed positions, in elements: it is computed, and allocated, when the graph is built.
 const LARGEST_FIXED_TABLE: usize = 1 << 28;
 
-/// Every size is at least 1 and not larger than any machine could hold.
+/// Every size must be at least 1 and within the bound.
 pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<(), ConfigError> {
     for &(name, size) in sizes {
         rule(size > 0, || format!("{name} must be at least 1"))?;
@@ -158,25 +158,25 @@ pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<(), ConfigError> {
     rule(fits, || "its sizes are too large for any machine".to_string())
 }
 
-/// Heads divide the width, and layers are not too many.
+/// The number of heads must divide the width, and there must not be too many layers.
 pub(crate) fn check_layers(dim: usize, heads: usize, layers: usize) -> Result<(), ConfigError> {
     rule(dim.is_multiple_of(heads), || format!("{heads} heads do not divide a dim of {dim}"))?;
     rule(layers <= MOST_LAYERS, || format!("{layers} layers are more than {MOST_LAYERS}"))
 }
 
-/// Dropout rates are at least 0 and below 1.
+/// Dropout rates must be at least 0 and below 1.
 pub(crate) fn check_rates(rates: &[(&str, f32)]) -> Result<(), ConfigError> {
     rates.iter().try_for_each(|&(name, rate)| {
         rule((0.0..1.0).contains(&rate), || format!("{name} must be in 0..1, not {rate}"))
     })
 }
 
-/// What norms add to the variance is a positive number.
+/// The epsilon of norms must be positive.
 pub(crate) fn check_eps(eps: f32) -> Result<(), ConfigError> {
     rule(eps > 0.0 && eps.is_finite(), || format!("norm_eps must be above 0, not {eps}"))
 }
 
-/// A table of fixed positions fits into memory with ease.
+/// A table of fixed positions must fit into memory easily.
 pub(crate) fn check_fixed_table(rows: usize, dim: usize) -> Result<(), ConfigError> {
     let numbers = rows.saturating_mul(dim);
     rule(numbers <= LARGEST_FIXED_TABLE, || format!("a fixed table of {numbers} positions is too large"))

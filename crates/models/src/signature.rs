@@ -1,8 +1,8 @@
-//! What a model takes and gives: what commands, the trainer and the explainer ask for in place of a family's name.
+//! A model's inputs and outputs, which commands, the trainer and the explainer check instead of a family's name.
 
 use crate::settings::Size;
 
-/// What a model takes, and all that it can give.
+/// What a model takes as input, and everything it can output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signature {
     /// Its input.
@@ -11,7 +11,7 @@ pub struct Signature {
     pub gives: Vec<Gives>,
 }
 
-/// What goes in.
+/// The input of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Takes {
     /// Images: input `images [batch, channels, height, width]`.
@@ -24,12 +24,12 @@ pub enum Takes {
         source: TokenInput,
         /// The target.
         target: TokenInput,
-        /// Whether both have one vocabulary.
+        /// Whether both share one vocabulary.
         shared: bool,
     },
 }
 
-/// The images that a model takes, and the patches that it cuts them into.
+/// The input images of a model, and their grid of patches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageInput {
     /// Colour channels.
@@ -40,41 +40,41 @@ pub struct ImageInput {
     pub grid: Size,
     /// Names of the tokens in front of the patches: class token, distillation token, registers.
     pub prefix: Vec<String>,
-    /// Where the vector of the whole image comes from.
+    /// Which tokens the feature vector of an image comes from.
     pub pooled_from: PooledFrom,
 }
 
-/// The tokens that the vector of a whole image is pooled from.
+/// The tokens that the feature vector of an image is pooled from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PooledFrom {
-    /// The class token, which is the first; perhaps with the mean of the patches beside it.
+    /// The class token, which comes first; possibly concatenated with the mean of the patches.
     ClassToken,
     /// All patches.
     Patches,
 }
 
 impl ImageInput {
-    /// Floats of one prepared image.
+    /// Floats per preprocessed image.
     pub fn floats(&self) -> usize {
         self.channels.saturating_mul(self.size.area())
     }
 
-    /// Tokens of one image.
+    /// Tokens per image.
     pub fn tokens(&self) -> usize {
         self.prefix.len() + self.grid.area()
     }
 }
 
-/// The tokens that a model takes.
+/// The input tokens of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenInput {
-    /// The vocabulary's size.
+    /// Vocabulary size.
     pub vocabulary: usize,
-    /// The longest sequence.
+    /// Maximum sequence length.
     pub longest: usize,
 }
 
-/// What comes out, by the name of the value in [`Outputs`](crate::Outputs).
+/// The outputs, by name of the value in [`Outputs`](crate::Outputs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gives {
     /// `logits [batch, classes]`.
@@ -85,14 +85,14 @@ pub enum Gives {
     TokenVectors(usize),
     /// `logits [batch, length, vocabulary]` for masked tokens.
     MaskedTokens(usize),
-    /// `logits [batch, length, vocabulary]` for the token that follows each one.
+    /// `logits [batch, length, vocabulary]` for the next token at every position.
     NextToken(usize),
-    /// A sequence, written token by token: `logits [batch, length, vocabulary]`.
+    /// A sequence, generated token by token: `logits [batch, length, vocabulary]`.
     Sequence(usize),
 }
 
 impl Signature {
-    /// Its images, if it takes some.
+    /// Its image input, if it takes images.
     pub fn images(&self) -> Option<&ImageInput> {
         match &self.takes {
             Takes::Images(images) => Some(images),
@@ -108,7 +108,7 @@ impl Signature {
         }
     }
 
-    /// How many classes it tells apart, if it has a classification head.
+    /// Number of classes, if it has a classification head.
     pub fn classes(&self) -> Option<usize> {
         self.gives.iter().find_map(|gives| match gives {
             Gives::Classes(classes) => Some(*classes),
@@ -116,7 +116,7 @@ impl Signature {
         })
     }
 
-    /// The width of its vector per sample, if it gives one.
+    /// The width of its vector per sample, if it outputs one.
     pub fn vector(&self) -> Option<usize> {
         self.gives.iter().find_map(|gives| match gives {
             Gives::Vector(width) => Some(*width),
@@ -124,7 +124,7 @@ impl Signature {
         })
     }
 
-    /// What it is, in words: "an image classifier".
+    /// A description of the model: "an image classifier".
     pub fn what(&self) -> &'static str {
         let gives = |wanted: fn(&Gives) -> bool| self.gives.iter().any(wanted);
         match &self.takes {
@@ -138,7 +138,7 @@ impl Signature {
         }
     }
 
-    /// The commands that use it, as they are typed behind `vitreous`, with `MODEL` for its path.
+    /// The commands that apply to it, as typed after `vitreous`, with `MODEL` for its path.
     pub fn commands(&self) -> &'static [&'static str] {
         match &self.takes {
             Takes::Images(_) if self.classes().is_some() => {

@@ -1,25 +1,26 @@
-//! The stages of a model, read off its graph: what each computes, holds and costs. Nothing is run and no memory taken.
+//! The stages of a model, derived from its graph: what each computes, its parameters and its cost. Nothing is run or
+//! allocated.
 
 use std::collections::{HashMap, HashSet};
 
 use vitreous_engine::{Graph, Plan, Shape};
 
-/// A part of a model that a reader would name: `patch_embedding`, `blocks.3.attention`, `head`.
+/// A named part of a model: `patch_embedding`, `blocks.3.attention`, `head`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// Its path.
     pub name: String,
-    /// The shape of what leaves it; of the largest, where several values do.
+    /// The shape of its output; of the largest, if there are several.
     pub shape: Shape,
-    /// Its trained numbers.
+    /// Number of scalar parameters.
     pub parameters: usize,
     /// Floating-point operations of the forward pass.
     pub flops: u64,
-    /// Bytes of the values that its kernels write, after fusing.
+    /// Bytes written by its kernels, after fusion.
     pub activation_bytes: usize,
 }
 
-/// The stages in the order in which they are first met. A parameter belongs to the stage that first reads it.
+/// The stages in order of first appearance. A parameter belongs to the first stage that reads it.
 pub fn stages(graph: &Graph, plan: &Plan) -> Vec<Stage> {
     let mut stages: Vec<Stage> = Vec::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();
@@ -74,7 +75,7 @@ fn leaving(graph: &Graph) -> HashSet<&str> {
     leaving
 }
 
-/// The stage of a node's path: its scope, cut behind the first name that follows a number.
+/// The stage of a node's path: its scope up to the first component after a number.
 pub fn stage_of(path: &str) -> &str {
     let Some((scope, _)) = path.rsplit_once('.') else { return path };
     let mut end = 0;

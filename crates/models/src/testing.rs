@@ -1,4 +1,4 @@
-//! What the tests of all families use: fixtures, and comparison with what the peers computed.
+//! Helpers for the tests of all families: fixtures, and comparison with the peer's results.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,13 @@ pub fn fixture(family: &str, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/families").join(family).join("tests/fixtures").join(name)
 }
 
-/// A tensor's shape and numbers.
+/// A tensor's shape and values.
 pub fn tensor(archive: &Archive, name: &str) -> (Vec<usize>, Vec<f32>) {
     let view = archive.tensor(name).unwrap_or_else(|error| panic!("{error}"));
     (view.shape.to_vec(), view.to_f32().expect("numbers").into_owned())
 }
 
-/// The largest difference between two lists of numbers; NaN if one is NaN.
+/// The largest absolute difference between two slices; NaN if there is a NaN.
 pub fn largest_difference(got: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(got.len(), expected.len());
     let differences = got.iter().zip(expected).map(|(g, e)| (g - e).abs());

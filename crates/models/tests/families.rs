@@ -8,8 +8,8 @@ use vitreous_engine::{Caches, DType, Device, Executor, Graph, Parameter, ResultC
 use vitreous_models::archive::Archive;
 use vitreous_models::checkpoint::{Inventory, Presence, problems};
 use vitreous_models::{
-    Architecture, CacheFormat, Call, FAMILIES, Family, Format, Gives, Model, ModelError, OpenOptions, Part, SaveOptions,
-    StepShape, preset, preset_names,
+    Architecture, CacheFormat, Call, FAMILIES, Family, Format, Gives, Model, ModelError, OpenOptions, Part,
+    SaveOptions, StepShape, preset, preset_names,
 };
 
 /// The limit of the difference to the peers, in results whose size is about one.

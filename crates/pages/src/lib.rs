@@ -11,6 +11,7 @@ pub mod explain_text;
 pub mod flow;
 pub mod folding;
 pub mod format;
+pub mod interval;
 mod picture;
 pub mod report;
 pub mod scores;

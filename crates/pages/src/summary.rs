@@ -1,4 +1,4 @@
-//! The page of `vitreous summary --html`: the data flow drawn, and all that the command says as text.
+//! The page of `vitreous summary --html`: the data flow as a drawing, and what the command prints as text.
 
 use std::fmt::Write;
 
@@ -10,26 +10,26 @@ use super::flow;
 use crate::folding::{Fold, fold, name_inside};
 use crate::format;
 
-/// What kind of page it is.
+/// The kind of this page.
 pub const KIND: &str = "summary";
 
-/// What is known of a model without running it.
-pub struct Summarised<'a> {
-    /// As the user named it.
+/// What is known about a model without running it.
+pub struct ModelSummary<'a> {
+    /// The model, as the user named it.
     pub model: &'a str,
-    /// What the model takes at a time, in words: `2 images`.
+    /// The batch, in words: `2 images`.
     pub batch: &'a str,
-    /// What stands at the top, by name.
+    /// Facts for the top of the page, by name.
     pub facts: &'a [(&'static str, String)],
-    /// The shapes of what goes in, by name.
+    /// Shapes of the inputs, by name.
     pub inputs: &'a [(String, Vec<usize>)],
-    /// The data flow, drawn; none of models with two sides.
+    /// The drawing of the data flow; `None` for models with an encoder and a decoder.
     pub drawing: Option<&'a str>,
     /// Its stages.
     pub stages: &'a [Stage],
-    /// What a layer has and costs, in sentences.
+    /// Parameters and cost of one layer, in sentences.
     pub layer: &'a [String],
-    /// The memory that it takes, in sentences.
+    /// Memory, in sentences.
     pub memory: &'a [String],
 }
 
@@ -54,7 +54,7 @@ const STYLE: &str = "
 ";
 
 /// The page.
-pub fn page(summary: &Summarised) -> String {
+pub fn page(summary: &ModelSummary) -> String {
     let mut page = Document::new(summary.model);
     page.kind(KIND).style(flow::STYLE).style(STYLE);
     page.lead(&lead(summary));
@@ -67,11 +67,11 @@ pub fn page(summary: &Summarised) -> String {
         }
         None => {
             let body = format!("{}<p class=\"note\">{NOT_DRAWN}</p>", all_shares(summary));
-            page.section("shares", "Where it goes", &body);
+            page.section("shares", "Parameters and FLOPs", &body);
         }
     }
     page.section("stages", "Stages", &stages_html(summary));
-    page.section("layer", "A layer", &paragraphs(summary.layer));
+    page.section("layer", "One layer", &paragraphs(summary.layer));
     page.section("memory", "Memory", &paragraphs(summary.memory));
     page.finish()
 }
@@ -82,7 +82,7 @@ fn sums(stages: &[Stage]) -> (usize, u64, usize) {
     (parameters, flops, stages.iter().map(|stage| stage.activation_bytes).sum())
 }
 
-fn lead(summary: &Summarised) -> String {
+fn lead(summary: &ModelSummary) -> String {
     let (parameters, flops, _) = sums(summary.stages);
     let sums = [
         ("Parameters", format::thousands(parameters as u128)),
@@ -102,26 +102,25 @@ const NOT_DRAWN: &str =
 fn how_to_read(batch: &str) -> String {
     format!(
         "<h3>How to read it</h3>\n\
-         <p>Data flows from top to bottom. Beside each arrow stands the shape of what it carries; the first number is the \
-         batch, here {batch}. A line that leaves to the left goes around some steps and joins again: a residual connection.</p>\n\
-         <p>The frame is drawn once and stands for every layer that is the same. Inside it, numbers are those of one layer, \
-         times how many there are; bars and percentages are the share that all of them together have of the whole model.</p>\n\
-         <p>What joins from the right is no result of a layer: trained tokens, and the table of positions.</p>\n\
-         <p>A layer norm brings each token to mean 0 and variance 1, then scales and shifts it by trained numbers.</p>\n\
-         <p class=\"note\">FLOPs are floating-point operations of one pass forward; a multiplication and an addition are two. \
-         k, M, G and T are thousands, millions, 10<sup>9</sup> and 10<sup>12</sup>. Exact numbers are in the table below.</p>\n"
+         <p>Data flows from top to bottom. Beside each arrow is the shape of the value; its first axis is the batch, here {batch}. \
+         Lines around some steps that join again are residual connections.</p>\n\
+         <p>The frame is drawn once for all equal layers. Inside it, numbers are per layer, times the number of layers; bars and \
+         percentages are the share of all these layers in the whole model.</p>\n\
+         <p>Learned tokens and position embeddings join from the right.</p>\n\
+         <p class=\"note\">FLOPs are floating-point operations of one forward pass; a multiply-add counts as two. k, M, G and T are \
+         10<sup>3</sup>, 10<sup>6</sup>, 10<sup>9</sup> and 10<sup>12</sup>. Exact numbers are in the table below.</p>\n"
     )
 }
 
-fn all_shares(summary: &Summarised) -> String {
+fn all_shares(summary: &ModelSummary) -> String {
     format!(
-        "<h3>Where the parameters are</h3>\n{}\n<h3>Where the operations go</h3>\n{}\n",
+        "<h3>Parameters by stage</h3>\n{}\n<h3>FLOPs by stage</h3>\n{}\n",
         shares(summary.stages, "Share of the parameters", |stage| stage.parameters as f64),
         shares(summary.stages, "Share of the FLOPs", |stage| stage.flops as f64)
     )
 }
 
-/// How stages of the same name in all blocks together share in a number of the model, most first.
+/// The share of each stage, summed over all blocks, in a number of the model; the largest first.
 fn shares(stages: &[Stage], title: &str, number: impl Fn(&Stage) -> f64) -> String {
     let mut sums: Vec<(&str, f64)> = Vec::new();
     for stage in stages {
@@ -140,16 +139,16 @@ fn shares(stages: &[Stage], title: &str, number: impl Fn(&Stage) -> f64) -> Stri
     bars.full(total).svg()
 }
 
-fn stages_html(summary: &Summarised) -> String {
+fn stages_html(summary: &ModelSummary) -> String {
     format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of stages\">{}</div>\n\
-         <p class=\"note\">Activations are the bytes that kernels write, after fusing. Where what follows needs only some \
-         tokens, the others are not computed: the last layer then writes less.</p>",
+         <p class=\"note\">Activations are the bytes that kernels write, after fusion. Tokens that nothing reads are not computed, so the \
+         last layer may write less.</p>",
         table(summary)
     )
 }
 
-fn table(summary: &Summarised) -> String {
+fn table(summary: &ModelSummary) -> String {
     let mut html = String::from("<table class=\"stages\">\n<thead><tr><th>stage</th>");
     for name in ["shape", "parameters", "FLOPs", "activations"] {
         let _ = write!(html, "<th class=\"number\">{name}</th>");
@@ -158,7 +157,7 @@ fn table(summary: &Summarised) -> String {
     for (name, shape) in summary.inputs {
         html.push_str(&row("", name, &shape_text(shape), (0, 0, 0)));
     }
-    // Stages of blocks are compared without their names, as in the text.
+    // Stages of blocks are compared without their names, as in the printed table.
     let inside = |stage: &Stage| (name_inside(&stage.name).to_string(), Stage { name: String::new(), ..stage.clone() });
     for fold in fold(summary.stages, |stage| &stage.name, inside) {
         html.push_str(&fold_rows(&fold));
@@ -168,7 +167,7 @@ fn table(summary: &Summarised) -> String {
     html
 }
 
-/// A stage alone, or a block with its sums and what is inside.
+/// A single stage, or a block with its sums and its stages.
 fn fold_rows(fold: &Fold<Stage>) -> String {
     let shape = |stage: &Stage| shape_text(stage.shape.axes());
     let Some(block) = fold.block else {

@@ -100,7 +100,8 @@ impl<M: std::borrow::Borrow<ImageModel>> Runner<M> {
             batch_is_asked_for,
             ready: None,
             results: Vec::new(),
-            output_floats: output_floats.ok_or_else(|| Error::input(format!("this model gives no {}", output.name())))?,
+            output_floats: output_floats
+                .ok_or_else(|| Error::input(format!("this model gives no {}", output.name())))?,
             computing: Duration::ZERO,
             model,
         })
@@ -180,7 +181,7 @@ impl<M: std::borrow::Borrow<ImageModel>> Runner<M> {
         let smaller = |size| self.plan(size).ok().map(|(plan, _)| needed(&plan));
         check_batch(&format!("running with batch {size}"), size, needed(&plan), &self.device, smaller)?;
         let model = &self.model().model;
-        let lend = |parameter: &Parameter| model.parameter(&parameter.name).map_err(Error::from);
+        let lend = |parameter: &Parameter| model.weight(&parameter.name).map_err(Error::from);
         let executor = Executor::with_weights(plan, &self.device, lend)?;
         Ok(Ready { batch: size, executor, output })
     }

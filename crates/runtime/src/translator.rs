@@ -1,10 +1,9 @@
 //! A translator with its tokenizers: texts in, translations out.
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use vitreous_data::text::Tokenisers;
-use vitreous_engine::{Device, Precision};
+use vitreous_engine::{Device, Precision, WeightView};
 use vitreous_models::generate::{Hypothesis, SearchOptions, Translator, Weights};
 use vitreous_models::{Model, OpenOptions, Signature, Takes, TokenInput};
 use vitreous_train::tasks::translate::{SPECIAL, translate_options};
@@ -54,11 +53,14 @@ impl TranslatorModel {
         Ok(TranslatorModel { model, tokenizers, source, target })
     }
 
-    /// The values of a parameter, as whatever runs the model asks for them.
+    /// The values of a parameter, in the format of their file, as whatever runs the model asks for them.
+    pub fn weight(&self, name: &str) -> vitreous_engine::Result<WeightView<'_>> {
+        self.model.weight(name).map_err(|error| vitreous_engine::Error::Machine(error.to_string()))
+    }
+
+    /// All parameters by name.
     pub fn weights(&self) -> Weights<'_> {
-        Box::new(|name: &str| -> vitreous_engine::Result<Cow<'_, [f32]>> {
-            self.model.parameter(name).map_err(|error| vitreous_engine::Error::Machine(error.to_string()))
-        })
+        Box::new(|name: &str| self.weight(name))
     }
 
     /// Tokens of the target as text.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vitreous_data::dataset::{Dataset, Splits};
+use vitreous_data::dataset::{Dataset, Splits, ValidationFrom};
 use vitreous_data::image::{Channels, Image, ImageError, ImageForm};
 use vitreous_data::loader::{ArrayValues, Batch, BatchPosition, Loader, NamedArray};
 use vitreous_data::random::Random;
@@ -21,6 +21,8 @@ fn task(overrides: &[&str]) -> ClassifyTask {
     let splits = Splits {
         train: Arc::new(Pictures),
         validation: Arc::new(Pictures),
+        test: None,
+        validation_from: ValidationFrom::ValidationPart,
         classes: ["a", "b", "c"].map(str::to_string).to_vec(),
         several_labels: false,
         kind: "pictures".to_string(),

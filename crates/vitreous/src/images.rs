@@ -56,9 +56,8 @@ impl Images {
     fn read_standard_input(&mut self) {
         let mut input = std::io::stdin().lock();
         // Every format has bytes that no path has; a path may begin as one does ("BMW.jpg").
-        let is_image = |bytes: &[u8]| {
-            FileFormat::of_bytes(bytes).is_some() && bytes.iter().take(64).any(|&byte| byte < b'\t')
-        };
+        let is_image =
+            |bytes: &[u8]| FileFormat::of_bytes(bytes).is_some() && bytes.iter().take(64).any(|&byte| byte < b'\t');
         let is_image = input.fill_buf().is_ok_and(is_image);
         if !is_image || STANDARD_INPUT.get().is_some() {
             self.reads_list = true;

@@ -8,9 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vitreous_pages::format;
 use vitreous_runtime::described;
 use vitreous_train::metrics::TrainingMetrics;
-use vitreous_train::{
-    CheckpointAverage, EpochSummary, Observer, RunOptions, RunPlan, Score, Scores, StepResult, Task,
-};
+use vitreous_train::{CheckpointAverage, EpochSummary, Observer, RunOptions, RunPlan, Score, Scores, StepResult, Task};
 
 use crate::run_report::{Effort, LiveReport};
 use crate::say::is_quiet;

@@ -145,5 +145,56 @@ fn get_refuses_what_is_not_the_known_file() {
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains(says), "{text}");
         assert!(!to.join("train-images-idx3-ubyte.gz").exists());
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "nothing is left behind");
     }
+}
+
+/// Ctrl-C, while a server sends this and then nothing: what is said, and which files are left.
+#[cfg(unix)]
+fn interrupted(answer: &'static [u8], wait_for: impl Fn(&Path) -> bool) -> (String, Vec<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mirror = format!("http://{}", listener.local_addr().expect("an address"));
+    let (connected, connection) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(answer);
+        connected.send(stream).expect("somebody waits");
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let to = folder.path().join("deep/mnist");
+    let child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
+        .args(["data", "get", "mnist", "--to"])
+        .arg(&to)
+        .env("VITREOUS_DATA_MIRROR", mirror)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("vitreous runs");
+    let _stream = connection.recv().expect("a connection");
+    while !wait_for(&to) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(killed.success());
+    let output = child.wait_with_output().expect("vitreous ends");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    let left = std::fs::read_dir(&to).map_or_else(|_| Vec::new(), |entries| entries.flatten().collect());
+    if left.is_empty() {
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "{text}");
+    }
+    (text, left.into_iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_get_leaves_only_what_it_can_resume() {
+    const PARTIAL: &str = "train-images-idx3-ubyte.gz.partial";
+    let (text, left) = interrupted(b"", |_| true);
+    assert!(text.contains("interrupted; nothing was kept") && left.is_empty(), "{text}{left:?}");
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\nConnection: close\r\n\r\nhello";
+    let received = |to: &Path| std::fs::metadata(to.join(PARTIAL)).is_ok_and(|file| file.len() == 5);
+    let (text, left) = interrupted(answer, received);
+    assert!(text.contains("interrupted; 5 B are kept: the same command resumes"), "{text}");
+    assert_eq!(left, [PARTIAL]);
 }

@@ -18,7 +18,8 @@ fn fixture(family: &str, name: &str) -> String {
 #[test]
 fn a_summary_needs_the_configuration_alone_and_counts_tied_parameters_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    fs::copy(Path::new(&fixture("bert", "masked")).join("config.json"), folder.path().join("config.json")).expect("copied");
+    fs::copy(Path::new(&fixture("bert", "masked")).join("config.json"), folder.path().join("config.json"))
+        .expect("copied");
     let path = folder.path().to_str().expect("text");
     let json = &vitreous(&["summary", path, "--json", "--tokens", "7"]).succeeded().json_lines()[0];
     // transformers: sum(p.numel() for p in BertForMaskedLM(config).parameters()), whose decoder is the word embedding.
@@ -34,7 +35,9 @@ fn a_summary_needs_the_configuration_alone_and_counts_tied_parameters_once() {
 #[test]
 fn presets_are_listed_by_family() {
     let text = vitreous(&["summary", "--list"]).succeeded().stdout;
-    for name in ["vit\n", "  vit_base_patch16_224\n", "transformer\n", "  transformer_base\n", "bert\n", "  bert_large\n"] {
+    for name in
+        ["vit\n", "  vit_base_patch16_224\n", "transformer\n", "  transformer_base\n", "bert\n", "  bert_large\n"]
+    {
         assert!(text.contains(name), "{text}");
     }
     let families = vitreous(&["summary", "--list", "--json"]).succeeded().json_lines();
@@ -45,9 +48,12 @@ fn presets_are_listed_by_family() {
 #[test]
 fn a_model_that_a_command_cannot_use_is_told_its_commands() {
     let bert = fixture("bert", "masked");
-    vitreous(&["predict", &bert, "pictures"]).failed(2, &["a masked language model", "not a model for images", "vitreous summary"]);
-    vitreous(&["translate", "tiny_vit", "Hello."]).failed(2, &["an image classifier", "not a translator", "vitreous predict tiny_vit IMAGE"]);
-    vitreous(&["explain", "tiny_vit", "--text", "Hello."]).failed(2, &["reads no text", "vitreous explain tiny_vit photo.jpg"]);
+    vitreous(&["predict", &bert, "pictures"])
+        .failed(2, &["a masked language model", "not a model for images", "vitreous summary"]);
+    vitreous(&["translate", "tiny_vit", "Hello."])
+        .failed(2, &["an image classifier", "not a translator", "vitreous predict tiny_vit IMAGE"]);
+    vitreous(&["explain", "tiny_vit", "--text", "Hello."])
+        .failed(2, &["reads no text", "vitreous explain tiny_vit photo.jpg"]);
     vitreous(&["predict", translator(), "pictures"]).failed(2, &["this is a translator", "vitreous translate"]);
     vitreous(&["summary", "tiny_vit", "--tokens", "9"]).failed(2, &["--source is for text", "an image classifier"]);
 }
@@ -77,6 +83,20 @@ fn a_family_without_its_own_command_yet_converts_to_the_same_values() {
 
 #[test]
 fn a_run_of_bench_measures_text_models_too() {
-    let json = &vitreous(&["bench", "bert_tiny", "--batch", "2", "--tokens", "8", "--seconds", "0.1", "--json", "--device", "cpu"]).succeeded().json_lines()[0];
+    let json = &vitreous(&[
+        "bench",
+        "bert_tiny",
+        "--batch",
+        "2",
+        "--tokens",
+        "8",
+        "--seconds",
+        "0.1",
+        "--json",
+        "--device",
+        "cpu",
+    ])
+    .succeeded()
+    .json_lines()[0];
     assert!(json["sequences_per_second"].as_f64().expect("a number") > 0.0, "{json}");
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::training::{TINY, metrics, pictures, start, train_tiny};
+use common::translator::translator;
 use common::{Outcome, vitreous};
 use serde_json::{Value, json};
 
@@ -74,6 +75,11 @@ fn a_run_leaves_a_report_with_the_numbers_of_its_metrics() {
     let top1 = last["val_top1"].as_f64().expect("a share");
     assert!(page.contains(&format!(">{:.2} %</span>", 100.0 * top1)), "{top1}");
     assert!(page.contains(&format!(">{:.3}</span>", last["val_loss"].as_f64().expect("a loss"))));
+    // With its confidence interval: 2,000 validation images.
+    let interval = &vitreous(&["report", text(&run), "--json"]).succeeded().json_lines()[0]["val_top1_interval"];
+    let [low, high] = [0, 1].map(|end| interval[end].as_f64().expect("an end"));
+    assert!(low < top1 && top1 < high && high - low < 0.045, "{low} to {high} around {top1}");
+    assert!(page.contains(&format!("95 % interval {:.2} to {:.2} %", 100.0 * low, 100.0 * high)));
     // Gradients at each epoch's end, without having been asked for.
     let gradients: Vec<&Value> = lines.iter().filter(|line| line.get("gradient_norms").is_some()).collect();
     assert_eq!(gradients.iter().map(|line| line["step"].as_u64()).collect::<Vec<_>>(), [Some(20), Some(40)]);
@@ -95,7 +101,7 @@ fn a_run_leaves_a_report_with_the_numbers_of_its_metrics() {
         let all: u64 = row.iter().filter_map(Value::as_u64).sum();
         for (count, answer) in row.iter().zip(kept["classes"].as_array().expect("classes")) {
             let answer = answer["name"].as_str().expect("a name");
-            let note = format!("<title>{label} taken for {answer}: {count} of {all}</title>");
+            let note = format!("<title>{label} predicted as {answer}: {count} of {all}</title>");
             assert!(*count == 0 || confusion.contains(&note), "{note}");
         }
     }
@@ -169,10 +175,10 @@ fn a_run_that_goes_on_and_one_that_was_killed_are_told_apart() {
         assert!(seen.is_empty() || seen.ends_with("</html>\n"), "half a page: {seen}");
         first = first.or(epoch_of(&seen));
     }
-    assert!(seen.contains("<strong>Goes on.</strong>"));
+    assert!(seen.contains("<strong>Running.</strong>"));
     let elsewhere = directory.path().join("now.html");
     vitreous(&["report", text(&run), "--out", text(&elsewhere)]).succeeded();
-    assert!(read(&elsewhere).contains("<strong>Goes on.</strong>"));
+    assert!(read(&elsewhere).contains("<strong>Running.</strong>"));
     child.kill().expect("killed");
     child.wait().expect("ends");
     let page = report(&run);
@@ -188,7 +194,7 @@ fn a_run_that_goes_on_and_one_that_was_killed_are_told_apart() {
     child.wait().expect("ends");
     let machine: Value = serde_json::from_str(&read(&run.join("machine.json"))).expect("JSON");
     assert_eq!(machine["sittings"].as_array().map(Vec::len), Some(2));
-    assert!(report(&run).contains("It was trained in 2 sittings"));
+    assert!(report(&run).contains("It was trained in 2 sessions"));
 }
 
 #[test]
@@ -237,7 +243,7 @@ fn what_is_missing_or_damaged_is_said() {
     }
     let page = report(&run);
     has_sections(&page, &without);
-    assert!(page.contains("Nothing was measured yet") && page.contains("There is no model yet"));
+    assert!(page.contains("Nothing has been logged yet") && page.contains("There is no model yet"));
     std::fs::write(file("recipe.toml"), "[nonsense]\na = \"<b>\"\n").expect("written");
     let page = report_with_notes(&run, &["recipe.toml cannot be understood"]);
     assert!(!page.contains("<b>"), "{page}");
@@ -267,7 +273,7 @@ fn a_cut_run_is_told_by_what_is_whole() {
         };
         let page = report_with_notes(&run, &[what.expect("changed")]);
         assert!(lead(&page).contains(&accuracy) && lead(&page).contains("20 steps, 2 epochs."), "{}", lead(&page));
-        assert!(!page.contains("NaN") && !page.contains("Nothing was measured yet"), "{page}");
+        assert!(!page.contains("NaN") && !page.contains("Nothing has been logged yet"), "{page}");
     }
 
     std::fs::remove_dir_all(file("model")).expect("removed");
@@ -282,7 +288,7 @@ fn a_cut_run_is_told_by_what_is_whole() {
         std::fs::write(file("recipe.toml"), text).expect("written");
         let page = report_with_notes(&run, &[note, "metrics.jsonl is missing."]);
         let shown = section(&page, "recipe");
-        assert!(shown.contains(note) && !shown.contains("Nearest") && !shown.contains("<td>"), "{shown}");
+        assert!(shown.contains(note) && !shown.contains("Closest") && !shown.contains("<td>"), "{shown}");
     }
 }
 
@@ -350,8 +356,103 @@ fn several_labels_and_no_images_to_test_with() {
     train("untested", &["data.validation_share=0"]).succeeded();
     let page = read(&directory.path().join("untested/report.html"));
     has_sections(&page, &["curves", "validation", "attention", "gradients", "recipe", "machine"]);
-    assert!(section(&page, "validation").contains("There was no evaluation yet"));
+    assert!(section(&page, "validation").contains("There has been no evaluation yet"));
     assert!(!directory.path().join("untested/evaluation.json").exists());
+}
+
+/// What a reader sees: without style, scripts, tags and what they hold.
+fn visible(page: &str) -> String {
+    let body = page.split("<body").nth(1).expect("a body");
+    let without_scripts: String =
+        body.split("<script").map(|part| part.split_once("</script>").map_or(part, |(_, rest)| rest)).collect();
+    without_scripts
+        .split('<')
+        .map(|part| part.split_once('>').map_or("", |(_, text)| text))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[test]
+fn the_epochs_loss_is_the_mean_over_its_steps() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = directory.path().join("run");
+    // Ten steps per epoch, and a line every four steps and at the end: of 4, 4 and 2 steps.
+    train_tiny(&run, &["train.batch=1000", "optimizer.lr=1e-2"]).succeeded();
+    let lines: Vec<(u64, f64)> =
+        metrics(&run).iter().filter_map(|line| Some((line["step"].as_u64()?, line["loss"].as_f64()?))).collect();
+    assert_eq!(lines.iter().map(|line| line.0).collect::<Vec<_>>(), [4, 8, 10, 12, 16, 20]);
+    let mean = (2.0 * lines[3].1 + 4.0 * lines[4].1 + 4.0 * lines[5].1) / 10.0;
+    let plain = (lines[3].1 + lines[4].1 + lines[5].1) / 3.0;
+    assert!((mean - plain).abs() > 1e-3, "{mean} must differ from the mean of the lines");
+    let told =
+        vitreous(&["report", text(&run), "--json"]).succeeded().json_lines()[0]["loss"].as_f64().expect("a loss");
+    assert!((told - mean).abs() < 1e-9, "{told} is not {mean}");
+    let page = report(&run);
+    assert!(lead(&page).contains(&format!(">{mean:.3}</span>")), "{}", lead(&page));
+    assert!(lead(&page).contains("mean over the steps of epoch 2"), "{}", lead(&page));
+}
+
+#[test]
+fn curves_have_their_values_and_can_be_smoothed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = directory.path().join("run");
+    train_tiny(&run, &["train.batch=1000", "train.epochs=1"]).succeeded();
+    let page = report(&run);
+    let curves = section(&page, "curves");
+    assert!(curves.contains("id=\"smoothing\"") && page.contains("function smoothed("));
+    let data: Vec<Value> = curves
+        .split("<script type=\"application/json\">")
+        .skip(1)
+        .map(|rest| serde_json::from_str(rest.split("</script>").next().expect("an end")).expect("JSON"))
+        .collect();
+    let loss = data.iter().find(|chart| chart["y"]["title"] == "loss").expect("a chart of the loss");
+    let logged: Vec<f64> = metrics(&run).iter().filter_map(|line| line["loss"].as_f64()).collect();
+    let shown: Vec<f64> = loss["series"][0]["y"].as_array().expect("values").iter().filter_map(Value::as_f64).collect();
+    assert_eq!(shown.len(), logged.len());
+    assert!(shown.iter().zip(&logged).all(|(a, b)| (a - b).abs() < 1e-5 * b), "{shown:?} is not {logged:?}");
+    assert_eq!((&loss["series"][0]["name"], &loss["series"][1]["name"]), (&json!("training"), &json!("validation")));
+}
+
+#[test]
+fn a_translators_report_does_not_speak_of_images() {
+    let page = report(Path::new(translator()));
+    has_sections(&page, &["curves", "translations", "gradients", "recipe", "machine"]);
+    let text = visible(&page);
+    assert!(text.contains("BLEU") && text.contains("1- to 4-gram precision") && text.contains("tokens/s"), "{text}");
+    assert!(!text.to_lowercase().contains("image"), "{text}");
+}
+
+#[test]
+fn results_on_other_validation_sets_are_not_compared() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let photos = directory.path().join("photos");
+    pictures(&photos);
+    let [one, two, three] = ["one", "two", "three"].map(|name| directory.path().join(name));
+    let tiny = ["train.batch=2000", "train.epochs=1"];
+    train_tiny(&one, &tiny).succeeded();
+    train_tiny(&two, &tiny).succeeded();
+    let words = ["train", "small", "--out", text(&three), "--data", text(&photos), "train.batch=4", "train.epochs=1"];
+    vitreous(&[&words, &TINY[..6]].concat()).succeeded();
+    let page = directory.path().join("page.html");
+    let numbers = |runs: [&Path; 2]| {
+        vitreous(&["report", text(runs[0]), text(runs[1]), "--out", text(&page)]).succeeded();
+        section(&read(&page), "numbers").to_string()
+    };
+    let same = numbers([&one, &two]);
+    assert!(same.contains("marked best") && same.contains("A star marks the best") && !same.contains("differ, so"));
+    let other = numbers([&one, &three]);
+    for part in ["The validation sets differ", "2,000 and 6 samples", "Their classes differ", "Their data differs: "] {
+        assert!(other.contains(part), "{part} is not in {other}");
+    }
+    assert!(!other.contains("marked best") && !other.contains("A star marks"), "{other}");
+    // As many samples of the same classes, from another folder.
+    let copy = directory.path().join("copy");
+    pictures(&copy);
+    let four = directory.path().join("four");
+    let words = ["train", "small", "--out", text(&four), "--data", text(&copy), "train.batch=4", "train.epochs=1"];
+    vitreous(&[&words, &TINY[..6]].concat()).succeeded();
+    let copied = numbers([&three, &four]);
+    assert!(copied.contains("Their data differs: ") && !copied.contains("samples") && !copied.contains("marked best"));
 }
 
 #[test]
@@ -377,7 +478,7 @@ fn runs_side_by_side_and_what_is_no_run() {
     let best = format!("<td class=\"number marked best\">{:.2} %</td>", 100.0 * score(&one).max(score(&two)));
     assert!(section(&html, "numbers").contains(&best), "{best}");
     // They did not do the same work, so neither was faster.
-    for row in ["time", "images a second"] {
+    for row in ["time", "images per second"] {
         let row = section(&html, "numbers").split(&format!("<th>{row}</th>")).nth(1).expect(row);
         assert!(!row.split("</tr>").next().expect("a row").contains("best"), "{row}");
     }

@@ -1,4 +1,4 @@
-//! Why a download did not end well.
+//! Why a download failed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,36 +15,40 @@ pub enum DownloadError {
         /// Why.
         error: io::Error,
     },
-    /// The server says no.
+    /// The server refused the request.
     #[error("{address}: the server answered {status}")]
     Refused {
-        /// What was asked for.
+        /// The requested address.
         address: String,
-        /// HTTP's status.
+        /// The HTTP status.
         status: u16,
     },
-    /// It was tried as often as it is tried.
-    #[error("{address}: given up after {attempts} attempts that got no further; the last: {reason}{}", kept(*.have))]
-    GivenUp {
-        /// What was asked for.
+    /// This build downloads nothing.
+    #[error("{address}: this build cannot download; put the file there yourself, or build with the feature `download`")]
+    NoDownloads {
+        /// Where the file is.
         address: String,
-        /// How often.
+    },
+    /// Too many attempts failed.
+    #[error("{address}: gave up after {attempts} attempts without progress; the last: {reason}{}", kept(*.have))]
+    GivenUp {
+        /// The requested address.
+        address: String,
+        /// Number of attempts.
         attempts: usize,
         /// Why the last one failed.
         reason: String,
-        /// Bytes that are there.
+        /// Bytes received so far.
         have: u64,
     },
-    /// The bytes are not the known ones.
-    #[error(
-        "{address}: the file that came is not the known one: its MD5 sum must be {expected}, but it is {got}; it was removed"
-    )]
-    WrongSum {
+    /// The checksum differs.
+    #[error("{address}: the checksum differs: its MD5 sum must be {expected}, but it is {got}; the file was removed")]
+    WrongChecksum {
         /// Where it came from.
         address: String,
-        /// The known sum.
+        /// The known checksum.
         expected: String,
-        /// The sum of what came.
+        /// The checksum of what was received.
         got: String,
     },
     /// There is another file of this name.
@@ -52,28 +56,28 @@ pub enum DownloadError {
     Another {
         /// The file.
         path: PathBuf,
-        /// The known sum.
+        /// The known checksum.
         expected: String,
-        /// The sum of what is there.
+        /// The checksum of what is there.
         got: String,
     },
-    /// The folder is there, but not whole.
-    #[error("{}: this folder lacks {missing}; remove it to have it downloaded again", .folder.display())]
+    /// The folder is there, but incomplete.
+    #[error("{}: this folder lacks {missing}; remove it to download it again", .folder.display())]
     Lacks {
         /// The folder.
         folder: PathBuf,
-        /// A file that should be in it.
+        /// A file that it should have.
         missing: String,
     },
-    /// The server sends more than any known data set has.
-    #[error("{address}: the server sends more than {most} bytes, which no known data set has")]
+    /// The server sends more bytes than any of the data sets has.
+    #[error("{address}: the server sends more than {most} bytes, more than any known data set has")]
     TooLong {
         /// Where it comes from.
         address: String,
         /// The limit.
         most: u64,
     },
-    /// Somebody else downloads the same.
+    /// Another process downloads the same file.
     #[error("{}: another process is writing this file", .0.display())]
     Busy(PathBuf),
     /// The archive cannot be unpacked.
@@ -93,5 +97,5 @@ impl DownloadError {
 }
 
 fn kept(have: u64) -> String {
-    if have == 0 { String::new() } else { format!("; {have} bytes are kept, and the same command goes on from there") }
+    if have == 0 { String::new() } else { format!("; {have} bytes are kept: the same command resumes") }
 }

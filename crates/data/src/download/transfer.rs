@@ -1,4 +1,4 @@
-//! Brings the bytes of a file here, however often the connection is cut.
+//! Receives the bytes of a file, resuming where the connection was interrupted.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -8,24 +8,24 @@ use std::time::Duration;
 use ureq::Agent;
 use ureq::http::{HeaderMap, StatusCode, header};
 
-use super::{DownloadError, DownloadOptions, Progress, Remote};
+use super::{DownloadError, DownloadOptions, Progress, RemoteFile};
 
 /// More than any known file has (170 MB); a server that sends more must not fill the disk.
 const MOST_BYTES: u64 = 1 << 30;
-/// The longest that it is waited between attempts.
+/// The longest pause between attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Why an attempt ended.
 enum Ended {
-    /// Something that may be better next time.
-    Cut(String),
-    /// Something that will not.
+    /// The next attempt may succeed.
+    Interrupted(String),
+    /// The next attempt would fail, too.
     Failed(DownloadError),
 }
 
-/// Completes a file. Attempts that get further than any before are not counted.
+/// Receives the rest of a file. Attempts that get further than any before do not count.
 pub(super) fn receive(
-    remote: &Remote,
+    remote: &RemoteFile,
     file: &mut File,
     path: &Path,
     options: &DownloadOptions,
@@ -44,7 +44,7 @@ pub(super) fn receive(
         let reason = match transfer.attempt() {
             Ok(()) => return Ok(()),
             Err(Ended::Failed(error)) => return Err(error),
-            Err(Ended::Cut(reason)) => reason,
+            Err(Ended::Interrupted(reason)) => reason,
         };
         let have = transfer.length()?;
         if have > furthest {
@@ -63,7 +63,7 @@ pub(super) fn receive(
 struct Transfer<'a> {
     agent: Agent,
     address: String,
-    remote: &'a Remote,
+    remote: &'a RemoteFile,
     file: &'a mut File,
     path: &'a Path,
     tell: &'a mut dyn FnMut(Progress),
@@ -74,9 +74,11 @@ impl Transfer<'_> {
         self.file.metadata().map(|metadata| metadata.len()).map_err(|error| DownloadError::io(self.path, error))
     }
 
-    /// Throws away what is there.
+    /// Discards what was received.
     fn start_over(&mut self) -> Result<u64, Ended> {
-        self.file.set_len(0).map_err(|error| Ended::Failed(DownloadError::io(self.path, error)))?;
+        if self.length().map_err(Ended::Failed)? > 0 {
+            self.file.set_len(0).map_err(|error| Ended::Failed(DownloadError::io(self.path, error)))?;
+        }
         Ok(0)
     }
 
@@ -90,26 +92,26 @@ impl Transfer<'_> {
             ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::InvalidProxyUrl => {
                 Ended::Failed(DownloadError::io(Path::new(&self.address), error.into_io()))
             }
-            error => Ended::Cut(error.to_string()),
+            error => Ended::Interrupted(error.to_string()),
         })?;
         match response.status() {
             StatusCode::OK => have = self.start_over()?,
             StatusCode::PARTIAL_CONTENT => {
                 if range_start(response.headers()) != Some(have) {
                     self.start_over()?;
-                    return Err(Ended::Cut("the server sent another part than was asked for".to_string()));
+                    return Err(Ended::Interrupted("the server sent another range than was requested".to_string()));
                 }
             }
-            // All bytes are there already, or more than all.
+            // All bytes were received already, or more than there are.
             StatusCode::RANGE_NOT_SATISFIABLE if have > 0 => {
                 if range_total(response.headers()) == Some(have) {
                     return Ok(());
                 }
                 self.start_over()?;
-                return Err(Ended::Cut("what was there does not go with the server's file".to_string()));
+                return Err(Ended::Interrupted("the partial file does not match the server's file".to_string()));
             }
             status if status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429) => {
-                return Err(Ended::Cut(format!("the server answered {status}")));
+                return Err(Ended::Interrupted(format!("the server answered {status}")));
             }
             status => {
                 let (address, status) = (self.address.clone(), status.as_u16());
@@ -131,7 +133,7 @@ impl Transfer<'_> {
             let count = match body.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => count,
-                Err(error) => return Err(Ended::Cut(error.to_string())),
+                Err(error) => return Err(Ended::Interrupted(error.to_string())),
             };
             self.file.write_all(&buffer[..count]).map_err(|error| failed(self.path, error))?;
             have += count as u64;
@@ -139,7 +141,9 @@ impl Transfer<'_> {
             (self.tell)(Progress::Received(have));
         }
         match total {
-            Some(total) if have != total => Err(Ended::Cut(format!("the connection ended at {have} of {total} bytes"))),
+            Some(total) if have != total => {
+                Err(Ended::Interrupted(format!("the connection ended after {have} of {total} bytes")))
+            }
             _ => Ok(()),
         }
     }
@@ -152,13 +156,13 @@ impl Transfer<'_> {
     }
 }
 
-/// The first byte's place in `bytes 100-199/200`.
+/// The position of the first byte in `bytes 100-199/200`.
 fn range_start(headers: &HeaderMap) -> Option<u64> {
     let (start, _) = content_range(headers)?.0.split_once('-')?;
     start.parse().ok()
 }
 
-/// The length of the whole in `bytes */200`.
+/// The length of the file in `bytes */200`.
 fn range_total(headers: &HeaderMap) -> Option<u64> {
     content_range(headers)?.1.parse().ok()
 }

@@ -11,7 +11,7 @@ use super::DownloadError;
 /// More than any known archive unpacks to (184 MB).
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Unpacks an archive; there must be no such folder yet. Links are left out, and a name that leads out of the folder is refused.
+/// Unpacks an archive into a new folder. Links are skipped, and a name that leads out of the folder is refused.
 pub(super) fn unpack(archive: &Path, to: &Path) -> Result<(), DownloadError> {
     let refused = |reason: String| DownloadError::Unpack { path: archive.to_path_buf(), reason };
     let damaged = |error: io::Error| refused(error.to_string());
@@ -22,7 +22,7 @@ pub(super) fn unpack(archive: &Path, to: &Path) -> Result<(), DownloadError> {
         let mut entry = entry.map_err(damaged)?;
         let name = entry.path().map_err(damaged)?.into_owned();
         if !name.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-            return Err(refused(format!("it has a file called `{}`, which leads out of the folder", name.display())));
+            return Err(refused(format!("it has a file `{}`, which leads out of the folder", name.display())));
         }
         if !entry.header().entry_type().is_file() {
             continue;

@@ -1,18 +1,18 @@
-//! Pairs as numbers, without those that cannot be learnt from.
+//! Tokenised pairs, without those that are unfit for training.
 
 use rayon::prelude::*;
 
 use super::{Pair, TokeniserError, Tokenisers};
 
-/// How many pairs are encoded at once, by all threads.
+/// How many pairs all threads encode at a time.
 const CHUNK: usize = 1 << 13;
 
-/// Which pairs are learnt from.
+/// Which pairs are fit for training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// The most tokens that a side may have, special ones not counted.
+    /// The maximum number of tokens per sentence, without special tokens.
     pub max_tokens: usize,
-    /// How many times as many tokens one side may have as the other. Beyond it they hardly say the same. Moses'
+    /// The maximum ratio of the numbers of tokens of the two sentences. Beyond it they are hardly translations of each other. Moses'
     /// `clean-corpus-n` has the same limit, 9, for words.
     pub max_ratio: f64,
 }
@@ -23,24 +23,24 @@ impl Default for Limits {
     }
 }
 
-/// How many pairs were dropped, and why. A pair is counted once, for the first that applies.
+/// How many pairs were dropped, and why. A pair is counted once, for the first reason that applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// A side has no token.
+    /// A sentence has no tokens.
     pub empty: usize,
-    /// A side has more tokens than [`Limits::max_tokens`].
+    /// A sentence has more tokens than [`Limits::max_tokens`].
     pub too_long: usize,
-    /// The sides differ by more than [`Limits::max_ratio`].
+    /// The lengths differ by more than [`Limits::max_ratio`].
     pub unequal: usize,
 }
 
 impl Dropped {
-    /// All that were dropped.
+    /// The sum.
     pub fn total(&self) -> usize {
         self.empty + self.too_long + self.unequal
     }
 
-    /// Whether a pair is dropped, in which case it is counted.
+    /// Counts a pair if it is to be dropped; whether it is.
     fn counts(&mut self, source: &[u32], target: &[u32], limits: &Limits) -> bool {
         let (shorter, longer) = (source.len().min(target.len()), source.len().max(target.len()));
         let reason = if shorter == 0 {
@@ -64,7 +64,7 @@ impl std::fmt::Display for Dropped {
     }
 }
 
-/// Rows of tokens, one behind the other.
+/// Rows of tokens, stored one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Rows {
     tokens: Vec<u32>,
@@ -83,17 +83,17 @@ impl Rows {
     }
 }
 
-/// Pairs as tokens, without special ones.
+/// Tokenised pairs, without special tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedPairs {
     sources: Rows,
     targets: Rows,
-    /// Where each was among the pairs that were given.
+    /// The index of each among the given pairs.
     places: Vec<usize>,
 }
 
 impl EncodedPairs {
-    /// Encodes pairs, and drops what is outside of the limits.
+    /// Tokenises pairs, and drops those outside of the limits.
     pub fn new(
         pairs: &[Pair],
         tokenisers: &Tokenisers,
@@ -117,7 +117,7 @@ impl EncodedPairs {
         Ok((encoded, dropped))
     }
 
-    /// Pairs that are tokens already.
+    /// Pairs that are tokenised already.
     pub fn from_tokens<'a>(pairs: impl IntoIterator<Item = (&'a [u32], &'a [u32])>) -> EncodedPairs {
         let mut encoded = EncodedPairs::default();
         for (source, target) in pairs {
@@ -132,7 +132,7 @@ impl EncodedPairs {
         self.targets.push(target);
     }
 
-    /// How many pairs there are.
+    /// Number of pairs.
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -142,22 +142,22 @@ impl EncodedPairs {
         self.places.is_empty()
     }
 
-    /// A source's tokens.
+    /// The tokens of a source sentence.
     pub fn source(&self, index: usize) -> &[u32] {
         self.sources.row(index)
     }
 
-    /// A target's tokens.
+    /// The tokens of a target sentence.
     pub fn target(&self, index: usize) -> &[u32] {
         self.targets.row(index)
     }
 
-    /// Where a pair was among those that were given to [`EncodedPairs::new`].
+    /// The index of a pair among those given to [`EncodedPairs::new`].
     pub fn place(&self, index: usize) -> usize {
         self.places[index]
     }
 
-    /// All tokens of the sources, and all of the targets.
+    /// The number of tokens of all sources, and of all targets.
     pub fn tokens(&self) -> (usize, usize) {
         (self.sources.tokens.len(), self.targets.tokens.len())
     }

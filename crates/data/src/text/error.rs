@@ -1,4 +1,4 @@
-//! What can go wrong with pairs and tokenisers.
+//! Errors of sentence pairs and tokenisers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,76 +12,76 @@ pub enum PairsError {
     /// A file cannot be read.
     #[error("{}: cannot be read: {error}", .path.display())]
     Io {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// A folder cannot be listed.
     #[error(transparent)]
     Folder(#[from] DatasetError),
-    /// Bytes that are no UTF-8.
+    /// The content is not UTF-8.
     #[error("{}, line {line}, byte {byte}: this is not UTF-8 ({value:#04x}){}", .path.display(), .hint)]
     NotUtf8 {
         /// The file.
         path: PathBuf,
-        /// The line, the first being 1.
+        /// The line, from 1.
         line: usize,
-        /// The place in the line, the first byte being 1.
+        /// The position in the line, from 1.
         byte: usize,
-        /// The byte that is there.
+        /// The byte at that position.
         value: u8,
-        /// What it may be instead, with what to do about it; may be empty.
+        /// Which encoding it may be, and how to convert it; may be empty.
         hint: &'static str,
     },
-    /// A line that cannot be understood.
+    /// A line cannot be parsed.
     #[error("{}, line {line}: {reason}", .path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// The line, the first being 1.
+        /// The line, from 1.
         line: usize,
         /// What is wrong with it.
         reason: String,
     },
-    /// Two parallel files that are not.
+    /// Two parallel files have different numbers of lines.
     #[error(
-        "{} has {source_lines} lines, but {} has {target_lines}: line by line they must say the same",
+        "{} has {source_lines} lines, but {} has {target_lines}: each line of one must be the translation of the same line of the other",
         .source_path.display(), .target_path.display()
     )]
     Unequal {
-        /// The file of sources.
+        /// The file of source sentences.
         source_path: PathBuf,
-        /// Its lines.
+        /// Its number of lines.
         source_lines: usize,
-        /// The file of targets.
+        /// The file of target sentences.
         target_path: PathBuf,
-        /// Its lines.
+        /// Its number of lines.
         target_lines: usize,
     },
-    /// There is nothing that holds pairs.
+    /// No pairs were found.
     #[error(
-        "{}: no sentence pairs were found here; {found}. Known are: train.tsv (source, tab, target), train.jsonl \
+        "{}: no sentence pairs were found here; {found}. Supported are: train.tsv (source, tab, target), train.jsonl \
          ({{\"source\": .., \"target\": ..}} or {{\"translation\": {{\"en\": .., \"de\": ..}}}}), and train.en with train.de if the \
-         languages are named (--languages en-de)", .path.display()
+         languages are given (--languages en-de)", .path.display()
     )]
     Unknown {
-        /// Where it was looked.
+        /// Where pairs were searched for.
         path: PathBuf,
-        /// What was there, in words.
+        /// What is there instead.
         found: String,
     },
-    /// There is more than one thing that could be meant.
+    /// The files could be understood in more than one way.
     #[error("{}: {found}: {advice}", .path.display())]
     Ambiguous {
-        /// Where it was looked.
+        /// Where pairs were searched for.
         path: PathBuf,
-        /// What was there.
+        /// What is there.
         found: String,
         /// What to do.
         advice: String,
     },
-    /// An option has a value that cannot be.
+    /// An option has an invalid value.
     #[error("{0}")]
     Option(String),
 }
@@ -96,22 +96,22 @@ impl PairsError {
     }
 }
 
-/// Why a tokeniser could not be made, opened or used.
+/// Why a tokeniser could not be trained, opened or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokeniserError {
     /// A file cannot be read or written.
     #[error("{}: {error}", .path.display())]
     Io {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// A file is no tokeniser, or not one of ours.
+    /// A file is not a tokeniser, or not one that was trained by Vitreous.
     #[error("{}: {reason}", .path.display())]
     Damaged {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -121,19 +121,19 @@ pub enum TokeniserError {
     Missing {
         /// The folder.
         path: PathBuf,
-        /// What else would have done.
+        /// The other file that would do.
         missing: String,
     },
-    /// The size of the vocabulary cannot be.
+    /// The vocabulary size is out of range.
     #[error(
-        "vocab_size is {0}, but must be from 260 (256 bytes, 3 special tokens and a piece) to 1048576: 8000 suits tens of thousands \
+        "vocab_size is {0}, but must be from 260 (256 bytes, 3 special tokens and one more) to 1048576: 8000 suits tens of thousands \
          of pairs, 32000 millions"
     )]
     Size(usize),
     /// There is no text.
-    #[error("there is no text to learn a tokeniser from")]
+    #[error("there is no text to train a tokeniser on")]
     NoText,
-    /// The library refused.
+    /// The `tokenizers` library failed.
     #[error("the tokeniser failed: {0}")]
     Library(String),
 }

@@ -1,6 +1,6 @@
-//! Reading a `tokenizer.json`: strictly, because the library's own reader panics on a file that is not as it should be.
+//! Reads a `tokenizer.json`, strictly, because the library's own reader panics on malformed files.
 //!
-//! Only the model is taken from the file. Whatever else it says must be what a tokeniser of ours says, so no setting is passed over.
+//! Only the model is read from the file. All other settings must be those that Vitreous writes, so that none is ignored.
 
 use std::collections::HashSet;
 
@@ -32,23 +32,25 @@ enum Model {
 
 /// The model of a `tokenizer.json`, or what is wrong with it.
 pub(super) fn model(bytes: &[u8]) -> Result<ModelWrapper, String> {
-    let file: File = serde_json::from_slice(bytes).map_err(|error| format!("this is no tokenizer.json: {error}"))?;
+    let file: File = serde_json::from_slice(bytes).map_err(|error| format!("this is not a tokenizer.json: {error}"))?;
     match file.model {
         Model::Bpe { vocab, merges } => {
             let mut names = vec![None; vocab.len()];
             for (name, &number) in &vocab {
                 let place = names.get_mut(number as usize);
                 *place.ok_or_else(|| {
-                    format!("its token {name:?} has the number {number}, but there are only {}", vocab.len())
+                    format!("its token {name:?} has the index {number}, but the vocabulary size is {}", vocab.len())
                 })? = Some(name.as_str());
             }
             let names =
-                names.into_iter().collect::<Option<Vec<&str>>>().ok_or("two of its tokens have the same number")?;
+                names.into_iter().collect::<Option<Vec<&str>>>().ok_or("two of its tokens have the same index")?;
             check(&names)?;
             if let Some((left, right)) = merges.iter().find(|(left, right)| {
                 ![left, right, &format!("{left}{right}")].into_iter().all(|name| vocab.contains_key(name))
             }) {
-                return Err(format!("it merges {left:?} and {right:?}, but one of them or the result is no token"));
+                return Err(format!(
+                    "it merges {left:?} and {right:?}, but one of them or the result is not in the vocabulary"
+                ));
             }
             BPE::builder().vocab_and_merges(vocab, merges).build().map(Into::into).map_err(|error| error.to_string())
         }
@@ -59,22 +61,22 @@ pub(super) fn model(bytes: &[u8]) -> Result<ModelWrapper, String> {
     }
 }
 
-/// The special tokens come first, all bytes are there, and no token is there twice.
+/// Checks that the special tokens come first, all bytes are in the vocabulary, and no token occurs twice.
 fn check(names: &[&str]) -> Result<(), String> {
     for (number, special) in SPECIAL_TOKENS.iter().enumerate() {
         let found = names.get(number).copied().unwrap_or_default();
         if found != *special {
             return Err(format!(
-                "its token {number} is {found:?}, but must be {special:?}: only tokenisers made by Vitreous can be used"
+                "its token {number} is {found:?}, but must be {special:?}: only tokenisers trained by Vitreous are supported"
             ));
         }
     }
     let distinct: HashSet<&str> = names.iter().copied().collect();
     if distinct.len() < names.len() || distinct.contains("") {
-        return Err("a token is there twice, or is empty".to_string());
+        return Err("a token occurs twice, or is empty".to_string());
     }
     match ByteLevel::alphabet().into_iter().find(|byte| !distinct.contains(byte.to_string().as_str())) {
-        Some(missing) => Err(format!("the byte {missing:?} is not among its tokens")),
+        Some(missing) => Err(format!("the byte {missing:?} is not in its vocabulary")),
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! A JSON object a line: `{"source": "..", "target": ".."}`, or `{"translation": {"en": "..", "de": ".."}}` as on Hugging Face.
+//! One JSON object per line: `{"source": "..", "target": ".."}`, or `{"translation": {"en": "..", "de": ".."}}` as on Hugging Face.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::PairsError;
 use super::lines::Lines;
 use super::pairs::{Languages, ReadPairs};
 
-/// Reads the pairs. If no languages are named, a translation's are those of the first line, which must have exactly two: the first
+/// Reads the pairs. If no languages are given, they are those of the first line's translation, which must have exactly two: the first
 /// is the source.
 pub(super) fn read(path: &Path, languages: Option<&Languages>) -> Result<ReadPairs, PairsError> {
     let mut languages = languages.cloned();
@@ -26,9 +26,9 @@ pub(super) fn read(path: &Path, languages: Option<&Languages>) -> Result<ReadPai
 }
 
 fn sides(line: &str, languages: &mut Option<Languages>) -> Result<(String, String), String> {
-    let value: Value = serde_json::from_str(line).map_err(|error| format!("this is no JSON: {error}"))?;
+    let value: Value = serde_json::from_str(line).map_err(|error| format!("this is not JSON: {error}"))?;
     let Value::Object(mut object) = value else {
-        return Err("this is no JSON object".to_string());
+        return Err("this is not a JSON object".to_string());
     };
     match object.remove("translation") {
         Some(Value::Object(mut translation)) => {
@@ -40,7 +40,7 @@ fn sides(line: &str, languages: &mut Option<Languages>) -> Result<(String, Strin
     }
 }
 
-/// The languages that were named, or else those that the first translation has.
+/// The given languages, or else those of the first translation.
 fn named(translation: &Map<String, Value>, languages: &mut Option<Languages>) -> Result<Languages, String> {
     if let Some(languages) = languages {
         return Ok(languages.clone());
@@ -48,7 +48,7 @@ fn named(translation: &Map<String, Value>, languages: &mut Option<Languages>) ->
     let keys: Vec<&str> = translation.keys().map(String::as_str).collect();
     let [source, target] = keys[..] else {
         return Err(format!(
-            "`translation` has {} languages ({}): name the two that are meant: --languages {},{}",
+            "`translation` has {} languages ({}): choose two: --languages {},{}",
             keys.len(),
             some(&keys),
             keys.first().unwrap_or(&"en"),
@@ -66,12 +66,12 @@ fn text(object: &mut Map<String, Value>, key: &str) -> Result<String, String> {
         Some(_) => Err(format!("`{key}` must be a string")),
         None => {
             let keys: Vec<&str> = object.keys().map(String::as_str).collect();
-            Err(format!("`{key}` is missing; there is: {}", some(&keys)))
+            Err(format!("`{key}` is missing; found: {}", some(&keys)))
         }
     }
 }
 
-/// Keys for a message, which a hostile file does not make long.
+/// Keys for a message, of bounded length.
 fn some(keys: &[&str]) -> String {
     let short = |key: &&str| key.chars().take(40).collect::<String>();
     let mut names: Vec<String> = keys.iter().take(6).map(short).collect();

@@ -1,4 +1,4 @@
-//! Lines of a text file: of bounded length, UTF-8 or an error that says where not, whatever the ends of lines are.
+//! Lines of a text file: of bounded length, in UTF-8, with any line ends.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 
 use super::PairsError;
 
-/// The longest line that is read, without its end. No sentence is near it: a longer line is another kind of file.
+/// The maximum length of a line, without its end. No sentence is nearly as long: a file with longer lines is not text.
 pub const MOST_LINE_BYTES: usize = 1 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Text, line by line.
 pub struct Lines {
-    /// What errors call it.
+    /// The name for errors.
     path: PathBuf,
     reader: BufReader<Box<dyn Read + Send>>,
-    /// Of the last line that was given; the first is 1.
+    /// The number of the last line, from 1.
     number: usize,
     line: Vec<u8>,
 }
@@ -28,12 +28,12 @@ impl Lines {
         Ok(Lines::of(Box::new(file), path))
     }
 
-    /// The lines of what is read; `name` is what errors call it.
+    /// The lines of a reader; `name` is used in errors.
     pub fn of(from: Box<dyn Read + Send>, name: &Path) -> Lines {
         Lines { path: name.to_path_buf(), reader: BufReader::new(from), number: 0, line: Vec::new() }
     }
 
-    /// The number of the line that was given last.
+    /// The number of the last line, from 1.
     pub fn number(&self) -> usize {
         self.number
     }
@@ -41,7 +41,7 @@ impl Lines {
     /// The next line without its end (LF or CR LF; the last one needs none) and, if it is the first, without a byte order mark.
     pub fn next_line(&mut self) -> Result<Option<&str>, PairsError> {
         self.line.clear();
-        // Room for what does not count: the mark and the end.
+        // The mark and the line end do not count.
         let most = (MOST_LINE_BYTES + BYTE_ORDER_MARK.len() + 2) as u64;
         let read = self.reader.by_ref().take(most).read_until(b'\n', &mut self.line);
         if read.map_err(|error| PairsError::io(&self.path, error))? == 0 {
@@ -57,7 +57,7 @@ impl Lines {
             line = &line[skipped..];
         }
         if line.len() > MOST_LINE_BYTES {
-            let reason = "it is longer than 1 MiB: this is no text of one sentence a line".to_string();
+            let reason = "it is longer than 1 MiB: this is not text with one sentence per line".to_string();
             return Err(PairsError::line(&self.path, self.number, reason));
         }
         match std::str::from_utf8(line) {
@@ -73,7 +73,7 @@ impl Lines {
     }
 }
 
-/// What a file that is no UTF-8 may be.
+/// Which encoding a file that is not UTF-8 may have.
 fn hint(line: &[u8], number: usize) -> &'static str {
     match (number, line) {
         (1, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) => {

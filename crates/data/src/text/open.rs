@@ -1,17 +1,17 @@
-//! Finding the pairs that a path holds: a file, two files, or a folder with a file for each part.
+//! Opens the pairs at a path: a file, two files, or a folder with files for each split.
 
 use std::path::Path;
 
-use super::parts::{Form, find};
+use super::parts::{PairFiles, find};
 use super::{Languages, Pair, PairsError, ReadPairs, jsonl, pairs};
 use crate::dataset::{Split, counted, is_drawn, name_hash};
 
 /// How pairs are opened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenPairs {
-    /// The languages, where files or keys are called by them.
+    /// The languages, where files or keys are named after them.
     pub languages: Option<Languages>,
-    /// The share of the training part that is drawn for validation if there is no such part.
+    /// The share of the training pairs to draw for validation where there is no validation part.
     pub validation_share: f64,
 }
 
@@ -21,25 +21,25 @@ impl Default for OpenPairs {
     }
 }
 
-/// Pairs to learn from, to test with while learning, and to test with at the end.
+/// Sentence pairs, split for training and evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PairSplits {
-    /// What to learn from; may be empty where only another part is there.
+    /// What a model is trained on; empty where there are only other parts.
     pub train: Vec<Pair>,
-    /// What to test with while learning; may be empty.
+    /// What is evaluated during training, and chooses the best checkpoint; may be empty.
     pub validation: Vec<Pair>,
-    /// What to test with at the end; may be empty.
+    /// The held-out test part; may be empty.
     pub test: Vec<Pair>,
-    /// How many pairs were dropped because a side was empty.
+    /// How many pairs were dropped because a sentence was empty.
     pub empty: usize,
-    /// What a user should know of how it was read: files, what was dropped, how it was split.
+    /// What a user should know about how it was read: files, what was dropped, how it was split.
     pub notes: Vec<String>,
 }
 
 /// Opens a folder with `train`, `valid` (or `validation`, `val`, `dev`) and `test` files, or one file, which is the training part.
 ///
-/// If there is no validation part, a share of the training part is drawn by a hash of each source: a pair stays where it is whatever
-/// comes or goes, and a source that occurs twice is never in both parts.
+/// If there is no validation part, a share of the training part is drawn by the hash of each source sentence: a pair stays in its split
+/// whatever is added or removed, and a source that occurs twice is never in both.
 pub fn open(path: &Path, options: &OpenPairs) -> Result<PairSplits, PairsError> {
     if !(0.0..1.0).contains(&options.validation_share) {
         let share = options.validation_share;
@@ -71,7 +71,7 @@ impl PairSplits {
         self.empty += read.empty;
         let dropped = match read.empty {
             0 => String::new(),
-            empty => format!("; {} dropped because a side is empty", counted(empty, "pair was", "pairs were")),
+            empty => format!("; {} dropped because a sentence is empty", counted(empty, "pair was", "pairs were")),
         };
         self.notes.push(format!("{name}: {}{dropped}", counted(read.pairs.len(), "pair", "pairs")));
         read.pairs
@@ -88,15 +88,15 @@ impl PairSplits {
     }
 }
 
-/// Reads `stem.tsv`, `stem.jsonl`, or `stem.en` and `stem.de`; None if nothing of that is there.
+/// Reads `stem.tsv`, `stem.jsonl`, or `stem.en` and `stem.de`; None if there is no such file.
 pub(super) fn read_stem(stem: &Path, languages: Option<&Languages>) -> Result<Option<ReadPairs>, PairsError> {
-    Form::of(stem, languages)?.map(|form| read_form(&form, languages)).transpose()
+    PairFiles::of(stem, languages)?.map(|form| read_form(&form, languages)).transpose()
 }
 
-fn read_form(form: &Form, languages: Option<&Languages>) -> Result<ReadPairs, PairsError> {
+fn read_form(form: &PairFiles, languages: Option<&Languages>) -> Result<ReadPairs, PairsError> {
     match form {
-        Form::Tsv(path) => pairs::read_tsv(path),
-        Form::Jsonl(path) => jsonl::read(path, languages),
-        Form::Parallel(source, target) => pairs::read_parallel(source, target),
+        PairFiles::Tsv(path) => pairs::read_tsv(path),
+        PairFiles::Jsonl(path) => jsonl::read(path, languages),
+        PairFiles::Parallel(source, target) => pairs::read_parallel(source, target),
     }
 }

@@ -1,4 +1,4 @@
-//! Sentence pairs, and the files that hold them.
+//! Sentence pairs, and their file formats.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -9,22 +9,22 @@ use super::jsonl;
 use super::lines::Lines;
 use super::{PairsError, open};
 
-/// A sentence and its translation, in Unicode's composed form (NFC), without space around them.
+/// A sentence and its translation, in Unicode's composed form (NFC), trimmed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pair {
-    /// What is translated.
+    /// The source sentence.
     pub source: String,
-    /// What it is translated to.
+    /// Its translation.
     pub target: String,
 }
 
 impl Pair {
-    /// A pair of these sentences, brought into the form that all pairs have.
+    /// A pair of these sentences, trimmed and composed.
     pub fn new(source: &str, target: &str) -> Pair {
         Pair { source: composed(source.trim()), target: composed(target.trim()) }
     }
 
-    /// Whether a side says nothing.
+    /// Whether a sentence is empty.
     pub fn is_empty(&self) -> bool {
         self.source.is_empty() || self.target.is_empty()
     }
@@ -35,24 +35,24 @@ fn composed(text: &str) -> String {
     if text.is_ascii() { text.to_string() } else { NormalizedString::from(text).nfc().get().to_string() }
 }
 
-/// Source and target language, as files and keys are called: `en`, `de`.
+/// Source and target language, as in the names of files and keys: `en`, `de`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Languages {
-    /// What is translated.
+    /// The source language.
     pub source: String,
-    /// What it is translated to.
+    /// The target language.
     pub target: String,
 }
 
 impl Languages {
-    /// How two languages are written in one word.
+    /// What a language pair must look like.
     pub const RULE: &str = "it must be two languages, the source first: en-de (or pt-BR,en)";
 }
 
 impl FromStr for Languages {
     type Err = &'static str;
 
-    /// `en-de`: from English to German. Names that have a hyphen themselves are parted by a comma: `pt-BR,en`.
+    /// `en-de`: from English to German. Names with a hyphen are separated by a comma: `pt-BR,en`.
     fn from_str(text: &str) -> Result<Languages, &'static str> {
         let separator = if text.contains(',') { ',' } else { '-' };
         match text.split(separator).map(str::trim).collect::<Vec<_>>()[..] {
@@ -67,9 +67,9 @@ impl FromStr for Languages {
 /// The pairs of a file, in its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadPairs {
-    /// Pairs with something on both sides.
+    /// Pairs without empty sentences.
     pub pairs: Vec<Pair>,
-    /// How many pairs were dropped because a side was empty.
+    /// How many pairs were dropped because a sentence was empty.
     pub empty: usize,
 }
 
@@ -80,12 +80,12 @@ impl ReadPairs {
     }
 }
 
-/// Reads the pairs of a `.tsv` (or `.txt`) or `.jsonl` file. If there is no such file, but two that are called the same with the
-/// languages behind a dot (`corpus.en`, `corpus.de`), they are read.
+/// Reads the pairs of a `.tsv` (or `.txt`) or `.jsonl` file. If there is no such file, but two of that name with the languages as
+/// extensions (`corpus.en`, `corpus.de`), these are read.
 pub fn read(path: &Path, languages: Option<&Languages>) -> Result<ReadPairs, PairsError> {
     if !path.exists() {
         return open::read_stem(path, languages)?.ok_or_else(|| {
-            // As the system says it.
+            // The system's own error.
             let error = path.metadata().err().unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
             PairsError::io(path, error)
         });
@@ -100,7 +100,7 @@ pub fn read(path: &Path, languages: Option<&Languages>) -> Result<ReadPairs, Pai
     }
 }
 
-/// Source, tab, target: nothing is quoted, and no other tab is allowed.
+/// Reads lines of source, tab, target, without quoting and without further tabs.
 pub(super) fn read_tsv(path: &Path) -> Result<ReadPairs, PairsError> {
     let mut lines = Lines::open(path)?;
     let mut read = ReadPairs::default();
@@ -132,7 +132,7 @@ pub fn read_parallel(source: &Path, target: &Path) -> Result<ReadPairs, PairsErr
             _ => break,
         }
     }
-    // One of the two has ended: the other is read on for its number of lines.
+    // One of the two has ended: the other is read to the end for its number of lines.
     while sources.next_line()?.is_some() || targets.next_line()?.is_some() {}
     Err(PairsError::Unequal {
         source_path: source.to_path_buf(),

@@ -1,59 +1,59 @@
-//! Which files of a folder hold which part, and in which form.
+//! Which files of a folder are of which split, and in which format.
 
 use std::path::{Path, PathBuf};
 
 use super::{Languages, PairsError};
 use crate::dataset::{Split, TEST_NAMES, TRAIN_NAMES, VALIDATION_NAMES, list, some_of};
 
-/// What the files of a part may be called.
+/// The names of the files of each split.
 const NAMES: [(Split, &[&str]); 3] =
     [(Split::Train, &TRAIN_NAMES), (Split::Validation, &VALIDATION_NAMES), (Split::Test, &TEST_NAMES)];
 
-/// A part and its files.
-pub(super) struct Found {
+/// The files of a split.
+pub(super) struct SplitFiles {
     pub split: Split,
-    pub form: Form,
+    pub form: PairFiles,
 }
 
-/// Files that hold pairs.
+/// Files of pairs, by format.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum PairFiles {
     Tsv(PathBuf),
     Jsonl(PathBuf),
     Parallel(PathBuf, PathBuf),
 }
 
-impl Form {
-    /// The form of what is called `stem` and an ending; an error if there is more than one.
-    pub(super) fn of(stem: &Path, languages: Option<&Languages>) -> Result<Option<Form>, PairsError> {
+impl PairFiles {
+    /// The files named `stem` with an extension; an error if there are several formats.
+    pub(super) fn of(stem: &Path, languages: Option<&Languages>) -> Result<Option<PairFiles>, PairsError> {
         let mut forms = Vec::new();
-        for (ending, form) in [("tsv", Form::Tsv as fn(PathBuf) -> Form), ("jsonl", Form::Jsonl)] {
-            let path = with_ending(stem, ending);
+        for (extension, form) in [("tsv", PairFiles::Tsv as fn(PathBuf) -> PairFiles), ("jsonl", PairFiles::Jsonl)] {
+            let path = with_extension(stem, extension);
             if path.is_file() {
                 forms.push(form(path));
             }
         }
         if let Some(Languages { source, target }) = languages {
-            let (source, target) = (with_ending(stem, source), with_ending(stem, target));
+            let (source, target) = (with_extension(stem, source), with_extension(stem, target));
             match (source.is_file(), target.is_file()) {
-                (true, true) => forms.push(Form::Parallel(source, target)),
+                (true, true) => forms.push(PairFiles::Parallel(source, target)),
                 (false, false) => {}
                 (is_source, _) => {
                     let (there, missing) = if is_source { (source, target) } else { (target, source) };
                     return Err(PairsError::Ambiguous {
                         path: there,
-                        found: "this is there".to_string(),
-                        advice: format!("but {}, which must go with it, is missing", missing.display()),
+                        found: "this file is there".to_string(),
+                        advice: format!("but {}, its other half, is missing", missing.display()),
                     });
                 }
             }
         }
         if forms.len() > 1 {
-            let names: Vec<String> = forms.iter().map(Form::name).collect();
+            let names: Vec<String> = forms.iter().map(PairFiles::name).collect();
             return Err(PairsError::Ambiguous {
                 path: stem.to_path_buf(),
-                found: format!("there is more than one form of it ({})", names.join("; ")),
-                advice: "leave one".to_string(),
+                found: format!("there are several formats of it ({})", names.join("; ")),
+                advice: "keep one of them".to_string(),
             });
         }
         Ok(forms.pop())
@@ -63,40 +63,40 @@ impl Form {
     pub(super) fn name(&self) -> String {
         let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match self {
-            Form::Tsv(path) | Form::Jsonl(path) => name(path),
-            Form::Parallel(source, target) => format!("{} and {}", name(source), name(target)),
+            PairFiles::Tsv(path) | PairFiles::Jsonl(path) => name(path),
+            PairFiles::Parallel(source, target) => format!("{} and {}", name(source), name(target)),
         }
     }
 }
 
-/// `stem.ending`; what is behind a dot in the stem stays.
-fn with_ending(stem: &Path, ending: &str) -> PathBuf {
+/// `stem.extension`; a dot in the stem stays.
+fn with_extension(stem: &Path, extension: &str) -> PathBuf {
     let mut name = stem.as_os_str().to_os_string();
     name.push(".");
-    name.push(ending);
+    name.push(extension);
     name.into()
 }
 
-/// Finds the parts in a folder, in the order training, validation, test.
-pub(super) fn find(folder: &Path, languages: Option<&Languages>) -> Result<Vec<Found>, PairsError> {
-    let mut found: Vec<Found> = Vec::new();
+/// Finds the splits in a folder, in the order training, validation, test.
+pub(super) fn find(folder: &Path, languages: Option<&Languages>) -> Result<Vec<SplitFiles>, PairsError> {
+    let mut found: Vec<SplitFiles> = Vec::new();
     for (split, names) in NAMES {
         for name in names {
-            let Some(form) = Form::of(&folder.join(name), languages)? else { continue };
+            let Some(form) = PairFiles::of(&folder.join(name), languages)? else { continue };
             if let Some(before) = found.iter().find(|found| found.split == split) {
                 return Err(PairsError::Ambiguous {
                     path: folder.to_path_buf(),
-                    found: format!("{} and {} are the same part", before.form.name(), form.name()),
-                    advice: "leave one".to_string(),
+                    found: format!("{} and {} are the same split", before.form.name(), form.name()),
+                    advice: "keep one of them".to_string(),
                 });
             }
-            found.push(Found { split, form });
+            found.push(SplitFiles { split, form });
         }
     }
     if found.is_empty() { Err(nothing(folder)?) } else { Ok(found) }
 }
 
-/// Says what is there instead; if it is files called by languages, that these must be named.
+/// The error for a folder without pairs; if its files are named after languages, it asks for these.
 fn nothing(folder: &Path) -> Result<PairsError, PairsError> {
     let files = list(folder)?.files;
     let names: Vec<String> =
@@ -107,12 +107,12 @@ fn nothing(folder: &Path) -> Result<PairsError, PairsError> {
     Ok(match parallel.len() {
         2.. => PairsError::Ambiguous {
             path: folder.to_path_buf(),
-            found: format!("it holds {}", some_of(parallel.into_iter(), 6)),
-            advice: "name the languages, the source first: --languages en-de".to_string(),
+            found: format!("it has {}", some_of(parallel.into_iter(), 6)),
+            advice: "give the languages, the source first: --languages en-de".to_string(),
         },
         _ => PairsError::Unknown {
             path: folder.to_path_buf(),
-            found: if names.is_empty() { "it holds no files".to_string() } else { format!("it holds {there}") },
+            found: if names.is_empty() { "it has no files".to_string() } else { format!("it has {there}") },
         },
     })
 }

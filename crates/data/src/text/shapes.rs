@@ -1,7 +1,7 @@
-//! Few shapes that many pairs fit into with little padding.
+//! A few batch shapes that all pairs fit into with little padding.
 //!
-//! A plan is made for each shape of a batch, so there must not be many. Lengths are rounded up a little, and then shapes are
-//! chosen greedily: each time the one that saves the most padding beside those that are there.
+//! Each shape needs a plan of its own, so there must not be many. Lengths are rounded up a little, and then shapes are chosen
+//! greedily: each time the one that saves the most padding.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -9,34 +9,34 @@ use std::collections::{BTreeMap, BinaryHeap};
 /// The shape of a batch of pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BatchShape {
-    /// Pairs.
+    /// Number of pairs.
     pub batch: usize,
-    /// Tokens of each source, with padding.
+    /// Tokens per source sentence, with padding.
     pub source: usize,
-    /// Tokens of each target, with padding.
+    /// Tokens per target sentence, with padding.
     pub target: usize,
 }
 
-/// The lengths of a source and a target.
+/// The lengths of a source and a target sentence.
 pub(super) type Lengths = (usize, usize);
 
-/// Whether a pair of the first lengths fits into the second.
+/// Whether a pair of these lengths fits into others.
 pub(super) fn fits(lengths: Lengths, into: Lengths) -> bool {
     lengths.0 <= into.0 && lengths.1 <= into.1
 }
 
-/// What a row costs: its places.
+/// The cost of a row: its tokens, with padding.
 pub(super) fn cost(lengths: Lengths) -> usize {
     lengths.0 + lengths.1
 }
 
-/// Rounds a length up to one of few: by at most a sixteenth, or one.
+/// Rounds a length up, by at most a sixteenth or one, so that there are fewer lengths.
 pub fn padded_length(length: usize) -> usize {
     let step = (length.next_power_of_two() / 32).max(2);
     length.max(1).next_multiple_of(step)
 }
 
-/// Chooses at most `most` lengths into one of which each pair fits, by ascending cost. The last one takes them all.
+/// Chooses at most `most` pairs of lengths so that each pair fits into one of them, by ascending cost. All fit into the last.
 pub(super) fn choose(pairs: impl IntoIterator<Item = Lengths>, most: usize) -> Vec<Lengths> {
     let mut counts: BTreeMap<Lengths, usize> = BTreeMap::new();
     for (source, target) in pairs {
@@ -46,14 +46,14 @@ pub(super) fn choose(pairs: impl IntoIterator<Item = Lengths>, most: usize) -> V
         return Vec::new();
     };
     let mut chosen = vec![largest];
-    // Of each kind of pair: its lengths, how many there are, and the cost of the cheapest chosen lengths.
+    // For pairs of the same lengths: the lengths, the number of pairs, and the cost of the cheapest chosen lengths.
     let mut kinds: Vec<(Lengths, usize, usize)> =
         counts.into_iter().map(|(lengths, count)| (lengths, count, cost(largest))).collect();
     let saved = |kinds: &[(Lengths, usize, usize)], candidate: Lengths| -> usize {
         let fitting = kinds.iter().filter(|kind| fits(kind.0, candidate));
         fitting.map(|kind| kind.1 * kind.2.saturating_sub(cost(candidate))).sum()
     };
-    // What a candidate saves only shrinks while others are chosen: an old number is enough to pass over most candidates.
+    // What a candidate saves can only shrink as others are chosen: an old number suffices to rule most candidates out.
     let mut candidates: BinaryHeap<(usize, Reverse<Lengths>)> =
         kinds.iter().map(|kind| (saved(&kinds, kind.0), Reverse(kind.0))).collect();
     while chosen.len() < most {

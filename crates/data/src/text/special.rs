@@ -1,26 +1,26 @@
-//! Tokens that are no words, and where they stand in a source and a target.
+//! Special tokens, and their positions in source and target.
 
-/// Fills a row up to its length; as a wanted token it counts for nothing (the loss's ignored index).
+/// Padding, which the loss ignores.
 pub const PADDING: u32 = 0;
-/// What a target starts with.
+/// The start of a target.
 pub const START: u32 = 1;
-/// What a source and a target end with.
+/// The end of a source and of a target.
 pub const END: u32 = 2;
 
-/// What the special tokens are called in a vocabulary, by number.
+/// The special tokens in a vocabulary, by index.
 pub const SPECIAL_TOKENS: [&str; 3] = ["<pad>", "<s>", "</s>"];
 
-/// What an encoder reads: the words and the end. So no source is empty, and there is always a place to look at when all is said.
+/// The encoder's input: the tokens and the end. So no source is empty, and attention always has a position to go to.
 pub fn source_of(words: &[u32]) -> impl Iterator<Item = u32> {
     words.iter().copied().chain([END])
 }
 
-/// What a decoder reads while it learns: the start and the words, that is, what is wanted, one place later.
+/// The decoder's input in training: the start and the tokens, which is the wanted output, shifted by one position.
 pub fn shifted_target(words: &[u32]) -> impl Iterator<Item = u32> {
     [START].into_iter().chain(words.iter().copied())
 }
 
-/// What a decoder should say at each place: the words and the end.
+/// The wanted output of the decoder at each position: the tokens and the end.
 pub fn wanted_target(words: &[u32]) -> impl Iterator<Item = u32> {
     words.iter().copied().chain([END])
 }

@@ -1,8 +1,8 @@
-//! A tokeniser: text to numbers and back, as a `tokenizer.json` that Hugging Face's `tokenizers` reads.
+//! A tokeniser: text to tokens and back, stored as a `tokenizer.json` that Hugging Face's `tokenizers` reads.
 //!
-//! Text is brought into Unicode's composed form (NFC), a space is put before it, so that its first word is like any other, and it
-//! is cut before each word, number and sign. Words are bytes from then on, and the vocabulary has all 256: nothing is unknown,
-//! and what is decoded is what was encoded, composed, to the last space.
+//! Text is normalised to Unicode's composed form (NFC), prefixed with a space, so that its first word is like any other, and split
+//! into words, numbers and punctuation. Words are then byte-level, and the vocabulary has all 256 bytes: nothing is unknown, and
+//! decoding gives back the composed text exactly.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,14 +22,14 @@ use tokenizers::{AddedToken, ModelWrapper, SplitDelimiterBehavior, Tokenizer};
 use super::training::{self, TokeniserKind};
 use super::{SPECIAL_TOKENS, TokeniserError, file};
 
-/// Where text is cut: before letters with their marks, before digits, before other signs, each with the space in front of it; other
-/// space stands alone. There is no look-ahead in it, so that no line takes long and all engines agree.
+/// How text is split: letters with their marks, digits, other characters, each with the space before it; other white space by itself. It
+/// has no look-ahead, so that no line takes long and all regex engines agree.
 const WORDS: &str = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s";
 
-/// The longest file that is read as a tokeniser: a vocabulary of a million takes less.
+/// The maximum size of a tokeniser's file: a vocabulary of a million takes less.
 const MOST_FILE_BYTES: u64 = 256 << 20;
 
-/// Turns text into numbers and back.
+/// Converts text to tokens and back.
 #[derive(Clone)]
 pub struct Tokeniser {
     inner: Tokenizer,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Tokeniser {
 }
 
 impl Tokeniser {
-    /// Learns a vocabulary of at most `vocab_size` tokens from texts. The same texts give the same bytes, whatever the number of
+    /// Trains a vocabulary of at most `vocab_size` tokens on texts. The same texts give the same bytes, whatever the number of
     /// threads and the order of the texts.
     pub fn train<'a>(
         kind: TokeniserKind,
@@ -66,24 +66,24 @@ impl Tokeniser {
         inner.with_pre_tokenizer(Some(pre_tokenizer)).with_decoder(Some(decoder()));
         let special = SPECIAL_TOKENS.map(|name| AddedToken::from(name, true));
         inner.add_special_tokens(special).map_err(TokeniserError::library)?;
-        // What is called like a special token in a text is text: nobody ends a sentence by writing `</s>`.
+        // Special tokens are not recognised in text: nobody ends a sentence by writing `</s>`.
         inner.set_encode_special_tokens(true);
         Ok(Tokeniser { inner })
     }
 
-    /// The numbers of a text, without special tokens.
+    /// The tokens of a text, without special tokens.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokeniserError> {
         let encoding = self.inner.encode_fast(text, false).map_err(TokeniserError::library)?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of some numbers. Special tokens and numbers outside of the vocabulary are passed over; bytes that are no whole
-    /// letter become `�`.
+    /// The text of tokens. Special tokens and indices outside of the vocabulary are skipped; bytes that are not valid UTF-8 become
+    /// `�`.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, TokeniserError> {
         self.inner.decode(tokens, true).map_err(TokeniserError::library)
     }
 
-    /// A token as it can be shown to a reader: `▁` is a space, what is no whole letter is shown as its bytes.
+    /// A token for display: `▁` is a space; bytes that are not valid UTF-8 are shown in hexadecimal.
     pub fn piece(&self, token: u32) -> String {
         let Some(name) = self.inner.id_to_token(token) else {
             return format!("<{token}>");
@@ -106,20 +106,20 @@ impl Tokeniser {
         bytes.utf8_chunks().map(show).collect()
     }
 
-    /// What a token adds to a text; `None` for special tokens, and numbers outside of the vocabulary.
+    /// The bytes of a token; `None` for special tokens and indices outside of the vocabulary.
     pub(super) fn bytes(&self, token: u32) -> Option<Vec<u8>> {
         let is_special = SPECIAL_TOKENS.get(token as usize).is_some();
         let name = self.inner.id_to_token(token).filter(|_| !is_special)?;
         name.chars().map(byte_of).collect()
     }
 
-    /// What cuts text into words.
+    /// What splits text into words.
     pub(super) fn cutter(&self) -> &PreTokenizerWrapper {
-        // A tokeniser is never made without one.
+        // Every tokeniser is built with one.
         self.inner.get_pre_tokenizer().expect("made with it")
     }
 
-    /// How many tokens there are, the special ones among them: one more than the largest number.
+    /// The vocabulary size, special tokens included.
     pub fn vocabulary_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
@@ -141,13 +141,13 @@ impl Tokeniser {
         let mut bytes = Vec::new();
         File::open(path).and_then(|file| file.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
         if bytes.len() as u64 > MOST_FILE_BYTES {
-            return Err(damaged(format!("it is longer than the {MOST_FILE_BYTES} bytes that are read of a tokeniser")));
+            return Err(damaged(format!("it is longer than {MOST_FILE_BYTES} bytes, more than any tokeniser has")));
         }
         let model = file::model(&bytes).map_err(damaged)?;
         let tokeniser = Tokeniser::around(model, normalizer(), pre_tokenizer()?)?;
         let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).map_err(TokeniserError::library);
         if parsed(&bytes)? != parsed(tokeniser.to_json()?.as_bytes())? {
-            let reason = "its settings are not those of a tokeniser made by Vitreous, and only these can be used";
+            let reason = "its settings are not those of a tokeniser trained by Vitreous, and no others are supported";
             return Err(damaged(reason.to_string()));
         }
         Ok(tokeniser)
@@ -164,13 +164,13 @@ fn pre_tokenizer() -> Result<PreTokenizerWrapper, TokeniserError> {
     Ok(PreTokenizers::new(vec![words.into(), ByteLevel::new(false, false, false).into()]).into())
 }
 
-/// Bytes to text, then without the space that was put before it.
+/// Bytes to text, then without the space that was prefixed.
 fn decoder() -> DecoderWrapper {
     Decoders::new(vec![ByteLevel::default().into(), Strip::new(' ', 1, 0).into()]).into()
 }
 
-/// The byte that a letter of a piece stands for: GPT-2 writes bytes that can be seen in Latin-1 as they are, and the others, in
-/// order, as the letters from U+0100 on.
+/// The byte that a character of a token stands for: GPT-2 maps bytes that are printable in Latin-1 to themselves, and the others, in
+/// order, to the characters from U+0100 on.
 fn byte_of(letter: char) -> Option<u8> {
     let is_seen = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match u32::from(letter) {

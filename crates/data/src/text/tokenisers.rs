@@ -5,35 +5,35 @@ use std::sync::Arc;
 
 use super::{Pair, Tokeniser, TokeniserError, TokeniserKind};
 
-/// What the file of a shared tokeniser is called.
+/// The file of a shared tokeniser.
 pub const SHARED_FILE: &str = "tokenizer.json";
-/// What the file of the source's tokeniser is called, where there are two.
+/// The file of the source's tokeniser, where there are two.
 pub const SOURCE_FILE: &str = "source_tokenizer.json";
-/// What the file of the target's tokeniser is called, where there are two.
+/// The file of the target's tokeniser, where there are two.
 pub const TARGET_FILE: &str = "target_tokenizer.json";
 
-/// A tokeniser for each side; the same one if the vocabulary is shared.
+/// A tokeniser for each language; the same one if the vocabulary is shared.
 #[derive(Clone, Debug)]
 pub struct Tokenisers {
-    /// For what is translated.
+    /// For the source language.
     pub source: Arc<Tokeniser>,
-    /// For what it is translated to.
+    /// For the target language.
     pub target: Arc<Tokeniser>,
 }
 
 impl Tokenisers {
-    /// One tokeniser for both sides.
+    /// One tokeniser for both languages.
     pub fn shared(tokeniser: Tokeniser) -> Tokenisers {
         let tokeniser = Arc::new(tokeniser);
         Tokenisers { source: tokeniser.clone(), target: tokeniser }
     }
 
-    /// Whether both sides have the same tokeniser.
+    /// Whether both languages share a tokeniser.
     pub fn is_shared(&self) -> bool {
         Arc::ptr_eq(&self.source, &self.target)
     }
 
-    /// Learns from pairs: one vocabulary of both languages if `shared`, otherwise one of each, of `vocab_size` each.
+    /// Trains on pairs: one vocabulary for both languages if `shared`, otherwise one for each, of `vocab_size` each.
     pub fn train(
         kind: TokeniserKind,
         pairs: &[Pair],

@@ -1,4 +1,4 @@
-//! Learning a vocabulary: the most frequent pairs are merged (BPE), or the least useful pieces are dropped (unigram).
+//! Training a vocabulary: the most frequent pairs are merged (BPE), or the least useful tokens are pruned (unigram).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,18 +15,18 @@ use tokenizers::{
 
 use super::{SPECIAL_TOKENS, TokeniserError};
 
-/// The smallest vocabulary: all bytes, the special tokens, and one piece more.
+/// The smallest vocabulary size: all bytes, the special tokens, and one token more.
 pub const SMALLEST_VOCABULARY: usize = 256 + SPECIAL_TOKENS.len() + 1;
-/// The largest vocabulary.
+/// The largest vocabulary size.
 pub const MOST_VOCABULARY: usize = 1 << 20;
 
-/// How a vocabulary is learnt, and a word cut by it.
+/// The kind of a tokeniser.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TokeniserKind {
-    /// Byte pair encoding: the most frequent neighbours become one token, again and again.
+    /// Byte pair encoding: the most frequent pair of tokens becomes a token, again and again.
     #[default]
     Bpe,
-    /// A unigram language model: the pieces under which the text is most likely.
+    /// A unigram language model: the tokens under which the text is most likely.
     Unigram,
 }
 
@@ -37,15 +37,15 @@ impl std::str::FromStr for TokeniserKind {
         match name {
             "bpe" => Ok(TokeniserKind::Bpe),
             "unigram" => Ok(TokeniserKind::Unigram),
-            _ => Err(format!("there are bpe and unigram, not {name:?}")),
+            _ => Err(format!("it must be bpe or unigram, not {name:?}")),
         }
     }
 }
 
-/// Words and how often each occurs, in order.
+/// Words and their frequencies, sorted.
 pub(super) type WordCounts = BTreeMap<String, u64>;
 
-/// Counts the words of texts as a tokeniser sees them.
+/// Counts the words of texts, normalised and split.
 pub(super) fn count_words(
     texts: &[&str],
     normalizer: &NormalizerWrapper,
@@ -64,7 +64,7 @@ pub(super) fn count_words(
         }
         Ok(words)
     };
-    // Whole numbers: the order in which threads bring theirs does not matter.
+    // Sums of integers do not depend on the order of the threads.
     let both = |mut words: WordCounts, others: WordCounts| {
         others.into_iter().for_each(|(word, count)| add(&mut words, &word, count));
         Ok(words)
@@ -81,7 +81,7 @@ fn add(words: &mut WordCounts, word: &str, count: u64) {
     }
 }
 
-/// Learns a vocabulary of at most `vocab_size` tokens.
+/// Trains a vocabulary of at most `vocab_size` tokens.
 pub(super) fn train(kind: TokeniserKind, words: WordCounts, vocab_size: usize) -> Result<ModelWrapper, TokeniserError> {
     if !(SMALLEST_VOCABULARY..=MOST_VOCABULARY).contains(&vocab_size) {
         return Err(TokeniserError::Size(vocab_size));
@@ -100,9 +100,9 @@ fn bytes() -> HashSet<char> {
     ByteLevel::alphabet().into_iter().collect()
 }
 
-/// Counts are whole numbers and ties go to the pair of the smaller numbers, so the result depends on nothing but the counts.
+/// Counts are integers and ties go to the pair of the smaller indices, so the result depends on nothing but the counts.
 fn train_bpe(words: &WordCounts, vocab_size: usize) -> Result<BPE, TokeniserError> {
-    // A pair that occurs once says nothing of other texts.
+    // A pair that occurs once says nothing about other texts.
     let trainer = BpeTrainer::builder()
         .vocab_size(vocab_size)
         .min_frequency(2)
@@ -116,7 +116,7 @@ fn train_bpe(words: &WordCounts, vocab_size: usize) -> Result<BPE, TokeniserErro
     Ok(model)
 }
 
-/// Likelihoods are sums of floating-point numbers: words come in order, and one thread adds, so that they are always the same.
+/// Likelihoods are sums of floating-point numbers: words are sorted, and one thread adds, so that the sums are always the same.
 fn train_unigram(words: WordCounts, vocab_size: usize) -> Result<Unigram, TokeniserError> {
     let trainer = UnigramTrainer::builder()
         .vocab_size(vocab_size as u32)
@@ -132,11 +132,11 @@ fn train_unigram(words: WordCounts, vocab_size: usize) -> Result<Unigram, Tokeni
     in_order(&model)
 }
 
-/// The trainer gives bytes that it found no use for its lowest score, and 0.0001 more from one to the next, in an order that
-/// changes from run to run. Here all of them have the lowest score, and what scores the same is sorted.
+/// The trainer gives unused bytes its lowest score, and 0.0001 more from one to the next, in an order that changes from run to run. Here
+/// all of them have the lowest score, and tokens of equal score are sorted.
 ///
-/// Scores are rounded to six decimals: not every reader of JSON gets the last bit of a longer number right, and one bit decides
-/// between two ways to cut a word that are as likely.
+/// Scores are rounded to six decimals: not every JSON parser gets the last bit of a longer number right, and one bit decides between two
+/// equally likely segmentations of a word.
 fn in_order(model: &Unigram) -> Result<Unigram, TokeniserError> {
     let mut pieces: Vec<(String, f64)> = model.iter().cloned().collect();
     let learnt = &mut pieces[SPECIAL_TOKENS.len()..];

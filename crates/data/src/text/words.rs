@@ -1,4 +1,4 @@
-//! Tokens as words: which pieces of words belong together, for who reads them.
+//! Tokens grouped into words, for display.
 
 use std::ops::Range;
 
@@ -6,20 +6,20 @@ use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer
 
 use super::{Tokeniser, TokeniserError};
 
-/// A word, a number or signs, as text is cut before it becomes tokens; or a special token.
+/// A word, a number or punctuation, as text is split before it is tokenised; or a special token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// What a reader sees, without the space in front of it; `␣` for what is space alone.
+    /// Its text, without the space before it; `␣` for white space alone.
     pub text: String,
-    /// Which of the tokens are its pieces.
+    /// The range of its tokens.
     pub tokens: Range<usize>,
-    /// Whether it is a special token, and no text.
+    /// Whether it is a special token.
     pub is_special: bool,
 }
 
 impl Tokeniser {
-    /// The words of some tokens. Each token belongs to one word, that in which it begins; a word in which none begins is part of the
-    /// one before it.
+    /// Groups tokens into words. Each token belongs to the word in which it begins; a word in which none begins is part of the one before
+    /// it.
     pub fn words(&self, tokens: &[u32]) -> Result<Vec<Word>, TokeniserError> {
         let mut words = Vec::new();
         let mut first = 0;
@@ -36,11 +36,11 @@ impl Tokeniser {
         Ok(words)
     }
 
-    /// The words of some of the tokens, none of which is special.
+    /// The words of a range of tokens without special ones.
     fn words_of_text(&self, tokens: &[u32], range: Range<usize>, words: &mut Vec<Word>) -> Result<(), TokeniserError> {
         let pieces: Vec<Vec<u8>> = tokens[range.clone()].iter().filter_map(|&token| self.bytes(token)).collect();
         let bytes = pieces.concat();
-        // Where each byte stands in the text; bytes that are no whole letter stand where their replacement does.
+        // The position of each byte in the text; bytes that are not valid UTF-8 are where their replacement is.
         let (mut text, mut places) = (String::new(), Vec::with_capacity(bytes.len()));
         for chunk in bytes.utf8_chunks() {
             places.extend((0..chunk.valid().len()).map(|at| text.len() + at));
@@ -64,14 +64,14 @@ impl Tokeniser {
                 next += count;
             }
         }
-        // Tokens without any bytes at the end.
+        // Tokens without bytes, at the end.
         if next < starts.len() {
             words.push(word(&text, &starts, next..starts.len(), range.start));
         }
         Ok(())
     }
 
-    /// Where the words of a text end, cut as for training.
+    /// Where the words of a text end, split as for training.
     fn word_ends(&self, text: &str) -> Result<Vec<usize>, TokeniserError> {
         let mut cut = PreTokenizedString::from(text);
         self.cutter().pre_tokenize(&mut cut).map_err(TokeniserError::library)?;
@@ -80,7 +80,7 @@ impl Tokeniser {
     }
 }
 
-/// The word of some pieces: its text goes to where the next piece begins.
+/// The word of a range of tokens: its text ends where the next token begins.
 fn word(text: &str, starts: &[usize], pieces: Range<usize>, offset: usize) -> Word {
     let end = starts.get(pieces.end).copied().unwrap_or(text.len());
     let shown = text.get(starts[pieces.start]..end).unwrap_or_default().trim();

@@ -122,20 +122,20 @@ fn json_lines_have_two_forms() {
 #[test]
 fn json_lines_that_hold_no_pair_are_named() {
     for (line, says) in [
-        ("{\"source\": \"one\"}", "`target` is missing; there is: nothing"),
-        ("{\"en\": \"one\", \"de\": \"eins\"}", "`source` is missing; there is: en, de"),
+        ("{\"source\": \"one\"}", "`target` is missing; found: nothing"),
+        ("{\"en\": \"one\", \"de\": \"eins\"}", "`source` is missing; found: en, de"),
         ("{\"source\": 3, \"target\": \"x\"}", "`source` must be a string"),
         ("{\"translation\": {\"en\": \"1\", \"de\": \"1\", \"fr\": \"1\"}}", "3 languages (en, de, fr)"),
         ("{\"translation\": \"one\"}", "object of languages"),
-        ("[\"one\", \"eins\"]", "no JSON object"),
-        ("one\teins", "no JSON"),
+        ("[\"one\", \"eins\"]", "not a JSON object"),
+        ("one\teins", "not JSON"),
     ] {
         let content = format!("\n{line}\n");
         let refused = message(read_one("a.jsonl", content.as_bytes()));
         assert!(refused.contains("a.jsonl, line 2") && refused.contains(says), "{line}: {refused}");
     }
     let deep = "[".repeat(100_000);
-    assert!(message(read_one("a.jsonl", deep.as_bytes())).contains("no JSON"));
+    assert!(message(read_one("a.jsonl", deep.as_bytes())).contains("not JSON"));
 }
 
 #[test]
@@ -166,15 +166,15 @@ fn a_folder_that_can_be_read_in_two_ways_is_refused() {
     };
     let german = in_languages("en", "de");
     let both = refused(&[("train.tsv", b""), ("train.jsonl", b"")], &german);
-    assert!(both.contains("train.tsv; train.jsonl") && both.contains("leave one"), "{both}");
+    assert!(both.contains("train.tsv; train.jsonl") && both.contains("keep one of them"), "{both}");
     let twice = refused(&[("valid.tsv", b""), ("dev.tsv", b"")], &german);
-    assert!(twice.contains("valid.tsv and dev.tsv are the same part"), "{twice}");
+    assert!(twice.contains("valid.tsv and dev.tsv are the same split"), "{twice}");
     let half = refused(&[("train.en", b"")], &german);
     assert!(half.contains("train.en") && half.contains("train.de") && half.contains("missing"), "{half}");
     let unnamed = refused(&[("train.en", b""), ("train.de", b"")], &OpenPairs::default());
     assert!(unnamed.contains("train.de, train.en") && unnamed.contains("--languages en-de"), "{unnamed}");
     let nothing = refused(&[("notes.md", b"")], &german);
-    assert!(nothing.contains("it holds notes.md"), "{nothing}");
+    assert!(nothing.contains("it has notes.md"), "{nothing}");
     assert!(refused(&[], &german).contains("no files"));
     assert!(message(open(Path::new("/no/such/path"), &german)).contains("/no/such/path"));
     let share = OpenPairs { validation_share: 1.0, ..OpenPairs::default() };

@@ -222,7 +222,7 @@ fn a_file_that_is_no_tokeniser_of_ours_is_refused() {
     let wordpiece = good.replace("\"type\": \"BPE\"", "\"type\": \"WordPiece\"");
     for content in ["", "{}", "[1, 2]", &good[..good.len() / 2], &wordpiece] {
         let refused = refused(content);
-        assert!(refused.contains("tokenizer.json: this is no tokenizer.json"), "{refused}");
+        assert!(refused.contains("tokenizer.json: this is not a tokenizer.json"), "{refused}");
     }
     let other = refused(&good.replace("\"<s>\"", "\"[CLS]\""));
     assert!(other.contains("its token 1 is \"[CLS]\", but must be \"<s>\""), "{other}");
@@ -231,8 +231,8 @@ fn a_file_that_is_no_tokeniser_of_ours_is_refused() {
         ("\"truncation\": null", "\"truncation\": 3", "settings"),
         ("\"dropout\": null", "\"dropout\": 0.5", "settings"),
         ("\"z\": 92", "\"zz\": 92", "the byte 'z' is not"),
-        ("\"z\": 92", "\"z\": 91", "the same number"),
-        ("\"z\": 92", "\"z\": 400", "only 400"),
+        ("\"z\": 92", "\"z\": 91", "the same index"),
+        ("\"z\": 92", "\"z\": 400", "vocabulary size is 400"),
         ("\"e\",\n        \"r\"", "\"e\",\n        \"z\"", "it merges \"e\" and \"z\""),
     ] {
         assert!(good.contains(change), "{change}");

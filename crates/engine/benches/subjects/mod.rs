@@ -1,4 +1,4 @@
-//! What is measured, by name: used by the benchmark itself and, through [`serve`], by the comparison with PyTorch.
+//! The benchmarks by name: used by the benchmark binary itself and, through [`serve`], by the comparison with PyTorch.
 
 mod data;
 mod models;
@@ -7,11 +7,11 @@ mod single;
 mod work;
 
 use vitreous_engine::{Precision, Result};
-pub use work::Subject;
+pub use work::Benchmark;
 
-/// The linear layers' rows, inputs and outputs.
+/// Rows, inputs and outputs of the linear layers.
 const LINEAR: [[usize; 3]; 2] = [[2048, 128, 512], [1576, 768, 3072]];
-/// The attentions' batch, heads, tokens and numbers a head.
+/// Batch, heads, tokens and head dimension of the attentions.
 const ATTENTION: [[usize; 4]; 2] = [[128, 4, 16, 32], [8, 12, 197, 64]];
 const LAYER_NORM: [[usize; 2]; 2] = [[2048, 128], [1576, 768]];
 const GELU: [[usize; 2]; 1] = [[1576, 3072]];
@@ -23,9 +23,9 @@ const ADAMW: [[usize; 2]; 1] = [[84_375, 1024]];
 const F32: &[Precision] = &[Precision::F32];
 const BOTH: &[Precision] = &[Precision::F32, Precision::Bf16];
 
-type Build = Box<dyn Fn(usize) -> Result<Subject>>;
+type Build = Box<dyn Fn(usize) -> Result<Benchmark>>;
 
-/// A name and what builds its subject for a number of threads.
+/// A name, and a function that builds its benchmark for a number of threads.
 pub struct Entry {
     pub name: String,
     pub build: Build,
@@ -35,7 +35,7 @@ fn entries<const N: usize>(
     op: &str,
     shapes: &[[usize; N]],
     precisions: &[Precision],
-    build: fn([usize; N], Precision, usize) -> Result<Subject>,
+    build: fn([usize; N], Precision, usize) -> Result<Benchmark>,
 ) -> Vec<Entry> {
     let mut found = Vec::new();
     for &shape in shapes {
@@ -48,7 +48,7 @@ fn entries<const N: usize>(
     found
 }
 
-fn models(name: &str, build: fn(Precision, usize) -> Result<Subject>) -> Vec<Entry> {
+fn models(name: &str, build: fn(Precision, usize) -> Result<Benchmark>) -> Vec<Entry> {
     let entry = |&precision: &Precision| Entry {
         name: format!("{name}/{}", precision_name(precision)),
         build: Box::new(move |threads| build(precision, threads)),
@@ -63,7 +63,7 @@ fn precision_name(precision: Precision) -> &'static str {
     }
 }
 
-/// Everything there is.
+/// All benchmarks.
 pub fn all() -> Vec<Entry> {
     [
         entries("product", &LINEAR, BOTH, single::product),
@@ -86,18 +86,18 @@ pub fn all() -> Vec<Entry> {
     .collect()
 }
 
-/// The names that begin like this.
+/// The names that begin with a prefix.
 pub fn names(beginning: &str) -> Vec<String> {
     all().into_iter().map(|entry| entry.name).filter(|name| name.starts_with(beginning)).collect()
 }
 
-/// Builds the subject of that name.
+/// Builds the benchmark with this name.
 ///
 /// # Panics
-/// Panics if there is no such subject or the engine refuses it.
-pub fn build(name: &str, threads: usize) -> Subject {
+/// Panics if there is no such benchmark or the engine returns an error.
+pub fn build(name: &str, threads: usize) -> Benchmark {
     let entry = all().into_iter().find(|entry| entry.name == name);
-    let entry = entry.unwrap_or_else(|| panic!("no subject is called {name}; there are {:?}", names("")));
+    let entry = entry.unwrap_or_else(|| panic!("no benchmark is called {name}; there are {:?}", names("")));
     (entry.build)(threads).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 

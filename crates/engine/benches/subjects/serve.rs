@@ -1,17 +1,17 @@
-//! A line protocol that lets another program measure a subject in turns with its own.
+//! A line protocol that lets another program run a benchmark in turns with its own.
 //!
 //! | request | answer |
 //! |---|---|
-//! | (none) | `ready THREADS` once the subject is built |
+//! | (none) | `ready THREADS` once the benchmark is built |
 //! | `run N` | the seconds that N runs took |
 //! | `write PATH` | the number of f32s, the results of the last run, that were written to the file |
-//! | `plan` | the plan, ended by an empty line |
+//! | `plan` | the plan, terminated by an empty line |
 //!
 //! Between requests the process sleeps: it reads its input, and the engine's threads wait for work.
 
 use std::io::{self, BufRead, Write};
 
-/// Serves one subject until the input ends.
+/// Serves one benchmark until the input ends.
 pub fn serve(name: &str) -> io::Result<()> {
     let threads = super::all_cores();
     let mut subject = super::build(name, threads);

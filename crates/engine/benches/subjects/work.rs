@@ -1,4 +1,4 @@
-//! A graph made ready to be run again and again.
+//! A graph ready to be run repeatedly.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use vitreous_engine::{
 
 use super::data;
 
-/// Of parameters that training changed, every so manieth number is compared.
+/// Of trained parameters, every n-th value is compared.
 const PARAMETER_STRIDE: usize = 97;
 
 /// A graph with its memory, threads and data.
@@ -24,13 +24,13 @@ pub struct Work {
 }
 
 impl Work {
-    /// Plans the graph, on that many threads, and fills its inputs and parameters.
+    /// Plans the graph for this many threads, and fills its inputs and parameters.
     pub fn new(graph: &Graph, results: Vec<Value>, threads: usize) -> Result<Self> {
         let executor = Executor::new(Plan::for_cpu(graph, &results)?, threads)?;
         Work::filled(executor, Work::parameters(graph)?, results)
     }
 
-    /// The same with weights that do not change.
+    /// The same with constant weights.
     pub fn inference(graph: &Graph, results: Vec<Value>, threads: usize) -> Result<Self> {
         let state = Work::parameters(graph)?;
         let plan = Plan::for_cpu_with_fixed_weights(graph, &results)?;
@@ -74,7 +74,7 @@ impl Work {
         Ok(Work { executor, state, results, step: 0 })
     }
 
-    /// Runs the plan once; a training step goes on from where the last one ended.
+    /// Runs the plan once; a training step continues from the previous one.
     pub fn run(&mut self) {
         let run = Run { seed: 1, step: self.step };
         if self.executor.plan().weight_bytes() > 0 {
@@ -85,7 +85,7 @@ impl Work {
         self.step += 1;
     }
 
-    /// The results in the order they were asked for, then a sample of each parameter if it is trained.
+    /// The requested results in order, then a sample of each parameter if it is trained.
     pub fn results(&self) -> Result<Vec<f32>> {
         let mut all = Vec::new();
         for &value in &self.results {
@@ -103,20 +103,20 @@ impl Work {
     }
 }
 
-/// The work to measure, and what each of its runs has to do besides.
-pub struct Subject {
+/// The work to measure, and the part of each run that does not count.
+pub struct Benchmark {
     pub work: Work,
     pub besides: Option<Work>,
 }
 
-impl From<Work> for Subject {
+impl From<Work> for Benchmark {
     fn from(work: Work) -> Self {
-        Subject { work, besides: None }
+        Benchmark { work, besides: None }
     }
 }
 
-impl Subject {
-    /// Seconds of so many runs, less what they do besides.
+impl Benchmark {
+    /// Seconds of `runs` runs, without the part that does not count.
     pub fn seconds(&mut self, runs: usize) -> f64 {
         let all = seconds(runs, &mut self.work);
         all - self.besides.as_mut().map_or(0.0, |work| seconds(runs, work))
@@ -131,7 +131,7 @@ fn seconds(runs: usize, work: &mut Work) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// What activations are stored as.
+/// The dtype of activations.
 pub fn activation_dtype(precision: Precision) -> DType {
     match precision {
         Precision::F32 => DType::F32,
@@ -139,12 +139,12 @@ pub fn activation_dtype(precision: Precision) -> DType {
     }
 }
 
-/// The value that `build` makes, and the gradients of all float inputs and parameters from a fixed gradient `dy` of it.
+/// The value built by `build`, and the gradients of all float inputs and parameters from a fixed gradient `dy` of it.
 pub fn forward_and_backward(
     precision: Precision,
     threads: usize,
     build: impl FnOnce(&mut Graph) -> Result<Value>,
-) -> Result<Subject> {
+) -> Result<Benchmark> {
     let mut graph = Graph::new(Mode::Training, precision);
     let y = build(&mut graph)?;
     let is_float = |value: &Value| graph.type_of(*value).dtype.is_float();
@@ -155,12 +155,12 @@ pub fn forward_and_backward(
     let y_type = graph.type_of(y).clone();
     let dy = graph.input("dy", y_type.shape, y_type.dtype)?;
     let gradients = graph.gradients_from(y, dy, &wanted, GradientOptions::default())?;
-    // The result is asked for too: otherwise the planner leaves the forward pass out where gradients do not need it.
+    // The result is requested too: otherwise the planner omits the forward pass where gradients do not need it.
     let results = std::iter::once(y).chain(gradients).collect();
     Ok(Work::new(&graph, results, threads)?.into())
 }
 
-/// Makes a training step with AdamW of the loss.
+/// Adds an AdamW training step for the loss.
 pub fn adamw_step(graph: &mut Graph, loss: Value) -> Result<()> {
     let options = StepOptions {
         optimizer: Optimizer::adamw(),

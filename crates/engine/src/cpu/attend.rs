@@ -1,4 +1,4 @@
-//! The kernels of attention for nodes of the graph.
+//! Attention kernels for graph nodes.
 
 use super::attention::{self, Bias, Heads, HeadsOut};
 use super::kernel::Kernel;
@@ -71,7 +71,7 @@ fn heads<'a>(kernel: &Kernel<'a>, op: &Attention, which: usize) -> Heads<'a> {
     Heads { values: kernel.input(input), offset, row_stride }
 }
 
-/// Which input it is, at which column it starts, and the length of the input's rows.
+/// The input, the first column in it, and the length of the input's rows.
 fn place(kernel: &Kernel, op: &Attention, which: usize) -> (usize, usize, usize) {
     let input = if op.packed { 0 } else { which };
     let columns = kernel.input_type(input).shape.columns();

@@ -1,26 +1,26 @@
-//! Between f32 and bf16, a slice at a time.
+//! Conversion between f32 and bf16, a slice at a time.
 
 use half::bf16;
 
 use super::simd::{Lanes, simd_fn};
 
 simd_fn! {
-    /// Widens bf16 values to f32. Both slices are of one length.
+    /// Widens bf16 values to f32. Both slices have equal length.
     pub fn widen(from: &[bf16], to: &mut [f32]) = widen_body;
 }
 
 simd_fn! {
-    /// Rounds f32 values to the nearest bf16, ties to even. Both slices are of one length.
+    /// Rounds f32 values to the nearest bf16, ties to even. Both slices have equal length.
     pub fn narrow(from: &[f32], to: &mut [bf16]) = narrow_body;
 }
 
 simd_fn! {
-    /// Rounds f32 values in place to what bf16 can hold.
+    /// Rounds f32 values to bf16 precision in place.
     pub fn round(values: &mut [f32]) = round_body;
 }
 
 simd_fn! {
-    /// Rounds f32 values in place to what bf16 can hold, and gives them as bf16. Both slices are of one length.
+    /// Rounds f32 values to bf16 precision in place, and also stores them as bf16. Both slices have equal length.
     pub fn round_and_narrow(values: &mut [f32], to: &mut [bf16]) = round_and_narrow_body;
 }
 

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::bind::Memory;
 use super::memory::{FloatShared, FloatSlice, Shared};
 use super::team::Team;
-use super::{attend, losses, moves, norms, prepare_images, products, reductions, steps, tables, top_k, updates};
+use super::{
+    attend, losses, moves, norms, prepare_images, products, reductions, rotary, steps, tables, top_k, unfold, updates,
+};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
@@ -111,6 +113,8 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Bu
         Op::Pad(op) => moves::pad(kernel, team, op),
         Op::Patchify(op) => moves::patchify(kernel, team, op.patch),
         Op::Unpatchify(op) => moves::unpatchify(kernel, team, op.patch),
+        Op::Unfold(op) => unfold::unfold(kernel, team, op),
+        Op::Fold(op) => unfold::fold(kernel, team, op),
         Op::PrepareImages(op) => prepare_images::prepare_images(kernel, team, op),
         Op::SumLeading(op) => reductions::sum_leading(kernel, team, op.shape.elements()),
         Op::MeanTokens(_) => reductions::mean_tokens(kernel, team),
@@ -121,6 +125,7 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Bu
         Op::EmbeddingGradient(op) => tables::embedding_gradient(kernel, team, op.vocabulary),
         Op::LayerNorm(_) | Op::RmsNorm(_) => norms::forward(kernel, team),
         Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => norms::gradient(kernel, team),
+        Op::Rotary(op) => rotary::rotary(kernel, team, op),
         Op::Attention(op) => attend::forward(kernel, team, op),
         Op::AttentionWeights(op) => attend::weights(kernel, team, &op.of),
         Op::AttentionGradient(op) => attend::gradient(kernel, team, op),

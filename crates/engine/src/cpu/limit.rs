@@ -1,39 +1,42 @@
-//! What the machine could do at best: multiply-adds on registers alone, with the instructions and threads that products use.
+//! The peak of this machine: multiply-adds on registers alone, with the instructions and threads that matrix
+//! multiplications use.
 //!
-//! Nothing is loaded and nothing waits for the one before, so no kernel is faster; how near one comes is told as a share of this.
+//! Nothing is loaded and there are no dependencies between them, so no kernel is faster; the efficiency of kernels is
+//! reported as a share of this.
 
 use std::time::{Duration, Instant};
 
-use super::gemm::micro::{Kernel, Kind, kernel_fn};
+use super::gemm::micro::{Kernel, MicroKernel, kernel_fn};
 use super::simd::Lanes;
 use super::team::Team;
 use crate::error::Result;
 use crate::precision::Precision;
 
-/// How long one try takes, about: long beside the hand-over to threads, short beside what else a machine does.
+/// Approximate duration of one trial: long compared to starting the threads, short compared to other activity on the
+/// machine.
 const TRY: Duration = Duration::from_millis(2);
-/// Tries of which the best counts: others may have had to share their core.
+/// Number of trials, of which the best counts: in others a thread may have shared its core.
 const TRIES: usize = 16;
-/// The most sums of any kernel.
+/// The most accumulators of any kernel.
 const MOST_SUMS: usize = 24;
 /// Floats of the widest vector.
 const WIDEST: usize = 16;
 
-/// Floating-point operations a second that this machine's best product kernel of a precision could do at most, on so many
-/// threads. It measures for some tens of milliseconds; other work on the machine meanwhile makes it less.
+/// Peak floating-point operations per second of the best multiplication kernel of this CPU for a precision, on this
+/// many threads. Measuring takes some tens of milliseconds; other load on the machine lowers the result.
 pub fn measured_limit(precision: Precision, threads: usize) -> Result<f64> {
-    let kind = Kind::best(precision);
+    let kind = MicroKernel::best(precision);
     let mut team = Team::new(threads, WIDEST)?;
     let mut seconds = |rounds: usize| {
         let start = Instant::now();
         team.run(threads, &|_, scratch| {
             scratch.fill(1.0);
-            // SAFETY: the kind is this machine's best, and the scratch memory has room for a vector.
+            // SAFETY: the kernel is supported by this CPU, and the scratch memory has room for a vector.
             unsafe { multiply_add_rounds(kind, rounds, scratch.as_mut_ptr()) };
         });
         start.elapsed().as_secs_f64()
     };
-    // Doubled until it is long enough to be believed; this also wakes threads and clocks up.
+    // Doubled until it is long enough to measure; this also wakes threads and raises clock rates.
     let mut rounds = 1 << 12;
     let mut taken = seconds(rounds);
     while taken < TRY.as_secs_f64() / 2.0 {
@@ -44,14 +47,14 @@ pub fn measured_limit(precision: Precision, threads: usize) -> Result<f64> {
     Ok(threads as f64 * rounds as f64 * flops_a_round(kind) as f64 / best)
 }
 
-/// A multiplication and an addition for each value of each lane of each sum.
-fn flops_a_round(kind: Kind) -> usize {
+/// One multiplication and one addition for each value of each lane of each accumulator.
+fn flops_a_round(kind: MicroKernel) -> usize {
     let sizes = kind.sizes();
     2 * sizes.rows * sizes.columns * sizes.values
 }
 
 kernel_fn! {
-    /// Adds `1 * 1` to each sum of a register tile, again and again.
+    /// Adds `1 * 1` to each accumulator of a register tile, repeatedly.
     ///
     /// # Safety
     /// `values` has room for a vector.
@@ -70,7 +73,7 @@ unsafe fn rounds_body<K: Kernel>(rounds: usize, values: *mut f32) {
                 sums[sum] = K::multiply_add(a, b, sums[sum]);
             }
         }
-        // Read, so that none is left out.
+        // Used, so that none is optimised away.
         let mut total = sums[0];
         for sum in 1..K::ROWS * K::VECTORS {
             total = total.add(sums[sum]);
@@ -86,13 +89,13 @@ mod tests {
     #[test]
     fn a_round_adds_one_product_to_every_sum() {
         for precision in [Precision::F32, Precision::Bf16] {
-            let kind = Kind::best(precision);
+            let kind = MicroKernel::best(precision);
             let mut values = [1.0; WIDEST];
             if kind.rounds() {
-                // Two ones of bf16 in each lane.
+                // Two bf16 ones in each lane.
                 values.fill(f32::from_bits(0x3f80_3f80));
             }
-            // SAFETY: the kind is this machine's best, and there is room for its vector.
+            // SAFETY: the kernel is supported by this CPU, and there is room for its vector.
             unsafe { multiply_add_rounds(kind, 5, values.as_mut_ptr()) };
             let sizes = kind.sizes();
             let operations = 2.0 * values[..sizes.lanes].iter().sum::<f32>();

@@ -5,10 +5,10 @@ use super::rows;
 use super::team::Team;
 use crate::ops::{BinaryCrossEntropy, CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
 
-/// What marks a row that does not count in the list of losses.
+/// Marks an ignored row in the list of losses.
 const IGNORED: f32 = f32::NEG_INFINITY;
 
-/// Floats of scratch a thread: three rows.
+/// Floats of scratch per thread: three rows.
 pub(super) fn scratch_floats(columns: usize) -> usize {
     3 * columns.next_multiple_of(16)
 }
@@ -30,7 +30,7 @@ pub(super) fn softmax(kernel: &Kernel, team: &mut Team) {
     });
 }
 
-/// Softmax's gradient.
+/// Gradient of the softmax.
 pub(super) fn softmax_gradient(kernel: &Kernel, team: &mut Team) {
     let (dy, y, output) = (kernel.input(0), kernel.input(1), kernel.output_raw::<f32>(0));
     let columns = kernel.input_type(0).shape.columns();
@@ -47,7 +47,7 @@ pub(super) fn softmax_gradient(kernel: &Kernel, team: &mut Team) {
     });
 }
 
-/// A hard target that counts and is in range.
+/// A hard target, if it is not ignored and in range.
 fn hard_target(
     kernel: &Kernel,
     options: &CrossEntropyOptions,
@@ -66,7 +66,7 @@ fn hard_target(
     class
 }
 
-/// The mean loss. Each row's loss goes to the workspace and they are added up in order.
+/// The mean loss. Each row's loss goes to the workspace, and they are summed in order.
 pub(super) fn cross_entropy(kernel: &Kernel, team: &mut Team, op: &CrossEntropy) {
     let logits = kernel.input(0);
     let classes = kernel.input_type(0).shape.columns();
@@ -92,13 +92,13 @@ pub(super) fn cross_entropy(kernel: &Kernel, team: &mut Team, op: &CrossEntropy)
             }
         }
     });
-    // SAFETY: no tile runs any more.
+    // SAFETY: all tiles have finished.
     let losses = unsafe { losses.range(0..row_count) };
     let (sum, count) = losses
         .iter()
         .filter(|&&loss| loss != IGNORED)
         .fold((0.0, 0u64), |(sum, count), &loss| (sum + f64::from(loss), count + 1));
-    // SAFETY: the result is this kernel's.
+    // SAFETY: this kernel owns the result.
     unsafe { kernel.output_raw::<f32>(0).range(0..1)[0] = (sum / count.max(1) as f64) as f32 };
 }
 
@@ -141,7 +141,7 @@ pub(super) fn cross_entropy_gradient(kernel: &Kernel, team: &mut Team, op: &Cros
     });
 }
 
-/// The mean over all classes, or over rows. Each row's loss goes to the workspace and they are added up in order.
+/// The mean over all classes, or over rows. Each row's loss goes to the workspace, and they are summed in order.
 pub(super) fn binary_cross_entropy(kernel: &Kernel, team: &mut Team, sum_classes: bool) {
     let (logits, targets) = (kernel.input(0), kernel.input(1));
     let shape = &kernel.input_type(0).shape;
@@ -158,10 +158,10 @@ pub(super) fn binary_cross_entropy(kernel: &Kernel, team: &mut Team, sum_classes
             unsafe { losses.range(row..row + 1)[0] = x.iter().zip(t).map(loss).sum::<f64>() as f32 };
         }
     });
-    // SAFETY: no tile runs any more.
+    // SAFETY: all tiles have finished.
     let sum: f64 = unsafe { losses.range(0..row_count) }.iter().map(|&loss| f64::from(loss)).sum();
     let mean = sum / BinaryCrossEntropy::count(sum_classes, shape) as f64;
-    // SAFETY: the result is this kernel's.
+    // SAFETY: this kernel owns the result.
     unsafe { kernel.output_raw::<f32>(0).range(0..1)[0] = mean as f32 };
 }
 

@@ -3,9 +3,9 @@
 
 use super::simd::{Lanes, ROUND_MAGIC};
 
-/// Below this, e^x is less than the smallest normal f32: the result is 0, so that no denormal slows what follows.
+/// Below this, e^x is less than the smallest normal f32: the result is 0, to avoid slow denormals later.
 const EXP_UNDERFLOW: f32 = -87.336_54;
-/// A little above the logarithm of the largest f32: from here on the result is infinite.
+/// Slightly above the logarithm of the largest f32: from here on the result is infinite.
 const EXP_CERTAIN_OVERFLOW: f32 = 89.0;
 
 /// `(e^r - 1 - r) / r²` for |r| <= ln 2 / 2, to 3e-9.
@@ -14,7 +14,7 @@ const EXP_SERIES: [f32; 5] = [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_36
 /// `c[0] + c[1] x + c[2] x² ..`, by Horner's rule.
 #[inline(always)]
 unsafe fn polynomial<V: Lanes, const TERMS: usize>(x: V, coefficients: &[f32; TERMS]) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe {
         let mut value = V::splat(coefficients[TERMS - 1]);
         let mut term = TERMS - 1;
@@ -30,9 +30,10 @@ unsafe fn polynomial<V: Lanes, const TERMS: usize>(x: V, coefficients: &[f32; TE
 /// Minus infinity gives exactly 0, infinity gives infinity, NaN stays NaN; within 1.5e-7 of the true value.
 #[inline(always)]
 pub unsafe fn exp<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe {
-        // In `min` a NaN in the second operand is what comes out. Far below, nonsense is computed and not selected.
+        // If the second operand of `min` is NaN, NaN is returned. Far below the range, the computed value is
+        // meaningless and not selected.
         let clamped = V::splat(EXP_CERTAIN_OVERFLOW).min(x);
         let magic = V::splat(ROUND_MAGIC);
         let n = clamped.mul_add(V::splat(std::f32::consts::LOG2_E), magic).sub(magic);
@@ -45,12 +46,12 @@ pub unsafe fn exp<V: Lanes>(x: V) -> V {
     }
 }
 
-// GELU. The normal distribution's tail Q(t) = Φ(-t), and the slope's tail below, fall from 1/2 to nothing over
-// t = 0..6. Their fourth roots are so smooth that one polynomial covers that range, and raising it to the fourth power
-// gives the tail its small values without an e^x and without cancellation: a third fewer operations than `e^(-t²/2)`
-// times a polynomial, and everything past 6 is 0 as the polynomials are fitted with a zero there.
+// GELU. The tail of the normal distribution Q(t) = Φ(-t), and the tail of the derivative below, fall from 1/2 to zero
+// over t = 0..6. Their fourth roots are so smooth that one polynomial covers that range, and raising it to the fourth
+// power gives the small values of the tail without an e^x and without cancellation: a third fewer operations than
+// `e^(-t²/2)` times a polynomial. Everything past 6 is 0, as the polynomials are fitted with a zero there.
 
-/// From here on the tails are taken as 0: 6 Q(6) is 6e-9.
+/// From here on the tails are 0: 6 Q(6) is 6e-9.
 const TAIL_END: f32 = 6.0;
 
 /// `Q(t)^(1/4)` in powers of `u = t/3 - 1`, with t Q(t) to 2.4e-8.
@@ -69,7 +70,7 @@ const TAIL_ROOT: [f32; 12] = [
     -0.002_882_900_2,
 ];
 
-/// Where the slope of GELU is 0: the t with `Q(t) = t φ(t)`.
+/// The zero of GELU's derivative: the t with `Q(t) = t φ(t)`.
 const SLOPE_ZERO: f32 = 0.751_791_5;
 
 /// `((Q(t) - t φ(t)) / (SLOPE_ZERO - t))^(1/4)` in powers of `u = t/3 - 1`, with the numerator to 1.4e-7.
@@ -91,9 +92,9 @@ const SLOPE_ROOT: [f32; 12] = [
 /// |x|, at most [`TAIL_END`], and the fourth power of a polynomial in it.
 #[inline(always)]
 unsafe fn size_and_tail<V: Lanes>(x: V, root: &[f32; 12]) -> (V, V) {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe {
-        // In `min` a NaN in the second operand is what comes out.
+        // If the second operand of `min` is NaN, NaN is returned.
         let size = V::splat(TAIL_END).min(x.abs());
         let u = size.mul_add(V::splat(2.0 / TAIL_END), V::splat(-1.0));
         let root = polynomial(u, root);
@@ -105,17 +106,17 @@ unsafe fn size_and_tail<V: Lanes>(x: V, root: &[f32; 12]) -> (V, V) {
 /// GELU, `x Φ(x) = max(x, 0) - |x| Q(|x|)`, to 1.5e-7 absolute. Minus infinity gives 0, infinity infinity.
 #[inline(always)]
 pub unsafe fn gelu<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe {
         let (size, tail) = size_and_tail(x, &TAIL_ROOT);
         V::splat(0.0).max(x).sub(size.mul(tail))
     }
 }
 
-/// The slope of GELU, `Φ(x) + x φ(x)`: `k = Q(t) - t φ(t)` at `x = -t`, `1 - k` at `x = t`; to 3.5e-7 absolute.
+/// The derivative of GELU, `Φ(x) + x φ(x)`: `k = Q(t) - t φ(t)` at `x = -t`, `1 - k` at `x = t`; to 3.5e-7 absolute.
 #[inline(always)]
 pub unsafe fn gelu_slope<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe {
         let (size, tail) = size_and_tail(x, &SLOPE_ROOT);
         let k = V::splat(SLOPE_ZERO).sub(size).mul(tail);

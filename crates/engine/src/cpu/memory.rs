@@ -1,4 +1,4 @@
-//! Views of memory for kernels: values in either storage format, and parts that different tiles write.
+//! Memory views for kernels: values in either dtype, and buffers whose parts are written by different tiles.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -13,7 +13,7 @@ pub struct Shared<'a, T> {
     owner: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: access goes through `range`, whose caller vouches that tiles use disjoint ranges.
+// SAFETY: access goes through `range`, whose caller guarantees that tiles use disjoint ranges.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
@@ -25,7 +25,7 @@ impl<'a, T> Shared<'a, T> {
     }
 
     /// # Safety
-    /// `start` must be valid for `len` values for as long as `'a`, and not be reached otherwise meanwhile.
+    /// `start` must be valid for `len` values for as long as `'a`, and not be accessed otherwise during that time.
     pub unsafe fn from_raw(start: *mut T, len: usize) -> Self {
         Shared { start, len, owner: PhantomData }
     }
@@ -35,33 +35,33 @@ impl<'a, T> Shared<'a, T> {
         self.len
     }
 
-    /// The first value's place.
+    /// Pointer to the first value.
     pub fn as_ptr(&self) -> *mut T {
         self.start
     }
 
-    /// One part, to write.
+    /// One part, mutable.
     ///
     /// # Safety
     /// No other reference into this range may be alive.
     ///
     /// # Panics
-    /// Panics if the range does not lie inside.
+    /// Panics if the range is out of bounds.
     #[inline]
-    #[allow(clippy::mut_from_ref)] // the whole point: disjointness is the caller's promise
+    #[allow(clippy::mut_from_ref)] // the purpose of this type: the caller guarantees disjointness
     pub unsafe fn range(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
-        // SAFETY: inside the buffer by the check above; unaliased by the caller's promise.
+        // SAFETY: in bounds by the check above; unaliased as the caller guarantees.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
 }
 
-/// Values in either storage format, to read.
+/// Values in either dtype, for reading.
 #[derive(Clone, Copy, Debug)]
 pub enum FloatSlice<'a> {
     /// 32-bit.
     F32(&'a [f32]),
-    /// 16-bit, widened to f32 where it is used.
+    /// 16-bit, widened to f32 on use.
     Bf16(&'a [bf16]),
 }
 
@@ -74,7 +74,7 @@ impl<'a> FloatSlice<'a> {
         }
     }
 
-    /// The values of `range` as f32: themselves, or widened into `buffer` (at least as long as the range).
+    /// The values of `range` as f32: borrowed, or widened into `buffer` (at least as long as the range).
     #[inline]
     pub fn read<'b>(&self, range: Range<usize>, buffer: &'b mut [f32]) -> &'b [f32]
     where
@@ -90,7 +90,7 @@ impl<'a> FloatSlice<'a> {
         }
     }
 
-    /// Copies the values of `range` as f32 into `to`, which is as long.
+    /// Copies the values of `range` as f32 into `to`, which has the same length.
     #[inline]
     pub fn copy_to(&self, range: Range<usize>, to: &mut [f32]) {
         match self {
@@ -100,7 +100,7 @@ impl<'a> FloatSlice<'a> {
     }
 }
 
-/// Values in either storage format, whose disjoint parts are written by different tiles.
+/// Values in either dtype whose disjoint parts are written by different tiles.
 #[derive(Clone, Copy)]
 pub enum FloatShared<'a> {
     /// 32-bit.
@@ -118,7 +118,7 @@ impl FloatShared<'_> {
         }
     }
 
-    /// Writes `from` at `start`, rounding if need be.
+    /// Writes `from` at `start`, rounding if necessary.
     ///
     /// # Safety
     /// No other reference into that part may be alive. `from` may be that very part: then nothing is written.
@@ -128,12 +128,12 @@ impl FloatShared<'_> {
             FloatShared::F32(values) => {
                 let place = values.as_ptr().wrapping_add(start);
                 if place.cast_const() != from.as_ptr() {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { values.range(start..start + from.len()) }.copy_from_slice(from);
                 }
             }
             FloatShared::Bf16(values) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 super::convert::narrow(from, unsafe { values.range(start..start + from.len()) });
             }
         }

@@ -20,6 +20,7 @@ mod norms;
 mod prepare_images;
 mod products;
 mod reductions;
+mod rotary;
 mod rows;
 mod simd;
 mod steps;
@@ -27,6 +28,7 @@ mod tables;
 mod team;
 mod top_k;
 mod turns;
+mod unfold;
 mod updates;
 mod watch;
 mod weights;
@@ -87,7 +89,16 @@ impl Target for CpuTarget {
             Op::CrossEntropy(_) | Op::BinaryCrossEntropy(_) => graph.shape_of(node.inputs[0]).rows(),
             Op::GradientNorm(_) => updates::norm_workspace(graph.parameters()),
             Op::Lamb(_) => updates::lamb_workspace(graph.parameters()),
-            _ => 0,
+            Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Cache(_) | Op::StoredGradient(_) => 0,
+            Op::Pointwise(_) | Op::Broadcast(_) | Op::Reshape(_) | Op::WriteRows(_) | Op::Transpose(_) => 0,
+            Op::Concat(_) | Op::Slice(_) | Op::Pad(_) | Op::Patchify(_) | Op::Unpatchify(_) => 0,
+            Op::Unfold(_) | Op::Fold(_) | Op::PrepareImages(_) | Op::Embedding(_) | Op::EmbeddingGradient(_) => 0,
+            Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Rotary(_) => 0,
+            Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => 0,
+            Op::MeanTokens(_) | Op::MeanTokensGradient(_) | Op::MaxTokens(_) | Op::MaxTokensGradient(_) => 0,
+            Op::Softmax(_) | Op::SoftmaxGradient(_) | Op::TopK(_) => 0,
+            Op::CrossEntropyGradient(_) | Op::BinaryCrossEntropyGradient(_) => 0,
+            Op::AdamW(_) | Op::Sgd(_) | Op::Ema(_) | Op::AccumulateGradient(_) => 0,
         };
         4 * floats
     }
@@ -110,13 +121,31 @@ impl Target for CpuTarget {
             Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => {
                 attend::scratch_floats(graph, node)
             }
+            Op::Rotary(op) => rotary::scratch_floats(columns(0), op),
+            Op::Unfold(_) => 0,
+            Op::Fold(_) => unfold::fold_scratch(columns(0)),
             Op::SumLeading(op) => reductions::sum_scratch(op.shape.elements()),
             Op::CrossEntropyGradient(_) | Op::BinaryCrossEntropyGradient(_) => losses::scratch_floats(columns(1)),
             Op::Concat(_) => 1024,
             Op::AccumulateGradient(_) => updates::ACCUMULATE_SCRATCH,
-            op if op.is_leaf() || op.has_effect() => 0,
-            // Whatever else there is holds at most three rows.
-            _ => losses::scratch_floats(columns(0)),
+            Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Cache(_) | Op::StoredGradient(_) => 0,
+            Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) => 0,
+            // These hold at most three rows.
+            Op::Softmax(_) | Op::SoftmaxGradient(_) | Op::TopK(_) | Op::CrossEntropy(_) | Op::BinaryCrossEntropy(_) => {
+                losses::scratch_floats(columns(0))
+            }
+            Op::Broadcast(_) | Op::Reshape(_) | Op::WriteRows(_) | Op::Transpose(_) | Op::Slice(_) | Op::Pad(_) => {
+                losses::scratch_floats(columns(0))
+            }
+            Op::Patchify(_)
+            | Op::Unpatchify(_)
+            | Op::PrepareImages(_)
+            | Op::Embedding(_)
+            | Op::EmbeddingGradient(_) => losses::scratch_floats(columns(0)),
+            Op::MeanTokens(_) | Op::MeanTokensGradient(_) | Op::MaxTokens(_) | Op::MaxTokensGradient(_) => {
+                losses::scratch_floats(columns(0))
+            }
+            Op::GradientNorm(_) => losses::scratch_floats(columns(0)),
         };
         4 * floats.next_multiple_of(16)
     }

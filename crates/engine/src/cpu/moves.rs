@@ -1,6 +1,6 @@
 //! Kernels that only move data: broadcast, transpose, concatenation, slice, pad, patchify.
 //!
-//! What is moved is never looked at, so all but concatenation (which may convert) move plain 2- or 4-byte units.
+//! The values do not matter, so all but concatenation (which may convert) move plain 2- or 4-byte units.
 
 use bytemuck::Pod;
 
@@ -15,10 +15,10 @@ trait Unit: Pod + Send + Sync {}
 impl Unit for u16 {}
 impl Unit for u32 {}
 
-/// Numbers that one tile moves, about.
+/// Approximate number of elements per tile.
 const TILE: usize = 32_768;
 
-/// Calls a generic function with the unit that the first input is stored in.
+/// Calls a generic function with the storage unit of the first input.
 macro_rules! by_unit {
     ($kernel:expr, $function:ident($($arg:expr),*)) => {
         match $kernel.input_type(0).dtype.bytes() {
@@ -33,7 +33,7 @@ fn units<'a, T: Pod>(kernel: &Kernel<'a>) -> (&'a [T], Shared<'a, T>) {
     (kernel.memory.read_raw(kernel.node.inputs[0]), kernel.memory.write_raw(Value::new(kernel.index, 0)))
 }
 
-/// Runs of equal length copied from `from(run)` to `to(run)`, several a tile.
+/// Copies runs of equal length from `from(run)` to `to(run)`, several per tile.
 fn copy_runs<T: Unit>(
     team: &mut Team,
     (input, output): (&[T], Shared<T>),
@@ -45,7 +45,7 @@ fn copy_runs<T: Unit>(
     team.run(runs.div_ceil(per_tile), &|tile, _| {
         for run in tile * per_tile..((tile + 1) * per_tile).min(runs) {
             let (from, to) = places(run);
-            // SAFETY: every run has its own place in the result.
+            // SAFETY: every run writes its own range of the result.
             unsafe { output.range(to..to + length) }.copy_from_slice(&input[from..from + length]);
         }
     });
@@ -62,7 +62,7 @@ fn broadcast_units<T: Unit>(kernel: &Kernel, team: &mut Team) {
     copy_runs(team, units::<T>(kernel), times, length, &|run| (0, run * length));
 }
 
-/// Axes in another order.
+/// Permutes the axes.
 pub(super) fn transpose(kernel: &Kernel, team: &mut Team, order: &[usize]) {
     by_unit!(kernel, transpose_units(team, order));
 }
@@ -74,7 +74,7 @@ fn transpose_units<T: Unit>(kernel: &Kernel, team: &mut Team, order: &[usize]) {
         return copy_runs(team, (input, output), 1, 1, &|_| (0, 0));
     };
     let stride = |axis: usize| from[axis + 1..].iter().product::<usize>();
-    // Where the run of a result's last axis starts in the input.
+    // Offset in the input of a run of the result's last axis.
     let start = |run: usize| {
         let (mut rest, mut place) = (run, 0);
         for axis in (0..outer.len()).rev() {
@@ -92,7 +92,7 @@ fn transpose_units<T: Unit>(kernel: &Kernel, team: &mut Team, order: &[usize]) {
     let per_tile = (TILE / length).max(1);
     team.run(runs.div_ceil(per_tile), &|tile, _| {
         for run in tile * per_tile..((tile + 1) * per_tile).min(runs) {
-            // SAFETY: every run has its own place in the result.
+            // SAFETY: every run writes its own range of the result.
             let row = unsafe { output.range(run * length..(run + 1) * length) };
             for (to, from) in row.iter_mut().zip(input[start(run)..].iter().step_by(step)) {
                 *to = *from;
@@ -101,12 +101,12 @@ fn transpose_units<T: Unit>(kernel: &Kernel, team: &mut Team, order: &[usize]) {
     });
 }
 
-/// Numbers behind one position of the axes before `axis`.
+/// Elements per index of the axes before `axis`.
 fn inner(axes: &[usize], axis: usize) -> usize {
     axes[axis..].iter().product()
 }
 
-/// One after the other along an axis; formats may differ.
+/// Concatenation along an axis; dtypes may differ.
 pub(super) fn concat(kernel: &Kernel, team: &mut Team, axis: usize) {
     let output = kernel.output(0);
     let whole = inner(kernel.output_type(0).shape.axes(), axis);
@@ -116,7 +116,7 @@ pub(super) fn concat(kernel: &Kernel, team: &mut Team, axis: usize) {
         let length = inner(kernel.input_type(index).shape.axes(), axis);
         let first = place;
         team.run(input.len() / length, &|run, scratch| {
-            // SAFETY: every run has its own place in the result.
+            // SAFETY: every run writes its own range of the result.
             unsafe { copy_converted(input, output, run * length, run * whole + first, length, scratch) };
         });
         place += length;
@@ -137,7 +137,7 @@ unsafe fn copy_converted(
     while done < length {
         let count = scratch.len().min(length - done);
         let piece = input.read(from + done..from + done + count, scratch);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { output.write(to + done, piece) };
         done += count;
     }
@@ -157,7 +157,7 @@ fn slice_units<T: Unit>(kernel: &Kernel, team: &mut Team, op: &Slice) {
     copy_runs(team, (input, output), input.len() / whole, length, &places);
 }
 
-/// Zeros around, along an axis.
+/// Pads an axis with zeros.
 pub(super) fn pad(kernel: &Kernel, team: &mut Team, op: &Pad) {
     by_unit!(kernel, pad_units(team, op));
 }
@@ -169,7 +169,7 @@ fn pad_units<T: Unit>(kernel: &Kernel, team: &mut Team, op: &Pad) {
     let (whole, before) = (op.size * one, op.start * one);
     let (input, output) = units::<T>(kernel);
     team.run(input.len() / length, &|run, _| {
-        // SAFETY: every run has its own place in the result.
+        // SAFETY: every run writes its own range of the result.
         let to = unsafe { output.range(run * whole..(run + 1) * whole) };
         to[..before].fill(T::zeroed());
         to[before..before + length].copy_from_slice(&input[run * length..(run + 1) * length]);
@@ -187,7 +187,7 @@ pub(super) fn unpatchify(kernel: &Kernel, team: &mut Team, patch: [usize; 2]) {
     by_unit!(kernel, patch_units(team, kernel.output_type(0).shape.axes(), patch, true));
 }
 
-/// Copies one line of one patch a run. Both directions visit patches in order, line by line.
+/// Copies one line of one patch per run. Both directions visit patches in order, line by line.
 fn patch_units<T: Unit>(kernel: &Kernel, team: &mut Team, images: &[usize], [ph, pw]: [usize; 2], back: bool) {
     let &[n, channels, height, width] = images else { return };
     let (grid_h, grid_w) = (height / ph, width / pw);

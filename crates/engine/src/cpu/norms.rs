@@ -1,4 +1,4 @@
-//! LayerNorm and RMSNorm, with steps before, and their gradients, with steps behind.
+//! LayerNorm and RMSNorm with preceding steps, and their gradients with following steps.
 
 use super::kernel::{Kernel, rows_per_tile, tile_rows};
 use super::memory::Shared;
@@ -9,7 +9,7 @@ use super::team::Team;
 use crate::graph::{Graph, Node};
 use crate::ops::Op;
 
-/// Floats of scratch a thread: a row of each operand in f32.
+/// Floats of scratch per thread: a row of each operand in f32.
 pub(super) fn scratch_floats(columns: usize) -> usize {
     4 * columns.next_multiple_of(16)
 }
@@ -20,7 +20,7 @@ pub(super) fn workspace_floats(graph: &Graph, node: &Node) -> usize {
     2 * RowTiles::new(shape.rows(), shape.columns()).tiles * shape.columns().next_multiple_of(16)
 }
 
-/// Cuts scratch into rows of `columns`.
+/// Splits scratch into rows of `columns`.
 fn scratch_rows<const N: usize>(scratch: &mut [f32], columns: usize) -> [&mut [f32]; N] {
     let mut chunks = scratch.chunks_mut(columns.next_multiple_of(16));
     std::array::from_fn(|_| &mut chunks.next().expect("scratch was sized for this kernel")[..columns])
@@ -115,7 +115,7 @@ pub(super) fn gradient(kernel: &Kernel, team: &mut Team) {
         }
     });
     if affine {
-        // SAFETY: no tile runs any more.
+        // SAFETY: all tiles have finished.
         let partial = unsafe { partial.range(0..2 * tiles * stride) };
         add_partial(partial, stride, kernel.output_raw(1), 0);
         if layer {
@@ -124,9 +124,9 @@ pub(super) fn gradient(kernel: &Kernel, team: &mut Team) {
     }
 }
 
-/// Adds up the tiles' sums, in order.
+/// Sums the tiles' partial sums, in order.
 fn add_partial(partial: &[f32], stride: usize, output: Shared<f32>, offset: usize) {
-    // SAFETY: the result is this kernel's, and no tile runs.
+    // SAFETY: the result is this kernel's, and all tiles have finished.
     let sums = unsafe { output.range(0..output.len()) };
     sums.fill(0.0);
     for tile in partial.chunks(2 * stride) {

@@ -1,4 +1,5 @@
-//! Bytes of pictures to numbers. Each number is found by itself, its partner's too, so that nothing lies in between.
+//! Converts the bytes of images to floats. Each value is computed independently, and so is its partner's: there are no
+//! intermediates.
 
 use super::kernel::Kernel;
 use super::team::Team;
@@ -6,7 +7,7 @@ use crate::ops::PrepareImages;
 use crate::ops::image_draws::{Area, ImageDraws, Laying, Mixing};
 use crate::random::Stream;
 
-/// A stored picture and what is done with it before it is mixed.
+/// A stored image and its augmentation parameters before mixing.
 struct Picture<'a> {
     op: &'a PrepareImages,
     bytes: &'a [u8],
@@ -15,7 +16,7 @@ struct Picture<'a> {
     draws: ImageDraws<'a>,
 }
 
-/// Each tile is one picture.
+/// Each tile is one image.
 pub(super) fn prepare_images(kernel: &Kernel, team: &mut Team, op: &PrepareImages) {
     let bytes: &[u8] = bytemuck::cast_slice(kernel.input_i32(0));
     let (draws, table) = (kernel.input_i32(1), kernel.input_f32(2));
@@ -31,7 +32,7 @@ pub(super) fn prepare_images(kernel: &Kernel, team: &mut Team, op: &PrepareImage
     team.run(batch, &|sample, _| {
         let (own, partner) = (picture(sample), picture(batch - 1 - sample));
         let mixing = own.draws.mixing();
-        // SAFETY: each tile writes its own picture.
+        // SAFETY: each tile writes its own image.
         let out = unsafe { output.range(sample * numbers..(sample + 1) * numbers) };
         for (place, out) in out.iter_mut().enumerate() {
             let (channel, row, column) = (place / width / height, place / width % height, place % width);
@@ -50,9 +51,9 @@ pub(super) fn prepare_images(kernel: &Kernel, team: &mut Team, op: &PrepareImage
 }
 
 impl Picture<'_> {
-    /// One number of the picture, before it is mixed.
+    /// One value of the image, before mixing.
     fn number(&self, channel: usize, row: usize, column: usize) -> f32 {
-        // Boxes are erased one after the other: the last is seen.
+        // Boxes are erased one after the other: the last one wins.
         for index in (0..self.draws.boxes()).rev() {
             let area = self.draws.area(index);
             if area.contains(row, column) {
@@ -77,7 +78,7 @@ impl Picture<'_> {
     }
 }
 
-/// A number of a box's noise, which is drawn row by row, two numbers from two words.
+/// One noise value of a box, which is drawn row by row, two numbers from two words.
 fn noise(stream: Stream, start: u64, area: Area, [channel, row, column]: [usize; 3]) -> f32 {
     // The pixel lies in the area, so both are at least 0.
     let (row, column) = ((row as i64 - i64::from(area.top)) as u64, (column as i64 - i64::from(area.left)) as u64);
@@ -86,7 +87,7 @@ fn noise(stream: Stream, start: u64, area: Area, [channel, row, column]: [usize;
     let word = start.wrapping_add(lines.wrapping_mul(words_a_row)).wrapping_add(column / 2 * 2);
     // 24 bits, at least 2^-24 and at most 1, so that the logarithm is finite.
     let unit = |bits: u32| ((bits >> 8) + 1) as f32 / (1u32 << 24) as f32;
-    // The place is even: both words are of one block.
+    // The offset is even: both words are in one block.
     let (words, first) = (stream.four(word / 4), (word % 4 / 2 * 2) as usize);
     let radius = (-2.0 * unit(words[first]).ln()).sqrt();
     let (sine, cosine) = (std::f32::consts::TAU * unit(words[first + 1])).sin_cos();

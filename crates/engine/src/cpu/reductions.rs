@@ -5,9 +5,9 @@ use super::memory::{FloatSlice, Shared};
 use super::rows;
 use super::team::Team;
 
-/// Columns that a tile sums on its own where rows are few and long.
+/// Columns per tile if rows are few and long.
 const WIDE_COLUMNS: usize = 4096;
-/// Rows that a tile sums where rows are many and short; their partial sums are added in order.
+/// Rows per tile if rows are many and short; partial sums are added in order.
 const ROW_BLOCK: usize = 256;
 
 fn row_blocks(rows: usize, columns: usize) -> usize {
@@ -27,7 +27,7 @@ pub(super) fn sum_scratch(columns: usize) -> usize {
     columns.min(WIDE_COLUMNS)
 }
 
-/// Adds up the rows of `x [rows, columns]` in an order that follows from the shape.
+/// Sums the rows of `x [rows, columns]` in an order that depends on the shape alone.
 pub(super) fn sum_rows(
     team: &mut Team,
     x: FloatSlice,
@@ -54,7 +54,7 @@ pub(super) fn sum_rows(
         let sums = unsafe { shared.range(tile * stride..tile * stride + columns) };
         sum_block(x, (tile_rows(tile, ROW_BLOCK, rows), columns), 0..columns, sums, scratch);
     });
-    // SAFETY: no tile runs any more, and the output is this kernel's.
+    // SAFETY: all tiles have finished, and the output is this kernel's.
     let (partial, sums) = unsafe { (shared.range(0..blocks * stride), output.range(0..columns)) };
     sums.copy_from_slice(&partial[..columns]);
     for block in 1..blocks {
@@ -84,7 +84,7 @@ pub(super) fn sum_leading(kernel: &Kernel, team: &mut Team, columns: usize) {
     let output = kernel.output_raw(0);
     let rows = kernel.input_type(0).shape.elements() / columns;
     let workspace = kernel.workspace();
-    // SAFETY: this kernel alone has its workspace.
+    // SAFETY: this kernel owns its workspace.
     let partial = unsafe { workspace.range(0..workspace.len()) };
     sum_rows(team, kernel.input(0), rows, columns, partial, output);
 }
@@ -125,7 +125,7 @@ pub(super) fn mean_tokens_gradient(kernel: &Kernel, team: &mut Team, tokens: usi
     });
 }
 
-/// Maximum over tokens, and who won.
+/// Maximum over tokens, and its token index.
 pub(super) fn max_tokens(kernel: &Kernel, team: &mut Team) {
     let maxima = kernel.output_raw::<f32>(0);
     let winners = kernel.output_raw::<i32>(1);
@@ -171,7 +171,7 @@ pub(super) fn max_tokens_gradient(kernel: &Kernel, team: &mut Team, tokens: usiz
 
 /// The tiles of a kernel that also sums over its rows: few enough to add their partial sums quickly.
 pub(super) struct RowTiles {
-    /// Rows a tile.
+    /// Rows per tile.
     pub per_tile: usize,
     /// Number of tiles.
     pub tiles: usize,

@@ -1,11 +1,11 @@
-//! Vectors of f32 for the kernels, one implementation an instruction set.
+//! Vectors of f32 for the kernels, one implementation per instruction set.
 //!
-//! A kernel is written once, generic over [`Lanes`], as an `#[inline(always)]` body; [`simd_fn!`] wraps
-//! it into one function an instruction set and picks among them at run time. The wrappers carry
-//! `#[target_feature]`, so the body is compiled with 512-bit, 256-bit or baseline vectors.
+//! A kernel is written once, generic over [`Lanes`], as an `#[inline(always)]` body; [`simd_fn!`] compiles it once per
+//! instruction set and selects one at run time. The wrappers carry `#[target_feature]`, so the body is compiled with
+//! 512-bit, 256-bit or baseline vectors.
 //!
-//! Two rules for bodies: no closures in the inner loops (a closure is a function of its own, without the
-//! wrapper's target features), and no indexing that keeps its bounds check (it stops vectorisation).
+//! Two rules for bodies: no closures in the inner loops (a closure is a function of its own, without the wrapper's
+//! target features), and no indexing with bounds checks (they prevent vectorisation).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -15,7 +15,7 @@ use half::bf16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Isa {
-    /// What the target always has: SSE2 on x86-64, NEON on aarch64.
+    /// The baseline of the target: SSE2 on x86-64, NEON on aarch64.
     Baseline = 1,
     /// AVX2 and FMA.
     Avx2 = 2,
@@ -25,7 +25,7 @@ pub enum Isa {
     Avx512Bf16 = 4,
 }
 
-/// What kernels are compiled for here, in the words of the makers.
+/// The instruction set of the kernels, by its marketing name.
 pub fn instruction_set() -> &'static str {
     match isa() {
         Isa::Baseline if cfg!(target_arch = "x86_64") => "SSE2",
@@ -39,8 +39,8 @@ pub fn instruction_set() -> &'static str {
 
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// The best instruction set of this machine, found once. `VITREOUS_ISA` (`baseline`, `avx2`, `avx512`)
-/// lowers it, so that every path can be tested on one machine.
+/// The best instruction set of this CPU, detected once. `VITREOUS_ISA` (`baseline`, `avx2`, `avx512`) lowers it, so
+/// that every path can be tested on one machine.
 #[inline]
 pub fn isa() -> Isa {
     match CHOSEN.load(Ordering::Relaxed) {
@@ -87,12 +87,12 @@ fn best_isa() -> Isa {
     Isa::Baseline
 }
 
-/// A vector of `COUNT` f32 values and what the kernels do with it.
+/// A vector of `COUNT` f32 values and its operations.
 ///
 /// # Safety
-/// Every function may only be called where the instruction set is present, and pointers must be valid for
-/// the lanes read or written. That is the duty of the `simd_fn!` wrapper and of the kernel body.
-#[allow(clippy::missing_safety_doc)] // the trait's own Safety section holds for each function
+/// Every function may only be called if the CPU supports the instruction set, and pointers must be valid for the lanes
+/// read or written. The `simd_fn!` wrapper and the kernel body are responsible for that.
+#[allow(clippy::missing_safety_doc)] // the Safety section of the trait applies to each function
 pub unsafe trait Lanes: Copy {
     /// Number of f32 values in one vector.
     const COUNT: usize;
@@ -108,7 +108,7 @@ pub unsafe trait Lanes: Copy {
     unsafe fn load_bf16(from: *const bf16) -> Self;
     /// Rounds to nearest even.
     unsafe fn store_bf16(self, to: *mut bf16);
-    /// Rounds to what bf16 can hold: to nearest, ties to even, NaN stays NaN.
+    /// Rounds to bf16 precision: to nearest, ties to even, NaN stays NaN.
     unsafe fn round_bf16(self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn sub(self, other: Self) -> Self;
@@ -122,26 +122,26 @@ pub unsafe trait Lanes: Copy {
     unsafe fn abs(self) -> Self;
     /// Lane by lane `if self < other { yes } else { no }`.
     unsafe fn select_less(self, other: Self, yes: Self, no: Self) -> Self;
-    /// `2^self` for lanes that hold whole numbers between -126 and 127.
+    /// `2^self` for lanes with integers between -126 and 127.
     unsafe fn pow2_whole(self) -> Self;
-    /// `self * 2^exponent` for lanes of `exponent` that hold whole numbers between -252 and 254: unlike
-    /// [`Lanes::pow2_whole`], the power itself need not be representable.
+    /// `self * 2^exponent` for lanes of `exponent` with integers between -252 and 254: unlike in [`Lanes::pow2_whole`],
+    /// the power itself need not be representable.
     #[inline(always)]
     unsafe fn times_pow2(self, exponent: Self) -> Self {
-        // SAFETY: arithmetic only; the instruction set is the caller's promise.
+        // SAFETY: arithmetic only; the caller guarantees the instruction set.
         unsafe {
             let magic = Self::splat(ROUND_MAGIC);
             let half = exponent.mul_add(Self::splat(0.5), magic).sub(magic);
             self.mul(half.pow2_whole()).mul(exponent.sub(half).pow2_whole())
         }
     }
-    /// The sum of all lanes, always added in the same order.
+    /// The sum of all lanes, always in the same order.
     unsafe fn sum(self) -> f32;
     unsafe fn max_lane(self) -> f32;
 }
 
-/// Rounds to the nearest whole number by adding and taking away 1.5 * 2^23: exact for |x| < 2^22, and
-/// four times quicker than a call of `round`.
+/// Rounds to the nearest integer by adding and subtracting 1.5 * 2^23: exact for |x| < 2^22, and four times faster than
+/// a call of `round`.
 pub const ROUND_MAGIC: f32 = 12_582_912.0;
 
 /// Vectors for machines without AVX2: LLVM turns the four-lane loops into SSE2 or NEON.
@@ -162,7 +162,7 @@ macro_rules! lanewise {
 }
 
 // SAFETY: plain arithmetic on arrays; pointers are read and written for four lanes as the trait says.
-#[allow(clippy::undocumented_unsafe_blocks)] // every block below is covered by the line above
+#[allow(clippy::undocumented_unsafe_blocks)] // covered by the SAFETY line above
 unsafe impl Lanes for Baseline {
     const COUNT: usize = 4;
 
@@ -299,7 +299,7 @@ mod x86 {
     }
 
     // SAFETY: each function is one or a few AVX2 intrinsics on values or on the pointers it was given.
-    #[allow(clippy::undocumented_unsafe_blocks)] // every block below is covered by the line above
+    #[allow(clippy::undocumented_unsafe_blocks)] // covered by the SAFETY line above
     unsafe impl Lanes for Avx2 {
         const COUNT: usize = 8;
 
@@ -424,7 +424,7 @@ mod x86 {
     }
 
     // SAFETY: each function is one or a few AVX-512 intrinsics on values or on the pointers it was given.
-    #[allow(clippy::undocumented_unsafe_blocks)] // every block below is covered by the line above
+    #[allow(clippy::undocumented_unsafe_blocks)] // covered by the SAFETY line above
     unsafe impl Lanes for Avx512 {
         const COUNT: usize = 16;
 
@@ -549,8 +549,8 @@ mod x86 {
     }
 }
 
-/// Makes a safe function out of an `#[inline(always)] unsafe fn body<V: Lanes>(..)`: one copy an
-/// instruction set, chosen at run time.
+/// Makes a safe function from an `#[inline(always)] unsafe fn body<V: Lanes>(..)`: one copy per instruction set,
+/// selected at run time.
 ///
 /// ```text
 /// simd_fn! {
@@ -575,7 +575,7 @@ macro_rules! simd_fn {
                 // SAFETY: this function's own caller vouches for AVX2 and FMA.
                 unsafe { $body::<$crate::cpu::simd::Avx2>($($arg),*) }
             }
-            // SAFETY: `isa()` names only what the machine was found to have.
+            // SAFETY: `isa()` returns only what the CPU was detected to support.
             unsafe {
                 match $crate::cpu::simd::isa() {
                     #[cfg(target_arch = "x86_64")]

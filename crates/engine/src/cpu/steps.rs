@@ -1,4 +1,4 @@
-//! Elementwise steps on a row that is hot in cache, and the kernel of nodes that are nothing else.
+//! Elementwise steps on a row in cache, and the kernel of pointwise nodes.
 
 use super::convert;
 use super::kernel::{Kernel, rows_per_tile, tile_rows};
@@ -9,7 +9,7 @@ use crate::ops::{Activation, Drop, Step};
 use crate::random::{Mask, Stream};
 use crate::types::DType;
 
-/// Steps that can carry a mask or an operand ready-made; in longer chains the later ones make theirs a row.
+/// Steps with a precomputed mask or operand; in longer chains the later ones compute theirs per row.
 const READY_STEPS: usize = 12;
 
 /// A node's steps, ready to be applied to any part of any row.
@@ -17,14 +17,14 @@ pub(super) struct Steps<'k, 'a> {
     kernel: &'k Kernel<'a>,
     columns: usize,
     rows_per_sample: usize,
-    /// Rows of the whole value before this kernel's first: random numbers are numbered through all samples.
+    /// Rows of the whole value before this kernel's first: random numbers are indexed over all samples.
     first_row: usize,
     masks: [Option<Mask>; READY_STEPS],
     operands: [Option<FloatSlice<'a>>; READY_STEPS],
 }
 
 impl<'k, 'a> Steps<'k, 'a> {
-    /// The steps of a node whose running value has the shape of its first result.
+    /// The steps of a node whose running value has the shape of its first output.
     pub fn new(kernel: &'k Kernel<'a>) -> Self {
         let shape = &kernel.output_type(0).shape;
         let samples = shape.axes().first().copied().unwrap_or(1);
@@ -40,7 +40,7 @@ impl<'k, 'a> Steps<'k, 'a> {
         Steps { kernel, columns: shape.columns(), rows_per_sample, first_row, masks, operands }
     }
 
-    /// Whether there is nothing to do.
+    /// Whether there are no steps.
     pub fn is_empty(&self) -> bool {
         self.kernel.node.steps.is_empty()
     }
@@ -85,7 +85,7 @@ impl<'k, 'a> Steps<'k, 'a> {
         }
     }
 
-    /// Stores the values as they are here; if they are to be rounded next, they are rounded with it.
+    /// Stores the current values; if the next step rounds them, they are rounded at the same time.
     fn store(&self, output: usize, index: usize, start: usize, values: &mut [f32]) {
         match self.kernel.output(output) {
             FloatShared::Bf16(stored) if matches!(self.kernel.node.steps.get(index + 1), Some(Step::Round)) => {
@@ -97,7 +97,7 @@ impl<'k, 'a> Steps<'k, 'a> {
         }
     }
 
-    /// Applies an activation and its dropout, and stores the slope of both.
+    /// Applies an activation and its dropout, and stores the product of derivative and mask.
     fn dropped_activation(
         &self,
         activation: Activation,
@@ -122,7 +122,7 @@ impl<'k, 'a> Steps<'k, 'a> {
         }
     }
 
-    /// Whether the step before stored the values as bf16, and rounded them.
+    /// Whether the previous step stored the values as bf16, and rounded them.
     fn was_rounded(&self, index: usize) -> bool {
         match self.kernel.node.steps[..index] {
             [.., Step::Store { output }] => self.kernel.output_type(output).dtype == DType::Bf16,
@@ -134,7 +134,7 @@ impl<'k, 'a> Steps<'k, 'a> {
         self.masks.get(index).copied().flatten().unwrap_or_else(|| mask_of(self.kernel, drop))
     }
 
-    /// The part of a further input that belongs to this part of the row: it repeats over the leading axes.
+    /// The part of an additional input for this part of the row: it is broadcast over the leading axes.
     fn operand<'b>(
         &self,
         step: usize,
@@ -157,7 +157,7 @@ impl<'k, 'a> Steps<'k, 'a> {
     }
 }
 
-/// A further input of a step, at a row.
+/// An additional input of a step, at a row.
 enum Other<'b> {
     Row(&'b [f32]),
     Number(f32),
@@ -167,7 +167,7 @@ pub(super) fn mask_of(kernel: &Kernel, drop: &Drop) -> Mask {
     Mask::new(Stream::new(kernel.run.seed, kernel.run.step, drop.place), drop.rate)
 }
 
-/// Floats of scratch that a pointwise node needs: a row and what steps need beside it.
+/// Floats of scratch for a pointwise node: a row and the scratch of its steps.
 pub(super) fn scratch_floats(columns: usize) -> usize {
     2 * columns.next_multiple_of(16)
 }

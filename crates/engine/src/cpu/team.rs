@@ -1,14 +1,14 @@
-//! The threads that run a plan: they are started once, and a kernel hands them numbered tiles.
+//! The thread pool that runs a plan: threads are started once, and a kernel hands them numbered tiles.
 //!
-//! This is not rayon because running a plan may allocate nothing (rayon's injector does) and because a
-//! training step hands over some hundred kernels of tens of microseconds each: the hand-over here is an atomic
-//! counter that workers watch for a moment before they sleep.
+//! This is not rayon because running a plan must not allocate (rayon's injector does) and because a training step runs
+//! some hundred kernels of tens of microseconds each: here, a job is handed over by an atomic counter that workers poll
+//! for a moment before they sleep.
 //!
-//! A job ends when its tiles are done, whoever did them: a thread that the system has not given a core is not waited for, so that
-//! several programs on one machine slow each other down by no more than their share.
+//! A job ends when its tiles are done, whichever threads did them: a thread that the system has not scheduled is not
+//! waited for, so that several programs on one machine slow each other down by no more than their share.
 //!
-//! Which thread runs which tile is left open; so that results do not depend on it, a tile's result may depend
-//! on its number alone, and the number of tiles on shapes alone.
+//! Which thread runs which tile is unspecified; so that results do not depend on it, a tile's result may depend on its
+//! index alone, and the number of tiles on shapes alone.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -18,42 +18,43 @@ use std::time::{Duration, Instant};
 use crate::buffer::Floats;
 use crate::error::{Error, Result};
 
-/// What a kernel hands over: called once a tile, with the thread's scratch memory.
+/// The work of a kernel: called once per tile, with the thread's scratch memory.
 type Work<'a> = dyn Fn(usize, &mut [f32]) + Sync + 'a;
 
-/// How long a waiting thread looks for work before it sleeps. Waking a thread takes tens of microseconds, as long as a small
-/// kernel, and within a plan the next kernel follows at once; after the last one, the cores are free within this time.
+/// How long an idle thread polls for work before it sleeps. Waking a thread takes tens of microseconds, as long as a
+/// small kernel, and within a plan the next kernel follows at once; after the last one, the cores are free within this
+/// time.
 const PATIENCE: Duration = Duration::from_micros(500);
 
-/// Looks between two looks at the clock.
+/// Polls between two reads of the clock.
 const LOOKS_A_TURN: u32 = 64;
 
 struct Job {
     /// A `*const &Work`, valid while the job's `run` call has not returned.
     work: AtomicPtr<()>,
     tiles: AtomicUsize,
-    /// Tiles that nobody has taken in the low half, the job's number in the high half: a worker that comes late to a finished
-    /// job takes no tile of the next one. Who has taken one keeps the job alive until it is done.
+    /// Remaining tiles in the low half, the job's number in the high half: a worker that comes late to a finished job
+    /// takes no tile of the next one. A worker that has taken a tile keeps the job alive until it is done.
     left: AtomicU64,
-    /// Tiles that are done.
+    /// Number of finished tiles.
     done: AtomicUsize,
-    /// Workers that have their memory and wait for the first job.
+    /// Number of workers that have allocated their memory and wait for the first job.
     started: AtomicUsize,
     number: AtomicU32,
     stop: AtomicBool,
     panicked: AtomicBool,
-    /// How long to look before sleeping: not at all where threads outnumber cores, since the look-out would keep the
-    /// core from a thread that has work.
+    /// How long to poll before sleeping: not at all if threads outnumber cores, since polling would keep a core from a
+    /// thread that has work.
     patience: Duration,
-    /// Workers that sleep or are about to; a wake-up is a call to the system, and mostly nobody needs it.
+    /// Number of workers that sleep or are about to; waking is a system call, and mostly unnecessary.
     sleeping: AtomicUsize,
     sleep: Mutex<()>,
     wake: Condvar,
 }
 
 impl Job {
-    /// Publishes the number of a new job and wakes who sleeps. A worker counts itself as sleeping before its last look at
-    /// the number, and this publishes before it looks at the count: one of the two sees the other.
+    /// Publishes the number of a new job and wakes sleeping workers. A worker counts itself as sleeping before its last
+    /// check of the number, and this publishes before it checks the count: one of the two sees the other.
     fn publish(&self, number: u32) {
         self.number.store(number, Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) > 0 {
@@ -78,21 +79,21 @@ impl Scratch<'_> {
     }
 }
 
-/// A team of threads, the calling one among them.
+/// A thread pool, including the calling thread.
 pub struct Team<'a> {
-    /// `None` in a team of one.
+    /// `None` if the caller is the only thread.
     job: Option<Arc<Job>>,
     workers: Vec<JoinHandle<()>>,
     scratch: Scratch<'a>,
 }
 
 impl<'a> Team<'a> {
-    /// The calling thread alone, with scratch memory that it already has: for kernels inside a tile.
+    /// The calling thread alone, with the scratch memory that it already has: for kernels inside a tile.
     pub fn alone(scratch: &'a mut [f32]) -> Self {
         Team { job: None, workers: Vec::new(), scratch: Scratch::Lent(scratch) }
     }
 
-    /// A team of `threads` threads (at least one: the caller), each with `scratch_floats` of scratch memory.
+    /// A pool of `threads` threads (at least one: the caller), each with `scratch_floats` of scratch memory.
     pub fn new(threads: usize, scratch_floats: usize) -> Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let job = Arc::new(Job {
@@ -120,14 +121,14 @@ impl<'a> Team<'a> {
                 .map_err(|error| Error::Machine(format!("cannot start {threads} threads: {error}; ask for fewer")))?;
             team.workers.push(worker);
         }
-        // Threads take their memory before the first job, so that running allocates nothing.
+        // Threads allocate their memory before the first job, so that running allocates nothing.
         while job.started.load(Ordering::Acquire) < team.workers.len() {
             std::thread::yield_now();
         }
         Ok(team)
     }
 
-    /// Number of threads, the caller included.
+    /// Number of threads, including the caller.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
@@ -156,7 +157,7 @@ impl<'a> Team<'a> {
         job.left.store(u64::from(number) << 32 | tiles as u64, Ordering::Release);
         job.publish(number);
         take_tiles(job, number, self.scratch.as_mut_slice());
-        // Others have at most a tile each to finish, so this does not sleep.
+        // The others have at most one tile each to finish, so this does not sleep.
         while !look(job.patience, || job.done.load(Ordering::Acquire) == tiles) {
             std::thread::yield_now();
         }
@@ -181,7 +182,8 @@ fn take_tiles(job: &Job, number: u32, scratch: &mut [f32]) {
     let one_less = |left: u64| (left >> 32 == u64::from(number) && left as u32 > 0).then(|| left - 1);
     while let Ok(left) = job.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less) {
         let tile = job.tiles.load(Ordering::Relaxed) - (left as u32) as usize;
-        // SAFETY: `run` stored a pointer to a live `&Work` before it gave out tiles, and does not return before this one is done.
+        // SAFETY: `run` stored a pointer to a live `&Work` before it handed out tiles, and does not return before this
+        // one is done.
         let work: &Work = unsafe { *job.work.load(Ordering::Relaxed).cast::<&Work>() };
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(tile, scratch))).is_err() {
             job.panicked.store(true, Ordering::Relaxed);
@@ -202,7 +204,7 @@ fn worker_loop(job: &Job, mut scratch: Floats) {
     }
 }
 
-/// Looks again and again until something is so or patience ends; says whether it is so.
+/// Polls until a condition holds or the time is up; returns whether it holds.
 fn look(patience: Duration, is_so: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     loop {

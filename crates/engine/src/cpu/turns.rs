@@ -1,19 +1,19 @@
-//! Several plans that take turns in one memory with the same threads: batches of text have many shapes, and only one runs at a time.
+//! Several plans that share memory and threads: batches of text have many shapes, and only one runs at a time.
 
 use super::Executor;
 use crate::buffer::Floats;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 
-/// A plan that waits for its turn, with its constants.
+/// An inactive plan, with its constants.
 pub(super) struct Resting {
     plan: Plan,
     pub constants: Floats,
 }
 
 impl Executor {
-    /// As [`Executor::new`], for plans of graphs that have the same parameters. It has the memory of the largest. The first plan's
-    /// turn comes first; see [`Executor::choose`].
+    /// Like [`Executor::new`], for plans of graphs with the same parameters. It allocates the memory of the largest.
+    /// The first plan is active; see [`Executor::choose`].
     pub fn for_turns(plans: Vec<Plan>, threads: usize) -> Result<Self> {
         if plans.iter().any(|plan| plan.fixed_weights().is_some()) {
             let message = "plans with fixed weights take no turns: use `Executor::change_to`".to_string();
@@ -31,7 +31,8 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Makes it the turn of a plan, by its place among those given to [`Executor::for_turns`]. All inputs must be given anew.
+    /// Activates a plan, given by its index among those passed to [`Executor::for_turns`]. All inputs must be set
+    /// again.
     ///
     /// # Panics
     /// Panics if there is no such plan.
@@ -39,7 +40,7 @@ impl Executor {
         if plan == self.turn {
             return;
         }
-        let Resting { plan: next, constants } = self.resting[plan].take().expect("a plan that rests");
+        let Resting { plan: next, constants } = self.resting[plan].take().expect("an inactive plan");
         let plan_before = std::mem::replace(&mut self.plan, next);
         let constants = std::mem::replace(&mut self.constants, constants);
         self.resting[self.turn] = Some(Resting { plan: plan_before, constants });

@@ -1,4 +1,4 @@
-//! What ends a training step, on the flat buffers: gradient norm, AdamW, SGD, LAMB, average; and the sum of gradients of several batches.
+//! The end of a training step, on the flat buffers: gradient norm, AdamW, SGD, LAMB, EMA; and gradient accumulation.
 
 use super::kernel::{Kernel, tile_rows};
 use super::memory::Shared;
@@ -8,7 +8,7 @@ use crate::graph::Parameter;
 use crate::ops::{AdamW, GradientNorm, Group, Lamb, Op, Sgd};
 use crate::state::State;
 
-/// Floats of a flat buffer that one tile works on.
+/// Floats of a flat buffer per tile.
 const TILE: usize = 131_072;
 
 /// The flat buffers that updates change, and the tiles over the trained parameters.
@@ -30,7 +30,7 @@ pub(super) struct Piece {
     length: usize,
 }
 
-/// Cuts the trained parameters into tiles.
+/// Splits the trained parameters into tiles.
 pub(super) fn pieces(table: &[Parameter]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for (index, parameter) in table.iter().enumerate() {
@@ -71,17 +71,17 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
     }
 }
 
-/// Floats of workspace for the gradient norm: an f64 a tile.
+/// Floats of workspace for the gradient norm: one f64 per tile.
 pub(super) fn norm_workspace(table: &[Parameter]) -> usize {
     2 * pieces(table).len()
 }
 
-/// Floats of workspace for LAMB: two f64 a tile.
+/// Floats of workspace for LAMB: two f64 per tile.
 pub(super) fn lamb_workspace(table: &[Parameter]) -> usize {
     4 * pieces(table).len()
 }
 
-/// Writes an f64 into two floats of the workspace, which starts at a cache line.
+/// Writes an f64 into two floats of the workspace, which is aligned to a cache line.
 fn put_f64(place: &mut [f32], value: f64) {
     let bits = value.to_bits();
     place.copy_from_slice(&[f32::from_bits(bits as u32), f32::from_bits((bits >> 32) as u32)]);
@@ -91,7 +91,7 @@ fn get_f64(place: &[f32]) -> f64 {
     f64::from_bits(u64::from(place[0].to_bits()) | u64::from(place[1].to_bits()) << 32)
 }
 
-/// The global gradient norm, and what gradients are multiplied by.
+/// The global gradient norm, and the factor of the gradients.
 fn gradient_norm(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &GradientNorm) {
     let workspace = kernel.workspace();
     let gradients = buffers.gradients;
@@ -103,20 +103,20 @@ fn gradient_norm(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Gradi
             put_f64(workspace.range(2 * tile..2 * tile + 2), sum);
         }
     });
-    // SAFETY: no tile runs any more.
+    // SAFETY: all tiles have finished.
     let partial = unsafe { workspace.range(0..2 * buffers.pieces.len()) };
     let sum: f64 = partial.chunks_exact(2).map(get_f64).sum();
     let mut number = [0.0];
     let first = kernel.input(0).read(0..1, &mut number)[0];
     let (norm, factor) = op.results(f64::from(first), sum.sqrt());
-    // SAFETY: the results are this kernel's.
+    // SAFETY: this kernel owns the results.
     unsafe {
         kernel.output_raw::<f32>(0).range(0..1)[0] = norm as f32;
         kernel.output_raw::<f32>(1).range(0..1)[0] = factor as f32;
     }
 }
 
-/// What gradients are multiplied by; `None` if there must be no update.
+/// The factor of the gradients; `None` if there must be no update.
 fn gradient_factor(kernel: &Kernel) -> Option<f64> {
     let factor = kernel.input_f32(1)[0];
     (!factor.is_nan()).then_some(f64::from(factor))
@@ -186,8 +186,8 @@ fn sgd(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Sgd) {
     });
 }
 
-/// LAMB: one pass over memory moves the moments and measures, by tile, parameters and updates; a second one moves the parameters, by a rate
-/// that all tiles of a parameter share.
+/// LAMB: one pass over memory updates the moments and computes, per tile, the squared norms of parameters and updates;
+/// a second one updates the parameters, with a rate that all tiles of a parameter share.
 fn lamb(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Lamb) {
     let rate = f64::from(kernel.input_f32(0)[0]);
     let Some(gradient_factor) = gradient_factor(kernel) else { return };
@@ -241,10 +241,10 @@ fn lamb(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Lamb) {
     });
 }
 
-/// Floats of scratch a thread that a gradient stored as bf16 is widened into, part by part.
+/// Floats of scratch per thread into which a bf16 gradient is widened, part by part.
 pub(super) const ACCUMULATE_SCRATCH: usize = 4096;
 
-/// Adds a gradient to the buffer, or puts it there.
+/// Adds a gradient to the buffer, or overwrites it.
 fn accumulate(kernel: &Kernel, team: &mut Team, buffers: &Buffers, parameter: usize) {
     let adds = kernel.input_f32(0)[0] != 0.0;
     let gradient = kernel.input(1);
@@ -263,7 +263,7 @@ fn accumulate(kernel: &Kernel, team: &mut Team, buffers: &Buffers, parameter: us
     });
 }
 
-/// The average of all parameters, trained or not.
+/// The moving average of all parameters, trained or not.
 fn ema(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
     if gradient_factor(kernel).is_none() {
         return;

@@ -1,12 +1,15 @@
-//! The kernels of attention, its weights and its gradient.
+//! Kernels for attention, its weights and its gradient.
 //!
-//! There are two families. Where queries, keys and values are stored as bf16 and the head's size suits tensor cores, those multiply
-//! the tiles (`kernels/attention_forward.cu`, on Hopper with `attention_together.cu`; `attention_backward_whole.cu` for up to about
-//! 256 tokens, `attention_backward_long.cu` for more and for groups of heads). Everything else, the weights for inspection and the
-//! bias' gradient are computed in f32 (`*_f32.cu`, `attention_weights.cu`). A single query, as in decoding, has a kernel of its own
-//! (`attention_one_query.cu`). None stores the matrix of weights, and no kernel uses atomic additions, so that runs are repeatable.
+//! There are two families. If queries, keys and values are stored as bf16 and the head size suits tensor cores, those
+//! multiply the tiles (`kernels/attention_forward.cu`, on Hopper with `attention_together.cu`;
+//! `attention_backward_whole.cu` for up to about 256 tokens, `attention_backward_long.cu` for more and for
+//! grouped-query attention). Everything else, the weights for inspection and the bias gradient are computed in f32
+//! (`*_f32.cu`, `attention_weights.cu`). A single query, as in decoding, has a kernel of its own
+//! (`attention_one_query.cu`). None stores the weight matrix, and no kernel uses atomic additions, so that runs are
+//! deterministic.
 //!
-//! Groups of heads, windows and offsets are constants of the text: where they are not used, the compiled code is as if there were none.
+//! Groups of heads, windows and offsets are compile-time constants of the source: where they are unused, they cost
+//! nothing.
 
 mod tiling;
 
@@ -36,16 +39,16 @@ const BACKWARD_F32: &str = include_str!("kernels/attention_backward_f32.cu");
 const ONE_QUERY: &str = include_str!("kernels/attention_one_query.cu");
 const WEIGHTS: &str = include_str!("kernels/attention_weights.cu");
 
-/// Threads of a block of the kernels without tensor cores.
+/// Threads per block of the kernels without tensor cores.
 const PLAIN_THREADS: u32 = 256;
 
 /// A window of at least this many keys is no limit; positions are clamped to twice as many.
 const UNLIMITED: usize = 1 << 29;
 
-/// Threads of a block of the kernel for one query.
+/// Threads per block of the kernel for one query.
 const ONE_QUERY_THREADS: u32 = 128;
 
-/// Bytes that a node's kernels need between them: a gradient's deltas, one number per query and head.
+/// Bytes that a node's kernels exchange: the deltas of a gradient, one per query and head.
 pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     match &node.op {
         Op::AttentionGradient(op) => {
@@ -56,13 +59,13 @@ pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     }
 }
 
-/// The launches of a node of attention.
+/// The launches of an attention node.
 pub(super) fn build(building: &Building, chip: Chip) -> Vec<Launch> {
     match &building.node().op {
         Op::Attention(op) => Site::new(building, op, chip).forward(),
         Op::AttentionWeights(op) => Site::new(building, &op.of, chip).weights(),
         Op::AttentionGradient(op) => Site::new(building, &op.of, chip).gradient(op),
-        op => unreachable!("{} is no attention", op.name()),
+        op => unreachable!("{} is not an attention op", op.name()),
     }
 }
 
@@ -71,7 +74,7 @@ fn sizes(op: &Attention, graph: &Graph, node: &Node) -> Sizes {
         .expect("shapes were checked when the graph was built")
 }
 
-/// An attention that becomes launches.
+/// An attention node and its sizes.
 struct Site<'s, 'p> {
     building: &'s Building<'p>,
     op: &'s Attention,
@@ -95,7 +98,7 @@ impl<'s, 'p> Site<'s, 'p> {
         self.sizes.batch * self.sizes.kv_heads
     }
 
-    /// Which input, or result of a gradient, q, k or v is, and at which of its columns it begins.
+    /// Input, or output of a gradient, that contains q, k or v, and its first column there.
     fn part(&self, which: usize) -> (usize, usize) {
         if self.op.packed { (0, which * self.sizes.heads * self.sizes.head_dim) } else { (which, 0) }
     }
@@ -104,13 +107,13 @@ impl<'s, 'p> Site<'s, 'p> {
         self.building.input_type(self.part(which).0).dtype
     }
 
-    /// Where q, k or v begins.
+    /// Address of q, k or v.
     fn projection(&self, which: usize) -> Place {
         let (input, column) = self.part(which);
         self.building.place(self.building.node().inputs[input]).plus(column * self.projection_type(which).bytes())
     }
 
-    /// Where the gradient of q, k or v begins.
+    /// Address of the gradient of q, k or v.
     fn projection_gradient(&self, which: usize) -> Argument {
         let (output, column) = self.part(which);
         let bytes = column * self.building.output_type(output).dtype.bytes();
@@ -124,7 +127,7 @@ impl<'s, 'p> Site<'s, 'p> {
         arguments
     }
 
-    /// Padding and bias, which may be nothing, and offsets, if there are any.
+    /// Padding and bias, which may be null, and offsets, if there are any.
     fn masks(&self) -> Vec<Argument> {
         let optional = [self.op.padding_input(), self.op.bias_input()];
         let always = optional.map(|input| input.map_or(Argument::Nothing, |input| self.building.input(input)));
@@ -136,7 +139,7 @@ impl<'s, 'p> Site<'s, 'p> {
         self.op.bias_input().map(|input| self.building.input_type(input).shape.axes())
     }
 
-    /// Whether the kernels on tensor cores suit it: they load 16 bytes at once.
+    /// Whether the tensor core kernels apply: they load 16 bytes at once.
     fn suits_tensor_cores(&self, also_read: &[usize]) -> bool {
         let aligned = |place: Place| place.byte.is_multiple_of(16);
         tiling::suits_tensor_cores(self.sizes.head_dim)
@@ -144,7 +147,7 @@ impl<'s, 'p> Site<'s, 'p> {
             && also_read.iter().all(|&input| aligned(self.building.place(self.building.node().inputs[input])))
     }
 
-    /// The constants of all kernels. `out` and `d_out` are the types of the output and its gradient.
+    /// The constants of all kernels. `out` and `d_out` are the dtypes of the output and its gradient.
     fn constants(&self, out: DType, d_out: DType) -> Constants {
         let (op, sizes) = (self.op, self.sizes);
         let (dim, kv_dim) = (sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim);
@@ -195,13 +198,13 @@ impl<'s, 'p> Site<'s, 'p> {
         ]
     }
 
-    /// The text of kernels on tensor cores.
+    /// The source of tensor core kernels.
     fn tensor_text(&self, mut constants: Constants, tiles: &[(&'static str, usize)], kernel: &str) -> String {
         constants.extend(tiles.iter().map(|&(name, value)| (name, value.to_string())));
         source(&constants, COMMON, &(TENSOR.concat() + kernel))
     }
 
-    /// The text of kernels without them.
+    /// The source of kernels without tensor cores.
     fn plain_text(&self, mut constants: Constants, tile: usize, kernel: &str) -> String {
         constants.push(("TILE", tile.to_string()));
         source(&constants, COMMON, &format!("{PLAIN}{kernel}"))
@@ -260,7 +263,7 @@ impl<'s, 'p> Site<'s, 'p> {
         vec![self.plain_launch(&text, "attention_forward_f32", blocks, bytes, arguments)]
     }
 
-    /// Whether the kernel for one query suits it: its threads load eight values at once.
+    /// Whether the kernel for one query applies: its threads load eight values at once.
     fn suits_one_query(&self) -> bool {
         let places =
             (0..3).map(|which| self.projection(which)).chain([self.building.place(Value::new(self.building.index, 0))]);
@@ -308,8 +311,8 @@ impl<'s, 'p> Site<'s, 'p> {
         launches
     }
 
-    /// The arguments of kernels on tensor cores that compute dQ, up to it. `out` is the input that holds the output; log-sums and the
-    /// output's gradient follow it.
+    /// The arguments of tensor core kernels for dQ, up to dQ itself. `out` is the input with the output; log-sums and
+    /// the output's gradient follow it.
     fn query_gradient_arguments(&self, out: usize) -> Vec<Argument> {
         let mut arguments = self.first_arguments();
         arguments.extend([out, out + 1, out + 2].map(|input| self.building.input(input)));
@@ -317,7 +320,7 @@ impl<'s, 'p> Site<'s, 'p> {
         arguments
     }
 
-    /// The constants of the backward kernels on tensor cores.
+    /// The constants of the tensor core backward kernels.
     fn gradient_constants(&self, out: usize) -> Constants {
         self.constants(self.building.input_type(out).dtype, self.building.input_type(out + 2).dtype)
     }
@@ -367,14 +370,14 @@ impl<'s, 'p> Site<'s, 'p> {
         ]
     }
 
-    /// The text of the backward kernels without tensor cores, and the tile that it is for.
+    /// The source of the backward kernels without tensor cores, and their tile size.
     fn plain_backward(&self, out: usize) -> (String, usize) {
         let tile = self.plain_tile(self.sizes.queries.max(self.sizes.keys), 4, 2);
         let types = [out, out + 2].map(|input| self.building.input_type(input).dtype);
         (self.plain_text(self.constants(types[0], types[1]), tile, BACKWARD_F32), tile)
     }
 
-    /// Log-sums, the output's gradient, deltas: what follows the first arguments of the backward kernels.
+    /// Log-sums, the output's gradient, deltas: the arguments after the first ones of the backward kernels.
     fn backward_arguments(&self, out: usize) -> Vec<Argument> {
         let building = self.building;
         let mut arguments = self.first_arguments();
@@ -398,18 +401,12 @@ impl<'s, 'p> Site<'s, 'p> {
         let delta_blocks = rows.div_ceil(PLAIN_THREADS as usize / 32);
         vec![
             self.plain_launch(&text, "attention_deltas", delta_blocks, 0, delta_arguments),
-            self.plain_launch(
-                &text,
-                "attention_backward_queries_f32",
-                query_blocks,
-                bytes(1),
-                query_arguments,
-            ),
+            self.plain_launch(&text, "attention_backward_queries_f32", query_blocks, bytes(1), query_arguments),
             self.plain_launch(&text, "attention_backward_keys_f32", key_blocks, bytes(2), key_arguments),
         ]
     }
 
-    /// The bias' gradient, after either family has computed the deltas.
+    /// The bias gradient, after either family has computed the deltas.
     fn bias_gradient(&self, out: usize) -> Option<Launch> {
         let sizes = self.sizes;
         let slices: usize = self.bias_axes()?[..2].iter().product();
@@ -426,7 +423,7 @@ impl<'s, 'p> Site<'s, 'p> {
     }
 }
 
-/// What the forward kernel needs where four warps multiply together: an instruction for each size of a tile, and one for the head.
+/// The warpgroup instructions (wgmma) of the forward kernel: one per tile size, and one for the head.
 fn together(tiling: &ForwardTiling) -> String {
     let mut text = AROUND.to_string();
     for columns in tiling.tile_sizes() {

@@ -1,15 +1,15 @@
-//! What kernels are cut to: how many processors a GPU has, and what each of them holds and can do.
+//! The properties of a GPU that kernels are specialised for: number of SMs, and their memory and capabilities.
 
 use super::warpgroup;
 use crate::gpu::Gpu;
 
-/// What a kernel's text and launch may depend on, besides shapes.
+/// What a kernel's source and launch may depend on, besides shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chip {
-    /// Whether it has the tensor cores of the Hopper generation, which some kernels are for.
+    /// Whether it has Hopper's tensor cores, which some kernels require.
     pub is_hopper: bool,
     pub processors: u32,
-    /// Bytes of shared memory that a block may have.
+    /// Shared memory per block, in bytes.
     pub shared_bytes: usize,
 }
 
@@ -23,13 +23,13 @@ impl Chip {
     }
 }
 
-/// For tests, which want to see what becomes of a model on GPUs that are not here.
+/// For tests that plan for GPUs which are not present.
 #[cfg(test)]
 pub(super) mod testing {
     use super::Chip;
 
     pub const A100: Chip = Chip { is_hopper: false, processors: 108, shared_bytes: 163 << 10 };
-    /// The least that a GPU since the A100 has, as capabilities 8.6, 8.9 and 12.0 do.
+    /// The least shared memory of a GPU since the A100, as on compute capabilities 8.6, 8.9 and 12.0.
     pub const RTX_4090: Chip = Chip { is_hopper: false, processors: 128, shared_bytes: 99 << 10 };
     pub const H200: Chip = Chip { is_hopper: true, processors: 132, shared_bytes: 227 << 10 };
 }

@@ -1,4 +1,5 @@
-//! How products are computed: by cuBLASLt, with or without something besides, or by a kernel of ours. What is not known is tried.
+//! How matrix multiplications are computed: by cuBLASLt, with or without an epilogue, or by our own kernel. Unknown
+//! cases are measured.
 
 use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
@@ -20,18 +21,18 @@ use crate::error::{Error, Result};
 use crate::graph::Node;
 use crate::plan::Plan;
 
-/// Seconds that starting another kernel or two takes.
+/// Seconds to launch one or two more kernels.
 const LAUNCHES: f64 = 7e-6;
-/// Seconds that a kernel of ours must be better by. It takes most of a processor's shared memory, so that the kernels before and behind it cannot
-/// overlap with it: within a step of many small ones, it is slower by that than by itself.
+/// The least advantage of our kernel, in seconds. It takes most of an SM's shared memory, so that the kernels before
+/// and after it cannot overlap with it: within a step of many small kernels, this is how much slower it is than alone.
 const ALONE: f64 = 6e-6;
-/// Values of a product's result from which on a kernel of ours may be better by that; below, compiling it would be for nothing.
+/// Smallest result (in elements) for which our kernel may have that advantage; below, it is not even compiled.
 const LEAST_VALUES: usize = 1 << 24;
-/// How often each of two ways is tried, the first time for nothing, and how many runs there are in a turn.
+/// Rounds for each of the two alternatives (the first is a warm-up), and runs per round.
 const TURNS: usize = 4;
 const RUNS: usize = 8;
 
-/// Chooses by time.
+/// Chooses by measured time.
 pub(super) struct Fastest<'l> {
     library: &'l Library,
     device: &'l Device,
@@ -39,19 +40,19 @@ pub(super) struct Fastest<'l> {
 }
 
 impl<'l> Fastest<'l> {
-    /// For the products of a plan. Kernels that have to be tried are compiled, several at a time.
+    /// For the matrix multiplications of a plan. Kernels that have to be measured are compiled, several in parallel.
     pub fn new(plan: &Plan, device: &'l Device, library: &'l Library, kernels: &'l mut Kernels) -> Fastest<'l> {
         let chooser = Fastest { library, device, kernels: RefCell::new(kernels) };
         let is_candidate = |node: &Node| is_product(&node.op) && is_worth_trying(node.outputs[0].shape.elements());
         let nodes = plan.graph().nodes().iter().enumerate().filter(|(_, node)| is_candidate(node));
         let candidates = nodes.filter_map(|(index, _)| hopper::build(&Building { plan, index }, chooser.chip()));
         let unknown: Vec<Launch> = candidates.filter(|launch| recall(&chooser.key(launch)).is_none()).collect();
-        // One that does not compile is none: cuBLASLt can do all of it.
+        // A kernel that does not compile is skipped: cuBLASLt can do everything.
         let _ = chooser.kernels.borrow_mut().load_all(unknown.iter().map(|launch| launch.source.as_str()));
         chooser
     }
 
-    /// What is remembered of a kernel is found by this.
+    /// The key of a kernel's measurement.
     fn key(&self, kernel: &Launch) -> String {
         let mut hasher = DefaultHasher::new();
         (&kernel.source, kernel.grid).hash(&mut hasher);
@@ -59,12 +60,12 @@ impl<'l> Fastest<'l> {
         format!("{}/{driver}/{compiler}/{}/{:016x}", self.library.setting(), kernel.entry, hasher.finish())
     }
 
-    /// Seconds of a kernel, and of a product with the launches behind it. What is in the arena is lost; what lies in other buffers, which
-    /// are not there yet, is read and written in it.
+    /// Seconds of a kernel, and of a multiplication with the launches after it. This overwrites the arena; values in
+    /// other buffers, which do not exist yet, are read and written there, too.
     pub fn measured(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> Result<[f64; 2]> {
         let arena = self.library.arena();
         if arena.bytes() < most_bytes(product) {
-            return Err(Error::Machine("there is no room to try a kernel in".to_string()));
+            return Err(Error::Machine("there is no memory to measure a kernel in".to_string()));
         }
         self.library.fill_arena()?;
         let function =
@@ -76,7 +77,7 @@ impl<'l> Fastest<'l> {
         let ours = function(kernel)?;
         let prepared = self.library.prepare(product)?;
         let behind = after.iter().map(|launch| Ok((function(launch)?, launch))).collect::<Result<Vec<_>>>()?;
-        // SAFETY: what lies in the arena is there, and for anything else it has room.
+        // SAFETY: values in the arena exist, and it has room for everything else.
         let kernel = |stream: &Stream| unsafe { start_kernel(ours, kernel, address, stream) };
         let others = |stream: &Stream| {
             // SAFETY: as above.
@@ -84,11 +85,11 @@ impl<'l> Fastest<'l> {
             // SAFETY: as above.
             behind.iter().try_for_each(|(function, launch)| unsafe { start_kernel(*function, launch, address, stream) })
         };
-        // Nothing else of this process shall disturb it.
+        // Nothing else of this process may interfere.
         self.device.wait()?;
         let stream = Stream::new()?;
         let seconds = in_turns(&stream, [&kernel, &others]);
-        // Also after a failure, nothing may go on in the arena.
+        // Even after a failure, nothing may be running in the arena.
         self.device.wait()?;
         seconds
     }
@@ -98,11 +99,11 @@ fn is_worth_trying(values: usize) -> bool {
     values >= LEAST_VALUES
 }
 
-/// Starts what computes a node.
+/// Launches what computes a node.
 type Way<'w> = &'w dyn Fn(&Stream) -> Result<()>;
 
-/// Seconds of a run, of each of two ways. They take turns, several runs behind each other each time: then clocks and caches are as they are
-/// within a step.
+/// Seconds per run of each of two alternatives. They alternate, with several consecutive runs each time: then clocks
+/// and caches are as within a step.
 fn in_turns(stream: &Stream, ways: [Way; 2]) -> Result<[f64; 2]> {
     let mut shortest = [f64::INFINITY; 2];
     for turn in 0..TURNS {
@@ -122,7 +123,7 @@ fn in_turns(stream: &Stream, ways: [Way; 2]) -> Result<[f64; 2]> {
     Ok(shortest)
 }
 
-/// Bytes of the largest thing that a product or a step behind it can read or write outside of the arena.
+/// Size of the largest value that a multiplication or a step after it reads or writes outside of the arena.
 fn most_bytes(product: &Product) -> usize {
     let values = |operand: &Operand| operand.rows * operand.columns;
     (2 * values(&product.a)).max(2 * values(&product.b)).max(4 * values(&product.d))
@@ -162,7 +163,7 @@ impl Choice for Fastest<'_> {
     }
 }
 
-/// For tests, which want to see a kernel's results wherever it can be used.
+/// For tests that use a kernel wherever it applies.
 #[cfg(test)]
 pub(super) mod testing {
     use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! From text to kernels: NVRTC compiles for the device at hand, and what it made is kept on disk by text, options and device.
+//! Compiles kernels: NVRTC compiles for the present GPU, and the result is cached on disk by source, options and GPU.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -17,7 +17,7 @@ use super::libraries::compiler_version;
 use super::{stream, warpgroup};
 use crate::error::{Error, Result};
 
-/// Kernels that were compiled, by their text.
+/// Compiled kernels by their source.
 pub(super) struct Kernels {
     modules: HashMap<String, Arc<Module>>,
     /// NVRTC's version: another one compiles other code.
@@ -65,20 +65,20 @@ impl Drop for Module {
 }
 
 impl Kernels {
-    /// None yet; what is compiled goes into the user's cache folder.
+    /// An empty set; compiled code goes into the user's cache folder.
     pub fn new(device: Arc<Device>) -> Kernels {
         let compiler = compiler_version().unwrap_or_default();
         Kernels { modules: HashMap::new(), compiler, folder: cache_folder(), device }
     }
 
-    /// A kernel of a text. Kernels that ask for more shared memory than a launch usually has are allowed it here.
+    /// A kernel of a source. Kernels that need more shared memory than the default limit are allowed it here.
     pub fn function(&mut self, source: &str, entry: &str, shared_bytes: u32) -> Result<sys::CUfunction> {
         self.device.bind()?;
         if !self.modules.contains_key(source) {
             let module = self.module(source)?;
             self.modules.insert(source.to_string(), module);
         }
-        let name = CString::new(entry).map_err(|_| Error::Machine(format!("{entry:?} is no name")))?;
+        let name = CString::new(entry).map_err(|_| Error::Machine(format!("{entry:?} is not a valid name")))?;
         let of = |error| failed(&format!("loading the kernel {entry}"), error);
         let gpu = self.device.gpu();
         if shared_bytes as usize > gpu.shared_bytes {
@@ -87,7 +87,7 @@ impl Kernels {
                 gpu.name, gpu.shared_bytes
             )));
         }
-        // SAFETY: the module is loaded, and stays as long as these kernels.
+        // SAFETY: the module is loaded, and lives as long as these kernels.
         let function = unsafe { driver::module::get_function(self.modules[source].handle, name) }.map_err(of)?;
         if shared_bytes > 48 << 10 {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -98,7 +98,8 @@ impl Kernels {
         Ok(function)
     }
 
-    /// Loads texts, those that have to be compiled by several threads: a model has dozens, each of which takes a part of a second.
+    /// Loads sources; those that have to be compiled in several threads: a model has dozens, each of which takes a
+    /// fraction of a second.
     pub fn load_all<'s>(&mut self, sources: impl Iterator<Item = &'s str>) -> Result<()> {
         self.device.bind()?;
         let mut wanted: Vec<&str> = Vec::new();
@@ -149,7 +150,7 @@ impl Kernels {
         }
         let code = compile(source, &options)?;
         if let Some(path) = kept {
-            // Only a cache: where it cannot be written, the next start compiles again.
+            // Only a cache: if it cannot be written, the next start compiles again.
             let _ = keep(&path, &code);
         }
         load(&code)
@@ -157,12 +158,12 @@ impl Kernels {
 
     fn options(&self) -> Vec<String> {
         let (major, minor) = self.device.gpu().capability;
-        // What only Hopper has must be asked for.
+        // Features that only Hopper has must be requested.
         let own = if (major, minor) == warpgroup::CAPABILITY { "a" } else { "" };
         vec![format!("--gpu-architecture=sm_{major}{minor}{own}"), "--std=c++17".to_string()]
     }
 
-    /// Named after all that the code depends on.
+    /// Named after everything that the code depends on.
     fn file_name(&self, source: &str, options: &[String]) -> String {
         let mut hasher = DefaultHasher::new();
         (source, options, &self.compiler, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
@@ -170,7 +171,7 @@ impl Kernels {
     }
 }
 
-/// Where compiled kernels are kept: in `VITREOUS_CACHE`, or in the user's usual place. `None` where the system names none.
+/// The cache folder for compiled kernels: `VITREOUS_CACHE`, or the user's default. `None` if the system defines none.
 pub fn cache_folder() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = variable("VITREOUS_CACHE")
@@ -179,7 +180,7 @@ pub fn cache_folder() -> Option<PathBuf> {
     Some(cache.join("kernels"))
 }
 
-/// Writes code to a file, and its sum behind it, that others see whole or not at all.
+/// Writes code and its checksum to a file, atomically.
 fn keep(path: &Path, code: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
@@ -192,8 +193,8 @@ fn keep(path: &Path, code: &[u8]) -> std::io::Result<()> {
     written
 }
 
-/// The code of a file that [`keep`] wrote. The driver is told no length, so it must not be given less than there was: a file that a crash or
-/// a full disk cut short is none.
+/// The code of a file written by [`keep`]. The driver is not told the length, so truncated code must not be loaded: a
+/// file cut short by a crash or a full disk is ignored.
 fn checked(file: &[u8]) -> Option<&[u8]> {
     let (code, sum) = file.split_last_chunk()?;
     (*sum == sum_of(code)).then_some(code)
@@ -205,10 +206,10 @@ fn sum_of(code: &[u8]) -> [u8; 8] {
     hasher.finish().to_le_bytes()
 }
 
-/// Loads code as NVRTC wrote it.
+/// Loads code generated by NVRTC.
 fn load(code: &[u8]) -> Result<Module> {
     let _together = stream::while_nothing_is_recorded();
-    // SAFETY: the code is whole, and the driver copies it.
+    // SAFETY: the code is complete, and the driver copies it.
     let handle = unsafe { driver::module::load_data(code.as_ptr().cast::<c_void>()) };
     Ok(Module { handle: handle.map_err(|error| failed("loading a kernel", error))? })
 }
@@ -236,7 +237,7 @@ pub(super) fn compile(source: &str, options: &[String]) -> Result<Vec<u8>> {
     }
 }
 
-/// The line of the compiler's report that counts.
+/// The relevant line of the compiler's log.
 fn first_error(report: &str) -> &str {
     let mut lines = report.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.clone().next().unwrap_or("?");
@@ -267,7 +268,7 @@ unsafe fn machine_code(program: cudarc::nvrtc::sys::nvrtcProgram) -> Result<Vec<
 /// # Safety
 /// The program must be alive.
 unsafe fn log_of(program: cudarc::nvrtc::sys::nvrtcProgram) -> Option<String> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let log = unsafe { compiler::get_program_log(program) }.ok()?;
     let bytes: Vec<u8> = log.into_iter().map(|byte| byte as u8).take_while(|&byte| byte != 0).collect();
     Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -296,7 +297,7 @@ mod tests {
     #[test]
     fn what_could_not_be_kept_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
-        // A folder where the file should be.
+        // A folder in place of the file.
         let path = folder.path().join("some.kernel");
         std::fs::create_dir_all(path.join("inside")).unwrap();
         assert!(keep(&path, b"code").is_err());
@@ -315,7 +316,7 @@ mod tests {
     }
 }
 
-/// For tests of kernels' texts.
+/// For tests of kernel sources.
 #[cfg(test)]
 pub(super) mod testing {
     use std::collections::HashSet;
@@ -325,7 +326,7 @@ pub(super) mod testing {
     /// An A100 and an H200.
     pub const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90a"];
 
-    /// Compiles texts for GPUs, where there is a compiler.
+    /// Compiles sources for GPU architectures, if there is a compiler.
     pub fn compile_all(texts: &HashSet<String>, architectures: &[&str]) {
         // SAFETY: only looks for the library.
         if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {

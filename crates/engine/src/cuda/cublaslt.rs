@@ -1,7 +1,7 @@
-//! cuBLASLt: which of its algorithms computes a product, and running it.
+//! cuBLASLt: selects an algorithm for a matrix multiplication, and runs it.
 //!
-//! The library proposes several algorithms; the fastest is found by measuring once and remembered on disk, by the product, the device and
-//! the library's version.
+//! The library proposes several algorithms; the fastest is measured once and cached on disk by the multiplication, the
+//! GPU and the library's version.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -19,24 +19,24 @@ use super::stream::{Event, Stream};
 use crate::error::{Error, Result};
 use crate::types::DType;
 
-/// Bytes that cuBLASLt may use while it computes; one buffer serves all products, which run one after the other.
+/// Workspace of cuBLASLt in bytes; one buffer serves all multiplications, which run one after the other.
 pub(super) const WORKSPACE_BYTES: usize = 64 << 20;
-/// Algorithms that are tried.
+/// Number of algorithms to measure.
 const MOST_TRIED: usize = 24;
-/// Runs of each that are timed, after one that is not.
+/// Timed runs per algorithm, after one warm-up.
 const TIMED_RUNS: usize = 5;
-/// Numbers that fill the arena, again and again, for products that are tried.
+/// Random values that fill the arena, repeated, for measurements.
 const NUMBERS: usize = 1 << 20;
 
-/// cuBLASLt, opened.
+/// A handle of cuBLASLt.
 pub(super) struct Library {
     handle: sys::cublasLtHandle_t,
     device: Arc<Device>,
     stream: Stream,
-    /// Where products are tried: the arena, whose contents do not matter before the first run.
+    /// The memory for measurements: the arena, whose contents do not matter before the first run.
     arena: Arc<DeviceBuffer>,
     workspace: Arc<DeviceBuffer>,
-    /// Whether the arena was filled with numbers that are worth multiplying.
+    /// Whether the arena was filled with realistic values.
     has_numbers: Cell<bool>,
 }
 
@@ -50,7 +50,7 @@ impl Drop for Library {
     }
 }
 
-/// A product as cuBLASLt is told it.
+/// cuBLASLt's descriptors of a multiplication.
 struct Description {
     description: sys::cublasLtMatmulDesc_t,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
@@ -68,22 +68,22 @@ impl Drop for Description {
     }
 }
 
-/// A product that is ready to run.
+/// A multiplication that is ready to run.
 pub(super) struct Prepared {
     description: Description,
     algorithm: sys::cublasLtMatmulAlgo_t,
-    /// What a run took when it was tried.
+    /// Measured seconds per run.
     seconds: f64,
 }
 
 impl Prepared {
-    /// What a run took when it was tried.
+    /// Measured seconds per run.
     pub fn seconds(&self) -> f64 {
         self.seconds
     }
 }
 
-// SAFETY: descriptions are plain data behind pointers, used by one thread at a time.
+// SAFETY: descriptors are plain data behind pointers, used by one thread at a time.
 unsafe impl Send for Prepared {}
 
 fn failed(what: &str, error: lt::CublasError) -> Error {
@@ -121,7 +121,7 @@ impl Description {
     fn new(product: &Product, tf32: bool) -> Result<Description> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         let of = |error| failed("describing a product", error);
-        // Sums in f32; operands of f32 are multiplied as they are, unless rounding was asked for.
+        // Accumulates in f32; f32 operands are used unrounded, unless TF32 was requested.
         let compute = match tf32 && product.operands == DType::F32 {
             true => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
             false => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
@@ -175,7 +175,7 @@ fn epilogue(product: &Product) -> sys::cublasLtEpilogue_t {
 }
 
 impl Library {
-    /// Opens it for a device. Products are tried in the arena, and use the workspace, of [`WORKSPACE_BYTES`].
+    /// Opens it for a device. Measurements use the arena, and a workspace of [`WORKSPACE_BYTES`].
     pub fn open(device: &Arc<Device>, arena: &Arc<DeviceBuffer>, workspace: &Arc<DeviceBuffer>) -> Result<Library> {
         device.bind()?;
         let handle = lt::create_handle().map_err(|error| failed("opening it", error))?;
@@ -183,12 +183,12 @@ impl Library {
         Ok(Library { handle, device: Arc::clone(device), stream: Stream::new()?, arena, workspace, has_numbers })
     }
 
-    /// What products are tried in.
+    /// The memory for measurements.
     pub fn arena(&self) -> &DeviceBuffer {
         &self.arena
     }
 
-    /// Whether it can do a product as it is.
+    /// Whether it supports a multiplication as it is.
     pub fn can_do(&self, product: &Product) -> bool {
         self.describe(product).and_then(|description| self.proposals(product, &description, 1)).is_ok()
     }
@@ -197,7 +197,7 @@ impl Library {
         Description::new(product, self.device.allows_tf32())
     }
 
-    /// Algorithms for a product, the best guess first.
+    /// Algorithms for a multiplication, the most promising first.
     fn proposals(
         &self,
         product: &Product,
@@ -206,7 +206,7 @@ impl Library {
     ) -> Result<Vec<sys::cublasLtMatmulAlgo_t>> {
         let of = |error| failed("looking for an algorithm", error);
         if product.bias.is_some() || product.auxiliary.is_some() {
-            // Some pointer, so that their alignment is known.
+            // Any pointers, so that their alignment is known.
             self.set_pointers(product, description, |_| 256)?;
         }
         let preference = lt::create_matmul_pref().map_err(of)?;
@@ -217,7 +217,7 @@ impl Library {
         let nothing: sys::cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
         let mut found = vec![nothing; most];
         let mut count = 0;
-        // SAFETY: all descriptions are alive, and there is room for as many results as are asked for.
+        // SAFETY: all descriptors are alive, and there is room for the requested number of results.
         let status = unsafe {
             let bytes = std::ptr::from_ref(&most_bytes).cast();
             lt::set_matmul_pref_attribute(preference, which, bytes, size_of::<usize>()).map_err(of)?;
@@ -245,7 +245,7 @@ impl Library {
         Ok(found)
     }
 
-    /// Chooses how a product is computed: as it was found to be fastest before, or by trying. What is in the arena is lost.
+    /// Selects the algorithm of a multiplication: from the cache, or by measuring, which overwrites the arena.
     pub fn prepare(&self, product: &Product) -> Result<Prepared> {
         let key = self.key(product);
         let description = self.describe(product)?;
@@ -259,7 +259,7 @@ impl Library {
         let own = match places.bytes > self.arena.bytes() {
             true => match DeviceBuffer::new(&self.device, places.bytes) {
                 Ok(memory) => Some(self.with_numbers(memory)?),
-                // No room to try it in: the library's guess must do.
+                // No memory to measure in: takes the library's first choice.
                 Err(_) => return Ok(prepared),
             },
             false => None,
@@ -271,7 +271,7 @@ impl Library {
         let addresses = places.starts.map(|byte| start + byte as u64);
         for algorithm in proposals {
             prepared.algorithm = algorithm;
-            // One that does not run is none.
+            // An algorithm that fails is skipped.
             if let Ok(seconds) = self.time(&prepared, product, addresses)
                 && seconds < prepared.seconds
             {
@@ -287,12 +287,12 @@ impl Library {
         Ok(prepared)
     }
 
-    /// What a product took when it was tried, if it was.
+    /// The measured seconds of a multiplication, if known.
     pub fn known_seconds(&self, product: &Product) -> Option<f64> {
         recall(&self.key(product)).map(|measured| measured.seconds)
     }
 
-    /// Fills the arena, the first time that something is tried there.
+    /// Fills the arena before the first measurement.
     pub fn fill_arena(&self) -> Result<()> {
         match self.has_numbers.replace(true) {
             true => Ok(()),
@@ -305,7 +305,7 @@ impl Library {
         Ok(memory)
     }
 
-    /// Fills memory with numbers: zeros are multiplied faster than any others.
+    /// Fills memory with random values: zeros are multiplied faster than anything else.
     fn put_numbers(&self, memory: &DeviceBuffer) -> Result<()> {
         let mut state = 1u32;
         let numbers: Vec<u16> = std::iter::repeat_with(|| {
@@ -325,7 +325,7 @@ impl Library {
             let (before, after) = (Event::timed()?, Event::timed()?);
             before.record(stream)?;
             self.set_pointers(product, &prepared.description, |_| d)?;
-            // SAFETY: the caller's places are as large as the product's, and the workspace has its size.
+            // SAFETY: the caller's buffers are as large as the operands, and the workspace has its size.
             unsafe { self.multiply(prepared, product, [a, b, d, d], stream)? };
             after.record(stream)?;
             after.wait()?;
@@ -336,14 +336,14 @@ impl Library {
         Ok(shortest)
     }
 
-    /// What all that is measured depends on: the GPU and the library.
+    /// What all measurements depend on: the GPU and the library.
     pub fn setting(&self) -> String {
         // SAFETY: the library is there.
         let version = unsafe { sys::cublasLtGetVersion() };
         format!("{}/{version}", self.device.gpu().name.replace(' ', "_"))
     }
 
-    /// What an algorithm's choice depends on.
+    /// The key of an algorithm's measurement.
     fn key(&self, product: &Product) -> String {
         let Product { operands, result, a, b, d, batch, epilogue, .. } = product;
         let matrix =
@@ -355,7 +355,7 @@ impl Library {
         format!("{setting}/{operands}{rounding}-{result}/{matrices}/{batch}/{epilogue:?}/{added}/{kept}")
     }
 
-    /// Sets the pointers of what a product adds, keeps or sums besides.
+    /// Sets the pointers of bias, auxiliary output and bias gradient of the epilogue.
     fn set_pointers(&self, product: &Product, description: &Description, address: impl Fn(Place) -> u64) -> Result<()> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         if let Some(bias) = product.bias {
@@ -367,10 +367,10 @@ impl Library {
         Ok(())
     }
 
-    /// Computes a product on a stream, with what `address` says of places.
+    /// Runs a multiplication on a stream, with `address` giving the addresses of its operands.
     ///
     /// # Safety
-    /// The addresses must be those of buffers on the device that are as large as the product needs.
+    /// The addresses must be those of buffers on the device that are as large as the multiplication needs.
     pub unsafe fn run(
         &self,
         prepared: &Prepared,
@@ -381,7 +381,7 @@ impl Library {
         self.set_pointers(product, &prepared.description, &address)?;
         let c = product.added.unwrap_or(product.d.place);
         let addresses = [product.a.place, product.b.place, c, product.d.place].map(address);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.multiply(prepared, product, addresses, stream) }
     }
 
@@ -396,7 +396,7 @@ impl Library {
     ) -> Result<()> {
         let (one, old) = (1.0f32, if product.added.is_some() { 1.0f32 } else { 0.0 });
         let [a_layout, b_layout, d_layout] = prepared.description.layouts;
-        // SAFETY: the caller's promise; the descriptions are alive.
+        // SAFETY: guaranteed by the caller; the descriptions are alive.
         let result = unsafe {
             sys::cublasLtMatmul(
                 self.handle,
@@ -421,7 +421,7 @@ impl Library {
     }
 }
 
-/// Where A, B and D lie when a product is tried: one behind the other.
+/// Offsets of A, B and D during a measurement: one after the other.
 struct Tried {
     starts: [usize; 3],
     bytes: usize,

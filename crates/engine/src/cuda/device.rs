@@ -1,4 +1,4 @@
-//! The GPUs of this machine, and one that was opened to run on.
+//! The GPUs of this machine, and an opened one.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::stream::while_nothing_is_recorded;
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, Libraries};
 
-/// The least that a GPU's processors must be able to do: bf16 on tensor cores, and copies that go on beside.
+/// The minimum compute capability: bf16 on tensor cores, and asynchronous copies.
 const LEAST_CAPABILITY: (u32, u32) = (8, 0);
 
 /// The GPUs of this machine.
@@ -24,12 +24,12 @@ pub fn gpus() -> Result<Vec<Gpu>> {
     (0..count as usize).map(describe).collect()
 }
 
-/// Bytes of a GPU's memory that are free now, also where libraries are missing that computing needs.
+/// Free memory of a GPU in bytes, even if libraries for computing are missing.
 pub fn free_memory(gpu: &Gpu) -> Result<u64> {
     Context::retain(gpu.ordinal)?.free_memory()
 }
 
-/// What every question to the driver needs. Other libraries may be missing: what GPUs there are can be told without them.
+/// Loads and initialises the driver. Other libraries may be missing: GPUs can be listed without them.
 fn start_driver() -> Result<()> {
     if let Some(fault) = driver_found().fault {
         return Err(Error::Machine(fault));
@@ -41,7 +41,7 @@ fn describe(ordinal: usize) -> Result<Gpu> {
     use sys::CUdevice_attribute as Attribute;
     let of = |error| failed("asking for a GPU", error);
     let device = driver::device::get(ordinal as c_int).map_err(of)?;
-    // SAFETY: the device is one that the driver gave.
+    // SAFETY: the device handle is from the driver.
     let attribute = |which| unsafe { driver::device::get_attribute(device, which) }.map(|number| number as u32);
     let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR).map_err(of)?;
     let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR).map_err(of)?;
@@ -52,7 +52,7 @@ fn describe(ordinal: usize) -> Result<Gpu> {
     Ok(Gpu {
         ordinal,
         name: driver::device::get_name(device).map_err(of)?,
-        // Two transfers a beat.
+        // Two transfers per clock.
         bandwidth: 2.0 * 1e3 * f64::from(clock) * f64::from(width) / 8.0,
         capability: (major, minor),
         processors,
@@ -62,17 +62,17 @@ fn describe(ordinal: usize) -> Result<Gpu> {
     })
 }
 
-/// A GPU with everything that running on it needs.
+/// An opened GPU.
 pub struct Device {
     gpu: Gpu,
     /// Kernels that are loaded. Before the context, which they are loaded in.
     modules: Modules,
     context: Context,
-    /// Whether f32 operands of products may be rounded to TF32.
+    /// Whether f32 matrix multiplications may use TF32.
     rounds_products: AtomicBool,
 }
 
-/// The device's primary context, which is given back at the end.
+/// The device's primary context, released at the end.
 struct Context {
     device: sys::CUdevice,
     handle: sys::CUcontext,
@@ -87,7 +87,7 @@ impl Context {
     fn retain(ordinal: usize) -> Result<Context> {
         let of = |error| failed("opening the GPU", error);
         let device = driver::device::get(ordinal as c_int).map_err(of)?;
-        // SAFETY: the device is one that the driver gave.
+        // SAFETY: the device handle is from the driver.
         let context = Context { device, handle: unsafe { driver::primary_ctx::retain(device) }.map_err(of)? };
         context.bind()?;
         Ok(context)
@@ -114,7 +114,7 @@ impl Drop for Context {
 }
 
 impl Device {
-    /// Opens a GPU by its number.
+    /// Opens a GPU by its index.
     pub fn open(ordinal: usize) -> Result<Arc<Device>> {
         let all = gpus()?;
         let Some(gpu) = all.get(ordinal).cloned() else {
@@ -137,30 +137,30 @@ impl Device {
         Ok(Arc::new(Device { gpu, modules: Modules::default(), context, rounds_products: AtomicBool::new(false) }))
     }
 
-    /// What it is.
+    /// Its description.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// Waits until all that was started on it has ended.
+    /// Waits until everything launched on it has finished.
     pub(super) fn wait(&self) -> Result<()> {
         self.bind()?;
         let _together = while_nothing_is_recorded();
         driver::ctx::synchronize().map_err(|error| failed("running", error))
     }
 
-    /// Bytes of its memory that are free now.
+    /// Free memory in bytes.
     pub fn free_memory(&self) -> Result<u64> {
         self.context.free_memory()
     }
 
-    /// Lets products of f32 round their operands to TF32 (ten bits behind the point instead of 23), in executors that are made from now on:
-    /// several times as fast. Without being asked for it, f32 is f32.
+    /// Lets f32 matrix multiplications use TF32 (10 mantissa bits instead of 23) in executors created from now on:
+    /// several times faster. By default f32 is f32.
     pub fn allow_tf32(&self) {
         self.rounds_products.store(true, Ordering::Relaxed);
     }
 
-    /// Whether products of f32 round their operands.
+    /// Whether f32 matrix multiplications use TF32.
     pub fn allows_tf32(&self) -> bool {
         self.rounds_products.load(Ordering::Relaxed)
     }

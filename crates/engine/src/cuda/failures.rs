@@ -1,11 +1,11 @@
-//! What the driver's errors mean for who reads them.
+//! What the driver's errors mean for the user.
 
 use cudarc::driver::result::DriverError;
 use cudarc::driver::sys::CUresult as Code;
 
 use crate::error::Error;
 
-/// An error of the driver in words; `what` was being done.
+/// An error of the driver in words; `what` is the operation that failed.
 pub(super) fn failed(what: &str, error: DriverError) -> Error {
     Error::Machine(match meaning(error.0) {
         Some(meaning) => format!("{what}: {meaning} ({:?})", error.0),
@@ -16,7 +16,7 @@ pub(super) fn failed(what: &str, error: DriverError) -> Error {
     })
 }
 
-/// What happened, and what to do about it; `None` of what nobody should meet.
+/// What happened, and what to do about it; `None` for errors that no user should see.
 fn meaning(code: Code) -> Option<&'static str> {
     Some(match code {
         Code::CUDA_ERROR_OUT_OF_MEMORY => {
@@ -83,7 +83,7 @@ fn meaning(code: Code) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Without asking the driver, which may not be there.
+    /// Without calling the driver, which may not be installed.
     #[test]
     fn errors_say_what_to_do() {
         let said = |code| failed("running a step", DriverError(code)).to_string();

@@ -1,8 +1,8 @@
-//! Products by a kernel of ours, on Hopper's tensor cores, with all of a node's steps.
+//! Matrix multiplication by our own kernel on Hopper's tensor cores, with all of a node's steps as epilogue.
 //!
-//! cuBLASLt does few of the steps that follow a product: GELU by erf, dropout or anything else goes through memory once more behind it. This kernel does
-//! all of them on the sums in registers, while tensor cores work on the next tile. It is for large products of bf16 on GPUs of compute
-//! capability 9.0, whose instructions no other has; whether it is the faster way is measured.
+//! cuBLASLt supports few epilogues: exact GELU, dropout and others need another pass over memory. This kernel applies
+//! all steps to the sums in registers, while tensor cores work on the next tile. It is for large bf16 multiplications
+//! on GPUs of compute capability 9.0, whose instructions no other has; whether it is faster is measured.
 
 use super::chip::Chip;
 use super::launch::{Argument, Axis, Building, Launch, Matrix, c_type, source};
@@ -13,26 +13,26 @@ use crate::precision::Precision;
 use crate::types::DType;
 
 const KERNEL: &str = include_str!("kernels/product.cu");
-/// The kernel's name, also in profiles.
+/// The kernel's name, as shown in profiles.
 pub(super) const ENTRY: &str = "product_with_steps";
 /// Rows and columns of a tile, as in the kernel.
 const TILE: usize = 128;
 /// Depth of a piece, as in the kernel: 128 bytes.
 const PIECE: usize = 64;
-/// Pieces of A and B that are on their way or multiplied. Shared memory would hold one more.
+/// Pipeline stages of pieces of A and B. Shared memory would hold one more.
 const STAGES: usize = 6;
-/// Two groups that multiply and one that fetches.
+/// Two consumer warpgroups and one producer.
 const THREADS: u32 = 3 * 128;
 
-/// A product's node as one launch, if it is one for this kernel.
+/// A matrix multiplication node as one launch, if this kernel supports it.
 pub(super) fn build(building: &Building, chip: Chip) -> Option<Launch> {
     let (graph, node) = (building.graph(), building.node());
     let Sizes { m: rows, n: columns, k: depth, batch, transposed: [first, second], precision } = Sizes::of(graph, node);
-    // Half of the processors would have nothing to do.
+    // Half of the SMs would be idle.
     let is_small = rows * columns < TILE * TILE * chip.processors as usize / 2;
-    // Rows begin at multiples of 16 bytes, and a deep right operand is fetched by 32 columns.
+    // Rows must be aligned to 16 bytes, and a deep right operand is loaded in groups of 32 columns.
     let fits = columns.is_multiple_of(if second { 32 } else { 8 }) && depth.is_multiple_of(8);
-    // The kernel counts by i32, to the end of the last tile.
+    // The kernel indexes with i32, up to the end of the last tile.
     let can_count = [rows, columns, depth].iter().all(|&size| size <= i32::MAX as usize - 2 * TILE);
     if !chip.is_hopper || precision != Precision::Bf16 || batch > 1 || first || is_small || !fits || !can_count {
         return None;
@@ -73,9 +73,9 @@ fn axis(size: usize, stride: usize, piece: usize) -> Axis {
     Axis { size, stride, piece }
 }
 
-/// The right operand where each of its columns lies in a row. Tensor cores give a thread two neighbours of each eight columns of their
-/// result. Of every 32, columns are fetched in such an order that these are neighbours in the matrix, too: eight for each thread. The
-/// driver's manual has strides that grow from axis to axis; these do not, and drivers do not mind.
+/// The right operand if each of its columns is contiguous. Tensor cores give a thread two adjacent values of each eight
+/// columns of the result. Within every 32, columns are loaded in such an order that these are adjacent in the matrix,
+/// too: eight per thread. The driver's manual requires increasing strides; these are not, and drivers accept them.
 fn deep_axes(columns: usize, depth: usize) -> [Axis; 5] {
     let [neighbours, threads, pairs] = [axis(2, depth, 2), axis(4, 8 * depth, 4), axis(4, 2 * depth, 4)];
     [axis(depth, 1, PIECE), neighbours, threads, pairs, axis(columns / 32, 32 * depth, TILE / 2 / 32)]

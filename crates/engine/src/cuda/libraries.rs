@@ -1,4 +1,4 @@
-//! Which of NVIDIA's libraries there are on this machine, and what to do about those that are missing.
+//! Which of NVIDIA's libraries are installed, and what to do about missing ones.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -7,11 +7,11 @@ use cudarc::driver::sys;
 
 use crate::gpu::{Libraries, Library};
 
-/// The oldest driver whose CUDA version this program's kernels are written for.
+/// The oldest supported driver, by its CUDA version.
 const LEAST_DRIVER: c_int = 12_000;
 
 impl Libraries {
-    /// Looks for them.
+    /// Looks for the libraries.
     pub fn find() -> Libraries {
         Libraries::of(driver_version(), compiler_version(), products_version())
     }
@@ -40,7 +40,7 @@ impl Libraries {
         }
     }
 
-    /// NCCL and the CUDA runtime: nothing is computed with them, but who looks for a fault wants to know.
+    /// NCCL and the CUDA runtime: not used, but useful for troubleshooting.
     pub fn others() -> [Library; 2] {
         [
             Library::new("NCCL", nccl_version(), "it is not needed: a run uses one GPU"),
@@ -54,7 +54,7 @@ fn major(library: &Library) -> Option<c_int> {
     library.version.as_ref()?.split('.').next()?.parse().ok()
 }
 
-/// Where to get a library that suits a driver.
+/// How to install a library that matches a driver.
 fn advice(package: &str, driver: Option<c_int>) -> String {
     let (toolkit, suffix) = match driver {
         Some(number) if number < 13_000 => ("12", "-cu12"),
@@ -66,7 +66,7 @@ fn advice(package: &str, driver: Option<c_int>) -> String {
     )
 }
 
-/// `13.0` of 13000.
+/// 13000 to `13.0`.
 fn version_of(number: c_int) -> String {
     format!("{}.{}", number / 1000, number % 1000 / 10)
 }
@@ -77,7 +77,7 @@ pub(super) fn driver_found() -> Library {
 }
 
 fn driver(number: Option<c_int>) -> Library {
-    // The kernel's part without the library is what a container has that was not given its GPUs.
+    // A kernel module without the library is typical of a container without access to GPUs.
     let advice = match std::path::Path::new("/proc/driver/nvidia/version").exists() {
         true => {
             "the system has one, but libcuda.so is not here: a container needs to be given its GPUs (as in `docker run --gpus all`)"
@@ -101,7 +101,7 @@ pub(super) fn driver_version() -> Option<c_int> {
 }
 
 fn ask_driver() -> Option<c_int> {
-    // SAFETY: looks for a library, as everything in this file that is asked before it is used.
+    // SAFETY: looks for a library, as everything in this file does before using it.
     if !unsafe { sys::is_culib_present() } {
         return None;
     }
@@ -141,7 +141,7 @@ fn nccl_version() -> Option<String> {
     number_of(&["libnccl.so.2", "libnccl.so"], c"ncclGetVersion").map(nccl_words)
 }
 
-/// `2.27.3` of 22703. Up to 2.8 a number had a digit less.
+/// 22703 to `2.27.3`. Up to 2.8 the number had a digit less.
 fn nccl_words(number: c_int) -> String {
     let major = if number < 10_000 { 1_000 } else { 10_000 };
     format!("{}.{}.{}", number / major, number % major / 100, number % 100)
@@ -152,7 +152,7 @@ fn runtime_version() -> Option<String> {
     number_of(&names, c"cudaRuntimeGetVersion").map(version_of)
 }
 
-/// What a function of the first of these libraries that there is writes: both that are asked for have this form, and return 0.
+/// Calls a version function of the first of these libraries that exists: both have this form, and return 0.
 fn number_of(libraries: &[&str], function: &std::ffi::CStr) -> Option<c_int> {
     // SAFETY: NVIDIA's libraries, whose constructors run in any program that is linked to them.
     let library = libraries.iter().find_map(|name| unsafe { libloading::Library::new(*name) }.ok())?;
@@ -162,7 +162,7 @@ fn number_of(libraries: &[&str], function: &std::ffi::CStr) -> Option<c_int> {
         let found = library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(function.to_bytes_with_nul());
         found.ok().map(|function| function(&mut number))
     };
-    // Left where it is: such libraries are not made to be taken away again.
+    // Never unloaded: such libraries do not support it.
     std::mem::forget(library);
     (result == Some(0)).then_some(number)
 }
@@ -175,7 +175,7 @@ mod tests {
         Libraries::of(driver, compiler.map(str::to_string), products.map(str::to_string))
     }
 
-    fn says(libraries: Libraries) -> std::result::Result<(), String> {
+    fn says(libraries: Libraries) -> Result<(), String> {
         libraries.check().map_err(|error| error.to_string())
     }
 
@@ -206,7 +206,7 @@ mod tests {
         {
             assert_eq!(says(found(Some(driver), Some(compiler), Some(products))), Ok(()));
         }
-        // Without a driver, that is what is said.
+        // Without a driver, that is the error.
         assert!(says(found(None, Some("13.0"), Some("13.0.1"))).is_err_and(|said| said.starts_with("NVIDIA's driver")));
         let both = says(found(Some(12_090), Some("13.0"), Some("13.0.1"))).expect_err("too new");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What the GPU can do at best: a large product, which its library computes as fast as anything is computed there.
+//! The peak of the GPU: a large matrix multiplication by cuBLASLt.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::error::Result;
 use crate::precision::Precision;
 use crate::types::DType;
 
-/// Rows, columns and depth of the product: the largest for which half of the free memory is enough. Smaller ones do not come to all that a GPU can
-/// do, but a run on one that is nearly full shall not fail for want of this number.
+/// Sizes of the multiplication: the largest that fits into half of the free memory. Smaller ones do not reach the peak,
+/// but a run on a nearly full GPU must not fail because of this measurement.
 const SIDES: [usize; 3] = [8192, 4096, 2048];
 
-/// Floating-point operations a second of a large product. It is measured once and remembered.
+/// Floating-point operations per second of a large matrix multiplication. Measured once and cached.
 pub fn measured_limit(device: &Arc<Device>, precision: Precision) -> Result<f64> {
     let operands = if precision == Precision::Bf16 { DType::Bf16 } else { DType::F32 };
-    // Where it is measured is decided by who measures.
+    // The measurement uses its own addresses.
     let place = Place { buffer: Buffer::Arena, byte: 0 };
     let product = |side: usize| {
         let matrix = Operand { place, transposed: false, rows: side, columns: side, stride: side * side };

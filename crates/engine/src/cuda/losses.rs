@@ -1,6 +1,7 @@
 //! Softmax, cross-entropy, binary cross-entropy, and their gradients.
 //!
-//! A loss is two kernels: each row's loss goes to the workspace, and one block adds them up, always in the same order.
+//! A loss is two kernels: the losses of the rows go to the workspace, and one block sums them, always in the same
+//! order.
 
 use super::launch::{Argument, Buffer, Building, Launch, Place, c_type, source};
 use super::norms::rows::{Kept, Rows, vector_of, with_rows};
@@ -11,22 +12,22 @@ use crate::types::Shape;
 
 /// A row of logits, or of targets, in registers.
 const ONE_ROW: Kept = Kept { by_warp: 64, by_block: 64 };
-/// A row of softmax's results and of their gradients.
+/// A row of softmax outputs and one of their gradients.
 const TWO_ROWS: Kept = Kept { by_warp: 32, by_block: 32 };
 const BLOCK: usize = 256;
-/// Threads of the one block that goes over all rows' losses or targets.
+/// Threads of the single block that processes the losses or targets of all rows.
 const MEAN_BLOCK: u32 = 1024;
 
 const EXPONENTIALS: &str = include_str!("kernels/exponentials.cu");
 const TARGET: &str = include_str!("kernels/target.cu");
 const MEAN_LOSS: &str = include_str!("kernels/mean_loss.cu");
 
-/// Where kernels note the first position of a number that is out of range, by `atomicMin`: behind what the run is given.
+/// Where kernels record the first position of an out-of-range value, with `atomicMin`: after the parameters of the run.
 fn fault() -> Argument {
     Argument::Place(Place { buffer: Buffer::Run, byte: 16 })
 }
 
-/// Bytes between a node's kernels: a loss a row, or the number of rows that count.
+/// Bytes that a node's kernels exchange: a loss per row, or the number of rows that are not ignored.
 pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     match &node.op {
         Op::CrossEntropy(_) | Op::BinaryCrossEntropy(_) => 4 * graph.shape_of(node.inputs[0]).rows(),
@@ -53,7 +54,7 @@ fn rows_of(building: &Building, shape: &Shape, kept: Kept) -> Rows {
     Rows::new(shape.rows(), shape.columns(), vector, kept, BLOCK)
 }
 
-/// A launch with as many blocks as there are rows for.
+/// A launch with one or more rows per block.
 fn launch(rows: &Rows, source: String, entry: &'static str, arguments: Vec<Argument>) -> Launch {
     let grid = [rows.blocks(), 1, 1];
     Launch { source, entry, grid, block: rows.block as u32, shared_bytes: 0, arguments }
@@ -86,7 +87,7 @@ fn softmax_gradient(building: &Building) -> Launch {
     launch(&rows, source, "softmax_gradient", vec![building.input(0), building.input(1), building.output(0)])
 }
 
-/// The hard target that does not count.
+/// The ignored hard target.
 fn ignored_index(targets: Targets, options: &CrossEntropyOptions) -> Option<i32> {
     options.ignored_index.filter(|_| targets == Targets::Hard)
 }
@@ -98,7 +99,7 @@ fn target_constants(targets: Targets, options: &CrossEntropyOptions) -> Vec<(&'s
         ("SMOOTHS", u8::from(options.label_smoothing != 0.0).to_string()),
         ("SMOOTHING", float(options.label_smoothing)),
         ("HAS_IGNORED", u8::from(ignored.is_some()).to_string()),
-        // By its bits: the lowest number cannot be written with a minus.
+        // As bits: the lowest number cannot be written with a minus sign.
         ("IGNORED", format!("((int)0x{:08x}u)", ignored.unwrap_or(0))),
         ("MEAN_BLOCK", MEAN_BLOCK.to_string()),
     ]
@@ -111,7 +112,7 @@ fn cross_entropy(building: &Building, targets: Targets, options: &CrossEntropyOp
     constants.extend([
         ("LOGITS_TYPE", c_type(building.input_type(0).dtype)),
         ("TARGETS_TYPE", c_type(building.input_type(1).dtype)),
-        // By the rows that count.
+        // By the number of rows that are not ignored.
         ("DIVISOR", "0".to_string()),
     ]);
     let kernel = format!("{EXPONENTIALS}{TARGET}{}{MEAN_LOSS}", include_str!("kernels/loss.cu"));

@@ -1,4 +1,4 @@
-//! Memory on the device, and memory of the host that the device copies from and to.
+//! Device memory, and pinned host memory.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::device::{Device, failed};
 use super::stream::{Stream, while_nothing_is_recorded};
 use crate::error::{Error, Result};
 
-/// A buffer on the device; it holds whatever was there before.
+/// An uninitialised buffer on the device.
 pub(super) struct DeviceBuffer {
     device: Arc<Device>,
     start: sys::CUdeviceptr,
@@ -17,7 +17,7 @@ pub(super) struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Takes memory; an error if the device has no more.
+    /// Allocates memory; an error if the device is out of memory.
     pub fn new(device: &Arc<Device>, bytes: usize) -> Result<DeviceBuffer> {
         device.bind()?;
         let _together = while_nothing_is_recorded();
@@ -29,12 +29,12 @@ impl DeviceBuffer {
         Ok(DeviceBuffer { device: Arc::clone(device), start, bytes })
     }
 
-    /// As [`DeviceBuffer::new`], of zeros.
+    /// Like [`DeviceBuffer::new`], zeroed.
     pub fn zeroed(device: &Arc<Device>, bytes: usize) -> Result<DeviceBuffer> {
         let buffer = DeviceBuffer::new(device, bytes)?;
         if bytes > 0 {
             let _together = while_nothing_is_recorded();
-            // SAFETY: the buffer has so many bytes.
+            // SAFETY: the buffer has this many bytes.
             unsafe { driver::memset_d8_sync(buffer.start, 0, bytes) }
                 .map_err(|error| failed("clearing memory", error))?;
             arrived()?;
@@ -42,17 +42,17 @@ impl DeviceBuffer {
         Ok(buffer)
     }
 
-    /// Where it starts.
+    /// Its address.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// How large it is.
+    /// Its size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Fills all of it with some values, again and again.
+    /// Fills all of it with the values, repeated.
     pub fn fill_with<T: bytemuck::Pod>(&self, values: &[T]) -> Result<()> {
         let first = size_of_val(values).min(self.bytes);
         if first == 0 {
@@ -61,7 +61,7 @@ impl DeviceBuffer {
         self.device.bind()?;
         let _together = while_nothing_is_recorded();
         let of = |error| failed("filling memory", error);
-        // SAFETY: each part lies inside the buffer, and the first is there before it is copied.
+        // SAFETY: each part lies inside the buffer, and the first is written before it is copied.
         unsafe {
             driver::memcpy_htod_sync(self.start, &bytemuck::cast_slice::<T, u8>(values)[..first]).map_err(of)?;
             let mut there = first;
@@ -91,7 +91,7 @@ impl DeviceBuffer {
         arrived()
     }
 
-    /// Copies from it to the host; what still runs must not write there.
+    /// Copies from it to the host; nothing that is still running may write to it.
     ///
     /// # Panics
     /// Panics if it is too small.
@@ -112,29 +112,29 @@ impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         if self.bytes > 0 && self.device.bind().is_ok() {
             let _together = while_nothing_is_recorded();
-            // SAFETY: taken in `new`, given back once.
+            // SAFETY: allocated in `new`, freed once.
             let _ = unsafe { driver::free_sync(self.start) };
         }
     }
 }
 
-/// Waits until what was asked of no stream in particular is done: copies and fillings may return before, and our streams do not wait for them.
+/// Waits for the default stream: copies and fills may return early, and our streams do not wait for them.
 fn arrived() -> Result<()> {
-    // SAFETY: the stream that every context has.
+    // SAFETY: the default stream, which every context has.
     unsafe { driver::stream::synchronize(driver::stream::null()) }.map_err(|error| failed("copying", error))
 }
 
-/// The driver says "out of memory" of the host's, too, and means what may not be moved.
+/// The driver reports "out of memory" for pinned host memory, too.
 fn no_host_memory(bytes: usize, error: driver::DriverError) -> Error {
     match error.0 {
         sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Machine(format!(
-            "the system gives the GPU no {bytes} bytes of main memory to copy from; take a smaller batch, or end what else uses it"
+            "cannot allocate {bytes} bytes of pinned host memory; take a smaller batch, or end what else uses it"
         )),
         _ => failed("taking memory of the host", error),
     }
 }
 
-/// Memory of the host that stays where it is, so that the device copies it while both go on.
+/// Pinned host memory, so that the device copies asynchronously.
 pub(super) struct HostBuffer {
     device: Arc<Device>,
     start: *mut u8,
@@ -153,7 +153,7 @@ impl HostBuffer {
         let _together = while_nothing_is_recorded();
         let start = match bytes {
             0 => std::ptr::NonNull::<u64>::dangling().as_ptr().cast::<u8>(),
-            // SAFETY: a plain allocation, cleared before anybody sees it.
+            // SAFETY: a plain allocation, zeroed before it is used.
             _ => unsafe {
                 let start = driver::malloc_host(bytes, 0).map_err(|error| no_host_memory(bytes, error))?;
                 std::ptr::write_bytes(start.cast::<u8>(), 0, bytes);
@@ -164,32 +164,33 @@ impl HostBuffer {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes were taken and cleared.
+        // SAFETY: this many bytes were allocated and zeroed.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has it.
+        // SAFETY: as above, and there is no other reference.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 
-    /// Asks a stream to copy a part of it to the device.
+    /// Copies a part of it to the device, asynchronously.
     ///
     /// # Safety
-    /// The part must not be written until the stream is there, and the address must have as many bytes on the device.
+    /// The part must not be written until the stream has done it, and the address must have as many bytes on the
+    /// device.
     pub unsafe fn send(&self, byte: usize, bytes: usize, to: u64, stream: &Stream) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { driver::memcpy_htod_async(to, &self.bytes()[byte..byte + bytes], stream.handle()) }
             .map_err(|error| failed("copying to the GPU", error))
     }
 
-    /// Asks a stream to copy from the device into a part of it.
+    /// Copies from the device into a part of it, asynchronously.
     ///
     /// # Safety
-    /// The part must not be read until the stream is there, and the address must have as many bytes on the device.
+    /// The part must not be read until the stream has done it, and the address must have as many bytes on the device.
     pub unsafe fn fetch(&self, byte: usize, bytes: usize, from: u64, stream: &Stream) -> Result<()> {
         assert!(byte + bytes <= self.bytes);
-        // SAFETY: the caller's promise; the part lies inside.
+        // SAFETY: guaranteed by the caller; the part lies inside.
         unsafe {
             let to = std::slice::from_raw_parts_mut(self.start.add(byte), bytes);
             driver::memcpy_dtoh_async(to, from, stream.handle())
@@ -202,7 +203,7 @@ impl Drop for HostBuffer {
     fn drop(&mut self) {
         if self.bytes > 0 && self.device.bind().is_ok() {
             let _together = while_nothing_is_recorded();
-            // SAFETY: taken in `zeroed`, given back once.
+            // SAFETY: allocated in `zeroed`, freed once.
             let _ = unsafe { driver::free_host(self.start.cast()) };
         }
     }

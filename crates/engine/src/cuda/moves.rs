@@ -1,4 +1,4 @@
-//! Ops that only move values. Each is one kernel whose text says, for a unit of the result, which unit of the input it is.
+//! Ops that only move values. Each is one kernel whose source maps each unit of the result to a unit of the input.
 
 use super::launch::{Argument, Building, Launch, blocks, c_type, source, vector};
 use crate::ops::{Op, Pad, Slice};
@@ -7,7 +7,7 @@ use crate::types::DType;
 const KERNEL: &str = include_str!("kernels/move.cu");
 const BLOCK: usize = 256;
 
-/// A movement: how many units of how many values, and two expressions in `i`.
+/// A copy: number of units, values per unit, and two index expressions in `i`.
 struct Movement {
     width: usize,
     count: usize,
@@ -52,7 +52,7 @@ pub(super) fn build(building: &Building) -> Vec<Launch> {
 }
 
 fn launch(building: &Building, input: usize, to: Argument, movement: &Movement) -> Launch {
-    // Whole numbers are moved as the bits they are.
+    // Integers are moved as bits.
     let stored = |dtype: DType| c_type(if dtype == DType::I32 { DType::F32 } else { dtype });
     let constants = [
         ("FROM", stored(building.input_type(input).dtype)),
@@ -72,12 +72,12 @@ fn launch(building: &Building, input: usize, to: Argument, movement: &Movement) 
     }
 }
 
-/// Values from one step along an axis to the next.
+/// Stride of an axis, in values.
 fn inner(axes: &[usize], axis: usize) -> usize {
     axes[axis + 1..].iter().product()
 }
 
-/// The width that divides all of these.
+/// The vector width that divides all of these.
 fn width_of(lengths: &[usize]) -> usize {
     lengths.iter().map(|&length| vector(length)).min().unwrap_or(1)
 }
@@ -118,7 +118,7 @@ fn patchify(images: &[usize], [ph, pw]: [usize; 2]) -> (usize, String) {
     (unit, source)
 }
 
-/// The way back.
+/// The inverse.
 fn unpatchify(images: &[usize], [ph, pw]: [usize; 2]) -> (usize, String) {
     let &[_, channels, height, width] = images else { unreachable!("checked when the graph was built") };
     let unit = width_of(&[pw, width]);
@@ -150,7 +150,7 @@ fn transpose(building: &Building, order: &[usize]) -> Vec<Launch> {
     vec![launch(building, 0, building.output(0), &movement)]
 }
 
-/// One movement an input.
+/// One copy per input.
 fn concat(building: &Building, axis: usize) -> Vec<Launch> {
     let length_of = |axes: &[usize]| axes[axis] * inner(axes, axis);
     let whole = length_of(building.output_type(0).shape.axes());

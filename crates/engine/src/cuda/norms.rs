@@ -1,4 +1,4 @@
-//! LayerNorm and RMSNorm, with steps before, and their gradients, with steps behind.
+//! LayerNorm and RMSNorm with preceding steps, and their gradients with following steps.
 
 pub(super) mod rows;
 #[cfg(test)]
@@ -13,23 +13,23 @@ use rows::{Kept, Rows, vector_of, with_rows};
 /// A row of x, in registers.
 const FORWARD: Kept = Kept { by_warp: 64, by_block: 64 };
 const FORWARD_BLOCK: usize = 256;
-/// Threads and columns of a block of `add_partials`.
+/// Threads and columns per block of `add_partials`.
 const ADDING_BLOCK: u32 = 512;
 const ADDING_COLUMNS: usize = 32;
 
-/// What the four ops differ in.
-struct Kind {
-    /// Whether the mean is taken away, and there is a β.
+/// The variant of a norm.
+struct NormVariant {
+    /// Whether the mean is subtracted, and there is a β.
     layer: bool,
     affine: bool,
 }
 
-impl Kind {
-    fn of(op: &Op) -> Kind {
+impl NormVariant {
+    fn of(op: &Op) -> NormVariant {
         match op {
-            Op::LayerNorm(op) => Kind { layer: true, affine: op.affine },
-            Op::LayerNormGradient(op) => Kind { layer: true, affine: op.affine },
-            _ => Kind { layer: false, affine: true },
+            Op::LayerNorm(op) => NormVariant { layer: true, affine: op.affine },
+            Op::LayerNormGradient(op) => NormVariant { layer: true, affine: op.affine },
+            _ => NormVariant { layer: false, affine: true },
         }
     }
 
@@ -37,7 +37,7 @@ impl Kind {
         [("LAYER", u8::from(self.layer).to_string()), ("AFFINE", u8::from(self.affine).to_string())]
     }
 
-    /// Values that a block of the gradient leaves: of dγ, and of dβ.
+    /// Partial sums per block of the gradient: of dγ, and of dβ.
     fn partial_width(&self, columns: usize) -> usize {
         match (self.affine, self.layer) {
             (false, _) => 0,
@@ -62,7 +62,7 @@ pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     match node.op {
         Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => {
             let rows = rows_of(graph, node);
-            4 * rows.summing_blocks() * Kind::of(&node.op).partial_width(rows.columns)
+            4 * rows.summing_blocks() * NormVariant::of(&node.op).partial_width(rows.columns)
         }
         _ => 0,
     }
@@ -79,7 +79,7 @@ pub(super) fn build(building: &Building) -> Vec<Launch> {
 
 fn forward(building: &Building) -> Launch {
     let node = building.node();
-    let kind = Kind::of(&node.op);
+    let variant = NormVariant::of(&node.op);
     let eps = match &node.op {
         Op::LayerNorm(op) => op.eps,
         Op::RmsNorm(op) => op.eps,
@@ -88,7 +88,7 @@ fn forward(building: &Building) -> Launch {
     let rows = rows_of(building.graph(), node);
     let steps = steps::of(building);
     let mut constants = rows.constants();
-    constants.extend(kind.constants());
+    constants.extend(variant.constants());
     constants.extend([
         ("X_TYPE", c_type(building.input_type(0).dtype)),
         ("Y_TYPE", c_type(building.output_type(0).dtype)),
@@ -96,11 +96,11 @@ fn forward(building: &Building) -> Launch {
     ]);
     let mut arguments = vec![
         building.input(0),
-        if kind.affine { building.input(1) } else { Argument::Nothing },
-        if kind.affine && kind.layer { building.input(2) } else { Argument::Nothing },
+        if variant.affine { building.input(1) } else { Argument::Nothing },
+        if variant.affine && variant.layer { building.input(2) } else { Argument::Nothing },
         building.output(0),
-        if kind.layer { building.output(1) } else { Argument::Nothing },
-        building.output(if kind.layer { 2 } else { 1 }),
+        if variant.layer { building.output(1) } else { Argument::Nothing },
+        building.output(if variant.layer { 2 } else { 1 }),
         building.run(),
     ];
     arguments.extend(steps.arguments);
@@ -116,12 +116,12 @@ fn forward(building: &Building) -> Launch {
 
 fn gradient(building: &Building) -> Vec<Launch> {
     let node = building.node();
-    let kind = Kind::of(&node.op);
+    let variant = NormVariant::of(&node.op);
     let rows = rows_of(building.graph(), node);
     let steps = steps::of(building);
     let partials = rows.summing_blocks();
     let mut constants = rows.constants();
-    constants.extend(kind.constants());
+    constants.extend(variant.constants());
     constants.extend([
         ("DY_TYPE", c_type(building.input_type(0).dtype)),
         ("X_TYPE", c_type(building.input_type(1).dtype)),
@@ -130,16 +130,16 @@ fn gradient(building: &Building) -> Vec<Launch> {
         ("BLOCKS_HELD", rows.held_blocks().to_string()),
     ]);
     let source = source(&constants, &steps.text, &with_rows(include_str!("kernels/norm_gradient.cu")));
-    // RMSNorm has no mean, and all behind it comes one earlier.
-    let inverse = if kind.layer { 3 } else { 2 };
+    // RMSNorm has no mean, so the following inputs have lower indices.
+    let inverse = if variant.layer { 3 } else { 2 };
     let mut arguments = vec![
         building.input(0),
         building.input(1),
-        if kind.layer { building.input(2) } else { Argument::Nothing },
+        if variant.layer { building.input(2) } else { Argument::Nothing },
         building.input(inverse),
-        if kind.affine { building.input(inverse + 1) } else { Argument::Nothing },
+        if variant.affine { building.input(inverse + 1) } else { Argument::Nothing },
         building.output(0),
-        if kind.affine { building.workspace() } else { Argument::Nothing },
+        if variant.affine { building.workspace() } else { Argument::Nothing },
         building.run(),
     ];
     arguments.extend(steps.arguments);
@@ -151,17 +151,17 @@ fn gradient(building: &Building) -> Vec<Launch> {
         shared_bytes: 0,
         arguments,
     }];
-    if kind.affine {
+    if variant.affine {
         launches.push(Launch {
             source,
             entry: "add_partials",
-            grid: [kind.partial_width(rows.columns).div_ceil(ADDING_COLUMNS) as u32, 1, 1],
+            grid: [variant.partial_width(rows.columns).div_ceil(ADDING_COLUMNS) as u32, 1, 1],
             block: ADDING_BLOCK,
             shared_bytes: 0,
             arguments: vec![
                 building.workspace(),
                 building.output(1),
-                if kind.layer { building.output(2) } else { Argument::Nothing },
+                if variant.layer { building.output(2) } else { Argument::Nothing },
             ],
         });
     }
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn norms_compile_for_every_length_of_rows_and_format() {
-        // Parts of a warp, a warp with odd and even rows, several warps, rows that are kept and rows that are not.
+        // Parts of a warp, one warp with odd and even rows, several warps, rows in registers and longer ones.
         for columns in [3, 16, 100, 192, 768, 1024, 2048, 4096, 10_000, 40_000] {
             for dtype in [DType::F32, DType::Bf16] {
                 for layer in [true, false] {

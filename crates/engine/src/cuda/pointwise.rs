@@ -1,4 +1,4 @@
-//! Nodes that are nothing but steps, and the steps that follow a matrix product.
+//! Pointwise nodes, and the steps after a matrix multiplication.
 
 use super::launch::{Argument, Building, Launch, blocks, c_type, source, vector};
 use super::steps;
@@ -12,8 +12,8 @@ pub(super) fn build(building: &Building) -> Vec<Launch> {
     vec![apply(building, 0, building.input(0), building.input_type(0).dtype)]
 }
 
-/// A node's steps, but for the first few, on values that lie somewhere, of the shape of its first result, into that result. They may lie
-/// there already.
+/// Applies a node's steps, except for the first few, to values with the shape of its first output, and stores them
+/// there. They may be there already.
 pub(super) fn apply(building: &Building, first: usize, from: Argument, dtype: DType) -> Launch {
     let output = building.output_type(0);
     let (elements, width) = (output.shape.elements(), vector(output.shape.columns()));

@@ -1,4 +1,4 @@
-//! Sums over leading axes, pooling over tokens, and its gradients.
+//! Sums over leading axes, pooling over tokens, and their gradients.
 
 use super::launch::{Argument, Building, Launch, blocks, c_type, source};
 use super::norms::rows::vector_of;
@@ -7,21 +7,21 @@ use crate::graph::{Graph, Node};
 use crate::ops::Op;
 use crate::types::{DType, Shape};
 
-/// Threads of a block.
+/// Threads per block.
 const BLOCK: usize = 256;
-/// Blocks that a sum over many rows is spread over, and rows that a thread must then find.
+/// Target number of blocks for a sum over many rows, and the least rows per thread.
 const SPREAD: usize = 132 * 4;
 const LEAST_ROWS: usize = 4;
 
-/// Rows that go together in groups, each of which becomes one row: see `kernels/columns.cu`.
+/// Rows in groups, each of which becomes one row: see `kernels/columns.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Groups {
     rows: usize,
     columns: usize,
-    /// Rows of a group; the last may have fewer.
+    /// Rows per group; the last may have fewer.
     group: usize,
     vector: usize,
-    /// Threads side by side in a row.
+    /// Threads along a row.
     lanes: usize,
 }
 
@@ -55,13 +55,13 @@ impl Groups {
         ]
     }
 
-    /// A launch of one block for each group and tile.
+    /// A launch with one block per group and tile.
     fn launch(&self, source: String, entry: &'static str, arguments: Vec<Argument>) -> Launch {
         let grid = [(self.count() * self.tiles()) as u32, 1, 1];
         Launch { source, entry, grid, block: BLOCK as u32, shared_bytes: 0, arguments }
     }
 
-    /// A launch of `sum_rows`, each group's sum being multiplied by a factor.
+    /// A launch of `sum_rows`, with each group's sum multiplied by a factor.
     fn sum(&self, from: Argument, dtype: DType, to: Argument, factor: f32) -> Launch {
         let mut constants = self.constants();
         constants.extend([("X_TYPE", c_type(dtype)), ("FACTOR", float(factor))]);
@@ -70,7 +70,7 @@ impl Groups {
     }
 }
 
-/// The first of a sum's kernels: in as many groups as keep the device busy.
+/// The first kernel of a sum: with enough groups to keep the device busy.
 fn leading_groups(graph: &Graph, node: &Node, columns: usize) -> Groups {
     let rows = graph.shape_of(node.inputs[0]).elements() / columns;
     let whole = Groups::new(rows, columns, rows, vector_of(graph, node, columns));
@@ -79,7 +79,7 @@ fn leading_groups(graph: &Graph, node: &Node, columns: usize) -> Groups {
     Groups { group: rows.div_ceil(count), ..whole }
 }
 
-/// Bytes between the two kernels of a sum: each group's.
+/// Bytes between the two kernels of a sum: the sums of groups.
 pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     match &node.op {
         Op::SumLeading(op) => row_sum_bytes(graph, node, op.shape.elements()),
@@ -107,19 +107,19 @@ pub(super) fn build(building: &Building) -> Vec<Launch> {
     }
 }
 
-/// Adds up the rows of the node's first input.
+/// Sums the rows of the node's first input.
 pub(super) fn row_sum(building: &Building, columns: usize, to: Argument, workspace: Argument) -> Vec<Launch> {
     let groups = leading_groups(building.graph(), building.node(), columns);
     let dtype = building.input_type(0).dtype;
     if groups.count() == 1 {
         return vec![groups.sum(building.input(0), dtype, to, 1.0)];
     }
-    // Few columns a block: many threads share the groups that have to be added.
+    // Few columns per block: many threads share the groups.
     let again = Groups::new(groups.count(), columns, groups.count(), 1);
     vec![groups.sum(building.input(0), dtype, workspace, 1.0), again.sum(workspace, DType::F32, to, 1.0)]
 }
 
-/// The rows of `[.., tokens, columns]`, a sample's tokens being a group.
+/// The rows of `[.., tokens, columns]`, with the tokens of a sample as a group.
 fn tokens_of(building: &Building) -> Groups {
     let shape: &Shape = &building.input_type(0).shape;
     let tokens = shape.axes()[shape.rank() - 2];
@@ -141,7 +141,7 @@ fn max_tokens(building: &Building) -> Launch {
     tokens.launch(source(&constants, "", &kernel), "max_tokens", arguments)
 }
 
-/// A pooling's gradient; the maximum's also reads who won.
+/// The gradient of a pooling; the maximum's also reads the token indices.
 fn gradient(building: &Building, tokens: usize, entry: &'static str) -> Launch {
     let dx = building.output_type(0);
     let columns = dx.shape.columns();

@@ -1,4 +1,4 @@
-//! Bytes of pictures to numbers.
+//! Converts the bytes of images to floats.
 
 use super::launch::{Building, Launch, blocks, source};
 use crate::ops::image_draws::{PLACES, box_length};
@@ -6,12 +6,12 @@ use crate::ops::{Op, PrepareImages};
 
 const BLOCK: usize = 256;
 
-/// One kernel: each thread finds neighbouring pixels of a row, all their channels.
+/// One kernel: each thread computes adjacent pixels of a row, with all their channels.
 pub(super) fn build(building: &Building) -> Vec<Launch> {
     let Op::PrepareImages(op) = &building.node().op else { unreachable!("an op that prepares images") };
     let PrepareImages { channels, height, width, .. } = *op;
     let batch = building.output_type(0).shape.axes()[0];
-    // Four numbers are stored at once, where no row begins between them.
+    // Four values are stored at once, if rows are divisible by four.
     let vector = if width.is_multiple_of(4) { 4 } else { 1 };
     let units = batch * height * (width / vector);
     let mut constants = vec![

@@ -1,7 +1,8 @@
-//! Matrix products, as cuBLASLt computes them, and which of a node's steps it does on the way; or as one kernel of ours, which does all.
+//! Matrix multiplications by cuBLASLt, and which of a node's steps become its epilogue; or by our own kernel, which
+//! does all of them.
 //!
-//! cuBLASLt counts columns first, we rows: a row-major `[rows, columns]` is its `columns x rows`. So `Y = X Wᵀ` is computed as
-//! `Yᵀ = W Xᵀ`, W transposed and X as it lies.
+//! cuBLASLt is column-major, we are row-major: a row-major `[rows, columns]` is its `columns x rows`. So `Y = X Wᵀ` is
+//! computed as `Yᵀ = W Xᵀ`, with W transposed and X as it is.
 
 use super::chip::Chip;
 use super::launch::{Argument, Buffer, Building, Launch, Place};
@@ -12,33 +13,33 @@ use crate::ops::{Activation, Op, Step};
 use crate::precision::Precision;
 use crate::types::DType;
 
-/// One operand: where it lies, and how cuBLASLt sees it.
+/// One operand: its address, and its cuBLASLt layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Operand {
     pub place: Place,
     pub transposed: bool,
-    /// Rows and columns as cuBLASLt counts them, before transposing; the leading dimension is the rows.
+    /// Rows and columns in column-major order, before transposition; the leading dimension is the rows.
     pub rows: usize,
     pub columns: usize,
-    /// Values from one product of a batch to the next.
+    /// Batch stride in values.
     pub stride: usize,
 }
 
-/// What cuBLASLt does with a product's result before it is stored.
+/// The epilogue of cuBLASLt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Epilogue {
     Nothing,
     /// Adds a bias to each row.
     Bias,
-    /// Adds it, keeps the sum if there is a place for it, and applies GELU by its approximation with tanh.
+    /// Adds a bias, optionally stores the sum, and applies GELU with the tanh approximation.
     BiasGelu,
-    /// Multiplies by that GELU's slope at what was kept.
+    /// Multiplies by that GELU's derivative at the stored sum.
     GeluGradient,
-    /// Sums the rows of the left operand, beside.
+    /// Also sums the rows of the left operand.
     BiasGradient,
 }
 
-/// A product that is run: `D = epilogue(A B + C)`.
+/// A matrix multiplication: `D = epilogue(A B + C)`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Product {
     pub operands: DType,
@@ -48,35 +49,35 @@ pub(super) struct Product {
     pub d: Operand,
     pub batch: usize,
     pub epilogue: Epilogue,
-    /// C, which lies as D does and has its type.
+    /// C, with D's layout and dtype.
     pub added: Option<Place>,
-    /// The bias, or where its gradient goes; of D's type.
+    /// The bias, or the destination of its gradient; in D's dtype.
     pub bias: Option<Place>,
-    /// What GELU keeps or its gradient reads, which lies as D does.
+    /// The auxiliary buffer of GELU or its gradient, with D's layout.
     pub auxiliary: Option<Place>,
 }
 
-/// What decides how much of a node a product does.
+/// Decides how much of a node a multiplication does.
 pub(super) trait Choice {
-    /// Whether a product can be done as it is.
+    /// Whether a multiplication is supported as it is.
     fn can_do(&self, product: &Product) -> bool;
-    /// Whether one that does something besides is faster than another and a pass over so many bytes.
+    /// Whether a multiplication with an epilogue is faster than one without and a pass over this many bytes.
     fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool;
-    /// What kernels are cut to.
+    /// The properties of the GPU.
     fn chip(&self) -> Chip;
-    /// Whether a kernel of ours, which does all of a node, is faster than a product and the launches behind it.
+    /// Whether our own kernel for the whole node is faster than a multiplication and the launches after it.
     fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool;
 }
 
-/// What computes a product's node.
+/// What computes a matrix multiplication node.
 pub(super) enum Work {
-    /// One after the other.
+    /// A multiplication, then launches.
     Product { product: Box<Product>, after: Vec<Launch> },
-    /// All at once.
+    /// A single kernel.
     Kernel(Launch),
 }
 
-/// Sizes of a product as we see it: `[m, k] · [k, n]`, and whether the stored operands are transposed.
+/// Sizes of a multiplication in our order: `[m, k] · [k, n]`, and whether the stored operands are transposed.
 pub(super) struct Sizes {
     pub m: usize,
     pub n: usize,
@@ -112,12 +113,12 @@ impl Sizes {
     }
 }
 
-/// Whether a value is a parameter, of which there is a rounded copy where products are of bf16.
+/// Whether a value is a parameter, which has a bf16 copy if multiplications are in bf16.
 fn is_parameter(graph: &Graph, value: Value) -> bool {
     matches!(graph.nodes()[graph.root_of(value).node()].op, Op::Parameter(_))
 }
 
-/// Bytes for the bias gradient, which a weight gradient's node computes beside.
+/// Bytes for the bias gradient, which the node of a weight gradient also computes.
 pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     match node.op {
         Op::LinearWeightGradient(_) if node.outputs.len() > 1 => {
@@ -127,7 +128,7 @@ pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     }
 }
 
-/// Where a value lies in a format: parameters in both.
+/// The address of a value in a dtype: parameters exist in both.
 pub(super) fn place_as(building: &Building, value: Value, dtype: DType) -> Option<Place> {
     let (graph, place) = (building.graph(), building.place(value));
     if graph.type_of(value).dtype == dtype {
@@ -137,7 +138,7 @@ pub(super) fn place_as(building: &Building, value: Value, dtype: DType) -> Optio
     rounded.then_some(Place { buffer: Buffer::NarrowParameters, byte: place.byte / 2 })
 }
 
-/// A product's node, and what is left to do behind it.
+/// A matrix multiplication node, and the launches after it.
 pub(super) fn build(building: &Building, choice: &dyn Choice) -> Result<Work> {
     let plain = plain(building);
     if matches!(building.node().op, Op::LinearWeightGradient(_)) {
@@ -159,14 +160,14 @@ pub(super) fn build(building: &Building, choice: &dyn Choice) -> Result<Work> {
     })
 }
 
-/// A product, and how many of the node's first steps it has done.
+/// A multiplication, and the number of the node's first steps that it does.
 #[derive(Clone)]
 struct Fused {
     product: Product,
     steps: usize,
 }
 
-/// The product without anything besides, into the node's first result.
+/// The multiplication without an epilogue, into the node's first output.
 fn plain(building: &Building) -> Product {
     let (graph, node) = (building.graph(), building.node());
     let Sizes { m, n, k, batch, transposed: [first, second], precision } = Sizes::of(graph, node);
@@ -175,10 +176,10 @@ fn plain(building: &Building) -> Product {
         place_as(building, node.inputs[input], operands).expect("plans for the GPU round operands before products")
     };
     let shared = |input: usize, values: usize| {
-        // One matrix for all products of a batch is not repeated.
+        // One matrix for the whole batch has stride 0.
         if batch > 1 && graph.shape_of(node.inputs[input]).elements() == values { 0 } else { values }
     };
-    // As cuBLASLt sees it the right operand comes first.
+    // cuBLASLt's left operand is our right one.
     let a = match second {
         false => Operand { place: place(1), transposed: false, rows: n, columns: k, stride: shared(1, n * k) },
         true => Operand { place: place(1), transposed: true, rows: k, columns: n, stride: shared(1, n * k) },
@@ -202,7 +203,7 @@ fn plain(building: &Building) -> Product {
     }
 }
 
-/// A weight's gradient, and the bias' beside it where the node has that.
+/// A weight gradient, and the bias gradient if the node has it.
 fn with_bias_gradient(building: &Building, product: Product, choice: &dyn Choice) -> Work {
     let alone = |product: Product| Work::Product { product: Box::new(product), after: Vec::new() };
     if building.node().outputs.len() < 2 {
@@ -218,7 +219,7 @@ fn with_bias_gradient(building: &Building, product: Product, choice: &dyn Choice
     Work::Product { product: Box::new(product), after }
 }
 
-/// The ways to compute a node, those that leave the fewest steps first; the last is the product alone.
+/// The ways to compute a node, those with the fewest remaining steps first; the last is the multiplication alone.
 fn fusions(building: &Building, plain: Product) -> Vec<Fused> {
     let mut found = vec![Fused { product: plain, steps: 0 }];
     let last = |found: &Vec<Fused>| found[found.len() - 1].clone();
@@ -226,14 +227,14 @@ fn fusions(building: &Building, plain: Product) -> Vec<Fused> {
     found.extend(with_gelu(building, last(&found)));
     found.extend(with_gelu_gradient(building, last(&found)));
     found.extend(with_addition(building, last(&found)));
-    // What is stored on the way can be where the product goes, and what is left reads it there.
+    // If a step stores the value, the multiplication can write there, and the remaining steps read it.
     let stored = found.iter().filter_map(|fused| into_stored(building, fused.clone())).collect::<Vec<_>>();
     found.extend(stored);
     found.sort_by_key(|fused| std::cmp::Reverse(fused.steps));
     found
 }
 
-/// Whether a further input has one value for each column.
+/// Whether an additional input has one value per column.
 fn is_row(building: &Building, input: usize) -> bool {
     building.input_type(input).shape.elements() == building.output_type(0).shape.columns()
 }
@@ -247,7 +248,7 @@ fn with_bias(building: &Building, before: Fused) -> Option<Fused> {
     simple.then_some(Fused { product, steps: before.steps + 1 })
 }
 
-/// The bias is followed by GELU's approximation, and perhaps its input is kept.
+/// The bias is followed by GELU with the tanh approximation, possibly after storing its input.
 fn with_gelu(building: &Building, before: Fused) -> Option<Fused> {
     if before.product.epilogue != Epilogue::Bias {
         return None;
@@ -267,7 +268,7 @@ fn with_gelu(building: &Building, before: Fused) -> Option<Fused> {
     Some(Fused { product, steps: before.steps + used })
 }
 
-/// A gradient goes through that GELU.
+/// A gradient through that GELU.
 fn with_gelu_gradient(building: &Building, before: Fused) -> Option<Fused> {
     if before.product.epilogue != Epilogue::Nothing || before.product.batch > 1 {
         return None;
@@ -282,7 +283,8 @@ fn with_gelu_gradient(building: &Building, before: Fused) -> Option<Fused> {
     Some(Fused { product, steps: before.steps + used })
 }
 
-/// Something as large as the result is added, such as the residual. That it was rounded before is left out: it is added more exactly.
+/// Adds a value of the result's shape, such as the residual. A rounding step before it is skipped: the sum is more
+/// exact.
 fn with_addition(building: &Building, before: Fused) -> Option<Fused> {
     if !matches!(before.product.epilogue, Epilogue::Nothing | Epilogue::Bias) {
         return None;
@@ -299,9 +301,9 @@ fn with_addition(building: &Building, before: Fused) -> Option<Fused> {
     (same && added.is_some()).then_some(Fused { product, steps: before.steps + used })
 }
 
-/// The next step stores the value in the product's format: that is where the product can go.
+/// The next step stores the value in the multiplication's dtype: it can write there directly.
 fn into_stored(building: &Building, before: Fused) -> Option<Fused> {
-    // Behind it there must be something that writes the result itself.
+    // A later step must write the result itself.
     let [Step::Store { output }, _, ..] = building.node().steps[before.steps..] else { return None };
     if building.output_type(output).dtype != before.product.result || before.product.epilogue == Epilogue::BiasGelu {
         return None;
@@ -321,7 +323,7 @@ mod tests {
     use crate::plan::Plan;
     use crate::{GradientOptions, Group, Optimizer, StepOptions};
 
-    /// Everything can be done, and is worth it.
+    /// Everything is supported, and faster.
     struct All;
 
     impl Choice for All {
@@ -339,7 +341,7 @@ mod tests {
         }
     }
 
-    /// Nothing is done besides.
+    /// No epilogues.
     struct Plain;
 
     impl Choice for Plain {
@@ -367,7 +369,7 @@ mod tests {
         (tasks.into_iter().filter_map(product).collect(), launches)
     }
 
-    /// A training step of layers whose inputs are multiplied and added, the first one by the same product.
+    /// A training step of layers whose inputs are multiplied and added, the first one by the same multiplication.
     fn step(activation: Activation) -> Plan {
         let mut graph = Graph::new(Mode::Training, Precision::Bf16);
         let x = graph.input("x", [8, 4, 32], DType::F32).unwrap();
@@ -406,7 +408,7 @@ mod tests {
             let x = plan.graph().inputs().find(|(name, _)| *name == "x").unwrap().1;
             let readers = plan.graph().nodes().iter().filter(|node| node.inputs.contains(&x));
             let casts = readers.clone().filter(|node| matches!(node.op, Op::Pointwise(_))).count();
-            // One rounds it; the product that multiplies that also adds it as it is.
+            // One node rounds it; the multiplication that reads it also adds the unrounded value.
             assert_eq!((casts, readers.count()), (1, 2));
         }
     }
@@ -420,7 +422,7 @@ mod tests {
         assert_eq!([Epilogue::BiasGelu, Epilogue::GeluGradient, Epilogue::BiasGradient].map(count), [1, 1, 4]);
         assert!(fused.iter().any(|product| product.added.is_some() && product.epilogue == Epilogue::Bias));
         assert!(fewer < more, "{fewer} and {more} kernels");
-        // GELU by erf is none of its epilogues.
+        // Exact GELU is not one of its epilogues.
         let (fused, _) = products(&step(Activation::Gelu), &All);
         assert!(fused.iter().all(|product| product.auxiliary.is_none()));
     }

@@ -1,7 +1,7 @@
-//! What was measured once: how long a product or a kernel takes, and which of cuBLASLt's algorithms it was.
+//! Cached measurements: the time of a multiplication or a kernel, and the cuBLASLt algorithm.
 //!
-//! It is kept on disk for all processes, a line each. Who measured first is right, and whoever measures the same later takes that: other
-//! algorithms sum in another order, and a run that is resumed, or started again, shall come to the same bits.
+//! They are stored on disk for all processes, one per line. The first measurement wins, and later processes use it:
+//! other algorithms sum in another order, and a resumed or repeated run must produce the same bits.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::compile::cache_folder;
 
-/// An algorithm as cuBLASLt writes it down, and how many seconds it took; of a kernel of ours, in its place, the seconds of cuBLASLt's way.
+/// A serialised cuBLASLt algorithm and its seconds; for our own kernel, cuBLASLt's seconds in its place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
     pub algorithm: [u64; 8],
@@ -20,29 +20,29 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Of a kernel, and of what it was measured beside.
+    /// Of a kernel, and of the alternative that it was measured against.
     pub fn of_kernel(seconds: f64, others: f64) -> Measured {
         Measured { algorithm: [others.to_bits(), 0, 0, 0, 0, 0, 0, 0], seconds }
     }
 
-    /// How many seconds a kernel was better by.
+    /// The advantage of a kernel in seconds.
     pub fn gain_of_kernel(&self) -> f64 {
         f64::from_bits(self.algorithm[0]) - self.seconds
     }
 }
 
-/// For all of this process.
+/// For this process.
 static KNOWN: Mutex<Option<HashMap<String, Measured>>> = Mutex::new(None);
 
-/// What is remembered of something.
+/// The cached measurement of a key.
 pub(super) fn recall(key: &str) -> Option<Measured> {
     with_known(|known| known.get(key).copied())
 }
 
-/// Remembers what was measured, unless another has measured it before: what counts from now on.
+/// Caches a measurement, unless there is one already; returns the one that is valid from now on.
 pub(super) fn remember(key: String, measured: Measured) -> Measured {
     with_known(|known| {
-        // Only a cache: where it cannot be written, the next start measures again.
+        // Only a cache: if it cannot be written, the next start measures again.
         let settled = file().and_then(|path| settle(&path, &key, measured).ok()).unwrap_or(measured);
         *known.entry(key).or_insert(settled)
     })
@@ -52,7 +52,7 @@ fn file() -> Option<PathBuf> {
     cache_folder().map(|folder| folder.join("products.txt"))
 }
 
-/// Looks at what is known, which is read from disk the first time.
+/// Accesses the cache, which is read from disk the first time.
 fn with_known<T>(look: impl FnOnce(&mut HashMap<String, Measured>) -> T) -> T {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     look(
@@ -62,7 +62,7 @@ fn with_known<T>(look: impl FnOnce(&mut HashMap<String, Measured>) -> T) -> T {
     )
 }
 
-/// Adds a line to a file that has none with this key; says what the file has then. Others wait meanwhile.
+/// Appends a line to the file, unless it has the key; returns the file's measurement. Locks the file.
 fn settle(path: &Path, key: &str, measured: Measured) -> std::io::Result<Measured> {
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     let mut file: File = OpenOptions::new().read(true).append(true).create(true).open(path)?;
@@ -72,7 +72,7 @@ fn settle(path: &Path, key: &str, measured: Measured) -> std::io::Result<Measure
     if let Some(&there) = parse(&text).get(key) {
         return Ok(there);
     }
-    // A line that was cut short, by a full disk perhaps, ends here.
+    // Terminates a line that was cut short, perhaps by a full disk.
     let break_before = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     file.write_all(format!("{break_before}{}", line_of(key, &measured)).as_bytes())?;
     Ok(measured)
@@ -106,7 +106,7 @@ fn read_line(line: &str) -> Option<(String, Measured)> {
         numbers.push(u64::from_str_radix(word, 16).ok()?);
         last = word;
     }
-    // A line that was cut in its last word is none.
+    // A line that was cut in its last word is ignored.
     if last.len() < 16 {
         return None;
     }
@@ -141,7 +141,7 @@ mod tests {
         for later in [slower, faster] {
             assert_eq!(settle(&path, "one", later).unwrap(), MEASURED);
         }
-        // What others wrote meanwhile stays, and so does what comes after half a line.
+        // Lines of other processes stay, and so do those after a truncated line.
         assert_eq!(settle(&path, "two", faster).unwrap(), faster);
         let mut cut = std::fs::read_to_string(&path).unwrap();
         cut.push_str("three 1 2");

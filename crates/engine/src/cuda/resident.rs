@@ -1,4 +1,4 @@
-//! A state's buffers on a device: what training changes stays there from run to run, and comes home when it is asked for.
+//! A state's buffers on a device: they stay there from run to run, and are copied to the host on request.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use super::stream::Event;
 use crate::buffer::Floats;
 use crate::error::Result;
 
-/// The buffers of a state, on a device.
+/// The buffers of a state on a device.
 pub(crate) struct Resident {
-    /// The end of the last run that was started with it: the next one waits for that, whoever starts it. First, because it must not outlive the
-    /// device, which the others may be the last to hold.
+    /// The end of the last run with this state: the next one waits for it, whoever starts it. It is the first field
+    /// because it must not outlive the device, whose last reference the others may hold.
     pub(super) last_run: Option<Arc<Event>>,
     device: Arc<Device>,
     /// In the order of [`Resident::upload`].
     buffers: [DeviceBuffer; 5],
-    /// The parameters rounded to bf16, if somebody computes with them.
+    /// The parameters rounded to bf16, if needed.
     narrow: DeviceBuffer,
-    /// The device has changed what the host has.
+    /// The device has newer values.
     pub host_is_behind: bool,
-    /// The host has changed what the device has.
+    /// The host has newer values.
     pub device_is_behind: bool,
 }
 
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Resident {
 }
 
 impl Resident {
-    /// Room for buffers of such lengths in floats: parameters, gradients, moments, average.
+    /// Allocates buffers of these lengths in floats: parameters, gradients, moments, average.
     pub fn new(device: &Arc<Device>, floats: [usize; 5]) -> Result<Resident> {
         let [parameters, gradients, first, second, average] = floats;
         let take = |floats: usize| DeviceBuffer::zeroed(device, 4 * floats);
@@ -52,12 +52,12 @@ impl Resident {
         Arc::ptr_eq(&self.device, device)
     }
 
-    /// Makes what the host has the device's, and a rounded copy of the parameters if there is to be one.
+    /// Copies the host's values to the device and, if requested, makes a bf16 copy of the parameters.
     pub fn bring(&mut self, narrow: bool, host: [&Floats; 5]) -> Result<()> {
         let all = self.device_is_behind;
         let missing = narrow && self.narrow.bytes() == 0 && self.buffers[0].bytes() > 0;
         if all || missing {
-            // Nobody may still read what is written over, or write what is read.
+            // Nothing may still read what is overwritten, or write what is read.
             self.device.wait()?;
         }
         if all {
@@ -83,9 +83,9 @@ impl Resident {
         Ok(())
     }
 
-    /// Makes what the device has the host's.
+    /// Copies the device's values to the host.
     pub fn take_home(&mut self, host: [&mut Floats; 5]) -> Result<()> {
-        // A run may still change it: executors do not wait for its end.
+        // A run may still change them: executors do not wait for its end.
         self.device.wait()?;
         for (buffer, values) in self.buffers.iter().zip(host) {
             buffer.read(0, values.as_mut_slice())?;
@@ -94,7 +94,7 @@ impl Resident {
         Ok(())
     }
 
-    /// What runs next changes the parameters, but not their rounded copy: that is made anew when it is asked for.
+    /// The next run changes the parameters, but not their bf16 copy, which is updated on the next request.
     pub fn forget_narrow(&mut self) -> Result<()> {
         if self.narrow.bytes() > 0 {
             self.device.wait()?;
@@ -103,7 +103,7 @@ impl Resident {
         Ok(())
     }
 
-    /// Where a buffer starts.
+    /// The address of a buffer.
     pub fn start(&self, buffer: Buffer) -> u64 {
         match buffer {
             Buffer::Parameters => self.buffers[0].start(),
@@ -112,17 +112,17 @@ impl Resident {
             Buffer::First => self.buffers[2].start(),
             Buffer::Second => self.buffers[3].start(),
             Buffer::Average => self.buffers[4].start(),
-            _ => unreachable!("{buffer:?} is no buffer of a state"),
+            _ => unreachable!("{buffer:?} is not a buffer of a state"),
         }
     }
 
-    /// Where all of them start: a recorded step is one of these addresses.
+    /// The addresses of all buffers: a recorded step (CUDA graph) is valid for these only.
     pub fn starts(&self) -> [u64; 6] {
         let [a, b, c, d, e] = &self.buffers;
         [a.start(), b.start(), c.start(), d.start(), e.start(), self.narrow.start()]
     }
 
-    /// Bytes on the device that a state of such lengths takes.
+    /// Bytes on the device for a state of these lengths.
     pub fn bytes_needed(floats: [usize; 5], narrow: bool) -> usize {
         4 * floats.iter().sum::<usize>() + if narrow { 2 * floats[0] } else { 0 }
     }

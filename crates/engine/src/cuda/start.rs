@@ -1,4 +1,4 @@
-//! Starting kernels: a launch's arguments as the driver reads them.
+//! Launches kernels: converts a launch's arguments to the driver's form.
 
 use std::ffi::c_void;
 
@@ -10,7 +10,7 @@ use super::launch::{Argument, Launch, Matrix, Place};
 use super::stream::Stream;
 use crate::error::Result;
 
-/// Room for any argument, as the driver wants the largest to be aligned.
+/// Room for any argument, with the alignment of the largest.
 #[repr(C, align(64))]
 struct Words([u64; 16]);
 
@@ -22,10 +22,11 @@ impl Words {
     }
 }
 
-/// Starts a kernel on a stream, with what `address` says of places.
+/// Launches a kernel on a stream, with `address` giving the addresses of its arguments.
 ///
 /// # Safety
-/// The kernel's parameters must be the launch's arguments, and the addresses those of buffers on the device that are as large as it needs.
+/// The kernel's parameters must match the launch's arguments, and the addresses be those of buffers on the device that
+/// are as large as it needs.
 pub(super) unsafe fn start_kernel(
     function: sys::CUfunction,
     launch: &Launch,
@@ -44,13 +45,13 @@ pub(super) unsafe fn start_kernel(
         values.iter().map(|value| std::ptr::from_ref(value).cast_mut().cast()).collect();
     let [x, y, z] = launch.grid;
     let (grid, block) = ((x, y, z), (launch.block, 1, 1));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let result =
         unsafe { driver::launch_kernel(function, grid, block, launch.shared_bytes, stream.handle(), &mut pointers) };
     result.map_err(|error| failed(&format!("starting {}", launch.entry), error))
 }
 
-/// A matrix of bf16 as kernels are told it that fetch pieces of it, swizzled by eight rows of 128 bytes.
+/// The tensor map (TMA descriptor) of a bf16 matrix, swizzled by eight rows of 128 bytes.
 fn describe(matrix: &Matrix, address: u64) -> Result<Words> {
     let mut words = Words([0; 16]);
     let axes = matrix.axes();
@@ -58,7 +59,7 @@ fn describe(matrix: &Matrix, address: u64) -> Result<Words> {
     let strides: Vec<u64> = axes[1..].iter().map(|axis| 2 * axis.stride as u64).collect();
     let piece: Vec<u32> = axes.iter().map(|axis| axis.piece as u32).collect();
     let every = vec![1u32; axes.len()];
-    // SAFETY: the words have the size and the place in memory of what is written there; the rest is read at once.
+    // SAFETY: the words have the size and alignment of the descriptor; everything else is read at once.
     let described = unsafe {
         sys::cuTensorMapEncodeTiled(
             std::ptr::from_mut(&mut words).cast(),

@@ -1,8 +1,8 @@
-//! Elementwise steps as text: what a node does to its running value becomes a function of its kernel.
+//! Elementwise steps as CUDA source: a node's steps become a function of its kernel.
 //!
-//! A kernel calls `apply_steps(values, row, column, run STEP_ARGUMENTS)` with neighbouring values of a row in registers, and has
-//! `STEP_PARAMETERS` at the end of its own parameters. Operands can be read earlier, by `read_operands`, so that they are on their way while
-//! the kernel still works on something else.
+//! A kernel calls `apply_steps(values, row, column, run STEP_ARGUMENTS)` with adjacent values of a row in registers,
+//! and has `STEP_PARAMETERS` at the end of its own parameters. Operands can be loaded earlier, by `read_operands`, to
+//! overlap with other work of the kernel.
 
 use std::fmt::Write;
 
@@ -11,23 +11,23 @@ use crate::ops::{Activation, Drop, Step};
 use crate::random::{Mask, Stream};
 use crate::types::DType;
 
-/// The steps of a node: text, and the arguments that a launch gives behind the kernel's own.
+/// The steps of a node: source, and the arguments of a launch after the kernel's own.
 pub(super) struct Steps {
     pub text: String,
     pub arguments: Vec<Argument>,
 }
 
-/// The steps of a node whose running value has the shape of its first result.
+/// The steps of a node whose running value has the shape of its first output.
 pub(super) fn of(building: &Building) -> Steps {
     from(building, 0)
 }
 
-/// A node's steps but for the first few, which something else has done.
+/// A node's steps except for the first few, which were done elsewhere.
 pub(super) fn from(building: &Building, first: usize) -> Steps {
     written(building, &building.node().steps[first..])
 }
 
-/// A node's steps on values that were never rounded, and need not be on the way: the result is closer to what was meant.
+/// A node's steps without intermediate rounding, for values that were never rounded: the result is more exact.
 pub(super) fn unrounded(building: &Building) -> Steps {
     let steps: Vec<Step> = building.node().steps.iter().filter(|step| !matches!(step, Step::Round)).cloned().collect();
     written(building, &steps)
@@ -66,7 +66,7 @@ fn written(building: &Building, steps: &[Step]) -> Steps {
     Steps { text, arguments }
 }
 
-/// An activation's function and its slope's.
+/// The names of an activation's function and derivative.
 fn functions(activation: Activation) -> (&'static str, &'static str) {
     match activation {
         Activation::Gelu => ("gelu", "gelu_slope"),
@@ -77,7 +77,7 @@ fn functions(activation: Activation) -> (&'static str, &'static str) {
     }
 }
 
-/// A number that the compiler reads back as it is.
+/// A float literal that the compiler reads back exactly.
 pub(super) fn float(value: f32) -> String {
     format!("__uint_as_float(0x{:08x}u)", value.to_bits())
 }
@@ -86,7 +86,7 @@ struct Writer<'b, 'p> {
     building: &'b Building<'p>,
     columns: usize,
     rows_per_sample: usize,
-    /// Operands of more than one number: their declarations, and how they are read.
+    /// Operands of more than one value: their declarations, and the code that loads them.
     members: String,
     reads: String,
     body: String,
@@ -104,7 +104,7 @@ impl Writer<'_, '_> {
         format!("(({}*)step_{})", c_type(dtype), self.arguments.len() - 1)
     }
 
-    /// Reads a further input into `name`: it repeats over the leading axes.
+    /// Loads an additional input into `name`: it is broadcast over the leading axes.
     fn operand(&mut self, name: &str, input: usize) {
         let input_type = self.building.input_type(input);
         let pointer = self.pointer(self.building.input(input), input_type.dtype);

@@ -1,7 +1,9 @@
 //! What kernels on the device need, and which node becomes which work.
 
 use super::launch::{Building, Launch};
-use super::{attention, losses, moves, norms, pointwise, pools, prepare_images, products, tables, top_k, updates};
+use super::{
+    attention, losses, moves, norms, pointwise, pools, prepare_images, products, rotary, tables, top_k, unfold, updates,
+};
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
 use crate::ops::Op;
@@ -21,7 +23,8 @@ impl Target for CudaTarget {
             Kind::Pool => pools::workspace_bytes(graph, node),
             Kind::Attention => attention::workspace_bytes(graph, node),
             Kind::Update => updates::workspace_bytes(graph, node),
-            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images | Kind::TopK(_) => 0,
+            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images => 0,
+            Kind::TopK(_) | Kind::Rotary | Kind::Unfold => 0,
         }
     }
 
@@ -68,6 +71,8 @@ enum Kind {
     Loss,
     TopK(usize),
     Pool,
+    Rotary,
+    Unfold,
     Attention,
     Update,
 }
@@ -101,6 +106,8 @@ fn kind(op: &Op) -> Kind {
         | Op::MeanTokensGradient(_)
         | Op::MaxTokens(_)
         | Op::MaxTokensGradient(_) => Kind::Pool,
+        Op::Rotary(_) => Kind::Rotary,
+        Op::Unfold(_) | Op::Fold(_) => Kind::Unfold,
         Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => Kind::Attention,
         Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) | Op::AccumulateGradient(_) => {
             Kind::Update
@@ -149,6 +156,8 @@ pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> Result<(Vec
             Kind::Loss => losses::build(&building),
             Kind::TopK(k) => top_k::build(&building, k),
             Kind::Pool => pools::build(&building),
+            Kind::Rotary => rotary::build(&building),
+            Kind::Unfold => unfold::build(&building),
             Kind::Attention => attention::build(&building, choice.chip()),
             Kind::Update => updates::build(&building, &mut tables, narrow),
         };

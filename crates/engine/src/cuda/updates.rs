@@ -1,4 +1,4 @@
-//! What ends a training step, on the flat buffers: gradient norm, AdamW, SGD, LAMB, average; and the sum of gradients of several batches.
+//! The end of a training step, on the flat buffers: gradient norm, AdamW, SGD, LAMB, EMA; and gradient accumulation.
 
 use super::launch::{Argument, Buffer, Building, Launch, Place, blocks, c_type, source};
 use crate::graph::{Graph, Node, Parameter};
@@ -6,19 +6,19 @@ use crate::ops::{Group, Op};
 
 const KERNEL: &str = include_str!("kernels/update.cu");
 const BLOCK: usize = 256;
-/// Values of a piece: a block's work.
+/// Values per piece, which one block processes.
 const PIECE: usize = 16_384;
-/// Bytes of a piece in its table: `struct Piece` of the kernel.
+/// Bytes per piece in its table: `struct Piece` of the kernel.
 const PIECE_BYTES: usize = 40;
 
-/// Tables that kernels look up, in one buffer.
+/// Lookup tables of kernels, in one buffer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     pub bytes: Vec<u8>,
 }
 
 impl Tables {
-    /// Puts a table behind the others, or finds it among them.
+    /// Appends a table, or finds an equal one.
     fn add(&mut self, table: &[u8]) -> Argument {
         let there = self.bytes.windows(table.len().max(1)).step_by(16).position(|part| part == table);
         let byte = there.map_or(self.bytes.len(), |place| 16 * place);
@@ -30,7 +30,7 @@ impl Tables {
     }
 }
 
-/// Bytes of workspace that a node needs: partial sums, in f64.
+/// Bytes of workspace of a node: partial sums, in f64.
 pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     match &node.op {
         Op::GradientNorm(_) => 8 * piece_count(graph.parameters()),
@@ -44,7 +44,7 @@ fn piece_count(table: &[Parameter]) -> usize {
     trained.map(|parameter| parameter.shape.elements().div_ceil(PIECE)).sum()
 }
 
-/// The trained parameters cut into pieces, as bytes of the kernel's structure.
+/// The trained parameters split into pieces, as bytes of the kernel's struct.
 fn pieces(table: &[Parameter], groups: Option<&[Option<Group>]>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (index, parameter) in table.iter().enumerate() {
@@ -68,7 +68,7 @@ fn whole(buffer: Buffer) -> Argument {
     Argument::Place(Place { buffer, byte: 0 })
 }
 
-/// A number that C reads back as it is.
+/// A double literal that C reads back exactly.
 fn double(value: f64) -> String {
     format!("__longlong_as_double(0x{:016x}ll)", value.to_bits())
 }
@@ -84,7 +84,7 @@ impl Builder {
     }
 }
 
-/// A node that ends a step. `narrow` says whether there is a rounded copy of the parameters, which updates keep up to date.
+/// A node of the end of a step. `narrow` says whether there is a bf16 copy of the parameters, which updates maintain.
 pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> Vec<Launch> {
     let parameters = building.graph().parameters();
     let count = piece_count(parameters) as u32;

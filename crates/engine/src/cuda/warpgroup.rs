@@ -1,20 +1,22 @@
-//! The instruction of Hopper's tensor cores as text: it names each of its registers, so that every number of columns has its own.
+//! The wgmma instruction of Hopper's tensor cores as source: it names each of its registers, so every number of columns
+//! has its own.
 
-/// What else kernels need around it.
+/// Helper functions for it.
 pub(super) const AROUND: &str = include_str!("kernels/warpgroup.cu");
 
-/// What has these tensor cores, and nothing else has.
+/// The only compute capability with these tensor cores.
 pub(super) const CAPABILITY: (u32, u32) = (9, 0);
 
 /// Where 64 rows of the left operand are, 16 deep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     Shared,
-    /// Each thread holds four words of them.
+    /// Four words per thread.
     Registers,
 }
 
-/// A function that multiplies 64 rows by `columns` columns, 16 deep, into sums or added to them. A deep right operand has each column in a row.
+/// A function that multiplies 64 rows by `columns` columns, 16 deep, and overwrites or accumulates sums. In a deep
+/// right operand each column is contiguous.
 pub(super) fn multiply(name: &str, columns: usize, left: Left, right_is_deep: bool) -> String {
     let sums = columns / 2;
     let listed = |count: usize, item: &dyn Fn(usize) -> String| (0..count).map(item).collect::<Vec<_>>().join(", ");
@@ -27,7 +29,7 @@ pub(super) fn multiply(name: &str, columns: usize, left: Left, right_is_deep: bo
         ),
     };
     let right_at = sums + if left == Left::Shared { 1 } else { 4 };
-    // Whether the left operand is turned can only be said where it is in memory.
+    // Only an operand in shared memory can be transposed.
     let turned = format!("{}{}", if left == Left::Shared { "0, " } else { "" }, u32::from(!right_is_deep));
     format!(
         "// 64 rows times {columns} columns, 16 deep; into the sums, or added to them.\n\
@@ -55,7 +57,7 @@ mod tests {
                 .map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap())
                 .collect();
             named.sort_unstable();
-            // Half a sum for each column, the left operand, the right one, and whether to add.
+            // Half a sum per column, the left operand, the right one, and whether to accumulate.
             assert_eq!(named, (0..columns / 2 + words + 2).collect::<Vec<_>>(), "{text}");
             assert_eq!(operands.matches('"').count(), 2 * named.len(), "{text}");
         }

@@ -2,8 +2,8 @@
 //!
 //! | | |
 //! |---|---|
-//! | shapes | y is of x's shape |
-//! | FLOPs | by convention 8 for the GELUs, 1 for ReLU, 4 for SiLU and tanh, an element |
+//! | shapes | y has x's shape |
+//! | FLOPs | by convention, per element: 8 for the GELUs, 1 for ReLU, 4 for SiLU and tanh |
 //! | gradients | `dx = dy · f'(x)`; ReLU's derivative at 0 is 0 |
 
 use crate::error::Result;
@@ -74,12 +74,12 @@ impl Graph {
         self.unary(Step::Activation(activation), x)
     }
 
-    /// GELU with the exact normal distribution (erf).
+    /// Exact GELU (erf).
     pub fn gelu(&mut self, x: Value) -> Result<Value> {
         self.activation(x, Activation::Gelu)
     }
 
-    /// GELU by the tanh approximation.
+    /// GELU with the tanh approximation.
     pub fn gelu_tanh(&mut self, x: Value) -> Result<Value> {
         self.activation(x, Activation::GeluTanh)
     }

@@ -1,32 +1,32 @@
-//! Attention: `softmax(scale · Q Kᵀ + bias, masked) V`, head by head, without ever storing the matrix of weights.
+//! Multi-head attention: `softmax(scale · Q Kᵀ + bias, masked) V`. The weight matrix is never materialised.
 //!
-//! A masked key has weight exactly 0; a query whose keys are all masked gives zeros. Dropout acts on the weights.
+//! A masked key has weight exactly 0; a query whose keys are all masked gives zeros. Dropout applies to the weights.
 //!
-//! **Heads.** Keys and values may have fewer heads than queries (grouped-query attention; multi-query attention is one): query
-//! head h reads key/value head `h / (heads / kv_heads)`, as if each had been repeated `heads / kv_heads` times in a row (LLaMA's
-//! `repeat_kv`). Their gradients are sums over the query heads of a group.
+//! **Heads.** Keys and values may have fewer heads than queries (grouped-query attention; multi-query attention has
+//! one): query head h reads key/value head `h / (heads / kv_heads)`, as if each had been repeated `heads / kv_heads`
+//! times in a row (LLaMA's `repeat_kv`). Their gradients are summed over the query heads of a group.
 //!
-//! **Positions.** Key j stands at position j. Query i of sample b stands at position `p = offsets[b] + i`, or, without offsets,
-//! at `p = i + keys - queries`: the last query at the last key. With a KV cache, k and v have `capacity` rows, and the offset
-//! is the number of rows that a sample had before this call.
+//! **Positions.** Key j is at position j. Query i of sample b is at position `p = offsets[b] + i` or, without offsets,
+//! at `p = i + keys - queries`: the last query is at the last key. With a KV cache, k and v have `capacity` rows, and
+//! the offset is the number of rows that a sample had before this call.
 //!
-//! | mask | a query at position p sees key j where | |
+//! | mask | a query at position p attends to key j if | |
 //! |---|---|---|
 //! | `causal` | `j <= p` | |
-//! | `causal` and `window` | `p - window < j <= p` | Mistral's sliding window: `window` keys, its own included |
+//! | `causal` and `window` | `p - window < j <= p` | Mistral's sliding window: `window` keys including its own |
 //! | `window` alone | `p - window <= j <= p + window` | Longformer's one-sided width: `2 · window + 1` keys |
 //!
-//! Padding hides keys besides. Rows of k and v that no query of the sample sees because of padding or of its position are never
-//! read: an unused part of a cache may hold anything, even NaN.
+//! Padding masks further keys. Rows of k and v that are hidden from every query of a sample, by padding or by position,
+//! are never read: the unused part of a cache may hold anything, even NaN.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | `q [batch, queries, heads·d]`, `k`, `v [batch, keys, kv_heads·d]`, or all three in one `[batch, tokens, 3·heads·d]` (q, then k, then v), give `[batch, queries, heads·d]`, and each row's log Σ e^score `[batch, heads, queries]` |
+//! | shapes | `q [batch, queries, heads·d]`, `k`, `v [batch, keys, kv_heads·d]`, or all three packed as `[batch, tokens, 3·heads·d]` (q, then k, then v), give `[batch, queries, heads·d]`, and log Σ e^score per row `[batch, heads, queries]` |
 //! | padding | lengths `[batch]`, or a mask `[batch, keys]` (0 is padding), i32 |
 //! | bias | `[1 or batch, 1 or heads, queries, keys]` |
 //! | offsets | `[batch]`, i32 |
-//! | FLOPs | `4 · batch · queries · keys · heads · d`, and `5 · batch · heads · queries · keys` for the softmax; the gradient 10 and 8. With a window, `keys` is at most the number of keys that a query sees |
-//! | gradients | with weights P (computed again), `dP = dO Vᵀ`, `dS = P (dP - Σ dO·O)`: `dQ = scale dS K`, `dK = scale dSᵀ Q`, `dV = Pᵀ dO`, `dbias = dS`, each summed over what was repeated; lengths, masks and offsets have none |
+//! | FLOPs | `4 · batch · queries · keys · heads · d`, and `5 · batch · heads · queries · keys` for the softmax; 10 and 8 for the gradient. With a window, `keys` is at most the number of keys that a query attends to |
+//! | gradients | with the weights P (recomputed), `dP = dO Vᵀ`, `dS = P (dP - Σ dO·O)`: `dQ = scale dS K`, `dK = scale dSᵀ Q`, `dV = Pᵀ dO`, `dbias = dS`, each summed over broadcast axes; lengths, masks and offsets have none |
 
 use std::ops::Range;
 
@@ -42,9 +42,9 @@ use crate::types::{DType, Shape, Type};
 /// Queries, keys and values.
 #[derive(Clone, Copy, Debug)]
 pub enum AttentionInputs {
-    /// One value `[batch, tokens, 3·dim]`: q, k, v side by side.
+    /// One value `[batch, tokens, 3·dim]`: q, k, v concatenated along the last axis.
     Packed(Value),
-    /// Three values; queries may be fewer or more than keys.
+    /// Three values; the number of queries may differ from the number of keys.
     Separate {
         /// `[batch, queries, heads·head_dim]`
         q: Value,
@@ -61,7 +61,7 @@ pub enum Padding {
     /// None.
     #[default]
     None,
-    /// Keys from `lengths [batch]` (i32) on.
+    /// Keys at index `lengths[sample]` and beyond; `[batch]`, i32.
     Lengths(Value),
     /// Keys whose `mask [batch, keys]` (i32) is 0.
     Mask(Value),
@@ -72,15 +72,17 @@ pub enum Padding {
 pub struct AttentionOptions {
     /// Number of query heads; must divide the width of q.
     pub heads: usize,
-    /// Number of key/value heads; must divide `heads`. By default as many as `heads`. Fewer need separate inputs.
+    /// Number of key/value heads; must divide `heads`. Defaults to `heads`. Fewer require separate inputs.
     pub kv_heads: Option<usize>,
-    /// What scores are multiplied by; by default 1/√head_dim.
+    /// Scale of the scores; defaults to 1/√head_dim.
     pub scale: Option<f32>,
-    /// Whether a query sees only keys up to its own position.
+    /// Whether a query attends only to keys up to its own position.
     pub causal: bool,
-    /// With `causal`, the number of keys that a query sees, its own included; without, how many it sees on each side of its own.
+    /// With `causal`, the number of keys that a query attends to, including its own; without, the number on each side
+    /// of its own.
     pub window: Option<usize>,
-    /// `[batch]`, i32: the position of each sample's first query. By default queries end where keys end. For `causal` or `window`.
+    /// `[batch]`, i32: the position of each sample's first query, for `causal` or `window`. By default the last query
+    /// is at the last key.
     pub offsets: Option<Value>,
     /// Which keys are padding.
     pub padding: Padding,
@@ -90,7 +92,7 @@ pub struct AttentionOptions {
     pub dropout: f32,
 }
 
-/// What kind of padding the inputs have.
+/// The kind of padding input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaddingKind {
     /// No padding input.
@@ -101,20 +103,21 @@ pub enum PaddingKind {
     Mask,
 }
 
-/// Inputs: qkv or q, k, v; then padding, bias and offsets, those that are used. Results: the output, and the log-sums.
+/// Inputs: qkv or q, k, v; then those of padding, bias and offsets that are used. Results: the output, and the
+/// log-sums.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// Number of query heads.
     pub heads: usize,
     /// Number of key/value heads.
     pub kv_heads: usize,
-    /// What scores are multiplied by; `None`: 1/√head_dim.
+    /// Scale of the scores; `None`: 1/√head_dim.
     pub scale: Option<f32>,
-    /// Whether a query sees only keys up to its own position.
+    /// Whether a query attends only to keys up to its own position.
     pub causal: bool,
     /// See [`AttentionOptions::window`].
     pub window: Option<usize>,
-    /// Whether q, k and v are one value.
+    /// Whether q, k and v are packed in one value.
     pub packed: bool,
     /// Kind of padding.
     pub padding: PaddingKind,
@@ -124,24 +127,24 @@ pub struct Attention {
     pub offsets: bool,
     /// Dropout of the weights.
     pub dropout: Option<Drop>,
-    /// Precision that the result is stored in.
+    /// Precision; determines the dtype of the result.
     pub precision: Precision,
 }
 
-/// The weights themselves, before dropout: `[batch, heads, queries, keys]`. Inputs as for [`Attention`].
+/// The attention weights, before dropout: `[batch, heads, queries, keys]`. Inputs as for [`Attention`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionWeights {
-    /// The attention whose weights they are.
+    /// The attention they belong to.
     pub of: Attention,
 }
 
-/// The gradient. Inputs as for [`Attention`], then the output, the log-sums, and the output's gradient. Results: dqkv or dq, dk, dv;
-/// then dbias if `bias_gradient`.
+/// The gradient. Inputs as for [`Attention`], then the output, the log-sums, and the output's gradient. Results: dqkv
+/// or dq, dk, dv; then dbias if `bias_gradient`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionGradient {
-    /// The attention whose gradient it is.
+    /// The attention that is differentiated.
     pub of: Attention,
-    /// Whether the bias' gradient is computed.
+    /// Whether the bias gradient is computed.
     pub bias_gradient: bool,
 }
 
@@ -158,7 +161,7 @@ pub struct Sizes {
     pub queries: usize,
     /// Keys per sample.
     pub keys: usize,
-    /// Values per head.
+    /// Elements per head.
     pub head_dim: usize,
 }
 
@@ -169,7 +172,7 @@ impl Sizes {
     }
 }
 
-/// How far a query sees by position: at position p, keys `p - behind ..= p + ahead`. `None` is no limit.
+/// How far a query attends: at position p, to keys `p - behind ..= p + ahead`. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reach {
     /// Keys before its own position.
@@ -179,12 +182,12 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Whether a query sees all keys, wherever it stands.
+    /// Whether a query attends to all keys, whatever its position.
     pub fn is_unlimited(self) -> bool {
         self.behind.is_none() && self.ahead.is_none()
     }
 
-    /// The keys of `0..keys` that queries at positions `first ..= last` see between them.
+    /// The keys of `0..keys` that queries at positions `first ..= last` attend to, taken together.
     pub fn keys(self, first: i64, last: i64, keys: usize) -> Range<usize> {
         let limited = |position: i64| position.clamp(0, keys as i64) as usize;
         let as_position = |count: usize| i64::try_from(count).unwrap_or(i64::MAX / 2);
@@ -193,7 +196,7 @@ impl Reach {
         start.min(end)..end
     }
 
-    /// The most keys of `0..keys` that one query sees.
+    /// The most keys of `0..keys` that one query attends to.
     fn most_keys(self, keys: usize) -> usize {
         match (self.behind, self.ahead) {
             (Some(behind), Some(ahead)) => behind.saturating_add(ahead).saturating_add(1).min(keys),
@@ -208,17 +211,17 @@ impl Attention {
         if self.packed { 1 } else { 3 }
     }
 
-    /// Which input is the padding.
+    /// Index of the padding input.
     pub fn padding_input(&self) -> Option<usize> {
         (self.padding != PaddingKind::None).then(|| self.projections())
     }
 
-    /// Which input is the bias.
+    /// Index of the bias input.
     pub fn bias_input(&self) -> Option<usize> {
         self.bias.then(|| self.projections() + usize::from(self.padding != PaddingKind::None))
     }
 
-    /// Which input has the offsets: the last one.
+    /// Index of the offsets input: the last one.
     pub fn offsets_input(&self) -> Option<usize> {
         self.offsets.then(|| self.input_count() - 1)
     }
@@ -229,12 +232,12 @@ impl Attention {
         self.projections() + optional.into_iter().filter(|&used| used).count()
     }
 
-    /// The factor of the scores.
+    /// The scale of the scores.
     pub fn scale_for(&self, head_dim: usize) -> f32 {
         self.scale.unwrap_or_else(|| (1.0 / (head_dim as f64).sqrt()) as f32)
     }
 
-    /// How far a query sees.
+    /// How far a query attends.
     pub(crate) fn reach(&self) -> Reach {
         match (self.causal, self.window) {
             (true, window) => Reach { behind: window.map(|window| window.saturating_sub(1)), ahead: Some(0) },
@@ -242,7 +245,7 @@ impl Attention {
         }
     }
 
-    /// The sizes, or the rule that the inputs break.
+    /// The sizes, or the requirement that the inputs do not meet.
     pub(crate) fn sizes<'s>(&self, count: usize, shape: impl Fn(usize) -> &'s Shape) -> Result<Sizes, Broken> {
         if count < self.input_count() {
             return Err(format!("takes {} inputs, got {count}", self.input_count()));
@@ -263,7 +266,7 @@ impl Attention {
         if self.heads == 0 || dim % self.heads != 0 {
             return Err(format!("the {} heads must divide dim {dim}", self.heads));
         }
-        if self.kv_heads == 0 || self.heads % self.kv_heads != 0 {
+        if !self.heads.is_multiple_of(self.kv_heads) || self.kv_heads == 0 {
             return Err(format!("the {} key/value heads must divide the {} query heads", self.kv_heads, self.heads));
         }
         let head_dim = dim / self.heads;
@@ -349,7 +352,7 @@ impl Attention {
         }
     }
 
-    /// Number of scores, and of multiplications for them.
+    /// The number of scores, and the FLOPs of computing them.
     fn score_count(inputs: &[&Type], op: &Attention) -> (u64, u64) {
         op.sizes(inputs.len(), |input| &inputs[input].shape).map_or((0, 0), |s| {
             let scores = (s.batch * s.heads * s.queries) as u64 * op.reach().most_keys(s.keys) as u64;
@@ -438,7 +441,7 @@ impl Rules for AttentionGradient {
 }
 
 impl Graph {
-    /// Attention over heads. The result is `[batch, queries, heads·head_dim]`.
+    /// Multi-head attention. The result is `[batch, queries, heads·head_dim]`.
     pub fn attention(&mut self, inputs: AttentionInputs, options: &AttentionOptions) -> Result<Value> {
         let (mut values, packed) = match inputs {
             AttentionInputs::Packed(qkv) => (vec![qkv], true),
@@ -475,13 +478,13 @@ impl Graph {
         self.push(op, &values)
     }
 
-    /// The weights of an attention, `[batch, heads, queries, keys]`, before dropout. Asking for them changes nothing else.
-    /// `attention` is a result of [`Graph::attention`].
+    /// The weights of an attention, `[batch, heads, queries, keys]`, before dropout. Requesting them changes nothing
+    /// else. `attention` is a result of [`Graph::attention`].
     pub fn attention_weights(&mut self, attention: Value) -> Result<Value> {
         let node = self.nodes().get(attention.node());
         let Some((Op::Attention(op), inputs, path)) = node.map(|n| (n.op.clone(), n.inputs.clone(), n.path.clone()))
         else {
-            let rule = "weights can be asked for only of the result of an attention".to_string();
+            let rule = "weights can be asked of the result of an attention only".to_string();
             let path = self.path_of("attention_weights");
             return Err(crate::Error::Rule { op: "attention_weights", path, inputs: Vec::new(), rule });
         };

@@ -1,12 +1,13 @@
-//! Binary cross-entropy of logits against targets from 0 to 1, each class by itself: for images that may show several things.
+//! Binary cross-entropy of logits against targets between 0 and 1, independently per class: for multi-label
+//! classification.
 //!
-//! `l = max(x, 0) - x t + ln(1 + e^-|x|)`, which is `-t ln σ(x) - (1-t) ln(1-σ(x))` without overflow. The loss is the mean over
-//! all numbers, or the mean over rows of the sum over classes.
+//! `l = max(x, 0) - x t + ln(1 + e^-|x|)`, which is `-t ln σ(x) - (1-t) ln(1-σ(x))` without overflow. The loss is the
+//! mean over all elements, or the mean over rows of the sum over classes.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | `logits [.., C]` and targets of the same shape give a single number |
-//! | FLOPs | 6 an element of the logits, by convention; the gradient 4 |
+//! | shapes | `logits [.., C]` and targets of the same shape give a scalar |
+//! | FLOPs | 6 per element of the logits, by convention; 4 for the gradient |
 //! | gradients | `(σ(x) - t) / count`; the targets have none |
 
 use crate::error::Result;
@@ -18,19 +19,19 @@ use crate::types::{Shape, Type};
 /// Inputs: logits, targets. Result: the loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BinaryCrossEntropy {
-    /// Whether classes are summed, and only rows averaged.
+    /// Whether to sum over classes and average over rows only.
     pub sum_classes: bool,
 }
 
-/// Inputs: the loss's gradient (a single number), logits, targets. Result: the logits' gradient.
+/// Inputs: the loss's gradient (a scalar), logits, targets. Result: the logits' gradient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BinaryCrossEntropyGradient {
-    /// Whether classes are summed, and only rows averaged.
+    /// Whether to sum over classes and average over rows only.
     pub sum_classes: bool,
 }
 
 impl BinaryCrossEntropy {
-    /// What the sum over all numbers is divided by.
+    /// The divisor of the sum over all elements.
     pub(crate) fn count(sum_classes: bool, logits: &Shape) -> usize {
         if sum_classes { logits.rows() } else { logits.elements() }
     }
@@ -80,8 +81,8 @@ impl Rules for BinaryCrossEntropyGradient {
 }
 
 impl Graph {
-    /// Binary cross-entropy of `logits [.., classes]` against targets of the same shape, averaged over all numbers; with `sum_classes`,
-    /// classes are summed and rows averaged.
+    /// Binary cross-entropy of `logits [.., classes]` against targets of the same shape, averaged over all elements;
+    /// with `sum_classes`, summed over classes and averaged over rows.
     pub fn binary_cross_entropy(&mut self, logits: Value, targets: Value, sum_classes: bool) -> Result<Value> {
         self.push(BinaryCrossEntropy { sum_classes }, &[logits, targets])
     }

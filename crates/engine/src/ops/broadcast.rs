@@ -1,9 +1,9 @@
-//! Broadcast: repeats a value over new leading axes. Sum over leading axes: its gradient, and the other way round.
+//! Broadcast: repeats a value over new leading axes. Sum over leading axes: the gradient of broadcast, and vice versa.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | `[tail..]` gives `[leading.., tail..]`; the sum takes it back |
-//! | FLOPs | 0; the sum: 1 an element of its input |
+//! | shapes | `[tail..]` gives `[leading.., tail..]`; the sum does the reverse |
+//! | FLOPs | 0; the sum: 1 per element of its input |
 //! | gradients | each is the other's |
 
 use crate::error::Result;
@@ -12,7 +12,7 @@ use crate::graph::{Graph, Value};
 use crate::ops::{Broken, Rules, expect_float, expect_inputs};
 use crate::types::{DType, Shape, Type};
 
-/// Repeats over new leading axes.
+/// Repeats a value over new leading axes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broadcast {
     /// The result's shape.
@@ -22,7 +22,7 @@ pub struct Broadcast {
 /// Sums over leading axes, in f32.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SumLeading {
-    /// The result's shape: the trailing axes that stay.
+    /// The result's shape: the remaining trailing axes.
     pub shape: Shape,
 }
 
@@ -73,17 +73,17 @@ impl Rules for SumLeading {
 }
 
 impl Graph {
-    /// Repeats `x` over new leading axes, up to `shape`.
+    /// Broadcasts `x` over new leading axes to `shape`.
     pub fn broadcast(&mut self, x: Value, shape: impl Into<Shape>) -> Result<Value> {
         self.push(Broadcast { shape: shape.into() }, &[x])
     }
 
-    /// Sums `x` over its leading axes, down to `shape`, its trailing ones.
+    /// Sums `x` over its leading axes, down to `shape`, its trailing axes.
     pub fn sum_leading(&mut self, x: Value, shape: impl Into<Shape>) -> Result<Value> {
         self.push(SumLeading { shape: shape.into() }, &[x])
     }
 
-    /// Sums where there is something to sum.
+    /// Sums over leading axes if there are any.
     pub(crate) fn sum_to(&mut self, x: Value, shape: &Shape) -> Result<Value> {
         if self.shape_of(x) == shape { Ok(x) } else { self.sum_leading(x, shape.clone()) }
     }

@@ -1,10 +1,10 @@
-//! Conversion between f32 and bf16: a pointwise node that rounds, or that does nothing.
+//! Conversion between f32 and bf16: a pointwise node that rounds, or does nothing.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | y is of x's shape |
+//! | shapes | y has x's shape |
 //! | FLOPs | 0 |
-//! | gradients | `dx = dy`, in whatever format it comes |
+//! | gradients | `dx = dy`, in dy's dtype |
 
 use crate::error::Result;
 use crate::graph::{Graph, Value};

@@ -2,7 +2,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | shapes | equal but for the axis, whose sizes add up |
+//! | shapes | equal except for the axis, whose sizes add up |
 //! | FLOPs | 0 |
 //! | gradients | each input gets its slice of dy |
 
@@ -12,7 +12,7 @@ use crate::graph::{Graph, Value, wider};
 use crate::ops::{Broken, Rules};
 use crate::types::{Shape, Type};
 
-/// Values one after the other along an axis.
+/// Concatenates values along an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concat {
     /// The axis.
@@ -60,7 +60,7 @@ impl Rules for Concat {
 }
 
 impl Graph {
-    /// The values one after the other along `axis`.
+    /// Concatenates the values along `axis`.
     pub fn concat(&mut self, values: &[Value], axis: usize) -> Result<Value> {
         self.push(Concat { axis }, values)
     }

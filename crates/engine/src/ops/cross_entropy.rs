@@ -1,14 +1,14 @@
-//! Cross-entropy of logits against hard or soft targets, averaged over the rows that count.
+//! Cross-entropy of logits against hard or soft targets, averaged over the rows that are not ignored.
 //!
-//! Hard targets t, smoothing s, C classes: `loss = -(1-s) log p_t - s/C Σ log p_c`. Soft targets are smoothed as `t (1-s) + s/C` and
-//! `loss = -Σ t_c log p_c`. Rows whose hard target is the ignored index count for nothing; if no row counts the loss
-//! is 0.
+//! Hard targets t, label smoothing s, C classes: `loss = -(1-s) log p_t - s/C Σ log p_c`. Soft targets are smoothed as
+//! `t (1-s) + s/C`, and `loss = -Σ t_c log p_c`. Rows whose hard target is the ignored index do not contribute; if all
+//! rows are ignored, the loss is 0.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | `logits [.., C]`, hard targets `[..]` (i32) or soft targets `[.., C]` give a single number, and each row's log Σ e^x |
-//! | FLOPs | 5 an element of the logits, by convention; the gradient 4 |
-//! | gradients | `(softmax(x) Σt - t) / rows that count`; the targets have none |
+//! | shapes | `logits [.., C]`, hard targets `[..]` (i32) or soft targets `[.., C]` give a scalar, and log Σ e^x per row |
+//! | FLOPs | 5 per element of the logits, by convention; 4 for the gradient |
+//! | gradients | `(softmax(x) Σt - t) / number of rows that are not ignored`; the targets have none |
 
 use crate::error::Result;
 use crate::gradient::Backward;
@@ -16,39 +16,39 @@ use crate::graph::{Graph, Value};
 use crate::ops::{Broken, Rules, expect_float, expect_inputs};
 use crate::types::{DType, Shape, Type};
 
-/// What the logits are compared with.
+/// The form of the targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targets {
-    /// One class a row, i32.
+    /// One class index per row, i32.
     Hard,
-    /// A distribution a row.
+    /// A distribution over classes per row.
     Soft,
 }
 
-/// Settings of the loss.
+/// Options of the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct CrossEntropyOptions {
-    /// Share of each target that is spread over all classes.
+    /// Label smoothing: the share of each target that is spread over all classes.
     pub label_smoothing: f32,
-    /// Rows with this hard target do not count.
+    /// Rows with this hard target are ignored.
     pub ignored_index: Option<i32>,
 }
 
-/// Inputs: logits, targets. Results: the loss, and each row's log-sum.
+/// Inputs: logits, targets. Results: the loss, and the log-sum of each row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrossEntropy {
     /// Hard or soft.
     pub targets: Targets,
-    /// Settings.
+    /// Options.
     pub options: CrossEntropyOptions,
 }
 
-/// Inputs: the loss's gradient (a single number), logits, targets, log-sums. Result: the logits' gradient.
+/// Inputs: the loss's gradient (a scalar), logits, targets, log-sums. Result: the logits' gradient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrossEntropyGradient {
     /// Hard or soft.
     pub targets: Targets,
-    /// Settings.
+    /// Options.
     pub options: CrossEntropyOptions,
 }
 

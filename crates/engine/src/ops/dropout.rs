@@ -1,12 +1,12 @@
-//! Dropout: `y = x · m / (1 - rate)`, m being 0 with probability `rate`, else 1. The identity at inference.
+//! Dropout: `y = x · m / (1 - rate)`, where m is 0 with probability `rate`, else 1. The identity at inference.
 //!
-//! The mask is a function of (seed, step, place, position) and is computed again for the gradient, never stored.
+//! The mask is a function of (seed, step, place, position); it is recomputed for the gradient, never stored.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | y is of x's shape |
-//! | FLOPs | 1 an element |
-//! | gradients | `dx` is `dy` through the same mask |
+//! | shapes | y has x's shape |
+//! | FLOPs | 1 per element |
+//! | gradients | `dx` is `dy` times the same mask |
 
 use crate::error::Result;
 use crate::gradient::Backward;
@@ -14,7 +14,7 @@ use crate::graph::{Graph, Mode, Value};
 use crate::ops::Step;
 use crate::random::place_of;
 
-/// A rate and the place whose random numbers decide.
+/// A dropout rate and the place of its random numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drop {
     /// Probability that a value is dropped.

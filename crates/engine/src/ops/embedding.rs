@@ -1,12 +1,12 @@
-//! Embedding: rows of a table, chosen by number.
+//! Embedding: looks up rows of a table by index.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | `table [vocabulary, dim]`, whole numbers `[..]` give `[.., dim]` |
+//! | shapes | `table [vocabulary, dim]`, indices `[..]` (i32) give `[.., dim]` |
 //! | FLOPs | 0 |
-//! | gradients | dy's rows added into the rows of the table they came from; the numbers have none |
+//! | gradients | the rows of dy added to the table rows they came from; the indices have none |
 //!
-//! A number outside the vocabulary is an error of the run that names it.
+//! An index outside the vocabulary is an error at run time that names it.
 
 use crate::error::Result;
 use crate::gradient::Backward;
@@ -14,14 +14,14 @@ use crate::graph::{Graph, Value};
 use crate::ops::{Broken, Rules, expect_float, expect_inputs};
 use crate::types::{DType, Shape, Type};
 
-/// Rows of a table.
+/// Looks up rows of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Embedding;
 
-/// Adds rows into a table of zeros.
+/// Scatter-adds rows into a table of zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmbeddingGradient {
-    /// Rows of the table.
+    /// Number of rows of the table.
     pub vocabulary: usize,
 }
 
@@ -71,7 +71,7 @@ impl Rules for EmbeddingGradient {
 }
 
 impl Graph {
-    /// Rows of `table [vocabulary, dim]` by `numbers [..]` (i32): `[.., dim]`.
+    /// Looks up rows of `table [vocabulary, dim]` by `numbers [..]` (i32): `[.., dim]`.
     pub fn embedding(&mut self, table: Value, numbers: Value) -> Result<Value> {
         self.push(Embedding, &[table, numbers])
     }

@@ -1,16 +1,16 @@
-//! What [`PrepareImages`](super::PrepareImages) is told of each picture: a row of whole numbers.
+//! The augmentation parameters of one image for [`PrepareImages`](super::PrepareImages), encoded as a row of integers.
 //!
-//! | words | what |
+//! | words | contents |
 //! |---|---|
-//! | 0, 1 | the row and the column of the result in which the stored picture begins |
-//! | 2 | 1 if it is mirrored, plus 2 if it is turned upside down |
-//! | 3 | how it is mixed: 0 not at all, 1 blended, 2 a box of its partner is pasted |
-//! | 4 to 7 | blended: its own share and its partner's (the bits of an f32 each); pasted: the box |
-//! | 8, 9 | the key of its random numbers, the lower half first |
-//! | 10 | how many boxes are erased |
-//! | 11 .. | each erased box, and what fills it: for each channel the bits of an f32, or, for noise, where in the random numbers it begins |
+//! | 0, 1 | row and column of the result at which the stored image begins |
+//! | 2 | 1 if flipped horizontally, plus 2 if flipped vertically |
+//! | 3 | mixing: 0 none, 1 Mixup, 2 CutMix |
+//! | 4 to 7 | Mixup: weights of the image and its partner (the bits of an f32 each); CutMix: the box |
+//! | 8, 9 | key of the random numbers, low half first |
+//! | 10 | number of erased boxes |
+//! | 11 .. | each erased box and its fill: the bits of an f32 per channel or, for noise, its offset in the random numbers |
 //!
-//! A box is four words: top, left, height, width. Noise begins at an even place, because each draw takes two words.
+//! A box is four words: top, left, height, width. Noise begins at an even offset, because each draw takes two words.
 
 use crate::random::Stream;
 
@@ -29,7 +29,7 @@ const UPSIDE_DOWN: i32 = 2;
 const BLENDED: i32 = 1;
 const PASTED: i32 = 2;
 
-/// Where the parts of a row lie, for kernels that are text.
+/// Offsets of the fields in a row, as macros for the CUDA kernels.
 pub(crate) const PLACES: [(&str, usize); 8] = [
     ("TOP", TOP),
     ("LEFT", LEFT),
@@ -41,21 +41,21 @@ pub(crate) const PLACES: [(&str, usize); 8] = [
     ("FIRST_BOX", FIRST_BOX),
 ];
 
-/// A rectangle of a picture.
+/// A rectangle of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Area {
     /// Its first row.
     pub top: i32,
     /// Its first column.
     pub left: i32,
-    /// Its rows.
+    /// Number of rows.
     pub height: i32,
-    /// Its columns.
+    /// Number of columns.
     pub width: i32,
 }
 
 impl Area {
-    /// Whether a pixel lies in it.
+    /// Whether it contains a pixel.
     pub fn contains(&self, row: usize, column: usize) -> bool {
         let inside =
             |at: usize, start: i32, length: i32| (0..i64::from(length)).contains(&(at as i64 - i64::from(start)));
@@ -67,47 +67,47 @@ impl Area {
     }
 }
 
-/// How a stored picture is laid into the result.
+/// How a stored image is placed in the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Laying {
-    /// The row of the result in which it begins; what it does not cover is black.
+    /// The row of the result at which it begins; what it does not cover is black.
     pub top: i32,
     /// The column.
     pub left: i32,
-    /// Left and right are exchanged after that.
+    /// Flipped horizontally after that.
     pub mirrored: bool,
-    /// Top and bottom are.
+    /// Flipped vertically.
     pub upside_down: bool,
 }
 
-/// How a picture is mixed with its partner.
+/// How an image is mixed with its partner.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Mixing {
-    /// It stays alone.
+    /// Not at all.
     #[default]
     Nothing,
-    /// Both are multiplied by their share and added (Mixup).
+    /// The weighted sum of both (Mixup).
     Blend {
-        /// Its own share.
+        /// Weight of the image.
         own: f32,
-        /// Its partner's.
+        /// Weight of its partner.
         partner: f32,
     },
-    /// A box of its partner (CutMix).
+    /// A box of the partner is pasted in (CutMix).
     Paste(Area),
 }
 
-/// Words of a row for pictures of which at most so many boxes are erased.
+/// Words per row for images with at most `most_boxes` erased boxes.
 pub fn draws_length(channels: usize, most_boxes: usize) -> usize {
     FIRST_BOX + most_boxes * box_length(channels)
 }
 
-/// Words of an erased box.
+/// Words per erased box.
 pub(crate) fn box_length(channels: usize) -> usize {
     4 + channels
 }
 
-/// A row to read.
+/// A row, for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageDraws<'a> {
     words: &'a [i32],
@@ -120,7 +120,7 @@ impl<'a> ImageDraws<'a> {
         ImageDraws { words, channels }
     }
 
-    /// How the picture is laid into the result.
+    /// How the image is placed in the result.
     pub fn laying(&self) -> Laying {
         let flips = self.words[FLIPS];
         Laying {
@@ -140,12 +140,12 @@ impl<'a> ImageDraws<'a> {
         }
     }
 
-    /// Where its random numbers come from.
+    /// Its random numbers.
     pub fn stream(&self) -> Stream {
         Stream::of_key([self.words[KEY] as u32, self.words[KEY + 1] as u32])
     }
 
-    /// How many boxes are erased, one after the other. Never more than the row has room for.
+    /// Number of erased boxes, clamped to the capacity of the row.
     pub fn boxes(&self) -> usize {
         let room = (self.words.len() - FIRST_BOX) / box_length(self.channels);
         usize::try_from(self.words[BOXES]).unwrap_or(0).min(room)
@@ -156,12 +156,12 @@ impl<'a> ImageDraws<'a> {
         self.area_at(self.place(index))
     }
 
-    /// What fills a channel of an erased box.
+    /// The fill value of a channel of an erased box.
     pub fn colour(&self, index: usize, channel: usize) -> f32 {
         self.float(self.place(index) + 4 + channel)
     }
 
-    /// Where in its random numbers an erased box's noise begins.
+    /// Offset of an erased box's noise in the random numbers.
     pub fn noise_start(&self, index: usize) -> u64 {
         u64::from(self.words[self.place(index) + 4] as u32)
     }
@@ -180,7 +180,7 @@ impl<'a> ImageDraws<'a> {
     }
 }
 
-/// A row to write.
+/// A row, for writing.
 #[derive(Debug)]
 pub struct ImageDrawsMut<'a> {
     words: &'a mut [i32],
@@ -188,24 +188,24 @@ pub struct ImageDrawsMut<'a> {
 }
 
 impl<'a> ImageDrawsMut<'a> {
-    /// A row of [`draws_length`] words, as it is.
+    /// A row of [`draws_length`] words, unchanged.
     pub fn new(words: &'a mut [i32], channels: usize) -> ImageDrawsMut<'a> {
         ImageDrawsMut { words, channels }
     }
 
-    /// The picture stays as it is stored.
+    /// Resets the row: the image stays as it is stored.
     pub fn clear(&mut self) {
         self.words.fill(0);
     }
 
-    /// How the picture is laid into the result.
+    /// Sets how the image is placed in the result.
     pub fn lay(&mut self, laying: Laying) {
         (self.words[TOP], self.words[LEFT]) = (laying.top, laying.left);
         self.words[FLIPS] =
             if laying.mirrored { MIRRORED } else { 0 } + if laying.upside_down { UPSIDE_DOWN } else { 0 };
     }
 
-    /// How it is mixed with its partner.
+    /// Sets how it is mixed with its partner.
     pub fn mix(&mut self, mixing: Mixing) {
         let mixed = &mut self.words[MIXED..MIXED + 4];
         self.words[MIXING] = match mixing {
@@ -221,25 +221,25 @@ impl<'a> ImageDrawsMut<'a> {
         };
     }
 
-    /// Where its random numbers come from.
+    /// Sets its random numbers.
     pub fn set_stream(&mut self, stream: Stream) {
         let [low, high] = stream.key();
         (self.words[KEY], self.words[KEY + 1]) = (low as i32, high as i32);
     }
 
-    /// Erases one box more, and fills each channel with its colour.
+    /// Erases another box, and fills each channel with its colour.
     pub fn erase(&mut self, area: Area, colours: &[f32]) {
         let colours = colours.iter().map(|colour| colour.to_bits() as i32);
         self.add_box(area).iter_mut().zip(colours).for_each(|(word, colour)| *word = colour);
     }
 
-    /// Erases one box more, and fills it with noise that begins at an even place of its random numbers.
+    /// Erases another box, and fills it with noise that begins at an even offset of the random numbers.
     pub fn erase_with_noise(&mut self, area: Area, start: u32) {
-        debug_assert!(start.is_multiple_of(2), "two words a draw, but the place is {start}");
+        debug_assert!(start.is_multiple_of(2), "each draw takes two words, but the offset is {start}");
         self.add_box(area)[0] = start as i32;
     }
 
-    /// The words for what fills a new box.
+    /// Adds a box, and returns the words of its fill.
     fn add_box(&mut self, area: Area) -> &mut [i32] {
         let place = FIRST_BOX + self.words[BOXES] as usize * box_length(self.channels);
         self.words[BOXES] += 1;

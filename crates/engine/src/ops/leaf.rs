@@ -1,6 +1,6 @@
-//! Where values come from: inputs of a run, trained parameters, constants.
+//! Leaves of the graph: inputs of a run, parameters, constants.
 //!
-//! They compute nothing, cost nothing, and a gradient ends at them.
+//! They compute nothing and cost nothing; gradients end at them.
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value, check_sizes, padded};
@@ -8,14 +8,14 @@ use crate::ops::{Broken, Rules};
 use crate::parameter::{Declaration, Init, Role};
 use crate::types::{DType, Shape, Type};
 
-/// A value that each run is given.
+/// A value passed to each run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// Its type.
     pub value: Type,
 }
 
-/// A trained value, kept in the flat buffer of parameters.
+/// A trained value in the flat buffer of parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     /// Which parameter of the graph.
@@ -51,19 +51,20 @@ leaf_rules!(Parameter, "parameter", self => Type::f32(self.shape.clone()));
 leaf_rules!(Constant, "constant", self => Type::f32(self.shape.clone()));
 
 impl Graph {
-    /// A value that each run is given, by its path.
+    /// A value passed to each run by its path.
     pub fn input(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> Result<Value> {
         let path = self.path_of(name);
         let op = Input { value: Type::new(shape, dtype) };
         self.add_op_at(op.into(), &[], Vec::new(), path)
     }
 
-    /// A plain weight matrix (or vector) that starts at zero: [`Graph::declare`] for tests and small graphs.
+    /// A plain weight matrix (or vector) initialised to zero: [`Graph::declare`] for tests and small graphs.
     pub fn parameter(&mut self, name: &str, shape: impl Into<Shape>) -> Result<Value> {
         self.declare(name, shape, Role::Weight.starting(Init::Constant(0.0)))
     }
 
-    /// A trained value, with what it is and how it starts. Its place in the flat buffers follows from the order of these calls.
+    /// A parameter with its role and initial values. Its offset in the flat buffers follows from the order of these
+    /// calls.
     pub fn declare(&mut self, name: &str, shape: impl Into<Shape>, declared: Declaration) -> Result<Value> {
         let (path, shared) = self.parameter_path(name);
         let shape = shape.into();
@@ -76,7 +77,7 @@ impl Graph {
                 }
             };
         }
-        // Checked before anything is computed from it: the sum of offsets must not overflow either.
+        // Checked before it is used: the sum of offsets must not overflow either.
         check_sizes(&[Type::f32(shape.clone())]).map_err(broken)?;
         let offset = self.parameter_floats();
         if offset.checked_add(padded(shape.elements())).is_none_or(|floats| floats > isize::MAX as usize / 4) {
@@ -98,7 +99,7 @@ impl Graph {
         Ok(value)
     }
 
-    /// A value fixed now.
+    /// A constant.
     pub fn constant(&mut self, name: &str, shape: impl Into<Shape>, values: Vec<f32>) -> Result<Value> {
         let path = self.next_path(name);
         let shape = shape.into();

@@ -1,13 +1,13 @@
-//! Linear: `y = x Wᵀ + b`, the weight stored as `[out, in]` as everywhere in the ecosystem.
+//! Linear: `y = x Wᵀ + b`, the weight stored as `[out, in]` as in PyTorch.
 //!
 //! | | |
 //! |---|---|
 //! | shapes | `x [.., in]`, `W [out, in]`, `b [out]` give `y [.., out]` |
 //! | FLOPs | `2 · rows · in · out` (and `rows · out` for the bias, which is an add step) |
-//! | gradients | `dx = dy W`, `dW = dyᵀ x`, `db =` sum of `dy` over the rows |
+//! | gradients | `dx = dy W`, `dW = dyᵀ x`, `db = Σ dy` over the rows |
 //!
-//! With bf16 precision x, W and dy are rounded to bf16, products are accumulated in f32, y and dx are stored as bf16, and
-//! dW is f32.
+//! With bf16 precision x, W and dy are rounded to bf16, products are accumulated in f32, y and dx are stored as bf16,
+//! and dW is f32.
 
 use crate::error::{Error, Result};
 use crate::gradient::Backward;
@@ -19,23 +19,24 @@ use crate::types::{DType, Shape, Type};
 /// `y = x Wᵀ`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linear {
-    /// Precision of the product.
+    /// Precision of the multiplication.
     pub precision: Precision,
-    /// Storage format of the result: f32 where a bias is still to be added, so that it is rounded once.
+    /// Dtype of the result: f32 if a bias is added afterwards, so that the sum is rounded once.
     pub output: DType,
 }
 
 /// `dx = dy W`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinearInputGradient {
-    /// Precision of the product.
+    /// Precision of the multiplication.
     pub precision: Precision,
 }
 
-/// `dW = dyᵀ x`, and, once the planner has fused it in, `db`, the sum of dy's rows, as a second result.
+/// `dW = dyᵀ x` and, once the planner has fused it in, the bias gradient `db`, the sum of dy's rows, as a second
+/// result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinearWeightGradient {
-    /// Precision of the product.
+    /// Precision of the multiplication.
     pub precision: Precision,
     /// Whether the bias gradient is computed in the same pass.
     pub bias: bool,
@@ -48,7 +49,7 @@ pub(crate) fn product_dtype(precision: Precision) -> DType {
     }
 }
 
-/// Checks `[.., columns]` against a weight's axis.
+/// Checks `[.., columns]` against an axis of the weight.
 fn product_shape(x: &Type, weight: &Type, contracted: usize, rule: &str) -> Result<Shape, Broken> {
     expect_float(x)?;
     expect_float(weight)?;
@@ -149,7 +150,7 @@ impl Graph {
         }
     }
 
-    /// A bias must be `[out]`: a single number or a table would pass as an add.
+    /// A bias must be `[out]`: a scalar or a matrix would be valid for an add.
     fn check_bias(&self, x: Value, weight: Value, bias: Value) -> Result<()> {
         let of = |value: Value| self.nodes().get(value.node()).and_then(|node| node.outputs.get(value.output()));
         match (of(x), of(weight), of(bias)) {
@@ -160,7 +161,7 @@ impl Graph {
                 let rule = "the bias must be [out], as many as the weight [out, in] has rows".to_string();
                 Err(Error::Rule { op: "linear", path: self.next_path("linear"), inputs, rule })
             }
-            // Values of another graph are refused by the product and the add.
+            // Values of another graph are reported by the multiplication and the add.
             _ => Ok(()),
         }
     }

@@ -1,10 +1,10 @@
-//! Batched matrix product: `y = A B`, either operand transposed if asked.
+//! Batched matrix multiplication: `y = A B`, optionally with either operand transposed.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | `A [.., m, k]`, `B [.., k, n]` with equal leading axes give `[.., m, n]` (a transposed operand has its last two axes the other way round) |
+//! | shapes | `A [.., m, k]`, `B [.., k, n]` with equal leading axes give `[.., m, n]` (the last two axes of a transposed operand are swapped) |
 //! | FLOPs | `2 · batch · m · n · k` |
-//! | gradients | `dA = dy Bᵀ`, `dB = Aᵀ dy`, each transposed again if the operand was |
+//! | gradients | `dA = dy Bᵀ`, `dB = Aᵀ dy`, transposed if the operand was |
 
 use crate::error::Result;
 use crate::gradient::Backward;
@@ -21,7 +21,7 @@ pub struct MatMul {
     pub transpose_a: bool,
     /// B is stored as `[.., n, k]`.
     pub transpose_b: bool,
-    /// Precision of the product.
+    /// Precision of the multiplication.
     pub precision: Precision,
 }
 
@@ -87,7 +87,7 @@ impl Rules for MatMul {
 }
 
 impl Graph {
-    /// `A B` over equal leading axes; the last two axes of a transposed operand are the other way round.
+    /// `A B` over equal leading axes; the last two axes of a transposed operand are swapped.
     pub fn matmul(&mut self, a: Value, b: Value, transpose_a: bool, transpose_b: bool) -> Result<Value> {
         let precision = self.precision();
         self.push(MatMul { transpose_a, transpose_b, precision }, &[a, b])

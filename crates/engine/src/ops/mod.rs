@@ -33,6 +33,7 @@ mod pool;
 pub(crate) mod prepare_images;
 mod reshape;
 mod rms_norm;
+pub mod rotary;
 mod scale;
 mod slice;
 mod softmax;
@@ -40,6 +41,7 @@ pub mod step;
 mod stochastic_depth;
 mod top_k;
 mod transpose;
+pub mod unfold;
 mod write_rows;
 
 pub use activation::Activation;
@@ -63,11 +65,13 @@ pub use pool::{MaxTokens, MaxTokensGradient, MeanTokens, MeanTokensGradient};
 pub use prepare_images::PrepareImages;
 pub use reshape::Reshape;
 pub use rms_norm::{RmsNorm, RmsNormGradient};
+pub use rotary::{Rotary, RotaryOptions, RotaryPairing};
 pub use slice::{Pad, Slice};
 pub use softmax::{Softmax, SoftmaxGradient};
 pub use step::{Optimizer, StepOptions, StepValues};
 pub use top_k::TopK;
 pub use transpose::Transpose;
+pub use unfold::{Fold, Sliding, Unfold};
 pub use write_rows::WriteRows;
 
 /// A rule that was broken, in words; the graph adds op, path and shapes.
@@ -115,9 +119,10 @@ macro_rules! define_ops {
 
 define_ops! {
     Input, Parameter, Constant, Cache, Linear, LinearInputGradient, LinearWeightGradient, MatMul, Pointwise, Broadcast,
-    SumLeading, Reshape, WriteRows, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, PrepareImages, Embedding, EmbeddingGradient,
-    LayerNorm, LayerNormGradient, RmsNorm, RmsNormGradient, Attention, AttentionWeights, AttentionGradient,
-    MeanTokens, MeanTokensGradient, MaxTokens, MaxTokensGradient, Softmax, SoftmaxGradient, TopK, CrossEntropy,
+    SumLeading, Reshape, WriteRows, Transpose, Concat, Slice, Pad, Patchify, Unpatchify, Unfold, Fold, PrepareImages,
+    Embedding, EmbeddingGradient, LayerNorm, LayerNormGradient, RmsNorm, RmsNormGradient, Rotary, Attention,
+    AttentionWeights, AttentionGradient, MeanTokens, MeanTokensGradient, MaxTokens, MaxTokensGradient, Softmax,
+    SoftmaxGradient, TopK, CrossEntropy,
     CrossEntropyGradient, BinaryCrossEntropy, BinaryCrossEntropyGradient, GradientNorm, AdamW, Sgd, Lamb, Ema, AccumulateGradient, StoredGradient,
 }
 

@@ -1,10 +1,10 @@
-//! Multiply: `y = a · b`, element by element, the smaller repeated over the larger's leading axes.
+//! Multiply: `y = a · b` elementwise, the smaller operand broadcast over the larger's leading axes.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | one of `a`, `b` is of the other's shape or of its trailing axes |
-//! | FLOPs | 1 an element |
-//! | gradients | `da = dy · b`, `db = dy · a`, summed over the axes that were repeated |
+//! | shapes | one of `a`, `b` has the other's shape or its trailing axes |
+//! | FLOPs | 1 per element |
+//! | gradients | `da = dy · b`, `db = dy · a`, summed over the broadcast axes |
 
 use crate::error::Result;
 use crate::gradient::Backward;
@@ -29,7 +29,7 @@ pub(super) fn gradient(backward: &mut Backward) -> Result<()> {
 }
 
 impl Graph {
-    /// `a · b`, element by element; one may be of the other's trailing axes.
+    /// `a · b` elementwise; one may have the other's trailing axes only.
     pub fn multiply(&mut self, a: Value, b: Value) -> Result<Value> {
         self.binary(Step::Multiply { input: 1 }, a, b)
     }

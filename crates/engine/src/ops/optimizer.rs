@@ -1,21 +1,23 @@
-//! What ends a training step: the global gradient norm, clipping, AdamW, SGD or LAMB, and an average of the parameters.
+//! The end of a training step: global gradient norm, clipping, AdamW, SGD or LAMB, and a moving average (EMA) of the
+//! parameters.
 //!
-//! These work on the flat buffers. Their inputs are all gradients, so that they run when every gradient is there.
+//! These ops work on the flat buffers. Their inputs are all gradients, so that they run once every gradient is
+//! available.
 //!
-//! | op | formula | FLOPs a parameter |
+//! | op | formula | FLOPs per parameter |
 //! |---|---|---|
 //! | gradient norm | `n = s √Σ g²` over all parameters, and the factor `f = s · min(1, limit / (n + 1e-6))` | 2 |
 //! | AdamW | `m = β₁m + (1-β₁)g`, `v = β₂v + (1-β₂)g²`, `p = p (1 - rate·decay) - rate · m̂ / (√v̂ + ε)`, `m̂ = m/(1-β₁ᵗ)`, `v̂ = v/(1-β₂ᵗ)` | 14 |
 //! | SGD | `g += decay·p`, `u = momentum·u + g` (`u = g` in step 1), `p -= rate·u`, or `rate·(g + momentum·u)` with Nesterov | 6 |
-//! | LAMB | m and v as AdamW's, `u = m̂ / (√v̂ + ε) + decay·p`, `p -= rate · r · u`, with `r = ‖p‖/‖u‖` for parameters that decay, else 1 | 24 |
+//! | LAMB | m and v as in AdamW, `u = m̂ / (√v̂ + ε) + decay·p`, `p -= rate · r · u`, with `r = ‖p‖/‖u‖` for parameters with weight decay, else 1 | 24 |
 //! | EMA | `a = d·a + (1-d)·p` | 3 |
-//! | accumulation | `G = g` where the input `accumulate` is 0, else `G = G + g` | 1 |
+//! | accumulation | `G = g` if the input `accumulate` is 0, else `G = G + g` | 1 |
 //!
-//! The gradients of the formulas are those of the buffer times f. s is 1, or, where gradients of several micro-batches were added
-//! up, what their sum is to be multiplied by.
+//! The gradients in the formulas are those of the buffer times f. s is 1 or, with gradient accumulation over
+//! micro-batches, the factor of their sum.
 //!
-//! **Where the loss or the norm is not finite, f is NaN, and updates and average leave everything as it is**: one bad batch does not
-//! destroy what hours of training made, and what went bad can be looked for with the parameters that it happened with.
+//! **If the loss or the norm is not finite, f is NaN, and updates and EMA leave everything unchanged**: one bad batch
+//! does not destroy hours of training, and its cause can be diagnosed with the parameters that produced it.
 //!
 //! None has a gradient. Their settings are f64, since `1 - β₂` of an f32 0.999 is off by 1e-5.
 
@@ -23,18 +25,18 @@ use crate::error::Result;
 use crate::ops::{Broken, Rules};
 use crate::types::{DType, Shape, Type};
 
-/// Inputs: the loss (or, if `scaled`, what gradients are multiplied by), the gradients. Results: the norm, before clipping, and
-/// what the update multiplies gradients by: NaN if there must be no update.
+/// Inputs: the loss (or, if `scaled`, the factor of the gradients), the gradients. Results: the norm before clipping,
+/// and the factor that the update applies to gradients: NaN if there must be no update.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GradientNorm {
-    /// Gradients longer than this, all together, are shortened to it.
+    /// Maximum global gradient norm.
     pub clip: Option<f64>,
     /// Whether the first input is a factor of the gradients instead of the loss.
     pub scaled: bool,
 }
 
 impl GradientNorm {
-    /// The norm, and what the update multiplies gradients by.
+    /// The norm, and the factor that the update applies to gradients.
     pub(crate) fn results(&self, first_input: f64, norm: f64) -> (f64, f64) {
         let scale = if self.scaled { first_input } else { 1.0 };
         let norm = norm * scale;
@@ -45,16 +47,16 @@ impl GradientNorm {
     }
 }
 
-/// How a parameter is treated.
+/// The optimizer settings of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
     /// Weight decay.
     pub decay: f64,
-    /// What the learning rate is multiplied by.
+    /// Factor of the learning rate.
     pub rate_factor: f64,
 }
 
-/// AdamW. Inputs: the learning rate, what gradients are multiplied by, the gradients.
+/// AdamW. Inputs: the learning rate, the factor of the gradients, the gradients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdamW {
     /// Decay of the first moment.
@@ -63,7 +65,7 @@ pub struct AdamW {
     pub beta2: f64,
     /// Added to √v̂.
     pub eps: f64,
-    /// By parameter; `None` if it is not trained.
+    /// Per parameter; `None` if it is frozen.
     pub groups: Vec<Option<Group>>,
 }
 
@@ -74,11 +76,12 @@ pub struct Sgd {
     pub momentum: f64,
     /// Nesterov's variant.
     pub nesterov: bool,
-    /// By parameter; `None` if it is not trained.
+    /// Per parameter; `None` if it is frozen.
     pub groups: Vec<Option<Group>>,
 }
 
-/// LAMB: Adam with a rate for each parameter that follows from its length and its update's. Inputs as for [`AdamW`].
+/// LAMB: Adam with a learning rate per parameter that depends on the norms of the parameter and of its update. Inputs
+/// as for [`AdamW`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lamb {
     /// Decay of the first moment.
@@ -87,15 +90,15 @@ pub struct Lamb {
     pub beta2: f64,
     /// Added to √v̂.
     pub eps: f64,
-    /// Whether the ratio of lengths is at most 1.
+    /// Whether the trust ratio is at most 1.
     pub trust_clip: bool,
-    /// By parameter; `None` if it is not trained.
+    /// Per parameter; `None` if it is frozen.
     pub groups: Vec<Option<Group>>,
 }
 
 impl Lamb {
-    /// The ratio of a parameter's length to its update's. It is 1 for parameters that do not decay (biases, norms), and where either
-    /// is 0.
+    /// The trust ratio: the norm of a parameter over the norm of its update. It is 1 for parameters without weight
+    /// decay (biases, norms), and if either norm is 0.
     pub(crate) fn trust(&self, group: &Group, parameter_squares: f64, update_squares: f64) -> f64 {
         if group.decay == 0.0 || parameter_squares <= 0.0 || update_squares <= 0.0 {
             return 1.0;
@@ -105,22 +108,22 @@ impl Lamb {
     }
 }
 
-/// Average of the parameters. Inputs: its decay d, what gradients are multiplied by (NaN if there was no update), then the
-/// gradients (so that it comes after the update).
+/// Moving average of the parameters. Inputs: its decay d, the factor of the gradients (NaN if there was no update),
+/// then the gradients (so that it runs after the update).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ema;
 
-/// Adds a gradient to what the flat buffer has, or puts it there. Inputs: 0 to put, else to add; the gradient.
+/// Adds a gradient to the flat buffer, or overwrites it. Inputs: 0 to overwrite, else to add; the gradient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccumulateGradient {
-    /// Of which parameter.
+    /// Index of the parameter.
     pub parameter: usize,
 }
 
-/// A parameter's gradient as the flat buffer has it.
+/// A parameter's gradient, read from the flat buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredGradient {
-    /// Of which parameter.
+    /// Index of the parameter.
     pub parameter: usize,
     /// Its shape.
     pub shape: Shape,
@@ -163,7 +166,7 @@ fn is_number(input: &Type) -> bool {
     input.shape.elements() == 1 && input.dtype == DType::F32
 }
 
-/// The rules of ops whose first `$numbers` inputs are single numbers and the others gradients.
+/// The rules of ops whose first `$numbers` inputs are scalars and the others gradients.
 macro_rules! effect_rules {
     ($op:ident, $name:literal, $numbers:literal, $flops:literal) => {
         impl Rules for $op {

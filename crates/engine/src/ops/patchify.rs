@@ -1,13 +1,13 @@
-//! Patchify: cuts images into patches and lays each out as one vector, all of the first channel, then the second ...
+//! Patchify: cuts images into patches and flattens each to a vector, channel by channel.
 //!
-//! `(N, C, gh·ph, gw·pw) -> (N, C, gh, ph, gw, pw) -> permute (N, gh, gw, C, ph, pw) -> (N, gh·gw, C·ph·pw)`.
-//! With a linear layer behind it this is the convolution of kernel and stride `ph x pw`.
+//! `(N, C, gh·ph, gw·pw) -> (N, C, gh, ph, gw, pw) -> permute (N, gh, gw, C, ph, pw) -> (N, gh·gw, C·ph·pw)`. Followed
+//! by a linear layer, this is a convolution with kernel and stride `ph x pw`.
 //!
 //! | | |
 //! |---|---|
 //! | shapes | `[n, channels, height, width]` gives `[n, gh·gw, channels·ph·pw]` |
 //! | FLOPs | 0 |
-//! | gradients | unpatchify, the inverse, and the other way round |
+//! | gradients | unpatchify, the inverse, and vice versa |
 
 use crate::error::Result;
 use crate::gradient::Backward;
@@ -78,7 +78,7 @@ impl Rules for Unpatchify {
 }
 
 impl Graph {
-    /// Images `[n, channels, height, width]` to patches `[n, patches, channels·ph·pw]`, row by row.
+    /// Images `[n, channels, height, width]` to patches `[n, patches, channels·ph·pw]`, in row-major order.
     pub fn patchify(&mut self, images: Value, patch: [usize; 2]) -> Result<Value> {
         self.push(Patchify { patch }, &[images])
     }

@@ -1,9 +1,10 @@
-//! Pointwise: a list of elementwise steps on a value. The builder makes nodes of one step; the planner joins them.
+//! Pointwise: a list of elementwise steps on a value. The builder adds nodes with one step each; the planner fuses
+//! them.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | the result has the first input's shape; further inputs are of that shape or of its trailing axes |
-//! | FLOPs | by step, an element |
+//! | shapes | the result has the first input's shape; further inputs have that shape or its trailing axes |
+//! | FLOPs | per element, by step |
 //! | gradients | by step, in the step's file |
 
 use crate::error::Result;
@@ -13,24 +14,24 @@ use crate::ops::{
 };
 use crate::types::{DType, Type};
 
-/// Nothing but its node's steps, applied to the first input.
+/// The steps of its node, applied to the first input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointwise {
-    /// Storage format of the result.
+    /// Dtype of the result.
     pub dtype: DType,
 }
 
-/// One elementwise step: what happens to the running value `v`. `input` is an index into the node's inputs.
+/// One elementwise step on the running value `v`. `input` is an index into the node's inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// `v + input`
     Add {
-        /// The addend, of v's shape or its trailing axes.
+        /// The addend, with v's shape or its trailing axes.
         input: usize,
     },
     /// `v · input`
     Multiply {
-        /// The factor, of v's shape or its trailing axes.
+        /// The factor, with v's shape or its trailing axes.
         input: usize,
     },
     /// `v · factor`
@@ -41,25 +42,25 @@ pub enum Step {
     ActivationGradient {
         /// Which f.
         activation: Activation,
-        /// What f was applied to.
+        /// The input of f.
         input: usize,
     },
     /// Zeroes values at random and scales the others.
     Dropout(Drop),
-    /// `f(v) · mask`; keeps `f'(v) · mask`, which is all that the backward pass needs, as a further result.
+    /// `f(v) · mask`; stores `f'(v) · mask`, which is all that the backward pass needs, as an additional output.
     DroppedActivation {
         /// Which f.
         activation: Activation,
         /// The mask, of 0 and 1/(1 - rate).
         drop: Drop,
-        /// Index of the further result into the node's outputs.
+        /// Index of the additional output in the node's outputs.
         slope: usize,
     },
     /// Zeroes whole samples (first axis) at random and scales the others.
     StochasticDepth(Drop),
-    /// Rounds v to what bf16 can hold. The reference, which knows no formats, leaves it out.
+    /// Rounds v to bf16. The f64 reference, which has no dtypes, skips it.
     Round,
-    /// Keeps v as a further result.
+    /// Stores v as an additional output.
     Store {
         /// Index into the node's outputs.
         output: usize,
@@ -83,7 +84,7 @@ impl Step {
         }
     }
 
-    /// The further input it reads.
+    /// The additional input that it reads.
     pub(crate) fn input(&self) -> Option<usize> {
         match *self {
             Step::Add { input } | Step::Multiply { input } | Step::ActivationGradient { input, .. } => Some(input),
@@ -150,7 +151,7 @@ impl Rules for Pointwise {
 
     fn gradient(&self, backward: &mut Backward) -> Result<()> {
         let step = match backward.steps() {
-            // No steps at all: a copy, or a conversion to f32.
+            // No steps: a copy, or a conversion to f32.
             [] => return backward.pass_gradient(0),
             [step] => step.clone(),
             _ => return backward.refuse("gradients are taken before nodes are fused"),

@@ -1,10 +1,10 @@
-//! Pooling over tokens, the last axis but one: mean and maximum.
+//! Pooling over tokens, the second-to-last axis: mean and maximum.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | `[.., tokens, n]` gives `[.., n]`; the maximum also says which token won, the first of equals |
-//! | FLOPs | 1 an element of the input |
-//! | gradients | mean: `dy / tokens` for every token; maximum: dy for the token that won, 0 for the others |
+//! | shapes | `[.., tokens, n]` gives `[.., n]`; the maximum also gives its token index, the first of equals |
+//! | FLOPs | 1 per element of the input |
+//! | gradients | mean: `dy / tokens` for every token; maximum: dy for the token with the maximum, 0 for the others |
 
 use crate::error::Result;
 use crate::gradient::Backward;
@@ -23,11 +23,11 @@ pub struct MeanTokensGradient {
     pub tokens: usize,
 }
 
-/// Maximum over tokens. Results: the maxima, and which token they are of.
+/// Maximum over tokens. Results: the maxima, and their token indices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaxTokens;
 
-/// Its gradient. Inputs: dy, and which token won.
+/// Its gradient. Inputs: dy, and the token indices of the maxima.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaxTokensGradient {
     /// Number of tokens.

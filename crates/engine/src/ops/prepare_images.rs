@@ -1,24 +1,27 @@
-//! Prepare images: from the bytes of pictures to the numbers that a model sees. Whoever loads pictures does what needs a whole picture
-//! (decoding, resizing, changes of colour) and draws what is random; the rest is here, so that bytes travel in place of numbers, a
-//! quarter of their size, and the device that computes does the work.
+//! Prepare images: converts the bytes of images to a model's input. The data loader does what needs a whole image
+//! (decoding, resizing, colour augmentations) and draws the random parameters; the rest happens here, so that bytes are
+//! transferred instead of floats, a quarter of the size, and the device does the work.
 //!
-//! With a row of [`ImageDraws`](super::ImageDraws) for each picture:
+//! With one row of [`ImageDraws`](super::ImageDraws) per image:
 //!
-//! 1. laid: pixel `(row, column)` of the stored picture comes to `(row + top, column + left)`; what is not covered is black, byte 0;
-//! 2. mirrored, turned upside down;
-//! 3. normalised: a byte `v` of channel `c` becomes `table[c, v]`;
-//! 4. erased: boxes, one after the other, are filled with a number for each channel or with normally distributed noise;
-//! 5. mixed with the picture at the same place from the end of the batch, as that is after step 4: `own·x + partner·y`, or a box of it.
+//! 1. place: pixel `(row, column)` of the stored image moves to `(row + top, column + left)`; what is not covered is
+//!    black, byte 0;
+//! 2. flip horizontally or vertically;
+//! 3. normalise: a byte `v` of channel `c` becomes `table[c, v]`;
+//! 4. erase: boxes, one after the other, are filled with a value per channel or with Gaussian noise;
+//! 5. mix with the image at the mirrored index of the batch, as it is after step 4: `own·x + partner·y`, or a box of
+//!    it.
 //!
 //! Noise is drawn row by row, one channel after the other, two numbers from two random words `u, v` (Box and Muller):
-//! `√(-2 ln u) · (cos 2πv, sin 2πv)` with `u = ((word >> 8) + 1) / 2²⁴`, and v likewise. An odd row leaves its last number out. So the
-//! words of each pixel are known without those before it: word `i` of the random numbers is word `i mod 4` of block `i / 4` of the stream.
+//! `√(-2 ln u) · (cos 2πv, sin 2πv)` with `u = ((word >> 8) + 1) / 2²⁴`, and v likewise. An odd row drops its last
+//! number. So the words of each pixel can be computed independently: word `i` of the random numbers is word `i mod 4`
+//! of block `i / 4` of the stream.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | `pixels [batch, ⌈height·width·channels / 4⌉]` (i32: four bytes a word, the first the lowest; rows from the top, a pixel's channels side by side), `draws [batch, draws_length]` (i32), `table [channels, 256]` give `[batch, channels, height, width]` |
-//! | FLOPs | counted as 0: how many follows from the draws, and it is not the model's work |
-//! | gradients | none: it stands before all that is learned |
+//! | shapes | `pixels [batch, ⌈height·width·channels / 4⌉]` (i32: four bytes per word, little-endian; rows from the top, channels interleaved), `draws [batch, draws_length]` (i32), `table [channels, 256]` give `[batch, channels, height, width]` |
+//! | FLOPs | counted as 0: they depend on the draws and are not part of the model |
+//! | gradients | none: no parameter comes before it |
 
 use crate::error::Result;
 use crate::graph::{Graph, Value, check_sizes};
@@ -26,28 +29,28 @@ use crate::ops::image_draws::draws_length;
 use crate::ops::{Broken, Rules, expect_inputs};
 use crate::types::{DType, Type};
 
-/// Bytes of pictures to numbers. Inputs: pixels, draws, the table.
+/// Converts the bytes of images to a model's input. Inputs: pixels, draws, the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrepareImages {
-    /// Channels of a picture.
+    /// Channels per image.
     pub channels: usize,
-    /// Rows of a picture.
+    /// Height of an image.
     pub height: usize,
-    /// Columns of a picture.
+    /// Width of an image.
     pub width: usize,
-    /// The most boxes that are erased from a picture.
+    /// The most boxes that are erased from an image.
     pub most_boxes: usize,
-    /// Whether erased boxes are filled with noise, not with a number for each channel.
+    /// Whether erased boxes are filled with noise instead of a value per channel.
     pub noise: bool,
 }
 
 impl PrepareImages {
-    /// Words of a picture's pixels.
+    /// Words per image in `pixels`.
     pub fn pixel_words(&self) -> usize {
         (self.channels * self.height * self.width).div_ceil(4)
     }
 
-    /// Words of a picture's draws.
+    /// Words per image in `draws`.
     pub fn draws_length(&self) -> usize {
         draws_length(self.channels, self.most_boxes)
     }
@@ -66,7 +69,7 @@ impl Rules for PrepareImages {
         if channels > 4 {
             return Err("a picture has up to four channels".to_string());
         }
-        // Kernels count the bytes of one picture, and the random words of its noise, in 32 bits.
+        // Kernels index the bytes of an image, and the random words of its noise, with 32 bits.
         if images(1).shape.elements() > 1 << 30 || self.most_boxes > 1 << 16 {
             return Err("a picture may have up to 2^30 numbers, and 2^16 boxes may be erased from it".to_string());
         }
@@ -84,8 +87,9 @@ impl Rules for PrepareImages {
 }
 
 impl Graph {
-    /// Bytes of pictures to numbers `[batch, channels, height, width]`: `pixels` (i32, four bytes a word), `draws` (i32, a row of
-    /// [`ImageDraws`](crate::ops::ImageDraws) each), `table [channels, 256]`: what a byte becomes.
+    /// Converts the bytes of images to `[batch, channels, height, width]`: `pixels` (i32, four bytes per word), `draws`
+    /// (i32, one row of [`ImageDraws`](crate::ops::ImageDraws) per image), `table [channels, 256]`: the value of each
+    /// byte.
     pub fn prepare_images(
         &mut self,
         pixels: Value,

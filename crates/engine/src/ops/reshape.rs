@@ -1,10 +1,11 @@
-//! Reshape: the same numbers in the same order under other axes. It moves nothing: the result is the input's memory.
+//! Reshape: the same elements in the same order with other axes. It copies nothing: the result is a view of the input's
+//! memory.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | any of as many numbers |
+//! | shapes | any with the same number of elements |
 //! | FLOPs | 0 |
-//! | gradients | `dx` is `dy` under x's axes |
+//! | gradients | `dx` is `dy` with x's axes |
 
 use crate::error::Result;
 use crate::gradient::Backward;
@@ -12,7 +13,7 @@ use crate::graph::{Graph, Value};
 use crate::ops::{Broken, Rules, expect_inputs};
 use crate::types::{Shape, Type};
 
-/// The same numbers under other axes.
+/// The same elements with other axes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reshape {
     /// The new axes.
@@ -39,7 +40,7 @@ impl Rules for Reshape {
 }
 
 impl Graph {
-    /// The same numbers in the same order under other axes.
+    /// The same elements in the same order with other axes.
     pub fn reshape(&mut self, x: Value, shape: impl Into<Shape>) -> Result<Value> {
         self.push(Reshape { shape: shape.into() }, &[x])
     }

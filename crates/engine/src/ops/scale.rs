@@ -1,9 +1,9 @@
-//! Scale: `y = factor · x`, the factor fixed when the graph is built.
+//! Scale: `y = factor · x`, with a factor fixed when the graph is built.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | y is of x's shape |
-//! | FLOPs | 1 an element |
+//! | shapes | y has x's shape |
+//! | FLOPs | 1 per element |
 //! | gradients | `dx = factor · dy` |
 
 use crate::error::Result;

@@ -1,8 +1,8 @@
-//! Slice: a range of one axis. Pad: its gradient, zeros around.
+//! Slice: a range of one axis. Pad with zeros: its gradient.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | the axis gets the range's size; the pad gives it back its full size |
+//! | shapes | the axis gets the size of the range; pad restores its full size |
 //! | FLOPs | 0 |
 //! | gradients | each is the other's |
 
@@ -17,9 +17,9 @@ use crate::types::{Shape, Type};
 pub struct Slice {
     /// The axis.
     pub axis: usize,
-    /// The first position taken.
+    /// First index.
     pub start: usize,
-    /// The first position not taken any more.
+    /// One past the last index.
     pub end: usize,
 }
 
@@ -28,9 +28,9 @@ pub struct Slice {
 pub struct Pad {
     /// The axis.
     pub axis: usize,
-    /// Zeros in front.
+    /// Number of zeros before.
     pub start: usize,
-    /// The axis' size in the result.
+    /// Size of the axis in the result.
     pub size: usize,
 }
 
@@ -84,7 +84,7 @@ impl Rules for Pad {
 }
 
 impl Graph {
-    /// Positions `start..end` of `axis`.
+    /// Indices `start..end` of `axis`.
     pub fn slice(&mut self, x: Value, axis: usize, start: usize, end: usize) -> Result<Value> {
         self.push(Slice { axis, start, end }, &[x])
     }

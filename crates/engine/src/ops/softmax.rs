@@ -1,9 +1,10 @@
-//! Softmax over the last axis: `y = e^(x - max) / Σ e^(x - max)`. A row of nothing but minus infinity gives zeros.
+//! Softmax over the last axis: `y = e^(x - max) / Σ e^(x - max)`. A row in which every element is minus infinity gives
+//! zeros.
 //!
 //! | | |
 //! |---|---|
-//! | shapes | y is of x's shape, in f32 |
-//! | FLOPs | 5 an element, by convention; the gradient 4 |
+//! | shapes | y has x's shape, in f32 |
+//! | FLOPs | 5 per element, by convention; 4 for the gradient |
 //! | gradients | `dx = y (dy - Σ y dy)` |
 
 use crate::error::Result;

@@ -1,8 +1,9 @@
-//! Makes training steps out of a loss: gradients, their norm, clipping, the update, the average.
+//! Builds training steps from a loss: gradients, their norm, clipping, the optimizer's update, the moving average
+//! (EMA).
 //!
-//! Two ways. [`Graph::training_step`] is all of it in one graph. For batches that do not fit memory, [`Graph::accumulation_step`]
-//! adds the gradients of a micro-batch to the flat buffer, and [`Graph::update_step`] is the graph of what follows when enough
-//! were added; both share a state.
+//! [`Graph::training_step`] puts all of it into one graph. For gradient accumulation, [`Graph::accumulation_step`] adds
+//! the gradients of a micro-batch to the flat buffer, and [`Graph::update_step`] builds the graph that updates the
+//! parameters after the last micro-batch; both share a state.
 
 use crate::error::{Error, Result};
 use crate::gradient::GradientOptions;
@@ -10,7 +11,7 @@ use crate::graph::{Graph, Parameter, Value, padded};
 use crate::ops::{AccumulateGradient, AdamW, Ema, GradientNorm, Group, Lamb, Sgd, StoredGradient};
 use crate::types::{DType, Shape};
 
-/// The rule that moves the parameters.
+/// The optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimizer {
     /// Adam with decoupled weight decay.
@@ -29,7 +30,7 @@ pub enum Optimizer {
         /// Nesterov's variant.
         nesterov: bool,
     },
-    /// Adam with a rate for each layer, for large batches.
+    /// Adam with a learning rate per layer, for large batches.
     Lamb {
         /// Decay of the first moment, usually 0.9.
         beta1: f64,
@@ -37,7 +38,7 @@ pub enum Optimizer {
         beta2: f64,
         /// Usually 1e-6.
         eps: f64,
-        /// Whether a layer's rate is lowered only, never raised.
+        /// Whether a layer's learning rate is only lowered, never raised.
         trust_clip: bool,
     },
 }
@@ -54,59 +55,59 @@ impl Optimizer {
     }
 }
 
-/// How a training step is made out of a loss.
+/// Options of a training step.
 pub struct StepOptions<'a> {
-    /// The rule that moves the parameters.
+    /// The optimizer.
     pub optimizer: Optimizer,
-    /// Decay and rate factor of a parameter; `None` leaves it untrained.
+    /// Weight decay and learning-rate factor of a parameter; `None` freezes it.
     pub group: &'a dyn Fn(&Parameter) -> Option<Group>,
-    /// Limit of the global gradient norm.
+    /// Maximum global gradient norm.
     pub clip: Option<f64>,
-    /// Whether an average of the parameters is kept.
+    /// Whether a moving average (EMA) of the parameters is kept.
     pub ema: bool,
-    /// How gradients are taken.
+    /// Options for taking gradients.
     pub gradient: GradientOptions,
 }
 
-/// What a training step adds to the graph.
+/// The values that a training step adds to the graph.
 #[derive(Clone, Copy, Debug)]
 pub struct StepValues {
-    /// The input `learning_rate`, a single number.
+    /// The input `learning_rate`, a scalar.
     pub learning_rate: Value,
-    /// The input `ema_decay`, a single number, if an average is kept.
+    /// The input `ema_decay`, a scalar, if an EMA is kept.
     pub ema_decay: Option<Value>,
-    /// The input `gradient_scale`, a single number, in the graph of an update: gradients that were added up are multiplied by it, by
-    /// 1/n for the mean of n.
+    /// The input `gradient_scale`, a scalar, in the graph of an update: the factor of the accumulated gradients, 1/n
+    /// for the mean of n micro-batches.
     pub gradient_scale: Option<Value>,
-    /// The global gradient norm, scaled, before clipping. Where it or the loss is not finite, nothing was updated.
+    /// The global gradient norm, scaled, before clipping. If it or the loss is not finite, nothing was updated.
     pub gradient_norm: Value,
 }
 
-/// Which parameters are trained, and how.
+/// Which parameters are trained, and with which settings.
 struct Groups {
     by_parameter: Vec<Option<Group>>,
     trained: Vec<usize>,
 }
 
 impl Graph {
-    /// Makes a training step of a loss: gradients, their norm, clipping, the update, the average. Running a plan of this
-    /// graph then changes the parameters, unless the loss or the norm is not finite. The step's number, which AdamW and LAMB need, is
-    /// given to each run.
+    /// Builds a training step: gradients of the loss, their norm, clipping, the update, the EMA. Running a plan of this
+    /// graph then changes the parameters, unless the loss or the norm is not finite. The step number, which AdamW and
+    /// LAMB need, is passed to each run.
     pub fn training_step(&mut self, loss: Value, options: &StepOptions) -> Result<StepValues> {
         let groups = self.groups(options)?;
         let (learning_rate, ema_decay) = self.step_inputs(options)?;
         let wanted = self.values_of(&groups.trained)?;
         let gradients = self.parameter_gradients(loss, &wanted, options.gradient)?;
         self.place_gradients(&groups.trained);
-        // The loss that the gradients are of: the other one would be all of the last layer again.
+        // The loss that the gradients are taken of: the other one would compute the whole last layer again.
         let loss = self.same_as(loss);
         let gradient_norm = self.finish_step((loss, false), &gradients, learning_rate, ema_decay, groups, options)?;
         Ok(StepValues { learning_rate, ema_decay, gradient_scale: None, gradient_norm })
     }
 
-    /// Makes the first half of a step over several micro-batches: a run adds the gradients of the loss to the state's. The input
-    /// `accumulate`, a single number, which is returned, must be 0 for the first micro-batch, whose gradients replace what was there, and 1 for the
-    /// others. The second half is [`Graph::update_step`].
+    /// Builds the first half of a step with gradient accumulation: a run adds the gradients of the loss to the state's.
+    /// Returns the input `accumulate`, a scalar, which must be 0 for the first micro-batch, whose gradients replace the
+    /// old ones, and 1 for the others. The second half is [`Graph::update_step`].
     pub fn accumulation_step(&mut self, loss: Value, options: &StepOptions) -> Result<Value> {
         let groups = self.groups(options)?;
         let accumulate = self.detached("", |graph| graph.input("accumulate", Shape::scalar(), DType::F32))?;
@@ -120,8 +121,8 @@ impl Graph {
         Ok(accumulate)
     }
 
-    /// The second half of a step over several micro-batches, as a graph of its own with the same parameters: norm, clipping,
-    /// update and average of the gradients in the state, times the input `gradient_scale`.
+    /// The second half of a step with gradient accumulation, as a graph of its own with the same parameters: norm,
+    /// clipping, update and EMA from the gradients in the state, times the input `gradient_scale`.
     pub fn update_step(&self, options: &StepOptions) -> Result<(Graph, StepValues)> {
         let groups = self.groups(options)?;
         let mut graph = self.without_nodes();
@@ -141,7 +142,7 @@ impl Graph {
         Ok((graph, StepValues { learning_rate, ema_decay, gradient_scale: Some(scale), gradient_norm }))
     }
 
-    /// Norm, update and average. `first` is the loss, or, if its flag is set, what gradients are multiplied by.
+    /// Norm, update and EMA. `first` is the loss or, if its flag is set, the factor of the gradients.
     fn finish_step(
         &mut self,
         (first, scaled): (Value, bool),
@@ -172,7 +173,7 @@ impl Graph {
         .and_then(|norm| self.name("gradient_norm", norm))
     }
 
-    /// The numbers that each run of a step is given.
+    /// The scalars passed to each run of a step.
     fn step_inputs(&mut self, options: &StepOptions) -> Result<(Value, Option<Value>)> {
         self.detached("", |graph| {
             let learning_rate = graph.input("learning_rate", Shape::scalar(), DType::F32)?;
@@ -188,7 +189,7 @@ impl Graph {
         parameters.iter().map(|&index| self.find(&self.parameters[index].name)).collect()
     }
 
-    /// Asks for every parameter's group, and checks them and the settings.
+    /// Queries the group of every parameter, and checks groups and settings.
     fn groups(&self, options: &StepOptions) -> Result<Groups> {
         let by_parameter: Vec<Option<Group>> = self.parameters().iter().map(options.group).collect();
         let trained: Vec<usize> = (0..by_parameter.len()).filter(|&index| by_parameter[index].is_some()).collect();
@@ -232,7 +233,7 @@ impl Graph {
         Err(Error::Rule { op: "training_step", path: self.path_of("step"), inputs: Vec::new(), rule })
     }
 
-    /// Lays the gradients of the trained parameters out in their flat buffer.
+    /// Assigns the gradients of the trained parameters their offsets in the flat buffer.
     fn place_gradients(&mut self, trained: &[usize]) {
         for parameter in &mut self.parameters {
             parameter.gradient_offset = None;

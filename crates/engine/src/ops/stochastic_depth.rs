@@ -1,11 +1,11 @@
-//! Stochastic depth (drop path): drops a whole residual branch a sample, and scales the kept ones by 1/(1 - rate).
+//! Stochastic depth (drop path): drops a whole residual branch per sample, and scales the kept ones by 1/(1 - rate).
 //! The identity at inference.
 //!
 //! | | |
 //! |---|---|
 //! | shapes | `x [samples, ..]` gives y of the same shape |
-//! | FLOPs | 1 an element |
-//! | gradients | `dx` is `dy` through the same choice |
+//! | FLOPs | 1 per element |
+//! | gradients | `dx` is `dy` times the same mask |
 
 use crate::error::Result;
 use crate::gradient::Backward;

@@ -1,10 +1,10 @@
-//! Transpose: the axes in another order.
+//! Transpose: a permutation of the axes.
 //!
 //! | | |
 //! |---|---|
 //! | shapes | axis i of the result is axis `order[i]` of x |
 //! | FLOPs | 0 |
-//! | gradients | the inverse order |
+//! | gradients | the inverse permutation |
 
 use crate::error::Result;
 use crate::gradient::Backward;
@@ -12,10 +12,10 @@ use crate::graph::{Graph, Value};
 use crate::ops::{Broken, Rules, expect_inputs};
 use crate::types::{Shape, Type};
 
-/// The axes in another order.
+/// A permutation of the axes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transpose {
-    /// Which axis of x each axis of the result is.
+    /// For each axis of the result, the axis of x.
     pub order: Vec<usize>,
 }
 
@@ -45,7 +45,7 @@ impl Rules for Transpose {
 }
 
 impl Graph {
-    /// The axes in another order: axis i of the result is axis `order[i]` of `x`.
+    /// Permutes the axes: axis i of the result is axis `order[i]` of `x`.
     pub fn transpose(&mut self, x: Value, order: &[usize]) -> Result<Value> {
         self.push(Transpose { order: order.to_vec() }, &[x])
     }

@@ -1,12 +1,12 @@
-//! Gives every temporary its place in one arena: values whose lifetimes do not overlap share memory.
+//! Assigns every temporary an offset in one arena: values whose lifetimes do not overlap share memory.
 
-/// Places start at multiples of this many bytes: a cache line.
+/// Alignment of offsets in bytes: a cache line.
 pub(super) const ALIGNMENT: usize = 64;
 
-/// Something that needs memory from one kernel to another.
+/// A value that needs memory from one kernel to another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Temporary {
-    /// Bytes it takes.
+    /// Its size.
     pub bytes: usize,
     /// The kernel that writes it.
     pub first: usize,
@@ -14,13 +14,14 @@ pub(super) struct Temporary {
     pub last: usize,
 }
 
-/// The places, and the size of the arena.
+/// The offsets, and the size of the arena.
 pub(super) struct Placement {
     pub offsets: Vec<usize>,
     pub arena_bytes: usize,
 }
 
-/// Largest first, each at the lowest place that is free during its life. `None` if that is past any address.
+/// First fit by decreasing size: each temporary gets the lowest offset that is free during its lifetime. `None` if the
+/// arena would exceed the address space.
 pub(super) fn place(temporaries: &[Temporary]) -> Option<Placement> {
     let sizes = temporaries.iter().map(|temporary| temporary.bytes.checked_next_multiple_of(ALIGNMENT));
     sizes.into_iter().try_fold(0usize, |sum, size| sum.checked_add(size?)).filter(|&sum| sum <= isize::MAX as usize)?;
@@ -51,7 +52,7 @@ pub(super) fn place(temporaries: &[Temporary]) -> Option<Placement> {
     Some(Placement { offsets, arena_bytes })
 }
 
-/// The most bytes alive at any one time: no placement can do with less.
+/// The most bytes alive at any time: a lower bound for every placement.
 pub(super) fn lower_bound(temporaries: &[Temporary]) -> usize {
     let end = temporaries.iter().map(|t| t.last + 2).max().unwrap_or(0);
     let mut change = vec![0isize; end];

@@ -1,8 +1,8 @@
-//! Keeps an activation's slope times its dropout's mask for the backward pass, instead of what the activation was applied to.
+//! Keeps an activation's derivative times its dropout mask for the backward pass, instead of the activation's input.
 //!
 //! Both take the same memory, but the backward pass then only multiplies: it neither draws the mask again nor computes
-//! the slope while it waits for memory. Done where nobody else wants the activation's input, and in f32, where the
-//! product of slope and mask loses nothing by being stored.
+//! the derivative while it waits for memory. Done where nothing else reads the activation's input, and in f32, where
+//! storing the product of derivative and mask loses no precision.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::graph::{Graph, Node, Value};
 use crate::ops::{Activation, Drop, Step};
 use crate::types::DType;
 
-/// Rewrites the steps of all nodes that can share a slope.
+/// Rewrites the steps of all nodes that can store the derivative.
 pub(super) fn keep_slopes(fused: &mut Fused) {
     let mut turned = HashSet::new();
     for backward in 0..fused.graph.nodes.len() {
@@ -29,11 +29,12 @@ pub(super) fn keep_slopes(fused: &mut Fused) {
             turned.insert(value);
         }
     }
-    // Where the activation's input was, something else is now.
+    // The activation's input is no longer stored there.
     fused.map.retain(|_, value| !turned.contains(value));
 }
 
-/// Where a node's steps are the gradients of dropout and of an activation before it, and the f32 input that the activation had.
+/// Finds a node whose steps are the gradients of dropout and of the activation before it: their index, and the
+/// activation's f32 input.
 fn gradient_steps(graph: &Graph, node: usize) -> Option<(usize, Value)> {
     let node = &graph.nodes[node];
     let pairs = node.steps.windows(2).enumerate();
@@ -46,12 +47,13 @@ fn gradient_steps(graph: &Graph, node: usize) -> Option<(usize, Value)> {
     })
 }
 
-/// How often nodes read a value.
+/// Number of times that nodes read a value.
 fn readers(graph: &Graph, value: Value) -> usize {
     graph.nodes.iter().flat_map(|node| &node.inputs).filter(|&&input| input == value).count()
 }
 
-/// Lets the node that stores an activation's input as `output`, then applies activation and dropout, keep the slope there.
+/// Makes the node that stores an activation's input as `output`, then applies activation and dropout, store the
+/// derivative there instead.
 fn share_slope(node: &mut Node, output: usize, activation: Activation, drop: Drop) -> bool {
     let forward = [Step::Store { output }, Step::Activation(activation), Step::Dropout(drop)];
     let place = node.steps.windows(3).position(|steps| steps == forward);

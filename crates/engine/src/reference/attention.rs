@@ -6,7 +6,7 @@ use crate::ops::{Attention, AttentionGradient};
 use crate::random::Run;
 use crate::types::Shape;
 
-/// q, k and v by (sample, token, query head, i), wherever they are stored.
+/// q, k and v by (sample, token, query head, i), however they are stored.
 struct Projections<'a> {
     inputs: &'a [Tensor],
     packed: bool,
@@ -19,7 +19,7 @@ impl Projections<'_> {
         self.inputs[input].data[index]
     }
 
-    /// Which input, and where in it. A query head reads the keys and values of its group.
+    /// Input and offset of an element. A query head reads the keys and values of its group.
     fn index(&self, which: usize, sample: usize, token: usize, head: usize, i: usize) -> (usize, usize) {
         let s = &self.sizes;
         let (tokens, heads, head) =
@@ -42,7 +42,7 @@ fn masked(op: &Attention, inputs: &[Tensor], s: &Sizes, sample: usize, query: us
         _ => false,
     };
     let offset = op.offsets_input().map_or(s.keys as f64 - s.queries as f64, |input| inputs[input].data[sample]);
-    // How far the key is behind the query's position.
+    // Distance of the key behind the query's position.
     let distance = offset + query as f64 - key as f64;
     let hidden = match (op.causal, op.window) {
         (true, None) => distance < 0.0,
@@ -53,13 +53,13 @@ fn masked(op: &Attention, inputs: &[Tensor], s: &Sizes, sample: usize, query: us
     padded || hidden
 }
 
-/// Where the bias of a score is stored.
+/// Offset of the bias of a score.
 fn bias_index(bias: &Shape, sample: usize, head: usize, query: usize, key: usize) -> usize {
     let &[batch, heads, queries, keys] = bias.axes() else { return 0 };
     (((sample % batch) * heads + head % heads) * queries + query) * keys + key
 }
 
-/// The weights before dropout, and each row's log-sum (infinite where every key is masked).
+/// The weights before dropout, and the log-sum of each row (infinite if every key is masked).
 pub(super) fn weights(op: &Attention, inputs: &[Tensor]) -> (Vec<f64>, Vec<f64>) {
     let s = sizes(op, inputs);
     let x = Projections { inputs, packed: op.packed, sizes: s };
@@ -90,7 +90,7 @@ pub(super) fn weights(op: &Attention, inputs: &[Tensor]) -> (Vec<f64>, Vec<f64>)
     (weights, log_sums)
 }
 
-/// Dropout's factor of a weight: the random numbers of a head are ordered by key, then by query.
+/// The dropout factor of a weight: the random numbers of a head are ordered by key, then by query.
 fn factor(op: &Attention, s: &Sizes, run: Run, row: usize, key: usize) -> f64 {
     let (pair, query) = ((row / s.queries) as u64, row % s.queries);
     op.dropout.as_ref().map_or(1.0, |drop| f64::from(mask_of(drop, run).factor(pair, key * s.queries + query)))
@@ -132,7 +132,7 @@ pub(super) fn gradient(op: &AttentionGradient, inputs: &[Tensor], run: Run) -> V
     for row in 0..s.batch * s.heads * s.queries {
         let (sample, head, query) = (row / s.queries / s.heads, row / s.queries % s.heads, row % s.queries);
         let d = |i: usize| d_out[(sample * s.queries + query) * dim + head * s.head_dim + i];
-        // dP through dropout, then the softmax's gradient.
+        // dP through dropout, then the gradient of the softmax.
         let dp: Vec<f64> = (0..s.keys)
             .map(|key| {
                 let dot: f64 = (0..s.head_dim).map(|i| d(i) * x.at(2, sample, key, head, i)).sum();

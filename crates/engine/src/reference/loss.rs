@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::graph::Node;
 use crate::ops::{BinaryCrossEntropy, CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Targets};
 
-/// The distribution a row is compared with, or `None` if the row does not count.
+/// The target distribution of a row, or `None` if the row is ignored.
 fn target_of(
     node: &Node,
     (kind, options): (Targets, &CrossEntropyOptions),

@@ -112,6 +112,8 @@ impl Reference {
             Op::Pad(op) => vec![pad(&inputs[0], op)],
             Op::Patchify(op) => vec![patchify(&inputs[0].data, inputs[0].shape.axes(), op.patch, false)],
             Op::Unpatchify(op) => vec![patchify(&inputs[0].data, op.images.axes(), op.patch, true)],
+            Op::Unfold(op) => vec![unfold::unfold(op, &inputs[0])],
+            Op::Fold(op) => vec![unfold::fold(op, &inputs[0])],
             Op::PrepareImages(op) => vec![prepare_images::prepare_images(op, inputs)],
             Op::Embedding(_) => vec![embedding(node, &inputs[0], &inputs[1])?],
             Op::EmbeddingGradient(op) => vec![embedding_gradient(node, op.vocabulary, &inputs[0], &inputs[1])?],
@@ -119,6 +121,7 @@ impl Reference {
             Op::LayerNormGradient(op) => layer_norm_gradient(op, inputs),
             Op::RmsNorm(op) => rms_norm(op, inputs),
             Op::RmsNormGradient(_) => rms_norm_gradient(inputs),
+            Op::Rotary(op) => vec![rotary::rotary(op, inputs)],
             Op::Attention(op) => attention::forward(op, inputs, run),
             Op::AttentionWeights(op) => vec![attention::weights(&op.of, inputs).0],
             Op::AttentionGradient(op) => attention::gradient(op, inputs, run),
@@ -534,4 +537,6 @@ fn softmax_gradient(inputs: &[Tensor]) -> Vec<f64> {
 mod attention;
 mod loss;
 mod prepare_images;
+mod rotary;
+mod unfold;
 mod updates;

@@ -1,4 +1,4 @@
-//! Pictures become numbers, one step after the other.
+//! Image preparation, step by step.
 
 use super::Tensor;
 use crate::ops::image_draws::{ImageDraws, Mixing};
@@ -37,7 +37,7 @@ pub(super) fn prepare_images(op: &PrepareImages, inputs: &[Tensor]) -> Vec<f64> 
     out
 }
 
-/// A picture that is laid, mirrored, turned and normalised.
+/// An image placed, flipped and normalised.
 fn laid(op: &PrepareImages, bytes: &[u8], row: &ImageDraws, table: &[f64]) -> Vec<f64> {
     let PrepareImages { channels, height, width, .. } = *op;
     let laying = row.laying();

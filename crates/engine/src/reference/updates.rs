@@ -1,18 +1,18 @@
-//! What ends a training step, in naive f64.
+//! Optimizer steps in naive f64.
 
 use super::{Reference, Tensor};
 use crate::ops::{AdamW, GradientNorm, Group, Lamb, Sgd};
 use crate::random::Run;
 
-/// The norm of all gradients, and what they are multiplied by.
+/// The global gradient norm, and the factor of the gradients.
 pub(super) fn gradient_norm(op: &GradientNorm, inputs: &[Tensor]) -> Vec<Vec<f64>> {
     let squares: f64 = inputs[1..].iter().flat_map(|gradient| &gradient.data).map(|g| g * g).sum();
     let (norm, factor) = op.results(inputs[0].data[0], squares.sqrt());
     vec![vec![norm], vec![factor]]
 }
 
-/// Each trained parameter's number, group and gradient; none where there must be no update. The first two inputs are the rate and the
-/// gradients' factor.
+/// Index, group and gradient of each trained parameter; empty if there must be no update. The first two inputs are the
+/// learning rate and the factor of the gradients.
 fn trained<'a>(groups: &'a [Option<Group>], inputs: &'a [Tensor]) -> impl Iterator<Item = (usize, Group, Vec<f64>)> {
     let factor = inputs[1].data[0];
     let groups = groups.iter().enumerate().filter_map(|(index, group)| Some((index, (*group)?)));

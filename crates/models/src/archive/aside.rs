@@ -1,4 +1,4 @@
-//! Files that are still being written: beside `NAME` as `.NAME.PROCESS-COUNT.partial`, which nobody looks for.
+//! Temporary files for writing: `NAME` is written as `.NAME.PROCESS-COUNT.partial` in the same directory.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Nothing is written for longer.
+/// No write takes longer.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A new file in the same directory: only there is renaming a single step. What dead writers left there is removed.
+/// A new file in the same directory, so that the rename is atomic. Leftovers of dead writers there are removed.
 pub(crate) fn create_aside(path: &Path) -> io::Result<(File, PathBuf)> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
+    let name =
+        path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
     remove_left_behind(directory_of(path));
     loop {
         let mut aside = std::ffi::OsString::from(".");
@@ -27,12 +28,12 @@ pub(crate) fn create_aside(path: &Path) -> io::Result<(File, PathBuf)> {
     }
 }
 
-/// The directory that a file is in.
+/// The directory of a file.
 pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Removes what writers that are gone did not finish. It is no error if that fails: it is only in nobody's way.
+/// Removes unfinished files of processes that have ended. Errors are ignored: leftovers do no harm.
 fn remove_left_behind(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -45,7 +46,7 @@ fn remove_left_behind(directory: &Path) {
     }
 }
 
-/// The process that writes a file aside, by the file's name.
+/// The process that writes a temporary file, from the file's name.
 fn writer_of(name: &OsStr) -> Option<u32> {
     let (name, numbers) = name.to_str()?.strip_prefix('.')?.strip_suffix(".partial")?.rsplit_once('.')?;
     let (process, count) = numbers.split_once('-')?;
@@ -53,7 +54,7 @@ fn writer_of(name: &OsStr) -> Option<u32> {
     (!name.is_empty() && digits(process) && digits(count)).then(|| process.parse().ok())?
 }
 
-/// Whether a process has certainly ended; where the system does not tell, age decides.
+/// Whether a process has certainly ended; where this is unknown, age decides.
 fn is_gone(process: u32) -> bool {
     cfg!(target_os = "linux") && Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{process}")).exists()
 }

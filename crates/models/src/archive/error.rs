@@ -1,4 +1,4 @@
-//! What can be wrong with a file of tensors, said so that the reader knows which file, which tensor, what, and what to do.
+//! What can be wrong with an archive. Each error says which file, which tensor, what, and what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 /// A result with an [`ArchiveError`].
 pub type Result<T, E = ArchiveError> = std::result::Result<T, E>;
 
-/// An error of reading or writing a file of tensors.
+/// An error of reading or writing an archive.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
-    /// The operating system refused.
+    /// An error of the operating system.
     #[error("{}: cannot {doing}: {source}", .file.display())]
     Io {
         /// The file.
@@ -20,24 +20,24 @@ pub enum ArchiveError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The file contradicts itself, or ends early.
+    /// The file is inconsistent or truncated.
     #[error("{}: {}{what}; the file is damaged or cut short: fetch it again", .file.display(), of(.tensor))]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// The tensor, where the damage concerns one.
+        /// The tensor, if the error concerns one.
         tensor: Option<String>,
         /// What is wrong.
         what: String,
     },
-    /// The file may be sound, but is not something that is read here.
+    /// The file may be valid, but is not supported.
     #[error("{}: {}{what}; {remedy}", .file.display(), of(.tensor))]
     Unsupported {
         /// The file.
         file: PathBuf,
-        /// The tensor, where it concerns one.
+        /// The tensor, if the error concerns one.
         tensor: Option<String>,
-        /// What was found.
+        /// What is not supported.
         what: String,
         /// What to do.
         remedy: String,
@@ -47,29 +47,29 @@ pub enum ArchiveError {
     NotFound {
         /// The file.
         file: PathBuf,
-        /// The name that was asked for.
+        /// The requested name.
         tensor: String,
         /// How many tensors there are.
         count: usize,
         /// Some of their names.
         names: Vec<String>,
     },
-    /// A slice of the wrong length was passed to be filled.
+    /// A slice of the wrong length was passed.
     #[error("{}: tensor `{tensor}` has {elements} elements, but {got} are to be filled; pass a slice of its length", .file.display())]
     Length {
         /// The file.
         file: PathBuf,
         /// The tensor.
         tensor: String,
-        /// How many elements it has.
+        /// Number of elements.
         elements: usize,
-        /// How many were asked for.
+        /// Length of the slice.
         got: usize,
     },
-    /// What was passed to be written cannot be.
+    /// A tensor cannot be written.
     #[error("{}: cannot write tensor `{tensor}`: {what}", .file.display())]
     Unwritable {
-        /// The file that was to be written; what it held before is unharmed.
+        /// The file to be written; its previous content is unchanged.
         file: PathBuf,
         /// The tensor.
         tensor: String,
@@ -90,7 +90,7 @@ fn known(count: &usize, names: &[String]) -> String {
     }
 }
 
-/// What a parser finds wrong. It knows bytes, not files: the file is added by who called it.
+/// An error found by a parser. Parsers know bytes, not files: the caller adds the file.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     tensor: Option<String>,
@@ -109,12 +109,12 @@ impl Fault {
         Fault { tensor: None, what: what.into(), remedy: Some(remedy.into()) }
     }
 
-    /// Whether the file itself is wrong, rather than something in it that is not read.
+    /// Whether the file itself is invalid, rather than something in it unsupported.
     pub(super) fn is_damage(&self) -> bool {
         self.remedy.is_none()
     }
 
-    /// Says which tensor it concerns. A name from a hostile file may be megabytes long: its beginning is enough.
+    /// Adds the tensor's name, shortened: in a hostile file it may be megabytes long.
     pub(super) fn in_tensor(mut self, name: &str) -> Self {
         self.tensor = Some(shortened(name));
         self
@@ -130,7 +130,7 @@ impl Fault {
     }
 }
 
-/// A name as messages show it.
+/// A name, shortened for messages.
 pub(super) fn shortened(name: &str) -> String {
     const LONGEST: usize = 200;
     match name.char_indices().nth(LONGEST) {

@@ -1,4 +1,4 @@
-//! JSON objects in which a name may occur only once: of two values for one name, readers would differ in which they take.
+//! JSON objects with unique keys: for a duplicate key, readers would differ in which value they take.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-/// The fields of a JSON object in their order.
+/// The fields of a JSON object in order.
 pub(super) struct Fields<T>(pub(super) Vec<(String, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fields<T> {
@@ -29,7 +29,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for FieldsVisitor<T> {
         let mut names = std::collections::HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
             if !names.insert(name.clone()) {
-                return Err(A::Error::custom(format!("`{}` is there twice", super::error::shortened(&name))));
+                return Err(A::Error::custom(format!("`{}` occurs twice", super::error::shortened(&name))));
             }
             fields.push((name, map.next_value()?));
         }

@@ -1,18 +1,18 @@
-//! Files of named tensors, read without running anything and without trusting anything.
+//! Files of named tensors, read without executing or trusting anything.
 //!
-//! [`Archive::open`] takes a file of any kind that weights come in, and tells the kind by the content:
+//! [`Archive::open`] takes a file in any of the usual formats for weights, and detects the format from the content:
 //!
 //! - safetensors, one file or several with a `*.index.json`;
-//! - PyTorch's checkpoints, the zip files of today and the streams of before 1.6;
+//! - PyTorch's checkpoints, the current zip files and the streams from before 1.6;
 //! - NumPy's `.npz`.
 //!
-//! A file is mapped, not read: opening it looks at headers alone, and numbers are used where they lie whenever they lie as f32.
-//! Everything a file claims is checked against its length before memory is taken for it. Checksums are verified where bytes are
-//! inflated; bytes that are used in place are not summed.
+//! A file is memory-mapped: opening it reads headers only, and f32 values are used in place. Every claim of a file is
+//! checked against its length before memory is allocated. Checksums are verified when bytes are inflated; bytes used in
+//! place are not summed.
 //!
-//! Tensors of nested checkpoints are named by their path, as `model.blocks.0.norm1.weight` in `{"model": {"blocks.0...": ...}}`.
-//! Which prefix is the model's (`model.`, `state_dict.`, `module.`, `teacher.`) is for who knows the dialect;
-//! [`Archive::under`] gives what is below one.
+//! Tensors of nested checkpoints are named by their path, as `model.blocks.0.norm1.weight` in `{"model":
+//! {"blocks.0...": ...}}`. Which prefix is the model's (`model.`, `state_dict.`, `module.`, `teacher.`) is up to the
+//! dialect; [`Archive::under`] lists the tensors below one.
 //!
 //! ```
 //! use vitreous_models::archive::{Archive, TensorToWrite, write_safetensors};
@@ -55,15 +55,15 @@ use error::{Fault, Parsed};
 use source::Source;
 use tensor::Tensor;
 
-/// An open file of tensors, or several that belong together.
+/// An open file of tensors, or a set of shards.
 #[derive(Debug)]
 pub struct Archive {
-    /// The file that was opened: the index, where there are shards.
+    /// The opened file: the index, if there are shards.
     file: PathBuf,
     sources: Vec<Source>,
     tensors: Vec<Stored>,
     by_name: HashMap<String, usize>,
-    /// What is there but cannot be read as a tensor, and why.
+    /// Objects that cannot be read as a tensor, and why.
     refused: HashMap<String, Fault>,
     metadata: BTreeMap<String, String>,
 }
@@ -84,7 +84,8 @@ struct Contents {
 }
 
 impl Contents {
-    /// Notes a tensor. What is not read is refused to who asks for it; what is wrong makes the whole file wrong.
+    /// Adds a tensor. An unsupported one is an error only when it is requested; an invalid one makes the whole file
+    /// invalid.
     fn note(&mut self, name: String, tensor: Parsed<Tensor>) -> Parsed<()> {
         match tensor {
             Ok(tensor) => self.tensors.push((name, tensor)),
@@ -94,7 +95,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Notes that something is there that is no tensor. An error only for who asks for it.
+    /// Adds an object that is not a tensor: an error only when it is requested.
     fn refuse(&mut self, name: String, fault: Fault) {
         let fault = fault.in_tensor(&name);
         self.refused.push((name, fault));
@@ -102,14 +103,15 @@ impl Contents {
 }
 
 impl Archive {
-    /// Opens a file of any known kind, which its content tells and not its name, or a `*.index.json` of shards.
+    /// Opens a file of any supported format, detected from its content and not its name, or a `*.index.json` of shards.
     ///
-    /// While the archive lives, the file must not be cut or overwritten in place; replacing it by renaming is fine.
+    /// While the archive is open, the file must not be truncated or overwritten in place; replacing it by renaming is
+    /// fine.
     pub fn open(path: &Path) -> Result<Archive> {
         Archive::from_source(Source::map(path)?)
     }
 
-    /// Takes a file's content from memory. An index of shards cannot be opened so: it has no directory.
+    /// Opens a file's content in memory. This does not work for an index of shards, which needs a directory.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Archive> {
         Archive::from_source(Source::from_bytes(bytes))
     }
@@ -138,7 +140,7 @@ impl Archive {
     fn add(&mut self, source: Source, contents: Contents) -> Result<()> {
         for (name, tensor) in contents.tensors {
             if self.by_name.insert(name.clone(), self.tensors.len()).is_some() {
-                return Err(Fault::damaged("it is there twice").in_tensor(&name).in_file(&source.file));
+                return Err(Fault::damaged("it occurs twice").in_tensor(&name).in_file(&source.file));
             }
             self.tensors.push(Stored { name, source: self.sources.len(), tensor });
         }
@@ -150,7 +152,7 @@ impl Archive {
         Ok(())
     }
 
-    /// The file that was opened.
+    /// The opened file.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -165,27 +167,27 @@ impl Archive {
         self.tensors.iter().map(|stored| self.view(stored))
     }
 
-    /// The tensors whose names begin so, each with the rest of its name.
+    /// The tensors whose names begin with a prefix, each with the rest of its name.
     pub fn under<'a>(&'a self, prefix: &str) -> impl Iterator<Item = (&'a str, TensorView<'a>)> {
         self.tensors.iter().filter_map(move |stored| Some((stored.name.strip_prefix(prefix)?, self.view(stored))))
     }
 
-    /// How many tensors there are.
+    /// Number of tensors.
     pub fn len(&self) -> usize {
         self.tensors.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.tensors.is_empty()
     }
 
-    /// A tensor, if there is one of this name that can be read.
+    /// The tensor with this name, if it exists and can be read.
     pub fn get(&self, name: &str) -> Option<TensorView<'_>> {
         self.by_name.get(name).map(|index| self.view(&self.tensors[*index]))
     }
 
-    /// A tensor that must be there. The error says whether there is none, or what stands in the way of reading it.
+    /// The tensor with this name, or an error that says whether it is missing or why it cannot be read.
     pub fn tensor(&self, name: &str) -> Result<TensorView<'_>> {
         const SHOWN: usize = 6;
         if let Some(view) = self.get(name) {
@@ -202,7 +204,7 @@ impl Archive {
         })
     }
 
-    /// What the file says about itself: safetensors' `__metadata__`.
+    /// The metadata of the file: safetensors' `__metadata__`.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
@@ -213,7 +215,7 @@ impl Archive {
     }
 }
 
-/// Tells what kind of file it is, and reads its headers.
+/// Detects the format of a file, and reads its headers.
 fn contents_of(source: &Source) -> Parsed<Contents> {
     let file = source.bytes();
     if safetensors::is_it(file) {
@@ -227,7 +229,7 @@ fn contents_of(source: &Source) -> Parsed<Contents> {
         if entries.iter().any(|entry| entry.name.ends_with(npz::SUFFIX)) || entries.is_empty() {
             return npz::read(file, entries);
         }
-        let what = "this zip file holds neither a PyTorch checkpoint nor NumPy arrays";
+        let what = "this zip file contains neither a PyTorch checkpoint nor NumPy arrays";
         return Err(Fault::unsupported(what, "if it packs a file of weights, unpack it first"));
     }
     if pickle::is_it(file) {
@@ -236,7 +238,7 @@ fn contents_of(source: &Source) -> Parsed<Contents> {
     Err(unrecognised(file))
 }
 
-/// What people download in place of weights.
+/// The error for a file of unknown format, with advice for what people download by mistake.
 fn unrecognised(file: &[u8]) -> Fault {
     const KNOWN: &str = "safetensors, PyTorch checkpoints and .npz are read";
     let start = file.trim_ascii_start();
@@ -245,7 +247,7 @@ fn unrecognised(file: &[u8]) -> Fault {
         return Fault::unsupported("this is a Git LFS pointer, not the file itself", "run `git lfs pull`");
     }
     if begins(b"<!doctype") || begins(b"<html") || begins(b"<?xml") {
-        return Fault::unsupported("this is a web page", "the download went wrong: fetch the file again");
+        return Fault::unsupported("this is a web page", "the download failed: download the file again");
     }
     if begins(b"\x89HDF") {
         return Fault::unsupported("this is an HDF5 file", KNOWN);
@@ -254,10 +256,10 @@ fn unrecognised(file: &[u8]) -> Fault {
         return Fault::unsupported("this is a single .npy array without a name", "save it in an .npz");
     }
     if begins(b"\x1f\x8b") || begins(b"ustar") || file.get(257..262) == Some(b"ustar") {
-        return Fault::unsupported("this is a packed file", "unpack it first");
+        return Fault::unsupported("this is a compressed file", "unpack it first");
     }
     if begins(b"{") {
         return Fault::unsupported("this is JSON", "an index of shards must be opened as a file");
     }
-    Fault::unsupported(format!("this is no kind of file of tensors that is known ({} bytes)", file.len()), KNOWN)
+    Fault::unsupported(format!("the format of this file is unknown ({} bytes)", file.len()), KNOWN)
 }

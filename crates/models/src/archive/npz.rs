@@ -1,5 +1,5 @@
-//! `.npz`: a zip file of `.npy` arrays. An array is a magic, a version, the length of a header, the header as a Python literal,
-//! and the elements.
+//! `.npz`: a zip file of `.npy` arrays. An array consists of a magic number, a version, the header's length, the header
+//! as a Python literal, and the elements.
 
 use std::borrow::Cow;
 
@@ -9,16 +9,16 @@ use super::safetensors::unsupported_element;
 use super::tensor::{ElementType, MOST_DIMENSIONS, Tensor, size_of};
 use super::zip::{Content, Entry};
 
-/// What arrays are called in the zip file, after their names.
+/// Suffix of array names in the zip file.
 pub(super) const SUFFIX: &str = ".npy";
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// More than any array of numbers needs: only tables with thousands of named columns have longer headers.
+/// More than any numeric array needs: only structured arrays with thousands of named columns have longer headers.
 const LONGEST_HEADER: usize = 1 << 16;
-/// Magic, version, and the longer of the two kinds of length.
+/// Magic number, version, and the longer of the two length fields.
 const PREAMBLE: usize = 12;
 
-/// The arrays of an archive. Stored ones are looked at in place; of deflated ones, only the beginning is inflated.
+/// The arrays of an archive. Stored ones are parsed in place; of deflated ones, only the beginning is inflated.
 pub(super) fn read(file: &[u8], entries: Vec<Entry>) -> Parsed<Contents> {
     let mut contents = Contents::default();
     for entry in entries {
@@ -50,14 +50,14 @@ fn tensor(header: Header, element: ElementType, big_endian: bool, content: Conte
         let there = content.size.saturating_sub(header.data_start);
         return Err(Fault::damaged(format!("its header describes {bytes} bytes, but {there} are there")));
     }
-    let place = content.place().part(header.data_start..content.size);
-    let place = place.ok_or_else(|| Fault::damaged("its elements are outside of the file"))?;
+    let location = content.location().part(header.data_start..content.size);
+    let location = location.ok_or_else(|| Fault::damaged("its elements are outside of the file"))?;
     let strides = (header.fortran_order && header.shape.len() > 1).then(|| fortran_strides(&header.shape));
-    Ok(Tensor { element, shape: header.shape, strides, big_endian, place })
+    Ok(Tensor { element, shape: header.shape, strides, big_endian, location })
 }
 
-/// The first dimension is the fastest. The products cannot overflow where the shape's own does not; without elements they
-/// do not matter.
+/// Strides with the first dimension contiguous. The products cannot overflow if the shape's own does not; without
+/// elements they do not matter.
 fn fortran_strides(shape: &[usize]) -> Vec<usize> {
     let mut stride = 1;
     let step = |size: &usize| {
@@ -68,7 +68,7 @@ fn fortran_strides(shape: &[usize]) -> Vec<usize> {
     shape.iter().map(step).collect()
 }
 
-/// What a `.npy` header says.
+/// The contents of a `.npy` header.
 struct Header {
     kind: String,
     fortran_order: bool,
@@ -111,7 +111,7 @@ impl Header {
             "f8" => ElementType::F64,
             "f4" => ElementType::F32,
             "f2" => ElementType::F16,
-            // NumPy has no bfloat16: JAX's arrays are saved as two bytes of nothing in particular.
+            // NumPy has no bfloat16: JAX's arrays are saved as untyped two-byte elements.
             "V2" => ElementType::Bf16,
             "i8" => ElementType::I64,
             "i4" => ElementType::I32,
@@ -129,7 +129,7 @@ impl Header {
     }
 }
 
-/// The name that the format has for an element type.
+/// The format's name for an element type.
 pub(super) fn element_name(element: ElementType) -> &'static str {
     match element {
         ElementType::F64 => "<f8",
@@ -145,7 +145,7 @@ pub(super) fn element_name(element: ElementType) -> &'static str {
     }
 }
 
-/// The few Python literals that a header is made of: `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+/// The few Python literals that occur in headers: `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
 struct Literal<'a> {
     rest: &'a [u8],
 }
@@ -213,7 +213,7 @@ impl Literal<'_> {
         Ok(text)
     }
 
-    /// An element type. A list is that of a table of named columns, which is no tensor; it is shown as a whole, unread.
+    /// An element type. A list describes a structured array, which is not a tensor; it is kept as text for the message.
     fn kind(&mut self) -> Parsed<String> {
         self.skip_blanks();
         if self.rest.first() != Some(&b'[') {
@@ -257,7 +257,7 @@ impl Literal<'_> {
         let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let number = str::from_utf8(&self.rest[..digits]).ok().and_then(|digits| digits.parse().ok());
         self.rest = &self.rest[digits..];
-        // Python 2 marks its long integers.
+        // Python 2 marks its long integers with an L.
         self.rest = self.rest.strip_prefix(b"L").unwrap_or(self.rest);
         number.ok_or_else(Self::malformed)
     }
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn tables_of_columns_are_named_and_not_read() {
         let found = header("{'descr': [('a', '<f4'), ('b', '<i8')], 'fortran_order': False, 'shape': (2,), }");
-        // The list goes on to the last bracket, so that what follows it is still understood.
+        // The list extends to the last bracket, so that what follows it is still parsed.
         let fault = found.unwrap().element().unwrap_err();
         assert!(format!("{fault:?}").contains("('b', '<i8')"));
     }

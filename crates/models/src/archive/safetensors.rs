@@ -1,4 +1,4 @@
-//! safetensors: eight bytes of length, a JSON header of names, shapes and ranges, then the elements.
+//! safetensors: eight bytes of length, a JSON header with names, shapes and ranges, then the elements.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use serde_json::value::RawValue;
 use super::Contents;
 use super::error::{Fault, Parsed, shortened};
 use super::json::Fields;
-use super::tensor::{ElementType, Place, Tensor, size_of};
+use super::tensor::{ByteRange, ElementType, Tensor, size_of};
 
-/// The name in the header under which a file may say something about itself.
+/// The key in the header for the file's metadata.
 pub(super) const METADATA: &str = "__metadata__";
 
 /// The format's own limit.
 const LARGEST_HEADER: u64 = 100_000_000;
 
-/// Whether the beginning of a file is that of safetensors.
+/// Whether a file begins like safetensors.
 pub(super) fn is_it(file: &[u8]) -> bool {
     header_length(file).is_some_and(|length| length <= LARGEST_HEADER) && file.get(8) == Some(&b'{')
 }
@@ -25,7 +25,7 @@ fn header_length(file: &[u8]) -> Option<u64> {
     file.first_chunk::<8>().map(|length| u64::from_le_bytes(*length))
 }
 
-/// The names, shapes and places in a safetensors file.
+/// The names, shapes and ranges of a safetensors file.
 pub(super) fn read(file: &[u8]) -> Parsed<Contents> {
     let length = header_length(file).filter(|length| *length <= LARGEST_HEADER);
     let end = length.map(|length| 8 + length as usize);
@@ -40,11 +40,11 @@ pub(super) fn read(file: &[u8]) -> Parsed<Contents> {
         return Err(Fault::damaged(format!("it ends beyond the file's {} bytes", file.len())).in_tensor(name));
     }
     let names: Vec<String> = tensors.iter().map(|(name, _)| name.clone()).collect();
-    // The format's own crate says whether shapes fit ranges, and ranges each other, without gap or overlap.
+    // The format's own crate checks that shapes match ranges, and that ranges have no gaps or overlaps.
     let checked = Metadata::new(None, tensors).map_err(|error| Fault::damaged(format!("{error}")))?;
     if checked.data_len() != data {
         return Err(Fault::damaged(format!(
-            "{} bytes of tensors are described, but {data} are there",
+            "{} bytes of tensors are described, but there are {data}",
             checked.data_len()
         )));
     }
@@ -58,10 +58,9 @@ pub(super) fn read(file: &[u8]) -> Parsed<Contents> {
 
 type Header = (BTreeMap<String, String>, Vec<(String, TensorInfo)>);
 
-/// The header's metadata, and its tensors in the order of their places.
+/// The header's metadata, and its tensors in order of their offsets.
 fn parse_header(header: &str) -> Parsed<Header> {
-    let json =
-        |error: serde_json::Error| Fault::damaged(format!("the safetensors header is not as it should be ({error})"));
+    let json = |error: serde_json::Error| Fault::damaged(format!("the safetensors header is invalid ({error})"));
     let fields: Fields<&RawValue> = serde_json::from_str(header).map_err(json)?;
     let mut metadata = BTreeMap::new();
     let mut tensors = Vec::with_capacity(fields.0.len());
@@ -82,8 +81,8 @@ fn parse_header(header: &str) -> Parsed<Header> {
 fn tensor(info: &TensorInfo, data_start: usize) -> Parsed<Tensor> {
     let element = element(info.dtype)?;
     size_of(&info.shape, element)?;
-    let place = Place::Stored(data_start + info.data_offsets.0..data_start + info.data_offsets.1);
-    Ok(Tensor { element, shape: info.shape.clone(), strides: None, big_endian: false, place })
+    let location = ByteRange::Stored(data_start + info.data_offsets.0..data_start + info.data_offsets.1);
+    Ok(Tensor { element, shape: info.shape.clone(), strides: None, big_endian: false, location })
 }
 
 fn element(dtype: Dtype) -> Parsed<ElementType> {
@@ -102,7 +101,7 @@ fn element(dtype: Dtype) -> Parsed<ElementType> {
     })
 }
 
-/// The name that the format has for an element type.
+/// The format's name for an element type.
 pub(super) fn element_name(element: ElementType) -> &'static str {
     match element {
         ElementType::F64 => "F64",
@@ -118,7 +117,7 @@ pub(super) fn element_name(element: ElementType) -> &'static str {
     }
 }
 
-/// Elements of a kind that is not read.
+/// The error for an unsupported element type.
 pub(super) fn unsupported_element(kind: &str) -> Fault {
     let what = format!("its elements are {}", shortened(kind));
     Fault::unsupported(what, "convert it to f32, f16 or bf16 and save it again")

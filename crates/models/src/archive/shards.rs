@@ -1,4 +1,4 @@
-//! `model.safetensors.index.json`: which of several files in the same directory holds which tensor.
+//! `model.safetensors.index.json`: which of several files in the same directory contains which tensor.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ struct Index {
     weight_map: Fields<String>,
 }
 
-/// Whether a file is JSON; the only JSON that holds tensors is an index.
+/// Whether a file is JSON; the only supported JSON is an index.
 pub(super) fn is_it(file: &[u8]) -> bool {
     file.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
 }
 
-/// Opens all shards that an index names.
+/// Opens all shards of an index.
 pub(super) fn read(index: &Source) -> Result<Archive> {
     let wrong = |fault: Fault| fault.in_file(&index.file);
     let json: Index = serde_json::from_slice(index.bytes()).map_err(|error| {
@@ -58,7 +58,7 @@ fn open_shard(path: PathBuf, index: &Source, names: &[String]) -> Result<Source>
     })
 }
 
-/// An index may only name its neighbours: a path could lead out of the directory, to any file of the machine.
+/// An index may only name files beside it: a path could lead out of the directory, to any file of the machine.
 fn check_plain(shard: &str) -> Parsed<()> {
     let plain = !shard.is_empty() && shard != "." && shard != ".." && !shard.contains(['/', '\\', ':', '\0']);
     if plain {
@@ -68,7 +68,7 @@ fn check_plain(shard: &str) -> Parsed<()> {
     Err(Fault::unsupported(what, "a shard must be a plain file name in the directory of its index"))
 }
 
-/// What the index lists of a shard. What it does not list is not part of the model.
+/// The tensors of a shard that the index lists. Others are not part of the model.
 fn choose(shard_contents: Contents, names: &[String], shard: &str) -> Parsed<Contents> {
     let Contents { tensors, refused, metadata } = shard_contents;
     let mut tensors: HashMap<String, (usize, Tensor)> =

@@ -1,4 +1,4 @@
-//! One tensor of an archive: its element type, shape and place, and its numbers as f32.
+//! One tensor of an archive: its element type, shape and location, and its values as f32.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -6,16 +6,17 @@ use std::path::Path;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use vitreous_engine::WeightView;
 
 use super::error::{ArchiveError, Fault, Parsed, Result};
 use super::zip;
 
-/// What a tensor's elements are.
+/// The type of a tensor's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ElementType {
     /// Double precision.
     F64,
-    /// Single precision, what models compute in.
+    /// Single precision, the type that models compute in.
     F32,
     /// IEEE half precision.
     F16,
@@ -31,12 +32,12 @@ pub enum ElementType {
     I8,
     /// Unsigned, 8 bits.
     U8,
-    /// A byte that is zero or not.
+    /// A byte, zero or nonzero.
     Bool,
 }
 
 impl ElementType {
-    /// The name that people use.
+    /// The usual name.
     pub fn name(self) -> &'static str {
         match self {
             ElementType::F64 => "f64",
@@ -52,7 +53,7 @@ impl ElementType {
         }
     }
 
-    /// Bytes of one element.
+    /// Bytes per element.
     pub fn bytes(self) -> usize {
         match self {
             ElementType::F64 | ElementType::I64 => 8,
@@ -66,12 +67,12 @@ impl ElementType {
 /// More dimensions than any weight has; PyTorch's and NumPy's own limit is 64.
 pub(super) const MOST_DIMENSIONS: usize = 64;
 
-/// How many elements a shape has, and their bytes. An error if the product does not fit.
+/// Number of elements of a shape, and their size in bytes. An error if the product overflows.
 pub(super) fn size_of(shape: &[usize], element: ElementType) -> Parsed<(usize, usize)> {
     if shape.len() > MOST_DIMENSIONS {
-        return Err(Fault::damaged(format!("{} dimensions are claimed", shape.len())));
+        return Err(Fault::damaged(format!("the tensor has {} dimensions", shape.len())));
     }
-    // A zero hides an overflow of the other factors, so that they are multiplied without it.
+    // A zero would hide an overflow of the other factors, so they are multiplied without it.
     let others = shape.iter().filter(|size| **size != 0).try_fold(1usize, |product, size| product.checked_mul(*size));
     let elements = others.map(|product| if shape.contains(&0) { 0 } else { product });
     let bytes = others.and_then(|product| product.checked_mul(element.bytes()));
@@ -81,52 +82,52 @@ pub(super) fn size_of(shape: &[usize], element: ElementType) -> Parsed<(usize, u
     }
 }
 
-/// Where a tensor lies and how to read it. All of it was checked against the file when the archive was opened.
+/// The location and layout of a tensor. All of it was checked against the file when the archive was opened.
 #[derive(Debug)]
 pub(super) struct Tensor {
     pub(super) element: ElementType,
     pub(super) shape: Vec<usize>,
-    /// In elements; `None` when the last dimension is the fastest and there are no gaps.
+    /// In elements; `None` if the tensor is contiguous in row-major order.
     pub(super) strides: Option<Vec<usize>>,
     pub(super) big_endian: bool,
-    pub(super) place: Place,
+    pub(super) location: ByteRange,
 }
 
-/// The bytes from a tensor's first element to the end of its last.
+/// The location of the bytes from a tensor's first element to the end of its last.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
-    /// As they are, in this range of the file.
+pub(super) enum ByteRange {
+    /// Uncompressed, in this range of the file.
     Stored(Range<usize>),
-    /// In this range of what a deflated entry inflates to.
+    /// In this range of the inflated content of a deflated entry.
     Deflated(zip::Content, Range<usize>),
 }
 
-impl Place {
+impl ByteRange {
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Place::Stored(range) | Place::Deflated(_, range) => range.len(),
+            ByteRange::Stored(range) | ByteRange::Deflated(_, range) => range.len(),
         }
     }
 
-    /// A part of it. `None` if it does not hold this part.
-    pub(super) fn part(&self, part: Range<usize>) -> Option<Place> {
+    /// A part of it; `None` if the part is out of range.
+    pub(super) fn part(&self, part: Range<usize>) -> Option<ByteRange> {
         if part.start > part.end || part.end > self.bytes() {
             return None;
         }
         let moved = |range: &Range<usize>| range.start + part.start..range.start + part.end;
         Some(match self {
-            Place::Stored(range) => Place::Stored(moved(range)),
-            Place::Deflated(content, range) => Place::Deflated(content.clone(), moved(range)),
+            ByteRange::Stored(range) => ByteRange::Stored(moved(range)),
+            ByteRange::Deflated(content, range) => ByteRange::Deflated(content.clone(), moved(range)),
         })
     }
 }
 
-/// A tensor of an archive. Nothing is read until its numbers are asked for.
+/// A tensor of an archive. Nothing is read until its values are requested.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorView<'a> {
-    /// What its elements are in the file.
+    /// The element type in the file.
     pub element: ElementType,
-    /// Its shape; empty for a single number.
+    /// Its shape; empty for a scalar.
     pub shape: &'a [usize],
     name: &'a str,
     file: &'a Path,
@@ -144,13 +145,14 @@ impl<'a> TensorView<'a> {
         self.name
     }
 
-    /// How many elements it has.
+    /// Number of elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// The numbers as f32 in C order: borrowed from the mapped file if they lie there so (little-endian f32, aligned, without
-    /// gaps); otherwise a converted copy. Integers and f64 are rounded to the nearest f32, and a bool is 0 or 1.
+    /// The values as f32 in row-major order: borrowed from the memory-mapped file if they are stored like that
+    /// (little-endian f32, aligned, contiguous); otherwise a converted copy. Integers and f64 are rounded to the
+    /// nearest f32, and a bool is 0 or 1.
     pub fn to_f32(&self) -> Result<Cow<'a, [f32]>> {
         let content = self.content()?;
         if let Cow::Borrowed(bytes) = content
@@ -166,6 +168,20 @@ impl<'a> TensorView<'a> {
         Ok(Cow::Owned(numbers))
     }
 
+    /// The numbers in C order, in the format that they are stored in if that is f32, f16 or bf16, otherwise as [`to_f32`](Self::to_f32)
+    /// gives them. Borrowed from the mapped file if they lie there so.
+    pub fn to_weight(&self) -> Result<WeightView<'a>> {
+        let is_half = matches!(self.element, ElementType::F16 | ElementType::Bf16);
+        if !is_half || !self.is_native() {
+            return Ok(WeightView::F32(self.to_f32()?));
+        }
+        let content = self.content()?;
+        Ok(match self.element {
+            ElementType::F16 => WeightView::F16(halves(content, f16::from_le_bytes)),
+            _ => WeightView::Bf16(halves(content, bf16::from_le_bytes)),
+        })
+    }
+
     /// Fills a slice of the tensor's length with its numbers, as [`to_f32`](Self::to_f32) gives them.
     pub fn read_into(&self, numbers: &mut [f32]) -> Result<()> {
         if numbers.len() != self.elements() {
@@ -176,8 +192,8 @@ impl<'a> TensorView<'a> {
         Ok(())
     }
 
-    /// The elements as they are, little-endian and in C order: what a writer takes to copy a tensor without rounding.
-    /// Borrowed if they lie in the file so.
+    /// The elements as bytes, little-endian and in row-major order: for copying a tensor without rounding. Borrowed if
+    /// they are stored like that in the file.
     pub fn to_bytes(&self) -> Result<Cow<'a, [u8]>> {
         let content = self.content()?;
         if self.tensor.strides.is_none() && !self.tensor.big_endian {
@@ -197,16 +213,16 @@ impl<'a> TensorView<'a> {
         Ok(Cow::Owned(bytes))
     }
 
-    /// Whether this machine would have laid the elements out as the file does.
+    /// Whether the elements are stored in this machine's native layout.
     fn is_native(&self) -> bool {
         self.tensor.strides.is_none() && self.tensor.big_endian == cfg!(target_endian = "big")
     }
 
-    /// The bytes from the first element to the last, inflated if need be.
+    /// The bytes from the first element to the last, inflated if necessary.
     fn content(&self) -> Result<Cow<'a, [u8]>> {
-        match &self.tensor.place {
-            Place::Stored(range) => Ok(Cow::Borrowed(&self.bytes[range.clone()])),
-            Place::Deflated(content, range) => {
+        match &self.tensor.location {
+            ByteRange::Stored(range) => Ok(Cow::Borrowed(&self.bytes[range.clone()])),
+            ByteRange::Deflated(content, range) => {
                 let mut inflated =
                     content.inflate(self.bytes).map_err(|fault| fault.in_tensor(self.name).in_file(self.file))?;
                 inflated.truncate(range.end);
@@ -219,13 +235,13 @@ impl<'a> TensorView<'a> {
     fn room<T>(&self, count: usize) -> Result<Vec<T>> {
         let mut room = Vec::new();
         room.try_reserve_exact(count).map_err(|_| {
-            let what = format!("the machine has no memory for its {count} elements");
-            Fault::unsupported(what, "free some").in_tensor(self.name).in_file(self.file)
+            let what = format!("there is not enough memory for its {count} elements");
+            Fault::unsupported(what, "free some memory").in_tensor(self.name).in_file(self.file)
         })?;
         Ok(room)
     }
 
-    /// Calls `row(first, count, stride)`, in elements, for runs that make up the tensor in C order.
+    /// Calls `row(first, count, stride)`, in elements, for runs that make up the tensor in row-major order.
     fn rows(&self, mut row: impl FnMut(usize, usize, usize)) {
         if self.elements() == 0 {
             return;
@@ -288,11 +304,21 @@ impl<'a> TensorView<'a> {
     }
 }
 
-/// A number of either byte order.
+/// A number from bytes in either byte order.
 #[inline(always)]
 fn number<const WIDTH: usize, T>(mut raw: [u8; WIDTH], big_endian: bool, from_le: impl Fn([u8; WIDTH]) -> T) -> T {
     if big_endian {
         raw.reverse();
     }
     from_le(raw)
+}
+
+/// Numbers of two bytes, borrowed where they are aligned.
+fn halves<T: bytemuck::Pod>(bytes: Cow<'_, [u8]>, read: fn([u8; 2]) -> T) -> Cow<'_, [T]> {
+    if let Cow::Borrowed(bytes) = bytes
+        && let Ok(numbers) = bytemuck::try_cast_slice(bytes)
+    {
+        return Cow::Borrowed(numbers);
+    }
+    Cow::Owned(bytes.chunks_exact(2).map(|two| read([two[0], two[1]])).collect())
 }

@@ -1,5 +1,5 @@
-//! Writing. A file is written aside, synced, and only then renamed to its name: whatever fails, what was there stays as it was.
-//! Tensors are asked for one by one, so that only one is in memory at a time.
+//! Writing. A file is written under a temporary name, synced, and only then renamed: if anything fails, an existing
+//! file is unchanged. Tensors are requested one by one, so that only one is in memory at a time.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -16,10 +16,10 @@ use super::error::{ArchiveError, Result, shortened};
 use super::tensor::{ElementType, TensorView, size_of};
 use super::{npz, safetensors};
 
-/// How elements are aligned in the files: vector instructions like it, and mapped f32 must be at four at least.
+/// Alignment of elements in the files: good for vector instructions, and mapped f32 need at least four.
 const ALIGNMENT: usize = 64;
 
-/// A tensor to be written, and how to come by its elements when its turn comes.
+/// A tensor to be written, and a function that provides its elements.
 pub struct TensorToWrite<'a> {
     name: String,
     shape: Vec<usize>,
@@ -28,8 +28,8 @@ pub struct TensorToWrite<'a> {
 }
 
 impl<'a> TensorToWrite<'a> {
-    /// A tensor whose little-endian elements in C order `data` will give. It is called when the tensor is written, and its result
-    /// dropped before the next tensor's turn.
+    /// A tensor whose elements `data` provides, little-endian and in row-major order. It is called when the tensor is
+    /// written, and its result dropped before the next tensor.
     pub fn new(
         name: impl Into<String>,
         shape: &[usize],
@@ -39,25 +39,25 @@ impl<'a> TensorToWrite<'a> {
         TensorToWrite { name: name.into(), shape: shape.to_vec(), element, data: Box::new(data) }
     }
 
-    /// A tensor of f32 that are in memory anyway.
+    /// A tensor of f32 values in memory.
     pub fn f32(name: impl Into<String>, shape: &[usize], numbers: &'a [f32]) -> Self {
         TensorToWrite::new(name, shape, ElementType::F32, move || Ok(little_endian(numbers)))
     }
 
-    /// A tensor of another archive, under a name, without conversion.
+    /// A tensor of another archive, under a new name, without conversion.
     pub fn copy(name: impl Into<String>, view: TensorView<'a>) -> Self {
         TensorToWrite::new(name, view.shape, view.element, move || view.to_bytes())
     }
 
-    /// How many bytes its elements will have.
+    /// Size of its elements in bytes.
     fn bytes(&self, file: &Path) -> Result<usize> {
         match size_of(&self.shape, self.element) {
             Ok((_, bytes)) => Ok(bytes),
-            Err(_) => Err(self.unwritable(file, format!("no memory holds the shape {:?}", self.shape))),
+            Err(_) => Err(self.unwritable(file, format!("the shape {:?} is too large", self.shape))),
         }
     }
 
-    /// Its elements, if there are as many as its shape says.
+    /// Its elements, if their number matches its shape.
     fn take(self, file: &Path) -> Result<Cow<'a, [u8]>> {
         let expected = self.bytes(file)?;
         let (name, shape) = (self.name, self.shape);
@@ -81,7 +81,7 @@ fn little_endian(numbers: &[f32]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Writes a safetensors file. Tensors keep their order, but wider elements go first, which aligns them all.
+/// Writes a safetensors file. Tensors keep their order, except that wider elements come first, which aligns them all.
 pub fn write_safetensors<'a>(
     path: &Path,
     tensors: impl IntoIterator<Item = TensorToWrite<'a>>,
@@ -90,7 +90,7 @@ pub fn write_safetensors<'a>(
     replace(path, |file| write_safetensors_into(file, path, tensors, metadata))
 }
 
-/// Writes the content of a safetensors file into a file that will be called `path`.
+/// Writes the content of a safetensors file into a file that will be renamed to `path`.
 pub(crate) fn write_safetensors_into<'a>(
     file: &mut File,
     path: &Path,
@@ -119,10 +119,10 @@ fn safetensors_header(path: &Path, tensors: &[TensorToWrite], metadata: &BTreeMa
     let mut start = 0usize;
     for tensor in tensors {
         if tensor.name == safetensors::METADATA {
-            return Err(tensor.unwritable(path, "safetensors keeps this name for itself: rename it".to_string()));
+            return Err(tensor.unwritable(path, "safetensors reserves this name: rename it".to_string()));
         }
         let end = start.checked_add(tensor.bytes(path)?);
-        let end = end.ok_or_else(|| tensor.unwritable(path, "no file is as large".to_string()))?;
+        let end = end.ok_or_else(|| tensor.unwritable(path, "the file would be too large".to_string()))?;
         let element = safetensors::element_name(tensor.element);
         let field = json!({ "dtype": element, "shape": tensor.shape, "data_offsets": [start, end] });
         fields.insert(tensor.name.clone(), field);
@@ -130,13 +130,13 @@ fn safetensors_header(path: &Path, tensors: &[TensorToWrite], metadata: &BTreeMa
     }
     let mut header = Value::Object(fields).to_string();
     let unaligned = (8 + header.len()) % ALIGNMENT;
-    // The format allows blanks behind the header for this.
+    // The format allows padding the header with spaces.
     header.extend(std::iter::repeat_n(' ', (ALIGNMENT - unaligned) % ALIGNMENT));
     Ok(header)
 }
 
-/// Writes an `.npz` that `numpy.load` reads: arrays are stored as they are, so that they can be mapped.
-/// NumPy has no bf16: such a tensor is written as JAX does, as `V2`.
+/// Writes an `.npz` that `numpy.load` reads: arrays are stored uncompressed, so that they can be mapped. NumPy has no
+/// bf16: such a tensor is written as `V2`, like JAX does.
 pub fn write_npz<'a>(path: &Path, tensors: impl IntoIterator<Item = TensorToWrite<'a>>) -> Result<()> {
     let tensors: Vec<TensorToWrite> = tensors.into_iter().collect();
     refuse_duplicates(path, &tensors)?;
@@ -160,7 +160,7 @@ pub fn write_npz<'a>(path: &Path, tensors: impl IntoIterator<Item = TensorToWrit
     })
 }
 
-/// Magic, version 1.0, the header's length, the header, and blanks up to a line feed that end on the alignment.
+/// Magic number, version 1.0, the header's length, the header, and spaces and a line feed up to the alignment.
 fn npy_header(tensor: &TensorToWrite) -> Vec<u8> {
     const PREAMBLE: usize = 10;
     let sizes: Vec<String> = tensor.shape.iter().map(usize::to_string).collect();
@@ -173,7 +173,7 @@ fn npy_header(tensor: &TensorToWrite) -> Vec<u8> {
     header.push('\n');
     let mut bytes = npz::MAGIC.to_vec();
     bytes.extend([1, 0]);
-    // No shape of 64 sizes comes near to 65536 letters.
+    // No shape with 64 sizes comes close to 65536 characters.
     bytes.extend((header.len() as u16).to_le_bytes());
     bytes.extend(header.as_bytes());
     bytes
@@ -187,7 +187,7 @@ fn refuse_duplicates(path: &Path, tensors: &[TensorToWrite]) -> Result<()> {
     }
 }
 
-/// Writes a file aside and puts it in the place of whatever has its name.
+/// Writes a temporary file and renames it over an existing one.
 fn replace(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     let failed = |doing| move |source| ArchiveError::Io { file: path.to_path_buf(), doing, source };
     let (mut aside, aside_path) = create_aside(path).map_err(failed("create a file beside it"))?;
@@ -202,7 +202,7 @@ fn replace(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<(
     sync_directory(path).map_err(failed("sync the directory"))
 }
 
-/// The new name is safe against a loss of power only when the directory is.
+/// The rename survives a power failure only once the directory is synced.
 fn sync_directory(path: &Path) -> io::Result<()> {
     if !cfg!(unix) {
         return Ok(());

@@ -1,7 +1,7 @@
-//! The directory of a zip file. PyTorch's checkpoints and NumPy's archives are zip files whose entries are mostly stored as they
-//! are, so that what is wanted of the format is where each entry lies in the mapping.
+//! The directory of a zip file. PyTorch's checkpoints and NumPy's archives are zip files with mostly uncompressed
+//! entries, so all we need is the range of each entry in the mapping.
 //!
-//! Anything that two readers could understand differently is refused: names that occur twice, entries that overlap, local
+//! Anything that two readers could interpret differently is an error: duplicate names, overlapping entries, local
 //! headers that disagree with the directory.
 
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use flate2::Crc;
 use flate2::read::DeflateDecoder;
 
 use super::error::{Fault, Parsed, shortened};
-use super::tensor::Place;
+use super::tensor::ByteRange;
 
 const LOCAL: u32 = 0x0403_4b50;
 const CENTRAL: u32 = 0x0201_4b50;
@@ -26,10 +26,10 @@ const END_BYTES: usize = 22;
 const END_64_BYTES: usize = 56;
 const END_64_LOCATOR_BYTES: usize = 20;
 
-/// In 32-bit fields: the number is in the zip64 extra field instead.
+/// Marker in 32-bit fields: the number is in the zip64 extra field instead.
 const ELSEWHERE: u64 = 0xffff_ffff;
 
-/// A deflate stream cannot grow by more: its best is a run of 258 bytes in two bits.
+/// The largest expansion of deflate: a run of 258 bytes in two bits.
 const MOST_INFLATION: usize = 1032;
 
 /// One entry of a zip file.
@@ -39,27 +39,27 @@ pub(super) struct Entry {
     pub(super) content: Content,
 }
 
-/// What an entry holds.
+/// The content of an entry.
 #[derive(Debug, Clone)]
 pub(super) struct Content {
-    /// Where its bytes are in the file, compressed if they are.
+    /// The range of its bytes in the file, possibly compressed.
     pub(super) data: Range<usize>,
     pub(super) deflated: bool,
-    /// Its bytes when it is inflated.
+    /// Its size when inflated.
     pub(super) size: usize,
     crc: u32,
 }
 
 impl Content {
-    /// Where it lies as a whole.
-    pub(super) fn place(&self) -> Place {
+    /// The location of the whole content.
+    pub(super) fn location(&self) -> ByteRange {
         match self.deflated {
-            true => Place::Deflated(self.clone(), 0..self.size),
-            false => Place::Stored(self.data.clone()),
+            true => ByteRange::Deflated(self.clone(), 0..self.size),
+            false => ByteRange::Stored(self.data.clone()),
         }
     }
 
-    /// The whole content of a deflated entry, checked against its length and its checksum.
+    /// The whole content of a deflated entry, verified against its length and its checksum.
     pub(super) fn inflate(&self, file: &[u8]) -> Parsed<Vec<u8>> {
         let content = self.inflate_start(file, self.size.saturating_add(1))?;
         if content.len() != self.size {
@@ -79,7 +79,10 @@ impl Content {
         let mut content = Vec::new();
         let expected = limit.min(self.size);
         if content.try_reserve_exact(expected).is_err() {
-            return Err(Fault::unsupported(format!("the machine has no memory for its {expected} bytes"), "free some"));
+            return Err(Fault::unsupported(
+                format!("there is not enough memory for its {expected} bytes"),
+                "free some",
+            ));
         }
         DeflateDecoder::new(&file[self.data.clone()])
             .take(limit as u64)
@@ -89,12 +92,12 @@ impl Content {
     }
 }
 
-/// Whether a file begins as a zip file does, one without entries included.
+/// Whether a file begins like a zip file, including one without entries.
 pub(super) fn is_it(file: &[u8]) -> bool {
     u32_at(file, 0).is_ok_and(|signature| signature == LOCAL || signature == END)
 }
 
-/// The entries of a zip file in the directory's order, directories left out.
+/// The entries of a zip file in the directory's order, without subdirectories.
 pub(super) fn entries(file: &[u8]) -> Parsed<Vec<Entry>> {
     let (directory, count) = central_directory(file)?;
     if count > directory.len() / CENTRAL_BYTES {
@@ -116,7 +119,7 @@ pub(super) fn entries(file: &[u8]) -> Parsed<Vec<Entry>> {
     refuse_overlap(extents, &entries)?;
     let mut names = HashSet::with_capacity(count);
     if let Some(twice) = entries.iter().find(|entry| !names.insert(entry.name.as_str())) {
-        return Err(Fault::damaged(format!("the zip entry `{}` is there twice", shortened(&twice.name))));
+        return Err(Fault::damaged(format!("the zip entry `{}` occurs twice", shortened(&twice.name))));
     }
     entries.retain(|entry| !entry.name.ends_with('/'));
     Ok(entries)
@@ -134,7 +137,7 @@ fn refuse_overlap(mut extents: Vec<(Range<usize>, usize)>, entries: &[Entry]) ->
     Ok(())
 }
 
-/// Where the directory is, and how many entries it has.
+/// The range of the directory, and its number of entries.
 fn central_directory(file: &[u8]) -> Parsed<(Range<usize>, usize)> {
     let end = end_record(file).ok_or_else(|| Fault::damaged("the zip file has no directory at its end"))?;
     let record = &file[end..];
@@ -161,7 +164,7 @@ fn central_directory(file: &[u8]) -> Parsed<(Range<usize>, usize)> {
     Ok((range, usize::try_from(count).unwrap_or(usize::MAX)))
 }
 
-/// Where the last record is: the one whose comment ends where the file does.
+/// The offset of the end record: the one whose comment ends at the end of the file.
 fn end_record(file: &[u8]) -> Option<usize> {
     let last = file.len().checked_sub(END_BYTES)?;
     let first = last.saturating_sub(usize::from(u16::MAX));
@@ -171,7 +174,8 @@ fn end_record(file: &[u8]) -> Option<usize> {
     })
 }
 
-/// Takes one entry off the directory. Its data's range is only a length as yet; beside it, where its local header is.
+/// Parses one entry of the directory. Its data range is only a length so far; also returns the offset of its local
+/// header.
 fn central_entry(rest: &mut &[u8]) -> Parsed<(Entry, usize)> {
     let cut = || Fault::damaged("the zip directory is cut short");
     let record = *rest;
@@ -191,7 +195,7 @@ fn central_entry(rest: &mut &[u8]) -> Parsed<(Entry, usize)> {
         ELSEWHERE => large.next(),
         narrow => Some(narrow),
     };
-    // The order of the zip64 field: content, compressed, place; each only if it is needed.
+    // The order of the zip64 field: size, compressed size, offset; each only if needed.
     let size = widened(u32_at(record, 24)?);
     let compressed = widened(u32_at(record, 20)?);
     let local = widened(u32_at(record, 42)?);
@@ -204,7 +208,7 @@ fn central_entry(rest: &mut &[u8]) -> Parsed<(Entry, usize)> {
     Ok((Entry { name, content }, local))
 }
 
-/// Whether an entry is deflated; an error if it is neither that nor stored, or if its sizes cannot be.
+/// Whether an entry is deflated; an error if it is neither deflated nor stored, or if its sizes are impossible.
 fn check_method(record: &[u8], name: &str, size: usize, compressed: usize) -> Parsed<bool> {
     let name = || shortened(name);
     if u16_at(record, 8)? & 1 != 0 {
@@ -227,7 +231,7 @@ fn check_method(record: &[u8], name: &str, size: usize, compressed: usize) -> Pa
     }
 }
 
-/// The numbers of the zip64 extra field.
+/// The numbers in the zip64 extra field.
 fn zip64_numbers(mut extra: &[u8]) -> impl Iterator<Item = u64> {
     let mut field: &[u8] = &[];
     while let (Ok(id), Ok(length)) = (u16_at(extra, 0), u16_at(extra, 2)) {
@@ -242,7 +246,7 @@ fn zip64_numbers(mut extra: &[u8]) -> impl Iterator<Item = u64> {
     field.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Finds an entry's bytes behind its local header. `file` ends where the directory begins.
+/// Finds an entry's bytes after its local header. `file` ends where the directory begins.
 fn located(file: &[u8], mut entry: Entry, local: usize) -> Parsed<Entry> {
     let fault = |what: &str| Fault::damaged(format!("the zip entry `{}` {what}", shortened(&entry.name)));
     let header = file.get(local..).filter(|header| header.len() >= LOCAL_BYTES);

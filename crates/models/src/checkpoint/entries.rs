@@ -1,9 +1,9 @@
-//! Tables of tensors: what a checkpoint of some dialect holds, in terms of our own names, so that one table serves for reading, for
-//! writing, and for checking.
+//! Entries: the tensors of a checkpoint in some dialect, described by our own names. The same entries are used for
+//! reading, writing and checking.
 //!
-//! An *atom* is the finest named piece of a model, `blocks.0.attention.query.weight`, always with its projections apart. Our
-//! own fused `blocks.0.attention.qkv.weight` is three atoms one after another, and so is timm's; a stacked tensor of Flax has as
-//! many as there are layers.
+//! An *atom* is the smallest named piece of a model, `blocks.0.attention.query.weight`, with fused projections always
+//! separated. Our own fused `blocks.0.attention.qkv.weight` is three consecutive atoms, and so is timm's; a stacked
+//! tensor of Flax has one per layer.
 
 use std::fmt;
 
@@ -18,42 +18,43 @@ pub struct Entry {
     pub name: String,
     /// Its shape in the file.
     pub shape: Vec<usize>,
-    /// What it holds: one or more atoms of the same size, one after another.
+    /// Its contents: one or more consecutive atoms of the same size.
     pub atoms: Vec<String>,
-    /// How each atom's numbers are stored.
+    /// The order of each atom's elements.
     pub storage: Storage,
-    /// Whether the model can do without it.
+    /// Whether the tensor is required.
     pub presence: Presence,
-    /// Set for a table of positions over a grid of patches, which can be resized to another grid.
+    /// Set for a position table over a grid of patches, which can be resized to another grid.
     pub grid: Option<GridTable>,
 }
 
-/// A table of positions: some rows of their own, then one row per patch.
+/// A position table: some rows for other tokens, then one row per patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridTable {
-    /// Rows in front of the patches.
+    /// Number of rows before the patches.
     pub prefix: usize,
     /// Rows and columns of patches.
     pub size: Size,
-    /// How the library of the checkpoint resizes it.
+    /// How the checkpoint's library resizes it.
     pub filter: Filter,
 }
 
-/// Whether a tensor has to be there.
+/// Whether a tensor is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// The model computes with it.
+    /// Required: the model computes with it.
     Needed,
-    /// Files may have it, and no result depends on it: kept, to be written back.
+    /// Optional, and no result depends on it: kept, to be written back.
     Kept,
-    /// Files may have it, and it says nothing new: a copy of a tied parameter, or a constant of the library.
+    /// Optional and without information: a copy of a tied parameter, or a constant of the library.
     Redundant,
 }
 
-/// The order of an atom's numbers in a file. Shapes may differ from ours beyond that: `[out, heads, width]` is still `[out, in]`.
+/// The order of an atom's elements in a file. Shapes may differ from ours beyond that: `[out, heads, width]` is still
+/// `[out, in]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// As ours do.
+    /// The same as ours.
     Same,
     /// Ours is `[rows, columns]`, theirs `[columns, rows]`.
     Transposed {
@@ -64,11 +65,11 @@ pub enum Storage {
     },
     /// Ours is `[outputs, inputs, height, width]`, theirs `[height, width, inputs, outputs]`.
     Hwio {
-        /// Pixels of height times width.
+        /// Height times width.
         pixels: usize,
-        /// Channels that come in.
+        /// Input channels.
         inputs: usize,
-        /// Channels that go out.
+        /// Output channels.
         outputs: usize,
     },
 }
@@ -90,12 +91,12 @@ impl Storage {
         }
     }
 
-    /// Calls `pair(our index, their index)` for every number that moves.
+    /// Calls `pair(our index, their index)` for every element.
     fn each(self, mut pair: impl FnMut(usize, usize)) {
         match self {
             Storage::Same => {}
             Storage::Transposed { rows, columns } => {
-                // In tiles, so that neither side is walked in strides longer than a cache holds.
+                // In tiles, so that neither side is accessed with strides that exceed the cache.
                 const TILE: usize = 32;
                 for row in (0..rows).step_by(TILE) {
                     for column in (0..columns).step_by(TILE) {
@@ -126,27 +127,27 @@ impl Storage {
 /// What is wrong with one tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// It is not there.
+    /// It is missing.
     Missing {
         /// Its name.
         name: String,
-        /// The shape it should have.
+        /// The expected shape.
         expected: Vec<usize>,
     },
-    /// It is there, but the model has no such tensor.
+    /// The model has no such tensor.
     Surplus {
         /// Its name.
         name: String,
         /// Its shape.
         shape: Vec<usize>,
     },
-    /// It is of another shape than the model's.
+    /// Its shape differs from the model's.
     Misshapen {
         /// Its name.
         name: String,
-        /// The shape it should have.
+        /// The expected shape.
         expected: Vec<usize>,
-        /// The shape it has.
+        /// The shape in the file.
         got: Vec<usize>,
     },
 }
@@ -163,7 +164,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Compares a file with what it should hold. `concerns` says whether a tensor that is not in the table belongs to the model at all.
+/// Compares a file with the expected entries. `concerns` says whether a tensor without an entry belongs to the model at
+/// all.
 pub fn problems(entries: &[Entry], inventory: &Inventory, concerns: impl Fn(&str) -> bool) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut known = std::collections::HashSet::with_capacity(entries.len());
@@ -187,7 +189,7 @@ pub fn problems(entries: &[Entry], inventory: &Inventory, concerns: impl Fn(&str
     found
 }
 
-/// Whether two shapes are the same but for axes of one: tokens are `[1, 1, dim]` here and `[1, dim]` there.
+/// Whether two shapes are equal up to axes of size 1: tokens are `[1, 1, dim]` here and `[1, dim]` there.
 fn same_shape(a: &[usize], b: &[usize]) -> bool {
     let longer = |shape: &[usize]| shape.iter().copied().filter(|&axis| axis != 1).collect::<Vec<_>>();
     a == b || longer(a) == longer(b)

@@ -1,4 +1,4 @@
-//! Values of a config.json by key: typed, bounded, and an error that names the key.
+//! Values of a config.json by key: typed and bounded, with errors that name the key.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 
 use crate::settings::{Settings, Size};
 
-/// What is wrong with a key, or with the whole.
+/// What is wrong with a key, or with the whole file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The key, if it is one key's fault.
+    /// The key, if the error concerns one.
     pub key: Option<String>,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what is expected.
     pub what: String,
 }
 
@@ -25,18 +25,18 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// A fault of one key.
+    /// An error of one key.
     pub fn of(key: impl Into<String>, what: impl Into<String>) -> Fault {
         Fault { key: Some(key.into()), what: what.into() }
     }
 
-    /// A fault of the whole.
+    /// An error of the whole file.
     pub fn whole(what: impl Into<String>) -> Fault {
         Fault { key: None, what: what.into() }
     }
 }
 
-/// Larger sizes are no model's, and would overflow what is computed from them.
+/// No model has larger sizes, and they could overflow later computations.
 const LARGEST_SIZE: u64 = 1 << 32;
 
 /// An object, and the path to it.
@@ -52,12 +52,12 @@ impl<'a> Object<'a> {
         Object { map, path: "" }
     }
 
-    /// The value of a key; null is as good as absent.
+    /// The value of a key; null counts as absent.
     pub fn get(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    /// The first of these keys that is there.
+    /// The first of these keys that is present.
     pub fn has_any<'k>(&self, keys: &[&'k str]) -> Option<&'k str> {
         keys.iter().copied().find(|key| self.get(key).is_some())
     }
@@ -71,12 +71,12 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A whole number.
+    /// A non-negative integer.
     pub fn size(&self, key: &str) -> Result<Option<usize>, Fault> {
         self.get(key).map(|value| self.as_size(key, value)).transpose()
     }
 
-    /// Height and width: a number for both, or a list of the two.
+    /// Height and width: one number for both, or a list of two.
     pub fn sides(&self, key: &str) -> Result<Option<Size>, Fault> {
         match self.get(key) {
             None => Ok(None),
@@ -102,7 +102,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// True or false.
+    /// A boolean.
     pub fn flag(&self, key: &str) -> Result<Option<bool>, Fault> {
         match self.get(key) {
             None => Ok(None),
@@ -120,11 +120,11 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Names of classes in order: a list, or an object of numbers to names.
+    /// Class names in order: a list, or an object that maps class numbers to names.
     pub fn labels(&self, key: &str) -> Result<Option<Vec<String>>, Fault> {
         let name = |value: &Value| match value {
             Value::String(name) => Ok(name.clone()),
-            // Some were written by tools that take digits for numbers.
+            // Some tools write names that consist of digits as numbers.
             Value::Number(number) => Ok(number.to_string()),
             other => Err(self.wrong(key, "names of classes", other)),
         };
@@ -142,19 +142,19 @@ impl<'a> Object<'a> {
                     *slot = Some(name(value)?);
                 }
                 let all: Option<Vec<String>> = labels.into_iter().collect();
-                Ok(Some(all.ok_or_else(|| self.fault(key, "a class is there twice, another not at all".to_string()))?))
+                Ok(Some(all.ok_or_else(|| self.fault(key, "one class occurs twice, another is missing".to_string()))?))
             }
             Some(other) => Err(self.wrong(key, "an object of numbers to names", other)),
         }
     }
 
-    /// A fault of a key of this object.
+    /// An error of a key of this object.
     pub fn fault(&self, key: &str, what: String) -> Fault {
         Fault::of(if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }, what)
     }
 
     fn as_size(&self, key: &str, value: &Value) -> Result<usize, Fault> {
-        // Python writes 16.0 where a number was computed.
+        // Python writes computed integers as 16.0.
         let whole = value.as_f64().filter(|x| x.fract() == 0.0 && *x >= 0.0 && *x <= LARGEST_SIZE as f64);
         let number = value.as_u64().or(whole.map(|x| x as u64));
         match number {
@@ -173,7 +173,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// `id2label` and `label2id`, which are also what says how many classes there are.
+/// `id2label` and `label2id`, which also define the number of classes.
 pub fn put_labels(map: &mut Settings, labels: &[String], classes: usize) {
     let names: Vec<String> = match labels.len() {
         0 => (0..classes).map(|class| format!("LABEL_{class}")).collect(),
@@ -188,7 +188,7 @@ pub fn put_labels(map: &mut Settings, labels: &[String], classes: usize) {
     }
 }
 
-/// 1e-12 as f32 is 9.999999960041972e-13 as f64: the number that is written is the shortest that reads as the same f32.
+/// 1e-12 as f32 is 9.999999960041972e-13 as f64: writes the shortest number that parses to the same f32.
 pub fn shortest(number: f32) -> Value {
     format!("{number:e}").parse::<f64>().map_or(Value::Null, |number| json!(number))
 }

@@ -1,7 +1,7 @@
 //! Checkpoints of any family: how the tensors of a file correspond to the parameters of a graph.
 //!
-//! A [`Dialect`] is a list of rename [`Rule`]s. Applied to the parameters of a model's graph it becomes a table of
-//! [`Entry`]s, which serves for reading, for writing, and for checking. No family is named here.
+//! A [`Dialect`] is a list of rename [`Rule`]s. Applied to the parameters of a model's graph, it gives a list of
+//! [`Entry`]s, which is used for reading, writing and checking. No family is named here.
 
 mod entries;
 pub mod json;
@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 pub use entries::{Entry, GridTable, Presence, Problem, Storage, problems};
 pub use rules::{Dialect, Rule};
 
-/// The names and shapes of a file's tensors: all that is needed to tell what it holds.
+/// The names and shapes of a file's tensors: enough to identify the model.
 pub type Inventory = BTreeMap<String, Vec<usize>>;
 
-/// What training tools put before the names of a model's tensors. Where a file has several models, the one with the earlier
-/// word is taken: the teacher rather than the student, the model rather than its average.
+/// Prefixes that training tools add to tensor names. If a file contains several models, the earlier prefix wins: the
+/// teacher over the student, the model over its moving average.
 const WRAPPERS: [&str; 14] = [
     "model",
     "state_dict",
@@ -35,8 +35,8 @@ const WRAPPERS: [&str; 14] = [
     "student",
 ];
 
-/// What stands before a name that every model of a dialect has (`anchor`): nothing, wrappers of training tools, or the name of
-/// a base model (`vit.`), which comes before all wrappers.
+/// The prefix of a name that every model of a dialect has (`anchor`): empty, wrappers of training tools, or the name of
+/// a base model (`vit.`), which is preferred to all wrappers.
 pub fn prefix_of<'a>(inventory: &'a Inventory, anchor: &str, base_models: &[&str]) -> Option<&'a str> {
     let rank = |word: &str| match base_models.contains(&word) {
         true => Some(0),

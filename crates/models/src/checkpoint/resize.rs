@@ -1,20 +1,20 @@
-//! Learned positions for another grid of patches, by the interpolation of the library that the checkpoint comes from: the same
-//! weights at another image size then give the same results as there.
+//! Resizes learned positions to another grid of patches, with the interpolation of the checkpoint's library, so that
+//! the same weights give the same results at another image size as there.
 
 use crate::settings::Size;
 
-/// How positions between positions are made. Coordinates are those of PyTorch's `align_corners=False`: centres of pixels.
+/// The interpolation filter. Coordinates are those of PyTorch's `align_corners=False`: pixel centres.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// Cubic convolution with a = -0.75 over four neighbours, those outside being those at the edge (Hugging Face).
+    /// Cubic convolution with a = -0.75 over four neighbours, clamped at the edge (Hugging Face).
     Bicubic,
-    /// Cubic convolution with a = -0.5, as wide as a source pixel is when shrinking (timm; `antialias=True`).
+    /// Cubic convolution with a = -0.5, widened by the scale when shrinking (timm; `antialias=True`).
     BicubicAntialiased,
-    /// Between two neighbours (timm, for Google's files).
+    /// Linear between two neighbours (timm, for Google's files).
     Bilinear,
 }
 
-/// Resizes a table of `prefix` rows, which stay as they are, and one row a patch.
+/// Resizes a table of `prefix` rows, which are copied, and one row per patch.
 pub fn resize(table: &[f32], dim: usize, prefix: usize, from: Size, to: Size, filter: Filter) -> Vec<f32> {
     let (kept, grid) = table.split_at(prefix * dim);
     let mut resized = kept.to_vec();
@@ -25,7 +25,8 @@ pub fn resize(table: &[f32], dim: usize, prefix: usize, from: Size, to: Size, fi
     let across: Vec<Taps> = (0..to.width).map(|place| taps(place, from.width, to.width, filter)).collect();
     let down: Vec<Taps> = (0..to.height).map(|place| taps(place, from.height, to.height, filter)).collect();
 
-    // Along rows first, then along columns. In f64: these are few numbers, and the order of sums then does not matter.
+    // Along rows first, then along columns. In f64: the tables are small, and the order of summation then does not
+    // matter.
     let mut wide = vec![0f64; from.height * to.width * dim];
     for (row, out) in wide.chunks_exact_mut(to.width * dim).enumerate() {
         for (cell, taps) in out.chunks_exact_mut(dim).zip(&across) {
@@ -49,10 +50,10 @@ pub fn resize(table: &[f32], dim: usize, prefix: usize, from: Size, to: Size, fi
     resized
 }
 
-/// Source places and their weights.
+/// Source indices and their weights.
 type Taps = Vec<(usize, f64)>;
 
-/// What a place of the new axis is made of.
+/// The sources of an index of the new axis.
 fn taps(place: usize, from: usize, to: usize, filter: Filter) -> Taps {
     let scale = from as f64 / to as f64;
     let centre = (place as f64 + 0.5) * scale;

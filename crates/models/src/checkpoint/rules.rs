@@ -1,6 +1,7 @@
-//! Rename rules: how a dialect names, lays out, joins and ties the parameters of a graph. A rule works in both directions.
+//! Rename rules: how a dialect names, lays out, joins and ties the parameters of a graph. A rule works in both
+//! directions.
 //!
-//! In a pattern `#` stands for a layer's number and a last `*` for the kind of tensor (`weight`, `bias`):
+//! In a pattern, `#` stands for a layer number and a final `*` for the kind of tensor (`weight`, `bias`):
 //!
 //! ```text
 //! blocks.#.norm1.*                         encoder.layer.#.layernorm_before.*            rename
@@ -9,8 +10,8 @@
 //! blocks.#.norm1.weight                    Transformer/encoderblock/LayerNorm_0/scale    all layers stacked in one tensor
 //! ```
 //!
-//! Several rules may fit a parameter: a file is read by the first whose tensor it has (names changed over the years), and written
-//! by the first.
+//! Several rules may match a parameter: a file is read by the first whose tensor exists (names changed over the years),
+//! and written by the first.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -23,23 +24,23 @@ use crate::settings::Settings;
 /// How a library names and lays out the tensors of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Dialect {
-    /// Whose it is, for messages: `Hugging Face`.
+    /// Its name in messages: `Hugging Face`.
     pub library: &'static str,
-    /// What stands before the names of all the model's tensors: `module.`. Other tensors are none of its.
+    /// Prefix of all the model's tensor names: `module.`. Tensors without it are ignored.
     pub prefix: String,
-    /// Beginnings of names that are not of the model although they have its prefix: the state of an optimiser.
+    /// Prefixes of tensors that do not belong to the model although they have its prefix: the state of an optimizer.
     pub foreign: &'static [&'static str],
     /// The rules.
     pub rules: Vec<Rule>,
-    /// Whether a parameter without a rule has the same name there.
+    /// Whether a parameter without a rule has the same name in the dialect.
     pub same_names: bool,
-    /// Tensors that are kept, and that the library's files always have: zeros where there are no values.
+    /// Optional tensors that the library's files always have: written as zeros if there are no values.
     pub always: Vec<String>,
-    /// The `config.json` that says this model, where it is written.
+    /// The `config.json` of this model, if one is written.
     pub config: Option<Settings>,
 }
 
-/// One correspondence between our parameters and a tensor.
+/// A correspondence between our parameters and a tensor.
 #[derive(Clone, Debug)]
 pub struct Rule {
     ours: Vec<String>,
@@ -50,7 +51,7 @@ pub struct Rule {
     grid: Option<GridTable>,
 }
 
-/// The order of a tensor's numbers.
+/// The order of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Order {
     Same,
@@ -64,19 +65,19 @@ enum Order {
 enum Axes {
     /// Those of our parameter.
     Ours,
-    /// Those with a 1 before them.
+    /// Ours with a leading axis of size 1.
     LeadingOne,
     /// These.
     Exactly(Vec<usize>),
 }
 
 impl Rule {
-    /// The same numbers by another name.
+    /// The same elements under another name.
     pub fn rename(ours: &str, theirs: impl Into<String>) -> Rule {
         Rule::join(&[ours], theirs)
     }
 
-    /// Several of ours are one of theirs, one after another along the first axis.
+    /// Several of ours are concatenated along the first axis of theirs.
     pub fn join(ours: &[&str], theirs: impl Into<String>) -> Rule {
         Rule {
             ours: ours.iter().map(ToString::to_string).collect(),
@@ -88,13 +89,13 @@ impl Rule {
         }
     }
 
-    /// A tensor that no result depends on, and that is written back as it was: a mask token. `ours` is what dialects have in common
-    /// to call it.
+    /// A tensor that no result depends on, written back unchanged: a mask token. `ours` is the name that all dialects
+    /// share for it.
     pub fn keep(ours: &str, theirs: impl Into<String>, shape: &[usize]) -> Rule {
         Rule { presence: Presence::Kept, ..Rule::rename(ours, theirs) }.axes(shape)
     }
 
-    /// A tensor that says nothing new: a copy of a tied parameter, or a constant. It is neither read nor written.
+    /// A tensor without information: a copy of a tied parameter, or a constant. It is neither read nor written.
     pub fn redundant(theirs: impl Into<String>) -> Rule {
         Rule { ours: Vec::new(), presence: Presence::Redundant, ..Rule::rename("", theirs) }
     }
@@ -114,28 +115,28 @@ impl Rule {
         Rule { axes: Axes::Exactly(axes.to_vec()), ..self }
     }
 
-    /// Theirs has an axis of one in front.
+    /// Theirs has a leading axis of size 1.
     pub fn leading_one(self) -> Rule {
         Rule { axes: Axes::LeadingOne, ..self }
     }
 
-    /// It is a table of positions over a grid of patches.
+    /// It is a position table over a grid of patches.
     pub fn grid(self, grid: GridTable) -> Rule {
         Rule { grid: Some(grid), ..self }
     }
 
-    /// The first of our patterns that fits a name, and what its wildcards stand for.
+    /// The wildcards of the first of our patterns that matches a name.
     fn fits<'n>(&self, name: &'n str) -> Option<Wildcards<'n>> {
         self.ours.iter().find_map(|pattern| Wildcards::of(pattern, name))
     }
 
-    /// Whether theirs holds all layers in one tensor.
+    /// Whether theirs stacks all layers in one tensor.
     fn is_stacked(&self) -> bool {
         !self.theirs.contains('#') && self.ours.iter().any(|pattern| pattern.contains('#'))
     }
 }
 
-/// What the wildcards of a pattern stand for.
+/// The values of a pattern's wildcards.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Wildcards<'n> {
     number: Option<&'n str>,
@@ -173,7 +174,7 @@ impl Dialect {
         Dialect { library: "Vitreous", same_names: true, ..Dialect::default() }
     }
 
-    /// The same with what stands before all names of a file.
+    /// The same with a prefix before all names of a file.
     pub fn with_prefix(mut self, prefix: &str) -> Dialect {
         for rule in &mut self.rules {
             rule.theirs.insert_str(0, prefix);
@@ -182,12 +183,12 @@ impl Dialect {
         self
     }
 
-    /// Whether a tensor that no rule names belongs to the model: what lies beside it in a file does not.
+    /// Whether a tensor without a rule belongs to the model, unlike other tensors in the file.
     pub fn concerns(&self, name: &str) -> bool {
         name.starts_with(&self.prefix) && !self.foreign.iter().any(|start| name.starts_with(start))
     }
 
-    /// The name that the dialect has for one of ours: that which the file has, or the usual one.
+    /// The dialect's name for one of ours: the one in the file, or the usual one.
     pub fn name_of(&self, ours: &str, inventory: &Inventory) -> Option<String> {
         let mut fitting = self.rules.iter().filter_map(|rule| Some(rule.fits(ours)?.put_into(&rule.theirs)));
         let Some(first) = fitting.next() else { return self.same_names.then(|| ours.to_string()) };
@@ -197,19 +198,19 @@ impl Dialect {
         Some(fitting.find(|name| inventory.contains_key(name)).unwrap_or(first))
     }
 
-    /// The shape of the tensor that holds one of ours, if the file has it.
+    /// The shape of the tensor that contains one of ours, if the file has it.
     pub fn shape_of<'i>(&self, ours: &str, inventory: &'i Inventory) -> Option<&'i [usize]> {
         inventory.get(&self.name_of(ours, inventory)?).map(Vec::as_slice)
     }
 
-    /// How many atoms the tensor joins that holds one of ours.
+    /// Number of atoms joined in the tensor that contains one of ours.
     pub fn joins(&self, ours: &str, inventory: &Inventory) -> usize {
         let named = |rule: &&Rule| rule.fits(ours).is_some_and(|w| inventory.contains_key(&w.put_into(&rule.theirs)));
         self.rules.iter().find(named).map_or(1, |rule| rule.ours.len())
     }
 
-    /// The table of a model's tensors: as a file has them, or as they are written. An error names the parameter for which there is no
-    /// rule, or whose rule does not fit.
+    /// The entries of a model's tensors: as a file has them, or as they are written. An error names the parameter
+    /// without a matching rule, or whose rule does not fit.
     pub fn entries(&self, parameters: &[Parameter], file: Option<&Inventory>) -> Result<Vec<Entry>, String> {
         let atoms = Atoms::new(parameters);
         let mut entries = Vec::new();
@@ -266,7 +267,7 @@ impl Rule {
                 Axes::Exactly(ref axes) if axes.len() == 4 => {
                     Storage::Hwio { pixels: axes[0] * axes[1], inputs: axes[2], outputs: axes[3] }
                 }
-                _ => return Err(format!("`{theirs}` is a kernel, whose four axes must be said")),
+                _ => return Err(format!("`{theirs}` is a convolution kernel, whose four axes must be given")),
             },
         };
         let mut axes = match (&self.axes, self.order) {
@@ -288,7 +289,7 @@ impl Rule {
 }
 
 impl Entry {
-    /// A tensor that is named and laid out as ours is.
+    /// A tensor with our name and layout.
     fn same(name: &str, shape: &[usize]) -> Entry {
         Entry {
             name: name.to_string(),
@@ -300,7 +301,7 @@ impl Entry {
         }
     }
 
-    /// A tensor that no parameter is in.
+    /// A tensor without a parameter.
     fn beside(rule: &Rule) -> Entry {
         let shape = match &rule.axes {
             Axes::Exactly(axes) => axes.clone(),
@@ -335,7 +336,7 @@ impl Atoms {
         self.shapes.get(name).map(Vec::as_slice)
     }
 
-    /// The atoms that fit a pattern, in the order of their layers.
+    /// The atoms that match a pattern, in order of their layers.
     fn of_all_layers(&self, pattern: &str, kind: Option<&str>) -> Vec<String> {
         let fitting = self.names.iter().filter_map(|name| {
             let wildcards = Wildcards::of(pattern, name).filter(|wildcards| wildcards.kind == kind)?;

@@ -1,8 +1,6 @@
 //! A model's decoder, one token for every slot at a time.
 
-use vitreous_engine::{
-    Caches, Device, Executor, Graph, Mode, Plan, Precision, Result, ResultCopy, SlotCopy, Value,
-};
+use vitreous_engine::{Caches, Device, Executor, Graph, Mode, Plan, Precision, Result, ResultCopy, SlotCopy, Value};
 
 use super::Source;
 use super::encoder::Encoder;

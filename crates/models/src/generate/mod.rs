@@ -9,15 +9,13 @@ mod encoder;
 mod search;
 mod translate;
 
-use std::borrow::Cow;
-
-use vitreous_engine::{Device, Executor, Parameter, Plan, Result, SharedWeights};
+use vitreous_engine::{Device, Executor, Parameter, Plan, Result, SharedWeights, WeightView};
 
 pub use search::{Hypothesis, SearchOptions};
 pub use translate::{SpecialTokens, TranslateOptions, Translator};
 
 /// Where a model's parameters are.
-pub type Weights<'w> = Box<dyn Fn(&str) -> Result<Cow<'w, [f32]>> + 'w>;
+pub type Weights<'w> = Box<dyn Fn(&str) -> Result<WeightView<'w>> + 'w>;
 
 /// A model's parameters on the device that it generates on.
 struct Source<'w> {

@@ -1,4 +1,4 @@
-//! Several files of a directory that are written as one: all of them get their names when all are complete.
+//! Writes several files of a directory as one transaction: they are renamed into place when all are complete.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -8,11 +8,11 @@ use super::ModelError;
 use super::locate::failed;
 use crate::archive::create_aside;
 
-/// Files under names that nobody looks for, until all are complete.
+/// Temporary files, until all are complete.
 pub(crate) struct Aside<'a> {
     directory: &'a Path,
     files: Vec<(PathBuf, PathBuf)>,
-    /// Directories that were made for this, the innermost first: they go again if nothing comes into them.
+    /// Directories created for this, the innermost first: they are removed if nothing is written into them.
     made: Vec<PathBuf>,
 }
 
@@ -24,7 +24,7 @@ impl<'a> Aside<'a> {
         Ok(aside)
     }
 
-    /// Writes a file that will have this name.
+    /// Writes a file that will get this name.
     pub(crate) fn write(
         &mut self,
         name: &str,
@@ -37,9 +37,9 @@ impl<'a> Aside<'a> {
         file.sync_all().map_err(failed(&path, "write"))
     }
 
-    /// Gives the files their names, in the order in which they were written.
+    /// Renames the files into place, in the order in which they were written.
     pub(crate) fn finish(mut self) -> Result<(), ModelError> {
-        // A name that cannot be taken is found out before the first is.
+        // Detects a name that cannot be taken before the first file is renamed.
         if let Some((_, name)) = self.files.iter().find(|(_, name)| name.is_dir()) {
             return Err(ModelError::unwritable(name, "it is a directory: remove it, or name another target"));
         }
@@ -48,7 +48,8 @@ impl<'a> Aside<'a> {
             self.files.remove(0);
         }
         self.made.clear();
-        // The names are safe when the directory is; not every system can sync one, and the files themselves are whole anyway.
+        // The renames are durable once the directory is synced; not every system can do that, and the files themselves
+        // are complete anyway.
         let _ = File::open(self.directory).and_then(|directory| directory.sync_all());
         Ok(())
     }
@@ -57,7 +58,7 @@ impl<'a> Aside<'a> {
 impl Drop for Aside<'_> {
     fn drop(&mut self) {
         for (aside, _) in &self.files {
-            // What failed was told already; a file that was never made cannot be removed.
+            // The failure was reported already; a file that was never created cannot be removed.
             let _ = fs::remove_file(aside);
         }
         for directory in &self.made {
@@ -66,7 +67,7 @@ impl Drop for Aside<'_> {
     }
 }
 
-/// The content of a file that is in memory anyway.
+/// Writes the content of a file from memory.
 pub(crate) fn all_of(bytes: &[u8]) -> impl FnOnce(&mut File, &Path) -> Result<(), ModelError> {
     move |file, path| file.write_all(bytes).map_err(failed(path, "write"))
 }
@@ -93,7 +94,7 @@ mod tests {
             fs::read_dir(&target).expect("a directory").map(|file| file.expect("one").file_name()).collect();
         assert_eq!(left, ["config.json"]);
 
-        // What was there before stays, though it be empty.
+        // A directory that existed before stays, even if it is empty.
         let empty = directory.path().join("empty");
         fs::create_dir(&empty).expect("made");
         drop(Aside::new(&empty).expect("there"));

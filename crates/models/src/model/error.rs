@@ -1,4 +1,4 @@
-//! What can be wrong with a model, said so that the reader knows which file, which tensor or key, and what to do.
+//! What can be wrong with a model. Each error says which file, which tensor or key, and what to do.
 
 use std::fmt::Write;
 use std::io;
@@ -13,7 +13,7 @@ use crate::settings::ConfigError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The operating system refused.
+    /// An error of the operating system.
     #[error("{}: cannot {doing}: {source}", .file.display())]
     Io {
         /// The file or directory.
@@ -23,10 +23,10 @@ pub enum ModelError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A file of tensors cannot be read or written.
+    /// An archive cannot be read or written.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// A configuration says something that is wrong or not known; or shapes do, where there is none.
+    /// A configuration has a wrong or unknown value; or, without a configuration, the shapes are inconsistent.
     #[error("{}: {fault}", .file.display())]
     Config {
         /// The file.
@@ -37,23 +37,23 @@ pub enum ModelError {
     /// The configuration is readable, but no such model can be built.
     #[error(transparent)]
     Unbuildable(#[from] ConfigError),
-    /// Tensors are missing, surplus or of another shape.
+    /// Tensors are missing, unexpected or of the wrong shape.
     #[error("{}: {}", .file.display(), list(.problems))]
     Tensors {
         /// The file.
         file: PathBuf,
-        /// All that is wrong.
+        /// Everything that is wrong.
         problems: Vec<Problem>,
     },
-    /// This is not something that is opened here.
+    /// This cannot be opened.
     #[error("{}: {what}", .file.display())]
     Refused {
         /// The file or directory.
         file: PathBuf,
-        /// What was found, and what to do.
+        /// What it is, and what to do.
         what: String,
     },
-    /// A parameter cannot be given or taken.
+    /// A parameter cannot be read or set.
     #[error("parameter `{name}` {what}")]
     Parameter {
         /// Its name.
@@ -61,23 +61,23 @@ pub enum ModelError {
         /// What is wrong.
         what: String,
     },
-    /// There are not as many names as classes.
+    /// The number of names differs from the number of classes.
     #[error("{names} names for {classes} classes: pass one for each, or none")]
     Labels {
-        /// Classes of the model.
+        /// Number of classes.
         classes: usize,
-        /// Names that were passed.
+        /// Number of names passed.
         names: usize,
     },
-    /// The model cannot be saved so; nothing was changed.
+    /// The model cannot be saved like this; nothing was changed.
     #[error("{}: cannot save here: {what}", .target.display())]
     Unwritable {
-        /// Where to.
+        /// The target of the save.
         target: PathBuf,
         /// Why, and what to do.
         what: String,
     },
-    /// The engine refused.
+    /// An engine error.
     #[error(transparent)]
     Engine(#[from] vitreous_engine::Error),
 }
@@ -103,7 +103,7 @@ impl ModelError {
     }
 }
 
-/// A hostile file's names may be megabytes long.
+/// Names in a hostile file may be megabytes long.
 fn shortened(name: &str) -> String {
     name.chars().take(120).collect()
 }

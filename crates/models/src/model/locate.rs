@@ -1,4 +1,4 @@
-//! Where the files of a model are.
+//! Finds the files of a model.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -8,7 +8,7 @@ use super::ModelError;
 
 /// The files of a model.
 pub(super) struct Located {
-    /// `None` in a directory that has none.
+    /// `None` in a directory without weights.
     pub(super) weights: Option<PathBuf>,
     pub(super) config_file: Option<PathBuf>,
     pub(super) config_bytes: Option<Vec<u8>>,
@@ -17,7 +17,7 @@ pub(super) struct Located {
     pub(super) assets: Vec<(String, PathBuf)>,
 }
 
-/// Files beside the weights that belong to a model and are carried along when it is saved elsewhere.
+/// Files beside the weights that belong to a model and are copied when it is saved elsewhere.
 pub const ASSET_FILES: [&str; 13] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -34,11 +34,11 @@ pub const ASSET_FILES: [&str; 13] = [
     "generation_config.json",
 ];
 
-/// The usual names of files of weights in a model directory, by preference.
+/// The usual names of weight files in a model directory, by preference.
 pub const USUAL_WEIGHTS: [&str; 4] =
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// Endings of files of weights.
+/// Extensions of weight files.
 const ENDINGS: [&str; 5] = ["safetensors", "npz", "pth", "pt", "bin"];
 
 /// A configuration with the names of a hundred thousand classes is a few megabytes.
@@ -72,7 +72,7 @@ pub(super) fn no_weights(path: &Path) -> ModelError {
     ModelError::Refused { file: path.to_path_buf(), what }
 }
 
-/// The one file of weights in a directory where none has a usual name, if there is one.
+/// The only weight file of a directory in which none has a usual name, if there is one.
 fn only_file(path: &Path) -> Result<Option<PathBuf>, ModelError> {
     let entries = fs::read_dir(path).map_err(failed(path, "list"))?;
     let is_weights = |file: &PathBuf| {
@@ -106,7 +106,7 @@ pub(crate) fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, ModelError> 
     Ok(Some(bytes))
 }
 
-/// Names the file that the system refused.
+/// Adds the file name to an error of the operating system.
 pub(crate) fn failed(file: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> ModelError {
     let file = file.to_path_buf();
     move |source| ModelError::Io { file, doing, source }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use vitreous_engine::{Parameter, Role, State};
+use vitreous_engine::{Parameter, Role, State, WeightView};
 
 use crate::archive::{Archive, ArchiveError, ElementType};
 use crate::checkpoint::resize::resize;
@@ -22,56 +22,56 @@ pub use error::ModelError;
 pub use locate::{ASSET_FILES, USUAL_WEIGHTS};
 pub use save::{SaveOptions, Written};
 
-/// How a checkpoint says that images are to be prepared; to be read by who prepares them.
+/// The preprocessing that a checkpoint specifies, to be parsed by the image code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Preprocessing {
     /// The bytes of a `preprocessor_config.json`.
     HuggingFace(Vec<u8>),
-    /// The bytes of a timm `config.json`, which has `pretrained_cfg` in it.
+    /// The bytes of a timm `config.json`, which contains `pretrained_cfg`.
     Timm(Vec<u8>),
 }
 
 /// What belongs to a model besides its weights.
 #[derive(Clone, Debug, Default)]
 pub struct Assets {
-    /// Names of its classes in order; empty where they have none.
+    /// Class names in order; empty if there are none.
     pub labels: Vec<String>,
-    /// How its images are to be prepared, if the checkpoint says.
+    /// Its image preprocessing, if the checkpoint specifies it.
     pub preprocessing: Option<Preprocessing>,
     /// Files of its tokenizer, by name.
     pub files: Vec<(String, PathBuf)>,
 }
 
-/// A model: what it is, where its values lie, and what belongs to it.
+/// A model: its architecture, its weights in a file, and its assets.
 #[derive(Debug)]
 pub struct Model {
-    /// What it is, with the options that it was opened with.
+    /// The architecture, with the options that it was opened with.
     pub architecture: Box<dyn Architecture>,
     /// Names of classes, preprocessing, tokenizer files.
     pub assets: Assets,
     /// The directory or file that it was opened from.
     pub path: Option<PathBuf>,
-    /// What had to be guessed, to be told to the user.
+    /// Notes for the user about what had to be guessed.
     pub notes: Vec<String>,
     parameters: Vec<Parameter>,
     source: Option<Source>,
 }
 
-/// A checkpoint that was checked against its table.
+/// A checkpoint whose tensors were checked against the graph.
 #[derive(Debug)]
 struct Source {
     archive: Archive,
     dialect: Dialect,
     entries: Vec<Entry>,
-    /// Atoms to entry and index in it.
+    /// For each atom, its entry and its index in the entry.
     atoms: HashMap<String, (usize, usize)>,
-    /// The grid of patches of the model that was asked for; the file's may be another.
+    /// The patch grid of the requested model; the file's may differ.
     grid: Option<Size>,
     head_replaced: bool,
 }
 
 impl Model {
-    /// A model that has no values yet.
+    /// A model without values.
     pub fn new(architecture: Box<dyn Architecture>, labels: Vec<String>) -> Result<Model, ModelError> {
         let (classes, names) = (architecture.signature().classes().unwrap_or(0), labels.len());
         if names != 0 && names != classes {
@@ -82,7 +82,7 @@ impl Model {
         Ok(Model { architecture, assets, path: None, notes: Vec::new(), parameters, source: None })
     }
 
-    /// Whether a parameter has no values yet: those of a head that was replaced, or all of a model that is new.
+    /// Whether a parameter has no values yet: those of a replaced head, or all of a new model.
     pub fn is_new(&self, parameter: &str) -> bool {
         self.source.is_none() || self.parameters.iter().any(|known| known.name == parameter && self.is_replaced(known))
     }
@@ -91,8 +91,14 @@ impl Model {
         parameter.head && self.source.as_ref().is_some_and(|source| source.head_replaced)
     }
 
-    /// A parameter's values by our name, borrowed from the mapped file where they lie there as they are needed.
+    /// A parameter's values by our name as f32, borrowed from the mapped file where they lie there as they are needed.
     pub fn parameter(&self, name: &str) -> Result<Cow<'_, [f32]>, ModelError> {
+        Ok(self.weight(name)?.into_f32())
+    }
+
+    /// A parameter's values by our name, in the format that the file has them in where they lie there as they are needed: what an
+    /// executor takes in.
+    pub fn weight(&self, name: &str) -> Result<WeightView<'_>, ModelError> {
         let (source, parameter) = self.find(name)?;
         let atoms = parameter.part_names();
         if let Some(whole) = source.whole(&atoms)? {
@@ -100,10 +106,10 @@ impl Model {
         }
         let mut values = vec![0.0; parameter.shape.elements()];
         source.fill(&atoms, &mut values)?;
-        Ok(Cow::Owned(values))
+        Ok(values.into())
     }
 
-    /// Puts all values into the state of this model's graph. A head that was replaced, and adapters, are left as they are.
+    /// Copies all values into the state of this model's graph. A replaced head, and adapters, are left unchanged.
     pub fn load(&self, state: &mut State) -> Result<(), ModelError> {
         let table: Vec<Parameter> = state.table().to_vec();
         let missing = self.parameters.iter().find(|own| table.iter().all(|there| there.name != own.name));
@@ -131,7 +137,7 @@ impl Model {
         &self.parameters
     }
 
-    /// The library whose names the checkpoint has that it was opened from.
+    /// The library whose tensor names the opened checkpoint uses.
     pub fn library(&self) -> Option<&'static str> {
         self.source.as_ref().map(|source| source.dialect.library)
     }
@@ -150,10 +156,10 @@ impl Model {
 }
 
 impl Source {
-    /// Puts an atom's numbers into a slice, in our layout.
+    /// Copies an atom's values into a slice, in our layout.
     fn read(&self, atom: &str, ours: &mut [f32]) -> Result<(), ArchiveError> {
         let Some(&(index, part)) = self.atoms.get(atom) else {
-            // Not to be reached after the check of the table: an error, and not a value left as it was.
+            // Unreachable after the check of the tensors; if it is reached, an error is better than a stale value.
             return self.archive.tensor(atom).map(|_| ());
         };
         let entry = &self.entries[index];
@@ -163,13 +169,13 @@ impl Source {
         Ok(())
     }
 
-    /// The type of an atom's numbers in the file.
+    /// The element type of an atom in the file.
     fn element(&self, atom: &str) -> Option<ElementType> {
         let (index, _) = self.atoms.get(atom)?;
         self.archive.get(&self.entries[*index].name).map(|tensor| tensor.element)
     }
 
-    /// The table and the new grid, where positions are to be those of another grid than the file's.
+    /// The entry and the new grid, if position embeddings have to be resized from the file's grid.
     fn resized(&self, atoms: &[String]) -> Option<(&Entry, GridTable, Size)> {
         let entry = &self.entries[self.atoms.get(&atoms[0])?.0];
         let (table, grid) = (entry.grid?, self.grid?);
@@ -177,7 +183,7 @@ impl Source {
     }
 
     /// Atoms that lie in the file as they are needed.
-    fn whole(&self, atoms: &[String]) -> Result<Option<Cow<'_, [f32]>>, ArchiveError> {
+    fn whole(&self, atoms: &[String]) -> Result<Option<WeightView<'_>>, ArchiveError> {
         if self.resized(atoms).is_some() {
             return Ok(None);
         }
@@ -186,17 +192,15 @@ impl Source {
         if entry.storage != Storage::Same || entry.atoms.get(part..part + atoms.len()) != Some(atoms) {
             return Ok(None);
         }
-        let all = self.archive.tensor(&entry.name)?.to_f32()?;
+        let all = self.archive.tensor(&entry.name)?.to_weight()?;
         let size = all.len() / entry.atoms.len();
-        let range = part * size..(part + atoms.len()) * size;
-        Ok(match all {
-            all if atoms.len() == entry.atoms.len() => Some(all),
-            Cow::Borrowed(all) => Some(Cow::Borrowed(&all[range])),
-            Cow::Owned(_) => None,
-        })
+        Ok(Some(match atoms.len() == entry.atoms.len() {
+            true => all,
+            false => all.into_part(part * size..(part + atoms.len()) * size),
+        }))
     }
 
-    /// Puts atoms one after another, in our layout.
+    /// Copies atoms one after another, in our layout.
     fn fill(&self, atoms: &[String], values: &mut [f32]) -> Result<(), ArchiveError> {
         if let Some((entry, table, grid)) = self.resized(atoms) {
             let numbers = self.archive.tensor(&entry.name)?.to_f32()?;

@@ -1,4 +1,4 @@
-//! Opening a model: which family's it is, what it is, and whether the file holds it.
+//! Opens a model: identifies its family, reads its configuration, and checks its tensors.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use crate::families::FAMILIES;
 use crate::family::{Architecture, Checkpoint, Family, Format, OpenOptions, Reading};
 use crate::settings::Settings;
 
-/// What `model_type` begins with in our own configurations; the family's name follows.
+/// Prefix of `model_type` in our own configurations; the family's name follows.
 pub(super) const OWN_PREFIX: &str = "vitreous_";
 
 impl Model {
-    /// Opens a model directory, or a file of weights alone. No tensor is read: the file is mapped, and its names and shapes
-    /// are compared with what the model's graph needs.
+    /// Opens a model directory, or a weight file alone. No tensor is read: the file is memory-mapped, and its names and
+    /// shapes are compared with those of the model's graph.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Model, ModelError> {
         let located = locate::locate(path)?;
         let weights = located.weights.clone().ok_or_else(|| locate::no_weights(path))?;
@@ -54,8 +54,7 @@ impl Model {
         Ok(Model { architecture, assets, path, notes, parameters, source: Some(source) })
     }
 
-    /// What a model directory holds, without its values: a `config.json` is enough. (`transformers` can be asked the same of a
-    /// configuration.)
+    /// Describes a model directory without reading its weights: a `config.json` is enough.
     pub fn describe(path: &Path, options: &OpenOptions) -> Result<Model, ModelError> {
         let located = locate::locate(path)?;
         if located.weights.is_some() {
@@ -74,7 +73,7 @@ struct Opened {
     notes: Vec<String>,
 }
 
-/// The model that was asked for, and what belongs to it.
+/// The requested model with its assets.
 fn opened(reading: &Reading, located: Located, options: &OpenOptions) -> Result<Opened, ModelError> {
     let file: &dyn Architecture = reading.architecture.as_ref();
     let mut architecture = file.with_settings(&options.settings)?;
@@ -92,7 +91,7 @@ fn opened(reading: &Reading, located: Located, options: &OpenOptions) -> Result<
     Ok(Opened { architecture, assets, notes: reading.notes.clone() })
 }
 
-/// What configuration and tensors say together, by the first family that knows them.
+/// Reads configuration and tensors with the first family that recognises them.
 fn read(
     located: &Located,
     tensors: Option<&Inventory>,
@@ -138,7 +137,7 @@ fn parse(bytes: &[u8]) -> Result<Settings, Fault> {
     }
 }
 
-/// Our own configuration: the settings of a family under its name.
+/// Our own configuration: a family's settings under its name.
 fn read_own(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
     let Some(name) = checkpoint.model_type()?.and_then(|name| name.strip_prefix(OWN_PREFIX)) else { return Ok(None) };
     let (Some(config), Some(family)) = (checkpoint.config, crate::families::family(name)) else { return Ok(None) };

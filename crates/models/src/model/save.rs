@@ -1,8 +1,8 @@
-//! Saving: in the layout of Hugging Face where one of its classes says exactly this model, in our own otherwise, or as an
+//! Saves a model: in Hugging Face's format if one of its classes is exactly this model, in our own otherwise, or as an
 //! `.npz` with Google's names.
 //!
-//! Files are written aside in the target directory, and take their names when all of them are complete, the configuration
-//! last: whatever fails before, a model that was there is as it was.
+//! Files are written under temporary names in the target directory and renamed when all of them are complete, the
+//! configuration last: if anything fails before, an existing model is unchanged.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,32 +23,32 @@ use crate::checkpoint::{Dialect, Entry, Presence};
 use crate::family::Format;
 use crate::settings::Settings;
 
-/// How to save a model.
+/// Options for saving a model.
 #[derive(Clone, Copy, Default)]
 pub struct SaveOptions<'a> {
-    /// Values in place of those that the model was opened with: those that were trained.
+    /// Trained values that replace those of the opened checkpoint.
     pub state: Option<&'a State>,
-    /// Writes f32 where the checkpoint has f16 or bf16, whose tensors otherwise keep their type.
+    /// Writes f32 where the checkpoint has f16 or bf16, which are otherwise kept.
     pub widen: bool,
-    /// The bytes of a `preprocessor_config.json` to write beside the model, in place of the one it was opened with.
+    /// The bytes of a `preprocessor_config.json` to write beside the model, instead of the one it was opened with.
     pub preprocessor: Option<&'a [u8]>,
-    /// Files to write beside the model, by name: those of a tokenizer, in place of the ones it was opened with.
+    /// Files to write beside the model, by name: a tokenizer's, instead of those it was opened with.
     pub files: &'a [(String, Vec<u8>)],
 }
 
-/// What a model was saved as.
+/// The format in which a model was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// A directory that `transformers` opens, with this `model_type`.
     HuggingFace(String),
-    /// A directory in our own dialect, and why none of Hugging Face's classes is this model.
+    /// A directory in our own format, and why none of Hugging Face's classes is this model.
     Own(String),
-    /// An `.npz` of Google's names. It holds no names of classes and no preprocessing.
+    /// An `.npz` with Google's names. It contains neither class names nor preprocessing.
     Npz,
 }
 
 impl Model {
-    /// Saves the model: to a directory, or to an `.npz` if the target is called so.
+    /// Saves the model to a directory, or to an `.npz` if the target has that extension.
     pub fn save(&self, target: &Path, options: &SaveOptions) -> Result<Written, ModelError> {
         if self.architecture.parameters()? != self.parameters {
             let what = "its configuration was changed after it was opened: the values no longer fit. Open it with options instead";
@@ -79,7 +79,7 @@ impl Model {
         Ok(Written::Npz)
     }
 
-    /// The table of a dialect for this model.
+    /// The entries of a dialect for this model.
     fn entries(&self, dialect: &Dialect, target: &Path) -> Result<Vec<Entry>, ModelError> {
         let entries = dialect.entries(&self.parameters, None).map_err(|what| ModelError::unwritable(target, what))?;
         Ok(entries.into_iter().filter(|entry| entry.presence != Presence::Redundant).collect())
@@ -129,7 +129,7 @@ impl Model {
         })
     }
 
-    /// The files of a tokenizer: those that are given, or those that it was opened with.
+    /// Writes the tokenizer files: those passed, or those that it was opened with.
     fn write_files(&self, aside: &mut Aside, options: &SaveOptions) -> Result<(), ModelError> {
         if !options.files.is_empty() {
             return options.files.iter().try_for_each(|(name, bytes)| aside.write(name, all_of(bytes)));
@@ -141,7 +141,7 @@ impl Model {
         Ok(())
     }
 
-    /// The `config.json` of a dialect, with dtype and names of classes; or our own.
+    /// The `config.json` of a dialect, with dtype and class names; or our own.
     fn config_json(&self, dialect: &Dialect, dtype: &str) -> Settings {
         let labels = &self.assets.labels;
         if let Some(mut config) = dialect.config.clone() {
@@ -159,7 +159,7 @@ impl Model {
         config
     }
 
-    /// Refuses to write over the checkpoint whose values are still to be read.
+    /// An error for overwriting the checkpoint whose values are still to be read.
     fn refuse_source(&self, target: &Path, weights: &Path) -> Result<(), ModelError> {
         let Some(source) = &self.source else { return Ok(()) };
         let real = |path: &Path| fs::canonicalize(path).ok();
@@ -174,7 +174,7 @@ impl Model {
     }
 }
 
-/// PyTorch's name of the type that all tensors have.
+/// PyTorch's name of the common dtype.
 fn common_name(elements: &[ElementType]) -> &'static str {
     match elements.first() {
         Some(first) if elements.iter().any(|element| element != first) => "float32",
@@ -184,7 +184,7 @@ fn common_name(elements: &[ElementType]) -> &'static str {
     }
 }
 
-/// Where the values to write come from.
+/// The source of the values to write.
 #[derive(Clone, Copy)]
 struct Values<'a> {
     model: &'a Model,
@@ -193,7 +193,7 @@ struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// Everything that could be wrong with values, before anything is written.
+    /// Checks everything that could be wrong with values, before anything is written.
     fn check(&self) -> Result<(), ModelError> {
         for Parameter { name, shape, .. } in self.model.parameters() {
             match self.state {
@@ -212,14 +212,14 @@ impl<'a> Values<'a> {
         Ok(())
     }
 
-    /// Whether a tensor is written. What is needed was checked to be there; what is kept is, if the checkpoint had it or if the
-    /// library's own files always do (DINOv2's mask token), when it is zero.
+    /// Whether a tensor is written. Required tensors were checked to exist; an optional one is written if the
+    /// checkpoint had it, or, as zeros, if the library's own files always have it (DINOv2's mask token).
     fn has(&self, entry: &Entry, dialect: &Dialect) -> bool {
         let kept = |atom: &String| self.model.source.as_ref().is_some_and(|source| source.atoms.contains_key(atom));
         entry.presence == Presence::Needed || entry.atoms.iter().all(kept) || dialect.always.contains(&entry.name)
     }
 
-    /// The type to write a tensor in: that of its atoms in the checkpoint, if it is half precision.
+    /// The dtype of a tensor to write: that of its atoms in the checkpoint, if it is half precision.
     fn element(&self, entry: &Entry) -> ElementType {
         let source = self.model.source.as_ref().filter(|_| self.state.is_none() && !self.widen);
         let Some(source) = source.filter(|source| source.resized(&entry.atoms).is_none()) else {
@@ -250,7 +250,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// An atom's values in our layout; `None` for one that starts at zero.
+    /// An atom's values in our layout; `None` for one that is zero.
     fn atom(&self, atom: &str, size: usize) -> Result<Option<Cow<'a, [f32]>>, ArchiveError> {
         if let Some(values) = self.state.and_then(|state| self.trained(state, atom)) {
             return Ok(Some(Cow::Borrowed(values)));
@@ -260,14 +260,14 @@ impl<'a> Values<'a> {
         };
         let atoms = [atom.to_string()];
         if let Some(whole) = source.whole(&atoms)? {
-            return Ok(Some(whole));
+            return Ok(Some(whole.into_f32()));
         }
         let mut values = vec![0.0; size];
         source.fill(&atoms, &mut values)?;
         Ok(Some(Cow::Owned(values)))
     }
 
-    /// An atom in a state, whose projections may be fused.
+    /// An atom of a state, where projections may be fused.
     fn trained(&self, state: &'a State, atom: &str) -> Option<&'a [f32]> {
         if let Ok(values) = state.parameter(atom) {
             return Some(values);
@@ -282,7 +282,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Numbers as little-endian bytes. What was widened from half precision narrows to the very same bits.
+/// Values as little-endian bytes. Values that were widened from half precision narrow to the same bits.
 fn encoded(numbers: &[f32], element: ElementType) -> Vec<u8> {
     match element {
         ElementType::F16 => {

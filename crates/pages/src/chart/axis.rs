@@ -1,5 +1,7 @@
 //! Axes: what range they show, where their ticks stand, and the frame that two of them make.
 
+use serde_json::{Value, json};
+
 use super::drawing::{Drawing, Ink, number};
 use super::{TEXT, WIDTH, text_width};
 
@@ -60,13 +62,13 @@ impl Axis {
         let least = low.abs().max(high.abs()) * 1e-9;
         if high - low <= least {
             let room = if self.whole { 1.0 } else { (low.abs() * 0.1).max(f64::MIN_POSITIVE * 1e9) };
-            let room = if low == 0.0 { 1.0 } else { room };
-            (low, high) = (low - room, high + room);
+            (low, high) = if low == 0.0 { (0.0, 1.0) } else { (low - room, high + room) };
         }
         // Halved first: the difference of two large numbers must not overflow.
         let step = nice_step((high / 2.0 - low / 2.0) / most as f64 * 4.0);
         let step = if self.whole { step.max(1.0) } else { step };
-        let ticks = linear_ticks(low, high, step, most).map(|tick| (tick, tick_text(tick, step))).collect();
+        let largest = low.abs().max(high.abs());
+        let ticks = linear_ticks(low, high, step, most).map(|tick| (tick, tick_text(tick, step, largest))).collect();
         Some(Scale { low, high, log: false, places, ticks })
     }
 }
@@ -87,6 +89,12 @@ impl Axis {
 }
 
 impl Scale {
+    /// For scripts, which place values as [`Scale::place`] does.
+    pub(super) fn json(&self) -> Value {
+        let (from, to) = self.places;
+        json!({ "low": self.low, "high": self.high, "log": self.log, "from": from, "to": to })
+    }
+
     /// The place of a number.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = match self.log {
@@ -118,7 +126,7 @@ fn log_scale(mut low: f64, mut high: f64, places: (f64, f64), most: usize) -> Sc
         let step = nice_step((high - low) / most as f64 * 2.0);
         ticks = linear_ticks(low, high, step, most).map(|tick| (tick, step)).collect();
     }
-    let ticks = ticks.into_iter().map(|(tick, step)| (tick, tick_text(tick, step))).collect();
+    let ticks = ticks.into_iter().map(|(tick, step)| (tick, tick_text(tick, step, tick))).collect();
     Scale { low, high, log: true, places, ticks }
 }
 
@@ -137,9 +145,10 @@ fn nice_step(rough: f64) -> f64 {
     nice * power
 }
 
-/// A tick in as few letters as tell it from its neighbours.
-fn tick_text(tick: f64, step: f64) -> String {
-    let large = tick.abs().max(step);
+/// A tick in as few characters as tell it from its neighbours. All ticks of an axis whose values go up to `largest` use the same
+/// notation.
+fn tick_text(tick: f64, step: f64, largest: f64) -> String {
+    let large = largest.abs().max(step);
     if tick == 0.0 || tick.abs() < step * 1e-6 {
         return "0".to_string();
     }

@@ -145,7 +145,7 @@ impl Dots {
         let means =
             columns.filter_map(|(column, values)| Some(format!("{}: {:.3}", self.first + column, mean(values)?)));
         let means: Vec<String> = means.take(100).collect();
-        format!("{} by {}, one dot a {}. Means: {}.", self.y.title, self.x.title, self.dot, means.join("; "))
+        format!("{} by {}, one dot per {}. Means: {}.", self.y.title, self.x.title, self.dot, means.join("; "))
     }
 }
 

@@ -1,10 +1,13 @@
 //! Curves: several named series over one axis.
 
-use super::axis::{Axis, Frame, polyline};
+use serde_json::{Value, json};
+
+use super::axis::{Axis, Frame, Scale, polyline};
 use super::drawing::{Drawing, Ink};
 use super::thin::thin;
 use super::{TEXT, WIDTH, nothing, shorten, text_width};
 use crate::colour::CATEGORIES;
+use crate::escape;
 
 /// Curves in one frame. Series differ by colour and by the line's form, and are named in text beside a piece of their line.
 #[derive(Clone, Debug)]
@@ -24,8 +27,10 @@ struct Series {
 
 /// Forms of a line, changing when the colours are used up, and with them.
 const DASHES: [&str; 4] = ["", "7 4", "2 3", "9 3 2 3"];
-/// Lines of fewer points than this show each.
+/// Series of fewer points than this mark each.
 const MARKED: usize = 40;
+/// The most points of a series that the pointer reads.
+const MOST_VALUES: usize = 2000;
 
 impl Lines {
     /// A chart of this name.
@@ -84,8 +89,7 @@ impl Lines {
 
     /// The chart.
     pub fn svg(&self) -> String {
-        let points = self.series.iter().flat_map(|series| series.points.iter().copied());
-        let Some(frame) = Frame::new(&self.x, &self.y, points) else { return nothing(&self.title) };
+        let Some(frame) = self.frame() else { return nothing(&self.title) };
         let description = if self.description.is_empty() { self.last_values() } else { self.description.clone() };
         let mut drawing = Drawing::new(&self.title, &description, WIDTH, frame.below(&self.x));
         frame.draw(&mut drawing, &self.x, &self.y);
@@ -96,6 +100,38 @@ impl Lines {
             self.draw_legend(&mut drawing, frame.below(&self.x));
         }
         drawing.finish()
+    }
+
+    fn frame(&self) -> Option<Frame> {
+        Frame::new(&self.x, &self.y, self.series.iter().flat_map(|series| series.points.iter().copied()))
+    }
+
+    /// The chart with its data, for a page with [`CURVES_SCRIPT`](super::CURVES_SCRIPT): values under the pointer, smoothing.
+    pub fn interactive(&self) -> String {
+        let Some(frame) = self.frame() else { return self.svg() };
+        let axis = |axis: &Axis, scale: &Scale| {
+            let mut data = scale.json();
+            data["title"] = json!(axis.title);
+            data
+        };
+        let series = self.series.iter().enumerate().map(|(index, series)| {
+            let shown: Vec<(f64, f64)> = series.points.iter().copied().filter(|point| self.shows(*point)).collect();
+            let kept = evenly(&shown, MOST_VALUES);
+            let (x, y): (Vec<f64>, Vec<f64>) = kept.iter().map(|&(x, y)| (rounded(x), rounded(y))).unzip();
+            json!({ "name": series.name, "colour": colour(index), "dashes": dashes(index), "x": x, "y": y })
+        });
+        let data = json!({
+            "x": axis(&self.x, &frame.x),
+            "y": axis(&self.y, &frame.y),
+            "series": series.collect::<Vec<Value>>(),
+        });
+        format!(
+            "<div class=\"curves\" tabindex=\"0\" role=\"group\" aria-label=\"{}: arrow keys read its values\">{}\
+             <script type=\"application/json\">{}</script></div>",
+            escape(&self.title),
+            self.svg(),
+            data.to_string().replace('<', "\\u003c")
+        )
     }
 
     fn last_values(&self) -> String {
@@ -125,7 +161,7 @@ impl Lines {
             }
         }
         if !commands.is_empty() {
-            drawing.path(&commands, &stroke(index));
+            drawing.path(&commands, &format!("data-series=\"{index}\" {}", stroke(index)));
         }
     }
 
@@ -150,9 +186,26 @@ fn colour(index: usize) -> &'static str {
     CATEGORIES[index % CATEGORIES.len()]
 }
 
+/// The pattern of a line. Each round of colours moves the patterns on by one, so that no two series share both.
+fn dashes(index: usize) -> &'static str {
+    DASHES[(index % CATEGORIES.len() + index / CATEGORIES.len()) % DASHES.len()]
+}
+
+/// At most so many points, at even distances, the last among them.
+fn evenly(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    match points.len() {
+        few if few <= most => points.to_vec(),
+        many => (1..=most).map(|place| points[place * many / most - 1]).collect(),
+    }
+}
+
+/// Six significant digits: what a reader sees, in few bytes.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
 fn stroke(index: usize) -> String {
-    // Each round of colours moves the forms on by one, so that no two series share both.
-    let dashes = DASHES[(index % CATEGORIES.len() + index / CATEGORIES.len()) % DASHES.len()];
+    let dashes = dashes(index);
     let dashes = if dashes.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dashes}\"") };
     format!("fill=\"none\" stroke=\"{}\" stroke-width=\"2\" stroke-linejoin=\"round\"{dashes}", colour(index))
 }
@@ -196,6 +249,32 @@ mod tests {
         let one = Lines::new("loss").log_y().series("train", &[(1.0, 2.3)]).svg();
         assert_eq!(one.matches("<circle").count(), 1);
         assert!(one.contains("train: 2.3 at"));
+    }
+
+    #[test]
+    fn the_pointer_reads_what_was_measured() {
+        let points: Vec<(f64, f64)> = (1..=5000).map(|step| (f64::from(step) / 10.0, 2.0 / f64::from(step))).collect();
+        let hostile = "</script><b>";
+        let chart = Lines::new("loss").x("epoch").log_y().series(hostile, &points).series("b", &[(1.0, f64::NAN)]);
+        let html = chart.interactive();
+        assert!(html.matches("</script>").count() == 1 && !html.contains("<b>"), "{hostile} leaves its place");
+        let text =
+            html.split("application/json\">").nth(1).and_then(|rest| rest.split("</script>").next()).expect("data");
+        let data: Value = serde_json::from_str(text).expect("JSON");
+        let of = |field: &str| data["series"][0][field].as_array().expect("numbers").clone();
+        assert_eq!(
+            (of("x").len(), of("y").len(), &of("x")[1999], &of("y")[1999]),
+            (2000, 2000, &json!(500.0), &json!(0.0004))
+        );
+        assert_eq!(data["series"][0]["name"], hostile);
+        assert_eq!(
+            (&data["series"][1]["x"], &data["y"]["log"], &data["x"]["title"]),
+            (&json!([]), &json!(true), &json!("epoch"))
+        );
+        // Places are those of the drawing: the first point lies at the top left of the plot.
+        let end = |axis: &str, end: &str| data[axis][end].as_f64().expect("a number");
+        assert!(end("x", "from") < end("x", "to") && end("y", "from") > end("y", "to") && end("y", "high") >= 2.0);
+        assert_eq!(Lines::new("none").interactive(), Lines::new("none").svg());
     }
 
     #[test]

@@ -25,6 +25,12 @@ pub use matrix::{Cell, Matrix};
 pub use reliability::{ConfidenceBin, Reliability};
 pub use standalone::standalone;
 
+/// Style and script of a page with [`Lines::interactive`] charts. An input of id `smoothing` and an output of id `smoothing-value`,
+/// where the page has them, smooth all of its curves.
+pub const CURVES_STYLE: &str = include_str!("curves.css");
+/// See [`CURVES_STYLE`].
+pub const CURVES_SCRIPT: &str = include_str!("curves.js");
+
 /// The width of a chart, in its own units: what a page shows as pixels where there is room.
 pub const WIDTH: f64 = 480.0;
 /// The height of text.

@@ -1,25 +1,25 @@
-//! Calibration: whether a model that says 80% is right 80 times in 100.
+//! Reliability diagrams: accuracy against confidence.
 
 use super::drawing::{Drawing, Ink, number};
 use super::{WIDTH, nothing};
 use crate::colour::CATEGORIES;
 
-/// Images of which a model was about equally sure.
+/// Predictions of about equal confidence.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfidenceBin {
     /// From this confidence.
     pub low: f64,
     /// To this one.
     pub high: f64,
-    /// The mean confidence of the images in it.
+    /// The mean confidence.
     pub confidence: f64,
-    /// The share of them that is right.
+    /// Their accuracy.
     pub accuracy: f64,
     /// How many there are.
     pub count: u64,
 }
 
-/// Accuracy against confidence, with the diagonal on which a calibrated model lies, and the number of images beneath.
+/// Accuracy against confidence, with the diagonal of perfect calibration, and a histogram below.
 #[derive(Clone, Debug)]
 pub struct Reliability {
     title: String,
@@ -38,7 +38,7 @@ impl Reliability {
         Reliability { title: title.to_string(), description: String::new(), bins: Vec::new() }
     }
 
-    /// What it shows, for who cannot see it. Without that it says all bins.
+    /// A text alternative; without one, all bins are listed.
     pub fn describe(mut self, text: &str) -> Reliability {
         self.description = text.to_string();
         self
@@ -96,11 +96,11 @@ fn percent(share: f64) -> String {
 fn bin_text(bin: &ConfidenceBin) -> String {
     let (low, high) = (percent(bin.low), percent(bin.high));
     let (confidence, accuracy) = (percent(bin.confidence), percent(bin.accuracy));
-    format!("{low} to {high}: said {confidence}, right {accuracy}, images {}", bin.count)
+    format!("confidence {low} to {high}: mean {confidence}, accuracy {accuracy}, {} samples", bin.count)
 }
 
 fn draw_frame(drawing: &mut Drawing, bottom: f64) {
-    drawing.text([2.0, 16.0], "", Ink::Ink, "right");
+    drawing.text([2.0, 16.0], "", Ink::Ink, "accuracy");
     let line = format!("stroke=\"{}\"", Ink::Line);
     for tick in 0..=5 {
         let share = f64::from(tick) / 5.0;
@@ -109,17 +109,17 @@ fn draw_frame(drawing: &mut Drawing, bottom: f64) {
         drawing.text([x(share), bottom + 20.0], "text-anchor=\"middle\"", Ink::Soft, &percent(share));
     }
     drawing.line([x(0.0), bottom], [x(1.0), bottom], &format!("stroke=\"{}\"", Ink::Soft));
-    drawing.text([x(0.5), bottom + 42.0], "text-anchor=\"middle\"", Ink::Ink, "confidence: what the model says");
+    drawing.text([x(0.5), bottom + 42.0], "text-anchor=\"middle\"", Ink::Ink, "confidence");
 }
 
 fn draw_bin(drawing: &mut Drawing, bin: &ConfidenceBin, most: u64, bottom: f64) {
     let width = (x(bin.high) - x(bin.low) - 2.0).max(1.0);
     let left = x(bin.low) + 1.0;
-    let right = format!("fill=\"{}\" fill-opacity=\"0.8\"", CATEGORIES[0]);
-    drawing.rectangle([left, y(bin.accuracy)], [width, y(0.0) - y(bin.accuracy)], &right);
-    // What was said, where it differs from what came true.
-    let said = format!("stroke=\"{}\" stroke-width=\"3\"", CATEGORIES[1]);
-    drawing.line([left, y(bin.confidence)], [left + width, y(bin.confidence)], &said);
+    let accuracy = format!("fill=\"{}\" fill-opacity=\"0.8\"", CATEGORIES[0]);
+    drawing.rectangle([left, y(bin.accuracy)], [width, y(0.0) - y(bin.accuracy)], &accuracy);
+    // The gap between the two is the calibration error.
+    let confidence = format!("stroke=\"{}\" stroke-width=\"3\"", CATEGORIES[1]);
+    drawing.line([left, y(bin.confidence)], [left + width, y(bin.confidence)], &confidence);
     let height = (COUNTS * bin.count as f64 / most as f64).max(1.0);
     drawing.rectangle([left, bottom - height], [width, height], &format!("fill=\"{}\"", CATEGORIES[6]));
 }
@@ -132,16 +132,16 @@ fn draw_key(drawing: &mut Drawing, most: u64) {
         [20.0, 12.0],
         &format!("fill=\"{}\" fill-opacity=\"0.8\"", CATEGORIES[0]),
     );
-    drawing.text([left + 28.0, row(0.0)], "", Ink::Ink, "right");
-    let said = format!("stroke=\"{}\" stroke-width=\"3\"", CATEGORIES[1]);
-    drawing.line([left, row(1.0) - 5.0], [left + 20.0, row(1.0) - 5.0], &said);
-    drawing.text([left + 28.0, row(1.0)], "", Ink::Ink, "said");
+    drawing.text([left + 28.0, row(0.0)], "", Ink::Ink, "accuracy");
+    let confidence = format!("stroke=\"{}\" stroke-width=\"3\"", CATEGORIES[1]);
+    drawing.line([left, row(1.0) - 5.0], [left + 20.0, row(1.0) - 5.0], &confidence);
+    drawing.text([left + 28.0, row(1.0)], "", Ink::Ink, "confidence");
     let ideal = format!("stroke=\"{}\" stroke-width=\"1.5\" stroke-dasharray=\"6 4\"", Ink::Ink);
     drawing.line([left, row(2.0) - 5.0], [left + 20.0, row(2.0) - 5.0], &ideal);
-    drawing.text([left + 28.0, row(2.0)], "", Ink::Ink, "as it should");
-    drawing.text([left + 28.0, row(2.0) + 17.0], "", Ink::Ink, "be");
+    drawing.text([left + 28.0, row(2.0)], "", Ink::Ink, "perfect");
+    drawing.text([left + 28.0, row(2.0) + 17.0], "", Ink::Ink, "calibration");
     let counts = TOP + SIDE + 20.0 + COUNTS / 2.0;
-    drawing.text([left, counts], "", Ink::Ink, "images,");
+    drawing.text([left, counts], "", Ink::Ink, "samples,");
     drawing.text([left, counts + 18.0], "", Ink::Ink, &format!("at most {most}"));
 }
 
@@ -155,6 +155,6 @@ mod tests {
         let broken = ConfidenceBin { accuracy: f64::NAN, ..bin };
         let svg = Reliability::new("t").bin(ConfidenceBin { count: 0, ..bin }).bin(broken).bin(bin).svg();
         assert_eq!(svg.matches("<title>").count(), 1);
-        assert!(svg.contains("<title>40% to 60%: said 55%, right 50%, images 10</title>"), "{svg}");
+        assert!(svg.contains("<title>confidence 40% to 60%: mean 55%, accuracy 50%, 10 samples</title>"), "{svg}");
     }
 }

@@ -44,10 +44,9 @@ pub fn alignment(words: &Words, layer: usize) -> String {
     let (source, target) = (plain(&words.source), plain(&words.written));
     let links = words.links.get(layer).map(Vec::as_slice).unwrap_or_default();
     let rows = source.len().max(target.len()).max(1);
-    let said = links.iter().map(|link| format!("{} from {}", target[link.target].text, source[link.source].text));
-    let description =
-        format!("Words of the translation and where they come from: {}.", said.collect::<Vec<_>>().join(", "));
-    let title = format!("The alignment that layer {layer} suggests");
+    let said = links.iter().map(|link| format!("{} to {}", target[link.target].text, source[link.source].text));
+    let description = format!("Alignment of the translation to the source: {}.", said.collect::<Vec<_>>().join(", "));
+    let title = format!("Word alignment by layer {layer}");
     let lines = Lines::of(words);
     let (left, right) = (lines.left, lines.right);
     let mut drawing = Drawing::new(&title, &description, right + 8.0 + widest(target), lines.height(rows));
@@ -93,13 +92,13 @@ pub fn heat_map(words: &Words, layer: usize) -> String {
     let largest = weights.iter().copied().fold(0.0, f32::max).max(f32::MIN_POSITIVE);
     let names: Vec<&str> = words.source.iter().map(|word| word.text.as_str()).collect();
     let mut matrix = Matrix::new(&format!("Cross-attention of layer {layer}, mean over heads"))
-        .describe("How much each written word (row) takes from each word of the source (column).")
-        .axes("writes", "looks at")
+        .describe("Attention weight of each word of the translation (row) on each word of the source (column).")
+        .axes("translation", "source")
         .columns(&names)
         .scale("0 %", &format!("{:.0} %", 100.0 * largest));
     for (word, row) in words.written.iter().zip(weights.chunks_exact(words.source.len().max(1))) {
         let cell = |(&weight, name): (&f32, &&str)| {
-            let note = format!("{} from {name}: {:.1} %", word.text, 100.0 * weight);
+            let note = format!("{} attends to {name}: {:.1} %", word.text, 100.0 * weight);
             Cell::new(weight / largest).text(&format!("{:.0}", 100.0 * weight)).note(&note)
         };
         matrix = matrix.row(&word.text, row.iter().zip(&names).map(cell).collect());

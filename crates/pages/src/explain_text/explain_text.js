@@ -13,14 +13,14 @@ const weightsOf = (text) => Float32Array.from(new Uint16Array(bytes(text).buffer
 const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
 const quoted = (text) => `\u201c\u2068${text}\u2069\u201d`;
 
-// ---- Words that look at words, and the lines between them.
+// ---- Words that highlight each other, and the lines between them.
 
 const words = { source: data.source.words, target: data.written.words };
 const buttons = { source: [...byId("source-words").children], target: [...byId("target-words").children] };
 const other = { source: "target", target: "source" };
 const alignment = { layer: data.layer, chosen: { side: "target", word: 0 }, weights: null };
 
-// What passes between a word and all words of the other side.
+// The weights between a word and all words of the other side.
 function between({ side, word }) {
   const columns = words.source.length;
   if (side === "target") return [...alignment.weights.subarray(word * columns, (word + 1) * columns)];
@@ -44,8 +44,8 @@ function lightUp(which) {
   const order = weights.map((_, at) => at).sort((a, b) => weights[b] - weights[a]).slice(0, 4);
   const list = order.map((at) => `${name(other[which.side], at)} ${percent(weights[at])}`).join(", ");
   const said = which.side === "target"
-    ? `While ${name("target", which.word)} is written, layer ${alignment.layer} looks at ${list}.`
-    : `${name("source", which.word)} is looked at by layer ${alignment.layer} while these are written: ${list}.`;
+    ? `When ${name("target", which.word)} is generated, layer ${alignment.layer} attends to ${list}.`
+    : `Layer ${alignment.layer} attends to ${name("source", which.word)} when it generates ${list}.`;
   if (byId("word-says").textContent !== said) byId("word-says").textContent = said;
   for (const line of document.querySelectorAll("#links path")) {
     line.classList.toggle("lit", Number(line.dataset[which.side]) === which.word);
@@ -65,10 +65,10 @@ function drawLines() {
     Object.assign(line.dataset, { target, source });
     return line;
   }));
-  const said = data.links[alignment.layer].map(([target, source]) => `${words.target[target][0]} from ${words.source[source][0]}`);
+  const said = data.links[alignment.layer].map(([target, source]) => `${words.target[target][0]} to ${words.source[source][0]}`);
   const drawing = document.querySelector(".lines svg");
-  drawing.setAttribute("aria-label", `The alignment that layer ${alignment.layer} suggests`);
-  drawing.querySelector("desc").textContent = `Words of the translation and where they come from: ${said.join(", ")}.`;
+  drawing.setAttribute("aria-label", `Word alignment by layer ${alignment.layer}`);
+  drawing.querySelector("desc").textContent = `Alignment of the translation to the source: ${said.join(", ")}.`;
 }
 
 function showAlignment(change) {
@@ -104,16 +104,16 @@ showAlignment({});
 
 const MEAN = -1;
 const KINDS = {
-  encoder: { rows: "source", columns: "source", row: (name) => `${name} looks`, name: "Encoder" },
-  decoder: { rows: "written", columns: "read", row: (name) => `Writing ${name}, it looks`, name: "Decoder" },
-  cross: { rows: "written", columns: "source", row: (name) => `Writing ${name}, it looks`, name: "Cross-attention" },
+  encoder: { rows: "source", columns: "source", row: (name) => `${name} attends`, name: "Encoder" },
+  decoder: { rows: "written", columns: "read", row: (name) => `Generating ${name}, it attends`, name: "Decoder" },
+  cross: { rows: "written", columns: "source", row: (name) => `Generating ${name}, it attends`, name: "Cross-attention" },
 };
 const map = byId("map");
 const marker = byId("marker");
 const headCells = [...(byId("heads")?.querySelectorAll("button") ?? [])];
 const view = { kind: byId("kind").value, layer: 0, head: MEAN, cursor: null, shown: null };
 
-// Weights between pieces; what a row must not see is not a number.
+// Weights between tokens; NaN where they are masked.
 function pieces(kind, place, head) {
   const of = data[kind][place];
   const [rows, columns] = [data[KINDS[kind].rows].pieces.length, data[KINDS[kind].columns].pieces.length];
@@ -122,7 +122,7 @@ function pieces(kind, place, head) {
   return { rows, columns, at: (row, column) => (kind === "decoder" && column > row ? NaN : all[row * columns + column]) };
 }
 
-// The same between words: what is looked at is added up, who looks is averaged.
+// The same between words: summed over the tokens of a key, averaged over those of a query.
 function joined(from, rows, columns) {
   const values = new Float32Array(rows.length * columns.length).fill(NaN);
   rows.forEach(([, top, bottom], row) => columns.forEach(([, left, right], column) => {
@@ -180,7 +180,7 @@ function readOut(cell) {
   });
   marker.hidden = !cell;
   if (!cell) {
-    byId("readout").textContent = "Point at a place of the map, or use the arrow keys on it, to read its number.";
+    byId("readout").textContent = "Point at a cell of the map, or use the arrow keys on it, to read its weight.";
     return;
   }
   const [row, column] = cell;
@@ -188,12 +188,12 @@ function readOut(cell) {
   const value = values[row * columns.length + column];
   const who = KINDS[view.kind].row(quoted(rows[row]));
   const text = Number.isNaN(value)
-    ? `${quoted(columns[column])} is hidden from ${quoted(rows[row])}: it is not written yet.`
-    : `${who} at ${quoted(columns[column])} with ${percent(value)}.`;
+    ? `${quoted(columns[column])} is masked for ${quoted(rows[row])}: it is not generated yet.`
+    : `${who} to ${quoted(columns[column])} with ${percent(value)}.`;
   byId("readout").textContent = text;
 }
 
-// A row's strongest place, over all rows: what a reader who cannot see the map gets of it.
+// The largest weight, for readers who cannot see the map.
 function strongest({ rows, columns, values }) {
   let best = 0;
   values.forEach((value, at) => { if (value > values[best] || Number.isNaN(values[best])) best = at; });
@@ -205,7 +205,7 @@ function showMap(change) {
   const layers = data[view.kind];
   if ("kind" in change || !byId("layer").options.length) {
     byId("layer").replaceChildren(...layers.map((one, place) => new Option(String(one.layer), String(place))));
-    // Of cross-attention the layer that aligns best, of the others the last one.
+    // For cross-attention the layer that aligns best, otherwise the last one.
     const wanted = view.kind === "cross" ? layers.findIndex((one) => one.layer === data.layer) : layers.length - 1;
     view.layer = Math.max(0, "layer" in change ? change.layer : wanted);
   }
@@ -220,7 +220,7 @@ function showMap(change) {
   label(byId("across"), columns);
   const where = `${KINDS[view.kind].name}, layer ${layers[view.layer].layer}, ${headName(view.head)}`;
   byId("says").textContent = `${where}: ${strongest(view.shown)}.`;
-  map.setAttribute("aria-label", `${where}: ${rows.length} rows by ${columns.length} columns, ${strongest(view.shown)}. Arrow keys read single places.`);
+  map.setAttribute("aria-label", `${where}: ${rows.length} rows by ${columns.length} columns, ${strongest(view.shown)}. Arrow keys read single cells.`);
   view.cursor = null;
   readOut(null);
   for (const cell of headCells) {
@@ -259,7 +259,7 @@ map.addEventListener("keydown", (event) => {
   marker.scrollIntoView({ block: "nearest", inline: "nearest" });
 });
 
-// Of all heads only the chosen one is on the way of the Tab key; arrows go from one to the next.
+// Tab reaches only the chosen head; arrow keys go from one to the next.
 headCells.forEach((cell, at) => {
   cell.addEventListener("click", () => showMap({ head: Number(cell.dataset.head) }));
   cell.addEventListener("keydown", (event) => {

@@ -1,4 +1,4 @@
-//! The page of one sentence and its translation: who looks at whom, to be looked at and played with.
+//! The page of one sentence and its translation: attention between words, to look at and to explore.
 
 pub mod drawings;
 mod packed;
@@ -12,11 +12,11 @@ use vitreous_explain::text::{TextAttention, TextExplanation, usual_layer};
 
 use words::{Words, special_name};
 
-/// What kind of page it is.
+/// The kind of this page.
 pub const KIND: &str = "explain-text";
 const STYLE: &str = include_str!("explain_text.css");
 const SCRIPT: &str = include_str!("explain_text.js");
-/// Letters of a text that a title has room for.
+/// The most characters of a text in the title.
 const TITLE: usize = 60;
 
 /// What the page of one sentence shows.
@@ -35,14 +35,14 @@ pub struct SentencePage<'a> {
     pub heads: usize,
     /// The model's tokenisers.
     pub tokenisers: &'a Tokenisers,
-    /// What the model makes of both.
+    /// What was computed of both.
     pub explanation: &'a TextExplanation,
     /// Both as words.
     pub words: &'a Words,
 }
 
 impl SentencePage<'_> {
-    /// The layer of the decoder that is shown first: it is the one that aligns best, as far as is known.
+    /// The decoder layer that is shown first: the one that usually aligns best.
     pub fn usual_layer(&self) -> usize {
         usual_layer(self.explanation.cross_means.len())
     }
@@ -54,10 +54,10 @@ pub fn page(page: &SentencePage) -> String {
     let mut document = Document::new(&format!("Inside the translator: {}", shortened(page.text)));
     document.kind(KIND).lead(&sections::lead(page)).style(&scale_style()).style(STYLE);
     document
-        .section("translation", "Words that look at words", &sections::translation(page))
-        .section("alignment", "The alignment that attention suggests", &sections::alignment(page))
+        .section("translation", "Cross-attention between words", &sections::translation(page))
+        .section("alignment", "Word alignment", &sections::alignment(page))
         .section("attention", "Every layer and head", &sections::attention(page, with_heads))
-        .section("sure", "How sure it is", &sections::sure(page));
+        .section("sure", "Token probabilities", &sections::sure(page));
     document.data("explain-data", &data(page, with_heads)).script(SCRIPT);
     document.finish()
 }
@@ -71,13 +71,13 @@ fn shortened(text: &str) -> String {
     short
 }
 
-/// The bar of colours beside numbers.
+/// The colour bar of legends.
 fn scale_style() -> String {
     let stops: Vec<String> = (0..=16).map(|stop| colour::hex(colour::sequential(stop as f32 / 16.0))).collect();
     format!(":root {{ --scale: linear-gradient(to right, {}); }}\n", stops.join(", "))
 }
 
-/// A token as a reader sees it.
+/// A token as text.
 pub fn piece(tokeniser: &Tokeniser, token: u32) -> String {
     special_name(token).map_or_else(|| tokeniser.piece(token), str::to_string)
 }

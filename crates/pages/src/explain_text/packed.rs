@@ -1,10 +1,10 @@
-//! Weights as text for a page's script: two bytes each, which keeps them to a hundredth of a thousandth.
+//! Attention weights as text for a page's script: two bytes each, so to 1/65535.
 
 use crate::base64;
 use serde_json::{Value, json};
 use vitreous_explain::text::{TextAttention, TextExplanation};
 
-/// The most letters of all heads' weights in a page. Beyond that a page holds means over heads alone.
+/// The most characters of all heads' weights in a page. Beyond that a page holds only means over heads.
 pub const BUDGET: usize = 6 << 20;
 
 /// Whether a page has room for every head.

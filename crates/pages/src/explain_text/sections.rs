@@ -14,17 +14,17 @@ const CELL: usize = 22;
 /// The size of the names on its axes, and the most room for them.
 const NAME_TEXT: f64 = 13.0;
 const MOST_NAME: f64 = 140.0;
-/// So many rows of the large map are seen at once.
+/// At most so many rows of the large map are visible at once.
 const MOST_ROWS: usize = 26;
 
 pub fn lead(page: &SentencePage) -> String {
-    let whose = if page.is_given { "Translation, as it was given" } else { "Translation, by the model" };
+    let whose = if page.is_given { "Translation, as given" } else { "Translation, by the model" };
     let tokens = |count: usize| format::count(count, "token", "tokens");
     format!(
-        "<p>What a Transformer makes of one sentence. Its encoder reads the source in {}; its decoder writes the translation piece by \
-         piece in {}, looking at what it has written and at the source. Every layer has {}. Layers and heads count from 0.</p>\
+        "<p>Attention of an encoder-decoder Transformer in one sentence: {} in the encoder, {} in the decoder, {} per layer. Layers and \
+         heads count from 0.</p>\
          <dl class=\"facts\"><dt>Source</dt><dd><bdi>{}</bdi></dd><dt>{whose}</dt><dd><bdi>{}</bdi></dd>\
-         <dt>Tokens</dt><dd>{} of the source, {} of the translation, each with its end</dd>\
+         <dt>Tokens</dt><dd>{} of the source, {} of the translation, including end tokens</dd>\
          <dt>Model</dt><dd class=\"mono\">{}</dd></dl>",
         format::count(page.layers[0], "layer", "layers"),
         format::count(page.layers[1], "layer", "layers"),
@@ -37,15 +37,15 @@ pub fn lead(page: &SentencePage) -> String {
     )
 }
 
-/// Both sentences as words that light up.
+/// Both sentences as words that highlight each other.
 pub fn translation(page: &SentencePage) -> String {
     let usual = page.usual_layer();
     let mut html =
-        "<p>Point at a word, tap it, or go to it by keyboard. Of a word of the translation, the words of the source light up that the \
-         decoder looked at while it wrote it; of a word of the source, the words that were written with a look at it. \
-         The stronger the colour, the more attention.</p>\
-         <noscript><p class=\"note warn\">Words light up and maps change by a script, which does not run here.</p></noscript>\
-         <div class=\"controls\"><label>Layer of the decoder <select id=\"align-layer\" autocomplete=\"off\">"
+        "<p>Point at a word, tap it, or move to it with the keyboard. For a word of the translation, the words of the source are \
+         highlighted that the decoder attended to when it generated it; for a word of the source, the words of the translation that \
+         attended to it. The stronger the colour, the larger the weight.</p>\
+         <noscript><p class=\"note warn\">Highlighting needs scripts, which are disabled here.</p></noscript>\
+         <div class=\"controls\"><label>Decoder layer <select id=\"align-layer\" autocomplete=\"off\">"
             .to_string();
     for layer in 0..page.explanation.cross_means.len() {
         let selected = if layer == usual { " selected" } else { "" };
@@ -78,19 +78,19 @@ fn sentence(name: &str, side: &str, words: &[Word]) -> String {
 pub fn alignment(page: &SentencePage) -> String {
     let (usual, layers) = (page.usual_layer(), page.explanation.cross_means.len());
     let why = match layers - usual {
-        _ if layers == 1 => "It is of the only layer of the decoder.".to_string(),
+        _ if layers == 1 => "It uses the only decoder layer.".to_string(),
         1 => format!(
-            "It is of the last layer, {usual}, unless you choose another one above: in shallow models that aligns best."
+            "It uses the last layer, {usual}, unless another one is chosen above: in shallow models it aligns best."
         ),
         _ => format!(
-            "It is of layer {usual} unless you choose another one above: in models of six layers the last but one was found to align best."
+            "It uses layer {usual} unless another one is chosen above: in models of six layers the last but one aligns best."
         ),
     };
     format!(
-        "<p>Nobody taught the model which words belong together. Here each word of the translation has a line to the word of the source \
-         that got most of the attention while it was written (mean over heads; the end is left out; a word has the sum over its pieces). \
-         {why}</p><p class=\"note\">The line is a guess: a word may come from several words or from none, and attention to a word is no \
-         proof that it was translated here.</p><div class=\"lines\">{}</div>\
+        "<p>The model was not trained on alignments. Each word of the translation is linked to the word of the source with the largest \
+         cross-attention weight (mean over heads, summed over the tokens of a word, without end tokens). {why}</p>\
+         <p class=\"note\">The alignment is approximate: a word may come from several words or from none, and attention to a word does \
+         not prove that it was translated here.</p><div class=\"lines\">{}</div>\
          <p class=\"source\">Garg et al., “Jointly learning to align and translate with Transformer models”, 2019.</p>",
         drawings::alignment(page.words, usual)
     )
@@ -104,9 +104,9 @@ pub fn attention(page: &SentencePage, with_heads: bool) -> String {
     let names = source.iter().chain(written).map(|word| text_width(&word.text, NAME_TEXT));
     let names = names.fold(60.0, f64::max).min(MOST_NAME) as usize + 10;
     let mut html = format!(
-        "<p>A row is a word that looks, a column a word that is looked at; a row sums to 100 %. In the <em>encoder</em> words of the source \
-         look at each other. In the <em>decoder</em> a row is the word that is written next, and it sees only what stands before it: places \
-         without colour are hidden from it. <em>Cross-attention</em> is the decoder's look at the source.</p>\
+        "<p>Rows are queries, columns are keys; a row sums to 100 %. In the <em>encoder</em> the words of the source attend to each other. In \
+         the <em>decoder</em> a row is the word that is generated next; it attends only to the words before it, and cells without \
+         colour are masked. In <em>cross-attention</em> the decoder attends to the source.</p>\
          <noscript>{}</noscript>\
          <div class=\"needs-script\"><div class=\"controls\"><label>Attention <select id=\"kind\" autocomplete=\"off\">",
         drawings::heat_map(page.words, page.usual_layer())
@@ -133,7 +133,7 @@ pub fn attention(page: &SentencePage, with_heads: bool) -> String {
     let _ = write!(
         html,
         "</select></label><label><input type=\"checkbox\" id=\"whole\" checked autocomplete=\"off\"> whole words</label>\
-         <label><input type=\"checkbox\" id=\"root\" autocomplete=\"off\"> square-root scale, to see what is weak</label></div>\
+         <label><input type=\"checkbox\" id=\"root\" autocomplete=\"off\"> square-root scale: shows weak weights</label></div>\
          <div class=\"legend\"><span>0 %</span><span class=\"scale\"></span><output id=\"high\">100 %</output></div>\
          <p id=\"says\">&nbsp;</p><p id=\"readout\" aria-live=\"polite\">&nbsp;</p>\
          <div class=\"board\" style=\"--names:{names}px;height:{}px\"><div class=\"corner\"></div><div class=\"across\" id=\"across\" aria-hidden=\"true\"></div>\
@@ -152,11 +152,11 @@ pub fn attention(page: &SentencePage, with_heads: bool) -> String {
                 "<button type=\"button\" class=\"cell\" data-head=\"{place}\"><canvas width=\"1\" height=\"1\" aria-hidden=\"true\"></canvas>{name}</button>"
             );
         }
-        html.push_str("</div><p class=\"note\">Each has a scale of its own, from 0 to its largest weight. Choose one to see it large.</p>");
+        html.push_str("</div><p class=\"note\">Each map has its own scale, from 0 to its largest weight. Choose one to see it large.</p>");
     } else {
         html.push_str(
-            "<p class=\"note warn\">To stay small, this page holds the mean over heads alone. Ask for fewer layers and heads to see them, as in \
-             <code>--layers last --heads 0-2</code>, or for all numbers with <code>--arrays</code>.</p>",
+            "<p class=\"note warn\">To stay small, this page holds only the mean over heads. Choose fewer layers and heads to include them, as in \
+             <code>--layers last --heads 0-2</code>, or get all weights with <code>--arrays</code>.</p>",
         );
     }
     html.push_str(
@@ -165,11 +165,11 @@ pub fn attention(page: &SentencePage, with_heads: bool) -> String {
     html
 }
 
-/// A bar for each piece.
+/// One bar per token.
 pub fn sure(page: &SentencePage) -> String {
     let explanation = page.explanation;
     let tokeniser = &page.tokenisers.target;
-    let mut bars = Bars::new("Probability of each piece").full(1.0);
+    let mut bars = Bars::new("Probability of each token").full(1.0);
     let mut others = String::new();
     let mut log_probability = 0.0;
     let rows = explanation.written.iter().zip(&explanation.probabilities).zip(&explanation.likeliest);
@@ -190,16 +190,16 @@ pub fn sure(page: &SentencePage) -> String {
     }
     let pieces = explanation.written.len() as f64;
     let mut html = format!(
-        "<p>How likely each piece was to the model when all pieces before it were given, the end too; ▁ is a space. All together: \
-         e<sup>{log_probability:.2}</sup>, a perplexity of {:.2} a piece (as if it had chosen among so many equally likely ones).</p>{}",
+        "<p>The probability of each token given those before it, including the end token; ▁ is a space. The log-probability of the \
+         translation is {log_probability:.2}, its perplexity {:.2} per token.</p>{}",
         (-log_probability / pieces).exp(),
         bars.svg()
     );
     if !others.is_empty() {
         let _ = write!(
             html,
-            "<h3>Where it would have written something else</h3><div class=\"scroll\"><table><tr><th>piece</th><th class=\"number\">probability</th>\
-             <th>likeliest</th><th class=\"number\">probability</th></tr>{others}</table></div>"
+            "<h3>Where another token is more probable</h3><div class=\"scroll\"><table><tr><th>token</th><th class=\"number\">probability</th>\
+             <th>most probable</th><th class=\"number\">probability</th></tr>{others}</table></div>"
         );
     }
     html

@@ -1,4 +1,4 @@
-//! What was read and written as words, and attention between them.
+//! Source and translation as words, and the attention between them.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub struct Words {
     pub read: Vec<Word>,
     /// What the decoder writes, the end last.
     pub written: Vec<Word>,
-    /// Of each layer of the decoder, the mean over its heads: a row a written word, a column a word of the source.
+    /// Cross-attention of each decoder layer, averaged over heads: rows are words of the translation, columns words of the source.
     pub between: Vec<Vec<f32>>,
     /// The alignment that each layer suggests.
     pub links: Vec<Vec<Link>>,
@@ -28,7 +28,7 @@ impl Words {
         let columns = explanation.source.len();
         let joined = |mean: &Vec<f32>| by_words(mean, columns, &ranges(&written), &ranges(&source));
         let between: Vec<Vec<f32>> = explanation.cross_means.iter().map(joined).collect();
-        // The end is no word, on neither side.
+        // The end token is no word, on either side.
         let links =
             between.iter().map(|weights| align(weights, source.len(), written.len() - 1, source.len() - 1)).collect();
         Ok(Words { source, read, written, between, links })
@@ -48,7 +48,7 @@ fn named(mut words: Vec<Word>, tokens: &[u32]) -> Vec<Word> {
     words
 }
 
-/// What a token is called that is no text.
+/// The name of a token that is no text.
 pub fn special_name(token: u32) -> Option<&'static str> {
     match token {
         START => Some("\u{2039}start\u{203a}"),

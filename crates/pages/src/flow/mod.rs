@@ -36,13 +36,13 @@ pub const STYLE: &str = "svg.chart.flow { width: 100%; max-width: 600px; }\n";
 
 #[cfg(test)]
 mod tests {
-    use vitreous_models::{preset, vit};
+    use vitreous_models::{Call, preset};
 
     use super::*;
 
     fn of(name: &str, notes: &FlowNotes) -> String {
-        let (mut graph, config) = (Graph::for_inference(), preset(name).expect(name));
-        vit(&mut graph, &config, 1).expect("builds");
+        let mut graph = Graph::for_inference();
+        preset(name).expect(name).build(&mut graph, &Call::whole(1)).expect("builds");
         drawing(&graph, notes)
     }
 

@@ -1,4 +1,4 @@
-//! Where each step of the picture lies.
+//! The layout of the drawing: where each step is drawn.
 
 use crate::chart::text_width;
 

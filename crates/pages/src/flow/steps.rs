@@ -205,14 +205,14 @@ impl Inside {
 
 #[cfg(test)]
 mod tests {
-    use vitreous_models::{preset, vit};
+    use vitreous_models::{Call, preset};
 
     use super::*;
     use crate::folding::block_of;
 
     fn of(name: &str) -> (Graph, Vec<Step>) {
         let mut graph = Graph::for_inference();
-        vit(&mut graph, &preset(name).expect(name), 1).expect("builds");
+        preset(name).expect(name).build(&mut graph, &Call::whole(1)).expect("builds");
         let steps = steps(&graph);
         (graph, steps)
     }

@@ -93,7 +93,9 @@ fn attention(details: &[Detail]) -> String {
     let found = details.iter().find_map(|detail| match detail {
         Detail::Attention { heads, width, keys } => {
             let heads = format::count(*heads, "head", "heads");
-            Some(format!("{heads} of {width}: softmax(QK\u{1d40} / \u{221a}{width}) V over {keys} tokens"))
+            Some(format!(
+                "{heads} of {width} over {keys} tokens: softmax(QK\u{1d40}\u{a0}/\u{a0}\u{221a}{width})\u{a0}V"
+            ))
         }
         _ => None,
     });

@@ -1,4 +1,4 @@
-//! The last evaluation of a classifier: confusions, scores per class, calibration.
+//! The last evaluation of a classifier: confusion matrix, scores per class, calibration.
 
 use crate::chart::{Cell, ConfidenceBin, Matrix, Reliability};
 use crate::escape;
@@ -9,12 +9,12 @@ use vitreous_train::tasks::classify::{ClassifyReport, LabelMetrics};
 use super::{figure, of_evaluation, percent_or_dash};
 use crate::format;
 
-/// How many confusions are named.
+/// At most so many confusions are listed.
 const CONFUSIONS: usize = 12;
 /// With more classes than this, only the worst are shown at first.
 const SHOWN_CLASSES: usize = 40;
 
-/// Which classes are taken for which; `None` where images have several labels.
+/// The confusion matrix; `None` where images have several labels.
 pub fn confusion(evaluation: &Evaluation, report: &ClassifyReport) -> Option<String> {
     let ClassifyReport { names, metrics: LabelMetrics::Single(report), .. } = report else { return None };
     let mut html = of_evaluation(evaluation);
@@ -22,27 +22,27 @@ pub fn confusion(evaluation: &Evaluation, report: &ClassifyReport) -> Option<Str
     if let Some(matrix) = &report.confusion {
         let mut chart = Matrix::new("Confusion matrix")
             .describe(&described(report, names))
-            .axes("is", "was taken for")
+            .axes("true class", "prediction")
             .columns(names)
-            .scale("none", "all of the row");
+            .scale("0 %", "100 % of the row");
         for (row, name) in matrix.iter().zip(names) {
             let all = row.iter().sum::<u64>();
             let cells = row.iter().zip(names).map(|(&count, answer)| {
-                // The root, so that rare confusions can be seen beside the diagonal.
+                // The square root, so that rare confusions show beside the diagonal.
                 let share = if all > 0 { (count as f32 / all as f32).sqrt() } else { f32::NAN };
                 let text = if count > 0 { count.to_string() } else { String::new() };
-                Cell::new(share).text(&text).note(&format!("{name} taken for {answer}: {count} of {all}"))
+                Cell::new(share).text(&text).note(&format!("{name} predicted as {answer}: {count} of {all}"))
             });
             chart = chart.row(name, cells.collect());
         }
         html.push_str(&figure(
             "Confusion matrix",
             &chart.svg(),
-            "Rows are true classes, columns are predictions. Colours follow the square root of the share, so that rare confusions show.",
+            "Rows are true classes, columns are predictions. Colours follow the square root of the share of a row, so that rare confusions show.",
         ));
     }
     if !report.most_confused.is_empty() {
-        html.push_str("<div><h3>Most often confused</h3><table class=\"pairs\"><tr><th>is</th><th>taken for</th><th class=\"number\">images</th></tr>");
+        html.push_str("<div><h3>Most frequent confusions</h3><table class=\"pairs\"><tr><th>true class</th><th>predicted as</th><th class=\"number\">images</th></tr>");
         for pair in report.most_confused.iter().take(CONFUSIONS) {
             let [label, answer] = [pair.label, pair.answer].map(|class| escape(&names[class as usize]));
             html.push_str(&format!(
@@ -59,7 +59,7 @@ pub fn confusion(evaluation: &Evaluation, report: &ClassifyReport) -> Option<Str
 /// The matrix in words: its most frequent confusions.
 fn described(report: &SingleLabelReport, names: &[String]) -> String {
     let worst = report.most_confused.iter().take(5).map(|pair| {
-        format!("{} taken for {}: {}", names[pair.label as usize], names[pair.answer as usize], pair.samples)
+        format!("{} predicted as {}: {}", names[pair.label as usize], names[pair.answer as usize], pair.samples)
     });
     format!(
         "{} of {} images lie on the diagonal. {}.",
@@ -69,7 +69,7 @@ fn described(report: &SingleLabelReport, names: &[String]) -> String {
     )
 }
 
-/// The scores per class, the worst first.
+/// Scores per class, the worst first.
 pub fn scores(evaluation: &Evaluation, report: &ClassifyReport) -> String {
     let names = report.names.iter().map(String::as_str);
     let mut rows: Vec<(&str, Option<Option<f64>>, &ClassScores)> = match &report.metrics {
@@ -123,16 +123,13 @@ fn summary(metrics: &LabelMetrics) -> String {
         LabelMetrics::Single(report) => {
             let undecided = match report.undecided {
                 0 => String::new(),
-                count => format!(" {count} predictions are NaN and count as wrong."),
+                count => format!(" {count} predictions have logits that are not finite and count as wrong."),
             };
-            format!(
-                "<p>The worst first. The mean F1 over classes is {}.{undecided}</p>",
-                format::percent(report.macro_f1)
-            )
+            format!("<p>The worst first. Macro F1 is {}.{undecided}</p>", format::percent(report.macro_f1))
         }
         LabelMetrics::Multi(report) => format!(
-            "<p>Where images have several labels, there are no confusions, no calibration and no list of mistakes.</p>\
-             <p>The worst first. The mean average precision is {:.4}; with a threshold of one half, F1 is {} over all answers, {} as the mean over classes.</p>",
+            "<p>Images have several labels, so there is no confusion matrix, no calibration and no list of mistakes.</p>\
+             <p>The worst first. Mean average precision is {:.4}; at a threshold of 0.5, micro F1 is {} and macro F1 {}.</p>",
             report.mean_average_precision,
             format::percent(report.micro_f1),
             format::percent(report.macro_f1)
@@ -140,7 +137,7 @@ fn summary(metrics: &LabelMetrics) -> String {
     }
 }
 
-/// Whether it is as sure as it is right; `None` where images have several labels.
+/// Confidence against accuracy; `None` where images have several labels.
 pub fn calibration(evaluation: &Evaluation, report: &ClassifyReport) -> Option<String> {
     let LabelMetrics::Single(report) = &report.metrics else { return None };
     let mut chart = Reliability::new("Calibration");
@@ -154,24 +151,20 @@ pub fn calibration(evaluation: &Evaluation, report: &ClassifyReport) -> Option<S
     }
     let mut html = of_evaluation(evaluation);
     if all == 0 {
-        html.push_str("<p>No answer is a number, so there is nothing to compare.</p>");
+        html.push_str("<p>No prediction has finite logits, so there is nothing to compare.</p>");
         return Some(html);
     }
     let gap = 100.0 * (said - right) / all as f64;
     let verdict = match gap {
-        gap if gap.abs() < 0.5 => "it is as sure as it is right, on average".to_string(),
-        gap if gap > 0.0 => format!("it is {gap:.1} points surer than it is right, on average"),
-        gap => format!("it is {:.1} points less sure than it is right, on average", -gap),
+        gap if gap.abs() < 0.5 => "on average, confidence equals accuracy".to_string(),
+        gap if gap > 0.0 => format!("on average, confidence is {gap:.1} points above accuracy"),
+        gap => format!("on average, confidence is {:.1} points below accuracy", -gap),
     };
     html.push_str(&format!(
         "<p>The expected calibration error is {} (at most {} in a bin): {verdict}.</p>",
         format::percent(report.expected_calibration_error),
         format::percent(report.max_calibration_error)
     ));
-    html.push_str(&figure(
-        "Reliability",
-        &chart.svg(),
-        "How often answers are right, by how sure the model was of them.",
-    ));
+    html.push_str(&figure("Reliability", &chart.svg(), "Accuracy of the predictions, by their confidence."));
     Some(html)
 }

@@ -1,16 +1,15 @@
-//! Several runs side by side.
+//! The comparison of several runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::chart::Lines;
-use crate::{Document, escape};
 use vitreous_train::tasks::classify::{ClassifyReport, LabelMetrics};
-use vitreous_train::{Direction, Metric, RunRecord};
+use vitreous_train::{Direction, Format, Metric, RunRecord, Score};
 
-use super::curves::{Curve, Scale, axis, metrics, points};
-use super::headline::Headline;
-use super::{STYLE, faults, figure, name_of, percent_or_dash};
-use crate::format;
+use super::curves::{Curve, Division, SMOOTHING, axis, chart, metrics, points};
+use super::headline::{Headline, speed_unit};
+use super::{STYLE, faults, figure, is_text, name_of, percent_or_dash, validation};
+use crate::chart::{CURVES_SCRIPT, CURVES_STYLE};
+use crate::{Document, escape, format};
 
 /// With more classes than this, only those that differ most are shown at first.
 const SHOWN_CLASSES: usize = 40;
@@ -18,17 +17,21 @@ const SHOWN_CLASSES: usize = 40;
 /// The page.
 pub fn page(runs: &[RunRecord]) -> String {
     let names = names(runs);
-    let mut document = Document::new(&format!("{} runs side by side", runs.len()));
-    document.kind("comparison").style(STYLE).lead(&lead(runs, &names));
+    let differences = validation::differences(runs);
+    let mut document = Document::new(&format!("Comparison of {} runs", runs.len()));
+    document.kind("comparison").style(STYLE).style(CURVES_STYLE).lead(&lead(runs, &names));
     document
-        .section("numbers", "Numbers", &numbers(runs, &names))
+        .section("numbers", "Numbers", &numbers(runs, &names, &differences))
         .section("curves", "Curves", &curves(runs, &names))
-        .section("recipes", "What differs in their recipes", &recipes(runs, &names))
-        .section("classes", "Recall by class", &classes(runs, &names));
+        .section("recipes", "Differences between the recipes", &recipes(runs, &names));
+    if !runs.iter().all(is_text) {
+        document.section("classes", "Recall per class", &classes(runs, &names));
+    }
+    document.script(CURVES_SCRIPT);
     document.finish()
 }
 
-/// Directory names; whole paths where two are called the same.
+/// Directory names; whole paths where two have the same name.
 fn names(runs: &[RunRecord]) -> Vec<String> {
     let short: Vec<String> = runs.iter().map(name_of).collect();
     let distinct: BTreeSet<&String> = short.iter().collect();
@@ -42,7 +45,7 @@ fn lead(runs: &[RunRecord], names: &[String]) -> String {
     let mut html = String::new();
     for (run, name) in runs.iter().zip(names) {
         if run.in_progress {
-            html.push_str(&format!("<p>{} goes on; write this page again for more.</p>", escape(name)));
+            html.push_str(&format!("<p>{} is running; write this page again for newer numbers.</p>", escape(name)));
         }
         if !run.faults.is_empty() {
             html.push_str(&format!("<p>{}:</p>{}", escape(name), faults(run)));
@@ -51,19 +54,21 @@ fn lead(runs: &[RunRecord], names: &[String]) -> String {
     html
 }
 
-/// A row of the table of numbers: what it is, the numbers, how they are written, and whether more is better.
+/// A row of the table of numbers: its name, its values, how they are written, and which is best.
 struct Row {
     name: String,
     value: Box<dyn Fn(&Headline) -> Option<f64>>,
     text: Box<dyn Fn(f64) -> String>,
     better: Better,
+    /// A share of samples, whose confidence intervals follow in a row of their own.
+    share: Option<&'static Metric>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Better {
     More,
     Less,
-    /// Of runs that have done the same work, else neither.
+    /// Between runs that have done the same work, else neither.
     MoreForTheSameWork,
     LessForTheSameWork,
     Neither,
@@ -76,7 +81,7 @@ impl Row {
         text: impl Fn(f64) -> String + 'static,
         better: Better,
     ) -> Row {
-        Row { name: name.into(), value: Box::new(value), text: Box::new(text), better }
+        Row { name: name.into(), value: Box::new(value), text: Box::new(text), better, share: None }
     }
 
     /// The rows of a metric of evaluations: the last one and, where it decides, the best.
@@ -88,72 +93,124 @@ impl Row {
         let label = metric.label;
         let last = move |headline: &Headline| headline.score(metric.key);
         let text = move |value: f64| metric.text(value);
+        let share = Some(metric).filter(|metric| metric.format == Format::Percent);
         if !metric.decides {
-            return vec![Row::new(format!("validation {label}"), last, text, better)];
+            return vec![Row { share, ..Row::new(format!("validation {label}"), last, text, better) }];
         }
         let best = |headline: &Headline| headline.best;
         let best =
             move |headline: &Headline| best(headline).filter(|best| best.metric == metric).map(|best| best.value);
         vec![
             Row::new(format!("best validation {label}"), best, text, better),
-            Row::new(format!("last validation {label}"), last, text, better),
+            Row { share, ..Row::new(format!("last validation {label}"), last, text, better) },
         ]
     }
 }
 
-/// All rows, for runs with these metrics.
-fn rows(metrics: Vec<&'static Metric>) -> Vec<Row> {
+/// All rows, for runs with these metrics and this speed.
+fn rows(metrics: Vec<&'static Metric>, speed: &str) -> Vec<Row> {
     let mut rows: Vec<Row> = metrics.into_iter().flat_map(Row::of_metric).collect();
     let loss = |headline: &Headline| headline.training.map(|means| means.loss);
     rows.extend([
-        Row::new("training loss", loss, |loss| format!("{loss:.4}"), Better::Neither),
+        Row::new("training loss (mean over the last whole epoch)", loss, four, Better::Neither),
         Row::new("epochs", |h| h.epoch, |epochs| format!("{epochs:.1}"), Better::Neither),
         Row::new("steps", |h| Some(h.step as f64), whole, Better::Neither),
         Row::new("time", |h| Some(h.seconds), format::seconds, Better::LessForTheSameWork),
-        Row::new("images a second", |h| h.speed, whole, Better::MoreForTheSameWork),
+        Row::new(format!("{speed} per second"), |h| h.speed, whole, Better::MoreForTheSameWork),
         Row::new("parameters", |h| h.parameters.map(|count| count as f64), whole, Better::Neither),
     ]);
     rows
+}
+
+fn four(value: f64) -> String {
+    format!("{value:.4}")
 }
 
 fn whole(value: f64) -> String {
     format::thousands(value as u64)
 }
 
-fn numbers(runs: &[RunRecord], names: &[String]) -> String {
+/// The table of numbers. Where the validation sets differ, that is said, and nothing is starred.
+fn numbers(runs: &[RunRecord], names: &[String], differences: &[String]) -> String {
     let headlines: Vec<Headline> = runs.iter().map(Headline::of).collect();
     let same_work = headlines.windows(2).all(|pair| pair[0].step == pair[1].step && pair[0].state == pair[1].state);
     let all: Vec<&RunRecord> = runs.iter().collect();
-    let table = rows(metrics(&all));
-    let mut rows = String::new();
-    let states: String = headlines
-        .iter()
-        .map(|headline| format!("<td class=\"number marked\">{}</td>", headline.state.name()))
-        .collect();
-    rows.push_str(&format!("<tr><th>state</th>{states}</tr>"));
-    for row in &table {
+    let cells = |texts: Vec<String>| -> String {
+        texts.iter().map(|text| format!("<td class=\"number marked\">{text}</td>")).collect()
+    };
+    let states = headlines.iter().map(|headline| headline.state.name().to_string()).collect();
+    let mut html = format!("<tr><th>state</th>{}</tr>", cells(states));
+    for row in rows(metrics(&all), &unit_of(runs)) {
         let values: Vec<Option<f64>> = headlines.iter().map(&row.value).collect();
-        let known = || values.iter().flatten().copied();
-        if known().next().is_none() {
+        if values.iter().flatten().next().is_none() {
             continue;
         }
-        let best = match row.better {
-            Better::MoreForTheSameWork | Better::LessForTheSameWork if !same_work => None,
-            Better::More | Better::MoreForTheSameWork => Some(known().fold(f64::NEG_INFINITY, f64::max)),
-            Better::Less | Better::LessForTheSameWork => Some(known().fold(f64::INFINITY, f64::min)),
-            Better::Neither => None,
-        };
+        let best = best(row.better, &values, same_work).filter(|_| differences.is_empty());
         let cell = |value: &Option<f64>| {
             let class = if value.is_some() && *value == best { "number marked best" } else { "number marked" };
             format!("<td class=\"{class}\">{}</td>", value.map_or("–".to_string(), &row.text))
         };
-        rows.push_str(&format!("<tr><th>{}</th>{}</tr>", row.name, values.iter().map(cell).collect::<String>()));
+        html.push_str(&format!("<tr><th>{}</th>{}</tr>", row.name, values.iter().map(cell).collect::<String>()));
+        let Some(metric) = row.share else { continue };
+        let interval =
+            |(headline, value): (&Headline, &Option<f64>)| headline.interval(Score { metric, value: (*value)? });
+        let intervals: Vec<Option<[f64; 2]>> = headlines.iter().zip(&values).map(interval).collect();
+        if intervals.iter().any(Option::is_some) {
+            let range = |[low, high]: [f64; 2]| format!("{:.2} to {}", 100.0 * low, format::percent(high));
+            let ranges = intervals.into_iter().map(|interval| interval.map_or("–".to_string(), range)).collect();
+            html.push_str(&format!("<tr><th>its 95 % confidence interval</th>{}</tr>", cells(ranges)));
+        }
     }
     format!(
-        "<div class=\"scroll\"><table><tr><th></th>{}</tr>{rows}</table></div><p class=\"note\">A star marks the best of a row.{}</p>",
+        "{}<div class=\"scroll\"><table><tr><th></th>{}</tr>{html}</table></div>{}",
+        warning(differences),
         heads(names),
-        if same_work { "" } else { " Time and speed have none: the runs differ in their steps or state." }
+        legend(differences, same_work)
     )
+}
+
+/// That results cannot be compared, and why.
+fn warning(differences: &[String]) -> String {
+    match differences.is_empty() {
+        true => String::new(),
+        false => format!(
+            "<p class=\"note warn\"><strong>The validation sets differ, so these results cannot be compared, and no best is \
+             marked.</strong> {}</p>",
+            escape(&differences.join(" "))
+        ),
+    }
+}
+
+fn legend(differences: &[String], same_work: bool) -> String {
+    match (differences.is_empty(), same_work) {
+        (false, _) => String::new(),
+        (true, true) => "<p class=\"note\">A star marks the best of a row.</p>".to_string(),
+        (true, false) => {
+            "<p class=\"note\">A star marks the best of a row. Time and speed have none: the runs differ in their \
+                          steps or state.</p>"
+                .to_string()
+        }
+    }
+}
+
+/// The best value of a row.
+fn best(better: Better, values: &[Option<f64>], same_work: bool) -> Option<f64> {
+    let known = values.iter().flatten().copied();
+    match better {
+        Better::MoreForTheSameWork | Better::LessForTheSameWork if !same_work => None,
+        Better::More | Better::MoreForTheSameWork => Some(known.fold(f64::NEG_INFINITY, f64::max)),
+        Better::Less | Better::LessForTheSameWork => Some(known.fold(f64::INFINITY, f64::min)),
+        Better::Neither => None,
+    }
+}
+
+/// What speed is measured in, if all runs measure the same.
+fn unit_of(runs: &[RunRecord]) -> String {
+    let units: BTreeSet<String> = runs.iter().map(speed_unit).collect();
+    match units.len() {
+        1 => units.into_iter().collect(),
+        _ => "units".to_string(),
+    }
 }
 
 fn heads(names: &[String]) -> String {
@@ -163,18 +220,19 @@ fn heads(names: &[String]) -> String {
 fn curves(runs: &[RunRecord], names: &[String]) -> String {
     let all: Vec<&RunRecord> = runs.iter().collect();
     let of_metric = |metric: &'static Metric| {
-        (format!("Validation {}", metric.label), axis(metric), Scale::Tight, Curve::Validation(metric))
+        (format!("Validation {}", metric.label), axis(metric), Division::Tight, Curve::Validation(metric))
     };
-    let other = |title: &str, axis: &str, scale, curve| (title.to_string(), axis.to_string(), scale, curve);
+    let other = |title: &str, axis: &str, division, curve| (title.to_string(), axis.to_string(), division, curve);
+    let speed = format!("{}/s", unit_of(runs));
     let others = [
-        other("Training loss", "loss", Scale::Tight, Curve::Loss),
-        other("Learning rate", "learning rate", Scale::FromZero, Curve::LearningRate),
-        other("Speed", "per second", Scale::FromZero, Curve::Speed),
-        other("Gradient norm", "norm, logarithmic", Scale::Log, Curve::GradientNorm),
+        other("Training loss", "loss", Division::Tight, Curve::Loss),
+        other("Learning rate", "learning rate", Division::FromZero, Curve::LearningRate),
+        other("Speed", &speed, Division::FromZero, Curve::Speed),
+        other("Gradient norm", "norm, logarithmic", Division::Log, Curve::GradientNorm),
     ];
     let mut html = String::new();
-    for (title, axis, scale, curve) in metrics(&all).into_iter().map(of_metric).chain(others) {
-        let mut lines = scale.of(Lines::new(&title).x("epoch").whole_x().y(&axis));
+    for (title, axis, division, curve) in metrics(&all).into_iter().map(of_metric).chain(others) {
+        let mut lines = chart(&title, &axis, division);
         let mut empty = true;
         for (run, name) in runs.iter().zip(names) {
             let points = points(run, curve);
@@ -183,22 +241,22 @@ fn curves(runs: &[RunRecord], names: &[String]) -> String {
             lines = lines.series(name, &points);
         }
         if !empty {
-            html.push_str(&figure(&title, &lines.svg(), ""));
+            html.push_str(&figure(&title, &lines.interactive(), ""));
         }
     }
     match html.is_empty() {
-        true => "<p>Nothing was measured yet.</p>".to_string(),
-        false => format!("<div class=\"charts\">{html}</div>"),
+        true => "<p>Nothing has been logged yet.</p>".to_string(),
+        false => format!("{SMOOTHING}<div class=\"charts\">{html}</div>"),
     }
 }
 
 /// Only the keys that differ.
 fn recipes(runs: &[RunRecord], names: &[String]) -> String {
-    // Of what is not wholly known, no difference is claimed.
+    // Nothing is said about recipes that are not wholly known.
     let known = |run: &'_ RunRecord| run.missing_keys.is_empty();
     let recipes: Vec<_> = runs.iter().map(|run| run.recipe.as_ref().ok().filter(|_| known(run))).collect();
     let Some(first) = recipes.iter().flatten().next() else {
-        return "<p>None of their recipes is whole and can be understood.</p>".to_string();
+        return "<p>None of the recipes is complete and readable.</p>".to_string();
     };
     let keys: BTreeSet<String> = recipes
         .iter()
@@ -208,8 +266,8 @@ fn recipes(runs: &[RunRecord], names: &[String]) -> String {
         .collect();
     if keys.is_empty() {
         return match recipes.iter().all(Option::is_some) {
-            true => "<p>Nothing: they are the same.</p>".to_string(),
-            false => "<p>Nothing, as far as their recipes are whole and can be understood.</p>".to_string(),
+            true => "<p>None: the recipes are the same.</p>".to_string(),
+            false => "<p>None, as far as the recipes are complete and readable.</p>".to_string(),
         };
     }
     let values: Vec<_> = recipes.iter().map(|recipe| recipe.map(|recipe| recipe.values())).collect();
@@ -243,7 +301,7 @@ fn classes(runs: &[RunRecord], names: &[String]) -> String {
         }
     }
     if classes.is_empty() {
-        return "<p>None of them has kept what its last test found.</p>".to_string();
+        return "<p>No run has an evaluation with classes.</p>".to_string();
     }
     let by_name: Vec<BTreeMap<&str, Option<f64>>> = recalls.iter().map(|run| run.iter().copied().collect()).collect();
     let of =
@@ -283,7 +341,7 @@ fn classes(runs: &[RunRecord], names: &[String]) -> String {
         ),
     };
     format!(
-        "<p>Of the images of a class, the share that was found, in the last test of each run. Classes in which the runs differ most come first.</p>{}{rest}",
+        "<p>Recall in the last evaluation of each run: the share of a class's images that are predicted as this class. Classes in which the runs differ most come first.</p>{}{rest}",
         table(&rows[..shown])
     )
 }

@@ -1,67 +1,61 @@
 //! How a run went over time: loss, accuracy, learning rate, speed.
 
-use crate::chart::Lines;
-use crate::escape;
 use vitreous_train::{Format, LOSS, Metric, RunRecord};
 
-use super::{figure, title};
+use super::headline::speed_unit;
+use super::{figure, has_metric, is_text, title};
+use crate::chart::Lines;
+use crate::escape;
 
 /// A number of a run over its epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Curve {
-    /// The training loss.
+    /// Training loss.
     Loss,
-    /// The training accuracy, in percent.
+    /// Accuracy on training batches, in percent.
     Accuracy,
-    /// The learning rate.
+    /// Learning rate.
     LearningRate,
-    /// Units per second.
+    /// Images, tokens or other units per second.
     Speed,
     /// The share of time spent waiting for data, in percent.
     Wait,
-    /// The norm of the whole gradient.
+    /// The gradient norm of all parameters together.
     GradientNorm,
     /// A number of the evaluations on the validation data.
     Validation(&'static Metric),
 }
 
-/// A chart: its title, its vertical axis, what stands below it, how the axis is divided, and its curves with their names.
+/// A chart: its title, its vertical axis, its caption, how the axis is divided, and its curves with their names.
 struct Chart {
     title: String,
     axis: String,
     note: &'static str,
-    scale: Scale,
+    division: Division,
     curves: Vec<(&'static str, Curve)>,
 }
 
-/// How the vertical axis of a chart is divided.
-#[derive(Clone, Copy)]
-pub enum Scale {
-    /// As far as the numbers reach.
+/// How a vertical axis is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Division {
+    /// As far as the values reach.
     Tight,
-    /// From zero on.
     FromZero,
-    /// Logarithmic.
     Log,
 }
 
-impl Scale {
-    /// The chart with such an axis.
-    pub fn of(self, lines: Lines) -> Lines {
-        match self {
-            Scale::Tight => lines,
-            Scale::FromZero => lines.from_zero(),
-            Scale::Log => lines.log_y(),
-        }
-    }
-}
+/// Under the loss of a run on images, and on text.
+const LOSS_OF_IMAGES: &str = "Each point of the training loss is the mean over the steps since the point before. It includes augmentation, label smoothing and dropout, as the recipe sets them, so it can lie above the validation loss.";
+const LOSS_OF_TEXT: &str = "Each point of the training loss is the mean over the steps since the point before. It includes label smoothing and dropout, as the recipe sets them, so it can lie above the validation loss.";
 
-/// The metrics of a run's evaluations: those that decide first, then the loss, then the others.
+/// The metrics of the evaluations of some runs: those that decide first, then the loss, then the others.
 pub fn metrics(runs: &[&RunRecord]) -> Vec<&'static Metric> {
     let mut found: Vec<&'static Metric> = Vec::new();
-    for score in runs.iter().flat_map(|run| &run.history.evaluations).flat_map(|line| &line.scores) {
-        if !found.contains(&score.metric) {
-            found.push(score.metric);
+    for run in runs {
+        for score in run.history.evaluations.iter().flat_map(|line| &line.scores) {
+            if has_metric(run, score.metric) && !found.contains(&score.metric) {
+                found.push(score.metric);
+            }
         }
     }
     found.sort_by_key(|metric| (!metric.decides, **metric != LOSS));
@@ -89,29 +83,29 @@ fn charts(run: &RunRecord) -> Vec<Chart> {
             _ => None,
         };
         let note = match metric.key {
-            "loss" => {
-                "Training uses augmentation, label smoothing and dropout where the recipe says so, so its loss can be above the validation loss."
-            }
+            "loss" if is_text(run) => LOSS_OF_TEXT,
+            "loss" => LOSS_OF_IMAGES,
+            "bleu" => "Overlap of n-grams with the reference translations.",
             _ => "",
         };
         let curves = training.into_iter().chain([("validation", Curve::Validation(metric))]).collect();
-        Chart { title: title(metric), axis: axis(metric), note, scale: Scale::Tight, curves }
+        Chart { title: title(metric), axis: axis(metric), note, division: Division::Tight, curves }
     };
-    let other = |title: &str, axis: &str, note, scale, name, curve| Chart {
+    let other = |title: &str, axis: &str, note, division, name, curve| Chart {
         title: title.to_string(),
         axis: axis.to_string(),
         note,
-        scale,
+        division,
         curves: vec![(name, curve)],
     };
-    let waiting = "The share of time in which the model waited for its batches.";
+    let waiting = "The share of time in which the model waited for batches.";
     let gradient = "Of all parameters together, before clipping.";
-    let speed = run.history.training.last().map_or("units/s".to_string(), |line| format!("{}/s", line.unit));
+    let speed = format!("{}/s", speed_unit(run));
     let others = [
-        other("Learning rate", "learning rate", "", Scale::FromZero, "learning rate", Curve::LearningRate),
-        other("Speed", &speed, "", Scale::FromZero, "speed", Curve::Speed),
-        other("Waiting for data", "% of the time", waiting, Scale::FromZero, "waiting", Curve::Wait),
-        other("Gradient norm", "norm, logarithmic", gradient, Scale::Log, "gradient", Curve::GradientNorm),
+        other("Learning rate", "learning rate", "", Division::FromZero, "learning rate", Curve::LearningRate),
+        other("Speed", &speed, "", Division::FromZero, "speed", Curve::Speed),
+        other("Waiting for data", "% of the time", waiting, Division::FromZero, "waiting", Curve::Wait),
+        other("Gradient norm", "norm, logarithmic", gradient, Division::Log, "gradient norm", Curve::GradientNorm),
     ];
     metrics.into_iter().map(of_metric).chain(others).collect()
 }
@@ -122,17 +116,33 @@ pub fn html(run: &RunRecord) -> String {
     match charts.is_empty() {
         true => match run.fault_of("metrics.jsonl") {
             Some(fault) => format!("<p>There is nothing to show: {}</p>", escape(&fault.to_string())),
-            None => "<p>Nothing was measured yet: the first line of metrics comes some steps after the start.</p>"
+            None => "<p>Nothing has been logged yet: the first line of metrics comes a few steps after the start.</p>"
                 .to_string(),
         },
-        false => format!("<div class=\"charts\">{charts}</div>"),
+        false => format!("{SMOOTHING}<div class=\"charts\">{charts}</div>"),
+    }
+}
+
+/// The control that smooths all curves of a page.
+pub const SMOOTHING: &str = "<noscript><style>.smoothing { display: none; }</style></noscript><div class=\"smoothing\">\
+    <label>Smoothing <input type=\"range\" id=\"smoothing\" min=\"0\" max=\"0.99\" step=\"0.01\" value=\"0\" autocomplete=\"off\">\
+    <output id=\"smoothing-value\">0.00</output></label><span class=\"note\">exponential moving average, bias-corrected, as in \
+    TensorBoard</span></div>";
+
+/// An empty chart over epochs.
+pub fn chart(title: &str, axis: &str, division: Division) -> Lines {
+    let lines = Lines::new(title).x("epoch").whole_x().y(axis);
+    match division {
+        Division::Tight => lines,
+        Division::FromZero => lines.from_zero(),
+        Division::Log => lines.log_y(),
     }
 }
 
 impl Chart {
     /// `None` where the run has no such numbers.
     fn figure(&self, run: &RunRecord) -> Option<String> {
-        let mut lines = self.scale.of(Lines::new(&self.title).x("epoch").whole_x().y(&self.axis));
+        let mut lines = chart(&self.title, &self.axis, self.division);
         let mut empty = true;
         for (name, curve) in &self.curves {
             let points = points(run, *curve);
@@ -141,11 +151,11 @@ impl Chart {
                 empty = false;
             }
         }
-        (!empty).then(|| figure(&self.title, &lines.svg(), self.note))
+        (!empty).then(|| figure(&self.title, &lines.interactive(), self.note))
     }
 }
 
-/// A curve's points: epochs and numbers.
+/// A curve's points: epochs and values.
 pub fn points(run: &RunRecord, curve: Curve) -> Vec<(f64, f64)> {
     if let Curve::Validation(metric) = curve {
         let factor = if metric.format == Format::Percent { 100.0 } else { 1.0 };

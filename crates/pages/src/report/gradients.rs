@@ -1,4 +1,4 @@
-//! How long the gradient of each layer is, over time: where learning happens, vanishes or explodes.
+//! Gradient norms by layer over time: where gradients vanish or explode.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ const COLUMNS: usize = 48;
 /// The section.
 pub fn html(run: &RunRecord) -> String {
     layers(run).unwrap_or_else(|| {
-        "<p>Nothing to show yet: gradients are written by layer at each epoch's end, and no epoch has ended, or the run was made \
-         by a version that did not write them.</p>"
+        "<p>Nothing to show yet: gradient norms are logged at the end of each epoch, and no epoch has ended, or the run was made by a \
+         version that did not log them.</p>"
             .to_string()
     })
 }
 
-/// A row a layer, a column an epoch.
+/// Rows are layers, columns are epochs.
 fn layers(run: &RunRecord) -> Option<String> {
     let columns = columns(run);
     let norms: Vec<BTreeMap<(u8, usize, String), f64>> = columns.iter().map(|column| by_layer(column)).collect();
@@ -35,7 +35,7 @@ fn layers(run: &RunRecord) -> Option<String> {
         format!("{:.4}", column.step as f64 / per_epoch).trim_end_matches('0').trim_end_matches('.').to_string()
     };
     let names: Vec<String> = columns.iter().map(|column| epoch(column)).collect();
-    let mut chart = Matrix::new("Gradients by layer")
+    let mut chart = Matrix::new("Gradient norm by layer")
         .describe(&described(&norms))
         .axes("layer", "epoch")
         .columns(&names)
@@ -50,13 +50,13 @@ fn layers(run: &RunRecord) -> Option<String> {
         chart = chart.row(&row.2, cells.collect());
     }
     Some(figure(
-        "Length of the gradient by layer",
+        "Gradient norm by layer",
         &chart.svg(),
-        "Each colour step multiplies. Layers of like colour learn alike; a dark row hardly learns.",
+        "On a logarithmic colour scale. A layer whose row is much darker than the others gets little gradient.",
     ))
 }
 
-/// A number that fits into a cell.
+/// A norm, short enough for a cell.
 fn short(norm: f64) -> String {
     match norm {
         norm if norm.is_nan() => String::new(),
@@ -65,7 +65,7 @@ fn short(norm: f64) -> String {
     }
 }
 
-/// What was written at the ends of epochs; of many, some that are spread evenly, with the first and the last.
+/// What was logged at the ends of epochs; of many, some at even distances, with the first and the last.
 fn columns(run: &RunRecord) -> Vec<&GradientMetrics> {
     let per_epoch = run.steps_per_epoch().unwrap_or(1);
     let all: Vec<&GradientMetrics> =
@@ -76,7 +76,7 @@ fn columns(run: &RunRecord) -> Vec<&GradientMetrics> {
     }
 }
 
-/// The length of all of a layer's gradients together, in the order in which data flows.
+/// The gradient norm of each layer's parameters together, in the order of the forward pass.
 fn by_layer(line: &GradientMetrics) -> BTreeMap<(u8, usize, String), f64> {
     let mut squares = BTreeMap::new();
     for (name, norm) in &line.gradient_norms {
@@ -85,26 +85,27 @@ fn by_layer(line: &GradientMetrics) -> BTreeMap<(u8, usize, String), f64> {
     squares.into_iter().map(|(layer, sum): (_, f64)| (layer, sum.sqrt())).collect()
 }
 
-/// `blocks.3.mlp.fc1.weight` is of layer 3; what comes before the layers, and what comes after, goes by its first word.
+/// `blocks.3.mlp.fc1.weight` belongs to layer 3; parameters before and behind the layers are named by their first word.
 fn layer_of(parameter: &str) -> (u8, usize, String) {
     let mut words = parameter.split('.');
     let first = words.next().unwrap_or_default();
+    let plain = |rank: u8| (rank, 0, first.replace('_', " "));
     match (first, words.next().and_then(|word| word.parse::<usize>().ok())) {
         ("blocks", Some(number)) => (1, number, format!("layer {number}")),
-        ("norm", _) => (2, 0, first.to_string()),
-        ("pre_logits", _) => (3, 0, first.replace('_', " ")),
-        ("head", _) => (4, 0, first.to_string()),
-        ("distillation_head", _) => (5, 0, first.replace('_', " ")),
-        _ => (0, 0, first.replace('_', " ")),
+        ("decoder", Some(number)) => (3, number, format!("decoder layer {number}")),
+        (stack, Some(number)) => (1, number, format!("{stack} layer {number}")),
+        ("encoder_norm", None) => plain(2),
+        ("norm" | "decoder_norm", None) => plain(4),
+        ("pre_logits", None) => plain(5),
+        ("head" | "output", None) => plain(6),
+        ("distillation_head", None) => plain(7),
+        (_, None) => plain(0),
     }
 }
 
 fn described(norms: &[BTreeMap<(u8, usize, String), f64>]) -> String {
     let last = norms.last().into_iter().flatten().take(40).map(|(layer, norm)| format!("{} {norm:.2e}", layer.2));
-    format!(
-        "The length of the gradient by layer and epoch. In the last column: {}.",
-        last.collect::<Vec<_>>().join(", ")
-    )
+    format!("Gradient norm by layer and epoch. In the last column: {}.", last.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -126,5 +127,11 @@ mod tests {
         let expected =
             [("patch embedding", 3.0), ("layer 2", 18f64.sqrt()), ("layer 10", 3.0), ("norm", 3.0), ("head", 3.0)];
         assert_eq!(layers, expected.map(|(name, norm)| (name.to_string(), norm)));
+        let names =
+            ["output.bias", "decoder.0.mlp.fc1.bias", "encoder.1.norm1.bias", "encoder_norm.bias", "embedding.weight"];
+        let mut layers = names.map(layer_of);
+        layers.sort();
+        let expected = ["embedding", "encoder layer 1", "encoder norm", "decoder layer 0", "output"];
+        assert_eq!(layers.map(|layer| layer.2), expected);
     }
 }

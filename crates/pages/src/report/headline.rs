@@ -1,48 +1,54 @@
 //! The numbers of a run that say at a glance how it went.
 
-use crate::escape;
 use serde_json::{Value, json};
 use vitreous_models::archive::Archive;
 use vitreous_train::metrics::{EpochMeans, EvaluationMetrics};
-use vitreous_train::{LOSS, RunRecord, Score};
+use vitreous_train::{Format, LOSS, RunRecord, Score};
 
-use crate::format;
+use super::has_metric;
+use super::validation::samples;
+use crate::interval::{self, wilson};
+use crate::{escape, format};
 
 /// The numbers of a run.
 pub struct Headline {
-    /// Updates so far, and in all.
+    /// Steps so far.
     pub step: u64,
-    /// Updates in all, where that is known.
+    /// Steps in all, where that is known.
     pub steps: Option<u64>,
     /// Epochs so far, where that is known.
     pub epoch: Option<f64>,
     /// Epochs in all, where that is known.
     pub epochs: Option<u64>,
-    /// How it stands.
+    /// Whether it is running.
     pub state: State,
     /// The last evaluation on the validation data.
     pub evaluation: Option<EvaluationMetrics>,
+    /// How many samples it had, where that is known.
+    samples: Option<u64>,
     /// The best evaluation: the number that decides.
     pub best: Option<Score>,
     /// After how many epochs that was.
     pub best_epoch: Option<f64>,
-    /// The means over the last epoch of training.
+    /// The means over the steps of the last whole epoch of training; in the first epoch, over the steps so far.
     pub training: Option<EpochMeans>,
-    /// The unit of its speed: "images", "tokens".
-    unit: String,
-    /// Seconds trained.
+    /// The last whole epoch, from 1.
+    training_epoch: Option<u64>,
+    /// What speed is measured in: "images", "tokens".
+    pub unit: String,
+    /// Seconds of training.
     pub seconds: f64,
-    /// Units per second: the median over the run.
+    /// Median speed, in units per second.
     pub speed: Option<f64>,
     /// Parameters of the model.
     pub parameters: Option<usize>,
 }
 
-/// How a run stands.
+/// Whether a run is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// A process trains it now.
-    GoesOn,
+    Running,
     /// All of its steps are done.
     Finished,
     /// It can be resumed.
@@ -50,10 +56,10 @@ pub enum State {
 }
 
 impl State {
-    /// In a word.
+    /// In one word.
     pub fn name(self) -> &'static str {
         match self {
-            State::GoesOn => "goes on",
+            State::Running => "running",
             State::Finished => "finished",
             State::Stopped => "stopped",
         }
@@ -61,7 +67,7 @@ impl State {
 }
 
 impl Headline {
-    /// Those of a run.
+    /// Reads them from a run.
     pub fn of(run: &RunRecord) -> Headline {
         let history = &run.history;
         let per_epoch = run.steps_per_epoch();
@@ -70,21 +76,27 @@ impl Headline {
         speeds.sort_by(f64::total_cmp);
         let written = run.sessions.last().map(|session| session.parameters).filter(|&count| count > 0);
         let state = match (run.in_progress, run.finished()) {
-            (true, _) => State::GoesOn,
+            (true, _) => State::Running,
             (false, true) => State::Finished,
             (false, false) => State::Stopped,
         };
+        let last = history.evaluations.last();
+        let evaluated = run.evaluation.as_ref().filter(|kept| last.is_some_and(|line| line.step == kept.about.step));
         Headline {
             step: run.step(),
             steps: run.steps(),
             epoch: epoch_of(run.step()),
             epochs: run.epochs(),
             state,
-            evaluation: history.evaluations.last().cloned(),
+            evaluation: last.cloned(),
+            samples: evaluated.map(samples),
             best: run.best().map(|best| best.0),
             best_epoch: run.best().and_then(|best| epoch_of(best.1)),
             training: per_epoch.and_then(|steps| history.last_epoch(steps)),
-            unit: history.training.last().map_or("images".to_string(), |line| line.unit.clone()),
+            training_epoch: per_epoch
+                .and_then(|steps| Some(history.training.last()?.step / steps))
+                .filter(|&whole| whole > 0),
+            unit: speed_unit(run),
             seconds: run.seconds(),
             speed: speeds.get(speeds.len() / 2).copied(),
             parameters: written.or_else(|| saved_parameters(run)),
@@ -101,7 +113,12 @@ impl Headline {
         self.evaluation.as_ref().and_then(EvaluationMetrics::deciding)
     }
 
-    /// As `vitreous report --json` writes them.
+    /// The 95 % confidence interval, by Wilson, of a share of the samples of the last evaluation.
+    pub fn interval(&self, score: Score) -> Option<[f64; 2]> {
+        self.samples.filter(|_| score.metric.format == Format::Percent).and_then(|samples| wilson(score.value, samples))
+    }
+
+    /// As `vitreous report --json` prints them.
     pub fn json(&self, run: &RunRecord) -> Value {
         let mut object = json!({
             "run": run.path.to_string_lossy(),
@@ -119,24 +136,28 @@ impl Headline {
             "speed_unit": self.unit,
             "parameters": self.parameters,
         });
-        for Score { metric, value } in self.evaluation.iter().flat_map(|line| &line.scores) {
-            object[format!("val_{}", metric.key)] = json!(value);
+        for &score in self.evaluation.iter().flat_map(|line| &line.scores) {
+            let key = format!("val_{}", score.metric.key);
+            if let Some(interval) = self.interval(score) {
+                object[format!("{key}_interval")] = json!(interval);
+            }
+            object[key] = json!(score.value);
         }
         object
     }
 
-    /// How it stands, as a sentence of HTML.
+    /// Its state and progress, as a sentence of HTML.
     pub fn standing(&self, run: &RunRecord) -> String {
         let of = |all: Option<u64>| all.map(|all| format!(" of {}", format::thousands(all))).unwrap_or_default();
         let (steps, epochs) = (of(self.steps), of(self.epochs));
         let step = format::thousands(self.step);
         let whole = (self.epoch.unwrap_or(0.0) + 1e-9).floor() as usize;
         match self.state {
-            State::GoesOn if whole >= 1 => format!(
-                "<strong>Goes on.</strong> Written after epoch {whole}{epochs} (step {step}{steps}); reload the page for more."
+            State::Running if whole >= 1 => format!(
+                "<strong>Running.</strong> Written after epoch {whole}{epochs} (step {step}{steps}); reload the page for more."
             ),
-            State::GoesOn => {
-                "<strong>Goes on.</strong> The first epoch is not over; reload the page for more.".to_string()
+            State::Running => {
+                "<strong>Running.</strong> The first epoch is not over; reload the page for more.".to_string()
             }
             State::Finished => {
                 let epochs = self.epoch.map(|_| format!(", {}", format::count(whole, "epoch", "epochs")));
@@ -148,7 +169,7 @@ impl Headline {
                     _ => format!(", after {epoch:.1}{epochs} epochs"),
                 });
                 format!(
-                    "<strong>Stopped</strong> at step {step}{steps}{}. To resume: <code>vitreous train --resume {}</code>",
+                    "<strong>Stopped</strong> at step {step}{steps}{}. Resume it with <code>vitreous train --resume {}</code>",
                     after.unwrap_or_default(),
                     escape(&run.path.display().to_string())
                 )
@@ -157,24 +178,31 @@ impl Headline {
     }
 
     /// The tiles under the title.
-    pub fn tiles(&self) -> String {
+    pub fn tiles(&self, run: &RunRecord) -> String {
         let mut tiles = Vec::new();
         match self.deciding() {
             Some(score) => {
                 let name = format!("Validation {}", score.metric.label);
-                tiles.push(tile(&name, &score.metric.text(score.value), &self.about_best(score)));
+                let interval = self.interval(score).map(interval::in_words);
+                let notes: Vec<String> = interval.into_iter().chain(self.about_best(score)).collect();
+                tiles.push(tile(&name, &score.metric.text(score.value), &notes.join("; ")));
             }
-            None => tiles.push(tile("Validation", self.none(), "no evaluation")),
+            None => tiles.push(tile(&expected_score(run), self.none(), "no evaluation")),
         }
         let loss = |loss: Option<f64>| loss.map_or(self.none().to_string(), |loss| LOSS.text(loss));
         let others = self.evaluation.iter().flat_map(|line| &line.scores);
-        let others = others.filter(|score| *score.metric != LOSS && !score.metric.decides);
+        let others =
+            others.filter(|score| *score.metric != LOSS && !score.metric.decides && has_metric(run, score.metric));
         let others: Vec<String> = others.map(Score::to_string).collect();
         tiles.push(tile("Validation loss", &loss(self.score(LOSS.key)), &others.join(", ")));
         let accuracy = self.training.and_then(|means| means.top1);
-        let accuracy = accuracy.map(|top1| format!("; accuracy {}", format::percent(top1)));
-        let mean = self.training.map(|_| format!("mean over the last epoch{}", accuracy.unwrap_or_default()));
-        tiles.push(tile("Training loss", &loss(self.training.map(|means| means.loss)), &mean.unwrap_or_default()));
+        let accuracy = accuracy.map(|top1| format!("training accuracy {}", format::percent(top1)));
+        let over = self.training.map(|_| match self.training_epoch {
+            Some(epoch) => format!("mean over the steps of epoch {epoch}"),
+            None => "mean over the steps so far".to_string(),
+        });
+        let notes: Vec<String> = over.into_iter().chain(accuracy).collect();
+        tiles.push(tile("Training loss", &loss(self.training.map(|means| means.loss)), &notes.join("; ")));
         let speed =
             self.speed.map(|speed| format!("{} {}/s", format::thousands(speed as u64), self.unit)).unwrap_or_default();
         tiles.push(tile("Time", &format::seconds(self.seconds), &speed));
@@ -184,20 +212,18 @@ impl Headline {
     }
 
     /// How the last evaluation compares with the best.
-    fn about_best(&self, last: Score) -> String {
-        match (self.best, self.best_epoch) {
-            (Some(best), Some(epoch)) if best.value == last.value => {
-                let so_far = if self.state == State::GoesOn { " so far" } else { "" };
+    fn about_best(&self, last: Score) -> Option<String> {
+        let (best, epoch) = (self.best?, self.best_epoch?);
+        Some(match best.value == last.value {
+            true => {
+                let so_far = if self.state == State::Running { " so far" } else { "" };
                 format!("the best{so_far}, after epoch {epoch:.0}")
             }
-            (Some(best), Some(epoch)) => {
-                format!("best {} after epoch {epoch:.0}", best.metric.text(best.value))
-            }
-            _ => String::new(),
-        }
+            false => format!("best {} after epoch {epoch:.0}", best.metric.text(best.value)),
+        })
     }
 
-    /// In place of a number that there is not, or not yet.
+    /// In place of a missing number.
     fn none(&self) -> &'static str {
         if self.state == State::Finished { "none" } else { "none yet" }
     }
@@ -207,6 +233,20 @@ fn tile(name: &str, value: &str, about: &str) -> String {
     format!(
         "<div><span class=\"name\">{name}</span><span class=\"value\">{value}</span><span class=\"note\">{about}</span></div>"
     )
+}
+
+/// What the speed of a run is measured in.
+pub fn speed_unit(run: &RunRecord) -> String {
+    run.history.training.last().map_or("samples".to_string(), |line| line.unit.clone())
+}
+
+/// The name of the number that will decide, for a run without an evaluation.
+fn expected_score(run: &RunRecord) -> String {
+    let metrics = run.recipe.as_ref().map_or(&[][..], |recipe| recipe.task.metrics());
+    metrics
+        .iter()
+        .find(|metric| metric.decides)
+        .map_or("Validation".to_string(), |metric| format!("Validation {}", metric.label))
 }
 
 /// The size of the saved model, for runs that did not record it.

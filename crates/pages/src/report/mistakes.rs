@@ -1,4 +1,4 @@
-//! The mistakes that the model was most sure of, with their images.
+//! The mistakes with the highest confidence, with their images.
 
 use crate::{escape, image};
 use vitreous_data::image::{Image, ImageError, Interpolation, resize};
@@ -11,7 +11,7 @@ use super::of_evaluation;
 /// The longer side of a thumbnail, in pixels.
 const SIDE: usize = 112;
 
-/// The section. Names and answers are always there, images where the data can still be opened.
+/// The section. Names and predictions are always there, images where the data can still be opened.
 pub fn html(
     evaluation: &Evaluation,
     report: &ClassifyReport,
@@ -19,10 +19,10 @@ pub fn html(
 ) -> String {
     let mut html = of_evaluation(evaluation);
     if report.mistakes.is_empty() {
-        html.push_str("<p>There are none: every answer is right.</p>");
+        html.push_str("<p>There are none: every prediction is right.</p>");
         return html;
     }
-    html.push_str("<p>Wrong answers that the model was most sure of. Look here first for wrong labels, and for classes that look alike.</p>");
+    html.push_str("<p>Wrong predictions with the highest confidence. Look here first for wrong labels, and for classes that look alike.</p>");
     if let Err(error) = images {
         html.push_str(&format!(
             "<p class=\"note warn\">Their images are not shown: the data cannot be opened. {}</p>",
@@ -40,14 +40,14 @@ pub fn html(
 
 fn one(mistake: &Mistake, names: &[String], picture: Option<&Result<Image, String>>) -> String {
     let [label, answer] = [mistake.label, mistake.answer].map(|class| &names[class as usize]);
-    let said = format!("{label}, taken for {answer}");
+    let said = format!("{label}, predicted as {answer}");
     let picture = match picture {
         None => String::new(),
         Some(Ok(picture)) => element(picture, &said).unwrap_or_else(|error| lost(&error.to_string())),
         Some(Err(why)) => lost(why),
     };
     format!(
-        "<figure>{picture}<figcaption><strong>{}</strong> taken for <strong>{}</strong>, {:.1} % sure<span class=\"name\">{}</span></figcaption></figure>",
+        "<figure>{picture}<figcaption><strong>{}</strong> predicted as <strong>{}</strong>, {:.1} %<span class=\"name\">{}</span></figcaption></figure>",
         escape(label),
         escape(answer),
         // Rounding must not make a mistake certain.

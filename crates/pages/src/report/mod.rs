@@ -1,4 +1,4 @@
-//! The page of a run: how it went, what it finds hard, where it looks. Of several runs: what differs.
+//! The page of a run: how it went, what it gets wrong, where it looks. For several runs: how they differ.
 
 pub mod attention;
 mod classes;
@@ -9,13 +9,15 @@ pub mod headline;
 mod mistakes;
 mod settings;
 mod translations;
+mod validation;
 
-use crate::{Document, escape};
 use vitreous_data::image::Image;
 use vitreous_train::tasks::classify::{ClassifyReport, LabelMetrics};
 use vitreous_train::tasks::translate::TranslationReport;
 use vitreous_train::{Evaluation, Fault, Metric, RunRecord};
 
+use crate::chart::{CURVES_SCRIPT, CURVES_STYLE};
+use crate::{Document, escape};
 use attention::AttentionExamples;
 use headline::Headline;
 
@@ -35,7 +37,7 @@ pub struct RunPictures {
 pub fn page(run: &RunRecord, pictures: &RunPictures) -> String {
     let headline = Headline::of(run);
     let mut document = Document::new(&format!("Run {}", name_of(run)));
-    document.kind("report").style(STYLE).lead(&lead(run, &headline));
+    document.kind("report").style(STYLE).style(CURVES_STYLE).lead(&lead(run, &headline));
     document.section("curves", "Curves", &curves::html(run));
     match &run.evaluation {
         None => _ = document.section("validation", "Validation", &no_evaluation(run)),
@@ -48,6 +50,7 @@ pub fn page(run: &RunRecord, pictures: &RunPictures) -> String {
         .section("gradients", "Gradients", &gradients::html(run))
         .section("recipe", "Recipe", &settings::recipe(run))
         .section("machine", "Machine and time", &settings::machine(run));
+    document.script(CURVES_SCRIPT);
     document.finish()
 }
 
@@ -57,7 +60,7 @@ fn evaluation_sections(document: &mut Document, evaluation: &Evaluation, picture
         document.section("translations", "Translations", &translations::html(evaluation, report));
     } else if let Some(report) = evaluation.scores.report::<ClassifyReport>() {
         if let Some(html) = classes::confusion(evaluation, report) {
-            document.section("confusion", "Confusion", &html);
+            document.section("confusion", "Confusion matrix", &html);
         }
         document.section("classes", "Classes", &classes::scores(evaluation, report));
         if let Some(html) = classes::calibration(evaluation, report) {
@@ -76,13 +79,15 @@ fn evaluation_sections(document: &mut Document, evaluation: &Evaluation, picture
     }
 }
 
-/// Which evaluation the numbers are of.
+/// Which evaluation the numbers are from.
 fn of_evaluation(evaluation: &Evaluation) -> String {
     let (samples, unit) = evaluation.scores.any_report().samples();
+    let one = unit.strip_suffix('s').unwrap_or(unit);
+    let [one, many] = [one, unit].map(|unit| format!("validation {unit}"));
     format!(
-        "<p class=\"note\">Evaluation after epoch {}: {} {unit} of the validation data, {}.</p>",
+        "<p class=\"note\">Evaluation after epoch {}: {} of {}.</p>",
         evaluation.about.epoch,
-        crate::format::thousands(samples),
+        crate::format::count(samples as usize, &one, &many),
         escape(&evaluation.about.data)
     )
 }
@@ -93,14 +98,27 @@ fn title(metric: &Metric) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// What a run is called: its directory's name.
+/// A run's name: that of its directory.
 fn name_of(run: &RunRecord) -> String {
     let whole = std::path::absolute(&run.path).unwrap_or_else(|_| run.path.clone());
     whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
 }
 
+/// Whether the run is on text, by what it measured: then nothing speaks of images.
+fn is_text(run: &RunRecord) -> bool {
+    let translates =
+        run.evaluation.as_ref().is_some_and(|evaluation| evaluation.scores.report::<TranslationReport>().is_some());
+    translates || headline::speed_unit(run) == "tokens"
+}
+
+/// Whether a metric means something for a run: its last evaluation has it. Top-5 accuracy of five classes, which older versions
+/// logged, says nothing.
+fn has_metric(run: &RunRecord, metric: &Metric) -> bool {
+    run.evaluation.as_ref().is_none_or(|evaluation| evaluation.scores.get(metric.key).is_some())
+}
+
 fn lead(run: &RunRecord, headline: &Headline) -> String {
-    format!("<p>{}</p>{}{}{}", headline.standing(run), faults(run), headline.tiles(), in_words(run, headline))
+    format!("<p>{}</p>{}{}{}", headline.standing(run), faults(run), headline.tiles(run), in_words(run, headline))
 }
 
 /// What could not be read.
@@ -123,8 +141,8 @@ fn in_words(run: &RunRecord, headline: &Headline) -> String {
         ));
         if let [.., (_, before), (_, last)] = scores[..] {
             words.push(match last - before {
-                change if change.abs() < 0.05 => "It did not change in the last evaluation.".to_string(),
-                change => format!("It changed by {change:+.1} points in the last evaluation."),
+                change if change.abs() < 0.05 => "The last evaluation did not change it.".to_string(),
+                change => format!("The last evaluation changed it by {change:+.1} points."),
             });
         }
     }
@@ -132,11 +150,14 @@ fn in_words(run: &RunRecord, headline: &Headline) -> String {
     if let (Some(training), Some(validation)) = (training, headline.score("top1")) {
         let gap = 100.0 * (training - validation);
         words.push(match gap {
-            gap if gap.abs() < 0.5 => "Accuracy on augmented training images is about the same.".to_string(),
-            gap if gap > 0.0 => {
-                format!("Accuracy on augmented training images is {gap:.1} points above validation accuracy.")
+            gap if gap.abs() < 0.5 => {
+                "Accuracy on augmented training images is about equal to validation accuracy.".to_string()
             }
-            gap => format!("Accuracy on augmented training images is {:.1} points below validation accuracy.", -gap),
+            gap => format!(
+                "Accuracy on augmented training images is {:.1} points {} validation accuracy.",
+                gap.abs(),
+                if gap > 0.0 { "above" } else { "below" }
+            ),
         });
     }
     if words.is_empty() { String::new() } else { format!("<p>{}</p>", words.join(" ")) }
@@ -147,9 +168,7 @@ fn no_evaluation(run: &RunRecord) -> String {
         Some(fault) => {
             format!("<p>{} <code>vitreous eval</code> computes the scores again.</p>", escape(&fault.to_string()))
         }
-        None => {
-            "<p>There was no evaluation yet, or there is no validation data, so there are no scores.</p>".to_string()
-        }
+        None => "<p>There has been no evaluation yet, or the data has no validation set.</p>".to_string(),
     }
 }
 

@@ -6,20 +6,18 @@ use vitreous_train::{Fault, Recipe, RunRecord, Session};
 
 use crate::format;
 
-/// What differs from the nearest recipe in the binary, if all of it is known; then every key.
+/// What differs from the closest built-in recipe, if all of it is known; then every key.
 pub fn recipe(run: &RunRecord) -> String {
     let mut html = String::new();
     if let Some(fault) = run.fault_of("recipe.toml") {
         let fault = escape(&fault.to_string());
-        html.push_str(&format!(
-            "<p class=\"note warn\">{fault} So it is not compared with the recipes in the binary.</p>"
-        ));
+        html.push_str(&format!("<p class=\"note warn\">{fault} So it is not compared with the built-in recipes.</p>"));
     } else if let Some((name, differences)) = run.recipe.as_ref().ok().and_then(nearest) {
         html.push_str(&match differences.is_empty() {
-            true => format!("<p>It is the recipe <code>{name}</code>, unchanged.</p>"),
+            true => format!("<p>The recipe <code>{name}</code>, unchanged.</p>"),
             false => {
                 let table = table(name, &differences);
-                format!("<p>Nearest to the recipe <code>{name}</code>. What differs:</p>{table}")
+                format!("<p>Closest to the built-in recipe <code>{name}</code>, from which it differs in:</p>{table}")
             }
         });
     }
@@ -30,7 +28,7 @@ pub fn recipe(run: &RunRecord) -> String {
     html
 }
 
-/// The recipe in the binary that differs in the fewest keys, and in which. What follows from the data is no difference.
+/// The built-in recipe that differs in the fewest keys, and those keys. What follows from the data does not count.
 fn nearest(recipe: &Recipe) -> Option<(&'static str, Vec<Difference>)> {
     let of = |name: &'static str, shipped: Recipe| {
         let mut differences = recipe.differences(&shipped);
@@ -55,19 +53,19 @@ fn table(name: &str, differences: &[Difference]) -> String {
         )
     };
     let rows: String = differences.iter().map(row).collect();
-    format!("<div class=\"scroll\"><table><tr><th>key</th><th>here</th><th>in {name}</th></tr>{rows}</table></div>")
+    format!("<div class=\"scroll\"><table><tr><th>key</th><th>this run</th><th>{name}</th></tr>{rows}</table></div>")
 }
 
 /// Where, when and for how long it was trained.
 pub fn machine(run: &RunRecord) -> String {
     let Some(last) = run.sessions.last() else {
-        let why = run.fault_of("machine.json").map_or("Nothing was written down yet.".to_string(), Fault::to_string);
+        let why = run.fault_of("machine.json").map_or("Nothing has been recorded yet.".to_string(), Fault::to_string);
         return format!("<p>{}</p>", escape(&why));
     };
     let mut html = facts(last, run);
     if run.sessions.len() > 1 {
-        html.push_str(&format!("<p>It was trained in {} sittings:</p>", run.sessions.len()));
-        html.push_str("<div class=\"scroll\"><table><tr><th>began</th><th class=\"number\">from step</th><th class=\"number\">to step</th><th class=\"number\">time</th><th>on</th></tr>");
+        html.push_str(&format!("<p>It was trained in {} sessions:</p>", run.sessions.len()));
+        html.push_str("<div class=\"scroll\"><table><tr><th>started</th><th class=\"number\">from step</th><th class=\"number\">to step</th><th class=\"number\">time</th><th>device</th></tr>");
         for session in &run.sessions {
             html.push_str(&format!(
                 "<tr><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td>{}</td></tr>",
@@ -87,19 +85,17 @@ fn facts(session: &Session, run: &RunRecord) -> String {
     let memory = session.memory.map_or("unknown".to_string(), |bytes| format::bytes(bytes as usize));
     let cores = format::count(session.cores, "core", "cores");
     let mut facts = vec![
-        ("Trained", format!("{} in all", format::seconds(run.seconds()))),
-        ("Began", run.sessions[0].started.replace('T', " ").replace('Z', " UTC")),
+        ("Training time", format::seconds(run.seconds())),
+        ("Started", run.sessions[0].started.replace('T', " ").replace('Z', " UTC")),
     ];
     match &session.gpu {
-        // What the processor does beside a GPU decides little.
-        Some(gpu) => facts.extend([
-            ("GPU", gpu.clone()),
-            ("Processor", format!("{}, {cores}, {}", session.cpu, session.instruction_set)),
-        ]),
+        // Beside a GPU, the threads of the CPU matter little.
+        Some(gpu) => facts
+            .extend([("GPU", gpu.clone()), ("CPU", format!("{}, {cores}, {}", session.cpu, session.instruction_set))]),
         None => facts.extend([
-            ("Processor", session.cpu.clone()),
+            ("CPU", session.cpu.clone()),
             ("Threads", format!("{} of {cores}", session.threads)),
-            ("Instructions", session.instruction_set.clone()),
+            ("Instruction set", session.instruction_set.clone()),
         ]),
     }
     facts.extend([

@@ -22,10 +22,10 @@ pub fn html(evaluation: &Evaluation, report: &TranslationReport) -> String {
     let fact = |(name, value): (&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&value));
     html.push_str(&format!("<dl class=\"facts\">{}</dl>", facts.into_iter().map(fact).collect::<String>()));
     if !report.shown.is_empty() {
-        html.push_str("<h3>Some of them</h3><dl class=\"sentences\">");
+        html.push_str("<h3>Examples</h3><dl class=\"sentences\">");
         for shown in &report.shown {
             html.push_str(&format!(
-                "<dt>{}</dt><dd>{}</dd><dd class=\"note\">in the data: {}</dd>",
+                "<dt>{}</dt><dd>{}</dd><dd class=\"note\">reference: {}</dd>",
                 escape(&shown.source),
                 escape(&shown.translation),
                 escape(&shown.reference)

@@ -9,7 +9,9 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_engine::random::{Stream, place_of};
-use vitreous_engine::{DType, Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Plan, Precision, Run, State};
+use vitreous_engine::{
+    DType, Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Plan, Precision, Run, State,
+};
 use vitreous_models::{Architecture, Call, OpenOptions, Size, Takes};
 use vitreous_pages::format;
 use vitreous_runtime::described;
@@ -203,12 +205,7 @@ impl Bench {
         let milliseconds = |seconds: f64| format!("{:.*}", if seconds < 0.1 { 2 } else { 0 }, 1e3 * seconds);
         let per_second = batch as f64 / median;
         let mut lines = vec![
-            format!(
-                "{}, {mode}, {precision}, batch {batch} of {}, on {}",
-                self.model,
-                model.size(),
-                described(device)
-            ),
+            format!("{}, {mode}, {precision}, batch {batch} of {}, on {}", self.model, model.size(), described(device)),
             format!(
                 "{} ms, the median of {} (half of them {} to {} ms)",
                 milliseconds(median),

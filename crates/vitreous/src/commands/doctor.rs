@@ -9,10 +9,10 @@ use vitreous_engine::cuda::{self, Gpu, Libraries, Library};
 use vitreous_engine::machine::{Machine, available_memory};
 use vitreous_engine::{Device, Executor, Graph, Mode, Precision};
 
-use vitreous_runtime::described;
-use vitreous_runtime::device::automatic;
 use crate::failure::Failure;
 use vitreous_pages::format;
+use vitreous_runtime::described;
+use vitreous_runtime::device::automatic;
 
 /// Say what this machine has to compute with: processor, GPUs and their libraries, and what to install where something is missing
 #[derive(Args)]

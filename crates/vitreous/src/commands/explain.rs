@@ -29,13 +29,13 @@ use vitreous_runtime::{ImageModel, described};
 use super::{parse_count, parse_size, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use vitreous_pages::format;
 use crate::images::{Images, ListedImage};
 use crate::page_facts::{flow_notes, image_model};
 use crate::prepared::{self, PartSeen, Prepared};
 use vitreous_pages::explain::index::{self, Entry, Index};
 use vitreous_pages::explain::weights::WeightPictures;
 use vitreous_pages::explain::{self as page, ImageModel as ModelFacts, ImagePage};
+use vitreous_pages::format;
 use vitreous_pages::{flow, write};
 
 use choose::Numbers;

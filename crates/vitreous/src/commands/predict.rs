@@ -17,9 +17,9 @@ use vitreous_runtime::{ImageModel, OutputName, Runner, described};
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use vitreous_pages::format;
 use crate::images::{Images, ListedImage};
 use crate::prepared::{self, Prepared};
+use vitreous_pages::format;
 
 /// Run a model on images: classes with their scores, or features
 #[derive(Args)]
@@ -211,7 +211,13 @@ impl Predict {
         Ok(())
     }
 
-    fn write_answer(&self, path: &Path, answer: &[f32], model: &ImageModel, out: &mut impl Write) -> Result<(), Failure> {
+    fn write_answer(
+        &self,
+        path: &Path,
+        answer: &[f32],
+        model: &ImageModel,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
         let path = path.to_string_lossy();
         if self.features {
             if self.json {

@@ -54,7 +54,9 @@ impl Report {
             }
         }
         let (page, usual) = match &runs[..] {
-            [run] => (run_report::page(run, &data(run), vitreous_runtime::threads(), Effort::Usual), run.path.join(FILE)),
+            [run] => {
+                (run_report::page(run, &data(run), vitreous_runtime::threads(), Effort::Usual), run.path.join(FILE))
+            }
             several => (report::comparison::page(several), PathBuf::from("comparison.html")),
         };
         let file = self.out.unwrap_or(usual);

@@ -14,7 +14,7 @@ use vitreous_models::stages::Stage;
 use vitreous_models::{FAMILIES, OpenOptions, Signature, Size, Takes};
 use vitreous_pages::folding::{block_of, fold, name_inside};
 use vitreous_pages::format;
-use vitreous_pages::summary::{KIND, Summarised, page};
+use vitreous_pages::summary::{KIND, ModelSummary, page};
 use vitreous_pages::write::{check_place, write_page};
 use vitreous_runtime::locate::model_directory;
 
@@ -106,7 +106,7 @@ impl Summary {
         let described = describe::describe(architecture.as_ref(), self.batch, lengths)?;
         let memory = described.memory.lines(&described.batch);
         if let Some(path) = &self.html {
-            let summarised = Summarised {
+            let summary = ModelSummary {
                 model,
                 batch: &described.batch,
                 facts: &described.facts,
@@ -116,7 +116,7 @@ impl Summary {
                 layer: &described.layer,
                 memory: &memory,
             };
-            write_page(path, &page(&summarised))?;
+            write_page(path, &page(&summary))?;
             say!("{} written", path.display());
         }
         let mut out = std::io::stdout().lock();

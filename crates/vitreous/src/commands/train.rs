@@ -234,7 +234,10 @@ impl Train {
         if let Some((score, step)) = outcome.best.filter(|(_, step)| *step != outcome.step) {
             writeln!(out, "The best was {score} after step {step}: {directory}/best")?;
         }
-        writeln!(out, "\nThe model is in {directory}/model; metrics and checkpoints are beside it. The report of the run:")?;
+        writeln!(
+            out,
+            "\nThe model is in {directory}/model; metrics and checkpoints are beside it. The report of the run:"
+        )?;
         writeln!(out, "  {directory}/{}\n\nTry next:", report::FILE)?;
         let tries = next.commands(&directory.to_string(), outcome.best_model());
         let width = tries.iter().map(|(arguments, _)| arguments.len()).max().unwrap_or(0);

@@ -63,9 +63,8 @@ pub fn examples(
     let mut scratch = Scratch::default();
     let samples = spread(part, data.classes.len(), IMAGES);
     // An image that cannot be read is left out.
-    let images = samples
-        .into_iter()
-        .filter_map(|sample| example(sample, part, data, &model, &mut explainer, &mut scratch).ok());
+    let images =
+        samples.into_iter().filter_map(|sample| example(sample, part, data, &model, &mut explainer, &mut scratch).ok());
     let images = images.collect();
     Ok(AttentionExamples { model: directory.display().to_string(), reader: explainer.layout().reader, images })
 }

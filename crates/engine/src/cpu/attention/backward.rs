@@ -1,9 +1,9 @@
 //! The gradient of attention.
 //!
-//! With P the weights, computed again from the scores and the sums' logarithms, and F dropout's factors:
-//! `delta = rowsum(dO * O)`, `dP = dO V^T`, `dS = P * (F * dP - delta)`, and then `dQ = scale * dS K`,
-//! `dK = scale * dS^T Q`, `dV = (F * P)^T dO`. One tile does a key/value head of a sample with all query heads of its group, so
-//! that the gradients of keys and values are summed over the queries in one order, and by one thread.
+//! With the weights P, recomputed from the scores and the log-sums, and the dropout factors F: `delta = rowsum(dO *
+//! O)`, `dP = dO V^T`, `dS = P * (F * dP - delta)`, and then `dQ = scale * dS K`, `dK = scale * dS^T Q`, `dV = (F *
+//! P)^T dO`. One tile computes a key/value head of a sample with all query heads of its group, so that the gradients of
+//! keys and values are summed over the queries in a fixed order, by one thread.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use super::small_product::{Factor, Rows, Size, Target, product};
 use super::softmax::{BlockShape, backward_step, backward_whole};
 use super::{Attention, Heads, HeadsOut};
 
-/// Keys taken at once: their blocks of scores and gradients stay in the caches nearest to the core.
+/// Keys per block: scores and gradients of a block stay in the L1 and L2 caches.
 const KEY_BLOCK: usize = 256;
 
 pub fn scratch(attention: &Attention) -> usize {
@@ -27,8 +27,8 @@ pub fn scratch(attention: &Attention) -> usize {
         + Spare::FLOATS
 }
 
-/// The backward pass: `out` and `log_sums` are what [`forward`](super::forward) gave, `d_out` is the gradient of `out`.
-/// `d_bias` has the bias' shape and gets its gradient, summed over the samples and heads that share it.
+/// The backward pass: `out` and `log_sums` are the results of [`forward`](super::forward), `d_out` is the gradient of
+/// `out`. `d_bias` has the bias' shape and gets its gradient, summed over the samples and heads that share it.
 ///
 /// # Panics
 /// Panics if a shape does not fit, or the team's scratch memory is less than [`scratch_floats`](super::scratch_floats).
@@ -63,7 +63,7 @@ pub fn backward(
     };
     let bias = attention.bias.expect("a bias, where its gradient is wanted");
     assert_eq!(d_bias.len(), bias.values.len());
-    // A tile is the slices of the bias that a group of heads uses: it adds up the groups that share them, always in the same
+    // A tile is the slices of the bias that a group of heads uses: it sums over the groups that share them in a fixed
     // order.
     let slices = if bias.heads == 1 { 1 } else { attention.group() };
     let floats = slices * attention.queries * attention.keys;
@@ -93,7 +93,7 @@ struct Backward<'a> {
     d_bias: Option<Shared<'a, f32>>,
 }
 
-/// Scratch memory for a block of queries: copies where the tensors cannot be used directly.
+/// Scratch memory for a block of queries: copies, if the tensors cannot be used directly.
 struct QueryPlace<'s> {
     q: &'s mut [f32],
     d_out: &'s mut [f32],
@@ -105,7 +105,7 @@ struct QueryPlace<'s> {
 struct StepPlace<'s> {
     q_transposed: &'s mut [f32],
     d_out_transposed: &'s mut [f32],
-    /// The logarithms of the sums, to base 2.
+    /// The log-sums, to base 2.
     log_sums: &'s mut [f32],
     deltas: &'s mut [f32],
     scores: &'s mut [f32],
@@ -127,9 +127,9 @@ struct Queries<'a> {
     q: Rows<'a>,
     d_out: Rows<'a>,
     dq: Target<'a>,
-    /// The keys that they see.
+    /// The keys they attend to.
     seen: Range<usize>,
-    /// Whether the gradients of keys and values are added to: the first block of a group writes them.
+    /// Whether to accumulate the gradients of keys and values: the first block of a group writes them.
     add: bool,
 }
 
@@ -166,10 +166,10 @@ impl Backward<'_> {
         let regions = [&self.dk, &self.dv].map(|to| to.region(sample, kv_head, 0..keys, keys, dim));
         let first_pair = sample * attention.heads + kv_head * attention.group();
         let blocks = || (first_pair..first_pair + attention.group()).flat_map(|pair| attention.blocks_of(pair));
-        // The first block of queries writes the gradients of the keys it sees instead of adding to them; those of all other keys
-        // begin with zero.
+        // The first block of queries writes the gradients of the keys it attends to instead of adding to them; those of
+        // all other keys start at zero.
         let written = blocks().next().map_or(0..0, |block| attention.seen_keys(&block));
-        // A single block's products are the gradients.
+        // A single block writes the gradients directly.
         let single = written == (0..keys) && blocks().nth(1).is_none();
         let direct = [self.dk.direct(regions[0]), self.dv.direct(regions[1])].map(|target| target.filter(|_| single));
         for (sum, direct) in [(&mut *dk_sum, &direct[0]), (&mut *dv_sum, &direct[1])] {

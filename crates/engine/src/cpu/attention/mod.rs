@@ -1,17 +1,17 @@
 //! Attention: `out = dropout(softmax(scale * Q K^T + bias, masked)) V`, and its gradient.
 //!
-//! The matrix of weights is never stored. A block of queries meets the keys block by block; the forward pass keeps a
-//! running maximum and sum for each query (online softmax) and leaves the logarithm of the sum behind, from which the
-//! backward pass computes the weights again.
+//! The weight matrix is never stored. A block of queries visits the keys block by block; the forward pass keeps a
+//! running maximum and sum per query (online softmax) and stores the log-sum, from which the backward pass recomputes
+//! the weights.
 //!
-//! Blocks of scores have one row per key and one lane per query (see [`softmax`]). That makes padding of keys free (rows
-//! are left out), and only the queries and the bias have to be transposed. A block of queries meets only the keys that some of
-//! its queries can see: those between the start of its first query's window and the end of its last query's.
+//! Blocks of scores have one row per key and one lane per query (see [`softmax`]). That makes key padding free (rows
+//! are skipped), and only the queries and the bias have to be transposed. A block of queries visits only the keys that
+//! some of its queries attend to: those between the start of its first query's window and the end of its last query's.
 //!
-//! Where queries, keys and values are stored as bf16 and the machine multiplies pairs of them, the forward pass does so:
-//! see [`pairs`].
+//! If queries, keys and values are stored as bf16 and the CPU has bf16 dot products, the forward pass uses them: see
+//! [`pairs`].
 //!
-//! Tiles depend on shapes alone, so results are the same bits for any number of threads.
+//! Tiles depend on shapes alone, so results are bit-identical for any number of threads.
 
 mod backward;
 mod one_query;
@@ -40,12 +40,12 @@ use scores::{QUERY_BLOCK, QueryBlock, Spare, query_blocks, query_range};
 use small_product::{Factor, Rows, Size, Strided, Target, Unit, product};
 use softmax::{BlockShape, Running, finish, multiply, online_step};
 
-/// Up to so many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
+/// Up to this many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
 const WHOLE_KEYS: usize = 512;
-/// Beyond, so many keys are taken at once.
+/// Beyond, this many keys are taken at once.
 const KEY_BLOCK: usize = 256;
 const _: () = assert!(KEY_BLOCK.is_multiple_of(2), "a block of keys starts with a whole pair");
-/// A tile should do at least so many multiplications: some microseconds, compared with the cost of scheduling it.
+/// A tile should do at least this many multiplications: some microseconds, compared with the cost of scheduling it.
 const TILE_MULTIPLICATIONS: usize = 1 << 17;
 /// With fewer (sample, head) pairs than this, each block of queries is a tile of its own.
 const ENOUGH_PAIRS: usize = 64;
@@ -79,13 +79,13 @@ pub struct Attention<'a> {
     pub queries: usize,
     pub keys: usize,
     pub head_dim: usize,
-    /// What the products of queries and keys are multiplied by.
+    /// Scale of the scores.
     pub scale: f32,
-    /// How far a query sees from its position.
+    /// How far a query attends from its position.
     pub reach: Reach,
-    /// `[batch]`: the position of each sample's first query. Without it queries end where keys end.
+    /// `[batch]`: the position of each sample's first query. Without it the last query is at the last key.
     pub offsets: Option<&'a [i32]>,
-    /// `[batch]`: keys from this number on are padding. Values outside `0..=keys` are clamped.
+    /// `[batch]`: keys at this index and beyond are padding. Values outside `0..=keys` are clamped.
     pub key_lengths: Option<&'a [i32]>,
     /// `[batch, keys]`: 0 is padding.
     pub key_mask: Option<&'a [i32]>,
@@ -93,7 +93,7 @@ pub struct Attention<'a> {
     pub bias: Option<Bias<'a>>,
     /// Dropout on the weights: row `sample * heads + head`, column `key * queries + query`.
     pub dropout: Option<random::Mask>,
-    /// The number of the first sample in the rows of `dropout`.
+    /// Index of the first sample in the rows of `dropout`.
     pub first_sample: usize,
 }
 
@@ -105,12 +105,12 @@ impl Heads<'_> {
 
 impl<'a> HeadsOut<'a> {
     /// # Panics
-    /// Panics if rows of so many heads overlap: tiles that write different heads or tokens would write the same values.
+    /// Panics if rows of that many heads overlap: tiles that write different heads or tokens would write the same values.
     fn check(&self, heads: usize, head_dim: usize) {
         assert!(self.row_stride >= heads * head_dim, "rows of the output overlap");
     }
 
-    /// Rows that a product can be written to directly: f32, and whole vectors, which do not reach into other heads.
+    /// Rows that a product can be written to directly: f32, and whole vectors that do not extend into other heads.
     fn direct(&self, region: Region) -> Option<Target<'a>> {
         match self.values {
             FloatShared::F32(values) if region.columns.is_multiple_of(PADDING) => {
@@ -151,7 +151,7 @@ impl Attention<'_> {
         head / self.group()
     }
 
-    /// How many (sample, head) pairs one tile takes.
+    /// (sample, head) pairs per tile.
     fn pairs_per_tile(&self) -> usize {
         (TILE_MULTIPLICATIONS / (self.queries * self.keys * self.head_dim).max(1)).max(1)
     }
@@ -203,8 +203,8 @@ fn forward_scratch(attention: &Attention) -> usize {
         + Spare::FLOATS
 }
 
-/// The forward pass: `out` is `[batch, queries, heads * head_dim]`, `log_sums` is `[batch, heads, queries]` and is what
-/// [`backward`] needs: the logarithms of the softmax's sums, plus infinity where a query sees no key.
+/// The forward pass: `out` is `[batch, queries, heads * head_dim]`, `log_sums` is `[batch, heads, queries]` and is
+/// needed by [`backward`]: the logarithms of the softmax's sums, plus infinity if a query attends to no key.
 ///
 /// # Panics
 /// Panics if a shape does not fit, or the team's scratch memory is less than [`scratch_floats`].
@@ -246,7 +246,7 @@ pub fn forward(
 
 struct Forward<'a> {
     attention: &'a Attention<'a>,
-    /// What the operands of products are made of.
+    /// The unit of the operands.
     unit: Unit,
     q: Heads<'a>,
     k: Heads<'a>,
@@ -260,7 +260,7 @@ struct Scratch<'s> {
     queries: &'s mut [f32],
     query_copy: &'s mut [f32],
     scores: &'s mut [f32],
-    /// Dropout's factors, and then the weights as pairs.
+    /// The dropout factors, and then the weights as pairs.
     factors: &'s mut [f32],
     out: &'s mut [f32],
     running: Running<'s>,
@@ -324,7 +324,7 @@ impl Forward<'_> {
         }
     }
 
-    /// A block of queries that meets all its keys at once.
+    /// A block of queries that processes all its keys at once.
     fn whole(&self, block: &QueryBlock, seen: Range<usize>, k: Strided, v: Rows, region: Region, place: &mut Scratch) {
         let (attention, width) = (self.attention, padded(self.attention.head_dim));
         self.weights(block, seen.clone(), k, place);
@@ -340,7 +340,7 @@ impl Forward<'_> {
         }
     }
 
-    /// A block of queries that meets its keys block by block.
+    /// A block of queries that processes its keys block by block.
     fn online(&self, block: &QueryBlock, seen: Range<usize>, k: Strided, v: Rows, region: Region, place: &mut Scratch) {
         let (attention, width) = (self.attention, padded(self.attention.head_dim));
         if seen.is_empty() {
@@ -375,7 +375,7 @@ impl Forward<'_> {
         }
     }
 
-    /// The weights of `keys` keys as the left operand of their product with the values.
+    /// The weights of `keys` keys as the left operand of the multiplication with the values.
     fn left_weights<'s>(
         &self,
         block: &QueryBlock,
@@ -393,7 +393,7 @@ impl Forward<'_> {
         }
     }
 
-    /// Turns the sums into the factors of the output, and keeps their logarithms.
+    /// Turns the sums into the factors of the output, and stores their logarithms.
     fn finish(&self, block: &QueryBlock, place: &mut Scratch) {
         let attention = self.attention;
         let first = (block.sample * attention.heads + block.head) * attention.queries + block.first;

@@ -1,7 +1,7 @@
-//! One query per head: a step of decoding, and the last layer of models that only read a class token.
+//! One query per head: a decoding step, and the last layer of models that use only a class token.
 //!
-//! Queries share nothing here, so the time is that of reading keys and values. Each of their rows is read once, for all heads
-//! of a tile together, in the order of memory.
+//! Queries share nothing here, so the time is that of reading keys and values. Each of their rows is read once, for all
+//! heads of a tile together, in memory order.
 
 use half::bf16;
 
@@ -13,10 +13,11 @@ use super::rows::{Region, copy_rows, padded, store_rows, take};
 use super::small_product::Rows;
 use super::{Attention, Heads, HeadsOut, TILE_MULTIPLICATIONS};
 
-/// With fewer tiles of whole samples than this, heads of a sample are divided among tiles.
+/// With fewer tiles of whole samples than this, the heads of a sample are split among tiles.
 const ENOUGH_TILES: usize = 16;
 
-/// Whether this file computes the attention. Of bf16, only what may be long: rows of a cache, which have lengths or offsets.
+/// Whether this file computes the attention. For bf16, only potentially long inputs: KV caches, which have lengths or
+/// offsets.
 pub fn suits(attention: &Attention, k: &Heads, v: &Heads) -> bool {
     let plain = attention.key_mask.is_none() && attention.bias.is_none() && attention.dropout.is_none();
     let both_f32 = matches!((k.values, v.values), (FloatSlice::F32(_), FloatSlice::F32(_)));
@@ -29,12 +30,12 @@ pub fn scratch(attention: &Attention) -> usize {
     2 * padded(attention.heads * attention.head_dim) + attention.heads * padded(attention.keys)
 }
 
-/// How samples and heads are divided into tiles.
+/// How samples and heads are split into tiles.
 struct Tiling {
     samples: usize,
-    /// Key/value heads of a tile.
+    /// Key/value heads per tile.
     kv_heads: usize,
-    /// Tiles that a sample's heads take.
+    /// Tiles per sample.
     parts: usize,
 }
 
@@ -99,7 +100,7 @@ pub fn forward(
     });
 }
 
-/// Rows of keys or values: row `i` begins at `start + i * stride`, with the tile's heads side by side.
+/// Rows of keys or values: row `i` begins at `start + i * stride`, with the tile's heads adjacent.
 struct KeyRows<'a> {
     values: FloatSlice<'a>,
     start: usize,
@@ -131,7 +132,7 @@ impl Shape {
         assert!(rows.count <= self.weights_stride && self.heads * self.weights_stride <= weights.len());
     }
 
-    /// Where the values of a head begin in a row of keys.
+    /// The first column of a head in a row of keys.
     #[inline(always)]
     fn column(&self, head: usize) -> usize {
         let kv_head = if self.group == 1 { head } else { head / self.group };
@@ -142,7 +143,7 @@ impl Shape {
 /// A value of a row, in its storage format.
 trait Stored: Copy {
     /// # Safety
-    /// As for [`Lanes`]: the instruction set is there, and the values are valid.
+    /// As for [`Lanes`]: the CPU supports the instruction set, and the values are valid.
     unsafe fn load<V: Lanes>(from: *const Self) -> V;
     /// The first `count` lanes; the others are zero.
     ///
@@ -154,13 +155,13 @@ trait Stored: Copy {
 impl Stored for f32 {
     #[inline(always)]
     unsafe fn load<V: Lanes>(from: *const f32) -> V {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { V::load(from) }
     }
 
     #[inline(always)]
     unsafe fn load_partial<V: Lanes>(from: *const f32, count: usize) -> V {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { V::load_partial(from, count) }
     }
 }
@@ -168,7 +169,7 @@ impl Stored for f32 {
 impl Stored for bf16 {
     #[inline(always)]
     unsafe fn load<V: Lanes>(from: *const bf16) -> V {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { V::load_bf16(from) }
     }
 
@@ -212,7 +213,7 @@ unsafe fn score_values<V: Lanes, T: Stored>(
     let (whole, rest) = (shape.head_dim / V::COUNT * V::COUNT, shape.head_dim % V::COUNT);
     for key in 0..keys.count {
         for head in 0..shape.heads {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let query = query.as_ptr().add(head * shape.head_dim);
                 let row = values.add(keys.start + key * keys.stride + shape.column(head));
@@ -259,7 +260,7 @@ unsafe fn mix_values<V: Lanes, T: Stored>(
     let (whole, rest) = (shape.head_dim / V::COUNT * V::COUNT, shape.head_dim % V::COUNT);
     for key in 0..rows.count {
         for head in 0..shape.heads {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let weight = V::splat(*weights.get_unchecked(head * shape.weights_stride + key));
                 let row = values.add(rows.start + key * rows.stride + shape.column(head));

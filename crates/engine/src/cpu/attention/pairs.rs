@@ -1,10 +1,10 @@
-//! Operands made of bf16 pairs, for the forward pass.
+//! Operands of bf16 pairs, for the forward pass.
 //!
-//! A unit of two bf16 values that are neighbours in depth is multiplied and summed in f32 by one instruction, at twice
-//! the speed of single f32 values. For the scores `K Q^T` the depth is the head's dimension: a key's pairs are the
-//! words of the tensor, and nothing is copied; queries are transposed pair by pair. For the output `P^T V` the depth
-//! is that of keys: rows of values are interleaved two by two, once per (sample, head), and so are rows of weights, which
-//! are rounded to bf16. The softmax's sums are those of the unrounded weights.
+//! A unit of two bf16 values adjacent in depth is multiplied and accumulated in f32 by one instruction, at twice the
+//! speed of single f32 values. For the scores `K Q^T` the depth is the head dimension: a key's pairs are the words of
+//! the tensor, and nothing is copied; queries are transposed pair by pair. For the output `P^T V` the depth is the
+//! keys: rows of values are interleaved two by two, once per (sample, head), and so are rows of weights, which are
+//! rounded to bf16. The softmax's sums are those of the unrounded weights.
 
 use super::super::gemm::micro::{Kernel, kernel_fn};
 use super::super::gemm::pack::{Lines, Stored};
@@ -15,13 +15,13 @@ use super::small_product::{Rows, Strided, Unit};
 use super::softmax::BlockShape;
 use super::{Attention, Heads};
 
-/// The unit of a forward pass: pairs where all operands are bf16, a key's pairs are whole, and the machine has them.
+/// The unit of a forward pass: pairs if all operands are bf16, the head dimension is even, and the CPU supports them.
 pub fn unit_of(attention: &Attention, operands: [&Heads; 3]) -> Unit {
     let narrow = operands.iter().all(|operand| matches!(operand.values, FloatSlice::Bf16(_)));
     if narrow && attention.head_dim.is_multiple_of(2) && Unit::has_pairs() { Unit::Pair } else { Unit::Single }
 }
 
-/// The values that are paired: value `d` of a line is at `start + line * stride + d * depth_stride`.
+/// The values to pair: value `d` of a line is at `start + line * stride + d * depth_stride`.
 #[derive(Clone, Copy)]
 struct Places {
     start: usize,
@@ -31,10 +31,10 @@ struct Places {
     depth_stride: usize,
 }
 
-/// Pairs neighbours in depth, and writes a row for each pair of depths and a unit for each line, rounded to bf16 if they
-/// are not bf16. Rows are `padded(lines)` long and filled up with zeros, as is an odd depth.
+/// Pairs values adjacent in depth, and writes one row per pair of depths with one unit per line, rounded to bf16 if
+/// necessary. Rows have `padded(lines)` units and are padded with zeros, as is an odd depth.
 fn pack(from: FloatSlice, places: Places, to: &mut [f32]) {
-    // SAFETY: the machine has the kernel, which `Kind::best` named; the body checks its arguments.
+    // SAFETY: the CPU supports the kernel, which is from `MicroKernel::best`; the body checks its arguments.
     unsafe { pack_by(Unit::Pair.kind(), from, places, to) }
 }
 
@@ -75,7 +75,7 @@ pub fn pack_weights(shape: BlockShape, weights: &[f32], to: &mut [f32]) {
 }
 
 impl Attention<'_> {
-    /// The keys of a query head, in the tensor itself.
+    /// The keys of a query head, in place.
     pub fn key_pairs<'a>(&self, from: &Heads<'a>, sample: usize, head: usize) -> Strided<'a> {
         let region = from.region(sample, self.kv_head(head), 0..self.keys, self.keys, self.head_dim);
         match from.values {
@@ -84,8 +84,8 @@ impl Attention<'_> {
         }
     }
 
-    /// The values of a query head, two keys' rows interleaved. Rows of keys that do not count are zero, also in a pair with
-    /// one that does, as in [`Attention::key_rows`]: a weight of zero times anything else might not be.
+    /// The values of a query head, the rows of two keys interleaved. Rows of masked keys are zero, also in a pair with
+    /// an unmasked one, as in [`Attention::key_rows`]: a zero weight times an arbitrary value might not be zero.
     pub fn value_pairs<'b>(&self, from: &Heads, sample: usize, head: usize, buffer: &'b mut [f32]) -> Rows<'b> {
         let visible = self.visible_keys(sample);
         let packed = Unit::Pair.whole_units(visible.clone());
@@ -110,7 +110,7 @@ impl Attention<'_> {
         Rows { values: buffer, stride }
     }
 
-    /// One block of queries, transposed: a row for each pair of a head's dimensions, a unit for each query.
+    /// One block of queries, transposed: one row per pair of head dimensions, one unit per query.
     pub fn query_pairs(&self, from: &Heads, block: &QueryBlock, to: &mut [f32]) {
         let queries = block.first..block.first + block.count;
         let region = from.region(block.sample, block.head, queries, self.queries, self.head_dim);

@@ -11,7 +11,7 @@ use super::small_product::Rows;
 #[cfg(target_arch = "x86_64")]
 use super::super::simd::{Avx2, Avx512};
 
-/// Scratch rows are padded to a multiple of this many floats: whole vectors on every machine, and whole cache lines.
+/// Scratch rows are padded to a multiple of this many floats: whole vectors on every CPU, and whole cache lines.
 pub const PADDING: usize = 16;
 
 /// The next multiple of [`PADDING`].
@@ -19,7 +19,7 @@ pub const fn padded(count: usize) -> usize {
     count.next_multiple_of(PADDING)
 }
 
-/// Cuts `count` floats (padded, so that every part starts at a cache line) from the front of the scratch memory.
+/// Takes `count` floats (padded, so that every part is aligned to a cache line) from the front of the scratch memory.
 pub fn take<'s>(scratch: &mut &'s mut [f32], count: usize) -> &'s mut [f32] {
     let (part, rest) = std::mem::take(scratch).split_at_mut(padded(count));
     *scratch = rest;
@@ -36,7 +36,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// From the first to after the last value.
+    /// From the first to one past the last value.
     pub fn range(self) -> Range<usize> {
         if self.rows == 0 {
             return 0..0;
@@ -46,18 +46,18 @@ impl Region {
 }
 
 simd_fn! {
-    /// Copies rows as f32, `to_stride` apart, and fills up the rest of each row with zeros.
+    /// Copies rows as f32, `to_stride` apart, and pads each row with zeros.
     pub fn copy_rows(from: FloatSlice, region: Region, to: &mut [f32], to_stride: usize) = copy_rows_body;
 }
 
 simd_fn! {
-    /// Writes columns as rows: `to[j * to_stride + i] = from[i][j]`; with `i` from `rows` to `padded(rows)` zero.
+    /// Transposes: `to[j * to_stride + i] = from[i][j]`; zero for `i` from `rows` to `padded(rows)`.
     pub fn transpose_rows(from: Rows, rows: usize, columns: usize, to: &mut [f32], to_stride: usize)
         = transpose_rows_body;
 }
 
 simd_fn! {
-    /// Stores rows times their factors (one for each, or 1) into a tensor. No other tile may use the region.
+    /// Stores rows times their factors (one per row, or 1) into a tensor. No other tile may use the region.
     pub fn store_rows(from: Rows, factors: Option<&[f32]>, to: &FloatShared, region: Region) = store_rows_body;
 }
 
@@ -67,7 +67,7 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Adds `from` to `to`, of one length.
+    /// Adds `from` to `to`, of equal length.
     pub fn add_to(to: &mut [f32], from: &[f32]) = add_to_body;
 }
 
@@ -76,7 +76,7 @@ simd_fn! {
     pub fn row_dots(a: Rows, b: Rows, columns: usize, dots: &mut [f32]) = row_dots_body;
 }
 
-/// The rows of a region in the tensor itself, if they can be used there: f32, and padded if `whole_vectors` asks for it.
+/// The rows of a region in place, if they can be used there: f32, and padded if `whole_vectors` requires it.
 pub fn view_of(from: FloatSlice, region: Region, whole_vectors: bool) -> Option<Rows> {
     match from {
         FloatSlice::F32(values) if !whole_vectors || region.columns.is_multiple_of(PADDING) => {
@@ -86,7 +86,7 @@ pub fn view_of(from: FloatSlice, region: Region, whole_vectors: bool) -> Option<
     }
 }
 
-/// The rows of a region as f32, padded if `whole_vectors` asks for it: in the tensor itself, or a copy in `buffer`.
+/// The rows of a region as f32, padded if `whole_vectors` requires it: in place, or a copy in `buffer`.
 pub fn rows_of<'b>(from: FloatSlice<'b>, region: Region, whole_vectors: bool, buffer: &'b mut [f32]) -> Rows<'b> {
     view_of(from, region, whole_vectors).unwrap_or_else(|| {
         let stride = padded(region.columns);
@@ -274,12 +274,12 @@ unsafe fn row_dots_body<V: Lanes>(a: Rows, b: Rows, columns: usize, dots: &mut [
     }
 }
 
-/// The building block of transposing.
+/// The building block of transposition.
 trait TransposeFour: Lanes {
     /// Four columns of `COUNT` rows become four rows of one vector each.
     ///
     /// # Safety
-    /// As for [`Lanes`]: the instruction set is there, and both places are valid.
+    /// As for [`Lanes`]: the CPU supports the instruction set, and both pointers are valid.
     unsafe fn transpose_four(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
 }
 
@@ -288,7 +288,7 @@ impl TransposeFour for Baseline {
     unsafe fn transpose_four(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         for column in 0..4 {
             for row in 0..4 {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { *to.add(column * to_stride + row) = *from.add(row * from_stride + column) };
             }
         }
@@ -300,7 +300,7 @@ impl TransposeFour for Avx2 {
     #[inline(always)]
     unsafe fn transpose_four(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         use std::arch::x86_64::*;
-        // SAFETY: the caller's promise. Each 128-bit lane holds four columns of one row; within a lane, four vectors
+        // SAFETY: guaranteed by the caller. Each 128-bit lane holds four columns of one row; within a lane, four vectors
         // are transposed as a 4 x 4 matrix.
         unsafe {
             let mut rows = [_mm256_setzero_ps(); 4];
@@ -323,7 +323,7 @@ impl TransposeFour for Avx512 {
     #[inline(always)]
     unsafe fn transpose_four(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         use std::arch::x86_64::*;
-        // SAFETY: the caller's promise. As for AVX2, with four lanes.
+        // SAFETY: guaranteed by the caller. As for AVX2, with four lanes.
         unsafe {
             let mut rows = [_mm512_setzero_ps(); 4];
             for r in 0..4 {

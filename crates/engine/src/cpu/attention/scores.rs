@@ -1,4 +1,4 @@
-//! Blocks of scores: which keys a block of queries sees, and the scaled, biased and masked products.
+//! Blocks of scores: which keys a block of queries attends to, and the scaled, biased and masked scores.
 
 use std::ops::Range;
 
@@ -8,12 +8,12 @@ use super::rows::{Region, copy_rows, padded, rows_of, take, transpose_rows, view
 use super::small_product::{Factor, Rows, Size, Strided, Target, product};
 use super::{Attention, Heads};
 
-/// At most this many queries are worked on at once: four vectors of sixteen lanes.
+/// Queries per block: four vectors of sixteen lanes.
 pub const QUERY_BLOCK: usize = 64;
-/// Bias and dropout come in rows of keys and are transposed in pieces of this many keys.
+/// Bias and dropout are stored in rows of keys and transposed in pieces of this many keys.
 const TRANSPOSE_BLOCK: usize = 64;
 /// A limit of reach that is no limit, and can be added to positions.
-const MOST_REACH: usize = 1 << 40;
+const MOST_REACH: i64 = 1 << 40;
 
 /// Some queries of one head of one sample.
 #[derive(Clone, Copy, Debug)]
@@ -25,19 +25,18 @@ pub struct QueryBlock {
 }
 
 impl QueryBlock {
-    /// The number of lanes the queries take, the unused ones at the end included.
+    /// Number of lanes of the queries, including unused ones at the end.
     pub fn lanes(&self) -> usize {
         padded(self.count)
     }
 }
 
-/// The number of blocks that the queries are cut into.
+/// Number of blocks of the queries.
 pub fn query_blocks(queries: usize) -> usize {
     queries.div_ceil(QUERY_BLOCK)
 }
 
-/// The queries of block `index`: all blocks are about equally long, since a short last one would leave the registers
-/// of the product idle.
+/// The queries of block `index`: all blocks are about equally long, since a short last one would leave registers idle.
 pub fn query_range(queries: usize, index: usize) -> Range<usize> {
     let (blocks, groups) = (query_blocks(queries), padded(queries) / padded(1));
     let start = |index: usize| (groups * index / blocks * padded(1)).min(queries);
@@ -68,7 +67,8 @@ impl Attention<'_> {
         first + query as i64
     }
 
-    /// The keys of a sample that some of its queries may see, holes in its mask included. No other row is ever read.
+    /// The keys of a sample that some of its queries may attend to, including holes in its mask. No other row is ever
+    /// read.
     pub fn visible_keys(&self, sample: usize) -> Range<usize> {
         let mut count = self.keys;
         if let Some(lengths) = self.key_lengths {
@@ -84,13 +84,13 @@ impl Attention<'_> {
         self.key_mask.is_some_and(|mask| mask[sample * self.keys + key] == 0)
     }
 
-    /// The keys that some query of the block sees: all others are masked for all of them.
+    /// The keys that some query of the block attends to: all others are masked for all of them.
     pub fn seen_keys(&self, block: &QueryBlock) -> Range<usize> {
         let end = self.visible_keys(block.sample).end;
         self.keys_in_reach(block.sample, block.first..block.first + block.count, end)
     }
 
-    /// The keys of the first `count` that are in reach of some of the queries.
+    /// The keys among the first `count` that are in reach of some of the queries.
     fn keys_in_reach(&self, sample: usize, queries: Range<usize>, count: usize) -> Range<usize> {
         if self.reach.is_unlimited() {
             return 0..count;
@@ -99,8 +99,8 @@ impl Attention<'_> {
         self.reach.keys(first, first + queries.len() as i64 - 1, count)
     }
 
-    /// The keys or values of a query head, padded if they are a product's right operand. Rows of holes in the mask are zero:
-    /// a weight of zero times anything else might not be. Of rows that are not visible, a copy has none.
+    /// The keys or values of a query head, padded if they are a right operand. Rows of masked keys are zero: a zero
+    /// weight times an arbitrary value might not be zero. A copy omits rows that are not visible.
     pub fn key_rows<'b>(
         &self,
         from: &Heads<'b>,
@@ -125,7 +125,7 @@ impl Attention<'_> {
         Rows { values: buffer, stride }
     }
 
-    /// One block of queries, or of something of their shape.
+    /// One block of queries, or of a tensor with their shape.
     pub fn query_rows<'b>(
         &self,
         from: &Heads<'b>,
@@ -138,8 +138,8 @@ impl Attention<'_> {
         rows_of(from.values, region, whole_vectors, buffer)
     }
 
-    /// The scores of a block of queries with some keys, in units of log 2, minus infinity where they are masked.
-    /// `keys` are the wanted keys, `key_rows` all of the head's, `queries` the queries' transpose in the same units.
+    /// The scores of a block of queries with some keys, in units of log 2, minus infinity if masked. `keys` are the
+    /// requested keys, `key_rows` all of the head's, `queries` the queries' transpose in the same units.
     pub fn scores(
         &self,
         block: &QueryBlock,
@@ -177,13 +177,14 @@ impl Attention<'_> {
         }
     }
 
-    /// Hides the keys that are not in reach of a query: query i of the block sees key j where
-    /// `j - ahead <= first position + i <= j + behind`.
+    /// Masks the keys that are out of reach of a query: query i of the block attends to key j if `j - ahead <= first
+    /// position + i <= j + behind`.
     fn hide_out_of_reach(&self, block: &QueryBlock, keys: Range<usize>, scores: &mut [f32]) {
         let lanes = block.lanes();
         let first = self.position(block.sample, block.first);
         let lane_at = |position: i64| (position - first).clamp(0, lanes as i64) as usize;
-        let limits = [self.reach.ahead, self.reach.behind].map(|limit| limit.map(|limit| limit.min(MOST_REACH) as i64));
+        let as_distance = |keys: usize| i64::try_from(keys).unwrap_or(MOST_REACH).min(MOST_REACH);
+        let limits = [self.reach.ahead, self.reach.behind].map(|limit| limit.map(as_distance));
         for (row, key) in scores.chunks_exact_mut(lanes).zip(keys) {
             let key = key as i64;
             if let Some(ahead) = limits[0] {
@@ -214,8 +215,8 @@ impl Attention<'_> {
         });
     }
 
-    /// The factors of dropout, one row per key. They are numbered in this order, queries side by side, so that those of a
-    /// short head are made in one go.
+    /// The dropout factors, one row per key. Random numbers are ordered like this, queries adjacent, so that those of a
+    /// short head are drawn in one go.
     pub fn dropout_factors(&self, block: &QueryBlock, keys: Range<usize>, factors: &mut [f32]) {
         let Some(mask) = self.dropout else { return };
         let pair = ((self.first_sample + block.sample) * self.heads + block.head) as u64;
@@ -228,7 +229,7 @@ impl Attention<'_> {
         }
     }
 
-    /// Passes a block (one row per key) on in rows of keys: `row(query, first key, values)`.
+    /// Passes a block (one row per key) to `row(query, first key, values)`, transposed to rows of keys.
     pub fn by_query(
         &self,
         block: &QueryBlock,
@@ -249,7 +250,7 @@ impl Attention<'_> {
     }
 }
 
-/// Calls `step` for each piece of at most [`TRANSPOSE_BLOCK`] keys, with its distance from the first.
+/// Calls `step` for each piece of at most [`TRANSPOSE_BLOCK`] keys, with its offset from the first.
 fn for_pieces(keys: Range<usize>, mut step: impl FnMut(usize, Range<usize>)) {
     let mut start = keys.start;
     while start < keys.end {
@@ -268,7 +269,7 @@ pub struct Bias<'a> {
 }
 
 impl Bias<'_> {
-    /// Which `queries x keys` matrix a sample's head uses.
+    /// The `queries x keys` matrix of a sample's head.
     pub fn slice_of(&self, sample: usize, head: usize) -> usize {
         let sample = if self.batch == 1 { 0 } else { sample };
         let head = if self.heads == 1 { 0 } else { head };

@@ -1,36 +1,36 @@
-//! Matrix products on operands that already lie in the L1 or L2 cache.
+//! Matrix products on operands that are already in the L1 or L2 cache.
 //!
-//! A general product packs its operands first; here they are a few dozen rows each, were just written by the previous
+//! A general GEMM packs its operands first; here they are a few dozen rows each, were just written by the previous
 //! step, and packing would cost as much as it saves. The right operand's rows are contiguous and padded to whole
 //! vectors, so lanes run over columns; the left operand is read one value at a time, so that its transpose is only
 //! another pair of strides.
 //!
-//! Operands are made of 32-bit [`Unit`]s along the depth. Pairs of bf16 values are moved about as the f32 values that
-//! have the same bits.
+//! Operands consist of 32-bit [`Unit`]s along the depth. Pairs of bf16 values are handled as f32 values with the same
+//! bits.
 
 use std::ops::Range;
 
 use half::bf16;
 
-use super::super::gemm::micro::{Kernel, Kind, kernel_fn};
+use super::super::gemm::micro::{Kernel, MicroKernel, kernel_fn};
 use super::super::memory::Shared;
 use super::super::simd::Lanes;
 use crate::precision::Precision;
 
-/// Right operands are walked in pieces of so many rows: 64 columns of them stay in the L1 cache.
+/// Right operands are read in pieces of this many rows: 64 columns of them stay in the L1 cache.
 const DEPTH_BLOCK: usize = 128;
 
-/// What 32 bits of an operand are.
+/// The meaning of 32 bits of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// One f32.
     Single,
-    /// Two bf16 values that are neighbours in depth.
+    /// Two bf16 values adjacent in depth.
     Pair,
 }
 
 impl Unit {
-    /// The number of values in one unit.
+    /// Number of values per unit.
     pub const fn values(self) -> usize {
         match self {
             Unit::Single => 1,
@@ -38,27 +38,27 @@ impl Unit {
         }
     }
 
-    /// The number of units that hold `depth` values; a missing second half of the last pair is zero.
+    /// Number of units for `depth` values; a missing second half of the last pair is zero.
     pub const fn count(self, depth: usize) -> usize {
         depth.div_ceil(self.values())
     }
 
-    /// The range, from the start of the unit that its first value is in.
+    /// The range, extended to the start of the unit of its first value.
     pub const fn whole_units(self, range: Range<usize>) -> Range<usize> {
         range.start / self.values() * self.values()..range.end
     }
 
-    /// Whether this machine multiplies pairs.
+    /// Whether this CPU multiplies pairs.
     pub fn has_pairs() -> bool {
-        Kind::best(Precision::Bf16).rounds()
+        MicroKernel::best(Precision::Bf16).rounds()
     }
 
     /// The kernel that multiplies such units.
     ///
     /// # Panics
-    /// Panics if the machine has none: see [`Unit::has_pairs`].
-    pub fn kind(self) -> Kind {
-        let kind = Kind::best(if self == Unit::Pair { Precision::Bf16 } else { Precision::F32 });
+    /// Panics if the CPU has none: see [`Unit::has_pairs`].
+    pub fn kind(self) -> MicroKernel {
+        let kind = MicroKernel::best(if self == Unit::Pair { Precision::Bf16 } else { Precision::F32 });
         assert_eq!(kind.sizes().values, self.values(), "this machine multiplies no pairs");
         kind
     }
@@ -102,7 +102,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// A matrix read unit by unit: (i, j) is the four bytes from `i * row_bytes + j * column_bytes` on, at any alignment.
+/// A matrix read unit by unit: (i, j) is the four bytes at `i * row_bytes + j * column_bytes`, at any alignment.
 #[derive(Clone, Copy)]
 pub struct Strided<'a> {
     bytes: &'a [u8],
@@ -112,7 +112,7 @@ pub struct Strided<'a> {
 }
 
 impl<'a> Strided<'a> {
-    /// Rows of a bf16 tensor, `stride` apart, taken as pairs of neighbours.
+    /// Rows of a bf16 tensor, `stride` apart, as pairs of adjacent values.
     pub fn pairs_of_rows(values: &'a [bf16], stride: usize) -> Self {
         Strided { bytes: bytemuck::cast_slice(values), row_bytes: 2 * stride, column_bytes: 4, unit: Unit::Pair }
     }
@@ -127,7 +127,7 @@ impl<'a> Strided<'a> {
     }
 }
 
-/// Where a product goes: row `i` starts at `start + i * stride`. It may lie between other tiles' columns.
+/// The destination of a product: row `i` starts at `start + i * stride`. It may lie between other tiles' columns.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     pub values: Shared<'a, f32>,
@@ -147,12 +147,12 @@ impl<'a> Target<'a> {
     }
 }
 
-/// What a product is multiplied by.
+/// The factor of a product.
 #[derive(Clone, Copy)]
 pub enum Factor<'a> {
-    /// One number.
+    /// One factor.
     All(f32),
-    /// A number for each row.
+    /// One factor per row.
     Rows(&'a [f32]),
 }
 
@@ -164,10 +164,11 @@ pub struct Size {
     pub depth: usize,
 }
 
-/// `c = factor * a * b`, or `c += factor * a * b`; `b` is made of the same units as `a`. Rows of `b` and `c` are read
-/// and written up to the next whole vector after `columns`: there must be room, and in `c` no other tile may use it.
+/// `c = factor * a * b`, or `c += factor * a * b`; `b` has the same units as `a`. Rows of `b` and `c` are read and
+/// written up to the next whole vector after `columns`: there must be room, and no other tile may use it in `c`.
 pub fn product(size: Size, factor: Factor, a: Strided, b: Rows, c: Target, add: bool) {
-    // SAFETY: the machine has the kernel, which `Kind::best` named; the body checks that all lies inside the slices.
+    // SAFETY: the CPU supports the kernel, which is from `MicroKernel::best`; the body checks that everything is inside
+    // the slices.
     unsafe { product_by(a.unit.kind(), size, factor, a, b, c, add) }
 }
 
@@ -175,7 +176,7 @@ kernel_fn! {
     unsafe fn product_by(kind, size: Size, factor: Factor, a: Strided, b: Rows, c: Target, add: bool) = product_body;
 }
 
-/// The places a tile works on, all inside their slices.
+/// The pointers of a tile, all inside their slices.
 #[derive(Clone, Copy)]
 struct Operands {
     a: *const u8,
@@ -186,7 +187,7 @@ struct Operands {
     c: *mut f32,
     c_stride: usize,
     factors: *const f32,
-    /// 1 where each row has its factor, 0 where all have the same.
+    /// 1 if each row has its factor, 0 if they share one.
     factor_step: usize,
     add: bool,
 }
@@ -234,7 +235,7 @@ unsafe fn product_body<K: Kernel>(size: Size, factor: Factor, a: Strided, b: Row
     }
 }
 
-/// Cuts the columns into panels as wide as the register file likes: with 32 registers, 24 sums and a row of `b`.
+/// Splits the columns into panels that suit the register file: with 32 registers, 24 sums and a row of `b`.
 #[inline(always)]
 unsafe fn panels<K: Kernel>(rows: usize, vectors: usize, depth: usize, operands: Operands) {
     let lanes = K::Vector::COUNT;
@@ -337,7 +338,7 @@ unsafe fn row_tile<K: Kernel, const R: usize, const C: usize>(valid: usize, dept
 mod tests {
     use super::*;
 
-    /// Whole numbers: their products and sums are exact in both kinds of units.
+    /// Integers: their products and sums are exact in both kinds of units.
     fn pattern(i: usize) -> f32 {
         ((i * 7919) % 31) as f32 - 15.0
     }
@@ -358,7 +359,7 @@ mod tests {
                     let (depth, stride) = (2 * units, columns.next_multiple_of(16));
                     let a = |i: usize, d: usize| pattern(i * depth + d);
                     let b = |d: usize, j: usize| pattern(d * stride + j + 5);
-                    // Rows that start at odd values, as those of a head may.
+                    // Rows at odd offsets, as those of a head may be.
                     let a_stride = depth + 3;
                     let mut a_rows = vec![bf16::NAN; 1 + rows * a_stride];
                     let mut a_transposed = vec![f32::NAN; units * rows];

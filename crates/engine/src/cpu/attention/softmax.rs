@@ -1,6 +1,6 @@
-//! The element-wise steps of attention on a block of scores.
+//! The elementwise steps of attention on a block of scores.
 //!
-//! A block holds one row a key and one lane a query, so that everything a softmax does along the keys (maximum, sum)
+//! A block holds one row per key and one lane per query, so that everything a softmax does along the keys (maximum, sum)
 //! is done by whole vectors and no lanes are ever added up. Scores are in units of log 2: the product's factor
 //! contains log2(e), and the power is one of two.
 
@@ -24,35 +24,35 @@ impl BlockShape {
     }
 }
 
-/// What the softmax knows of each query after the keys so far.
+/// The running state of the softmax per query.
 pub struct Running<'a> {
     /// The largest score.
     pub maxima: &'a mut [f32],
     /// The sum of `2^(score - maximum)`.
     pub sums: &'a mut [f32],
-    /// What the last step multiplied earlier sums by, because the maximum grew.
+    /// The factor that the last step applied to earlier sums, because the maximum grew.
     pub rescale: &'a mut [f32],
 }
 
 simd_fn! {
-    /// Takes another block of scores into account and turns it into `2^(score - maximum)`.
+    /// Processes another block of scores and turns it into `2^(score - maximum)`.
     pub fn online_step(scores: &mut [f32], shape: BlockShape, running: &mut Running) = online_step_body;
 }
 
 simd_fn! {
-    /// Turns running maxima and sums into what is kept: natural logarithms of the sums (plus infinity for a query that
-    /// sees no key), reciprocal sums in `sums` (0 for such a query), and maxima that can be subtracted.
+    /// Turns running maxima and sums into the final values: natural logarithms of the sums (plus infinity for a query
+    /// without keys), reciprocal sums in `sums` (0 for such a query), and maxima that can be subtracted.
     pub fn finish(running: &mut Running, log_sums: &mut [f32]) = finish_body;
 }
 
 simd_fn! {
-    /// `score = 2^(score - maximum) * factor`, each query with its own.
+    /// `score = 2^(score - maximum) * factor`, with maximum and factor per query.
     pub fn weigh(scores: &mut [f32], shape: BlockShape, maxima: &[f32], factors: &[f32]) = weigh_body;
 }
 
 simd_fn! {
-    /// The backward step: weights `p = 2^(score - log_sum)`, dropped weights into `scores`, and
-    /// `p * (dropped d_weight - delta)` into `d_weights`. `dropped` holds the factors of dropout, if there is any.
+    /// The backward step: weights `p = 2^(score - log_sum)`, dropped weights into `scores`, and `p * (dropped d_weight
+    /// - delta)` into `d_weights`. `dropped` has the dropout factors, if any.
     pub fn backward_step(
         scores: &mut [f32],
         d_weights: &mut [f32],
@@ -64,8 +64,8 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// As [`backward_step`] for a block that holds all keys its queries see: then the deltas are the block's own sums
-    /// of weights times dropped gradients.
+    /// Like [`backward_step`], for a block with all keys that its queries attend to: then the deltas are the block's
+    /// own sums of weights times dropped gradients.
     pub fn backward_whole(
         scores: &mut [f32],
         d_weights: &mut [f32],
@@ -84,9 +84,9 @@ simd_fn! {
 /// Minus infinity gives exactly 0, NaN stays NaN.
 #[inline(always)]
 unsafe fn power_of_two<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe {
-        // In `max` a NaN in the second operand is what comes out.
+        // In `max` a NaN in the second operand is returned.
         let x = V::splat(POWER_UNDERFLOW).max(x);
         let magic = V::splat(ROUND_MAGIC);
         let whole = x.add(magic).sub(magic);
@@ -102,10 +102,10 @@ unsafe fn power_of_two<V: Lanes>(x: V) -> V {
     }
 }
 
-/// A maximum that can be subtracted: 0 instead of minus infinity, where no key was seen.
+/// A maximum that can be subtracted: 0 instead of minus infinity if there was no key.
 #[inline(always)]
 unsafe fn subtractable<V: Lanes>(maximum: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe { maximum.select_less(V::splat(f32::MIN), V::splat(0.0), maximum) }
 }
 
@@ -272,7 +272,7 @@ unsafe fn backward_whole_body<V: Lanes>(
     assert!(lanes.is_multiple_of(PADDING) && lanes <= log_sums.len());
     assert!(floats <= scores.len() && floats <= d_weights.len());
     if let Some(dropped) = dropped {
-        // The dropped gradients take the gradients' place first, and the dropped weights the weights' place last.
+        // The dropped gradients replace the gradients first, and the dropped weights replace the weights last.
         multiply(&mut d_weights[..floats], &dropped[..floats]);
     }
     let (weights, gradients) = (scores.as_mut_ptr(), d_weights.as_mut_ptr());

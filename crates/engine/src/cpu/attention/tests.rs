@@ -1,17 +1,20 @@
-//! Against plain loops in f64, which are themselves checked against finite differences.
+//! Comparison with naive loops in f64, which are themselves checked against finite differences.
+
+mod tensors;
 
 use half::bf16;
 
-use super::super::memory::{FloatShared, FloatSlice, Shared};
+use super::super::memory::Shared;
 use super::super::team::Team;
 use super::*;
 use crate::random::{Mask, Stream};
+use tensors::{Stored, Tensors};
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
     batch: usize,
     heads: usize,
-    /// As many as `heads` if there is no number.
+    /// As many as `heads` if `None`.
     kv_heads: Option<usize>,
     queries: usize,
     keys: usize,
@@ -84,7 +87,7 @@ impl Case {
     fn inputs(&self) -> Inputs {
         let tokens = |tokens: usize, heads: usize| self.batch * tokens * heads * self.head_dim;
         let (heads, kv_heads) = (self.heads, self.kv_heads());
-        // The first sample's queries stand in the middle, the second's partly before all keys, the third's behind them.
+        // The first sample's queries are in the middle, the second's partly before all keys, the third's after them.
         let offsets = [(self.keys / 2) as i32, -2, self.keys as i32 + 1];
         let random = |count, seed| random_values(count, seed, self.bf16);
         let (bias_batch, bias_heads) = self.bias_shape();
@@ -308,151 +311,16 @@ fn pairs<'a>(a: &'a Results, b: &'a Results) -> [(&'static str, &'a Values, &'a 
     ]
 }
 
-/// The error's norm over the expected norm; what should vanish must vanish.
+/// The error's norm over the expected norm; where zero is expected, the result must be near zero.
 fn relative_error(expected: &[f64], found: &[f64]) -> f64 {
     assert_eq!(expected.len(), found.len());
     let error: f64 = expected.iter().zip(found).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
     let norm: f64 = expected.iter().map(|a| a * a).sum::<f64>();
     match (norm == 0.0, error.is_nan()) {
         (_, true) => f64::INFINITY,
-        // One key leaves nothing to choose: its gradients are rounding errors around zero.
+        // With one key the weights are constant: gradients are rounding errors around zero.
         (true, _) => error.sqrt() / (expected.len() as f64).sqrt(),
         _ => (error / norm.max(1e-20)).sqrt(),
-    }
-}
-
-enum Stored {
-    F32(Vec<f32>),
-    Bf16(Vec<bf16>),
-}
-
-impl Stored {
-    fn new(values: &[f64], narrow: bool) -> Self {
-        if narrow {
-            Stored::Bf16(values.iter().map(|&x| bf16::from_f64(x)).collect())
-        } else {
-            Stored::F32(values.iter().map(|&x| x as f32).collect())
-        }
-    }
-
-    fn read(&self) -> FloatSlice<'_> {
-        match self {
-            Stored::F32(values) => FloatSlice::F32(values),
-            Stored::Bf16(values) => FloatSlice::Bf16(values),
-        }
-    }
-
-    fn write(&mut self) -> FloatShared<'_> {
-        match self {
-            Stored::F32(values) => FloatShared::F32(Shared::new(values)),
-            Stored::Bf16(values) => FloatShared::Bf16(Shared::new(values)),
-        }
-    }
-
-    fn get(&self, at: usize) -> f64 {
-        match self {
-            Stored::F32(values) => f64::from(values[at]),
-            Stored::Bf16(values) => values[at].to_f64(),
-        }
-    }
-}
-
-/// The tensors of a case: one fused tensor, or several with gaps between the rows and before the first.
-struct Tensors {
-    fused: bool,
-    batch: usize,
-    tokens: [usize; 3],
-    /// Values of a row of q, k and v.
-    dims: [usize; 3],
-}
-
-const GAP: usize = 3;
-
-impl Tensors {
-    fn new(case: &Case) -> Self {
-        let dims = [case.heads, case.kv_heads(), case.kv_heads()].map(|heads| heads * case.head_dim);
-        assert!(!case.fused || case.queries == case.keys && dims[0] == dims[1]);
-        let tokens = [case.queries, case.keys, case.keys];
-        Tensors { fused: case.fused, batch: case.batch, tokens, dims }
-    }
-
-    fn place(&self, which: usize) -> (usize, usize) {
-        if self.fused { (which * self.dims[0], 3 * self.dims[0]) } else { (2, self.dims[which] + GAP) }
-    }
-
-    fn lengths(&self) -> Vec<usize> {
-        if self.fused {
-            return vec![self.batch * self.tokens[0] * 3 * self.dims[0]];
-        }
-        (0..3).map(|which| 2 + self.batch * self.tokens[which] * (self.dims[which] + GAP)).collect()
-    }
-
-    fn fill(&self, values: &[&[f64]; 3], narrow: bool) -> Vec<Stored> {
-        let mut wide: Vec<Values> = self.lengths().iter().map(|&len| vec![f64::NAN; len]).collect();
-        for which in 0..3 {
-            let (offset, stride) = self.place(which);
-            let to = &mut wide[if self.fused { 0 } else { which }];
-            for (row, values) in values[which].chunks_exact(self.dims[which]).enumerate() {
-                to[offset + row * stride..][..self.dims[which]].copy_from_slice(values);
-            }
-        }
-        wide.iter().map(|values| Stored::new(values, narrow)).collect()
-    }
-
-    fn fill_one(&self, values: &[f64], tokens: usize, narrow: bool) -> Stored {
-        assert_eq!(values.len(), self.batch * tokens * self.dims[0]);
-        Stored::new(values, narrow)
-    }
-
-    fn poison(&self, narrow: bool) -> Vec<Stored> {
-        self.lengths().iter().map(|&len| Stored::new(&vec![f64::NAN; len], narrow)).collect()
-    }
-
-    fn poison_one(&self, narrow: bool) -> Stored {
-        Stored::new(&vec![f64::NAN; self.batch * self.tokens[0] * self.dims[0]], narrow)
-    }
-
-    fn heads<'a>(&self, stored: &'a [Stored]) -> [Heads<'a>; 3] {
-        std::array::from_fn(|which| {
-            let (offset, row_stride) = self.place(which);
-            Heads { values: stored[if self.fused { 0 } else { which }].read(), offset, row_stride }
-        })
-    }
-
-    fn heads_out<'a>(&self, stored: &'a mut [Stored]) -> [HeadsOut<'a>; 3] {
-        let shared: Vec<FloatShared<'a>> = stored.iter_mut().map(Stored::write).collect();
-        std::array::from_fn(|which| {
-            let (offset, row_stride) = self.place(which);
-            HeadsOut { values: shared[if self.fused { 0 } else { which }], offset, row_stride }
-        })
-    }
-
-    fn one<'a>(&self, stored: &'a Stored) -> Heads<'a> {
-        Heads { values: stored.read(), offset: 0, row_stride: self.dims[0] }
-    }
-
-    fn one_out<'a>(&self, stored: &'a mut Stored) -> HeadsOut<'a> {
-        HeadsOut { values: stored.write(), offset: 0, row_stride: self.dims[0] }
-    }
-
-    fn read_one(&self, stored: &Stored) -> Values {
-        (0..self.batch * self.tokens[0] * self.dims[0]).map(|at| stored.get(at)).collect()
-    }
-
-    /// The values without their gaps, which must be as they were.
-    fn read_back(&self, stored: &[Stored]) -> [Values; 3] {
-        std::array::from_fn(|which| {
-            let (offset, stride) = self.place(which);
-            let from = &stored[if self.fused { 0 } else { which }];
-            let mut values = Values::new();
-            for row in 0..self.batch * self.tokens[which] {
-                values.extend((0..self.dims[which]).map(|i| from.get(offset + row * stride + i)));
-                if !self.fused {
-                    assert!((self.dims[which]..stride).all(|i| from.get(offset + row * stride + i).is_nan()), "gap written");
-                }
-            }
-            values
-        })
     }
 }
 
@@ -548,8 +416,8 @@ fn windows_of_long_sequences() {
     }
 }
 
-/// A chunk of queries with a cache, at every alignment of its offset: what comes behind its last position, or before its window,
-/// may hold anything.
+/// A chunk of queries with a KV cache, at every alignment of its offset: rows after its last position, or before its
+/// window, may hold anything.
 #[test]
 fn rows_out_of_reach_are_never_read() {
     let case = Case { batch: 4, heads: 4, kv_heads: Some(2), causal: true, offsets: true, queries: 3, ..PLAIN };
@@ -619,7 +487,7 @@ fn one_query() {
         let grouped = Case { batch: 5, heads: 6, kv_heads: Some(2), queries: 1, keys, head_dim: 20, ..PLAIN };
         grouped.check();
         Case { lengths: true, bf16: true, ..grouped }.check();
-        // Few samples and many keys: heads are divided among tiles.
+        // Few samples and many keys: heads are split among tiles.
         Case { batch: 1, keys: 7 * keys, head_dim: 64, ..grouped }.check();
     }
 }
@@ -697,8 +565,27 @@ fn the_number_of_threads_changes_no_bit() {
         Case { batch: 5, queries: 100, keys: 101, bf16: true, ..case },
         Case { batch: 40, queries: 16, keys: 17, bias: None, bf16: true, ..case },
         Case { batch: 1, queries: 70, keys: 701, bias: Some((true, true)), bf16: true, ..case },
-        Case { batch: 2, heads: 6, kv_heads: Some(2), queries: 100, keys: 300, window: Some(70), offsets: true, ..case },
-        Case { batch: 2, heads: 6, kv_heads: Some(3), queries: 1, keys: 900, mask: false, bias: None, dropout: false, ..case },
+        Case {
+            batch: 2,
+            heads: 6,
+            kv_heads: Some(2),
+            queries: 100,
+            keys: 300,
+            window: Some(70),
+            offsets: true,
+            ..case
+        },
+        Case {
+            batch: 2,
+            heads: 6,
+            kv_heads: Some(3),
+            queries: 1,
+            keys: 900,
+            mask: false,
+            bias: None,
+            dropout: false,
+            ..case
+        },
     ] {
         let inputs = case.inputs();
         let one = case.run(&inputs, 1);

@@ -1,4 +1,4 @@
-//! The weights themselves, for inspection: the one pass that stores `queries x keys` numbers.
+//! The attention weights, for inspection: the only pass that stores `queries x keys` values.
 
 use super::super::memory::Shared;
 use super::super::team::Team;

@@ -1,41 +1,43 @@
-//! Products of great depth and a small result: weight gradients, whose depth is all rows of a batch.
+//! Matrix multiplications with a large depth and a small result: weight gradients, whose depth is all rows of a batch
+//! (split-K).
 //!
-//! Divided by its result, such a product would read all of B for every tile. So it is divided by depth: a tile takes some
-//! consecutive rows of B, packs them a chunk at a time where only it sees them, and adds to sums that stay in its cache. Both
-//! operands are read once. The tiles' sums are added in order at the end, so the number of threads changes no bit.
+//! Tiled by output, such a multiplication would read all of B for every tile. So it is split along the depth: a tile
+//! takes a range of consecutive rows of B, packs them chunk by chunk into its scratch, and accumulates into sums that
+//! stay in its cache. Both operands are read once. The partial sums are added in order at the end, so the result does
+//! not depend on the number of threads, bit for bit.
 
 use std::ops::Range;
 
 use super::super::memory::{FloatShared, Shared};
 use super::super::rows;
 use super::super::team::Team;
-use super::micro::Kind;
-use super::{DEPTH_BLOCK, LEAST_TILES, Layout, Operand, Product, Shape, part, tile};
+use super::micro::MicroKernel;
+use super::{Blocking, DEPTH_BLOCK, LEAST_TILES, Operand, Product, Shape, part, tile};
 use crate::precision::Precision;
 
-/// The largest result, and the least depth, that are divided by depth.
+/// The largest result, and the smallest depth, for which the depth is split.
 const MOST_RESULTS: usize = 96 << 10;
 const LEAST_DEPTH: usize = 1024;
-/// Depth that a part should have: its sums are written and added up again once.
+/// Target depth of a part: its sums are written and reduced once.
 const PART_DEPTH: usize = 512;
 const MOST_PARTS: usize = 8;
-/// Floats of B that are packed at once.
+/// Floats of B packed at once.
 const CHUNK_FLOATS: usize = 128 << 10;
 
-/// How a product is divided.
+/// How a multiplication is split.
 #[derive(Clone, Copy)]
 struct Division {
-    /// Parts of the depth.
+    /// Number of parts of the depth.
     parts: usize,
-    /// Depth that is packed at once.
+    /// Depth packed at once.
     chunk: usize,
-    /// Floats of a part's sums, and of the sums of A's rows.
+    /// Floats of a part's sums, and of its row sums of A.
     results: usize,
     row_sums: usize,
 }
 
 impl Division {
-    fn of(shape: &Shape, kind: Kind) -> Self {
+    fn of(shape: &Shape, kind: MicroKernel) -> Self {
         let sizes = kind.sizes();
         let width = shape.columns.next_multiple_of(sizes.lanes);
         Division {
@@ -46,34 +48,34 @@ impl Division {
         }
     }
 
-    /// Where a part's sums, and then its sums of A's rows, are in the workspace. The first part's are in place.
+    /// Offset of a part's sums, followed by its row sums of A, in the workspace. The first part's are in the output.
     fn place(&self, part: usize) -> usize {
         (part - 1) * (self.results + self.row_sums)
     }
 }
 
-/// Whether a product is better divided by depth.
+/// Whether splitting the depth is the better choice.
 pub fn suits(shape: &Shape) -> bool {
     shape.batch == 1 && shape.rows * shape.columns <= MOST_RESULTS && shape.depth >= LEAST_DEPTH
 }
 
-/// Floats of the workspace: the sums of all parts but the first.
+/// Floats of workspace: the sums of all parts but the first.
 pub fn workspace_floats(shape: &Shape, precision: Precision) -> usize {
-    let division = Division::of(shape, Kind::best(precision));
+    let division = Division::of(shape, MicroKernel::best(precision));
     division.place(division.parts)
 }
 
-/// Floats of each thread's scratch.
+/// Floats of scratch per thread.
 pub fn scratch_floats(shape: &Shape, precision: Precision) -> usize {
-    let kind = Kind::best(precision);
+    let kind = MicroKernel::best(precision);
     let division = Division::of(shape, kind);
-    let layout = Layout::new(&Shape { depth: division.chunk, ..*shape }, kind);
-    let product = layout.packed_units().next_multiple_of(16) + layout.row_scratch();
+    let blocking = Blocking::new(&Shape { depth: division.chunk, ..*shape }, kind);
+    let product = blocking.packed_units().next_multiple_of(16) + blocking.row_scratch();
     product.max(shape.rows)
 }
 
-/// Computes a product that [`suits`], and, if wanted, the sums of A's rows: the bias gradient beside a weight gradient. They
-/// are made while the chunk is in the cache. Then A's rows must be neighbours in memory.
+/// Computes a multiplication that [`suits`], and optionally the row sums of A: the bias gradient along with a weight
+/// gradient, computed while the chunk is in the cache. This requires A's rows to be adjacent in memory (row stride 1).
 ///
 /// # Panics
 /// Panics if an operand or a result is too short for the shape, or the workspace or the threads' scratch for
@@ -85,18 +87,18 @@ pub fn multiply(
     row_sums: Option<Shared<f32>>,
     workspace: &mut [f32],
 ) {
-    let (shape, kind) = (product.shape(), Kind::best(product.precision));
+    let (shape, kind) = (product.shape(), MicroKernel::best(product.precision));
     product.a.check(shape.rows, shape.depth, 1, 0);
     product.b.check(shape.depth, shape.columns, 1, 0);
     assert!(row_sums.is_none() || product.a.row_stride == 1, "A's rows are not neighbours");
     let division = Division::of(&shape, kind);
     let workspace = Shared::new(&mut workspace[..division.place(division.parts)]);
     assert!(output.len() >= shape.rows * shape.columns, "the output is too short");
-    // Where a part's sums are, and its sums of A's rows.
+    // The sums of a part, and its row sums of A.
     let sums_of = |part: usize| match part {
         0 => (output, row_sums),
         _ => {
-            // SAFETY: inside the workspace, where each part has its own place.
+            // SAFETY: inside the workspace, where each part has its own range.
             let own = |at: usize, len: usize| unsafe { Shared::from_raw(workspace.as_ptr().add(at), len) };
             let at = division.place(part);
             (own(at, division.results), row_sums.map(|_| own(at + division.results, division.row_sums)))
@@ -141,26 +143,26 @@ pub fn multiply(
     });
 }
 
-/// A product on one thread, its B packed in scratch; the output gets it, or has it added.
-fn multiply_chunk(product: &Product, kind: Kind, accumulate: bool, scratch: &mut [f32]) {
-    let layout = &Layout::new(&product.shape(), kind);
-    let (packed, scratch) = scratch.split_at_mut(layout.packed_units().next_multiple_of(16));
+/// A multiplication on one thread, with B packed in scratch; overwrites the output or accumulates into it.
+fn multiply_chunk(product: &Product, kind: MicroKernel, accumulate: bool, scratch: &mut [f32]) {
+    let blocking = &Blocking::new(&product.shape(), kind);
+    let (packed, scratch) = scratch.split_at_mut(blocking.packed_units().next_multiple_of(16));
     let packed = Shared::new(packed);
-    for block in 0..layout.blocks {
-        for panel in 0..layout.panels {
-            // SAFETY: the kind is this machine's best; `packed` holds all panels.
-            unsafe { tile::pack_panel(kind, product, layout, 0, block, panel, packed) };
+    for block in 0..blocking.blocks {
+        for panel in 0..blocking.panels {
+            // SAFETY: the kernel is supported by this CPU; `packed` holds all panels.
+            unsafe { tile::pack_panel(kind, product, blocking, 0, block, panel, packed) };
         }
     }
-    // The output is f32, so that sums need no place of their own.
-    let claimed = layout.row_scratch();
-    for index in 0..layout.tiles() {
+    // The output is f32, so the sums need no separate buffer.
+    let claimed = blocking.row_scratch();
+    for index in 0..blocking.tiles() {
         // SAFETY: as above; operands and output were checked, and no other thread has this part's sums.
-        unsafe { tile::compute(kind, product, layout, 0, index, accumulate, packed, scratch, claimed, None) };
+        unsafe { tile::compute(kind, product, blocking, 0, index, accumulate, packed, scratch, claimed, None) };
     }
 }
 
-/// Adds the columns of A, whose values are neighbours in memory, to `sums`.
+/// Adds the columns of A, whose values are adjacent in memory, to `sums`.
 fn add_columns(a: &Operand, columns: usize, sums: &mut [f32], scratch: &mut [f32]) {
     for column in 0..columns {
         let start = a.offset + column * a.column_stride;
@@ -175,7 +177,7 @@ mod tests {
     use crate::buffer::Floats;
     use half::bf16;
 
-    /// Small whole numbers: all sums are exact, in both precisions, in any order.
+    /// Small integers: all sums are exact, in both precisions, in any order.
     fn number(at: usize) -> f32 {
         ((at * 7919) % 13) as f32 - 6.0
     }

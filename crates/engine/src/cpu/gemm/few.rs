@@ -1,4 +1,4 @@
-//! Products of a few rows (text decoding): they read B once, where it is, and wait for memory.
+//! Multiplications with few rows (text decoding): memory-bound, they read B once, in place.
 
 use half::bf16;
 
@@ -8,12 +8,12 @@ use crate::cpu::memory::FloatSlice;
 use crate::cpu::simd::{Lanes, simd_fn};
 use crate::cpu::team::Team;
 
-/// Values of B that a tile reads, about.
+/// Approximate number of values of B per tile.
 const TILE_VALUES: usize = 1 << 16;
-/// Columns summed side by side in dot products.
+/// Columns summed in parallel in dot products.
 const ABREAST: usize = 4;
 
-/// Columns of a tile; a multiple of the widest kernel's step, unless it is the last tile.
+/// Columns per tile; a multiple of the widest kernel's step, except for the last tile.
 fn tile_columns(shape: &Shape) -> usize {
     (TILE_VALUES / shape.depth.max(1)).next_multiple_of(128).min(shape.columns)
 }
@@ -109,7 +109,7 @@ unsafe fn by_rows<V: Lanes, T: Stored>(
     columns: usize,
     sums: *mut f32,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match rows {
             1 => one_tile::<V, T, 1, 8>(start, b, a, depth, columns, sums),
@@ -120,8 +120,8 @@ unsafe fn by_rows<V: Lanes, T: Stored>(
     }
 }
 
-/// `VECTORS` of a depth-major B are summed side by side: the more, the longer the runs that are read, but all sums
-/// must stay in registers.
+/// `VECTORS` vectors of a B with contiguous rows are summed in parallel: more of them mean longer sequential reads, but
+/// all sums must stay in registers.
 #[inline(always)]
 unsafe fn one_tile<V: Lanes, T: Stored, const ROWS: usize, const VECTORS: usize>(
     start: *const T,
@@ -162,7 +162,7 @@ unsafe fn one_tile<V: Lanes, T: Stored, const ROWS: usize, const VECTORS: usize>
                 column += V::COUNT;
             }
         }
-        // What is left over, and B without any contiguous direction.
+        // The remainder, and a B that is contiguous in no direction.
         while column < columns {
             for row in 0..ROWS {
                 let mut sum = 0.0;
@@ -177,7 +177,7 @@ unsafe fn one_tile<V: Lanes, T: Stored, const ROWS: usize, const VECTORS: usize>
     }
 }
 
-/// Dot products with some columns that run along memory.
+/// Dot products with some columns that are contiguous in memory.
 #[inline(always)]
 unsafe fn dots<V: Lanes, T: Stored, const ROWS: usize, const COLUMNS: usize>(
     b: *const T,
@@ -187,7 +187,7 @@ unsafe fn dots<V: Lanes, T: Stored, const ROWS: usize, const COLUMNS: usize>(
     sums: *mut f32,
     sums_stride: usize,
 ) {
-    // SAFETY: the caller's promise: `COLUMNS` columns and `ROWS` rows of `depth` values.
+    // SAFETY: guaranteed by the caller: `COLUMNS` columns and `ROWS` rows of `depth` values.
     unsafe {
         let mut totals = [[V::splat(0.0); COLUMNS]; ROWS];
         let whole = depth / V::COUNT * V::COUNT;
@@ -213,7 +213,7 @@ unsafe fn dots<V: Lanes, T: Stored, const ROWS: usize, const COLUMNS: usize>(
     }
 }
 
-/// Some vectors of columns of a B whose rows run along memory.
+/// Some vectors of columns of a B whose rows are contiguous.
 #[inline(always)]
 unsafe fn across<V: Lanes, T: Stored, const ROWS: usize, const VECTORS: usize>(
     b: *const T,
@@ -223,7 +223,7 @@ unsafe fn across<V: Lanes, T: Stored, const ROWS: usize, const VECTORS: usize>(
     sums: *mut f32,
     sums_stride: usize,
 ) {
-    // SAFETY: the caller's promise: `VECTORS` vectors of columns and `ROWS` rows of `depth` values.
+    // SAFETY: guaranteed by the caller: `VECTORS` vectors of columns and `ROWS` rows of `depth` values.
     unsafe {
         let mut totals = [[V::splat(0.0); VECTORS]; ROWS];
         for k in 0..depth {

@@ -1,4 +1,4 @@
-//! Micro-kernels: a register tile of a few rows and a few vectors of columns, summed over a block of depth.
+//! Micro-kernels: a register tile of a few rows and a few vectors of columns, accumulated over a block of depth.
 
 use super::pack::{Packer, Singles};
 #[cfg(target_arch = "x86_64")]
@@ -11,14 +11,14 @@ use crate::precision::Precision;
 /// The most rows and vectors of any kernel's register tile.
 const MOST_ROWS: usize = 8;
 
-/// One instruction set's way to multiply.
+/// The multiplication of one instruction set.
 ///
 /// # Safety
 /// As for [`Lanes`].
-#[allow(clippy::missing_safety_doc)] // the trait's own Safety section holds for each function
+#[allow(clippy::missing_safety_doc)] // the Safety section of the trait applies to each function
 pub unsafe trait Kernel {
     type Vector: Lanes;
-    /// Packs columns of B, a vector at a time.
+    /// Packs columns of B, one vector at a time.
     type ColumnPacker: Packer;
     /// Packs rows of A, `ROWS` at a time.
     type RowPacker: Packer;
@@ -28,7 +28,7 @@ pub unsafe trait Kernel {
     const VECTORS: usize;
     /// Columns of the register tile.
     const COLUMNS: usize = Self::VECTORS * <Self::Vector as Lanes>::COUNT;
-    /// Values in one unit of depth.
+    /// Values per unit of depth.
     const VALUES: usize = <Self::ColumnPacker as Packer>::VALUES;
 
     /// `sum + a * b`, for each lane's unit.
@@ -50,23 +50,23 @@ macro_rules! f32_kernel {
 
             #[inline(always)]
             unsafe fn multiply_add(a: $vector, b: $vector, sum: $vector) -> $vector {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { a.mul_add(b, sum) }
             }
         }
     };
 }
 
-f32_kernel!(/// f32 products with what every machine has.
+f32_kernel!(/// f32 multiplication with baseline instructions.
     BaselineF32, Baseline, Baseline, 4 x 2);
 #[cfg(target_arch = "x86_64")]
-f32_kernel!(/// f32 products with AVX2 and FMA.
+f32_kernel!(/// f32 multiplication with AVX2 and FMA.
     Avx2F32, Avx2, Baseline, 4 x 3);
 #[cfg(target_arch = "x86_64")]
-f32_kernel!(/// f32 products with AVX-512.
+f32_kernel!(/// f32 multiplication with AVX-512.
     Avx512F32, Avx512, Avx2, 8 x 3);
 
-/// Products of bf16 pairs with AVX-512.
+/// Multiplication of bf16 pairs with AVX-512.
 #[cfg(target_arch = "x86_64")]
 pub struct Avx512Pairs;
 
@@ -82,7 +82,7 @@ unsafe impl Kernel for Avx512Pairs {
     #[inline(always)]
     unsafe fn multiply_add(a: Avx512, b: Avx512, sum: Avx512) -> Avx512 {
         use std::arch::x86_64::{__m512, __m512bh, _mm512_dpbf16_ps};
-        // SAFETY: the caller's promise; the types are 512 plain bits each.
+        // SAFETY: guaranteed by the caller; the types are 512 plain bits each.
         unsafe {
             let a = std::mem::transmute::<__m512, __m512bh>(a.0);
             let b = std::mem::transmute::<__m512, __m512bh>(b.0);
@@ -91,16 +91,16 @@ unsafe impl Kernel for Avx512Pairs {
     }
 }
 
-/// The kernel that runs a product.
+/// The micro-kernel of a multiplication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MicroKernel {
     Baseline,
     Avx2,
     Avx512,
     Avx512Pairs,
 }
 
-/// What a product's layout must know of its kernel.
+/// The tile sizes of a micro-kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub rows: usize,
@@ -109,20 +109,20 @@ pub struct Sizes {
     pub values: usize,
 }
 
-impl Kind {
-    /// This machine's best kernel for a precision.
+impl MicroKernel {
+    /// The best kernel of this CPU for a precision.
     pub fn best(precision: Precision) -> Self {
         match (isa(), precision) {
-            (Isa::Avx512Bf16, Precision::Bf16) => Kind::Avx512Pairs,
-            (Isa::Avx512Bf16 | Isa::Avx512, _) => Kind::Avx512,
-            (Isa::Avx2, _) => Kind::Avx2,
-            (Isa::Baseline, _) => Kind::Baseline,
+            (Isa::Avx512Bf16, Precision::Bf16) => MicroKernel::Avx512Pairs,
+            (Isa::Avx512Bf16 | Isa::Avx512, _) => MicroKernel::Avx512,
+            (Isa::Avx2, _) => MicroKernel::Avx2,
+            (Isa::Baseline, _) => MicroKernel::Baseline,
         }
     }
 
     /// Whether operands are rounded to bf16.
     pub fn rounds(self) -> bool {
-        self == Kind::Avx512Pairs
+        self == MicroKernel::Avx512Pairs
     }
 
     pub fn sizes(self) -> Sizes {
@@ -132,25 +132,25 @@ impl Kind {
         }
         match self {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => of::<Avx2F32>(),
+            MicroKernel::Avx2 => of::<Avx2F32>(),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => of::<Avx512F32>(),
+            MicroKernel::Avx512 => of::<Avx512F32>(),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512Pairs => of::<Avx512Pairs>(),
+            MicroKernel::Avx512Pairs => of::<Avx512Pairs>(),
             _ => of::<BaselineF32>(),
         }
     }
 }
 
-/// As `simd_fn!`, for bodies that are generic over [`Kernel`]; the first argument names the kernel. It must come
-/// from [`Kind::best`], which makes sure that the machine has it.
+/// Like `simd_fn!`, for bodies that are generic over [`Kernel`]; the first argument selects the kernel. It must come
+/// from [`MicroKernel::best`], which returns only kernels that the CPU supports.
 macro_rules! kernel_fn {
     ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident(kind $(, $arg:ident: $ty:ty)* $(,)?) = $body:ident;) => {
         $(#[$meta])*
-        $vis unsafe fn $name(kind: $crate::cpu::gemm::micro::Kind $(, $arg: $ty)*) {
+        $vis unsafe fn $name(kind: $crate::cpu::gemm::micro::MicroKernel $(, $arg: $ty)*) {
             use $crate::cpu::gemm::micro::BaselineF32;
             #[cfg(target_arch = "x86_64")]
-            use $crate::cpu::gemm::micro::{Avx2F32, Avx512F32, Avx512Pairs, Kind};
+            use $crate::cpu::gemm::micro::{Avx2F32, Avx512F32, Avx512Pairs, MicroKernel};
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
             unsafe fn avx512_pairs($($arg: $ty),*) {
@@ -169,15 +169,15 @@ macro_rules! kernel_fn {
                 // SAFETY: this function's own caller vouches for AVX2 and FMA, and for the arguments.
                 unsafe { $body::<Avx2F32>($($arg),*) }
             }
-            // SAFETY: `Kind::best` names only what the machine has; the caller vouches for the arguments.
+            // SAFETY: `MicroKernel::best` names only what the machine has; the caller vouches for the arguments.
             unsafe {
                 match kind {
                     #[cfg(target_arch = "x86_64")]
-                    Kind::Avx512Pairs => avx512_pairs($($arg),*),
+                    MicroKernel::Avx512Pairs => avx512_pairs($($arg),*),
                     #[cfg(target_arch = "x86_64")]
-                    Kind::Avx512 => avx512($($arg),*),
+                    MicroKernel::Avx512 => avx512($($arg),*),
                     #[cfg(target_arch = "x86_64")]
-                    Kind::Avx2 => avx2($($arg),*),
+                    MicroKernel::Avx2 => avx2($($arg),*),
                     _ => $body::<BaselineF32>($($arg),*),
                 }
             }
@@ -186,8 +186,7 @@ macro_rules! kernel_fn {
 }
 pub(in crate::cpu) use kernel_fn;
 
-/// Rows of A for one register tile: unit u of row r starts `r * row_bytes + u * unit_bytes` behind the start, at
-/// any alignment.
+/// Rows of A for one register tile: unit u of row r is at `start + r * row_bytes + u * unit_bytes`, at any alignment.
 #[derive(Clone, Copy)]
 pub struct RowUnits {
     pub start: *const u8,
@@ -195,27 +194,27 @@ pub struct RowUnits {
     pub unit_bytes: usize,
 }
 
-/// Where a register tile's sums go.
+/// The destination of a register tile's sums.
 #[derive(Clone, Copy)]
 pub struct Target {
     pub start: *mut f32,
     pub stride: usize,
     /// Rows to store, at most `ROWS`.
     pub rows: usize,
-    /// Columns to store; they decide how many vectors a packed row of B has.
+    /// Columns to store; they determine the number of vectors per packed row of B.
     pub columns: usize,
-    /// Whether sums are added to what is there.
+    /// Whether to accumulate into the destination.
     pub accumulate: bool,
 }
 
-/// Sums `units` units of depth into one register tile.
+/// Accumulates `units` units of depth in one register tile.
 ///
 /// # Safety
 /// `a` has `target.rows` rows of `units` units, `b` has `units` rows of `target.columns` columns rounded up to whole
-/// vectors, `target` is valid, and the machine has what `K` needs.
+/// vectors, `target` is valid, and the CPU supports `K`.
 #[inline(always)]
 pub unsafe fn register_tile<K: Kernel>(units: usize, a: RowUnits, b: *const f32, target: Target) {
-    // SAFETY: the caller's promise; the number of vectors is that of the packed rows.
+    // SAFETY: guaranteed by the caller; the number of vectors is that of the packed rows.
     unsafe {
         match target.columns.div_ceil(K::Vector::COUNT) {
             1 => sum::<K, 1>(units, a, b, target),
@@ -225,8 +224,8 @@ pub unsafe fn register_tile<K: Kernel>(units: usize, a: RowUnits, b: *const f32,
     }
 }
 
-/// A body for each row of a register tile, written out: the compiler keeps sums in registers from the first to the last only if
-/// their rows are constants throughout.
+/// A body per row of a register tile, unrolled by hand: the compiler keeps all sums in registers only if their row
+/// indices are constants.
 macro_rules! each_row {
     ($row:ident => $body:block) => {
         each_row!($row => $body, 0 1 2 3 4 5 6 7)
@@ -242,8 +241,8 @@ macro_rules! each_row {
 #[inline(always)]
 unsafe fn sum<K: Kernel, const VECTORS: usize>(units: usize, a: RowUnits, mut b: *const f32, target: Target) {
     let lanes = K::Vector::COUNT;
-    // SAFETY: `register_tile`'s caller vouches for all that is read and written. Rows behind the last one read
-    // the last one again, and are not stored.
+    // SAFETY: the caller of `register_tile` guarantees all that is read and written. Rows beyond the last one read the
+    // last one again, and are not stored.
     unsafe {
         let mut sums = [[K::Vector::splat(0.0); VECTORS]; MOST_ROWS];
         let mut rows = [a.start; MOST_ROWS];
@@ -274,7 +273,7 @@ unsafe fn sum<K: Kernel, const VECTORS: usize>(units: usize, a: RowUnits, mut b:
     }
 }
 
-/// Stores a row of sums, of whose last vector only `last` lanes count.
+/// Stores a row of sums; only `last` lanes of its last vector are valid.
 #[inline(always)]
 unsafe fn store_row<K: Kernel, const VECTORS: usize>(
     sums: [K::Vector; VECTORS],
@@ -282,7 +281,7 @@ unsafe fn store_row<K: Kernel, const VECTORS: usize>(
     last: usize,
     accumulate: bool,
 ) {
-    // SAFETY: the caller's promise: VECTORS vectors, the last one `last` lanes long.
+    // SAFETY: guaranteed by the caller: VECTORS vectors, the last one `last` lanes long.
     unsafe {
         for vector in 0..VECTORS {
             let to = to.add(vector * K::Vector::COUNT);

@@ -1,12 +1,12 @@
-//! Matrix products.
+//! Matrix multiplication (GEMM).
 //!
-//! B is packed once a product, then tiles of the output are computed in any order by any thread: what a tile
-//! computes follows from the shapes alone, so results do not depend on the number of threads. While the last sums
-//! of some rows are hot in cache they go through [`Finish`] (bias, activation, residual ...) and are stored in
-//! the output's format.
+//! B is packed once per multiplication, then tiles of the output are computed in any order by any thread: the tiling
+//! follows from the shapes alone, so results do not depend on the number of threads. While the final sums of some rows
+//! are in cache they go through an epilogue, [`Finish`] (bias, activation, residual ...), and are stored in the
+//! output's dtype.
 //!
-//! This is our own because running a plan may allocate nothing, and because products in bf16 and finishing while
-//! hot are half of what a training step's time is about.
+//! We have our own GEMM because running a plan must not allocate, and because bf16 multiplication and fused epilogues
+//! account for half of the time of a training step.
 
 pub mod deep;
 mod few;
@@ -21,7 +21,7 @@ use std::ops::Range;
 use super::memory::{FloatShared, FloatSlice, Shared};
 use super::team::Team;
 use crate::precision::Precision;
-use micro::{Kind, Sizes};
+use micro::{MicroKernel, Sizes};
 
 /// An operand: element (i, j) is `values[offset + i * row_stride + j * column_stride]`.
 #[derive(Clone, Copy, Debug)]
@@ -32,15 +32,15 @@ pub struct Operand<'a> {
     pub column_stride: usize,
 }
 
-/// The sizes of a product, or of `batch` products of one size.
+/// The sizes of a multiplication, or of a batch of equal ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub rows: usize,
     pub columns: usize,
     pub depth: usize,
-    /// Number of products, at least 1.
+    /// Batch size, at least 1.
     pub batch: usize,
-    /// Whether all products have the same B.
+    /// Whether the whole batch shares one B.
     pub shared_b: bool,
 }
 
@@ -55,81 +55,81 @@ pub struct Product<'a> {
     /// depth x columns
     pub b: Operand<'a>,
     pub precision: Precision,
-    /// Row-major rows x columns, one product behind the other.
+    /// Row-major, rows x columns, one matrix after the other.
     pub output: FloatShared<'a>,
-    /// Number of products, at least 1.
+    /// Batch size, at least 1.
     pub batch: usize,
     pub a_batch_stride: usize,
-    /// 0 if all products have the same B.
+    /// 0 if the whole batch shares one B.
     pub b_batch_stride: usize,
 }
 
-/// Called once for each piece of an output row when its sums are complete, still f32, before it is stored in the
-/// output's format: (row counted through all batches, first column, values, what the thread's scratch has behind
+/// The epilogue. Called once for each piece of an output row when its sums are complete, still in f32, before it is
+/// stored in the output's dtype: (row counted over the whole batch, first column, values, the thread's scratch beyond
 /// [`scratch_floats`]).
 pub type Finish<'a> = dyn Fn(usize, usize, &mut [f32], &mut [f32]) + Sync + 'a;
 
-/// Units of depth summed in registers before sums go to memory: a block of B as wide as a tile stays in the
-/// second-level cache.
+/// Units of depth accumulated in registers before the sums go to memory: a block of B with the width of a tile stays in
+/// the L2 cache.
 const DEPTH_BLOCK: usize = 512;
-/// Rows and columns of a tile. All columns of a small ViT's layers are one tile's, so that A is read once.
+/// Rows and columns of a tile. A small ViT's layers fit into one tile's columns, so that A is read once.
 const TILE_ROWS: usize = 128;
 const TILE_COLUMNS: usize = 528;
-/// Columns of a tile where B has at least so many values: of a large B, a block of depth must leave room in the cache.
+/// Columns of a tile if B has at least this many values: a block of a large B must leave room in the cache.
 const LARGE_TILE_COLUMNS: usize = 384;
 const LARGE_B: usize = 1 << 19;
-/// Rows of a tile where there are hardly more rows than two tiles would have (a single image), but much to do: with fewer, longer
-/// tiles one thread would wait for the other's last.
+/// Rows of a tile if there are hardly more rows than in two tiles (a single image), but much to compute: with fewer,
+/// longer tiles one thread would wait for the other's last.
 const SHORT_TILE_ROWS: usize = 48;
 const SHORT_TILE_WORK: usize = 1 << 26;
-/// Rows of A packed at once where they are neighbours in memory: whole cache lines are read.
+/// Rows of A packed at once if they are adjacent in memory: whole cache lines are read.
 const PACKED_ROWS: usize = 64;
-/// A product is split into at least this many tiles, if each then has `LEAST_TILE_WORK` multiplications.
+/// A multiplication is split into at least this many tiles, if each then has `LEAST_TILE_WORK` multiply-adds.
 const LEAST_TILES: usize = 8;
 const LEAST_TILE_WORK: usize = 1 << 19;
 /// Up to this many rows, packing B would cost more than it saves.
 const FEW_ROWS: usize = 4;
-/// In a batch of at least this many products, each is computed by one thread with its B in the thread's scratch, if
-/// B has at most this many units.
+/// In a batch of at least this many multiplications, each is computed by one thread with B packed in its scratch, if B
+/// has at most this many units.
 const WHOLE_PRODUCTS: usize = 8;
 const WHOLE_PRODUCT_UNITS: usize = 1 << 16;
 
-/// How a product is computed; follows from its shape alone.
+/// How a multiplication is computed; follows from its shape alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     /// Nothing is packed.
     FewRows,
-    /// A tile is some whole products; each one's B is packed in scratch.
+    /// A tile is one or more whole multiplications; each one's B is packed in scratch.
     WholeProducts,
-    /// B is packed in the workspace, a tile is a part of one product.
+    /// B is packed in the workspace; a tile is a part of one multiplication.
     Tiles,
 }
 
-/// How B lies packed, and how the output is divided.
+/// How B is packed and how the output is tiled.
 #[derive(Clone, Copy, Debug)]
-struct Layout {
+struct Blocking {
     sizes: Sizes,
     rows: usize,
     columns: usize,
-    /// Units of depth, in one block (but the last, which may be shorter), and blocks.
+    /// Units of depth in total and per block (the last may be shorter), and the number of blocks.
     units: usize,
     block_units: usize,
     blocks: usize,
-    /// Columns filled up to whole vectors.
+    /// Columns rounded up to whole vectors.
     padded_columns: usize,
-    /// Register tiles in a column and in a row of the output.
+    /// Register tiles per column and per row of the output.
     groups: usize,
     panels: usize,
     row_tiles: usize,
     column_tiles: usize,
 }
 
-impl Layout {
-    fn new(shape: &Shape, kind: Kind) -> Self {
+impl Blocking {
+    fn new(shape: &Shape, kind: MicroKernel) -> Self {
         let sizes = kind.sizes();
         let units = shape.depth.div_ceil(sizes.values);
         let blocks = units.div_ceil(DEPTH_BLOCK).max(1);
-        // Whole cache lines, so that each block of packed B starts at one.
+        // Whole cache lines, so that each block of packed B is aligned to one.
         let block_units = units.div_ceil(blocks).next_multiple_of(16);
         let blocks = units.div_ceil(block_units.max(1)).max(1);
         let groups = shape.rows.div_ceil(sizes.rows);
@@ -142,10 +142,10 @@ impl Layout {
         let mut row_tiles = shape.rows.div_ceil(if short { SHORT_TILE_ROWS } else { TILE_ROWS }).max(1);
         let mut column_tiles = panels.div_ceil(tile_columns / sizes.columns).max(1);
         let least = (work / LEAST_TILE_WORK).clamp(1, LEAST_TILES);
-        // Rows first: their tiles share B, which is packed, while each tile may have to pack its part of A.
+        // Split rows first: their tiles share packed B, while each tile may have to pack its part of A.
         row_tiles = row_tiles.max(least.div_ceil(column_tiles * batch).min(groups.div_ceil(2)));
         column_tiles = column_tiles.max(least.div_ceil(row_tiles * batch).min(panels));
-        Layout {
+        Blocking {
             sizes,
             rows: shape.rows,
             columns: shape.columns,
@@ -160,7 +160,7 @@ impl Layout {
         }
     }
 
-    /// Units of one product's packed B.
+    /// Units of one packed B.
     fn packed_units(&self) -> usize {
         self.padded_columns * self.units
     }
@@ -175,7 +175,7 @@ impl Layout {
         panel * self.sizes.columns..((panel + 1) * self.sizes.columns).min(self.columns)
     }
 
-    /// Where a block's panel starts in packed B.
+    /// Offset of a block's panel in packed B.
     fn panel_start(&self, block: &Range<usize>, panel: usize) -> usize {
         block.start * self.padded_columns + panel * self.sizes.columns * block.len()
     }
@@ -184,7 +184,7 @@ impl Layout {
         self.row_tiles * self.column_tiles
     }
 
-    /// Register-tile rows and columns of a tile.
+    /// The register tiles of a tile: rows and columns.
     fn tile(&self, tile: usize) -> (Range<usize>, Range<usize>) {
         let (column, row) = (tile / self.row_tiles, tile % self.row_tiles);
         (part(self.groups, self.row_tiles, row), part(self.panels, self.column_tiles, column))
@@ -203,19 +203,19 @@ impl Layout {
     }
 }
 
-/// Part number `index` of `count` nearly equal parts of `0..total`.
+/// Part `index` of `count` nearly equal parts of `0..total`.
 fn part(total: usize, count: usize, index: usize) -> Range<usize> {
     total * index / count..total * (index + 1) / count
 }
 
 impl Shape {
-    fn route(&self, kind: Kind) -> Route {
+    fn route(&self, kind: MicroKernel) -> Route {
         let rows = if self.shared_b { self.rows * self.batch } else { self.rows };
         if rows <= FEW_ROWS {
             Route::FewRows
         } else if !self.shared_b
             && self.batch >= WHOLE_PRODUCTS
-            && Layout::new(self, kind).packed_units() <= WHOLE_PRODUCT_UNITS
+            && Blocking::new(self, kind).packed_units() <= WHOLE_PRODUCT_UNITS
         {
             Route::WholeProducts
         } else {
@@ -223,39 +223,39 @@ impl Shape {
         }
     }
 
-    /// All products with one B as one product.
+    /// A batch with a shared B as one multiplication.
     fn folded(&self) -> Shape {
         Shape { rows: self.rows * self.batch, batch: 1, ..*self }
     }
 }
 
-/// Whether a product of this shape rounds its operands: products of a few rows, and machines without bf16 dot products, have
-/// no use for that and compute in f32.
+/// Whether a multiplication of this shape rounds its operands: with few rows, or without bf16 dot products, it computes
+/// in f32.
 pub fn rounds_operands(shape: &Shape, precision: Precision) -> bool {
-    let kind = Kind::best(precision);
+    let kind = MicroKernel::best(precision);
     kind.rounds() && shape.route(kind) != Route::FewRows
 }
 
-/// Floats of the workspace that a product needs: for packed B.
+/// Floats of workspace, for packed B.
 pub fn workspace_floats(shape: &Shape, precision: Precision) -> usize {
-    let kind = Kind::best(precision);
+    let kind = MicroKernel::best(precision);
     match shape.route(kind) {
         Route::FewRows | Route::WholeProducts => 0,
-        Route::Tiles => Layout::new(shape, kind).packed_units() * if shape.shared_b { 1 } else { shape.batch },
+        Route::Tiles => Blocking::new(shape, kind).packed_units() * if shape.shared_b { 1 } else { shape.batch },
     }
 }
 
-/// Floats of each thread's scratch that a product needs. What is behind them is left to [`Finish`].
+/// Floats of scratch per thread. Any scratch beyond is passed to [`Finish`].
 pub fn scratch_floats(shape: &Shape, precision: Precision) -> usize {
-    let kind = Kind::best(precision);
+    let kind = MicroKernel::best(precision);
     let needed = |shape: &Shape| {
-        let layout = Layout::new(shape, kind);
-        layout.row_scratch() + layout.sum_scratch()
+        let blocking = Blocking::new(shape, kind);
+        blocking.row_scratch() + blocking.sum_scratch()
     };
     match shape.route(kind) {
         Route::FewRows => few::scratch_floats(shape),
-        Route::WholeProducts => Layout::new(shape, kind).packed_units().next_multiple_of(16) + needed(shape),
-        // Whether products with one B can be folded depends on A's strides.
+        Route::WholeProducts => Blocking::new(shape, kind).packed_units().next_multiple_of(16) + needed(shape),
+        // Whether a batch with a shared B can be folded depends on A's strides.
         Route::Tiles if shape.shared_b => needed(shape).max(needed(&shape.folded())),
         Route::Tiles => needed(shape),
     }
@@ -293,13 +293,13 @@ impl Product<'_> {
     }
 }
 
-/// A product whose operands were checked, and how it is computed.
+/// A multiplication with checked operands, and how it is computed.
 struct Checked<'a> {
     product: Product<'a>,
     shape: Shape,
-    kind: Kind,
+    kind: MicroKernel,
     route: Route,
-    /// Floats of each thread's scratch that are not left to [`Finish`].
+    /// Floats of each thread's scratch that are not available to [`Finish`].
     claimed: usize,
 }
 
@@ -307,10 +307,10 @@ impl<'a> Checked<'a> {
     /// `None` if there is nothing to compute.
     fn new(product: &Product<'a>, workspace: usize) -> Option<Self> {
         let mut shape = product.shape();
-        let kind = Kind::best(product.precision);
+        let kind = MicroKernel::best(product.precision);
         product.a.check(shape.rows, shape.depth, shape.batch, product.a_batch_stride);
         let route = shape.route(kind);
-        // Packed B was checked when it was packed, and may be all that is left of it.
+        // Packed B was checked when it was packed, and the original may be gone.
         if route != Route::Tiles {
             product.b.check(shape.depth, shape.columns, shape.batch, product.b_batch_stride);
         }
@@ -334,9 +334,9 @@ impl<'a> Checked<'a> {
     }
 }
 
-/// Computes a product.
+/// Computes a matrix multiplication.
 ///
-/// `finish`, if there is one, sees every element of the output once.
+/// `finish`, if any, sees every element of the output once.
 ///
 /// # Panics
 /// Panics if an operand or the output is too short for the shape, or the workspace or the threads' scratch for
@@ -346,30 +346,31 @@ pub fn multiply(team: &mut Team, product: &Product, workspace: &mut [f32], finis
     multiply_packed(team, product, workspace, finish);
 }
 
-/// Packs B into the workspace, where the product needs that. A and the output are not looked at. What is packed depends on
-/// B alone: products of other rows with the same B can use it too, as long as they have more than a few.
+/// Packs B into the workspace, if the multiplication needs it. A and the output are not accessed. The packing depends
+/// on B alone: multiplications with another number of rows and the same B can use it too, as long as they have more
+/// than a few.
 ///
 /// # Panics
 /// Panics if B or the workspace is too short.
 pub fn pack(team: &mut Team, product: &Product, workspace: &mut [f32]) {
-    let (shape, kind) = (product.shape(), Kind::best(product.precision));
+    let (shape, kind) = (product.shape(), MicroKernel::best(product.precision));
     product.b.check(shape.depth, shape.columns, shape.batch, product.b_batch_stride);
     if shape.route(kind) != Route::Tiles {
         return;
     }
-    let layout = &Layout::new(&shape, kind);
-    let packed_units = layout.packed_units();
+    let blocking = &Blocking::new(&shape, kind);
+    let packed_units = blocking.packed_units();
     let batches = if shape.shared_b { 1 } else { shape.batch };
     let workspace = Shared::new(&mut workspace[..batches * packed_units]);
-    let per_batch = layout.blocks * layout.panels;
+    let per_batch = blocking.blocks * blocking.panels;
     team.run(batches * per_batch, &|index, _| {
         let (batch, index) = (index / per_batch, index % per_batch);
-        let (block, panel) = (index / layout.panels, index % layout.panels);
-        // SAFETY: the kind is this machine's best; the batch's part lies inside the workspace, and each index writes its
+        let (block, panel) = (index / blocking.panels, index % blocking.panels);
+        // SAFETY: the kernel is supported by this CPU; the batch's part lies inside the workspace, and each index writes its
         // own panel of it.
         unsafe {
             let packed = Shared::from_raw(workspace.as_ptr().add(batch * packed_units), packed_units);
-            tile::pack_panel(kind, product, layout, batch, block, panel, packed);
+            tile::pack_panel(kind, product, blocking, batch, block, panel, packed);
         }
     });
 }
@@ -389,11 +390,11 @@ pub fn pack_columns(
     read: impl Fn(Range<usize>, &mut [f32]),
     workspace: &mut [f32],
 ) {
-    let kind = Kind::best(precision);
+    let kind = MicroKernel::best(precision);
     if shape.route(kind) != Route::Tiles {
         return;
     }
-    let whole = Layout::new(shape, kind);
+    let whole = Blocking::new(shape, kind);
     let panels_at_once = (PIECE / (shape.depth * whole.sizes.columns).max(1)).max(1);
     let mut columns = Vec::new();
     let mut packed = Vec::new();
@@ -416,7 +417,7 @@ pub fn pack_columns(
             a_batch_stride: 0,
             b_batch_stride: 0,
         };
-        let piece = Layout::new(&product.shape(), kind);
+        let piece = Blocking::new(&product.shape(), kind);
         packed.resize(piece.packed_units(), 0.0);
         pack(team, &product, &mut packed);
         // The panels of a block lie side by side, in the piece and in the whole.
@@ -444,8 +445,8 @@ pub fn multiply_packed(team: &mut Team, product: &Product, workspace: &[f32], fi
 
 fn multiply_tiles(team: &mut Team, checked: &Checked, workspace: &[f32], finish: Option<&Finish>) {
     let Checked { product, shape, kind, claimed, .. } = checked;
-    let layout = &Layout::new(shape, *kind);
-    let (tiles, packed_units) = (layout.tiles(), layout.packed_units());
+    let blocking = &Blocking::new(shape, *kind);
+    let (tiles, packed_units) = (blocking.tiles(), blocking.packed_units());
     let workspace = &workspace[..checked.packed_batches() * packed_units];
     team.run(shape.batch * tiles, &|index, scratch| {
         let (batch, tile) = (index / tiles, index % tiles);
@@ -455,31 +456,33 @@ fn multiply_tiles(team: &mut Team, checked: &Checked, workspace: &[f32], finish:
         // output.
         unsafe {
             let packed = Shared::from_raw(packed.as_ptr().cast_mut(), packed_units);
-            tile::compute(*kind, product, layout, batch, tile, false, packed, scratch, *claimed, finish);
+            tile::compute(*kind, product, blocking, batch, tile, false, packed, scratch, *claimed, finish);
         }
     });
 }
 
 fn multiply_whole(team: &mut Team, checked: &Checked, finish: Option<&Finish>) {
     let Checked { product, shape, kind, claimed, .. } = checked;
-    let layout = &Layout::new(shape, *kind);
+    let blocking = &Blocking::new(shape, *kind);
     let work = (shape.rows * shape.columns * shape.depth).max(1);
     let together = LEAST_TILE_WORK.div_ceil(work).min(shape.batch.div_ceil(LEAST_TILES));
     let parts = shape.batch.div_ceil(together);
     team.run(parts, &|index, scratch| {
-        let (packed, scratch) = scratch.split_at_mut(layout.packed_units().next_multiple_of(16));
+        let (packed, scratch) = scratch.split_at_mut(blocking.packed_units().next_multiple_of(16));
         let claimed = claimed - packed.len();
         let packed = Shared::new(packed);
         for batch in part(shape.batch, parts, index) {
-            for block in 0..layout.blocks {
-                for panel in 0..layout.panels {
-                    // SAFETY: the kind is this machine's best; `packed` holds all panels.
-                    unsafe { tile::pack_panel(*kind, product, layout, batch, block, panel, packed) };
+            for block in 0..blocking.blocks {
+                for panel in 0..blocking.panels {
+                    // SAFETY: the kernel is supported by this CPU; `packed` holds all panels.
+                    unsafe { tile::pack_panel(*kind, product, blocking, batch, block, panel, packed) };
                 }
             }
-            for tile in 0..layout.tiles() {
+            for tile in 0..blocking.tiles() {
                 // SAFETY: as above; operands and output were checked, and no other thread has this product.
-                unsafe { tile::compute(*kind, product, layout, batch, tile, false, packed, scratch, claimed, finish) };
+                unsafe {
+                    tile::compute(*kind, product, blocking, batch, tile, false, packed, scratch, claimed, finish)
+                };
             }
         }
     });

@@ -1,13 +1,13 @@
-//! Packing: operands copied into the order in which the micro-kernels read them.
+//! Packing: copies operands into the order in which the micro-kernels read them.
 //!
-//! Packed operands are made of 32-bit units. A unit is one f32, or, for the bf16 dot product, two bf16 values
-//! that are neighbours in depth. An odd depth is filled up with a zero.
+//! Packed operands consist of 32-bit units. A unit is one f32 or, for the bf16 dot product, two bf16 values adjacent in
+//! depth. An odd depth is padded with a zero.
 
 use half::bf16;
 
 use crate::cpu::simd::Lanes;
 
-/// The most units that one vector holds.
+/// The most units in one vector.
 const MOST_LANES: usize = 16;
 
 /// Read instead of the missing second half of the last pair.
@@ -40,7 +40,7 @@ unsafe impl Stored for f32 {
     }
     #[inline(always)]
     unsafe fn load<V: Lanes>(from: *const Self) -> V {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { V::load(from) }
     }
 }
@@ -58,27 +58,27 @@ unsafe impl Stored for bf16 {
     }
     #[inline(always)]
     unsafe fn load<V: Lanes>(from: *const Self) -> V {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { V::load_bf16(from) }
     }
 }
 
-/// Makes units, `COUNT` at a time.
+/// Packs units, `COUNT` at a time.
 ///
 /// # Safety
-/// Every function may only be called where the instruction set is present, with pointers valid for what it
-/// says it reads and writes.
-#[allow(clippy::missing_safety_doc)] // the trait's own Safety section holds for each function
+/// Functions may only be called if the CPU supports the instruction set, with pointers valid for what they read and
+/// write.
+#[allow(clippy::missing_safety_doc)] // the Safety section of the trait applies to each function
 pub unsafe trait Packer {
-    /// Units made at once, at most [`MOST_LANES`].
+    /// Units packed at once, at most [`MOST_LANES`].
     const COUNT: usize;
-    /// Values in one unit: 1 or 2.
+    /// Values per unit: 1 or 2.
     const VALUES: usize;
-    /// Reads `COUNT * VALUES` neighbours in depth, writes `COUNT` units.
+    /// Reads `COUNT * VALUES` values adjacent in depth, writes `COUNT` units.
     unsafe fn along<T: Stored>(from: *const T, to: *mut u32);
-    /// Reads `COUNT` lines at one depth (and at the next, for pairs), writes one unit of each line.
+    /// Reads `COUNT` lines at one depth (and at the next, for pairs), writes one unit per line.
     unsafe fn across<T: Stored>(first: *const T, second: *const T, to: *mut u32);
-    /// Writes the transpose of `COUNT` times `COUNT` contiguous units into lines that are `stride` apart.
+    /// Writes the transpose of `COUNT` x `COUNT` contiguous units into lines `stride` apart.
     unsafe fn transpose(from: *const u32, to: *mut u32, stride: usize);
 }
 
@@ -86,7 +86,7 @@ pub unsafe trait Packer {
 pub struct Singles<V>(std::marker::PhantomData<V>);
 
 // SAFETY: reads and writes `COUNT` lanes where the trait says so.
-#[allow(clippy::undocumented_unsafe_blocks)] // every block below is covered by the line above
+#[allow(clippy::undocumented_unsafe_blocks)] // covered by the SAFETY line above
 unsafe impl<V: Lanes> Packer for Singles<V> {
     const COUNT: usize = V::COUNT;
     const VALUES: usize = 1;
@@ -123,7 +123,7 @@ mod x86 {
     use super::{Packer, Stored};
     use std::arch::x86_64::*;
 
-    /// Transposes 16 times 16 units in registers.
+    /// Transposes 16 x 16 units in registers.
     #[inline(always)]
     pub unsafe fn transpose_16(from: *const u32, to: *mut u32, stride: usize) {
         // SAFETY: 256 units are read and 16 lines of 16 units written, as the caller promised.
@@ -164,7 +164,7 @@ mod x86 {
     /// Eight units of two bf16 values.
     pub struct Pairs8;
 
-    /// 0, 16, 1, 17, ...: from two runs of sixteen values to sixteen pairs.
+    /// 0, 16, 1, 17, ...: interleaves two runs of sixteen values into sixteen pairs.
     static INTERLEAVE_16: [u16; 32] = [
         0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
         15, 31,
@@ -186,7 +186,7 @@ mod x86 {
     }
 
     // SAFETY: reads and writes as many values as the trait says.
-    #[allow(clippy::undocumented_unsafe_blocks)] // every block below is covered by the line above
+    #[allow(clippy::undocumented_unsafe_blocks)] // covered by the SAFETY line above
     unsafe impl Packer for Pairs16 {
         const COUNT: usize = 16;
         const VALUES: usize = 2;
@@ -224,7 +224,7 @@ mod x86 {
     }
 
     // SAFETY: reads and writes as many values as the trait says.
-    #[allow(clippy::undocumented_unsafe_blocks)] // every block below is covered by the line above
+    #[allow(clippy::undocumented_unsafe_blocks)] // covered by the SAFETY line above
     unsafe impl Packer for Pairs8 {
         const COUNT: usize = 8;
         const VALUES: usize = 2;
@@ -266,7 +266,7 @@ mod x86 {
     }
 }
 
-/// An operand as packing sees it: lines (rows of A, columns of B) of `depth` values each.
+/// An operand for packing: lines (rows of A, columns of B) of `depth` values each.
 #[derive(Clone, Copy)]
 pub struct Lines<T> {
     pub start: *const T,
@@ -282,7 +282,7 @@ impl<T: Stored> Lines<T> {
         unsafe { self.start.add(line * self.stride + depth * self.depth_stride) }
     }
 
-    /// One unit, whatever the strides.
+    /// One unit, for any strides.
     #[inline(always)]
     unsafe fn unit<P: Packer>(&self, line: usize, unit: usize) -> u32 {
         // SAFETY: the caller names a line and a unit inside the operand; the second value is checked.
@@ -297,11 +297,10 @@ impl<T: Stored> Lines<T> {
         }
     }
 
-    /// The units `first_unit .. first_unit + units` of one line, side by side.
+    /// Packs the units `first_unit .. first_unit + units` of one line contiguously.
     ///
     /// # Safety
-    /// The line and its units lie inside the operand, `to` is valid for `units` units, and the machine has
-    /// what `P` needs.
+    /// The line and its units lie inside the operand, `to` is valid for `units` units, and the CPU supports `P`.
     #[inline(always)]
     pub unsafe fn pack_line<P: Packer>(&self, line: usize, first_unit: usize, units: usize, to: *mut u32) {
         let mut done = 0;
@@ -314,14 +313,14 @@ impl<T: Stored> Lines<T> {
             }
         }
         while done < units {
-            // SAFETY: inside by the caller's promise.
+            // SAFETY: inside as the caller guarantees.
             unsafe { *to.add(done) = self.unit::<P>(line, first_unit + done) };
             done += 1;
         }
     }
 
-    /// The units `first_unit .. first_unit + units` of the lines `first .. first + count`, unit by unit: `width`
-    /// units of one depth side by side, zero behind the last line. `width` is a multiple of `COUNT`.
+    /// Packs the units `first_unit .. first_unit + units` of the lines `first .. first + count`, unit by unit: `width`
+    /// units of one depth are adjacent, with zeros after the last line. `width` is a multiple of `COUNT`.
     ///
     /// # Safety
     /// As for [`Lines::pack_line`], with `to` valid for `units * width` units.
@@ -338,12 +337,12 @@ impl<T: Stored> Lines<T> {
         let mut column = 0;
         if self.stride == 1 {
             column = count / P::COUNT * P::COUNT;
-            // SAFETY: whole vectors of lines, inside by the caller's promise.
+            // SAFETY: whole vectors of lines, inside as the caller guarantees.
             unsafe { self.pack_across::<P>(first, column, width, first_unit, units, to) };
         }
         while column < width {
             let lines = count.saturating_sub(column).min(P::COUNT);
-            // SAFETY: lines and units are inside by the caller's promise, `column + COUNT <= width`.
+            // SAFETY: lines and units are inside as the caller guarantees, `column + COUNT <= width`.
             unsafe {
                 let to = to.add(column);
                 if self.depth_stride == 1 {
@@ -362,7 +361,7 @@ impl<T: Stored> Lines<T> {
         }
     }
 
-    /// The first `lines` lines (whole vectors) of a panel whose lines are neighbours in memory.
+    /// The first `lines` lines (whole vectors) of a panel whose lines are adjacent in memory.
     #[inline(always)]
     unsafe fn pack_across<P: Packer>(
         &self,
@@ -375,7 +374,7 @@ impl<T: Stored> Lines<T> {
     ) {
         for unit in 0..units {
             let depth = (first_unit + unit) * P::VALUES;
-            // SAFETY: the caller's promise; a missing second half is read from `ZEROS`, which is as wide.
+            // SAFETY: guaranteed by the caller; a missing second half is read from `ZEROS`, which is as wide.
             unsafe {
                 let here = self.at(first, depth);
                 let paired = P::VALUES == 2 && depth + 1 < self.depth;
@@ -389,7 +388,7 @@ impl<T: Stored> Lines<T> {
         }
     }
 
-    /// One vector's width of a panel whose lines run along memory.
+    /// One vector's width of a panel whose lines are contiguous in memory.
     #[inline(always)]
     unsafe fn pack_transposed<P: Packer>(
         &self,
@@ -406,12 +405,12 @@ impl<T: Stored> Lines<T> {
         while done < units {
             let some = (units - done).min(P::COUNT);
             for line in 0..lines {
-                // SAFETY: the caller's promise; `line < COUNT` and `some <= COUNT`.
+                // SAFETY: guaranteed by the caller; `line < COUNT` and `some <= COUNT`.
                 unsafe {
                     self.pack_line::<P>(first + line, first_unit + done, some, block.as_mut_ptr().add(line * P::COUNT));
                 }
             }
-            // SAFETY: a whole block goes straight to its place, a partial one through `turned`.
+            // SAFETY: a whole block is written directly, a partial one through `turned`.
             unsafe {
                 if some == P::COUNT {
                     P::transpose(block.as_ptr(), to.add(done * width), width);

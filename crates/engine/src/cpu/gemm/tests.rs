@@ -1,4 +1,4 @@
-//! Against plain loops in f64.
+//! Comparison with naive loops in f64.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,7 +7,7 @@ use half::bf16;
 use super::*;
 use crate::buffer::Floats;
 
-/// Values of one storage format.
+/// Values in one of the dtypes.
 #[derive(Clone)]
 enum Values {
     F32(Vec<f32>),
@@ -44,7 +44,7 @@ impl Values {
     }
 }
 
-/// One product to test.
+/// One multiplication to test.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     rows: usize,
@@ -52,14 +52,14 @@ struct Case {
     depth: usize,
     batch: usize,
     shared_b: bool,
-    /// A's depth, or B's columns, are not the direction that runs along memory.
+    /// A's depth, or B's columns, are not the contiguous direction.
     a_turned: bool,
     b_turned: bool,
     a_bf16: bool,
     b_bf16: bool,
     output_bf16: bool,
     precision: Precision,
-    /// Values between one matrix row and the next that belong to neither.
+    /// Unused values between matrix rows.
     gap: usize,
 }
 
@@ -107,7 +107,7 @@ impl Inputs {
         if self.case.shared_b { 0 } else { self.b_strides.2 }
     }
 
-    /// The product in f64, of operands rounded to bf16 if wanted.
+    /// The result in f64, optionally of operands rounded to bf16.
     fn expected(&self, rounded: bool) -> Vec<f64> {
         let case = self.case;
         let mut out = vec![0.0; case.batch * case.rows * case.columns];
@@ -130,7 +130,7 @@ impl Inputs {
         out
     }
 
-    /// The product by `multiply`; with `finished`, the finish adds a number that names the place.
+    /// The result of `multiply`; with `finished`, the epilogue adds a number that identifies the element.
     fn multiply(&self, threads: usize, finished: bool) -> Vec<f32> {
         const GUARD: f32 = 77.5;
         let case = self.case;
@@ -195,8 +195,8 @@ impl Inputs {
             batch: shape.batch,
             shared_b: shape.shared_b || shape.batch == 1,
         };
-        let kind = Kind::best(self.case.precision);
-        kind == Kind::Avx512Pairs && shape.route(kind) != Route::FewRows
+        let kind = MicroKernel::best(self.case.precision);
+        kind == MicroKernel::Avx512Pairs && shape.route(kind) != Route::FewRows
     }
 }
 
@@ -204,8 +204,8 @@ fn addend(row: usize, column: usize) -> f32 {
     ((row * 7 + column * 3) % 32) as f32 / 32.0
 }
 
-/// The norm of the difference over the norm of `expected`, or over the norm that sums of `depth` products usually
-/// have: the few values of a small product may cancel.
+/// The norm of the difference over the norm of `expected`, or over the typical norm of sums of `depth` products: the
+/// few values of a small result may cancel.
 fn relative_error(values: &[f32], expected: &[f64], depth: usize) -> f64 {
     assert_eq!(values.len(), expected.len());
     let difference: f64 =
@@ -233,7 +233,7 @@ fn check(case: Case) {
             if finished { (with_addend(&exact), with_addend(&rounded)) } else { (exact.clone(), rounded.clone()) };
         let error = relative_error(&values, &rounded, case.depth);
         assert!(error < tight, "{case:?}, finish {finished}: error {error}");
-        // Single numbers may cancel; the bound is for sums of many.
+        // Single values may cancel; the bound is for many.
         if values.len() > 100 {
             let error = relative_error(&values, &exact, case.depth);
             assert!(error < loose, "{case:?}, finish {finished}: error {error} against unrounded operands");
@@ -241,7 +241,7 @@ fn check(case: Case) {
     }
 }
 
-/// Calls `test` with all orders and formats of the operands.
+/// Calls `test` with all layouts and dtypes of the operands.
 fn for_all_variants(case: Case, test: impl Fn(Case)) {
     for variant in 0..64 {
         let bit = |bit: u32| variant >> bit & 1 == 1;

@@ -6,39 +6,39 @@ use half::bf16;
 
 use super::micro::{Kernel, RowUnits, Target, kernel_fn, register_tile};
 use super::pack::{Lines, Packer, Stored};
-use super::{Finish, Layout, Operand, PACKED_ROWS, Product};
+use super::{Blocking, Finish, Operand, PACKED_ROWS, Product};
 use crate::cpu::memory::{FloatShared, FloatSlice, Shared};
 use crate::cpu::simd::Lanes;
 
-/// Units of depth that are packed of one group of rows before the next group's: the rest of the cache lines that
-/// were read is then still in the first-level cache.
+/// Units of depth packed of one group of rows before the next group's: the rest of the cache lines that were read is
+/// then still in the L1 cache.
 const PACKED_DEPTH: usize = 16;
 
 kernel_fn! {
     /// Packs one panel of one block of B.
     ///
     /// # Safety
-    /// The product's operands are inside their values, `packed` holds `layout.packed_units()` and nobody else
-    /// touches this panel's part.
-    pub unsafe fn pack_panel(kind, product: &Product, layout: &Layout, batch: usize, block: usize, panel: usize,
+    /// The operands lie inside their values, `packed` has `blocking.packed_units()` units, and no other thread accesses
+    /// this panel.
+    pub unsafe fn pack_panel(kind, product: &Product, blocking: &Blocking, batch: usize, block: usize, panel: usize,
         packed: Shared<f32>) = pack_panel_body;
 }
 
 #[inline(always)]
 unsafe fn pack_panel_body<K: Kernel>(
     product: &Product,
-    layout: &Layout,
+    blocking: &Blocking,
     batch: usize,
     block: usize,
     panel: usize,
     packed: Shared<f32>,
 ) {
-    let units = layout.block(block);
-    let columns = layout.panel(panel);
+    let units = blocking.block(block);
+    let columns = blocking.panel(panel);
     let width = columns.len().next_multiple_of(K::Vector::COUNT);
-    let start = layout.panel_start(&units, panel);
+    let start = blocking.panel_start(&units, panel);
     let depth = product.depth;
-    // SAFETY: the caller's promise; the panel's place is asserted to be inside by `range`.
+    // SAFETY: guaranteed by the caller; the panel's place is asserted to be inside by `range`.
     unsafe {
         let to = packed.range(start..start + units.len() * width).as_mut_ptr().cast();
         match product.b.values {
@@ -77,19 +77,18 @@ fn rows_of<T>(operand: &Operand, values: &[T], depth: usize, skip: usize) -> Lin
 }
 
 kernel_fn! {
-    /// Computes one tile of the output, or adds it to what is there: then the output must be f32, and `finish` nothing.
+    /// Computes one tile of the output, or accumulates into it: then the output must be f32, without an epilogue.
     ///
     /// # Safety
-    /// The product's operands and output are inside their values, B is packed, and nobody else touches this
-    /// tile's part of the output.
-    pub unsafe fn compute(kind, product: &Product, layout: &Layout, batch: usize, tile: usize,
+    /// Operands and output lie inside their values, B is packed, and no other thread accesses this tile of the output.
+    pub unsafe fn compute(kind, product: &Product, blocking: &Blocking, batch: usize, tile: usize,
         accumulate: bool, packed: Shared<f32>, scratch: &mut [f32], claimed: usize, finish: Option<&Finish>) = compute_body;
 }
 
 #[inline(always)]
 unsafe fn compute_body<K: Kernel>(
     product: &Product,
-    layout: &Layout,
+    blocking: &Blocking,
     batch: usize,
     tile: usize,
     accumulate: bool,
@@ -98,33 +97,33 @@ unsafe fn compute_body<K: Kernel>(
     claimed: usize,
     finish: Option<&Finish>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match product.a.values {
             FloatSlice::F32(values) => {
                 let rows = rows_of(&product.a, values, product.depth, batch * product.a_batch_stride);
                 compute_with::<K, f32>(
-                    &rows, product, layout, batch, tile, accumulate, packed, scratch, claimed, finish,
+                    &rows, product, blocking, batch, tile, accumulate, packed, scratch, claimed, finish,
                 );
             }
             FloatSlice::Bf16(values) => {
                 let rows = rows_of(&product.a, values, product.depth, batch * product.a_batch_stride);
                 compute_with::<K, bf16>(
-                    &rows, product, layout, batch, tile, accumulate, packed, scratch, claimed, finish,
+                    &rows, product, blocking, batch, tile, accumulate, packed, scratch, claimed, finish,
                 );
             }
         }
     }
 }
 
-/// How a tile gets at its rows of A.
+/// How a tile reads its rows of A.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
-    /// They are units as they lie in memory.
+    /// In place: they are units in memory already.
     InPlace,
-    /// A group of rows is converted to units.
+    /// Each group of rows is converted to units.
     Converted,
-    /// Rows are neighbours in memory: several groups are packed as panels.
+    /// Rows are adjacent in memory: several groups are packed as panels.
     Panels,
 }
 
@@ -146,7 +145,7 @@ impl Reading {
 unsafe fn compute_with<K: Kernel, T: Stored>(
     a: &Lines<T>,
     product: &Product,
-    layout: &Layout,
+    blocking: &Blocking,
     batch: usize,
     tile: usize,
     accumulate: bool,
@@ -155,29 +154,29 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
     claimed: usize,
     finish: Option<&Finish>,
 ) {
-    let (groups, panels) = layout.tile(tile);
-    let columns = layout.panel(panels.start).start..layout.panel(panels.end - 1).end;
+    let (groups, panels) = blocking.tile(tile);
+    let columns = blocking.panel(panels.start).start..blocking.panel(panels.end - 1).end;
     let first_row = groups.start * K::ROWS;
-    let end_row = (groups.end * K::ROWS).min(layout.rows);
+    let end_row = (groups.end * K::ROWS).min(blocking.rows);
     let reading = Reading::of::<K, T>(a);
     let chunk_groups = match reading {
         Reading::InPlace | Reading::Converted => 1,
         Reading::Panels => PACKED_ROWS / K::ROWS,
     };
     let (scratch, spare) = scratch.split_at_mut(claimed);
-    let (row_units, sums) = scratch.split_at_mut(layout.row_scratch());
+    let (row_units, sums) = scratch.split_at_mut(blocking.row_scratch());
     let row_units: *mut u32 = row_units.as_mut_ptr().cast();
     let sums_width = columns.len().next_multiple_of(K::Vector::COUNT);
-    let output_row = batch * layout.rows;
-    for block in 0..layout.blocks {
-        let units = layout.block(block);
-        let last = block + 1 == layout.blocks;
+    let output_row = batch * blocking.rows;
+    for block in 0..blocking.blocks {
+        let units = blocking.block(block);
+        let last = block + 1 == blocking.blocks;
         let mut group = groups.start;
         while group < groups.end {
             if (group - groups.start) % chunk_groups == 0 && reading == Reading::Panels {
                 let chunk = group..(group + chunk_groups).min(groups.end);
                 // SAFETY: the rows lie inside A; scratch has room for `PACKED_ROWS` of them.
-                unsafe { pack_rows::<K, T>(a, layout.rows, chunk, &units, row_units) };
+                unsafe { pack_rows::<K, T>(a, blocking.rows, chunk, &units, row_units) };
             }
             let row = group * K::ROWS;
             let rows = K::ROWS.min(end_row - row);
@@ -188,17 +187,17 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
             let (to, stride) = unsafe {
                 match product.output {
                     FloatShared::F32(output) => {
-                        let start = (output_row + row) * layout.columns + columns.start;
-                        (output.as_ptr().add(start), layout.columns)
+                        let start = (output_row + row) * blocking.columns + columns.start;
+                        (output.as_ptr().add(start), blocking.columns)
                     }
-                    // If depth is one block, a group's sums are needed only until they are stored.
-                    FloatShared::Bf16(_) if layout.blocks == 1 => (sums.as_mut_ptr(), sums_width),
+                    // With a single block of depth, a group's sums are needed only until they are stored.
+                    FloatShared::Bf16(_) if blocking.blocks == 1 => (sums.as_mut_ptr(), sums_width),
                     FloatShared::Bf16(_) => (sums.as_mut_ptr().add((row - first_row) * sums_width), sums_width),
                 }
             };
             for panel in panels.clone() {
-                let panel_columns = layout.panel(panel);
-                // SAFETY: B's panel was packed with this layout, A and the target are as above.
+                let panel_columns = blocking.panel(panel);
+                // SAFETY: B's panel was packed with this blocking, A and the target are as above.
                 unsafe {
                     let target = Target {
                         start: to.add(panel_columns.start - columns.start),
@@ -207,25 +206,26 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
                         columns: panel_columns.len(),
                         accumulate: accumulate || block > 0,
                     };
-                    let b = packed.as_ptr().add(layout.panel_start(&units, panel));
+                    let b = packed.as_ptr().add(blocking.panel_start(&units, panel));
                     register_tile::<K>(units.len(), rows_of_a, b, target);
                 }
             }
             if last {
-                let place = Place { row: output_row + row, rows, columns: columns.clone(), to, stride };
-                // SAFETY: the rows' pieces in the target, which no one else refers to, and the tile's own part of the output.
-                unsafe { finish_rows(place, product, layout, spare, finish) };
+                let complete = OutputRows { row: output_row + row, rows, columns: columns.clone(), to, stride };
+                // SAFETY: the rows' pieces in the target, which has no other references, and the tile's own part of the
+                // output.
+                unsafe { finish_rows(complete, product, blocking, spare, finish) };
             }
             group += 1;
         }
     }
 }
 
-/// How the register tile finds a group's rows of A, after converting them if they need that.
+/// The rows of A of a register tile, converted if necessary.
 ///
 /// # Safety
-/// `rows` and `units` must lie inside A. `row_units` must have room for the group's rows, and, if rows are read from packed
-/// panels, hold them.
+/// `rows` and `units` must lie inside A. `row_units` must have room for the group's rows and, if rows are read from
+/// packed panels, contain them.
 #[inline(always)]
 unsafe fn group_rows<K: Kernel, T: Stored>(
     a: &Lines<T>,
@@ -246,7 +246,7 @@ unsafe fn group_rows<K: Kernel, T: Stored>(
         }
         Reading::Converted => {
             for (i, row) in rows.enumerate() {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { a.pack_line::<K::RowPacker>(row, units.start, units.len(), row_units.add(i * units.len())) };
             }
             RowUnits { start: row_units.cast(), row_bytes: units.len() * 4, unit_bytes: 4 }
@@ -258,8 +258,8 @@ unsafe fn group_rows<K: Kernel, T: Stored>(
     }
 }
 
-/// Where the complete sums of some rows lie.
-struct Place {
+/// Complete sums of some output rows.
+struct OutputRows {
     row: usize,
     rows: usize,
     columns: Range<usize>,
@@ -267,27 +267,34 @@ struct Place {
     stride: usize,
 }
 
-/// Runs `finish` on complete rows and stores them in the output's format.
+/// Runs the epilogue on complete rows and stores them in the output's dtype.
 ///
 /// # Safety
-/// The place must be valid for its rows and columns and nobody else's, and so must that part of the output.
+/// The sums must be valid for their rows and columns and not be aliased, and the same holds for that part of the
+/// output.
 #[inline(always)]
-unsafe fn finish_rows(place: Place, product: &Product, layout: &Layout, spare: &mut [f32], finish: Option<&Finish>) {
-    for i in 0..place.rows {
-        let row = place.row + i;
-        // SAFETY: the caller's promise.
-        let values = unsafe { std::slice::from_raw_parts_mut(place.to.add(i * place.stride), place.columns.len()) };
+unsafe fn finish_rows(
+    sums: OutputRows,
+    product: &Product,
+    blocking: &Blocking,
+    spare: &mut [f32],
+    finish: Option<&Finish>,
+) {
+    for i in 0..sums.rows {
+        let row = sums.row + i;
+        // SAFETY: guaranteed by the caller.
+        let values = unsafe { std::slice::from_raw_parts_mut(sums.to.add(i * sums.stride), sums.columns.len()) };
         if let Some(finish) = finish {
-            finish(row, place.columns.start, values, spare);
+            finish(row, sums.columns.start, values, spare);
         }
         if let FloatShared::Bf16(_) = product.output {
-            // SAFETY: the caller's promise.
-            unsafe { product.output.write(row * layout.columns + place.columns.start, values) };
+            // SAFETY: guaranteed by the caller.
+            unsafe { product.output.write(row * blocking.columns + sums.columns.start, values) };
         }
     }
 }
 
-/// Packs groups of rows that are neighbours in memory, one panel a group.
+/// Packs groups of rows that are adjacent in memory, one panel per group.
 #[inline(always)]
 unsafe fn pack_rows<K: Kernel, T: Stored>(
     a: &Lines<T>,
@@ -302,7 +309,7 @@ unsafe fn pack_rows<K: Kernel, T: Stored>(
         for (index, group) in groups.clone().enumerate() {
             let row = group * K::ROWS;
             let count = K::ROWS.min(rows - row);
-            // SAFETY: the caller's promise: rows and units inside A, room for all groups.
+            // SAFETY: guaranteed by the caller: rows and units inside A, room for all groups.
             unsafe {
                 let to = to.add((index * units.len() + done) * K::ROWS);
                 a.pack_panel::<K::RowPacker>(row, count, K::RowPacker::COUNT, units.start + done, some, to);

@@ -1,43 +1,44 @@
-//! LAMB's step over flat ranges of a parameter, in two passes: the length of the whole update must be known before anything moves.
+//! A LAMB step over flat ranges of a parameter, in two passes: the norm of the whole update must be known before
+//! parameters change.
 
 use super::super::simd::{Lanes, simd_fn};
 use super::{Part, each_vector, each_vector_in_turn, sum_of_parts};
 
-/// One step of LAMB. The numbers are f64 because `1 - beta` of an f32 0.999 is off by 1e-5.
+/// One step of LAMB. The settings are f64 because `1 - beta` of an f32 0.999 is off by 1e-5.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LambStep {
-    /// How much of the running mean of gradients stays.
+    /// Decay of the first moment.
     pub beta1: f64,
-    /// How much of the running mean of squared gradients stays.
+    /// Decay of the second moment.
     pub beta2: f64,
-    /// Added to the root of the mean square.
+    /// Added to √v̂.
     pub eps: f64,
     /// Weight decay, as part of the update.
     pub decay: f64,
-    /// `1 - beta1^step`, the first step being 1.
+    /// `1 - beta1^step`, for steps from 1.
     pub bias_correction1: f64,
-    /// `1 - beta2^step`, the first step being 1.
+    /// `1 - beta2^step`, for steps from 1.
     pub bias_correction2: f64,
-    /// What gradients are multiplied by: clipping and averaging.
+    /// Factor of the gradients: clipping and averaging.
     pub gradient_factor: f64,
 }
 
 simd_fn! {
-    /// Moves the moments, `m += (1 - beta1) (g - m)`, `v = beta2 v + (1 - beta2) g²`, and gives the sums of squares of the
-    /// parameters and of their updates, always added in the same order. All slices are of one length.
+    /// Updates the moments, `m += (1 - beta1) (g - m)`, `v = beta2 v + (1 - beta2) g²`, and returns the sums of squares
+    /// of the parameters and of their updates, always summed in the same order. All slices have equal length.
     pub fn lamb_moments(p: &[f32], g: &[f32], m: &mut [f32], v: &mut [f32], step: &LambStep) -> (f64, f64) =
         lamb_moments_body;
 }
 
 simd_fn! {
-    /// Moves the parameters against their updates: `p -= rate * u`. All slices are of one length.
+    /// Updates the parameters: `p -= rate * u`. All slices have equal length.
     pub fn lamb_move(p: &mut [f32], m: &[f32], v: &[f32], step: &LambStep, rate: f64) = lamb_move_body;
 }
 
 /// Values whose squares are summed in f32 before the sum goes to f64.
 const BLOCK: usize = 1024;
 
-/// The numbers of [`LambStep`] that an update needs, in every lane.
+/// The fields of [`LambStep`] that an update needs, in every lane.
 #[derive(Clone, Copy)]
 struct UpdateLanes<V> {
     mean_factor: V,
@@ -49,7 +50,7 @@ struct UpdateLanes<V> {
 impl<V: Lanes> UpdateLanes<V> {
     #[inline(always)]
     unsafe fn new(step: &LambStep) -> Self {
-        // SAFETY: the instruction set is the caller's promise.
+        // SAFETY: the caller guarantees the instruction set.
         unsafe {
             UpdateLanes {
                 mean_factor: V::splat((1.0 / step.bias_correction1) as f32),
@@ -63,7 +64,7 @@ impl<V: Lanes> UpdateLanes<V> {
     /// `u = m̂ / (√v̂ + eps) + decay p`. Past a row's end, where all are 0, it is 0.
     #[inline(always)]
     unsafe fn update(&self, p: V, m: V, v: V) -> V {
-        // SAFETY: arithmetic only; the instruction set is the caller's promise.
+        // SAFETY: arithmetic only; the caller guarantees the instruction set.
         unsafe {
             let adam = m.mul(self.mean_factor).div(v.sqrt().mul_add(self.root_factor, self.eps));
             p.mul_add(self.decay, adam)

@@ -1,4 +1,4 @@
-//! Dropout's factors, many at a time: the same numbers as [`Mask::factors`], bit for bit.
+//! Dropout factors, many at a time: bit-identical to [`Mask::factors`].
 
 #[cfg(target_arch = "x86_64")]
 use super::super::simd::{Isa, isa};
@@ -6,11 +6,11 @@ use super::super::simd::{Lanes, simd_fn};
 use super::multiply;
 use crate::random::{KEY_STEPS, MULTIPLIERS, Mask};
 
-/// Philox blocks that are computed side by side.
+/// Philox blocks computed in parallel.
 const BLOCKS: usize = 16;
 /// Columns of one block: eight 16-bit numbers.
 const BLOCK_COLUMNS: usize = 8;
-/// Columns of so many blocks.
+/// Columns of that many blocks.
 const COLUMNS: usize = BLOCKS * BLOCK_COLUMNS;
 
 /// The low half of 64 bits.
@@ -21,7 +21,7 @@ const LOW: u64 = 0xffff_ffff;
 pub fn mask_factors(mask: &Mask, row: u64, first_column: usize, out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if isa() >= Isa::Avx512 {
-        // SAFETY: the machine was found to have AVX-512.
+        // SAFETY: the CPU was detected to have AVX-512.
         return unsafe { avx512::masked::<false>(mask, row, first_column, out) };
     }
     mask_factors_narrow(mask, row, first_column, out);
@@ -32,7 +32,7 @@ pub fn mask_factors(mask: &Mask, row: u64, first_column: usize, out: &mut [f32])
 pub fn drop(mask: &Mask, row: u64, first_column: usize, values: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if isa() >= Isa::Avx512 {
-        // SAFETY: the machine was found to have AVX-512.
+        // SAFETY: the CPU was detected to have AVX-512.
         return unsafe { avx512::masked::<true>(mask, row, first_column, values) };
     }
     let mut factors = [0.0; COLUMNS];
@@ -100,8 +100,8 @@ unsafe fn factors_of_blocks<V: Lanes>(mask: &Mask, row: u64, first_block: u32, o
 }
 
 /// The four words of `BLOCKS` consecutive Philox4x32-10 blocks, each word in the low half of 64 bits. The high halves
-/// carry rubbish through the rounds: the multiplication of vectors (32 by 32 bits to 64) does not look at them, and so
-/// a round is two multiplications, two shifts and two exclusive ors.
+/// contain garbage during the rounds: the vector multiplication (32 by 32 bits to 64) ignores them, so a round is two
+/// multiplications, two shifts and two XORs.
 #[inline(always)]
 fn philox_blocks(first_block: u32, row: u64, mut key: [u32; 2]) -> [[u64; BLOCKS]; 4] {
     let mut counter = [[0; BLOCKS], [row & LOW; BLOCKS], [row >> 32; BLOCKS], [0; BLOCKS]];
@@ -128,7 +128,7 @@ fn philox_blocks(first_block: u32, row: u64, mut key: [u32; 2]) -> [[u64; BLOCKS
     counter
 }
 
-/// By hand, because the compiler's vectoriser spends a third of the time shuffling lanes.
+/// Written by hand, because the compiler's vectoriser spends a third of the time shuffling lanes.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use super::{BLOCK_COLUMNS, KEY_STEPS, MULTIPLIERS, Mask};
@@ -140,14 +140,14 @@ mod avx512 {
     /// One Philox word of eight blocks, in the low halves of 64-bit lanes.
     type Word = __m512i;
 
-    /// The keys of the ten rounds, and what else all blocks of a row share.
+    /// The keys of the ten rounds, and other values that all blocks of a row share.
     struct Row {
         keys: [[u32; 2]; 10],
         number: u64,
         threshold: __m512i,
     }
 
-    /// The factors of a row's columns, or, with `MULTIPLY`, what is there times the factors.
+    /// The factors of a row's columns or, with `MULTIPLY`, the current values times the factors.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub fn masked<const MULTIPLY: bool>(mask: &Mask, row: u64, first_column: usize, out: &mut [f32]) {
         let mut keys = [mask.stream.key(); 10];
@@ -169,7 +169,7 @@ mod avx512 {
             rest = later;
             block = block.wrapping_add(8);
         }
-        // Four sets of eight blocks at a time: a round of one fills the waits of the others.
+        // Four sets of eight blocks at a time: they hide each other's latency.
         let mut pieces = rest.chunks_exact_mut(4 * COLUMNS);
         for piece in &mut pieces {
             for (bits, part) in keep_bits::<4>(&row, block).into_iter().zip(piece.chunks_exact_mut(COLUMNS)) {
@@ -185,7 +185,7 @@ mod avx512 {
         }
     }
 
-    /// Writes `scale` where a bit is set and 0 elsewhere, lowest bit first, to at most 64 columns; or multiplies by that.
+    /// Writes `scale` where a bit is set and 0 elsewhere, lowest bit first, to at most 64 columns; or multiplies by it.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     fn store_some<const MULTIPLY: bool>(mut bits: u64, scale: __m512, out: &mut [f32]) {
@@ -213,11 +213,11 @@ mod avx512 {
         }
     }
 
-    /// Which of the 64 columns of eight blocks are kept, for `SETS` times eight blocks from `first_block` on.
+    /// Which of the 64 columns of eight blocks are kept, for `SETS` times eight blocks starting at `first_block`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     fn keep_bits<const SETS: usize>(row: &Row, first_block: u32) -> [u64; SETS] {
-        // Blocks lie in the lanes so that pairing lanes at the end brings them into order.
+        // The order of blocks in the lanes such that pairing lanes at the end sorts them.
         let order = _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0);
         let (low, high) = (_mm512_set1_epi64(row.number as i64), _mm512_set1_epi64((row.number >> 32) as i64));
         let mut words = [[_mm512_setzero_si512(), low, high, _mm512_setzero_si512()]; SETS];
@@ -244,11 +244,11 @@ mod avx512 {
         bits
     }
 
-    /// One round, as in [`crate::random::philox`]. The high halves carry rubbish: `_mm512_mul_epu32` ignores them.
+    /// One round, as in [`crate::random::philox`]. The high halves contain garbage: `_mm512_mul_epu32` ignores them.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     fn philox_round([a, b, c, d]: [Word; 4], key: [u32; 2]) -> [Word; 4] {
-        /// `x ^ y ^ z` as a table of three bits.
+        /// `x ^ y ^ z` as a truth table.
         const XOR3: i32 = 0x96;
         let first = _mm512_mul_epu32(a, _mm512_set1_epi64(i64::from(MULTIPLIERS[0])));
         let second = _mm512_mul_epu32(c, _mm512_set1_epi64(i64::from(MULTIPLIERS[1])));

@@ -1,5 +1,5 @@
-//! Row-wise kernels: functions of plain f32 slices on one thread. A row is short enough to stay in the first cache, so
-//! several passes over one row cost little; what matters is that memory is passed over once.
+//! Row-wise kernels: functions on plain f32 slices, on one thread. A row fits into the L1 cache, so several passes over
+//! it are cheap; what matters is a single pass over memory.
 
 mod lamb;
 mod mask;
@@ -24,11 +24,11 @@ pub use softmax::{
 
 use super::simd::Lanes;
 
-/// The part of a row that one vector covers: all lanes, or fewer at the row's end.
+/// The part of a row in one vector: all lanes, or fewer at the row's end.
 ///
 /// # Safety
-/// Pointers must be valid for as many values as the part has, and the instruction set be present.
-#[allow(clippy::missing_safety_doc)] // the trait's own Safety section holds for each function
+/// Pointers must be valid for as many values as the part has, and the CPU must support the instruction set.
+#[allow(clippy::missing_safety_doc)] // the Safety section of the trait applies to each function
 unsafe trait Part: Copy {
     /// Reads the part; lanes past its end are zero.
     unsafe fn load<V: Lanes>(self, from: *const f32) -> V;
@@ -41,12 +41,12 @@ unsafe trait Part: Copy {
 #[derive(Clone, Copy)]
 struct Whole;
 
-/// The first so many lanes, fewer than a vector has.
+/// The first n lanes, fewer than a vector has.
 #[derive(Clone, Copy)]
 struct Rest(usize);
 
 // SAFETY: reads and writes one vector.
-#[allow(clippy::undocumented_unsafe_blocks)] // every block below is covered by the line above
+#[allow(clippy::undocumented_unsafe_blocks)] // covered by the SAFETY line above
 unsafe impl Part for Whole {
     #[inline(always)]
     unsafe fn load<V: Lanes>(self, from: *const f32) -> V {
@@ -63,7 +63,7 @@ unsafe impl Part for Whole {
 }
 
 // SAFETY: reads and writes as many values as it says.
-#[allow(clippy::undocumented_unsafe_blocks)] // every block below is covered by the line above
+#[allow(clippy::undocumented_unsafe_blocks)] // covered by the SAFETY line above
 unsafe impl Part for Rest {
     #[inline(always)]
     unsafe fn load<V: Lanes>(self, from: *const f32) -> V {
@@ -79,8 +79,8 @@ unsafe impl Part for Rest {
     }
 }
 
-/// Runs a body once for each vector of a row: `at` is where it starts, `part` how much of it there is. A macro, as a
-/// closure would be a function without the wrapper's target features (see `simd.rs`).
+/// Runs a body once per vector of a row: `at` is its offset, `part` its size. A macro, because a closure would be a
+/// function without the wrapper's target features (see `simd.rs`).
 macro_rules! each_vector {
     ($lanes:ident, $length:expr, $at:ident, $part:ident => $body:block) => {{
         let length: usize = $length;
@@ -98,8 +98,8 @@ macro_rules! each_vector {
 }
 use each_vector;
 
-/// As [`each_vector`], four vectors at a time, of which `turn` (0 to 3) tells which: a sum kept in four parts does not
-/// wait for its own last addition.
+/// Like [`each_vector`], four vectors at a time; `turn` (0 to 3) is the index among them. Four partial sums hide the
+/// latency of additions.
 macro_rules! each_vector_in_turn {
     ($lanes:ident, $length:expr, $at:ident, $part:ident, $turn:ident => $body:block) => {{
         let length: usize = $length;
@@ -137,9 +137,9 @@ macro_rules! each_vector_in_turn {
 }
 use each_vector_in_turn;
 
-/// The sum of all lanes of a sum kept in four parts.
+/// The sum of all lanes of four partial sums.
 #[inline(always)]
 unsafe fn sum_of_parts<V: Lanes>(parts: [V; 4]) -> f32 {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe { parts[0].add(parts[2]).add(parts[1].add(parts[3])).sum() }
 }

@@ -35,7 +35,7 @@ simd_fn! {
     ) = rms_norm_gradient_body;
 }
 
-/// The start of an optional row, after a check of its length; null where there is none.
+/// The pointer to an optional row, after a check of its length; null if there is none.
 #[inline(always)]
 fn start_of(row: Option<&[f32]>, length: usize) -> *const f32 {
     match row {
@@ -47,7 +47,7 @@ fn start_of(row: Option<&[f32]>, length: usize) -> *const f32 {
     }
 }
 
-/// As [`start_of`], of a row to add to.
+/// Like [`start_of`], for a row to add to.
 #[inline(always)]
 fn start_of_mut(row: Option<&mut [f32]>, length: usize) -> *mut f32 {
     match row {
@@ -130,7 +130,7 @@ unsafe fn scale_and_shift<V: Lanes>(
         let (center, factor) = (V::splat(center), V::splat(factor));
         each_vector!(V, x.len(), at, part => {
             let mut value = part.load::<V>(x.as_ptr().add(at)).sub(center).mul(factor);
-            // Both branches are the same for the whole row, so they are predicted or moved out of the loop.
+            // Both branches are constant for the row, so they are predicted or hoisted out of the loop.
             if !gamma.is_null() {
                 value = value.mul(part.load(gamma.add(at)));
             }
@@ -182,7 +182,7 @@ unsafe fn layer_norm_gradient_body<V: Lanes>(
         let (mut sums, mut products) = ([V::splat(0.0); 4], [V::splat(0.0); 4]);
         each_vector_in_turn!(V, length, at, part, turn => {
             let normal = part.load::<V>(x.add(at)).sub(center).mul(factor);
-            // Past the row's end d is 0, and with it all that is summed.
+            // Beyond the row's end d is 0, and so is everything that is summed.
             let d = part.load::<V>(d_out.add(at));
             let g = weighted(part, d, gamma, at);
             sums[turn] = sums[turn].add(g);
@@ -270,7 +270,7 @@ mod tests {
                 let mut out = vec![f32::NAN; length];
                 let (mean, inverse) = layer_norm(&x, gamma, beta, EPS, &mut out);
                 let (expected, center, factor) = naive(&wide(&x), &gammas, &betas, true);
-                // A row of one or two values has almost no deviation: its rounding is blown up by the factor.
+                // A row of one or two values has almost no variance: rounding errors are amplified by the factor.
                 assert_close(&out, &expected, 1e-6 * factor.max(1.0), 1e-6);
                 assert!(close(mean, center) && close(inverse, factor), "{length}: {mean} {inverse}");
 
@@ -303,7 +303,7 @@ mod tests {
         } else {
             rms_norm_gradient(&x, gamma, inverse, &d_out, &mut dx, Some(&mut d_gamma));
         }
-        // A row of one or two values has almost no deviation: its rounding is blown up by the factor.
+        // A row of one or two values has almost no variance: rounding errors are amplified by the factor.
         let slack = factor.max(1.0);
         let expected = numeric_gradient(&x_wide, |x| loss(x, &gammas, &zeros));
         assert_close(&dx, &expected, 2e-6 * slack * slack, 2e-6);
@@ -314,7 +314,7 @@ mod tests {
         let expected: Vec<f64> = d_wide.iter().zip(&before_beta).map(|(d, &b)| d * share + f64::from(b)).collect();
         assert_close(&d_beta, &expected, 1e-6, 1e-6);
 
-        // Without the sums, dx is the same.
+        // dx does not depend on whether the sums are requested.
         let mut alone = vec![f32::NAN; length];
         if centered {
             layer_norm_gradient(&x, gamma, mean, inverse, &d_out, &mut alone, None, None);
@@ -340,7 +340,7 @@ mod tests {
         let mut out = vec![f32::NAN; 768];
         layer_norm(&x, None, None, EPS, &mut out);
         let (expected, ..) = naive(&wide(&x), &[1.0; 768], &[0.0; 768], true);
-        // The mean of values near 1000 is known to 3e-5 only; a variance as E[x²] - E[x]² would be off by 0.1.
+        // The mean of values near 1000 is only accurate to 3e-5; a variance as E[x²] - E[x]² would be off by 0.1.
         assert_close(&out, &expected, 3e-4, 1e-4);
         let mut out = [0.0; 8];
         layer_norm(&EXTREMES, None, None, EPS, &mut out);

@@ -1,26 +1,26 @@
-//! The optimisers' steps over flat ranges of parameters: everything about a parameter in one pass over memory.
+//! Optimizer steps over flat ranges of parameters: one pass over memory per parameter.
 
 use super::super::simd::{Lanes, simd_fn};
 use super::{Part, each_vector};
 
-/// One step of AdamW. The numbers are f64 because `1 - beta` of an f32 0.999 is off by 1e-5.
+/// One step of AdamW. The settings are f64 because `1 - beta` of an f32 0.999 is off by 1e-5.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamwStep {
     /// The learning rate.
     pub rate: f64,
-    /// How much of the running mean of gradients stays.
+    /// Decay of the first moment.
     pub beta1: f64,
-    /// How much of the running mean of squared gradients stays.
+    /// Decay of the second moment.
     pub beta2: f64,
-    /// Added to the root of the mean square.
+    /// Added to √v̂.
     pub eps: f64,
-    /// Weight decay, apart from the gradient.
+    /// Decoupled weight decay.
     pub decay: f64,
-    /// `1 - beta1^step`, the first step being 1.
+    /// `1 - beta1^step`, for steps from 1.
     pub bias_correction1: f64,
-    /// `1 - beta2^step`, the first step being 1.
+    /// `1 - beta2^step`, for steps from 1.
     pub bias_correction2: f64,
-    /// What gradients are multiplied by: clipping and averaging.
+    /// Factor of the gradients: clipping and averaging.
     pub gradient_factor: f64,
 }
 
@@ -29,21 +29,21 @@ pub struct AdamwStep {
 pub struct SgdStep {
     /// The learning rate.
     pub rate: f64,
-    /// How much of the velocity stays; 0 for none.
+    /// Momentum; 0 for none.
     pub momentum: f64,
     /// Weight decay, as part of the gradient.
     pub decay: f64,
-    /// Whether the step looks ahead along the velocity.
+    /// Nesterov momentum.
     pub nesterov: bool,
     /// Whether there is no velocity yet.
     pub first_step: bool,
-    /// What gradients are multiplied by: clipping and averaging.
+    /// Factor of the gradients: clipping and averaging.
     pub gradient_factor: f64,
 }
 
 simd_fn! {
     /// `torch.optim.AdamW`: `p *= 1 - rate decay`, `m += (1 - beta1) (g - m)`, `v = beta2 v + (1 - beta2) g²`,
-    /// `p -= rate / bias_correction1 * m / (√v / √bias_correction2 + eps)`. All slices are of one length.
+    /// `p -= rate / bias_correction1 * m / (√v / √bias_correction2 + eps)`. All slices have equal length.
     pub fn adamw(p: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], step: &AdamwStep) = adamw_body;
 }
 
@@ -59,7 +59,7 @@ simd_fn! {
     pub fn ema(average: &mut [f32], p: &[f32], decay: f64) = ema_body;
 }
 
-/// The numbers of [`AdamwStep`] in every lane.
+/// The fields of [`AdamwStep`] in every lane.
 #[derive(Clone, Copy)]
 struct AdamwLanes<V> {
     gradient_factor: V,
@@ -75,7 +75,7 @@ struct AdamwLanes<V> {
 impl<V: Lanes> AdamwLanes<V> {
     #[inline(always)]
     unsafe fn new(step: &AdamwStep) -> Self {
-        // SAFETY: the instruction set is the caller's promise.
+        // SAFETY: the caller guarantees the instruction set.
         unsafe {
             AdamwLanes {
                 gradient_factor: V::splat(step.gradient_factor as f32),
@@ -93,7 +93,7 @@ impl<V: Lanes> AdamwLanes<V> {
     /// The new (p, m, v).
     #[inline(always)]
     unsafe fn update(&self, p: V, g: V, m: V, v: V) -> (V, V, V) {
-        // SAFETY: arithmetic only; the instruction set is the caller's promise.
+        // SAFETY: arithmetic only; the caller guarantees the instruction set.
         unsafe {
             let gradient = g.mul(self.gradient_factor);
             let mean = gradient.sub(m).mul_add(self.new1, m);
@@ -104,7 +104,7 @@ impl<V: Lanes> AdamwLanes<V> {
     }
 }
 
-/// Vectors of each buffer that are read one after the other before the next buffer's turn: memory likes runs.
+/// Consecutive vectors read per buffer before the next one: memory prefers longer runs.
 const RUN: usize = 4;
 
 #[inline(always)]
@@ -174,7 +174,7 @@ unsafe fn sgd_body<V: Lanes>(p: &mut [f32], g: &[f32], velocity: &mut [f32], ste
             let gradient = part.load::<V>(g.add(at)).mul(gradient_factor);
             let gradient = value.mul_add(decay, gradient);
             let mut direction = gradient;
-            // The branches are the same for all parameters, so they are predicted or moved out of the loop.
+            // The branches are constant for all parameters, so they are predicted or hoisted out of the loop.
             if has_velocity {
                 if !step.first_step {
                     direction = part.load::<V>(velocity.add(at)).mul_add(momentum, gradient);
@@ -230,14 +230,14 @@ mod tests {
         [-0.109713733, 0.13119629, 0.169946074, -0.000121200981, -1.15935302],
     ];
 
-    /// The five values over and over, so that every lane of every vector is seen.
+    /// The five values repeated, so that every lane of every vector is tested.
     fn repeat(values: &[f32; 5], length: usize) -> Vec<f32> {
         (0..length).map(|i| values[i % 5]).collect()
     }
 
     fn assert_repeats(values: &[f32], expected: &[f64; 5]) {
         let expected: Vec<f64> = (0..values.len()).map(|i| expected[i % 5]).collect();
-        // Of steps near 0.01, what is left after near cancellation is known to 1e-9.
+        // With steps near 0.01, the result after cancellation is accurate to 1e-9.
         assert_close(values, &expected, 3e-9, 5e-7);
     }
 

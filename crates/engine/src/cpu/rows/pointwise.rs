@@ -1,4 +1,4 @@
-//! Value by value: activations, sums, products.
+//! Elementwise: activations, sums, products.
 
 use super::super::math;
 use super::super::simd::{Lanes, simd_fn};
@@ -16,7 +16,7 @@ pub fn activation(kind: Activation, values: &mut [f32]) {
     }
 }
 
-/// Multiplies a gradient by the activation's slope: `gradient *= f'(input)`.
+/// Multiplies a gradient by the activation's derivative: `gradient *= f'(input)`.
 pub fn activation_gradient(kind: Activation, gradient: &mut [f32], input: &[f32]) {
     match kind {
         Activation::Gelu => gelu_gradient(gradient, input),
@@ -27,7 +27,7 @@ pub fn activation_gradient(kind: Activation, gradient: &mut [f32], input: &[f32]
     }
 }
 
-/// Applies an activation and a mask: `values = f(values) · factors`, and what were factors become `f'(values) · factors`.
+/// Applies an activation and a mask: `values = f(values) · factors`, and `factors` become `f'(values) · factors`.
 pub fn dropped_activation(kind: Activation, values: &mut [f32], factors: &mut [f32]) {
     match kind {
         Activation::Gelu => gelu_dropped(values, factors),
@@ -110,7 +110,7 @@ const CUBIC: f32 = 0.044_715;
 /// `x sigmoid(z)` with `z = 2 √(2/π) (x + 0.044715 x³)`.
 #[inline(always)]
 unsafe fn gelu_tanh_of<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe {
         let bend = x.mul(x).mul_add(V::splat(-CUBIC * TWICE_ROOT_2_OVER_PI), V::splat(-TWICE_ROOT_2_OVER_PI));
         x.div(V::splat(1.0).add(math::exp(x.mul(bend))))
@@ -120,9 +120,9 @@ unsafe fn gelu_tanh_of<V: Lanes>(x: V) -> V {
 /// `s + x z' s (1 - s)` with s = sigmoid(z), `1 - s = e^-z s`, and `z' = 2 √(2/π) (1 + 3 · 0.044715 x²)`.
 #[inline(always)]
 unsafe fn gelu_tanh_slope<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe {
-        // Past ±9.5 the slope is 0 or 1 to the last place, and e^-z stays finite. NaN passes both.
+        // Beyond ±9.5 the derivative is 0 or 1 to the last digit, and e^-z stays finite. NaN passes both.
         let x = V::splat(9.5).min(V::splat(-9.5).max(x));
         let (one, square) = (V::splat(1.0), x.mul(x));
         let bend = square.mul_add(V::splat(-CUBIC * TWICE_ROOT_2_OVER_PI), V::splat(-TWICE_ROOT_2_OVER_PI));
@@ -136,29 +136,29 @@ unsafe fn gelu_tanh_slope<V: Lanes>(x: V) -> V {
 
 #[inline(always)]
 unsafe fn relu_of<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; a NaN in the second operand is what comes out.
+    // SAFETY: arithmetic only; a NaN in the second operand is returned.
     unsafe { V::splat(0.0).max(x) }
 }
 
 #[inline(always)]
 unsafe fn relu_slope<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe { V::splat(0.0).select_less(x, V::splat(1.0), V::splat(0.0)) }
 }
 
 /// `x / (1 + e^-x)`
 #[inline(always)]
 unsafe fn silu_of<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe { x.div(V::splat(1.0).add(math::exp(V::splat(0.0).sub(x)))) }
 }
 
 /// `s (1 + x (1 - s))` with s = sigmoid(x) and `1 - s = e^-x s`, which loses no digits for large x.
 #[inline(always)]
 unsafe fn silu_slope<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe {
-        // Past ±87 the slope is 0 or 1 to the last place, and e^-x stays finite. NaN passes both.
+        // Beyond ±87 the derivative is 0 or 1 to the last digit, and e^-x stays finite. NaN passes both.
         let x = V::splat(87.0).min(V::splat(-87.0).max(x));
         let one = V::splat(1.0);
         let falling = math::exp(V::splat(0.0).sub(x));
@@ -170,7 +170,7 @@ unsafe fn silu_slope<V: Lanes>(x: V) -> V {
 /// `1 - 2 / (1 + e^2x)`; near 0, where that would cancel, the series `x - x³/3 + 2x⁵/15 - 17x⁷/315 + 62x⁹/2835`.
 #[inline(always)]
 unsafe fn tanh_of<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise. NaN is not less than 0.3, and e^NaN is NaN.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set. NaN is not less than 0.3, and e^NaN is NaN.
     unsafe {
         let (one, square) = (V::splat(1.0), x.mul(x));
         let series = square.mul_add(V::splat(62.0 / 2835.0), V::splat(-17.0 / 315.0));
@@ -184,7 +184,7 @@ unsafe fn tanh_of<V: Lanes>(x: V) -> V {
 /// `1 - tanh² x` as `4 e / (1 + e)²` with `e = e^-2|x|`, which loses no digits for large x.
 #[inline(always)]
 unsafe fn tanh_slope<V: Lanes>(x: V) -> V {
-    // SAFETY: arithmetic only; the instruction set is the caller's promise.
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
     unsafe {
         let zero = V::splat(0.0);
         let falling = math::exp(zero.sub(x.add(x)).min(x.add(x)));
@@ -300,7 +300,7 @@ mod tests {
                 let expected: Vec<f64> = slopes.zip(&incoming).map(|(slope, &g)| slope * f64::from(g)).collect();
                 assert_close(&gradient, &expected, 5e-7, 1e-6);
 
-                // With factors, both at once and the same bits.
+                // With factors, both at once are bit-identical.
                 let (mut dropped, mut slopes) = (input.clone(), incoming.clone());
                 dropped_activation(kind, &mut dropped, &mut slopes);
                 assert!(slopes == gradient, "{kind:?}, {length}");

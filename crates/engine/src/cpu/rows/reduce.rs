@@ -3,12 +3,12 @@
 use super::super::simd::{Lanes, simd_fn};
 use super::{Part, Rest, Whole, each_vector_in_turn, sum_of_parts};
 
-/// Values that are summed in f32 before the sum goes to f64: a lane adds at most 64 squares.
+/// Values summed in f32 before the sum goes to f64: a lane adds at most 64 squares.
 const BLOCK: usize = 1024;
 
 simd_fn! {
-    /// The sum of squares, always added in the same order. Blocks are summed in f32 and the blocks in f64, so that the
-    /// precision does not fall with the number of values.
+    /// The sum of squares, always in the same order. Blocks are summed in f32 and their sums in f64, so that the
+    /// precision does not depend on the number of values.
     pub fn sum_squares(values: &[f32]) -> f64 = sum_squares_body;
 }
 
@@ -18,9 +18,9 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// The running maximum over consecutive rows, each as long as `values`, and which row it came from: the first row
-    /// here is number `first_row`. The earlier row wins a tie, and the first NaN wins all, as in PyTorch. Start with
-    /// minus infinity and winner 0.
+    /// The running maximum over consecutive rows, each as long as `values`, and the row it came from, where the first
+    /// row is number `first_row`. The earlier row wins a tie, and the first NaN wins over everything, as in PyTorch.
+    /// Start with minus infinity and winner 0.
     pub fn max_rows(values: &mut [f32], winners: &mut [i32], rows: &[f32], first_row: i32) = max_rows_body;
 }
 
@@ -45,8 +45,8 @@ unsafe fn sum_squares_body<V: Lanes>(values: &[f32]) -> f64 {
     total
 }
 
-/// Rows that are added up in registers before they go to the accumulator: so many streams from memory at a time, and
-/// the accumulator is read and written so much less often.
+/// Rows added in registers before they go to the accumulator: this many parallel streams from memory, and
+/// correspondingly less traffic for the accumulator.
 const ROWS_AT_ONCE: usize = 8;
 
 #[inline(always)]
@@ -80,14 +80,14 @@ unsafe fn add_rows_body<V: Lanes>(accumulator: &mut [f32], rows: &[f32]) {
 /// Adds one vector of columns of `count` rows to the accumulator.
 ///
 /// # Safety
-/// The part must lie inside the accumulator and, from `first` on in steps of `width`, inside each row.
+/// The part must lie inside the accumulator and, starting at `first` in steps of `width`, inside each row.
 #[inline(always)]
 unsafe fn add_columns<V: Lanes, P: Part>(part: P, sum: *mut f32, first: *const f32, width: usize, count: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut total = part.load::<V>(first);
         if count == ROWS_AT_ONCE {
-            // Added in pairs, so that no addition waits for more than two others.
+            // Added in pairs, so that no addition depends on more than two others.
             let low = total.add(part.load(first.add(width)));
             let low = low.add(part.load::<V>(first.add(2 * width)).add(part.load(first.add(3 * width))));
             let high = part.load::<V>(first.add(4 * width)).add(part.load(first.add(5 * width)));
@@ -104,8 +104,8 @@ unsafe fn add_columns<V: Lanes, P: Part>(part: P, sum: *mut f32, first: *const f
     }
 }
 
-// The vectors of `Lanes` hold f32 only, so this body is left to the compiler's own vectoriser, which does well with a
-// loop this plain; `V` serves to compile it once for each instruction set.
+// The vectors of `Lanes` are f32 only, so this body is left to the compiler's auto-vectoriser, which handles such a
+// plain loop well; `V` serves to compile it once per instruction set.
 #[inline(always)]
 unsafe fn max_rows_body<V: Lanes>(values: &mut [f32], winners: &mut [i32], rows: &[f32], first_row: i32) {
     assert_eq!(values.len(), winners.len());

@@ -5,12 +5,12 @@ use super::super::simd::{Lanes, simd_fn};
 use super::{Part, each_vector, each_vector_in_turn, sum_of_parts};
 
 simd_fn! {
-    /// `e^(x - max) / sum of e^(x - max)`, in place. A row of nothing but minus infinity gives zeros.
+    /// `e^(x - max) / sum of e^(x - max)`, in place. A row in which every element is minus infinity gives zeros.
     pub fn softmax(values: &mut [f32]) = softmax_body;
 }
 
 simd_fn! {
-    /// The gradient of [`softmax`]: with the weights w it gave, `dw` becomes `w * (dw - sum of w dw)`.
+    /// The gradient of [`softmax`]: with the weights w it returned, `dw` becomes `w * (dw - sum of w dw)`.
     pub fn softmax_gradient(weights: &[f32], d_weights_to_dx: &mut [f32]) = softmax_gradient_body;
 }
 
@@ -28,7 +28,8 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Cross-entropy with a target for each class: `sum of t' * -ln p`, `t' = t * (1 - smoothing) + smoothing / classes`.
+    /// Cross-entropy with a distribution as target: `sum of t' * -ln p`, `t' = t * (1 - smoothing) + smoothing /
+    /// classes`.
     pub fn cross_entropy_soft(logits: &[f32], targets: &[f32], smoothing: f32, log_sum: f32) -> f32 =
         cross_entropy_soft_body;
 }
@@ -111,7 +112,7 @@ unsafe fn log_sum_exp_body<V: Lanes>(x: &[f32]) -> f32 {
     unsafe {
         let max = largest::<V>(x);
         if max == f32::NEG_INFINITY {
-            // All minus infinity, but for NaN, which `largest` may lose: adding brings it out.
+            // All minus infinity, except for NaN, which `largest` may lose: the sum restores it.
             return x.iter().fold(f32::NEG_INFINITY, |sum, value| sum + value);
         }
         let (base, lowest) = (V::splat(max), V::splat(f32::NEG_INFINITY));
@@ -127,7 +128,7 @@ unsafe fn log_sum_exp_body<V: Lanes>(x: &[f32]) -> f32 {
 unsafe fn cross_entropy_hard_body<V: Lanes>(logits: &[f32], target: usize, smoothing: f32, log_sum: f32) -> f32 {
     let surprise = log_sum - logits[target];
     if smoothing == 0.0 {
-        // A class that is ruled out (minus infinity) must not turn the loss into infinity times zero.
+        // A class with logit minus infinity must not turn the loss into infinity times zero.
         return surprise;
     }
     // SAFETY: every part lies inside the row.
@@ -151,7 +152,7 @@ unsafe fn cross_entropy_soft_body<V: Lanes>(logits: &[f32], targets: &[f32], smo
         let base = V::splat(log_sum);
         let mut sums = [V::splat(0.0); 4];
         each_vector_in_turn!(V, logits.len(), at, part, turn => {
-            // Past the row's end the surprise is 0, and with it what is summed.
+            // Beyond the row's end the term is 0, and so is what is summed.
             let surprise = base.sub(part.load_or(logits.as_ptr().add(at), base));
             let target = part.load::<V>(targets.as_ptr().add(at)).mul_add(keep, share);
             sums[turn] = target.mul_add(surprise, sums[turn]);
@@ -179,7 +180,7 @@ unsafe fn cross_entropy_hard_gradient_body<V: Lanes>(
             part.store(p.sub(share).mul(by), out.as_mut_ptr().add(at));
         });
     }
-    // Written anew, as `(p - share) - (1 - smoothing)`: the target's value is a difference of numbers near 1.
+    // Recomputed as `(p - share) - (1 - smoothing)`: the target's value is a difference of numbers near 1.
     let p = (logits[target] - log_sum).exp();
     out[target] = factor * ((p - 1.0) + smoothing - share);
 }
@@ -312,7 +313,7 @@ mod tests {
         for length in LENGTHS {
             for smoothing in SMOOTHINGS {
                 let x = spread(1, length, 6.0);
-                // Shares that do not sum to 1.
+                // Weights that do not sum to 1.
                 let targets: Vec<f32> = spread(2, length, 1.0).iter().map(|t| t.abs() / length as f32 * 3.0).collect();
                 let log_sum = log_sum_exp(&x);
                 let loss = cross_entropy_soft(&x, &targets, smoothing, log_sum);

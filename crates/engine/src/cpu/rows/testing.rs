@@ -1,14 +1,14 @@
-//! What the tests of the row kernels share.
+//! Helpers for the tests of the row kernels.
 
 use crate::random::Stream;
 
-/// Row lengths around the vectors' and the unrolled loops' ends, and those of real models.
+/// Row lengths around the boundaries of vectors and unrolled loops, and those of real models.
 pub const LENGTHS: [usize; 15] = [1, 2, 3, 7, 15, 16, 17, 33, 63, 65, 127, 128, 197, 768, 1000];
 
 /// Values that no kernel may hang or trap on.
 pub const EXTREMES: [f32; 8] = [1e30, -1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 0.0, 1e-40, -1e-40];
 
-/// Values spread about evenly over `-size..size`, always the same for one seed.
+/// Values spread evenly over `-size..size`, deterministic for a seed.
 pub fn spread(seed: u64, length: usize, size: f32) -> Vec<f32> {
     let stream = Stream::new(seed, 0, 0);
     (0..length).map(|i| (stream.four(i as u64)[0] as f32 / 2f32.powi(31) - 1.0) * size).collect()

@@ -1,4 +1,4 @@
-//! Every kind of attention becomes launches whose texts NVRTC compiles. What they compute is compared on a GPU, by the harness of ops.
+//! NVRTC compiles the kernels of every kind of attention. What they compute is compared on a GPU, by the harness of `tests/`.
 
 use super::super::chip::Chip;
 use super::super::chip::testing::{A100, H200, RTX_4090};
@@ -70,7 +70,7 @@ pub(super) const PLAIN: Case = Case {
 };
 
 impl Case {
-    /// Attention, its weights if they are wanted, and its gradient.
+    /// Attention, optionally its weights, and its gradient.
     pub(super) fn plan(&self, with_weights: bool) -> Plan {
         let precision = if self.dtype == DType::Bf16 { Precision::Bf16 } else { Precision::F32 };
         let mut graph = Graph::new(Mode::Training, precision);
@@ -84,7 +84,11 @@ impl Case {
             AttentionInputs::Packed(wanted[0])
         } else {
             let kv_dim = dim / self.group;
-            wanted.extend([input("q", self.queries, dim), input("k", self.keys, kv_dim), input("v", self.keys, kv_dim)]);
+            wanted.extend([
+                input("q", self.queries, dim),
+                input("k", self.keys, kv_dim),
+                input("v", self.keys, kv_dim),
+            ]);
             AttentionInputs::Separate { q: wanted[0], k: wanted[1], v: wanted[2] }
         };
         let padding = if self.lengths {
@@ -185,7 +189,7 @@ fn warps_that_multiply_together_compile() {
         assert!(forward[0].source.contains("wgmma"), "{case:?}");
         compile_all(&forward.iter().map(|launch| launch.source.clone()).collect(), &["sm_90a"]);
     }
-    // No such tensor cores; heads whose rows they would not find; what gains nothing.
+    // Without suitable tensor cores; with unaligned heads; where nothing is gained.
     let others = [
         (case, A100),
         (Case { head_dim: 32, ..case }, H200),
@@ -240,7 +244,7 @@ fn chips_with_less_shared_memory_have_smaller_tiles() {
         Case { head_dim: 128, bias: Some((true, true)), ..plain },
         Case { head_dim: 380, ..plain },
     ];
-    // How many bytes a launch takes is looked at as they are made.
+    // `launches` checks how much shared memory each takes.
     let launches: Vec<Launch> = cases.iter().flat_map(|case| case.launches(RTX_4090)).collect();
     assert_ne!(vit.launches(RTX_4090), vit.launches(A100));
     compile_all(&launches.into_iter().map(|launch| launch.source).collect(), &["sm_86", "sm_89"]);
@@ -299,7 +303,7 @@ fn kernels_without_tensor_cores_compile() {
     ]);
 }
 
-/// Every kernel with groups of heads, windows and offsets, alone and together.
+/// Every kernel with groups of heads, windows and offsets, separately and combined.
 #[test]
 fn groups_windows_and_offsets_compile() {
     let grouped = Case { group: 2, heads: 4, causal: true, queries: 300, keys: 300, head_dim: 64, ..PLAIN };
@@ -313,7 +317,7 @@ fn groups_windows_and_offsets_compile() {
         Case { queries: 1, lengths: true, ..all },
         Case { dtype: DType::F32, head_dim: 24, bias: Some((false, true)), ..all },
     ]);
-    // Four warps of Hopper together.
+    // Hopper's warpgroups.
     for case in [Case { queries: 300, keys: 300, ..window }, Case { queries: 200, keys: 2000, lengths: true, ..all }] {
         let forward: Vec<_> =
             case.launches(H200).into_iter().filter(|launch| launch.entry == "attention_forward").collect();
@@ -322,7 +326,7 @@ fn groups_windows_and_offsets_compile() {
     }
 }
 
-/// Heads that share keys: blocks that own keys are those of key/value heads, and sum over their group.
+/// Heads that share keys: blocks that own keys belong to key/value heads, and sum over their group.
 #[test]
 fn groups_have_a_block_for_each_key_value_head() {
     let of = |case: Case, entry: &str| {

@@ -1,36 +1,36 @@
-//! How attention is cut into tiles, blocks and warps. All of it follows from shapes and the GPU's chip alone.
+//! How attention is split into tiles, blocks and warps. Everything follows from the shapes and the GPU model alone.
 
 use super::super::chip::Chip;
 use crate::ops::attention::Sizes;
 
-/// Rows that a warp owns: what a tensor core's product has.
+/// Rows per warp: those of a tensor core instruction.
 const GROUP: usize = 16;
-/// Warps that a block should not have more of, unless a pair needs them.
+/// The most warps per block, unless a pair needs more.
 const MOST_WARPS: usize = 8;
-/// Warps that a block should have at least: one for each of a processor's four schedulers.
+/// The least warps per block: one for each of an SM's four schedulers.
 const LEAST_WARPS: usize = 4;
-/// Values of a head whose sums fit into 128 registers a thread.
+/// The largest head whose sums fit into 128 registers per thread.
 const MODERATE_HEAD: usize = 64;
-/// With up to so many (sample, head) pairs, each gets a block: there would be processors without work.
+/// With up to this many (sample, head) pairs, each gets a block of its own: otherwise there would be idle processors.
 const FEW_PAIRS: usize = 264;
-/// Bytes of shared memory that let a processor hold two blocks: one brings its rows while the other multiplies.
+/// Shared memory that lets an SM hold two blocks: one loads its rows while the other multiplies.
 const MODEST_BYTES: usize = 110 << 10;
-/// Bytes of shared memory that let a processor of the Hopper generation hold four blocks.
+/// Shared memory that lets a Hopper SM hold four blocks.
 const SMALL_BYTES: usize = 56 << 10;
 /// The same for three blocks.
 const THIRD_BYTES: usize = 75 << 10;
-/// Bytes of shared memory that a block takes at most: all that an A100's block may have. Some chips have less.
+/// The most shared memory per block: all that a block may have on an A100. Some GPUs have less.
 const MOST_BYTES: usize = 163 << 10;
-/// Warps whose registers a processor has, if each thread takes 128 of them.
+/// Warps that fit into an SM's registers, at 128 per thread.
 const RESIDENT_WARPS: usize = 16;
-/// Sixteens of queries whose dQ helpers sum at most: each has a barrier, and a block has sixteen.
+/// The most groups of sixteen queries whose dQ helper warps sum: each has a barrier, and a block has sixteen.
 const MOST_HELPED_GROUPS: usize = 15;
-/// Keys or queries of a tile, where not all are met at once.
+/// Keys or queries per tile, if not all are processed at once.
 const TILE: usize = 64;
-/// Values of a head whose rows lie so that Hopper's tensor cores find them.
+/// Values per head whose rows in shared memory have an order that Hopper's tensor cores know.
 pub(super) const HEAD_TOGETHER: usize = 64;
 
-/// Whether the kernels on tensor cores take heads of this size.
+/// Whether the tensor core kernels support this head size.
 pub(super) fn suits_tensor_cores(head_dim: usize) -> bool {
     head_dim.is_multiple_of(16) && (32..=128).contains(&head_dim)
 }
@@ -41,12 +41,12 @@ fn row_bytes(head_dim: usize) -> usize {
     16 * if chunks.is_power_of_two() { chunks } else { chunks + 1 }
 }
 
-/// Groups of sixteen rows; one at least.
+/// Groups of sixteen rows; at least one.
 fn groups_of(rows: usize) -> usize {
     rows.div_ceil(GROUP).max(1)
 }
 
-/// Warps of a block for so many groups of sixteen rows: as few of them idle as can be.
+/// Warps of a block for a number of groups of sixteen rows, with as few idle ones as possible.
 fn warps_for(groups: usize) -> usize {
     if groups <= MOST_WARPS {
         return groups.max(1);
@@ -54,40 +54,40 @@ fn warps_for(groups: usize) -> usize {
     (LEAST_WARPS..=MOST_WARPS).rev().min_by_key(|&warps| groups.div_ceil(warps) * warps).unwrap_or(MOST_WARPS)
 }
 
-/// Pairs of a block whose heads have so many warps each.
+/// Pairs per block, where each has a number of warps.
 fn pairs_for(warps: usize, sizes: Sizes) -> usize {
     if sizes.batch * sizes.heads <= FEW_PAIRS { 1 } else { (LEAST_WARPS / warps).max(1) }
 }
 
-/// Blocks of so many warps that a processor should hold at once: more than one, if a thread's values fit into 128 registers.
+/// Blocks of a number of warps that a processor should hold at once: more than one if a thread's values fit into 128 registers.
 fn resident_blocks(warps: usize, head_dim: usize) -> usize {
     if head_dim <= MODERATE_HEAD { (RESIDENT_WARPS / warps).max(1) } else { 1 }
 }
 
-/// Rows of a tile: all rows in tiles that are about equally large.
+/// Rows per tile: all rows in tiles of about equal size.
 fn tile_for(rows: usize) -> usize {
     let groups = groups_of(rows);
     GROUP * groups.div_ceil(groups.div_ceil(TILE / GROUP))
 }
 
-/// The tiles of the forward kernel on tensor cores.
+/// The tiling of the tensor core forward kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ForwardTiling {
-    /// (sample, head) pairs of a block.
+    /// (sample, head) pairs per block.
     pub pairs: usize,
-    /// Warps of a pair.
+    /// Warps per pair.
     pub warps: usize,
-    /// Sixteens of queries that a warp does one after the other.
+    /// Groups of sixteen queries that a warp processes one after the other.
     pub rounds: usize,
-    /// Blocks of a pair.
+    /// Blocks per pair.
     pub blocks: usize,
-    /// Keys of a tile.
+    /// Keys per tile.
     pub key_tile: usize,
     /// Tiles in shared memory.
     pub key_stages: usize,
-    /// Whether queries come through shared memory, too.
+    /// Whether queries go through shared memory, too.
     pub queries_shared: bool,
-    /// Whether four warps multiply together.
+    /// Whether four warps multiply together (a warpgroup).
     pub together: bool,
     dropout: bool,
     sizes: Sizes,
@@ -99,7 +99,7 @@ impl ForwardTiling {
         let few = sizes.batch * sizes.heads * groups.div_ceil(MOST_WARPS) <= FEW_PAIRS;
         // It gains nothing for few queries, and was not measured with dropout.
         let together = chip.is_hopper && sizes.head_dim == HEAD_TOGETHER && !dropout && groups > MOST_WARPS;
-        // Where processors would have no work, blocks are small.
+        // If SMs would be idle, blocks are small.
         let warps = match (few, together) {
             (true, _) => groups.min(LEAST_WARPS),
             (false, true) => MOST_WARPS,
@@ -122,8 +122,8 @@ impl ForwardTiling {
                 sizes,
             }
         };
-        // Four small blocks on a processor, or three of warps that multiply together, are better than two large ones, if their keys and values
-        // have room.
+        // Four small blocks per SM, or three with warpgroups, are better than two large ones, if their keys and values
+        // fit.
         let small = of(LEAST_WARPS, groups.div_ceil(LEAST_WARPS), key_tiles, false);
         let suits = !few && !dropout && groups > MOST_WARPS && sizes.head_dim <= MODERATE_HEAD;
         if suits && small.bytes() <= if together { THIRD_BYTES } else { SMALL_BYTES } {
@@ -147,7 +147,8 @@ impl ForwardTiling {
         (self.sizes.batch * self.sizes.heads).div_ceil(self.pairs) * self.blocks
     }
 
-    /// Bytes of shared memory of a block: queries, keys, values, and dropout's mask. The same as `PAIR_BYTES` of the kernel, for each pair.
+    /// Shared memory per block: queries, keys, values, and the dropout mask. Equal to the kernel's `PAIR_BYTES` for
+    /// each pair.
     pub fn bytes(&self) -> usize {
         let queries = GROUP * self.warps * self.rounds;
         let all_keys = GROUP * groups_of(self.sizes.keys);
@@ -173,32 +174,32 @@ impl ForwardTiling {
         ]
     }
 
-    /// Keys of a tile, and of the last one, if it has fewer.
+    /// Keys per tile, and of the last one, if it has fewer.
     pub fn tile_sizes(&self) -> Vec<usize> {
         let last = (GROUP * groups_of(self.sizes.keys) - 1) % self.key_tile + 1;
         if last < self.key_tile { vec![self.key_tile, last] } else { vec![self.key_tile] }
     }
 }
 
-/// The tiles of the backward kernel that holds whole pairs in shared memory.
+/// The tiling of the backward kernel that keeps whole pairs in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WholeTiling {
-    /// (sample, head) pairs of a block.
+    /// (sample, head) pairs per block.
     pub pairs: usize,
-    /// Warps of a pair that own keys, sixteen each.
+    /// Warps per pair that own keys, sixteen each.
     pub key_groups: usize,
-    /// Warps that own no keys, but sum dQ meanwhile.
+    /// Warps without keys that sum dQ concurrently.
     pub helpers: usize,
-    /// How often the gradients of a part of the scores are in shared memory.
+    /// Number of passes in which the gradients of a part of the scores are in shared memory.
     pub parts: usize,
-    /// Sixteens of queries of a part.
+    /// Groups of sixteen queries per part.
     pub part_groups: usize,
     sizes: Sizes,
 }
 
 impl WholeTiling {
-    /// None where pairs are too large for it, in memory or in registers, or where several query heads share keys, whose gradients one
-    /// block has to sum.
+    /// `None` if pairs are too large for it, in memory or in registers, or if several query heads share keys, whose
+    /// gradients one block has to sum.
     pub fn new(sizes: Sizes, chip: Chip) -> Option<WholeTiling> {
         let key_groups = groups_of(sizes.keys);
         if sizes.group() > 1 {
@@ -211,7 +212,7 @@ impl WholeTiling {
         let of_parts = |wanted: usize| {
             let part_groups = query_groups.div_ceil(wanted);
             let parts = query_groups.div_ceil(part_groups);
-            // A processor holds one block of so many keys: some of the warps that it has registers for besides help.
+            // A processor holds one block of that many keys: some of the other warps that it has registers for help.
             let can_help = key_groups > MOST_WARPS && parts == 1 && query_groups <= MOST_HELPED_GROUPS;
             let helpers = if can_help { (RESIDENT_WARPS - key_groups).min(LEAST_WARPS) } else { 0 };
             WholeTiling { pairs: 1, key_groups, helpers, parts, part_groups, sizes }
@@ -225,7 +226,7 @@ impl WholeTiling {
         Some(WholeTiling { pairs, ..tiling })
     }
 
-    /// Warps of a pair.
+    /// Warps per pair.
     fn warps(&self) -> usize {
         self.key_groups + self.helpers
     }
@@ -238,8 +239,8 @@ impl WholeTiling {
         (self.sizes.batch * self.sizes.heads).div_ceil(self.pairs)
     }
 
-    /// Bytes of shared memory of a block: queries, outputs' gradients and keys; the scores' gradients, in whose place the values are
-    /// before; log-sums and deltas. The same as `PAIR_BYTES` of the kernel, for each pair.
+    /// Shared memory per block: queries, output gradients and keys; the score gradients, which replace the values;
+    /// log-sums and deltas. Equal to the kernel's `PAIR_BYTES` for each pair.
     pub fn bytes(&self) -> usize {
         let row = row_bytes(self.sizes.head_dim);
         let (query_rows, key_rows) = (GROUP * groups_of(self.sizes.queries), GROUP * self.key_groups);
@@ -265,20 +266,20 @@ impl WholeTiling {
     }
 }
 
-/// The tiles of the backward kernels for pairs of any length.
+/// The tiling of the backward kernels for any sequence length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LongTiling {
-    /// Warps of a block that owns queries.
+    /// Warps per block that owns queries.
     pub query_groups: usize,
-    /// Blocks of a pair, where they own queries.
+    /// Blocks per pair that own queries.
     pub query_blocks: usize,
-    /// Warps of a block that owns keys.
+    /// Warps per block that owns keys.
     pub key_groups: usize,
-    /// Blocks of a pair, where they own keys.
+    /// Blocks per pair that own keys.
     pub key_blocks: usize,
-    /// Keys that a block that owns queries meets at once.
+    /// Keys that a block owning queries processes at once.
     pub key_tile: usize,
-    /// Queries that a block that owns keys meets at once.
+    /// Queries that a block owning keys processes at once.
     pub query_tile: usize,
     sizes: Sizes,
 }
@@ -301,12 +302,12 @@ impl LongTiling {
         }
     }
 
-    /// Bytes of shared memory of a block that owns queries: keys and values.
+    /// Shared memory of a block that owns queries: keys and values.
     pub fn key_bytes(&self) -> usize {
         stages(self.sizes.keys, self.key_tile) * self.key_tile * 2 * row_bytes(self.sizes.head_dim)
     }
 
-    /// Bytes of shared memory of a block that owns keys: queries, outputs' gradients, log-sums and deltas.
+    /// Shared memory of a block that owns keys: queries, output gradients, log-sums and deltas.
     pub fn query_bytes(&self) -> usize {
         let tile = self.query_tile * (2 * row_bytes(self.sizes.head_dim) + 8);
         stages(self.sizes.queries, self.query_tile) * tile.next_multiple_of(256)
@@ -329,9 +330,9 @@ impl LongTiling {
     }
 }
 
-/// Rows of a tile of the kernels without tensor cores, where `row_tiles` tiles of rows and `score_tiles` of scores are held at once and
-/// `rows` is the most rows that there are. Smaller for heads whose tiles would not fit; heads of up to 600 values have one that does, on chips
-/// with less memory those of up to 380.
+/// Rows per tile of the kernels without tensor cores, with `row_tiles` tiles of rows and `score_tiles` tiles of scores
+/// in shared memory at once, for at most `rows` rows. Smaller for heads whose tiles would not fit; there is a size for
+/// heads of up to 600 values, on GPUs with less shared memory of up to 380.
 pub(super) fn plain_tile(head_dim: usize, rows: usize, row_tiles: usize, score_tiles: usize, chip: Chip) -> usize {
     let most_bytes = MOST_BYTES.min(chip.shared_bytes);
     let fits = |tile: &usize| plain_bytes(head_dim, *tile, row_tiles, score_tiles) <= most_bytes;
@@ -339,7 +340,7 @@ pub(super) fn plain_tile(head_dim: usize, rows: usize, row_tiles: usize, score_t
     [64, 32, 16].into_iter().filter(|&tile| tile < 2 * enough).find(fits).unwrap_or(16)
 }
 
-/// Bytes of so many tiles in shared memory.
+/// Bytes of tiles in shared memory.
 pub(super) fn plain_bytes(head_dim: usize, tile: usize, row_tiles: usize, score_tiles: usize) -> usize {
     4 * (row_tiles * tile * (head_dim.next_multiple_of(4) + 4) + score_tiles * tile * (tile + 4))
 }
@@ -349,7 +350,7 @@ mod tests {
     use super::super::super::chip::testing::{A100, H200, RTX_4090};
     use super::*;
 
-    /// Warps that multiply together.
+    /// Warps per warpgroup.
     const WARPS_TOGETHER: usize = 4;
 
     fn sizes(batch: usize, heads: usize, tokens: usize, head_dim: usize) -> Sizes {
@@ -358,7 +359,7 @@ mod tests {
 
     #[test]
     fn few_warps_are_idle() {
-        // ViT-B/16: thirteen groups are four rounds of four warps; or a warp for each, and three that help.
+        // ViT-B/16: thirteen groups are four rounds of four warps; or one warp each, and three helpers.
         let vit = sizes(256, 12, 197, 64);
         let forward = ForwardTiling::new(vit, false, A100);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 4, 1));
@@ -366,13 +367,14 @@ mod tests {
             WholeTiling::new(vit, A100).map(|tiling| (tiling.pairs, tiling.key_groups, tiling.parts)),
             Some((1, 13, 1))
         );
-        // With dropout's mask, two rounds of seven.
+        // With the dropout mask, two rounds of seven.
         let forward = ForwardTiling::new(vit, true, A100);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 7, 2, 1));
-        // A single image: small blocks on many processors.
+        // A single image: small blocks on many SMs.
         let forward = ForwardTiling::new(sizes(1, 12, 197, 64), false, A100);
         assert_eq!((forward.pairs, forward.warps, forward.rounds, forward.blocks), (1, 4, 1, 4));
-        // On Hopper the same, together, but with dropout, for few queries or other heads; with 257 tokens, three blocks on a processor.
+        // On Hopper the same with warpgroups, except with dropout, for few queries or other heads; with 257 tokens,
+        // three blocks per SM.
         let on_hopper = |sizes: Sizes, dropout: bool| {
             let tiling = ForwardTiling::new(sizes, dropout, H200);
             (tiling.together, tiling.warps, tiling.rounds, tiling.blocks)
@@ -384,14 +386,14 @@ mod tests {
         assert_eq!(on_hopper(sizes(256, 12, 197, 32), false), (false, 4, 4, 1));
         assert_eq!(on_hopper(sizes(256, 12, 257, 64), false), (true, 4, 5, 1));
         assert_eq!(on_hopper(sizes(256, 12, 577, 64), false), (true, 8, 1, 5));
-        // A small ViT: several heads a block where one has few warps.
+        // A small ViT: several heads per block if one has few warps.
         let forward = ForwardTiling::new(sizes(1024, 4, 17, 32), true, A100);
         assert_eq!((forward.pairs, forward.warps, forward.blocks), (2, 2, 1));
         assert_eq!(
             WholeTiling::new(sizes(1024, 4, 16, 32), A100).map(|tiling| (tiling.pairs, tiling.key_groups)),
             Some((4, 1))
         );
-        // Large heads need more registers than sixteen warps leave a thread.
+        // Large heads need more registers than sixteen warps leave per thread.
         assert_eq!(
             WholeTiling::new(sizes(1024, 4, 65, 128), A100).map(|tiling| (tiling.pairs, tiling.key_groups)),
             Some((1, 5))
@@ -423,7 +425,7 @@ mod tests {
                                 forward.rounds == 1 || forward.key_stages * forward.key_tile >= keys,
                                 "{forward:?}"
                             );
-                            // Those that multiply together are of one pair.
+                            // The warps of a warpgroup belong to one pair.
                             let whole = forward.warps.is_multiple_of(WARPS_TOGETHER) && forward.pairs == 1;
                             assert!(!forward.together || whole, "{forward:?}");
                             if let Some(whole) = WholeTiling::new(sizes, chip) {
@@ -449,7 +451,7 @@ mod tests {
         for keys in 1..300 {
             let tiling = ForwardTiling::new(Sizes { keys, ..sizes(1, 1, 200, 64) }, false, H200);
             let (first, last) = (tiling.key_tile, *tiling.tile_sizes().last().unwrap());
-            // Tiles of the first size, but for the last one, which ends with the last sixteen.
+            // Tiles of the first size, except for the last one, which ends with the last group of sixteen.
             let all = keys.div_ceil(first).saturating_sub(1) * first + last;
             assert_eq!(all, keys.next_multiple_of(GROUP), "{keys} keys: {:?}", tiling.tile_sizes());
         }

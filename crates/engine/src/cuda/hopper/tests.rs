@@ -1,4 +1,4 @@
-//! Layers whose products are large enough for the kernel: what becomes of them, and on a GPU that has it, what it computes.
+//! Layers large enough for the kernel: their launches and, on a GPU that supports it, the results.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::random::Run;
 use crate::state::State;
 use crate::types::DType;
 
-/// Takes the kernel wherever it can be used.
+/// Uses the kernel wherever it applies.
 struct Ours;
 
 impl Choice for Ours {
@@ -52,12 +52,12 @@ struct Case {
     depth: usize,
     hidden: usize,
     dropout: f32,
-    /// How many of its products are the kernel's.
+    /// Number of multiplications computed by the kernel.
     kernels: usize,
 }
 
-/// Whole tiles, fewer and more pieces than stages; a last pair of tiles that is half one; ends of rows, columns and depth inside of a tile; and columns
-/// that are no multiple of 32, which only the gradients' products can be of.
+/// Whole tiles, fewer and more pieces than stages; an odd number of tile rows; rows, columns and depth that end inside
+/// a tile; and columns that are not a multiple of 32, which only the gradient multiplications support.
 const CASES: [Case; 4] = [
     Case { rows: 8448, depth: 256, hidden: 512, dropout: 0.0, kernels: 4 },
     Case { rows: 16_512, depth: 128, hidden: 128, dropout: 0.25, kernels: 4 },
@@ -85,7 +85,7 @@ fn layers(case: Case) -> (Graph, Vec<Value>) {
     (graph, [y].into_iter().chain(gradients).collect())
 }
 
-/// The kernel's launches, and products that are cuBLASLt's.
+/// The kernel's launches, and the number of multiplications left to cuBLASLt.
 fn work(plan: &Plan, choice: &dyn Choice) -> (Vec<Launch>, usize) {
     let (mut kernels, mut products) = (Vec::new(), 0);
     for task in work_of(plan, choice).unwrap().0 {
@@ -105,10 +105,10 @@ fn large_products_are_one_kernel_with_their_steps() {
         let (graph, outputs) = layers(case);
         let plan = Plan::for_cuda(&graph, &outputs).unwrap();
         let (kernels, products) = work(&plan, &Ours);
-        // At most two forward, two gradients of what went in; the weights' gradients never are.
+        // At most two in the forward pass and two input gradients; weight gradients never are.
         assert_eq!((kernels.len(), products), (case.kernels, 6 - case.kernels), "{case:?}");
         assert!(kernels.iter().all(|kernel| kernel.shared_bytes <= 226 << 10 && kernel.grid[0] <= 132));
-        // GELU's slope is a step of the gradient's, or with dropout of the product before it.
+        // GELU's derivative is a step of the gradient or, with dropout, of the multiplication before it.
         let has_slope = |kernel: &&Launch| {
             ["gelu_slope(other[i])", "gelu_slope(x) * f"].iter().any(|text| kernel.source.contains(text))
         };
@@ -133,7 +133,7 @@ fn small_products_and_those_of_f32_are_left_to_cublaslt() {
     assert_eq!(work(&Plan::for_cuda(&graph, &[y]).unwrap(), &Ours).0.len(), 0);
 }
 
-/// Tries each kernel, whatever is remembered of it.
+/// Measures each kernel, ignoring the cache.
 struct Tried<'f>(&'f Fastest<'f>);
 
 impl Choice for Tried<'_> {
@@ -167,7 +167,7 @@ fn kernels_are_tried_beside_cublaslt() {
     }
 }
 
-/// A GPU that has the kernel.
+/// A GPU that supports the kernel.
 fn device() -> Option<Arc<Device>> {
     let hopper = gpus().ok().and_then(|all| all.into_iter().find(|gpu| gpu.capability == CAPABILITY));
     if hopper.is_none() {
@@ -176,7 +176,7 @@ fn device() -> Option<Arc<Device>> {
     hopper.map(|gpu| Device::open(gpu.ordinal).unwrap())
 }
 
-/// Numbers between -1 and 1, the same each time.
+/// Deterministic values between -1 and 1.
 fn numbers(seed: u32, count: usize) -> impl Iterator<Item = f32> {
     let mut state = seed;
     std::iter::repeat_with(move || {
@@ -214,7 +214,7 @@ fn the_kernel_computes_what_the_cpu_does() {
         assert_eq!(times.iter().filter(|(_, name, _)| *name == ENTRY).count(), case.kernels, "{case:?}");
         on_cpu.run(&mut state, run).unwrap();
         let expected: Vec<Vec<f32>> = outputs.iter().map(|&value| on_cpu.output(value).unwrap()).collect();
-        // The second run is of a recorded step.
+        // The second run replays a recorded step (CUDA graph).
         for _ in 0..2 {
             on_gpu.run(&mut state, run).unwrap();
             for (index, (&value, expected)) in outputs.iter().zip(&expected).enumerate() {

@@ -1,5 +1,5 @@
-// Attention backward in f32, in kernels without atomics: deltas = rowsum(dO * O), dQ by blocks that own queries, dK and dV by blocks that own
-// keys, the bias' gradient by blocks that own a piece of the bias. The formulas are those of attention_backward_whole.cu.
+// Attention backward in f32, in kernels without atomics: deltas = rowsum(dO * O), dQ by blocks that own queries, dK and dV by blocks that
+// own keys, the bias gradient by blocks that own a piece of the bias. The formulas are those of attention_backward_whole.cu.
 
 // One warp per row. `rows` is the number of (sample, head, query).
 extern "C" __global__ void __launch_bounds__(THREADS) attention_deltas(const OUT_TYPE* out, const D_OUT_TYPE* d_out, float* deltas, uint64 rows) {
@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_deltas(const OUT
     if (threadIdx.x % 32 == 0) deltas[row] = sum;
 }
 
-// A weight computed again, and the gradient of its score; `factor` becomes dropout's.
+// A recomputed weight, and the gradient of its score; `factor` becomes the dropout factor.
 __device__ __forceinline__ void score_gradient(float product, float d_weight, uint32 pair, int query, int key, Visible visible, float log_sum,
                                                float delta, const int* padding, const float* bias, uint64 stream, float& weight,
                                                float& d_score) {
@@ -105,7 +105,7 @@ attention_backward_keys_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, c
     float key_sums[ROWS][PARTS][4], value_sums[ROWS][PARTS][4];
     clear_plain(key_sums);
     clear_plain(value_sums);
-    // Other queries do not see these keys.
+    // Other queries do not attend to these keys.
     const int start = queries_from(first_key, visible) / TILE * TILE, stop = queries_up_to(first_key + TILE - 1, visible);
 #if GROUP > 1
 #pragma unroll 1
@@ -145,7 +145,7 @@ attention_backward_keys_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, c
 }
 
 #if BIAS
-// A block owns a tile of one matrix of the bias and adds up the pairs that share it, in their order. Pairs: `pair_count`.
+// A block owns a tile of one matrix of the bias and sums over the pairs that share it, in order. There are `pair_count` pairs.
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_bias_gradient(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int* padding, const float* bias OFFSETS_PARAMETER,
                         const float* log_sums, const D_OUT_TYPE* d_out, const float* deltas, float* d_bias, uint32 pair_count,
@@ -168,7 +168,7 @@ attention_bias_gradient(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const
     for (uint32 pair = 0; pair < pair_count; pair++) {
         if (bias_slice(pair) != slice) continue;
         const Visible visible = visible_keys(padding, pair OFFSETS_ARGUMENT);
-        // None of the queries sees any of the keys.
+        // None of the queries attends to any of the keys.
         if (first_key >= keys_up_to(min(first_query + TILE, QUERIES) - 1, visible)) continue;
         if (LIMITED_BEHIND && first_key + TILE <= keys_from(first_query, visible)) continue;
         const auto key_there = [&](int key) { return key_counts(padding, pair, key, visible); };

@@ -1,23 +1,23 @@
-// Attention backward on tensor cores for pairs of any length, in two kernels without atomics. With P computed again from the log-sums and F
-// dropout's factors: delta = rowsum(dO * O), dP = dO V^T, dS = P (F dP - delta), dQ = scale dS K, dK = scale dS^T Q, dV = (F P)^T dO.
+// Attention backward on tensor cores for sequences of any length, in two kernels without atomics. With P recomputed from the log-sums and
+// the dropout factors F: delta = rowsum(dO * O), dP = dO V^T, dS = P (F dP - delta), dQ = scale dS K, dK = scale dS^T Q, dV = (F P)^T dO.
 //
-// Both have one shape: a warp owns sixteen rows, with two operands of them in registers, and meets tiles of two operands of the other side
-// in shared memory. `attention_backward_queries` owns queries (q, dO), meets keys (k, v), and writes the deltas besides dQ;
-// `attention_backward_keys` owns keys (k, v) and meets queries (q, dO) with their log-sums and deltas, those of all heads of a group one
-// after the other. A query head has QUERY_BLOCKS blocks of QUERY_GROUPS warps, a key/value head KEY_BLOCKS blocks of KEY_GROUPS warps. Tiles
-// that are out of reach of all of a block's rows are not read.
+// Both have the same structure: a warp owns sixteen rows, with two operands of them in registers, and iterates over tiles of two operands
+// of the other side in shared memory. `attention_backward_queries` owns queries (q, dO), iterates over keys (k, v), and writes the deltas
+// in addition to dQ; `attention_backward_keys` owns keys (k, v) and iterates over queries (q, dO) with their log-sums and deltas, those of
+// all heads of a group one after the other. A query head has QUERY_BLOCKS blocks of QUERY_GROUPS warps, a key/value head KEY_BLOCKS blocks
+// of KEY_GROUPS warps. Tiles out of reach of all rows of a block are not read.
 //
-// Constants besides the common ones: QUERY_GROUPS, QUERY_BLOCKS, KEY_GROUPS, KEY_BLOCKS, KEY_TILE, KEY_STAGES, QUERY_TILE, QUERY_STAGES,
-// QUERY_MIN_BLOCKS, KEY_MIN_BLOCKS (that a processor should hold at once), OUT_TYPE, D_OUT_TYPE.
+// Constants in addition to the common ones: QUERY_GROUPS, QUERY_BLOCKS, KEY_GROUPS, KEY_BLOCKS, KEY_TILE, KEY_STAGES, QUERY_TILE,
+// QUERY_STAGES, QUERY_MIN_BLOCKS, KEY_MIN_BLOCKS (that an SM should hold at once), OUT_TYPE, D_OUT_TYPE.
 
 struct Warp {
     uint32 pair;
-    // The first of its rows, and this thread's upper one.
+    // Its first row, and this thread's upper one.
     int first, upper;
     bool active;
 };
 
-// `pairs` is how many a block does.
+// `pairs` is the number of pairs per block.
 __device__ __forceinline__ Warp this_warp(int groups, int blocks, int rows, int pairs) {
     Warp w;
     w.pair = blockIdx.x / blocks * pairs;
@@ -27,7 +27,7 @@ __device__ __forceinline__ Warp this_warp(int groups, int blocks, int rows, int 
     return w;
 }
 
-// The sum of dO * O over a head for this thread's two rows, known to all four lanes of a row.
+// The sum of dO * O over a head for this thread's two rows, in all four lanes of a row.
 __device__ __forceinline__ void output_dots(float (&deltas)[2], const uint32 (&d_out)[DEPTH][4], const OUT_TYPE* out_rows, bool upper,
                                             bool lower) {
     uint32 out[DEPTH][4];
@@ -88,7 +88,7 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
     clear(sums);
 
     for (int tile = first_tile; tile < tiles; tile++) {
-        // The tile has arrived, and nobody reads the one before any more: the next one takes its place.
+        // The tile has arrived, and nothing reads the previous one any more: the next one replaces it.
         copies_arrived<0>();
         __syncthreads();
         if (tile + 1 < tiles) bring(tile + 1);
@@ -131,8 +131,8 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
 
 #define QUERY_TILE_BYTES ((QUERY_TILE * (2 * ROW_BYTES + 8) + 255) / 256 * 256)
 
-// Brings a tile of queries into shared memory: their rows, their outputs' gradients, log-sums (to base 2) and deltas. Queries that are not
-// there have an infinite log-sum: all their weights are 0.
+// Loads a tile of queries into shared memory: their rows, output gradients, log-sums (to base 2) and deltas. Queries past the end get an
+// infinite log-sum: all their weights are 0.
 template <int THREADS>
 __device__ __forceinline__ void load_queries(unsigned char* to, const bf16* q, const D_OUT_TYPE* d_out, const float* log_sums,
                                              const float* deltas, uint32 pair, int first_query) {
@@ -164,7 +164,7 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
     const uint64 row = w.active ? w.upper : 0;
     [[maybe_unused]] const uint64 stream = DROPOUT ? stream_key(run, DROP_PLACE) : 0;
 
-    // Other queries do not see the block's keys, or this warp's.
+    // Other queries do not attend to the block's keys, or this warp's.
     const int block_key = (int)(blockIdx.x % KEY_BLOCKS) * KEY_GROUPS * 16;
     const int block_start = queries_from(block_key, visible), block_stop = queries_up_to(block_key + KEY_GROUPS * 16 - 1, visible);
     const int start = queries_from(w.first, visible), stop = queries_up_to(w.first + 15, visible);
@@ -184,7 +184,7 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
     for (int head = 0; head < GROUP; head++) {
         const uint32 pair = w.pair + head;
         if (head > 0) {
-            // Nobody reads the queries of the head before any more.
+            // Nothing reads the queries of the previous head any more.
             __syncthreads();
             if (first_tile < tiles) load_queries<THREADS>(memory, q, d_out, log_sums, deltas, pair, first_tile * QUERY_TILE);
         }
@@ -235,7 +235,7 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
             }
         }
     }
-    // Keys that do not count have no gradient. A row's sums depend on its own key alone, so that nothing else is lost with them.
+    // Masked keys have no gradient. A row's sums depend on its own key alone, so nothing else is affected.
     if (!upper)
 #pragma unroll
         for (int n = 0; n < CHUNKS; n++) key_sums[n][0] = key_sums[n][1] = value_sums[n][0] = value_sums[n][1] = 0.0f;

@@ -1,37 +1,38 @@
-// Attention backward on tensor cores where all of a (sample, head) pair fits into shared memory: one kernel that computes each product
-// once. With P computed again from the log-sums and F dropout's factors:
-// delta = rowsum(dO * O), dP = dO V^T, dS = P (F dP - delta), dQ = scale dS K, dK = scale dS^T Q, dV = (F P)^T dO.
+// Attention backward on tensor cores if a whole (sample, head) pair fits into shared memory: one kernel that computes each product once.
+// With P recomputed from the log-sums and the dropout factors F: delta = rowsum(dO * O), dP = dO V^T, dS = P (F dP - delta), dQ = scale dS
+// K, dK = scale dS^T Q, dV = (F P)^T dO.
 //
-// A warp owns sixteen keys: their rows of k and v in registers as left operands, and the sums of dK and dV. It meets the queries sixteen by
-// sixteen and leaves dS in shared memory. When all warps have done so, a warp takes sixteen queries and sums their dQ over all keys. If dS of
-// all queries does not fit, this is done PARTS times, PART_GROUPS sixteens of queries each. A block is PAIRS pairs with KEY_GROUPS warps each.
+// A warp owns sixteen keys: their rows of k and v in registers as left operands, and the sums of dK and dV. It iterates over the queries in
+// groups of sixteen and stores dS in shared memory. When all warps have done so, a warp takes sixteen queries and sums their dQ over all
+// keys. If dS of all queries does not fit, this is done in PARTS passes over PART_GROUPS groups of queries each. A block processes PAIRS
+// pairs with KEY_GROUPS warps each.
 //
-// Where a processor has registers for more warps than a pair has keys for, HELPERS more of them sum dQ while the others go on: then there is
-// one pair and one part, and each sixteen of queries has a barrier of its own.
+// If an SM has registers for more warps than a pair has keys for, HELPERS additional warps sum dQ concurrently: then there is one pair and
+// one part, and each group of sixteen queries has a barrier of its own.
 //
-// Constants besides the common ones: PAIRS, KEY_GROUPS, HELPERS, PARTS, PART_GROUPS, DQ_SPLIT (warps that share the columns of dQ),
-// MIN_BLOCKS (that a processor should hold at once), KEEP_DELTAS (whether another kernel needs them), OUT_TYPE, D_OUT_TYPE.
+// Constants in addition to the common ones: PAIRS, KEY_GROUPS, HELPERS, PARTS, PART_GROUPS, DQ_SPLIT (warps that share the columns of dQ),
+// MIN_BLOCKS (that an SM should hold at once), KEEP_DELTAS (whether another kernel needs them), OUT_TYPE, D_OUT_TYPE.
 
 #define PAIR_THREADS (32 * (KEY_GROUPS + HELPERS))
 #define QUERY_GROUPS ((QUERIES + 15) / 16)
 #define QUERY_ROWS (16 * QUERY_GROUPS)
 #define KEY_ROWS (16 * KEY_GROUPS)
-// Rows of dS are keys, as long as a part's queries; an odd number of chunks, so that eight rows' chunks are in different banks.
+// Rows of dS are keys, as long as a part's queries; an odd number of chunks, so that the chunks of eight rows are in different banks.
 #define PART_CHUNKS (PARTS == 1 ? (QUERIES + 7) / 8 : 2 * PART_GROUPS)
 #define SCORE_CHUNKS (PART_CHUNKS | 1)
 #define SCORE_BYTES (16 * SCORE_CHUNKS)
-// The values are needed before there is any dS, and lie in its place. Sixteen bytes more: the last chunk of the last sixteen queries may
+// The values are needed only before there is any dS, and share its memory. Sixteen bytes more: the last chunk of the last sixteen queries may
 // reach past a row, where nothing reads what was made of it.
 #define SCORES_SIZE (KEY_ROWS * SCORE_BYTES + 16)
 #define SHARED_SIZE (SCORES_SIZE > KEY_ROWS * ROW_BYTES ? SCORES_SIZE : KEY_ROWS * ROW_BYTES)
-// A pair's memory: queries, outputs' gradients, keys, dS, then log-sums (to base 2) and deltas side by side, both negative: they are added.
+// A pair's memory: queries, output gradients, keys, dS, then log-sums (to base 2) and deltas interleaved, both negated: they are added.
 #define GRADIENTS_AT (QUERY_ROWS * ROW_BYTES)
 #define KEYS_AT (2 * QUERY_ROWS * ROW_BYTES)
 #define SCORES_AT (KEYS_AT + KEY_ROWS * ROW_BYTES)
 #define SUMS_AT ((SCORES_AT + SHARED_SIZE + 15) / 16 * 16)
 #define PAIR_BYTES ((SUMS_AT + 8 * QUERY_ROWS + 255) / 256 * 256)
 
-// Lanes that share a row of outputs, rows that a pair's threads do at once, and how often. What is done first is loaded first.
+// Lanes that share a row of outputs, rows processed at once by a pair's threads, and passes. The rows of the first pass are loaded first.
 #define DELTA_LANES 4
 #define DELTA_STRIDE (PAIR_THREADS / DELTA_LANES)
 #define DELTA_TIMES ((QUERY_ROWS + DELTA_STRIDE - 1) / DELTA_STRIDE)
@@ -41,7 +42,7 @@
 struct Block {
     uint32 pair;
     bool is_there;
-    // This thread among those of the pair.
+    // Index of this thread in the pair.
     int thread;
     unsigned char* memory;
     uint32 at;
@@ -58,7 +59,7 @@ __device__ __forceinline__ void load_outputs(float (&to)[DELTA_CHUNKS][8], const
     }
 }
 
-// Leaves a query's log-sum and delta in shared memory, where the outputs' gradients are already.
+// Stores a query's log-sum and delta in shared memory, where the output gradients are already.
 __device__ __forceinline__ void keep_sums(const Block& block, const float (&outputs)[DELTA_CHUNKS][8], const float* log_sums, float* deltas,
                                           int row) {
     const int lane = block.thread % DELTA_LANES;
@@ -74,14 +75,14 @@ __device__ __forceinline__ void keep_sums(const Block& block, const float (&outp
     }
     delta = row_sum(delta);
     if (lane != 0 || row >= QUERY_ROWS) return;
-    // Queries that are not there have an infinite log-sum: all their weights are 0.
+    // Queries past the end get an infinite log-sum: all their weights are 0.
     const uint64 from = (uint64)block.pair * QUERIES + row;
     float2* sums = reinterpret_cast<float2*>(block.memory + SUMS_AT);
     sums[row] = row < QUERIES ? make_float2(-log_sums[from] * LOG2_E, -delta) : make_float2(-INFINITE, 0.0f);
     if (KEEP_DELTAS && block.is_there && row < QUERIES) deltas[from] = delta;
 }
 
-// Brings all of a pair into shared memory, with its deltas. The keys' and values' rows of this warp become left operands.
+// Loads a whole pair into shared memory, with its deltas. This warp's rows of keys and values become left operands.
 __device__ __forceinline__ void bring_pair(const Block& block, const bf16* q, const bf16* k, const bf16* v, const int* padding
                                            OFFSETS_PARAMETER, const OUT_TYPE* out, const float* log_sums, const D_OUT_TYPE* d_out,
                                            float* deltas, int first_key, uint32 (&key_rows)[DEPTH][4], uint32 (&value_rows)[DEPTH][4]) {
@@ -94,7 +95,7 @@ __device__ __forceinline__ void bring_pair(const Block& block, const bf16* q, co
     copy_rows<KEY_ROWS, PAIR_THREADS>(block.at + SCORES_AT, kv_head_of(v, block.pair, V_STRIDE), V_STRIDE, 0, block.thread, counts);
     end_copies();
 
-    // The first outputs come while the copies are under way.
+    // The first outputs are loaded while the copies are in flight.
     const int first_row = block.thread / DELTA_LANES;
     float outputs[DELTA_EARLY > 0 ? DELTA_EARLY : 1][DELTA_CHUNKS][8];
 #pragma unroll
@@ -112,13 +113,14 @@ __device__ __forceinline__ void bring_pair(const Block& block, const bf16* q, co
     __syncthreads();
 }
 
-// Where this lane's part of sixteen keys (rows) by sixteen queries of dS begins, for a left operand of queries by keys.
+// Address of this lane's part of sixteen keys (rows) by sixteen queries of dS, for a left operand of queries by keys.
 __device__ __forceinline__ uint32 score_matrices(uint32 scores) {
     const int lane = threadIdx.x % 32;
     return scores + (lane % 8 + lane / 16 * 8) * SCORE_BYTES + lane / 8 % 2 * 16;
 }
 
-// dS of a sixteen of queries is there: said by warps that own keys, and awaited by one that sums dQ. The block's own barrier is number 0.
+// dS of a group of sixteen queries is complete: signalled by warps that own keys, awaited by one that sums dQ. Barrier 0 is the block's
+// own.
 __device__ __forceinline__ void announce_scores(int group) {
     asm volatile("bar.arrive %0, %1;" ::"r"(1 + group), "n"(32 * (KEY_GROUPS + 1)) : "memory");
 }
@@ -139,7 +141,7 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
     block.memory = memory + local * PAIR_BYTES;
     block.at = shared_address(block.memory);
     const bool is_helper = HELPERS > 0 && warp >= KEY_GROUPS;
-    // Helpers read some keys, too, so that all warps do the same until they part.
+    // Helpers load keys, too, so that all warps do the same until they diverge.
     const int first_key = 16 * min(warp, KEY_GROUPS - 1), upper_key = first_key + lane / 4;
     uint32 key_rows[DEPTH][4], value_rows[DEPTH][4];
     bring_pair(block, q, k, v, padding OFFSETS_ARGUMENT, out, log_sums, d_out, deltas, first_key, key_rows, value_rows);
@@ -147,7 +149,7 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
     const Visible visible = visible_keys(padding, block.pair OFFSETS_ARGUMENT);
     const bool upper = key_counts(padding, block.pair, upper_key, visible), lower = key_counts(padding, block.pair, upper_key + 8, visible);
     const bool rows_checked = PADDING == 2 || first_key + 16 > END_OF(visible);
-    // Other queries do not see the warp's keys, and keys that do not count are seen by none.
+    // Other queries do not attend to the warp's keys, and masked keys are attended to by none.
     const int first_seeing = queries_from(first_key, visible) / 16;
     const int first_group = first_key < END_OF(visible) && !is_helper ? OFFSETS ? min(first_seeing, QUERY_GROUPS) : first_seeing : QUERY_GROUPS;
     const int end_group = LIMITED_BEHIND ? (queries_up_to(first_key + 15, visible) + 15) / 16 : QUERY_GROUPS;
@@ -180,7 +182,7 @@ attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* paddi
                                  (LIMITED_BEHIND && 16 * group + 15 + (OFFSET_OF(visible) - REACH_BEHIND) > first_key);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                // Log-sum and delta of two neighbouring queries.
+                // Log-sum and delta of two adjacent queries.
                 const float4 known = sums[8 * group + 4 * half];
 #pragma unroll
                 for (int i = 0; i < 4; i++) {

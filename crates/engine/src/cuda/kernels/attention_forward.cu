@@ -1,54 +1,54 @@
-// Attention forward on tensor cores. A warp owns sixteen queries of a (sample, head) pair at a time and meets the keys tile by tile, by itself
-// or, on Hopper, with three others whose queries are beside its own; the weights of a tile stay in registers (online softmax). A block is PAIRS
-// pairs with QUERY_WARPS warps each, QUERY_BLOCKS blocks to a pair. Where all keys and values of a pair fit into shared memory, they are brought
-// there once, and each warp goes through them up to QUERY_ROUNDS times, with other queries.
+// Attention forward on tensor cores. A warp owns sixteen queries of a (sample, head) pair at a time and iterates over the keys tile by
+// tile, alone or, on Hopper, as a warpgroup with three others that own adjacent queries; the weights of a tile stay in registers (online
+// softmax). A block processes PAIRS pairs with QUERY_WARPS warps each, with QUERY_BLOCKS blocks per pair. If all keys and values of a pair
+// fit into shared memory, they are loaded once, and each warp iterates over them up to QUERY_ROUNDS times, with other queries.
 //
-// Constants besides the common ones: PAIRS, QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that a processor should hold at once),
-// QUERIES_SHARED (whether queries come through shared memory, too: they arrive sooner, but leave room for fewer blocks), KEY_TILE, KEY_STAGES
-// (tiles in shared memory), OUT_TYPE; TOGETHER (whether four warps multiply together, as attention_together.cu says).
+// Constants in addition to the common ones: PAIRS, QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that an SM should hold at
+// once), QUERIES_SHARED (whether queries go through shared memory, too: they arrive earlier, but leave room for fewer blocks), KEY_TILE,
+// KEY_STAGES (tiles in shared memory), OUT_TYPE; TOGETHER (whether four warps multiply together, see attention_together.cu).
 
 #define KEY_TILE_BYTES (KEY_TILE * ROW_BYTES)
 #define KEY_TILES ((KEYS + KEY_TILE - 1) / KEY_TILE)
 #define PAIR_THREADS (32 * QUERY_WARPS)
-// Whether all keys stay in shared memory. Then all of them are asked for at once; otherwise all tiles but the one that is read.
+// Whether all keys stay in shared memory. Then all copies are issued at once; otherwise those of all tiles but the one being read.
 #define ALL_STAY (KEY_TILES <= KEY_STAGES)
 #define QUERY_ROWS (16 * QUERY_WARPS * QUERY_ROUNDS)
 #define QUERY_BYTES (QUERIES_SHARED ? QUERY_ROWS * ROW_BYTES : 0)
 // A pair's memory: queries, the tiles of keys, those of values.
 #define HELD_ROWS (ALL_STAY ? (KEYS + 15) / 16 * 16 : KEY_STAGES * KEY_TILE)
 #define HELD_BYTES (HELD_ROWS * ROW_BYTES)
-// Where keys do not begin with a block of random numbers, warps would make many of them twice: a bit a weight is kept for all. Some are read
+// Where keys do not begin with a block of random numbers, warps would make many of them twice: one bit per weight is kept for all. Some are read
 // for keys and queries past the last, where nothing depends on them.
 #define SHARED_MASK (DROPOUT && QUERIES % 8 != 0 && QUERY_BLOCKS == 1 && ALL_STAY)
 #define MASK_BYTES (SHARED_MASK ? ((HELD_ROWS * QUERIES + QUERY_ROWS) / 8 + 16 + 255) / 256 * 256 : 0)
 #define PAIR_BYTES (QUERY_BYTES + 2 * HELD_BYTES + MASK_BYTES)
 #define AHEAD (ALL_STAY ? (KEY_TILES > 0 ? KEY_TILES : 1) : KEY_STAGES - 1)
-// Queries that go through keys together.
+// Queries processed together.
 #define ROWS_TOGETHER (TOGETHER ? 64 : 16)
 static_assert(!TOGETHER || (PAIRS == 1 && QUERY_WARPS % 4 == 0), "four warps have a pair");
 static_assert(!TOGETHER || KEY_TILE_BYTES % 1024 == 0, "tensor cores find chunks by their address");
-// Scores stay what the product gave, and the scale is part of the power, where that keeps their order.
+// Scores stay unscaled, and the scale is part of the exponent, if that keeps their order.
 #define RAW (!BIAS && SCALE_IS_POSITIVE)
 #define POWER_FACTOR (RAW ? SCALE_LOG2 : 1.0f)
-// Powers may grow to two to this before they are taken relative to a new maximum: the quotient with their sum is the same.
+// Powers may grow to two to this before they are rescaled to a new maximum: the quotient with their sum is the same.
 #define GROWTH 8.0f
 
 struct Queries {
     uint32 pair;
     int first;
     Visible visible;
-    // Keys that all of the sixteen queries see, and that any of them sees; where warps multiply together, of all of theirs.
+    // Keys that all of the sixteen queries attend to, and that any of them attends to; in a warpgroup, of all of its queries.
     int sure_from, sure;
     int from, seen;
-    // Whether the first one is there.
+    // Whether the first one exists.
     bool is_there;
     uint64 stream;
-    // Of the pair, if it is shared.
+    // The pair's mask, if it is shared.
     const unsigned char* mask;
 };
 
 #if DROPOUT
-// As `kept_of_query_rows` says.
+// See `kept_of_query_rows`.
 __device__ __forceinline__ void kept_of(uint32 (&kept)[4], const Queries& queries, int first_key) {
     if (!SHARED_MASK) {
         kept_of_query_rows(kept, queries.stream, queries.pair, queries.first, first_key);
@@ -64,19 +64,19 @@ __device__ __forceinline__ void kept_of(uint32 (&kept)[4], const Queries& querie
 #endif
 
 struct Running {
-    // Of this thread's two rows: what is subtracted from scores, which is some earlier maximum, and the sums of what became of them.
+    // For this thread's two rows: what is subtracted from scores, which is some earlier maximum, and the sums of the powers.
     float maximum[2];
     float sum[2];
     float out[CHUNKS][4];
 };
 
-// Whether the warp has nothing to do with sixteen keys of a tile. Warps that multiply together go through all of it.
+// Whether none of sixteen keys of a tile matters to the warp. Warpgroups process whole tiles.
 template <bool CHECKED> __device__ __forceinline__ bool is_unseen(const Queries& queries, int first_key) {
     return CHECKED && !TOGETHER && (first_key >= queries.seen || (LIMITED_BEHIND && first_key + 16 <= queries.from));
 }
 
-// Makes weights of the scores of COUNT times sixteen keys, and takes their maxima and sums into account. Each sixteen is passed on as a left operand.
-// CHECKED: some query that goes through keys together with the warp's does not see some of them.
+// Turns the scores of COUNT groups of sixteen keys into weights, and updates maxima and sums. Each group is passed on as a left operand.
+// CHECKED: some query of the warp or warpgroup does not attend to some of them.
 template <bool CHECKED, int COUNT, typename PassOn>
 __device__ __forceinline__ void weigh(float (&scores)[COUNT][2][4], Running& running, const Queries& queries, int first_key,
                                       const int* padding, const float* bias, PassOn pass_on) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ void weigh(float (&scores)[COUNT][2][4], Running& run
 #pragma unroll
     for (int row = 0; row < 2; row++) {
         maximum[row] = row_max(maximum[row]);
-        // Also where nothing was seen before: the difference is infinite then, or, if nothing is seen now either, no number.
+        // Also if there were no keys before: then the difference is infinite or, if there are none now either, NaN.
         grows |= (maximum[row] - running.maximum[row]) * POWER_FACTOR > GROWTH;
     }
     if (__any_sync(0xffffffffu, grows)) {
@@ -136,7 +136,7 @@ __device__ __forceinline__ void weigh(float (&scores)[COUNT][2][4], Running& run
     }
 }
 
-// Takes the first COUNT times sixteen keys of a tile into account.
+// Processes the first COUNT groups of sixteen keys of a tile.
 template <bool CHECKED, int COUNT>
 __device__ __forceinline__ void meet_tile(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 tile, int first_key,
                                           const int* padding, const float* bias) {
@@ -144,7 +144,7 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
 #if TOGETHER
     uint32 weights[COUNT][4] = {};
     multiply_tile(scores, q, tile);
-    // Warps whose queries are not there only help to multiply.
+    // Warps without queries only take part in the multiplication.
     if (queries.is_there)
         weigh<CHECKED>(scores, running, queries, first_key, padding, bias, [&](int n, const uint32 (&left)[4]) {
 #pragma unroll
@@ -164,14 +164,14 @@ __device__ __forceinline__ void meet_tile(Running& running, const Queries& queri
 #endif
 }
 
-// Sixteens of the last tile of keys.
+// Groups of sixteen in the last tile of keys.
 #define LAST_SIXTEENS ((KEYS - (KEY_TILES - 1) * KEY_TILE + 15) / 16)
 
 __device__ __forceinline__ void meet_keys(Running& running, const Queries& queries, const uint32 (&q)[DEPTH][4], uint32 at, int tile,
                                           const int* padding, const float* bias) {
     const int first_key = tile * KEY_TILE;
     if (first_key >= queries.seen || (LIMITED_BEHIND && first_key + KEY_TILE <= queries.from)) return;
-    // The last tile has its own code where it is shorter, or where nothing but its end is ever checked.
+    // The last tile has its own code if it is shorter, or if nothing but its end is ever checked.
     constexpr bool OFTEN_CHECKED = LIMITED_AHEAD || LIMITED_BEHIND || PADDING != 0;
     if (KEY_TILES > 0 && tile == KEY_TILES - 1 && (LAST_SIXTEENS < KEY_TILE / 16 || !OFTEN_CHECKED)) {
         if (!OFTEN_CHECKED && KEYS % 16 == 0)
@@ -200,7 +200,7 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
     queries.stream = DROPOUT ? stream_key(run, DROP_PLACE) : 0;
     const bool pair_is_there = first_pair + local < pair_count;
 
-    // All threads go through the tiles that any of the block's queries sees.
+    // All threads iterate over the tiles that any of the block's queries attends to.
     int block_from = KEYS, block_keys = 0;
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
@@ -267,7 +267,7 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
 #pragma unroll 1
         for (int tile = first_tile; tile < tiles; tile++) {
             if (round == 0) {
-                // The tile has arrived, and nobody reads the one before any more: where not all stay, another one takes its place.
+                // The tile has arrived, and nothing reads the previous one any more: unless all stay, another one replaces it.
                 copies_arrived<AHEAD - 1>();
 #if TOGETHER
                 copies_become_operands();
@@ -277,7 +277,7 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
                     end_copies();
                 else
                     bring(tile + AHEAD);
-                // They come with the first tile.
+                // They arrive with the first tile.
                 if (tile == first_tile && QUERIES_SHARED) take_left(left, shared_queries);
             }
             meet_keys(running, queries, left, tiles_at + tile % KEY_STAGES * KEY_TILE_BYTES, tile, padding, bias);
@@ -286,7 +286,7 @@ attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* paddin
         float factor[2];
 #pragma unroll
         for (int row = 0; row < 2; row++) {
-            // A query that sees no key has a sum of 0: its output is 0, and its log-sum infinite.
+            // A query without keys has a sum of 0: its output is 0, and its log-sum infinite.
             const float sum = row_sum(running.sum[row]);
             const float log_sum = sum == 0.0f ? INFINITE : (running.maximum[row] * POWER_FACTOR + log_two(sum)) * LN_2;
             factor[row] = sum == 0.0f ? 0.0f : (DROPOUT ? DROP_SCALE : 1.0f) * reciprocal(sum);

@@ -1,4 +1,4 @@
-// Attention forward in f32: a block owns TILE queries of a (sample, head) pair and meets the keys tile by tile (online softmax).
+// Attention forward in f32: a block owns TILE queries of a (sample, head) pair and iterates over the keys tile by tile (online softmax).
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_forward_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int* padding, const float* bias OFFSETS_PARAMETER,
@@ -54,7 +54,7 @@ attention_forward_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const i
     float factors[ROWS];
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-        // A query that sees no key has a sum of 0: its output is 0, and its log-sum infinite.
+        // A query without keys has a sum of 0: its output is 0, and its log-sum infinite.
         const float sum = half_warp_sum(running.sum[i]);
         const int query = first_query + down() + 16 * i;
         factors[i] = sum == 0.0f ? 0.0f : 1.0f / sum;

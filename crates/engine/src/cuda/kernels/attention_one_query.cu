@@ -1,8 +1,8 @@
-// Attention forward of a single query, as in decoding: each row of keys and values is read once, and nothing is multiplied in vain.
+// Attention forward of a single query, as in decoding: each row of keys and values is read once, and no multiplication is wasted.
 //
-// A block does a (sample, head) pair. LANES neighbouring threads hold a row, eight values each, and are a team; teams take the keys in
-// turns, AHEAD at once so that many loads are in flight, and their softmaxes are joined at the end. What the only query sees is what its
-// sample sees. Constants besides the common ones: LANES (a power of two), OUT_TYPE.
+// A block processes a (sample, head) pair. LANES adjacent threads form a team that holds a row, eight values each; teams take turns over
+// the keys, AHEAD at once so that many loads are in flight, and their softmaxes are merged at the end. The only query attends to everything
+// that its sample does. Constants in addition to the common ones: LANES (a power of two), OUT_TYPE.
 
 #define THREADS 128
 #define WARPS (THREADS / 32)
@@ -14,7 +14,7 @@ struct Part {
     float out[8];
 };
 
-// Brings both to a common maximum and adds the second to the first.
+// Rescales both to a common maximum and adds the second to the first.
 __device__ __forceinline__ void join(Part& part, const Part& other) {
     const float maximum = fmaxf(part.maximum, other.maximum), shift = subtractable(maximum);
     const float own = power_of_two(part.maximum - shift), others = power_of_two(other.maximum - shift);
@@ -40,7 +40,7 @@ attention_one_query(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int
     const uint32 pair = blockIdx.x;
     const int team = threadIdx.x / LANES, lane = threadIdx.x % LANES, column = 8 * lane;
     const Visible visible = visible_keys(padding, pair OFFSETS_ARGUMENT);
-    // Where the head is no power of two, some lanes have no values.
+    // If the head size is not a power of two, some lanes have no values.
     const bool has_values = column < HEAD_DIM;
     [[maybe_unused]] const uint64 stream = DROPOUT ? stream_key(run, DROP_PLACE) : 0;
     const K_TYPE* keys = kv_head_of(k, pair, K_STRIDE) + column;
@@ -99,7 +99,7 @@ attention_one_query(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int
     if (threadIdx.x >= LANES) return;
 #pragma unroll
     for (int warp = 1; warp < WARPS; warp++) join(part, parts[warp][lane]);
-    // A query that sees no key has a sum of 0: its output is 0, and its log-sum infinite.
+    // A query without keys has a sum of 0: its output is 0, and its log-sum infinite.
     const float factor = part.sum == 0.0f ? 0.0f : 1.0f / part.sum;
 #pragma unroll
     for (int i = 0; i < 8; i++) part.out[i] *= factor;

@@ -1,11 +1,11 @@
-// Tiles of attention without tensor cores, in f32 whatever the storage format: any size of head.
+// Attention tiles without tensor cores, in f32 whatever the storage dtype, for any head size.
 //
 // A block is 16 x 16 threads: `down` and `across`. A tile is TILE queries by TILE keys; a thread holds ROWS x ROWS scores of it, those of
-// rows down + 16 i and columns across + 16 j, so that the sixteen neighbouring lanes hold a row.
+// rows down + 16 i and columns across + 16 j, so that sixteen adjacent lanes hold a row.
 
 #define ROWS (TILE / 16)
 #define THREADS 256
-// Rows of a head in shared memory: whole groups of four values, and four more so that eight rows lie in different banks.
+// Rows of a head in shared memory: whole groups of four values, and four more so that eight rows are in different banks.
 #define PADDED_DIM ((HEAD_DIM + 3) / 4 * 4)
 #define ROW_FLOATS (PADDED_DIM + 4)
 #define TILE_FLOATS (TILE * ROW_FLOATS)
@@ -14,13 +14,13 @@
 // A thread's columns of a head: four at 64 c + 4 across.
 #define PARTS ((PADDED_DIM + 63) / 64)
 
-// Blocks for so many rows; at least one, since it is divided by.
+// Blocks for a number of rows; at least one, since it is a divisor.
 __device__ constexpr int blocks_of(int rows) { return rows > TILE ? (rows + TILE - 1) / TILE : 1; }
 
 __device__ __forceinline__ int down() { return threadIdx.x / 16; }
 __device__ __forceinline__ int across() { return threadIdx.x % 16; }
 
-// Rows `first ..` of a head into shared memory, zeros where `there` says that there is none.
+// Loads rows `first ..` of a head into shared memory, zeros where `there` is false.
 template <typename T, typename There>
 __device__ __forceinline__ void load_plain(float* to, const T* head, int stride, int first, There there) {
     for (int i = threadIdx.x; i < TILE * PADDED_DIM; i += THREADS) {
@@ -81,7 +81,7 @@ __device__ __forceinline__ void clear_plain(float (&sums)[ROWS][PARTS][4]) {
             for (int j = 0; j < 4; j++) sums[i][part][j] = 0.0f;
 }
 
-// Writes rows `first ..` of a head that are less than `count`, each with its factor.
+// Writes rows `first ..` of a head up to `count`, each with its factor.
 template <typename T>
 __device__ __forceinline__ void store_plain(T* head, int stride, int first, int count, const float (&sums)[ROWS][PARTS][4],
                                             const float (&factors)[ROWS]) {
@@ -106,14 +106,14 @@ __device__ __forceinline__ void keep_scores(float* to, const float (&scores)[ROW
         for (int j = 0; j < ROWS; j++) to[(down() + 16 * i) * SCORE_FLOATS + across() + 16 * j] = scores[i][j];
 }
 
-// A product as a score: scaled, biased, masked.
+// A product turned into a score: scaled, biased, masked.
 __device__ __forceinline__ float score_of(float product, uint32 pair, int query, int key, Visible visible, const int* padding,
                                           const float* bias) {
     if (query >= QUERIES || !key_counts(padding, pair, key, visible) || !in_reach(query, key, visible)) return -INFINITE;
     return product * SCALE_LOG2 + bias_of(bias, pair, query, key);
 }
 
-// Dropout's factor of a weight.
+// The dropout factor of a weight.
 __device__ __forceinline__ float factor_of(uint64 stream, uint32 pair, int query, int key) {
 #if DROPOUT
     const uint64 column = column_of(query, key);
@@ -135,12 +135,12 @@ __device__ __forceinline__ float half_warp_sum(float x) {
     return x;
 }
 
-// What the softmax knows of this thread's queries; sums are of this thread's keys alone until they are added up.
+// Softmax state of this thread's queries; sums are over this thread's keys alone until they are reduced.
 struct PlainRunning {
     float maximum[ROWS], sum[ROWS];
 };
 
-// Turns scores into 2^(score - maximum); `grown` is what earlier sums are multiplied by.
+// Turns scores into 2^(score - maximum); `grown` is the factor of earlier sums.
 __device__ __forceinline__ void soften(PlainRunning& running, float (&scores)[ROWS][ROWS], float (&grown)[ROWS]) {
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {

@@ -1,4 +1,4 @@
-// Tensor cores: products of 16x16 by 16x8 tiles of bf16, summed in f32, and how their operands get into registers.
+// Tensor cores: products of 16x16 by 16x8 tiles of bf16, accumulated in f32, and how their operands get into registers.
 //
 // With group = lane / 4 and pair = lane % 4, a thread holds
 //   of the left operand (16 rows, 16 deep): (group, 2 pair), (group + 8, 2 pair), (group, 2 pair + 8), (group + 8, 2 pair + 8), and the
@@ -7,7 +7,7 @@
 //   of the result (16 rows, 8 columns): (group, 2 pair), (group, 2 pair + 1), (group + 8, 2 pair), (group + 8, 2 pair + 1).
 // So the result of one product is, rounded, the left operand of the next.
 
-// Tiles lie in shared memory so that eight rows' 16-byte chunks of one column are in different banks. Where a row's chunks are a power of
+// Tiles are laid out in shared memory so that eight rows' 16-byte chunks of one column are in different banks. Where a row's chunks are a power of
 // two, they change places by the row's number; otherwise a row is one chunk longer, an odd number.
 #define CHUNKS (HEAD_DIM / 8)
 #define SWAPPED ((CHUNKS & (CHUNKS - 1)) == 0)
@@ -15,29 +15,29 @@
 // Steps of 16 along a head.
 #define DEPTH (HEAD_DIM / 16)
 
-// Where a chunk of a row is. Tiles begin at multiples of 256 bytes.
+// The address of a chunk of a row. Tiles are aligned to 256 bytes.
 __device__ __forceinline__ uint32 chunk_at(uint32 tile, int row, int chunk) {
-    // Rows of four chunks: two of them are as long as all banks.
+    // Rows of four chunks: two of them span all banks.
     const int swap = !SWAPPED ? 0 : CHUNKS >= 8 ? row % 8 : row / 2 % 4;
     return tile + row * ROW_BYTES + (chunk ^ swap) * 16;
 }
-// From an even chunk's place, or that of its neighbour, to the chunk 2 d further along the head.
+// From the address of an even chunk, or of its neighbour, to the chunk 2 d further along the head.
 __device__ __forceinline__ uint32 further(uint32 place, int d) { return SWAPPED ? place ^ (32 * d) : place + 32 * d; }
 
 __device__ __forceinline__ uint32 shared_address(const void* pointer) { return (uint32)__cvta_generic_to_shared(pointer); }
 
-// Begins to copy 16 bytes into shared memory; zeros, and nothing is read, where `there` is false.
+// Starts an asynchronous copy of 16 bytes into shared memory; if `there` is false, writes zeros and reads nothing.
 __device__ __forceinline__ void copy_chunk(uint32 to, const bf16* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
-// Ends a group of copies.
+// Commits a group of copies.
 __device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until all groups but the last so many have arrived.
+// Waits until all groups but the last STILL_UNDER_WAY have arrived.
 template <int STILL_UNDER_WAY> __device__ __forceinline__ void copies_arrived() {
     asm volatile("cp.async.wait_group %0;" ::"n"(STILL_UNDER_WAY) : "memory");
 }
 
-// Four 8x8 matrices, whose rows are at the addresses of lanes 0-7, 8-15, 16-23 and 24-31.
+// Loads four 8x8 matrices, whose rows are at the addresses of lanes 0-7, 8-15, 16-23 and 24-31.
 __device__ __forceinline__ void load_matrices(uint32 (&to)[4], uint32 address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");

@@ -1,4 +1,4 @@
-// Tiles of attention on tensor cores: rows of a head in registers as left operands, rows in shared memory as right ones.
+// Attention tiles on tensor cores: rows of a head in registers as left operands, rows in shared memory as right ones.
 
 __device__ __forceinline__ uint32 two_values(const bf16* from) { return *reinterpret_cast<const uint32*>(from); }
 __device__ __forceinline__ uint32 two_values(const float* from) { return pack(from[0], from[1]); }
@@ -9,7 +9,7 @@ __device__ __forceinline__ void put_two(float* to, float first, float second) {
     *reinterpret_cast<float2*>(to) = make_float2(first, second);
 }
 
-// Values that are stored as f32 are rounded on their way into shared memory.
+// f32 values are rounded on their way into shared memory.
 __device__ __forceinline__ void copy_chunk(uint32 to, const float* from, bool there) {
     float values[8] = {};
     if (there) load<8>(from, values);
@@ -18,7 +18,7 @@ __device__ __forceinline__ void copy_chunk(uint32 to, const float* from, bool th
                  : "memory");
 }
 
-// Sixteen rows of a head as left operands. `rows` begins at this thread's upper row; rows that are not there are zeros.
+// Sixteen rows of a head as left operands. `rows` begins at this thread's upper row; missing rows are zeros.
 template <typename T>
 __device__ __forceinline__ void load_left(uint32 (&to)[DEPTH][4], const T* rows, int stride, bool upper, bool lower) {
     const int column = 2 * (threadIdx.x % 4);
@@ -31,12 +31,11 @@ __device__ __forceinline__ void load_left(uint32 (&to)[DEPTH][4], const T* rows,
     }
 }
 
-// Brings rows `first ..` of a head into shared memory, ROWS of them and zeros where `there` says that there is none. `thread` of THREADS
-// does a part of it.
+// Loads rows `first ..` of a head into shared memory, ROWS of them, with zeros where `there` is false. `thread` of THREADS does its part.
 template <int ROWS, int THREADS, typename T, typename There>
 __device__ __forceinline__ void copy_rows(uint32 to, const T* head, int stride, int first, int thread, There there) {
     if constexpr (THREADS % CHUNKS == 0) {
-        // A thread stays in its column, so that all its places are a fixed distance apart.
+        // A thread stays in its column, so that all its addresses are a fixed distance apart.
         constexpr int STEP = THREADS / CHUNKS;
         const int start = thread / CHUNKS, chunk = thread % CHUNKS;
         const T* from = head + (uint64)(first + start) * stride + 8 * chunk;
@@ -55,7 +54,7 @@ __device__ __forceinline__ void copy_rows(uint32 to, const T* head, int stride, 
     }
 }
 
-// Where this lane's row begins for products along the head (`tile` is a matrix of rows by depth): sixteen rows, two chunks.
+// The address of this lane's row for products along the head (`tile` is a matrix of rows by depth): sixteen rows, two chunks.
 __device__ __forceinline__ uint32 along_head(uint32 tile) {
     const int lane = threadIdx.x % 32;
     return chunk_at(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2);
@@ -66,13 +65,13 @@ __device__ __forceinline__ uint32 along_rows(uint32 tile) {
     return chunk_at(tile, lane % 16, lane / 16);
 }
 
-// Sixteen rows of a head as left operands, from shared memory: `address` is of `along_rows`.
+// Sixteen rows of a head as left operands, from shared memory: `address` is from `along_rows`.
 __device__ __forceinline__ void take_left(uint32 (&to)[DEPTH][4], uint32 address) {
 #pragma unroll
     for (int d = 0; d < DEPTH; d++) load_matrices(to[d], further(address, d));
 }
 
-// products += left * tile^T, for the sixteen rows that begin so many bytes behind `address`, which is of `along_head`.
+// products += left * tile^T, for the sixteen rows that begin `bytes` behind `address`, which is of `along_head`.
 __device__ __forceinline__ void multiply_rows(float (&products)[2][4], const uint32 (&left)[DEPTH][4], uint32 address, int bytes) {
 #pragma unroll
     for (int d = 0; d < DEPTH; d++) {
@@ -89,7 +88,7 @@ __device__ __forceinline__ void as_left(uint32 (&left)[4], const float (&values)
     left[2] = pack(values[1][0], values[1][1]), left[3] = pack(values[1][2], values[1][3]);
 }
 
-// sums += weights * tile, for the sixteen rows that begin so many bytes behind `address`, which is of `along_rows`, and the columns from
+// sums += weights * tile, for the sixteen rows that begin `bytes` behind `address`, which is of `along_rows`, and the columns from
 // 16 * `first_step`.
 template <int COUNT>
 __device__ __forceinline__ void add_rows(float (&sums)[COUNT][4], const uint32 (&weights)[4], uint32 address, int bytes, int first_step = 0) {
@@ -102,7 +101,7 @@ __device__ __forceinline__ void add_rows(float (&sums)[COUNT][4], const uint32 (
     }
 }
 
-// Among four neighbouring lanes: lane i's word j becomes lane j's word i.
+// Transposes among four adjacent lanes: lane i's word j becomes lane j's word i.
 __device__ __forceinline__ void exchange(uint32 (&words)[4]) {
     const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
 #pragma unroll
@@ -117,12 +116,12 @@ __device__ __forceinline__ void exchange(uint32 (&words)[4]) {
     }
 }
 
-// Writes a row of sums with its factor: the upper (0) or the lower (1) one of this thread, which begins at `to`. All lanes of a warp come
-// here, `there` or not.
+// Writes a row of sums with its factor: the upper (0) or the lower (1) one of this thread, which begins at `to`. All lanes of a warp must
+// call this, `there` or not.
 template <int COUNT>
 __device__ __forceinline__ void store_row(bf16* to, const float (&sums)[COUNT][4], int which, bool there, float factor) {
     if constexpr (COUNT % 4 == 0) {
-        // Four lanes hold two columns of each chunk; they exchange them for chunks, which are written at once.
+        // Four lanes hold two columns of each chunk; they exchange them for whole chunks, which are written at once.
 #pragma unroll
         for (int first = 0; first < COUNT; first += 4) {
             uint32 words[4];
@@ -160,7 +159,7 @@ template <int COUNT> __device__ __forceinline__ void clear(float (&sums)[COUNT][
         for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
 }
 
-// Sums and maxima over the four lanes that hold a row of a result.
+// Sums and maxima over the four lanes of a row of a result.
 __device__ __forceinline__ float row_sum(float x) {
     x += __shfl_xor_sync(0xffffffffu, x, 1);
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
@@ -171,8 +170,8 @@ __device__ __forceinline__ float row_max(float x) {
 }
 
 #if DROPOUT
-// Which weights of a key are kept for the sixteen queries from `first_query` (a multiple of 16), a bit a query. The key is that of the
-// lane's couple of lanes. The random numbers of sixteen queries lie in two blocks of eight, or in three, where keys do not begin with a
+// Which weights of a key are kept for the sixteen queries from `first_query` (a multiple of 16), one bit per query. The key is that of the
+// lane's couple of lanes. The random numbers of sixteen queries are in two blocks of eight, or in three, where keys do not begin with a
 // block: each lane of a couple makes one of the first two.
 __device__ __forceinline__ uint32 kept_window(uint64 stream, uint32 pair, int first_query, int key) {
     const int half = threadIdx.x % 2;
@@ -184,7 +183,7 @@ __device__ __forceinline__ uint32 kept_window(uint64 stream, uint32 pair, int fi
     return kept;
 }
 
-// The same, tile by tile of queries: the third block is the first one of the next tile, and is passed on in `next`.
+// The same for consecutive tiles of queries: the third block is the first one of the next tile, and is passed on in `next`.
 __device__ __forceinline__ uint32 kept_window_in_turn(uint64 stream, uint32 pair, int first_query, int key, uint32& next) {
     if (QUERIES % 8 == 0) return kept_window(stream, pair, first_query, key);
     const int half = threadIdx.x % 2;
@@ -206,7 +205,7 @@ __device__ __forceinline__ void kept_of_query_rows(uint32 (&kept)[4], uint64 str
 }
 __device__ __forceinline__ bool is_kept(const uint32 (&kept)[4], int half, int i) { return kept[2 * half + i % 2] & (i / 2 ? 0x100 : 1); }
 
-// Which of this thread's weights of sixteen keys (rows) and sixteen queries are kept, a bit a weight, four to eight queries.
+// Which of this thread's weights of sixteen keys (rows) and sixteen queries are kept, one bit per weight, four to eight queries.
 __device__ __forceinline__ uint32 kept_of_key_rows(uint32 window) {
     const int lane = threadIdx.x % 32;
     uint32 kept = 0;

@@ -1,12 +1,12 @@
-// Products by four warps together, sixteen rows each, on Hopper: tensor cores read tiles from shared memory themselves. The chunks of a tile's rows
-// of 128 bytes change places as `chunk_at` says, which is an order that tensor cores know.
+// Multiplication by a warpgroup (four warps, sixteen rows each) on Hopper: tensor cores read tiles from shared memory themselves. The
+// chunks of a tile's rows of 128 bytes are swizzled by `chunk_at` in an order that tensor cores support.
 
 static_assert(ROW_BYTES == 128 && HEAD_DIM == 64, "other rows would need another order");
 
-// What threads have copied is there for tensor cores, once all have said so and met.
+// Makes the threads' copies visible to tensor cores, once all threads have called it and synchronised.
 __device__ __forceinline__ void copies_become_operands() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// scores = left * tile^T, for the first COUNT times sixteen rows.
+// scores = left * tile^T, for the first COUNT groups of sixteen rows.
 template <int COUNT>
 __device__ __forceinline__ void multiply_tile(float (&scores)[COUNT][2][4], const uint32 (&left)[DEPTH][4], uint32 tile) {
     auto& sums = reinterpret_cast<float (&)[8 * COUNT]>(scores);
@@ -19,8 +19,8 @@ __device__ __forceinline__ void multiply_tile(float (&scores)[COUNT][2][4], cons
     pin(sums);
 }
 
-// out += weights * tile, for the first COUNT times sixteen rows. To wait for it here and not with the next tile's scores is faster: there are other
-// warps that have something to do.
+// out += weights * tile, for the first COUNT groups of sixteen rows. Waiting here is faster than with the next tile's scores: other warps
+// have work to do.
 template <int COUNT>
 __device__ __forceinline__ void add_tile(float (&out)[CHUNKS][4], uint32 (&weights)[COUNT][4], uint32 tile) {
     auto& sums = reinterpret_cast<float (&)[4 * CHUNKS]>(out);

@@ -1,4 +1,5 @@
-// The weights themselves, before dropout: a block owns TILE queries and meets the keys twice, first for maxima and sums, then to write.
+// The attention weights, before dropout: a block owns TILE queries and iterates over the keys twice, first for maxima and sums, then to
+// write.
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_weights(const Q_TYPE* q, const K_TYPE* k, const int* padding, const float* bias OFFSETS_PARAMETER, float* weights) {
@@ -19,7 +20,7 @@ attention_weights(const Q_TYPE* q, const K_TYPE* k, const int* padding, const fl
     for (int pass = 0; pass < 2; pass++) {
         for (int first_key = 0; first_key < KEYS; first_key += TILE) {
             float scores[ROWS][ROWS], grown[ROWS];
-            // Keys that none of the queries sees have a weight of 0, whatever their products are.
+            // Keys that none of the queries attends to have a weight of 0.
             if (first_key < seen && first_key + TILE > from) {
                 __syncthreads();
                 load_plain(other, kv_head_of(k, pair, K_STRIDE), K_STRIDE, first_key,

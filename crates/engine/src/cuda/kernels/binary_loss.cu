@@ -1,4 +1,4 @@
-// Binary cross-entropy, each class by itself: max(x, 0) - x t + ln(1 + e^-|x|). Every row's sum over classes.
+// Binary cross-entropy, independently per class: max(x, 0) - x t + ln(1 + e^-|x|). The sum over classes of every row.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 binary_cross_entropy(const LOGITS_TYPE* __restrict__ logits, const TARGETS_TYPE* __restrict__ targets, float* __restrict__ losses) {

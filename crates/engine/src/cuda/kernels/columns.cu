@@ -1,11 +1,11 @@
-// Rows go together in groups of GROUP; a group becomes one row of the result. A block has one group and LANES * VECTOR columns of it: each
-// thread takes VECTOR of them in every SLICES-th row, then the slices are brought together, always in the same order.
+// Reduces groups of GROUP rows, each to one row of the result. A block processes one group and LANES * VECTOR columns of it: each thread
+// takes VECTOR of them in every SLICES-th row, then the slices are combined, always in the same order.
 
 constexpr int TILE = LANES * VECTOR;
 constexpr int TILES = (COLUMNS + TILE - 1) / TILE;
 constexpr int BLOCK = LANES * SLICES;
 
-// The thread's place.
+// The thread's position.
 struct Place {
     uint64 group, first_row, end_row;
     int slice, lane, column;

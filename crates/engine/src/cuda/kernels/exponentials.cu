@@ -1,10 +1,10 @@
-// The maximum of a row and the sum of e^(x - maximum), in one pass: when a larger value comes, what was summed is scaled down.
+// The maximum of a row and the sum of e^(x - maximum), in one pass: a larger value rescales the sum.
 
 struct Exponentials {
     float max = MINUS_INFINITY;
     float sum = 0.0f;
 
-    // What is taken away before e is raised. A row of nothing but minus infinity has no maximum to take away: its sum is 0.
+    // What is subtracted before exponentiation. A row in which every element is minus infinity has no maximum: its sum is 0.
     __device__ __forceinline__ float base() const { return max == MINUS_INFINITY ? 0.0f : max; }
 
     __device__ __forceinline__ void add(const float (&values)[VECTOR]) {
@@ -16,7 +16,7 @@ struct Exponentials {
         for (int i = 0; i < VECTOR; i++) sum += expf(values[i] - base());
     }
 
-    // That of the whole row, in each of its threads. All threads of the block must call it. NaN comes out in the sum.
+    // The result for the whole row, in each of its threads. All threads of the block must call it. NaN propagates to the sum.
     __device__ __forceinline__ Exponentials of_row() const {
         Exponentials row;
         row.max = row_max(max);

@@ -1,5 +1,5 @@
-// Cross-entropy of rows of logits against a class each (HARD) or a distribution each: every row's loss and log-sum. SMOOTHING is the share
-// of each target that is spread over all classes; SMOOTHS says whether there is such a share.
+// Cross-entropy of rows of logits against a class each (HARD) or a distribution each: the loss and log-sum of every row. SMOOTHING is the
+// label smoothing; SMOOTHS says whether it is above 0.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 cross_entropy(const LOGITS_TYPE* __restrict__ logits, const TARGETS_TYPE* __restrict__ targets, float* __restrict__ losses,
@@ -16,7 +16,7 @@ cross_entropy(const LOGITS_TYPE* __restrict__ logits, const TARGETS_TYPE* __rest
         const Exponentials all = own.of_row();
         const float log_sum = all.max + logf(all.sum);
 
-        // The sum over classes of -ln p = log_sum - logit, each weighed by its target if targets are distributions.
+        // The sum over classes of -ln p = log_sum - logit, weighted by the target if targets are distributions.
         float loss = 0.0f;
         if constexpr (!HARD || SMOOTHS) {
             each_part(inside, [&](int part, int column) {
@@ -38,10 +38,10 @@ cross_entropy(const LOGITS_TYPE* __restrict__ logits, const TARGETS_TYPE* __rest
 #if HARD
             const int target = class_of_row(targets, row, fault);
             if (target < 0) {
-                // Marks a row that does not count.
+                // Marks an ignored row.
                 loss = MINUS_INFINITY;
             } else {
-                // Without smoothing, other classes that are ruled out (minus infinity) have no say.
+                // Without smoothing, other classes with logit minus infinity do not matter.
                 const float surprise = log_sum - widen(logits[row * COLUMNS + target]);
                 loss = SMOOTHS ? (1.0f - SMOOTHING) * surprise + SMOOTHING * (loss / (float)COLUMNS) : surprise;
             }

@@ -1,7 +1,7 @@
-// The gradient of cross-entropy: (softmax(x) Σt - t) times the loss's gradient, over the number of rows that count.
+// The gradient of cross-entropy: (softmax(x) Σt - t) times the loss's gradient, over the number of rows that are not ignored.
 
 #if HARD
-// How many rows count: one block of MEAN_BLOCK threads.
+// The number of rows that are not ignored: one block of MEAN_BLOCK threads.
 extern "C" __global__ void __launch_bounds__(MEAN_BLOCK) count_targets(const int* __restrict__ targets, uint32* __restrict__ counted) {
     __shared__ uint32 total;
     if (threadIdx.x == 0) total = 0;
@@ -9,7 +9,7 @@ extern "C" __global__ void __launch_bounds__(MEAN_BLOCK) count_targets(const int
     uint32 count = 0;
 #pragma unroll 4
     for (uint64 row = threadIdx.x; row < ROWS; row += MEAN_BLOCK) count += targets[row] != IGNORED;
-    // Whole numbers: any order gives the same sum.
+    // Integers: any order gives the same sum.
     atomicAdd(&total, count);
     __syncthreads();
     if (threadIdx.x == 0) *counted = total;

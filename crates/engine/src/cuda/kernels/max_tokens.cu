@@ -1,4 +1,4 @@
-// The maximum over tokens and the token that it is of: the first of equals, and NaN before all numbers.
+// The maximum over tokens and its token index: the first of equals, and NaN before all numbers.
 
 __device__ __forceinline__ bool wins(float value, int token, float best, int winner) {
     if (value != value) return best == best || token < winner;

@@ -1,5 +1,5 @@
-// The mean of the rows' losses: by one block of MEAN_BLOCK threads, in double, always in the same order. The sum is divided by DIVISOR, or,
-// where that is 0, by the number of rows that count.
+// The mean of the rows' losses: by one block of MEAN_BLOCK threads, in double, always in the same order. The sum is divided by DIVISOR or,
+// if that is 0, by the number of rows that are not ignored.
 
 extern "C" __global__ void __launch_bounds__(MEAN_BLOCK) mean_loss(const float* __restrict__ losses, float* __restrict__ loss) {
     __shared__ double sums[MEAN_BLOCK];

@@ -1,4 +1,4 @@
-// Moves units of VECTOR values: SOURCE_OF and TARGET_OF say from where and to where, in units; a source below 0 is zeros.
+// Moves units of VECTOR values: SOURCE_OF and TARGET_OF are the source and target indices, in units; a negative source means zeros.
 extern "C" __global__ void __launch_bounds__(256) move(const FROM* from, TO* to) {
     for (uint64 i = blockIdx.x * 256ull + threadIdx.x; i < COUNT; i += gridDim.x * 256ull) {
         long long source = SOURCE_OF(i);

@@ -23,7 +23,7 @@ normalize(const X_TYPE* __restrict__ x, const float* __restrict__ gamma, const f
             if constexpr (LAYER) mean = row_sum(sum) / (float)COLUMNS;
         }
 
-        // About the mean, so that nothing is lost where it is large.
+        // About the mean, to keep precision if it is large.
         float squares = 0.0f;
         each_part(inside, [&](int part, int column) {
             if constexpr (!KEEPS) read(part, column);

@@ -1,16 +1,16 @@
-// Gradients of LayerNorm (LAYER) and RMSNorm, before their steps: dx, and, if AFFINE, the gradients of gamma (and LayerNorm's beta). Each
-// block adds up those of its rows; `add_partials` adds up the blocks'.
+// Gradients of LayerNorm (LAYER) and RMSNorm, before their steps: dx and, if AFFINE, the gradients of gamma (and LayerNorm's beta). Each
+// block sums those of its rows; `add_partials` sums over the blocks.
 
-// Rows of sums that a block leaves: of gamma, and of beta.
+// Rows of partial sums per block: of gamma, and of beta.
 constexpr int SUMS = LAYER ? 2 : 1;
 constexpr int WIDTH = SUMS * COLUMNS;
 
-// What a thread has of its block's sums.
+// A thread's part of its block's sums.
 struct Sums {
     float of[SUMS][KEPT][VECTOR];
 };
 
-// Adds what the teams of a block have, always in the same order, and leaves it in `partial`. All threads must call it.
+// Sums over the teams of a block, always in the same order, and stores the result in `partial`. All threads must call it.
 __device__ __forceinline__ void leave_sums(Sums& sums, float* partial) {
 #if KEEPS
     // The rows of a warp.
@@ -62,9 +62,9 @@ norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, cons
         const float mean = LAYER && inside ? means[row] : 0.0f;
         const float inverse = inside ? inverses[row] : 0.0f;
         float normals[KEPT][VECTOR], gradients[KEPT][VECTOR];
-        // What steps read besides is on its way while the row's sums are made.
+        // The operands of the steps are loaded while the row's sums are computed.
         StepOperands<VECTOR> operands[KEPT];
-        // Leaves x's normal form, and dy; then `weigh` makes g = gamma dy of it.
+        // Stores the normalised x, and dy; then `weigh` computes g = gamma dy.
         auto read = [&](int part, int column) {
             load<VECTOR>(x + row * COLUMNS + column, normals[part]);
             load<VECTOR>(dy + row * COLUMNS + column, gradients[part]);
@@ -86,7 +86,8 @@ norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, cons
             read(part, column);
             if constexpr (AFFINE) {
                 if constexpr (!KEEPS) {
-                    // Too long for registers: the sums are in memory, each at the one thread that has the column. The first row starts them.
+                    // Too long for registers: the sums are in memory, each accessed by the one thread that has the column. The first row
+                    // initialises them.
                     if (first == first_row()) {
                         sums = {};
                     } else {
@@ -132,7 +133,7 @@ norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, cons
     if constexpr (AFFINE) leave_sums(sums, partial);
 }
 
-// Adds up PARTIALS rows of sums, always in the same order: 32 columns a block, each by SLICES threads.
+// Sums PARTIALS rows of partial sums, always in the same order: 32 columns per block, each by SLICES threads.
 constexpr int SLICES = 16;
 
 extern "C" __global__ void __launch_bounds__(32 * SLICES)

@@ -1,4 +1,4 @@
-// Steps on all values, VECTOR neighbours a thread at a time.
+// Applies steps to all values, VECTOR adjacent ones per thread at a time.
 extern "C" __global__ void __launch_bounds__(256) pointwise(const FROM* from, TO* to, const Run* run STEP_PARAMETERS) {
     for (uint64 unit = blockIdx.x * 256ull + threadIdx.x; unit < COUNT; unit += gridDim.x * 256ull) {
         uint64 at = unit * VECTOR;

@@ -1,6 +1,6 @@
 // Gradients of means and maxima over tokens: every token's share of its sample's gradient. COUNT vectors in all.
 
-// Calls body(sample, token, column, to) for the thread's vectors, `to` being the place in the result.
+// Calls body(sample, token, column, to) for the thread's vectors, where `to` is the index in the result.
 template <class Body> __device__ __forceinline__ void each_vector(Body body) {
     constexpr uint64 VECTORS = COLUMNS / VECTOR;
     for (uint64 index = (uint64)blockIdx.x * BLOCK + threadIdx.x; index < COUNT; index += (uint64)gridDim.x * BLOCK) {

@@ -1,4 +1,4 @@
-// What every kernel here can use. COLUMNS, VECTOR and other constants are defined before.
+// Available to every kernel. COLUMNS, VECTOR and other constants are defined before.
 
 typedef unsigned int uint32;
 typedef unsigned long long uint64;
@@ -21,7 +21,7 @@ __device__ __forceinline__ float rounded(float x) { return widen(narrow_to_bf16(
 __device__ __forceinline__ void put(float* to, float x) { *to = x; }
 __device__ __forceinline__ void put(bf16* to, float x) { *to = narrow_to_bf16(x); }
 
-// N values at an address that is a multiple of their size, up to 16 bytes at a time.
+// N values at an address aligned to their size, up to 16 bytes at a time.
 template <int N> __device__ __forceinline__ void load(const float* from, float (&to)[N]) {
     if constexpr (N % 4 == 0) {
 #pragma unroll
@@ -80,13 +80,13 @@ template <int N> __device__ __forceinline__ void store(bf16* to, const float (&f
     }
 }
 
-// What a run is given.
+// The parameters of a run.
 struct Run {
     uint64 seed;
     uint64 step;
 };
 
-// Counter-based random numbers, the same as the CPU's: see random.rs.
+// Counter-based random numbers, the same as on the CPU: see random.rs.
 __device__ __forceinline__ uint64 mix(uint64 x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
@@ -105,7 +105,7 @@ __device__ __forceinline__ uint4 philox(uint4 counter, uint32 key0, uint32 key1)
     }
     return counter;
 }
-// The factors of N neighbouring columns of a row: 0, or what kept values are multiplied by. N divides 8, and the column N.
+// The dropout factors of N adjacent columns of a row: 0, or the scale of kept values. N divides 8, and the column is a multiple of N.
 template <int N>
 __device__ __forceinline__ void mask_factors(uint64 key, uint64 row, int column, uint32 threshold, float scale, float (&factors)[N]) {
     uint4 words = philox(make_uint4((uint32)(column / 8), (uint32)row, (uint32)(row >> 32), 0), (uint32)key, (uint32)(key >> 32));
@@ -118,9 +118,9 @@ __device__ __forceinline__ void mask_factors(uint64 key, uint64 row, int column,
     }
 }
 
-// Activations and their slopes.
-// The normal distribution's share above a size, and its density there times sqrt(2 pi): Abramowitz and Stegun's 7.1.26, right to 1.5e-7. `erff` and
-// `expf` take several times as many instructions, and GELU over the widest activations would wait for them instead of memory.
+// Activations and their derivatives. The normal distribution's tail above a value, and its density there times sqrt(2 pi): Abramowitz and
+// Stegun's 7.1.26, accurate to 1.5e-7. `erff` and `expf` take several times as many instructions, and GELU over the widest activations
+// would be limited by them instead of memory.
 __device__ __forceinline__ float normal_tail(float size, float& density) {
     float t;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(1.0f + 0.23164190f * size));
@@ -128,13 +128,13 @@ __device__ __forceinline__ float normal_tail(float size, float& density) {
     float tail = t * (0.127414796f + t * (-0.142248368f + t * (0.7107068705f + t * (-0.7265760135f + t * 0.5307027145f))));
     return tail * density;
 }
-// |x|, or where nothing is left of the tail: there is no infinity times 0. NaN stays NaN.
+// |x|, clamped to where the tail vanishes, to avoid infinity times 0. NaN stays NaN.
 __device__ __forceinline__ float size_with_tail(float x) {
     float size;
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(size) : "f"(fabsf(x)), "f"(16.0f));
     return size;
 }
-// x times the share below x.
+// x times the distribution below x.
 __device__ __forceinline__ float gelu(float x) {
     float density, size = size_with_tail(x), tail = normal_tail(size, density);
     return fmaxf(x, 0.0f) - size * tail;

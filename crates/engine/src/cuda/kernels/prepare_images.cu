@@ -1,15 +1,15 @@
-// Bytes of pictures to numbers: laid, mirrored, normalised, erased, mixed. See ops/prepare_images.rs for what is computed, and
-// ops/image_draws.rs for the rows of draws, whose places (TOP, LEFT ...) are constants here.
+// Converts the bytes of images: place, flip, normalise, erase, mix. See ops/prepare_images.rs for the computation, and ops/image_draws.rs
+// for the rows of draws, whose offsets (TOP, LEFT ...) are constants here.
 
 struct Area {
     int top, left, height, width;
     __device__ explicit Area(const int* words) : top(words[0]), left(words[1]), height(words[2]), width(words[3]) {}
-    // A length counts from 0, so that no sum of two words is needed, which might not fit.
+    // Differences are computed in 64 bits: a sum of two words might overflow.
     __device__ bool has_row(int row) const { return row >= top && (long long)row - top < height; }
     __device__ bool has_column(int column) const { return column >= left && (long long)column - left < width; }
 };
 
-// A number of a box's noise: two words give two neighbours of a row.
+// A noise value of a box: two words give two adjacent values of a row.
 __device__ __forceinline__ float noise(const int* draws, uint32 start, const Area& area, int channel, int row, int column) {
     uint64 line = (uint64)channel * (uint32)area.height + (uint32)(row - area.top);
     uint32 in_row = (uint32)(column - area.left);
@@ -25,7 +25,7 @@ __device__ __forceinline__ float noise(const int* draws, uint32 start, const Are
     return sqrtf(-2.0f * logf(u)) * (in_row % 2 == 0 ? cosine : sine);
 }
 
-// VECTOR neighbours of one picture's row, all channels, before they are mixed.
+// VECTOR adjacent pixels of an image's row, all channels, before mixing.
 __device__ __forceinline__ void picture(const unsigned char* pixels, const int* all_draws, const float* table, int sample, int row,
                                         int column, float (&to)[CHANNELS][VECTOR]) {
     const unsigned char* bytes = pixels + sample * PIXEL_BYTES;
@@ -52,7 +52,7 @@ __device__ __forceinline__ void picture(const unsigned char* pixels, const int* 
         for (int i = 0; i < VECTOR; i++) {
             if (!area.has_column(column + i)) continue;
 #if NOISE
-            // Rarely reached, and long: one copy of it is enough.
+            // Rarely reached, and long: not unrolled.
 #pragma unroll 1
             for (int channel = 0; channel < CHANNELS; channel++) {
                 float number = noise(draws, (uint32)words[4], area, channel, row, column + i);
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                 bool shown = pasted && Area(mixed).has_column(column + i);
 #pragma unroll
                 for (int channel = 0; channel < CHANNELS; channel++) {
-                    // Rounded after each step, as the CPU does.
+                    // Rounded after each step, like on the CPU.
                     float blend = __fadd_rn(__fmul_rn(own[channel][i], own_share), __fmul_rn(other[channel][i], other_share));
                     own[channel][i] = blended ? blend : shown ? other[channel][i] : own[channel][i];
                 }

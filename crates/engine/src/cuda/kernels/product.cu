@@ -1,10 +1,10 @@
 // D = steps(A B) on Hopper's tensor cores. A is [ROWS, DEPTH]; B is stored as [COLUMNS, DEPTH] (B_IS_DEEP) or as [DEPTH, COLUMNS]; both are
-// of bf16.
+// bf16.
 //
-// A block computes tiles of 128 x 128, one after the other. One thread asks for pieces of A and B, 64 deep, as far ahead as there are
-// STAGES to put them; two groups of four warps take tiles in turns: while one multiplies, the other does the steps on the sums that it has
-// in registers, and tensor cores need not wait for them. Two blocks, a cluster, have tiles below each other, and each asks for one half of the pieces
-// of B that both need.
+// A block computes tiles of 128 x 128, one after the other. One thread loads pieces of A and B, 64 deep, as far ahead as there are STAGES;
+// two warpgroups alternate between tiles: while one multiplies, the other applies the steps to the sums in its registers, so that tensor
+// cores do not wait for them. The two blocks of a cluster have vertically adjacent tiles, and each loads one half of the pieces of B, which
+// both need.
 
 #define TILE 128
 #define PIECE 64
@@ -16,10 +16,10 @@
 #define TILE_PAIRS ((ROWS + 2 * TILE - 1) / (2 * TILE) * COLUMN_TILES)
 #define GROUPS 2
 
-// A matrix in memory, as the driver describes it.
+// A tensor map (TMA descriptor) of a matrix.
 struct __align__(64) Matrix { uint64 words[16]; };
 
-// Barriers in shared memory: the phase of one ends when it has been arrived at often enough, and expected bytes are there.
+// Barriers in shared memory: a phase ends after the given number of arrivals, when all expected bytes are there.
 __device__ __forceinline__ void barrier_start(uint32 barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
@@ -32,20 +32,20 @@ __device__ __forceinline__ void barrier_wait(uint32 barrier, int phase) {
 __device__ __forceinline__ void barrier_expect(uint32 barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Arrives at the barrier of a block of the cluster. Nothing was written that others read: this releases to its own block alone. To the whole cluster
-// it would wait until all that steps have stored has arrived.
+// Arrives at the barrier of a block of the cluster. Nothing was written that other blocks read: this releases to its own block only.
+// Releasing to the whole cluster would wait for all stores of the steps.
 __device__ __forceinline__ void barrier_arrive(uint32 barrier, int block) {
     asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(block)
                  : "memory");
 }
 
-// A piece of a matrix into shared memory, in rows of 128 bytes; what lies outside of the matrix is 0.
+// Loads a piece of a matrix into shared memory, in rows of 128 bytes; outside of the matrix it is 0.
 __device__ __forceinline__ void fetch(uint32 to, const Matrix& matrix, int column, int row, uint32 barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(&matrix),
                  "r"(column), "r"(row), "r"(barrier)
                  : "memory");
 }
-// The same for both blocks of the cluster, at the same place: of columns that lie beside each other, or of columns each in a row, by 32.
+// The same for both blocks of the cluster (multicast): of a B with contiguous rows, or, if columns are contiguous, in groups of 32.
 __device__ __forceinline__ void fetch_for_both(uint32 to, const Matrix& matrix, int column, int row, uint32 barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
                  "l"(&matrix), "r"(column), "r"(row), "r"(barrier), "h"((uint16)3)
@@ -61,12 +61,12 @@ __device__ __forceinline__ void fetch_deep_for_both(uint32 to, const Matrix& mat
 __device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
-// Waits until the other group says that it is this one's turn.
+// Waits until the other group hands over.
 __device__ __forceinline__ void turn_wait(int group) { asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory"); }
 __device__ __forceinline__ void turn_give(int group) { asm volatile("bar.arrive %0, 256;" ::"r"(1 + group) : "memory"); }
 
-// Swaps half of the pairs of values with the thread whose number differs in the bit OTHER. Four threads that have done it with 1 and with 2 have transposed
-// their pairs.
+// Swaps half of the pairs of values with the thread whose index differs in the bit OTHER. After doing so with 1 and with 2, four threads
+// have transposed their pairs.
 template <int OTHER> __device__ __forceinline__ void swap(float (&values)[8], bool is_upper) {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -78,7 +78,7 @@ template <int OTHER> __device__ __forceinline__ void swap(float (&values)[8], bo
     }
 }
 
-// What steps read for eight columns of a row and of the eighth row after it.
+// The operands of the steps for eight columns of a row and of the eighth row after it.
 template <bool IS_WHOLE>
 __device__ __forceinline__ void read_ahead(StepOperands<8> (&operands)[2], int row, int column STEP_PARAMETERS) {
 #pragma unroll
@@ -86,8 +86,8 @@ __device__ __forceinline__ void read_ahead(StepOperands<8> (&operands)[2], int r
         if (IS_WHOLE || (row + 8 * eight < ROWS && column < COLUMNS)) read_operands<8>(operands[eight], row + 8 * eight, column STEP_ARGUMENTS);
 }
 
-// Does the steps on 64 rows of a tile and stores them. This thread's sums are of its row and the eighth after it. Operands were read for the
-// first columns, and are in the end for those of the rows below: memory takes longer than the steps.
+// Applies the steps to 64 rows of a tile and stores them. This thread's sums are of its row and the eighth after it. Operands were loaded
+// for the first columns, and at the end are those of the rows below: memory latency exceeds the time of the steps.
 template <bool IS_WHOLE>
 __device__ __forceinline__ void finish(float (&sums)[64], StepOperands<8> (&first)[2], int row, int column, int quarter, TO* to, const Run* run STEP_PARAMETERS) {
     StepOperands<8> second[2];
@@ -103,7 +103,7 @@ __device__ __forceinline__ void finish(float (&sums)[64], StepOperands<8> (&firs
 #pragma unroll
             for (int i = 0; i < 8; i++) values[eight][i] = sums[part * 16 + i / 2 * 4 + eight * 2 + i % 2];
             if (!B_IS_DEEP) {
-                // They are two neighbours of each eight columns: four threads swap, and each has eight.
+                // They are two adjacent values of each eight columns: four threads swap, and each has eight.
                 swap<1>(values[eight], quarter & 1);
                 swap<2>(values[eight], quarter & 2);
             }
@@ -126,7 +126,7 @@ product_with_steps(const __grid_constant__ Matrix a, const __grid_constant__ Mat
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; stage++) {
             barrier_start(full + 8 * stage, 1);
-            // Both blocks put something there: both must have emptied theirs.
+            // Both blocks write there: both must have emptied theirs.
             barrier_start(empty + 8 * stage, 2);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -161,7 +161,7 @@ product_with_steps(const __grid_constant__ Matrix a, const __grid_constant__ Mat
                 if (stage >= STAGES) stage -= STAGES, phase ^= 1;
                 continue;
             }
-            // A barrier's phase is only known to be the next one if the other group has seen the one before.
+            // The next phase of a barrier can only be identified if the other group has seen the previous one.
             turn_wait(group);
             float sums[2][64];
             int before = 0;
@@ -179,7 +179,7 @@ product_with_steps(const __grid_constant__ Matrix a, const __grid_constant__ Mat
                     multiply(sums[1], lower + 2 * sixteen, part, piece + sixteen > 0);
                 }
                 products_end();
-                // Then the products before these have ended, and their stage is empty.
+                // Then the previous products have finished, and their stage is empty.
                 products_ended<1>();
                 if (piece > 0 && thread < 2) barrier_arrive(empty + 8 * before, thread);
                 before = stage;
@@ -196,8 +196,8 @@ product_with_steps(const __grid_constant__ Matrix a, const __grid_constant__ Mat
             pin(sums[0]);
             pin(sums[1]);
             if (thread < 2) barrier_arrive(empty + 8 * before, thread);
-            // Half of the sums each time, which are moved to the front: registers have no numbers that could be computed, and all at once is
-            // more text than processors keep at hand.
+            // Half of the sums at a time, moved to the front: registers cannot be indexed dynamically, and unrolling it all exceeds the
+            // instruction cache.
 #pragma unroll 1
             for (int half = 0; half < 2; half++, row += 64) {
                 if (is_whole) finish<true>(sums[0], operands, row, column, quarter, to, run STEP_ARGUMENTS);
@@ -207,7 +207,7 @@ product_with_steps(const __grid_constant__ Matrix a, const __grid_constant__ Mat
             }
         }
     }
-    // Nobody may go while the other block still arrives at its barriers.
+    // A block must not exit while the other one still arrives at its barriers.
     __syncwarp();
     cluster_wait();
 }

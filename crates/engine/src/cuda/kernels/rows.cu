@@ -1,6 +1,6 @@
-// A row belongs to THREADS threads: some lanes of a warp, or whole warps. Each takes VECTOR neighbouring columns,
-// PARTS times, THREADS * VECTOR columns further each time. Where KEEPS, values stay in registers from one pass over the row to the next;
-// longer rows are read again.
+// A row is processed by THREADS threads: some lanes of a warp, or whole warps. Each takes VECTOR adjacent columns, PARTS times, with a
+// stride of THREADS * VECTOR columns. If KEEPS, values stay in registers from one pass over the row to the next; longer rows are read
+// again.
 
 constexpr int STRIDE = THREADS * VECTOR;
 constexpr int PARTS = (COLUMNS + STRIDE - 1) / STRIDE;
@@ -9,19 +9,19 @@ constexpr int ROWS_PER_BLOCK = BLOCK / THREADS;
 
 #define MINUS_INFINITY __uint_as_float(0xff800000u)
 
-// The first row of the block, and how far its next ones are. Both are the same for all threads of a block, so that all of them take part
-// in the sums of its last rows; those that have no row left are not `inside`.
+// The first row of the block, and the stride to its next ones. Both are uniform in a block, so that all threads take part in the sums of
+// its last rows; those without a row are not `inside`.
 __device__ __forceinline__ uint64 first_row() { return (uint64)blockIdx.x * ROWS_PER_BLOCK; }
 __device__ __forceinline__ uint64 row_stride() { return (uint64)gridDim.x * ROWS_PER_BLOCK; }
 
-// Whether the thread is the one that writes what there is once a row.
+// Whether the thread writes the per-row results.
 __device__ __forceinline__ bool leads() { return threadIdx.x % THREADS == 0; }
 
-// Calls body(part, column) for each vector of the row that is the thread's; `part` says where it is kept.
+// Calls body(part, column) for each of the thread's vectors of the row; `part` is the index of its registers.
 template <class Body> __device__ __forceinline__ void each_part(bool inside, Body body) {
     const int place = threadIdx.x % THREADS * VECTOR;
     if constexpr (KEEPS) {
-        // In full: registers cannot be indexed.
+        // Unrolled: registers cannot be indexed dynamically.
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             const int column = part * STRIDE + place;
@@ -33,10 +33,10 @@ template <class Body> __device__ __forceinline__ void each_part(bool inside, Bod
     }
 }
 
-// Whole warps that have a row, or several.
+// Whole warps that process a row, or several.
 constexpr int TEAM = THREADS < 32 ? 32 : THREADS;
 
-// Waits for the threads that share a row.
+// Synchronises the threads that share a row.
 __device__ __forceinline__ void wait_for_team() {
     if constexpr (BLOCK == TEAM)
         __syncthreads();
@@ -44,7 +44,7 @@ __device__ __forceinline__ void wait_for_team() {
         asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / TEAM), "n"(TEAM) : "memory");
 }
 
-// Sums and maxima over a row, the same bits in all of its threads. All threads of the block must call them.
+// Sums and maxima over a row, bit-identical in all of its threads. All threads of the block must call them.
 template <int N> __device__ __forceinline__ void row_sums(float (&x)[N]) {
 #pragma unroll
     for (int offset = (THREADS < 32 ? THREADS : 32) / 2; offset > 0; offset /= 2)
@@ -52,7 +52,7 @@ template <int N> __device__ __forceinline__ void row_sums(float (&x)[N]) {
         for (int i = 0; i < N; i++) x[i] += __shfl_xor_sync(0xffffffffu, x[i], offset);
     if constexpr (THREADS > 32) {
         __shared__ float of_warps[BLOCK / 32][N];
-        wait_for_team(); // What was here before may still be read.
+        wait_for_team(); // The previous content may still be read.
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32][i] = x[i];
@@ -78,7 +78,7 @@ __device__ __forceinline__ float row_max(float x) {
         x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
     if constexpr (THREADS > 32) {
         __shared__ float of_warps[BLOCK / 32];
-        wait_for_team(); // What was here before may still be read.
+        wait_for_team(); // The previous content may still be read.
         if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
         wait_for_team();
         const int first = threadIdx.x / TEAM * (TEAM / 32);

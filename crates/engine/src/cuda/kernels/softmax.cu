@@ -1,4 +1,4 @@
-// Softmax of rows: e^(x - max) / sum of e^(x - max). A row of nothing but minus infinity gives zeros.
+// Softmax of rows: e^(x - max) / sum of e^(x - max). A row in which every element is minus infinity gives zeros.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 softmax(const X_TYPE* __restrict__ x, Y_TYPE* __restrict__ y) {

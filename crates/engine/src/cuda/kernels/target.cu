@@ -1,6 +1,6 @@
-// The classes that hard targets name.
+// Hard targets.
 
-// The row's class if it counts, or -1. A number that is no class is reported, by its row, and does not count.
+// The row's class, or -1 if it is ignored. An invalid class is reported by its row, and ignored.
 __device__ __forceinline__ int class_of_row(const int* targets, uint64 row, int* fault) {
     const int target = targets[row];
     if (HAS_IGNORED && target == IGNORED) return -1;

@@ -1,16 +1,16 @@
-// What ends a training step, on the flat buffers. A block has a piece of one parameter.
+// The end of a training step, on the flat buffers. A block processes a piece of one parameter.
 
 struct Piece {
-    uint64 parameter;  // first value in the buffer of parameters
-    uint64 gradient;   // first value in the buffers of gradients and moments
+    uint64 parameter;  // offset in the buffer of parameters
+    uint64 gradient;   // offset in the buffers of gradients and moments
     uint32 length;
-    uint32 index;      // which parameter
+    uint32 index;      // index of the parameter
     double decay;
     double rate_factor;
 };
 
-// Calls body(i, count) for each four values of a piece that are the thread's. Parameters begin and end at multiples of four in all buffers:
-// the last four can be read whole, but only `count` of them are the parameter's.
+// Calls body(i, count) for each four values of a piece that belong to the thread. Parameters are aligned to four values in all buffers: the
+// last four can be read as a whole, but only `count` of them belong to the parameter.
 template <class Body> __device__ __forceinline__ void each_four(uint32 length, Body body) {
     for (uint32 i = 4 * threadIdx.x; i < length; i += 4 * 256) body(i, (int)min(4u, length - i));
 }
@@ -33,7 +33,7 @@ __device__ __forceinline__ double block_sum(double x) {
     return sum;
 }
 
-// The squares of a piece's gradients, added in a fixed order.
+// The sum of squares of a piece's gradients, in a fixed order.
 extern "C" __global__ void __launch_bounds__(256) square_sums(const Piece* pieces, const float* gradients, double* sums) {
     Piece piece = pieces[blockIdx.x];
     double sum = 0.0;
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256) square_sums(const Piece* piece
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// One block: the norm, and what gradients are multiplied by; NaN if there must be no update.
+// One block: the norm, and the factor of the gradients; NaN if there must be no update.
 extern "C" __global__ void __launch_bounds__(256) gradient_norm(const double* sums, const float* first, float* norm, float* factor) {
     double sum = 0.0;
     for (uint32 i = threadIdx.x; i < PIECES; i += 256) sum += sums[i];
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(256) sgd(const Piece* pieces, float
 __device__ __forceinline__ float lamb_update(float p, float m, float v, float correct1, float root, float decay) {
     return fmaf(p, decay, m * correct1 / fmaf(sqrtf(v), root, (float)EPS));
 }
-// Moves the moments, and measures parameters and updates piece by piece.
+// Updates the moments, and computes the squared norms of parameters and updates per piece.
 extern "C" __global__ void __launch_bounds__(256) lamb_moments(const Piece* pieces, const float* p, const float* gradients, float* first,
                                                                float* second, double* sums, const float* factor, const Run* run) {
     Piece piece = pieces[blockIdx.x];
@@ -159,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(256) lamb_moments(const Piece* piec
     updates = block_sum(updates);
     if (threadIdx.x == 0) sums[2 * blockIdx.x] = parameters, sums[2 * blockIdx.x + 1] = updates;
 }
-// Moves the parameters, by a rate that all pieces of a parameter share.
+// Updates the parameters, with a rate that all pieces of a parameter share.
 extern "C" __global__ void __launch_bounds__(256) lamb_move(const Piece* pieces, float* p, bf16* narrow, const float* first, const float* second,
                                                             const double* sums, const float* rate, const float* factor, const Run* run) {
     if (isnan(*factor)) return;
@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(256) lamb_move(const Piece* pieces,
 }
 #endif
 
-// The average of all parameters; VALUES is a multiple of four.
+// The moving average of all parameters; VALUES is a multiple of four.
 extern "C" __global__ void __launch_bounds__(256) average(const float* p, float* mean, const float* decay, const float* factor) {
     if (isnan(*factor)) return;
     float fresh = (float)(1.0 - (double)*decay);
@@ -199,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(256) average(const float* p, float*
     }
 }
 
-// Adds a gradient to the buffer, or puts it there.
+// Adds a gradient to the buffer, or overwrites it.
 extern "C" __global__ void __launch_bounds__(256) accumulate(const float* adds, const GRADIENT* gradient, float* sum) {
     bool add = *adds != 0.0f;
     for (uint64 i = blockIdx.x * 256ull + threadIdx.x; i < VALUES; i += gridDim.x * 256ull) {

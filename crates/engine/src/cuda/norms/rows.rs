@@ -1,16 +1,16 @@
-//! How the rows of a kernel are divided among threads: see `kernels/rows.cu`.
+//! How the rows of a kernel are distributed over threads: see `kernels/rows.cu`.
 
 use super::super::launch;
 use crate::graph::{Graph, Node};
 use crate::ops::Step;
 use crate::types::DType;
 
-/// Processors that work is spread over.
+/// Number of SMs to use.
 const PROCESSORS: usize = 132;
 /// Threads that share a row which is too long for a warp.
 const MOST_THREADS: usize = 512;
 
-/// A kernel of rows, with what such kernels share.
+/// A row kernel, with the shared source of such kernels.
 pub(in crate::cuda) fn with_rows(kernel: &str) -> String {
     format!("{}{kernel}", include_str!("../kernels/rows.cu"))
 }
@@ -18,22 +18,22 @@ pub(in crate::cuda) fn with_rows(kernel: &str) -> String {
 /// Values of a row that a thread can keep in registers.
 #[derive(Clone, Copy)]
 pub(in crate::cuda) struct Kept {
-    /// Where a warp, or a part of it, has the row.
+    /// If a warp, or a part of it, processes the row.
     pub by_warp: usize,
-    /// Where a block has it: all of its threads must find room.
+    /// If a block processes it: all of its threads need registers.
     pub by_block: usize,
 }
 
-/// Who has a row.
+/// How rows are distributed over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cuda) struct Rows {
     pub count: usize,
     pub columns: usize,
-    /// Neighbouring values that a thread takes at once.
+    /// Adjacent values that a thread loads at once.
     pub vector: usize,
-    /// Threads that share a row: some lanes of a warp, or whole warps.
+    /// Threads per row: some lanes of a warp, or whole warps.
     pub threads: usize,
-    /// Threads of a block.
+    /// Threads per block.
     pub block: usize,
     /// Whether the row stays in registers between passes.
     pub keeps: bool,
@@ -44,7 +44,7 @@ impl Rows {
         let fits = |threads: usize, kept: usize| columns.div_ceil(threads * vector) * vector <= kept;
         if fits(32, kept.by_warp) {
             let threads = columns.div_ceil(vector).next_power_of_two().clamp(4, 32);
-            // Where rows are few, small blocks bring them to more processors.
+            // With few rows, small blocks spread them over more SMs.
             let block = (count * threads).div_ceil(PROCESSORS).next_power_of_two().clamp(32, most_block);
             return Rows { count, columns, vector, threads, block, keeps: true };
         }
@@ -53,20 +53,20 @@ impl Rows {
         Rows { count, columns, vector, threads, block: threads, keeps }
     }
 
-    /// As [`Rows::new`], for a kernel that keeps much of each column: four values a thread, if there are threads enough, so that a
-    /// processor has room for many rows. All numbers are what was fastest on an H200.
+    /// Like [`Rows::new`], for a kernel that keeps much per column: four values per thread, if there are enough
+    /// threads, so that an SM has room for many rows. All constants are the fastest on an H200.
     pub fn of_teams(count: usize, columns: usize, vector: usize) -> Rows {
         const KEPT: Kept = Kept { by_warp: 8, by_block: 16 };
         if columns <= 32 * KEPT.by_warp || columns > MOST_THREADS * KEPT.by_block {
             return Rows::new(count, columns, vector, KEPT, 128);
         }
         let threads = columns.div_ceil(4).next_multiple_of(32).min(MOST_THREADS);
-        // Short rows share a block, and leave their sums together.
+        // Short rows share a block, which combines their sums.
         let teams = if threads <= 128 { count.div_ceil(PROCESSORS).min(384 / threads) } else { 1 };
         Rows { count, columns, vector: vector.min(4), threads, block: threads * teams, keeps: true }
     }
 
-    /// What the kernels' text calls these numbers.
+    /// These numbers as constants of the kernel source.
     pub fn constants(&self) -> Vec<(&'static str, String)> {
         vec![
             ("ROWS", format!("{}ull", self.count)),
@@ -78,12 +78,12 @@ impl Rows {
         ]
     }
 
-    /// Blocks that have all rows between them, each going on in strides where there are more.
+    /// Number of blocks for all rows; each loops if there are more.
     pub fn blocks(&self) -> u32 {
         launch::blocks(self.count, self.block / self.threads)
     }
 
-    /// Blocks of a kernel of teams that a processor holds at the same time.
+    /// Blocks of a team kernel that an SM holds at the same time.
     pub fn held_blocks(&self) -> usize {
         match self.threads {
             ..=32 => (512 / self.block).clamp(1, 3),
@@ -92,14 +92,14 @@ impl Rows {
         }
     }
 
-    /// As [`Rows::blocks`], but no more than run at the same time: each ends with sums of its own.
+    /// Like [`Rows::blocks`], but at most those that run at the same time: each ends with sums of its own.
     pub fn summing_blocks(&self) -> usize {
         self.count.div_ceil(self.block / self.threads).min(PROCESSORS * self.held_blocks())
     }
 }
 
-/// Values that a thread of a row kernel takes at once: 16 bytes of the narrowest format, if rows can be divided so. Random masks are drawn
-/// for eight columns at a time.
+/// Values that a thread of a row kernel loads at once: 16 bytes of the narrowest dtype, if rows are divisible. Random
+/// masks are drawn for eight columns at a time.
 pub(in crate::cuda) fn vector_of(graph: &Graph, node: &Node, columns: usize) -> usize {
     let inputs = node.inputs.iter().map(|&input| graph.type_of(input));
     let narrow = inputs.chain(&node.outputs).any(|value| value.dtype == DType::Bf16);

@@ -9,10 +9,10 @@ use crate::ops::Op;
 use crate::plan::{Plan, Target};
 use crate::types::Shape;
 
-/// What was built.
+/// The result of a check.
 pub(in crate::cuda) struct Checked {
     pub launches: usize,
-    /// The nodes that became launches, with their steps.
+    /// Labels of the nodes that became launches, with their steps.
     pub labels: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl Target for TestTarget<'_> {
     }
 }
 
-/// Builds the launches of the nodes that `takes` says, looks at their sizes and compiles their texts.
+/// Builds the launches of the nodes selected by `takes`, checks their sizes and compiles their sources.
 pub(in crate::cuda) fn check(
     graph: &Graph,
     outputs: &[Value],

@@ -1,15 +1,15 @@
-//! The stack machine: one function for each family of opcodes.
+//! The stack machine: one function per group of opcodes.
 
 use std::collections::HashMap;
 
 use super::{Call, LARGEST, Object, Parsed, Pickle, Span, Value, cut, malformed, too_many};
 use crate::archive::error::Fault;
 
-/// Limits far above any checkpoint, so that a hostile pickle of many megabytes does not take many times as much.
+/// Limits far above any checkpoint, so that a hostile pickle of many megabytes does not take many times as much memory.
 const MOST_OBJECTS: usize = 1 << 22;
 const DEEPEST_STACK: usize = 1 << 20;
 
-/// Reads the pickle that the bytes begin with.
+/// Parses the pickle at the beginning of the bytes.
 pub(in crate::archive) fn parse(bytes: &[u8]) -> Parsed<Pickle<'_>> {
     let bytes = &bytes[..bytes.len().min(LARGEST)];
     let mut machine =
@@ -38,7 +38,7 @@ struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     stack: Vec<Value>,
-    /// The stack's heights at the marks that are open.
+    /// The stack heights at the open marks.
     marks: Vec<usize>,
     memo: HashMap<u64, Value>,
     objects: Vec<Object>,
@@ -47,7 +47,7 @@ struct Machine<'a> {
 impl<'a> Machine<'a> {
     fn step(&mut self, opcode: u8) -> Parsed<()> {
         match opcode {
-            // PROTO, FRAME: what they announce is of no use when the whole pickle is at hand.
+            // PROTO, FRAME: not needed when the whole pickle is in memory.
             0x80 => self.skip(1),
             0x95 => self.skip(8),
             b'(' => {
@@ -117,7 +117,7 @@ impl<'a> Machine<'a> {
         }
         let digits = self.raw(line).strip_suffix(b"L").unwrap_or(self.raw(line));
         let number = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-        number.map(Value::Int).ok_or_else(|| malformed("has an integer that is none, or too large"))
+        number.map(Value::Int).ok_or_else(|| malformed("has an invalid integer, or one that is too large"))
     }
 
     fn long(&mut self, length: u64) -> Parsed<Value> {
@@ -217,7 +217,7 @@ impl<'a> Machine<'a> {
             _ => {
                 let line = self.line()?;
                 let key = str::from_utf8(self.raw(line)).ok().and_then(|digits| digits.parse().ok());
-                key.ok_or_else(|| malformed("has a memo key that is no number"))?
+                key.ok_or_else(|| malformed("has a memo key that is not a number"))?
             }
         };
         if matches!(opcode, b'g' | b'h' | b'j') {
@@ -247,7 +247,7 @@ impl<'a> Machine<'a> {
                 let (_keywords, arguments, class) = (self.pop()?, self.pop()?, self.pop()?);
                 self.push_call(class, arguments)
             }
-            // BUILD sets attributes; no attribute of anything that is read here matters.
+            // BUILD sets attributes; none of them matter here.
             b'b' => {
                 self.pop()?;
                 self.top().map(|_| ())
@@ -284,28 +284,28 @@ impl<'a> Machine<'a> {
         self.push_object(Object::Call(Box::new(Call { function, arguments, items: Vec::new() })))
     }
 
-    /// Adds to the list or the set on top.
+    /// Appends to the list or set on top of the stack.
     fn extend(&mut self, items: &[Value]) -> Parsed<()> {
         match self.top_object()? {
             Object::List(list) | Object::Set(list) => list.extend_from_slice(items),
             Object::Call(_) => {}
-            _ => return Err(malformed("appends to what is no list")),
+            _ => return Err(malformed("appends to something that is not a list")),
         }
         Ok(())
     }
 
-    /// Adds to the dictionary on top.
+    /// Inserts into the dictionary on top of the stack.
     fn insert(&mut self, items: Vec<(Value, Value)>) -> Parsed<()> {
         match self.top_object()? {
             Object::Dict(dict) => dict.extend(items),
             Object::Call(call) => call.items.extend(items),
-            _ => return Err(malformed("inserts into what is no dictionary")),
+            _ => return Err(malformed("inserts into something that is not a dictionary")),
         }
         Ok(())
     }
 
     fn new_object(&mut self, object: Object) -> Value {
-        // No more than MOST_OBJECTS and the few of one opcode.
+        // At most MOST_OBJECTS and the few of one opcode.
         let index = self.objects.len() as u32;
         self.objects.push(object);
         Value::Object(index)
@@ -316,13 +316,13 @@ impl<'a> Machine<'a> {
         self.push(value)
     }
 
-    /// How high the stack may grow is checked after each opcode.
+    /// The height of the stack is checked after each opcode.
     fn push(&mut self, value: Value) -> Parsed<()> {
         self.stack.push(value);
         Ok(())
     }
 
-    /// The height of the stack below which the open mark forbids to reach.
+    /// The lowest stack height that may be popped: that of the open mark.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -343,7 +343,7 @@ impl<'a> Machine<'a> {
             Value::Object(index) => self.objects.get_mut(index as usize),
             _ => None,
         };
-        object.ok_or_else(|| malformed("adds to what holds nothing"))
+        object.ok_or_else(|| malformed("adds to something that is not a container"))
     }
 
     fn pop_or_mark(&mut self) -> Parsed<()> {
@@ -386,7 +386,7 @@ impl<'a> Machine<'a> {
         self.array().map(|[byte]| byte)
     }
 
-    /// Up to the next line feed, which is taken too.
+    /// Up to the next line feed, which is consumed.
     fn line(&mut self) -> Parsed<Span> {
         let length = self.bytes[self.at..].iter().position(|byte| *byte == b'\n').ok_or_else(cut)?;
         let span = self.span(length as u64)?;
@@ -395,7 +395,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Keys and values that alternate.
+/// Alternating keys and values.
 fn pairs(values: Vec<Value>) -> Parsed<Vec<(Value, Value)>> {
     if !values.len().is_multiple_of(2) {
         return Err(malformed("has a key without a value"));

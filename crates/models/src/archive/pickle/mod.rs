@@ -1,10 +1,10 @@
-//! Python pickles, read as data. A pickle is a program for a stack machine that can call anything; this machine builds lists,
-//! tuples, dictionaries, strings and numbers, and where the program calls something, it writes down what was to be called with
-//! what. Nothing is ever called. Who reads the result decides which calls it knows the meaning of.
+//! Python pickles, read as data. A pickle is a program for a stack machine that can call anything; this machine builds
+//! lists, tuples, dictionaries, strings and numbers, and records calls with their arguments. Nothing is ever called.
+//! The reader of the result decides which calls it understands.
 //!
-//! Values are small copies that point into an arena, so that a pickle which uses one list a million times costs a million
-//! pointers, and dropping a list of lists of lists takes no stack. Each opcode adds a bounded number of values: memory is
-//! proportional to the pickle, whatever it does.
+//! Values are small copies that point into an arena, so that a pickle which uses one list a million times costs a
+//! million pointers, and dropping deeply nested lists takes no stack. Each opcode adds a bounded number of values:
+//! memory is proportional to the pickle, whatever it does.
 
 mod machine;
 
@@ -12,10 +12,10 @@ use super::error::{Fault, Parsed, shortened};
 
 pub(super) use machine::parse;
 
-/// Real ones, with all of a training run's state, have a few megabytes.
+/// Real ones, with the whole state of a training run, have a few megabytes.
 pub(super) const LARGEST: usize = 1 << 26;
 
-/// Longer text is no name. It is not looked at: one long text may be used millions of times.
+/// Longer text is not a name. It is not decoded: one long text may be used millions of times.
 const LONGEST_NAME: u32 = 1024;
 
 /// A value of a pickle.
@@ -26,9 +26,9 @@ pub(super) enum Value {
     Int(i64),
     /// An integer of more than 64 bits, in its two's complement little-endian bytes.
     LongInt(Span),
-    /// Floats are never part of where a tensor lies: they are not kept.
+    /// Floats never describe a tensor: their values are not kept.
     Float,
-    /// A string, or bytes: Python 2 did not tell them apart.
+    /// A string, or bytes: Python 2 did not distinguish them.
     Text(Span),
     /// Something in the arena.
     Object(u32),
@@ -41,7 +41,7 @@ pub(super) struct Span {
     length: u32,
 }
 
-/// What values can point to.
+/// Objects in the arena.
 #[derive(Debug)]
 pub(super) enum Object {
     List(Vec<Value>),
@@ -54,31 +54,31 @@ pub(super) enum Object {
         name: Span,
     },
     Call(Box<Call>),
-    /// An object outside of the pickle: how PyTorch refers to storages.
+    /// An object outside of the pickle: PyTorch's references to storages.
     Persistent(Value),
 }
 
-/// A call that was not made.
+/// A recorded call.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) function: Value,
     pub(super) arguments: Value,
-    /// What was to be put into the result, if that should be a dictionary. What was to be appended to it is not kept.
+    /// Items set on the result, in case it is a dictionary. Items appended to it are not kept.
     pub(super) items: Vec<(Value, Value)>,
 }
 
-/// A pickle that was read.
+/// A parsed pickle.
 #[derive(Debug)]
 pub(super) struct Pickle<'a> {
     bytes: &'a [u8],
     objects: Vec<Object>,
-    /// What it stands for.
+    /// The result.
     pub(super) root: Value,
     /// Its length: in a stream, others follow.
     pub(super) length: usize,
 }
 
-/// Whether a file begins as a pickle of protocols 2 to 5 does.
+/// Whether a file begins like a pickle of protocols 2 to 5.
 pub(super) fn is_it(file: &[u8]) -> bool {
     matches!(file, [0x80, 2..=5, ..])
 }
@@ -127,7 +127,7 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// A value as messages show it.
+    /// A value, described for messages.
     pub(super) fn show(&self, value: Value) -> String {
         match value {
             Value::Object(_) => match self.object(value) {

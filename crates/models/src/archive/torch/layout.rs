@@ -1,25 +1,25 @@
-//! What a checkpoint says of storages and of the tensors that view them, checked against each other.
+//! Storages and the tensors that are views of them, checked against each other.
 
 use super::CONVERT;
 use crate::archive::error::{Fault, Parsed};
 use crate::archive::pickle::{Object, Pickle, Value};
 use crate::archive::safetensors::unsupported_element;
-use crate::archive::tensor::{ElementType, Place, Tensor, size_of};
+use crate::archive::tensor::{ByteRange, ElementType, Tensor, size_of};
 
-/// How a pickle refers to a storage: `('storage', torch.FloatStorage, key, location, count)`, and in old streams the part of it
-/// that is meant.
+/// A pickle's reference to a storage: `('storage', torch.FloatStorage, key, location, count)`, and in old streams a
+/// part of it.
 pub(super) struct StorageId<'a> {
     class: String,
     pub(super) key: &'a str,
     /// In elements.
     count: usize,
-    /// In elements: where the part begins. Its length is the count.
+    /// Start of the part, in elements. Its length is the count.
     start: usize,
 }
 
 impl<'a> StorageId<'a> {
     pub(super) fn parse(pickle: &Pickle<'a>, id: Value) -> Parsed<StorageId<'a>> {
-        let malformed = || Fault::damaged("a storage is not described as PyTorch does");
+        let malformed = || Fault::damaged("the description of a storage is invalid");
         let parts = pickle.sequence(id).ok_or_else(malformed)?;
         let [kind, class, key, _location, count, rest @ ..] = parts else { return Err(malformed()) };
         if pickle.text(*kind) != Some("storage") {
@@ -51,7 +51,7 @@ impl<'a> StorageId<'a> {
         })
     }
 
-    /// Bytes of an element, of types that are not read as well: streams have to be followed past them.
+    /// Bytes per element, of unsupported types as well: streams contain their storages too.
     pub(super) fn width(&self) -> Parsed<usize> {
         match self.kind() {
             "ComplexDoubleStorage" => Ok(16),
@@ -68,20 +68,20 @@ impl<'a> StorageId<'a> {
         name.strip_prefix("cuda.").or(name.strip_prefix("storage.")).unwrap_or(name)
     }
 
-    /// The part of the storage's bytes that is meant.
-    fn of(&self, whole: Place) -> Parsed<Place> {
+    /// The part of the storage's bytes.
+    fn of(&self, whole: ByteRange) -> Parsed<ByteRange> {
         let bytes = self.width()?;
         let start = self.start.checked_mul(bytes);
         let end = self.start.checked_add(self.count).and_then(|end| end.checked_mul(bytes));
         let part = start.zip(end).and_then(|(start, end)| whole.part(start..end));
         part.ok_or_else(|| {
             let there = whole.bytes() / bytes;
-            Fault::damaged(format!("its storage is said to have {} elements, but has {there}", self.count))
+            Fault::damaged(format!("its storage should have {} elements, but has {there}", self.count))
         })
     }
 }
 
-/// The element types that PyTorch names.
+/// PyTorch's names of element types.
 fn dtype_element(dtype: &str) -> Parsed<ElementType> {
     Ok(match dtype {
         "torch.float64" => ElementType::F64,
@@ -98,13 +98,13 @@ fn dtype_element(dtype: &str) -> Parsed<ElementType> {
     })
 }
 
-/// The arguments of `_rebuild_tensor`, which those of its later versions begin with: storage, offset, size, stride.
+/// The arguments of `_rebuild_tensor`, with which those of its later versions begin: storage, offset, size, stride.
 pub(super) struct Rebuild<'p> {
     pub(super) storage: Value,
     pub(super) offset: Value,
     pub(super) size: &'p [Value],
     pub(super) stride: &'p [Value],
-    /// Only the third version names it: for element types that have no class of storages.
+    /// Only in the third version: for element types without a storage class.
     pub(super) dtype: Option<Value>,
 }
 
@@ -114,13 +114,13 @@ impl Rebuild<'_> {
         &self,
         pickle: &Pickle,
         big_endian: bool,
-        storage: &dyn Fn(&StorageId) -> Parsed<Place>,
+        storage: &dyn Fn(&StorageId) -> Parsed<ByteRange>,
     ) -> Parsed<Tensor> {
         let Some(Object::Persistent(id)) = pickle.object(self.storage) else {
             return Err(Fault::unsupported(depends(pickle, self.storage), CONVERT));
         };
         let id = StorageId::parse(pickle, *id)?;
-        let place = id.of(storage(&id)?)?;
+        let location = id.of(storage(&id)?)?;
         let element = match self.dtype {
             Some(dtype) => dtype_element(&pickle.global(dtype).unwrap_or_else(|| pickle.show(dtype)))?,
             None => id.element()?,
@@ -131,20 +131,20 @@ impl Rebuild<'_> {
             return Err(Fault::damaged(format!("it has {} dimensions, but {} strides", shape.len(), strides.len())));
         }
         let (elements, _) = size_of(&shape, element)?;
-        let extent = extent(elements, &shape, &strides, size(self.offset)?, place.bytes() / element.bytes())?;
-        let place = place.part(extent.start * element.bytes()..extent.end * element.bytes());
-        let place = place.ok_or_else(|| Fault::damaged("it reaches beyond its storage"))?;
+        let extent = extent(elements, &shape, &strides, size(self.offset)?, location.bytes() / element.bytes())?;
+        let location = location.part(extent.start * element.bytes()..extent.end * element.bytes());
+        let location = location.ok_or_else(|| Fault::damaged("it reaches beyond its storage"))?;
         let strides = (!is_contiguous(&shape, &strides)).then_some(strides);
-        Ok(Tensor { element, shape, strides, big_endian, place })
+        Ok(Tensor { element, shape, strides, big_endian, location })
     }
 }
 
-/// Says that a tensor needs something to be run.
+/// The message for a tensor that would need code to be executed.
 pub(super) fn depends(pickle: &Pickle, value: Value) -> String {
     format!("it depends on {}, and nothing that a checkpoint asks for is ever run", pickle.show(value))
 }
 
-/// From the first element to behind the last, in elements of the storage.
+/// From the first element to one past the last, in elements of the storage.
 fn extent(
     elements: usize,
     shape: &[usize],
@@ -155,7 +155,7 @@ fn extent(
     if elements == 0 {
         return Ok(0..0);
     }
-    // Without this, a storage of one number could be expanded to all the memory there is.
+    // Without this, a storage of one number could be expanded to fill the memory.
     if elements > storage_elements {
         let what = format!("it has {elements} elements, which repeat the {storage_elements} of its storage");
         return Err(Fault::unsupported(what, "call .contiguous() on it before it is saved"));

@@ -1,7 +1,7 @@
 //! PyTorch's checkpoints: a pickle that describes tensors, and the storages that they are views of.
 //!
-//! Since PyTorch 1.6 a checkpoint is a zip file of `data.pkl` and one `data/<key>` for each storage. Before, it was a stream of
-//! pickles followed by the storages one after the other.
+//! Since PyTorch 1.6 a checkpoint is a zip file with `data.pkl` and one `data/<key>` per storage. Before, it was a
+//! stream of pickles followed by the storages.
 
 mod layout;
 mod walk;
@@ -12,29 +12,29 @@ use std::collections::HashMap;
 use super::Contents;
 use super::error::{Fault, Parsed, shortened};
 use super::pickle::{self, Object, Pickle, Value};
-use super::tensor::Place;
+use super::tensor::ByteRange;
 use super::zip::{Content, Entry};
 use layout::StorageId;
 
-/// What the stream begins with, as a long integer: `0x1950a86a20f9469cfc6c`.
+/// The magic number of streams, a long integer: `0x1950a86a20f9469cfc6c`.
 const MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 const STREAM_VERSION: i64 = 1001;
 
 const CONVERT: &str = "load it where it was made and save its state_dict as safetensors";
 
-/// Whether a zip file's entries are those of a checkpoint.
+/// Whether a zip file contains a checkpoint.
 pub(super) fn is_it(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| prefix(entry).is_some())
 }
 
-/// The folder that a checkpoint lies in inside its zip file, with its slash, if this entry is the checkpoint's pickle.
+/// The checkpoint's directory inside its zip file, with its slash, if this entry is the checkpoint's pickle.
 fn prefix(entry: &Entry) -> Option<&str> {
     let prefix = entry.name.strip_suffix("data.pkl")?;
     let folder = prefix.strip_suffix('/').unwrap_or("");
     (prefix.is_empty() || (!folder.is_empty() && !folder.contains('/'))).then_some(prefix)
 }
 
-/// A zip file of today.
+/// The current format: a zip file.
 pub(super) fn read_zip(file: &[u8], entries: &[Entry]) -> Parsed<Contents> {
     let mut pickles = entries.iter().filter_map(|entry| Some((prefix(entry)?, &entry.content)));
     let (Some((prefix, pickle)), None) = (pickles.next(), pickles.next()) else {
@@ -48,16 +48,16 @@ pub(super) fn read_zip(file: &[u8], entries: &[Entry]) -> Parsed<Contents> {
     };
     let bytes = whole(file, pickle)?;
     let pickle = pickle::parse(&bytes)?;
-    let storage = |id: &StorageId| -> Parsed<Place> {
+    let storage = |id: &StorageId| -> Parsed<ByteRange> {
         let content = storages.get(format!("data/{}", id.key).as_str());
         let content =
-            content.ok_or_else(|| Fault::damaged(format!("its storage `{}` is not there", shortened(id.key))))?;
-        Ok(content.place())
+            content.ok_or_else(|| Fault::damaged(format!("its storage `{}` is missing", shortened(id.key))))?;
+        Ok(content.location())
     };
     walk::tensors(&pickle, big_endian, &storage)
 }
 
-/// All of a small entry.
+/// The whole content of a small entry.
 fn whole<'a>(file: &'a [u8], content: &Content) -> Parsed<Cow<'a, [u8]>> {
     if content.size > pickle::LARGEST {
         return Err(Fault::unsupported(format!("the checkpoint's pickle has {} bytes", content.size), CONVERT));
@@ -68,7 +68,7 @@ fn whole<'a>(file: &'a [u8], content: &Content) -> Parsed<Cow<'a, [u8]>> {
     }
 }
 
-/// A stream from before PyTorch 1.6.
+/// The stream format from before PyTorch 1.6.
 pub(super) fn read_stream(file: &[u8]) -> Parsed<Contents> {
     let mut at = 0;
     let mut next = || -> Parsed<Pickle> {
@@ -83,25 +83,25 @@ pub(super) fn read_stream(file: &[u8]) -> Parsed<Contents> {
     if next()?.root != Value::Int(STREAM_VERSION) {
         return Err(Fault::unsupported("this checkpoint is of a version that PyTorch never released", CONVERT));
     }
-    // What it says of the machine it was made on does not matter: storages are little-endian always.
+    // The description of the machine does not matter: storages are always little-endian.
     next()?;
     let pickle = next()?;
     let keys = next()?;
-    let places = stream_storages(file, at, &pickle, &keys)?;
-    let storage = |id: &StorageId| -> Parsed<Place> {
-        let place = places.get(id.key).cloned();
-        place.ok_or_else(|| Fault::damaged(format!("its storage `{}` is not there", shortened(id.key))))
+    let locations = stream_storages(file, at, &pickle, &keys)?;
+    let storage = |id: &StorageId| -> Parsed<ByteRange> {
+        let location = locations.get(id.key).cloned();
+        location.ok_or_else(|| Fault::damaged(format!("its storage `{}` is missing", shortened(id.key))))
     };
     walk::tensors(&pickle, false, &storage)
 }
 
-/// Where each storage lies. Each is a count and its elements; how wide these are, only those who refer to it say.
+/// The range of each storage. Each is a count and its elements, whose width only the references to it tell.
 fn stream_storages<'a>(
     file: &[u8],
     mut at: usize,
     pickle: &Pickle<'a>,
     keys: &Pickle<'a>,
-) -> Parsed<HashMap<&'a str, Place>> {
+) -> Parsed<HashMap<&'a str, ByteRange>> {
     let mut widths = HashMap::new();
     for object in pickle.objects() {
         if let Object::Persistent(id) = object {
@@ -109,22 +109,22 @@ fn stream_storages<'a>(
             widths.insert(id.key, id.width()?);
         }
     }
-    let keys_listed = keys.sequence(keys.root).ok_or_else(|| Fault::damaged("the list of storages is not there"))?;
-    let mut places = HashMap::new();
+    let keys_listed = keys.sequence(keys.root).ok_or_else(|| Fault::damaged("the list of storages is missing"))?;
+    let mut locations = HashMap::new();
     for key in keys_listed {
         let key = keys
             .text(*key)
             .ok_or_else(|| Fault::damaged("the list of storages names one by something other than text"))?;
         let fault = |what: &str| Fault::damaged(format!("the storage `{}` {what}", shortened(key)));
         let width = *widths.get(key).ok_or_else(|| fault("is used by no tensor"))?;
-        let count = file[at..].first_chunk::<8>().ok_or_else(|| fault("is not there"))?;
+        let count = file[at..].first_chunk::<8>().ok_or_else(|| fault("is missing"))?;
         let start = at + 8;
         let bytes = usize::try_from(i64::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(width));
         let end = bytes.and_then(|bytes| start.checked_add(bytes)).filter(|end| *end <= file.len());
         at = end.ok_or_else(|| fault("ends beyond the file"))?;
-        if places.insert(key, Place::Stored(start..at)).is_some() {
-            return Err(fault("is there twice"));
+        if locations.insert(key, ByteRange::Stored(start..at)).is_some() {
+            return Err(fault("occurs twice"));
         }
     }
-    Ok(places)
+    Ok(locations)
 }

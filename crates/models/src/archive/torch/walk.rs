@@ -1,27 +1,27 @@
-//! From a checkpoint's pickle to its tensors: dictionaries are followed, the few functions that PyTorch builds tensors with are
-//! understood, and everything else is noted by name and left alone.
+//! From a checkpoint's pickle to its tensors: dictionaries are traversed, the few functions with which PyTorch builds
+//! tensors are interpreted, and everything else is recorded by name and ignored.
 
 use super::layout::{Rebuild, StorageId, depends};
 use super::{CONVERT, Contents};
 use crate::archive::error::{Fault, Parsed};
 use crate::archive::pickle::{Call, Object, Pickle, Value};
-use crate::archive::tensor::{Place, Tensor};
+use crate::archive::tensor::{ByteRange, Tensor};
 
-/// Real checkpoints nest less than ten deep.
+/// Real checkpoints are nested less than ten levels deep.
 const DEEPEST: usize = 64;
-/// A pickle can use one dictionary in many places, those in many more, and so on. What is found is bounded, not only what is read.
+/// A pickle can use one dictionary in many places, and those in many more. The output is bounded, not only the input.
 const MOST_VISITS: usize = 1 << 22;
 const MOST_NAMES: usize = 1 << 18;
 const MOST_NAME_BYTES: usize = 1 << 26;
 
-/// What a checkpoint is called that is a single tensor.
+/// The name of the tensor in a checkpoint that is a single tensor.
 const NAMELESS: &str = "tensor";
 
 /// Finds every tensor of a checkpoint.
 pub(super) fn tensors(
     pickle: &Pickle,
     big_endian: bool,
-    storage: &dyn Fn(&StorageId) -> Parsed<Place>,
+    storage: &dyn Fn(&StorageId) -> Parsed<ByteRange>,
 ) -> Parsed<Contents> {
     let mut walk = Walk {
         pickle,
@@ -39,7 +39,7 @@ pub(super) fn tensors(
 struct Walk<'p, 'a> {
     pickle: &'p Pickle<'a>,
     big_endian: bool,
-    storage: &'p dyn Fn(&StorageId) -> Parsed<Place>,
+    storage: &'p dyn Fn(&StorageId) -> Parsed<ByteRange>,
     contents: Contents,
     path: String,
     visits: usize,
@@ -78,7 +78,7 @@ impl Walk<'_, '_> {
                 Value::Int(number) => self.below(&number.to_string(), *value, depth)?,
                 _ => match pickle.text(*key) {
                     Some(name) => self.below(name, *value, depth)?,
-                    // What is not called by a name cannot be asked for.
+                    // Values without a name cannot be requested.
                     None => continue,
                 },
             }
@@ -86,7 +86,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Follows a value under its own part of the name. Most values are numbers and text, for which no name is made.
+    /// Visits a value under its own part of the name. Most values are numbers and text, for which no name is built.
     fn below(&mut self, part: &str, value: Value, depth: usize) -> Parsed<()> {
         if !matches!(value, Value::Object(_)) {
             self.visits += 1;
@@ -138,7 +138,7 @@ impl Walk<'_, '_> {
         if self.path.is_empty() { NAMELESS.to_string() } else { self.path.clone() }
     }
 
-    /// Notes what is no tensor, so that who asks for it is told why. When there is much of it, the rest goes without.
+    /// Records what is not a tensor, so that requesting it gives a reason. Beyond a limit, the rest is dropped.
     fn refuse(&mut self, fault: Fault) {
         self.name_bytes += self.path.len();
         if self.contents.refused.len() < MOST_NAMES && self.name_bytes <= MOST_NAME_BYTES / 2 {
@@ -147,7 +147,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The tensor that a call would have made.
+    /// The tensor that a call would have built.
     fn tensor(&self, value: Value, depth: usize) -> Parsed<Tensor> {
         let pickle = self.pickle;
         let unknown = || Fault::unsupported(depends(pickle, value), CONVERT);
@@ -161,7 +161,7 @@ impl Walk<'_, '_> {
             {
                 self.tensor(*data, depth + 1)
             }
-            // A tensor with attributes, or of a class of its own: the function and its arguments are arguments.
+            // A tensor with attributes, or of a subclass: function and arguments are passed as arguments.
             ("torch._tensor._rebuild_from_type_v2", [function, _class, arguments, ..]) => {
                 match (pickle.global(*function), pickle.sequence(*arguments)) {
                     (Some(function), Some(arguments)) => {
@@ -174,7 +174,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// What `_rebuild_tensor` in its versions gives. `None` for other functions.
+    /// The result of `_rebuild_tensor` in its versions. `None` for other functions.
     fn rebuilt(&self, function: &str, arguments: &[Value]) -> Option<Parsed<Tensor>> {
         let version = match function {
             "torch._utils._rebuild_tensor" => 1,
@@ -182,7 +182,7 @@ impl Walk<'_, '_> {
             "torch._utils._rebuild_tensor_v3" => 3,
             _ => return None,
         };
-        let malformed = || Fault::damaged(format!("`{function}` is passed what it does not take"));
+        let malformed = || Fault::damaged(format!("`{function}` has invalid arguments"));
         let [storage, offset, size, stride, rest @ ..] = arguments else { return Some(Err(malformed())) };
         let (Some(size), Some(stride)) = (self.sizes(*size), self.sizes(*stride)) else {
             return Some(Err(malformed()));
@@ -196,7 +196,7 @@ impl Walk<'_, '_> {
         Some(rebuild.tensor(self.pickle, self.big_endian, self.storage))
     }
 
-    /// A tuple, or one that is wrapped as `torch.Size`.
+    /// A tuple, or one wrapped in `torch.Size`.
     fn sizes(&self, value: Value) -> Option<&[Value]> {
         let pickle = self.pickle;
         match pickle.object(value)? {

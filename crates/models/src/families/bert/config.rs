@@ -1,4 +1,4 @@
-//! The settings of a BERT, and Hugging Face's `config.json` of it, both ways.
+//! The configuration of BERT, read from and written to Hugging Face's `config.json`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,33 +10,33 @@ use crate::settings::{Activation, ConfigError, Settings, check_eps, check_layers
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BertConfig {
-    /// The vocabulary's size.
+    /// Vocabulary size.
     pub vocabulary: usize,
     /// Width of a token.
     pub dim: usize,
     /// Number of layers.
     pub depth: usize,
-    /// Heads of attention; must divide `dim`.
+    /// Attention heads; must divide `dim`.
     pub heads: usize,
     /// Width of the feed-forward block.
     pub mlp_dim: usize,
-    /// Activation of the feed-forward block and of the head for masked tokens.
+    /// Activation of the feed-forward block and of the masked-token head.
     pub activation: Activation,
-    /// The longest sequence: rows of the table of positions.
+    /// Maximum sequence length: rows of the position table.
     pub max_length: usize,
-    /// Kinds of tokens: 2 tell a first text from a second.
+    /// Number of token types: 2 distinguish the first text from the second.
     pub token_types: usize,
-    /// What norms add to the variance.
+    /// Epsilon of the norms.
     pub norm_eps: f32,
     /// Whether there is a `tanh` layer over the first token.
     pub pooler: bool,
-    /// Whether there is a head for masked tokens.
+    /// Whether there is a masked-token head.
     pub masked_tokens: bool,
     /// Number of classes of a classification head; 0 for none.
     pub classes: usize,
-    /// Dropout after embeddings and branches.
+    /// Dropout after embeddings and residual branches.
     pub dropout: f32,
-    /// Dropout on the weights of attention.
+    /// Dropout on the attention weights.
     pub attention_dropout: f32,
 }
 
@@ -61,11 +61,11 @@ impl Default for BertConfig {
     }
 }
 
-/// Settings of Hugging Face's that change what is computed in ways that are not known here, with the value that does not.
+/// Hugging Face settings that change the computation in unsupported ways, with the supported value.
 const ONLY: [(&str, &str); 1] = [("position_embedding_type", "absolute")];
 
 impl BertConfig {
-    /// Refuses what cannot be built, with the rule that it breaks.
+    /// An error for a configuration that cannot be built, with the requirement.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_sizes(&[
             ("vocabulary", self.vocabulary),
@@ -86,7 +86,7 @@ impl BertConfig {
         rule(self.classes == 0 || !self.masked_tokens, || "a model has one head: masked_tokens or classes".into())
     }
 
-    /// Reads a configuration; heads are as its class says, `None` where it names none.
+    /// Reads a configuration; the heads follow from the class name, `None` if there is none.
     pub(super) fn from_hugging_face(object: &Object) -> Result<(BertConfig, Option<Heads>), Fault> {
         let usual = BertConfig::default();
         let size = |key: &str, default: usize| Ok::<_, Fault>(object.size(key)?.unwrap_or(default));
@@ -123,7 +123,7 @@ impl BertConfig {
         Ok((config, class.and_then(Heads::of_class)))
     }
 
-    /// The configuration of Hugging Face's class that is this model.
+    /// The configuration of the Hugging Face class for this model.
     pub(super) fn to_hugging_face(&self) -> Settings {
         let class = match (self.classes, self.masked_tokens, self.pooler) {
             (1.., ..) => "BertForSequenceClassification",
@@ -152,7 +152,7 @@ impl BertConfig {
     }
 }
 
-/// What stands on the encoder, by the name of Hugging Face's class.
+/// The heads on the encoder, from the name of Hugging Face's class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heads {
     Encoder,

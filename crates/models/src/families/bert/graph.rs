@@ -7,12 +7,12 @@ use crate::blocks::{Branch, Linear, Mlp, norm, token};
 use crate::call::{Call, Outputs};
 use crate::settings::NormOrder;
 
-/// Builds the model, with inputs `tokens` and `token_types [batch, length]`, and `lengths [batch]`, behind which a sequence is padding.
-/// It gives
+/// Builds the model, with inputs `tokens` and `token_types [batch, length]`, and `lengths [batch]`, beyond which a
+/// sequence is padding. Outputs:
 ///
 /// - `tokens [batch, length, dim]`: one vector per token,
 /// - `features [batch, dim]`, with a pooler,
-/// - `logits [batch, length, vocabulary]`, with a head for masked tokens, or `[batch, classes]` with a classification head.
+/// - `logits [batch, length, vocabulary]`, with a masked-token head, or `[batch, classes]` with a classification head.
 pub fn bert(g: &mut Graph, config: &BertConfig, call: &Call) -> Result<Outputs> {
     config.check().map_err(|refusal| refused(refusal.0))?;
     let (batch, length) = (call.batch, call.tokens);
@@ -47,7 +47,7 @@ pub fn bert(g: &mut Graph, config: &BertConfig, call: &Call) -> Result<Outputs> 
     Ok(outputs)
 }
 
-/// Words, token types and positions, added up and normed.
+/// The normalised sum of word, token type and position embeddings.
 fn embed(g: &mut Graph, config: &BertConfig, tokens: Value, token_types: Value) -> Result<Value> {
     let length = g.shape_of(tokens).columns();
     let table = Role::Embedding.starting(Init::Table);
@@ -78,7 +78,7 @@ fn encoder_layer(g: &mut Graph, config: &BertConfig, call: &Call, lengths: Value
     branch("norm2").around(g, x, |g, x| g.scope("mlp", |g| mlp.of(g, adapters, x)))
 }
 
-/// Multi-head self-attention in both directions; padding is not seen.
+/// Bidirectional multi-head self-attention; padding is masked.
 fn attention(g: &mut Graph, config: &BertConfig, call: &Call, lengths: Value, x: Value) -> Result<Value> {
     let fused = Linear { parts: &["query", "key", "value"], ..Linear::new("qkv", 3 * config.dim, true) };
     let qkv = fused.adapted(g, call.adapters, x)?; // [batch, length, 3 dim]
@@ -92,7 +92,7 @@ fn attention(g: &mut Graph, config: &BertConfig, call: &Call, lengths: Value, x:
     Linear::new("output", config.dim, true).adapted(g, call.adapters, mixed)
 }
 
-/// Logits for every token, by the word embeddings' own rows.
+/// Logits for every token; the output matrix is tied to the word embeddings.
 fn masked_tokens(g: &mut Graph, config: &BertConfig, x: Value) -> Result<Value> {
     let x = Linear::new("transform", config.dim, true).of(g, x)?;
     let x = g.activation(x, config.activation.into())?;

@@ -1,11 +1,11 @@
-//! BERT ("BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"): an encoder that reads in both directions,
-//! with a pooler over its first token, a head that fills masked tokens, or a classification head.
+//! BERT ("BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"): a bidirectional encoder,
+//! with a pooler over its first token, a masked-token head, or a classification head.
 //!
 //! ```text
 //! x = norm(word[tokens] + type[token_types] + position)
 //! layer:   x = norm(x + attention(x));  x = norm(x + mlp(x))
 //! pooler:  features = tanh(W x[0])
-//! masked tokens:  logits = word · norm(gelu(W x)) + b          the matrix is the word embeddings'
+//! masked tokens:  logits = word · norm(gelu(W x)) + b          tied to the word embeddings
 //! ```
 
 mod config;
@@ -30,7 +30,7 @@ pub use graph::bert;
 /// The family.
 pub struct Bert;
 
-/// The family, for the list.
+/// The entry of the family list.
 pub static FAMILY: Bert = Bert;
 
 impl Family for Bert {

@@ -1,11 +1,11 @@
-//! Hugging Face's names of a BERT's tensors, and what a checkpoint of one is.
+//! Hugging Face's tensor names for BERT, and reading its checkpoints.
 
 use super::config::{BertConfig, Heads};
 use crate::checkpoint::json::Fault;
 use crate::checkpoint::{Dialect, Inventory, Rule, prefix_of};
 use crate::family::{Checkpoint, Reading};
 
-/// Reads a checkpoint; `None` if it is no BERT's.
+/// Reads a checkpoint; `None` if it is not a BERT.
 pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
     let (Some("bert"), Some(object)) = (checkpoint.model_type()?, checkpoint.config) else { return Ok(None) };
     let (mut config, heads) = BertConfig::from_hugging_face(&object)?;
@@ -28,7 +28,7 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
         }
         (true, rows, said) => rows.or(said).unwrap_or(2),
     };
-    // Without tensors: as the class of that name has it.
+    // Without tensors: the default of the class.
     config.pooler = config.classes > 0 || if checkpoint.tensors.is_some() { pooler() } else { !config.masked_tokens };
     checkpoint.check_layers(config.depth)?;
     let labels = if config.classes > 0 { labels } else { Vec::new() };
@@ -36,13 +36,13 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
     Ok(Some(Reading { architecture: Box::new(config), dialect, labels, notes: Vec::new() }))
 }
 
-/// How a model is written.
+/// The dialect in which a model is written.
 pub(super) fn written(config: &BertConfig) -> Dialect {
     let backbone = if config.masked_tokens || config.classes > 0 { "bert." } else { "" };
     Dialect { config: Some(config.to_hugging_face()), ..rules(config, backbone) }
 }
 
-/// What stands before all names of a file, and before those of the encoder.
+/// The prefix of all names of a file, and the prefix of the encoder's.
 fn prefixes(tensors: &Inventory) -> Result<(String, &'static str), Fault> {
     let anchor = "embeddings.word_embeddings.weight";
     let Some(prefix) = prefix_of(tensors, anchor, &["bert"]) else {
@@ -81,27 +81,27 @@ fn rules(config: &BertConfig, backbone: &str) -> Dialect {
     ];
     let mut rename = |ours: &str, theirs: String| {
         rules.push(Rule::rename(ours, theirs.clone()));
-        // Files that came from TensorFlow, BERT-Base among them, call norms' weights gamma and beta.
+        // In files converted from TensorFlow, such as BERT-Base, the weights of norms are called gamma and beta.
         if let (Some((ours, "*")), Some(norm)) = (ours.rsplit_once('.'), theirs.strip_suffix("LayerNorm.*")) {
             rules.extend(from_tensorflow(ours, norm));
         }
     };
     encoder.into_iter().for_each(|(ours, theirs)| rename(ours, format!("{backbone}{theirs}")));
     heads.into_iter().for_each(|(ours, theirs)| rename(ours, theirs.to_string()));
-    // The matrix of the head is the words' own; positions are counted.
+    // The output matrix is tied to the word embeddings; position ids are constant.
     rules.push(Rule::redundant("cls.predictions.decoder.weight"));
     rules.push(Rule::redundant("cls.predictions.decoder.bias"));
     rules.push(Rule::redundant(format!("{backbone}embeddings.position_ids")));
     if !config.masked_tokens {
         return Dialect { library: "Hugging Face", rules, ..Dialect::default() };
     }
-    // The head that tells whether two texts follow each other.
+    // The next-sentence prediction head.
     rules.push(Rule::keep("next_text.weight", "cls.seq_relationship.weight", &[2, config.dim]));
     rules.push(Rule::keep("next_text.bias", "cls.seq_relationship.bias", &[2]));
     Dialect { library: "Hugging Face", rules, ..Dialect::default() }
 }
 
-/// The older names of a norm.
+/// The older tensor names of a norm.
 fn from_tensorflow(ours: &str, theirs: &str) -> [Rule; 2] {
     [("weight", "gamma"), ("bias", "beta")]
         .map(|(kind, old)| Rule::rename(&format!("{ours}.{kind}"), format!("{theirs}LayerNorm.{old}")))

@@ -12,12 +12,12 @@ const SIZES: [(&str, usize, usize, usize); 6] = [
     ("bert_large", 1024, 24, 16),
 ];
 
-/// The presets to show to someone who asks which there are.
+/// The names of the presets.
 pub fn names() -> Vec<String> {
     SIZES.iter().map(|(name, ..)| name.to_string()).collect()
 }
 
-/// The model of that name, if there is one.
+/// The model of a preset, if it exists.
 pub fn preset(name: &str) -> Option<BertConfig> {
     let &(_, dim, depth, heads) = SIZES.iter().find(|(known, ..)| *known == name)?;
     Some(BertConfig { dim, depth, heads, mlp_dim: 4 * dim, ..BertConfig::default() })
@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn parameter_counts_are_those_of_transformers() {
         let count = |config: &dyn Architecture| config.parameter_count().expect("builds");
-        // Counted in transformers 5: BertModel with its pooler, and BertForMaskedLM, whose matrix is tied.
+        // Counted in transformers 5: BertModel with its pooler, and BertForMaskedLM, whose output matrix is tied.
         assert_eq!(count(&preset("bert_base").expect("known")), 109_482_240);
         assert_eq!(count(&preset("bert_large").expect("known")), 335_141_888);
         assert_eq!(count(&preset("bert_tiny").expect("known")), 4_385_920);

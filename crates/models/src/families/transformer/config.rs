@@ -1,54 +1,54 @@
-//! What a Transformer is, and the sizes of the paper.
+//! The configuration of a Transformer.
 
 use serde::{Deserialize, Serialize};
 
 use crate::settings::{Activation, ConfigError, NormOrder, check_sizes};
 
-/// How words learn where they stand.
+/// The kind of position encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TextPositions {
     /// Sines and cosines, the same for both sides.
     Sinusoidal,
-    /// A trained table a side.
+    /// A learned table per side.
     Learned,
 }
 
-/// A Transformer of encoder and decoder. The default is the paper's base model, with two vocabularies of 10,000.
+/// An encoder-decoder Transformer. The default is the paper's base model, with two vocabularies of 10,000.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransformerConfig {
-    /// Words of the source.
+    /// Source vocabulary size.
     pub source_vocabulary: usize,
-    /// Words of the target.
+    /// Target vocabulary size.
     pub target_vocabulary: usize,
     /// Width of a token.
     pub dim: usize,
-    /// Heads of attention; must divide `dim`.
+    /// Attention heads; must divide `dim`.
     pub heads: usize,
     /// Layers of the encoder.
     pub encoder_layers: usize,
     /// Layers of the decoder.
     pub decoder_layers: usize,
-    /// Width of the feed-forward part.
+    /// Width of the feed-forward block.
     pub mlp_dim: usize,
-    /// Activation of the feed-forward part.
+    /// Activation of the feed-forward block.
     pub activation: Activation,
-    /// Where norms stand.
+    /// Pre-norm or post-norm.
     pub norm_order: NormOrder,
-    /// What norms add to the variance.
+    /// Epsilon of the norms.
     pub norm_eps: f32,
-    /// How words learn where they stand.
+    /// The kind of position encoding.
     pub positions: TextPositions,
-    /// The longest sequence.
+    /// Maximum sequence length.
     pub max_length: usize,
-    /// Whether both sides have the same words, and one table of them.
+    /// Whether source and target share one vocabulary and embedding table.
     pub shared_vocabulary: bool,
-    /// Whether the output's matrix is the target's table.
+    /// Whether the output matrix is tied to the target embeddings.
     pub tied_output: bool,
-    /// Dropout after positions and branches and inside the feed-forward part.
+    /// Dropout after positions and residual branches and inside the feed-forward block.
     pub dropout: f32,
-    /// Dropout on the weights of attention.
+    /// Dropout on the attention weights.
     pub attention_dropout: f32,
 }
 
@@ -75,11 +75,11 @@ impl Default for TransformerConfig {
     }
 }
 
-/// More layers than any model has: a config that asks for more is damaged.
+/// More layers than any model has: a configuration with more is damaged.
 const MOST_LAYERS: usize = 1000;
 
 impl TransformerConfig {
-    /// Whether it can be built, and which rule it breaks otherwise.
+    /// An error for a configuration that cannot be built, with the requirement.
     pub fn check(&self) -> Result<(), ConfigError> {
         let broken = |what: String| Err(ConfigError(what));
         let sizes = [

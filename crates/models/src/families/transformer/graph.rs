@@ -13,8 +13,8 @@ use vitreous_engine as engine;
 use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Init, Padding, Result, Role, Value};
 
 use super::config::{TextPositions, TransformerConfig};
-use crate::call::StepShape;
 use crate::blocks::{Branch, Mlp, embedding_table, linear, norm};
+use crate::call::StepShape;
 use crate::positions;
 use crate::settings::{NormOrder, check_fixed_table};
 

@@ -1,4 +1,5 @@
-//! The Transformer of "Attention is all you need": an encoder reads the source, a decoder writes the target.
+//! The Transformer of "Attention is all you need": an encoder for the source and an autoregressive decoder for the
+//! target.
 //!
 //! ```text
 //! x = √d · embedding[source] + positions                                        (3.4, 3.5)
@@ -30,7 +31,7 @@ pub use graph::{PairShape, Transformer, decoder_step, encoder, encoder_for_decod
 /// The family.
 pub struct TransformerFamily;
 
-/// The family, for the list.
+/// The entry of the family list.
 pub static FAMILY: TransformerFamily = TransformerFamily;
 
 impl Family for TransformerFamily {
@@ -39,7 +40,7 @@ impl Family for TransformerFamily {
     }
 
     fn model_types(&self) -> &'static [&'static str] {
-        // No class of Hugging Face's is this model; Marian, its nearest, comes with the family of BART.
+        // Hugging Face has no class for this model; Marian, the closest, belongs to the BART family.
         &[]
     }
 
@@ -98,7 +99,8 @@ impl Architecture for TransformerConfig {
                 Ok(outputs)
             }
             Part::Step => {
-                let logits = decoder_step(graph, self, StepShape { batch, source, capacity: target, cache: call.cache })?;
+                let logits =
+                    decoder_step(graph, self, StepShape { batch, source, capacity: target, cache: call.cache })?;
                 Ok(Outputs::new([("logits", logits)]))
             }
         }

@@ -2,10 +2,10 @@
 
 use super::config::TransformerConfig;
 
-/// The names of [`preset`].
+/// The names of the presets.
 pub const PRESET_NAMES: [&str; 3] = ["transformer_tiny", "transformer_base", "transformer_big"];
 
-/// The Transformer of a name: `transformer_tiny`, `transformer_base` or `transformer_big`.
+/// The model of a preset: `transformer_tiny`, `transformer_base` or `transformer_big`.
 pub fn preset(name: &str) -> Option<TransformerConfig> {
     let size = |dim, heads, layers, mlp_dim| TransformerConfig {
         dim,

@@ -1,4 +1,4 @@
-//! What a Vision Transformer is made of: every choice that the family knows, each with its default.
+//! The configuration of a Vision Transformer: every choice of the family, with its default.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,23 +8,23 @@ use crate::settings::{
 };
 
 choice! {
-    /// How tokens learn where they stand.
+    /// The kind of position embedding.
     Positions {
-        /// A trained table, resized when the grid of patches changes.
+        /// A learned table, resized when the grid of patches changes.
         Learned,
-        /// The table of "Attention is all you need": sines and cosines of the place in the sequence.
+        /// The table of "Attention is all you need": sines and cosines of the index in the sequence.
         Sinusoidal,
-        /// Sines and cosines of the column, then of the row, as MAE has them; patches only.
+        /// Sines and cosines of the column, then of the row, as in MAE; for patches only.
         SinCos2d,
-        /// Not at all.
+        /// None.
         None,
     }
 }
 
 choice! {
-    /// Which tokens have a row in the table of positions.
+    /// Which tokens have a row in the position table.
     PositionScope {
-        /// Patches alone.
+        /// Patches only.
         Patches,
         /// Class and distillation token, and patches, but not registers.
         Class,
@@ -34,7 +34,7 @@ choice! {
 }
 
 choice! {
-    /// How tokens become one vector.
+    /// How tokens are pooled into one vector.
     Pooling {
         /// The class token.
         Class,
@@ -48,13 +48,13 @@ choice! {
 }
 
 choice! {
-    /// Where the last norm stands.
+    /// The position of the final norm.
     FinalNorm {
-        /// Over all tokens, before they are pooled.
+        /// Over all tokens, before pooling.
         Tokens,
         /// Over the pooled vector (timm's `fc_norm`).
         Pooled,
-        /// Nowhere: post-norm layers end in a norm of their own.
+        /// None: post-norm layers end in a norm of their own.
         None,
     }
 }
@@ -62,7 +62,7 @@ choice! {
 choice! {
     /// How query, key and value are projected.
     Qkv {
-        /// By one matrix of three times the width.
+        /// By one matrix with three times the width.
         Fused,
         /// By three matrices.
         Separate,
@@ -70,7 +70,7 @@ choice! {
 }
 
 choice! {
-    /// The form of the feed-forward part.
+    /// The form of the feed-forward block.
     FeedForward {
         /// `fc2(activation(fc1 x))`.
         Mlp,
@@ -93,49 +93,49 @@ pub struct VitConfig {
     pub dim: usize,
     /// Number of layers.
     pub depth: usize,
-    /// Heads of attention; must divide `dim`.
+    /// Attention heads; must divide `dim`.
     pub heads: usize,
-    /// Width of the feed-forward part.
+    /// Width of the feed-forward block.
     pub mlp_dim: usize,
-    /// Form of the feed-forward part.
+    /// Form of the feed-forward block.
     pub feed_forward: FeedForward,
-    /// Activation of the feed-forward part.
+    /// Activation of the feed-forward block.
     pub activation: Activation,
-    /// Whether a class token stands first.
+    /// Whether the sequence begins with a class token.
     pub class_token: bool,
     /// Whether a distillation token follows it (DeiT).
     pub distillation_token: bool,
-    /// How many register tokens follow those.
+    /// Number of register tokens after those.
     pub registers: usize,
-    /// How tokens learn where they stand.
+    /// The kind of position embedding.
     pub positions: Positions,
     /// Which tokens have a position.
     pub position_scope: PositionScope,
-    /// How tokens become one vector.
+    /// How tokens are pooled into one vector.
     pub pooling: Pooling,
-    /// Where a layer's norms stand.
+    /// Pre-norm or post-norm.
     pub norm_order: NormOrder,
-    /// Where the last norm stands.
+    /// The position of the final norm.
     pub final_norm: FinalNorm,
-    /// What norms add to the variance.
+    /// Epsilon of the norms.
     pub norm_eps: f32,
     /// How query, key and value are projected.
     pub qkv: Qkv,
     /// Whether these projections have a bias.
     pub qkv_bias: bool,
-    /// Where each branch's learned scale starts; without one, branches are not scaled.
+    /// Initial value of LayerScale; `None` for no LayerScale.
     pub layer_scale: Option<f32>,
-    /// Width of a `tanh` layer between pooling and head, if there is one.
+    /// Width of a `tanh` layer between pooling and head, if any.
     pub pre_logits: Option<usize>,
     /// Number of classes; 0 for no head.
     pub classes: usize,
     /// Whether the distillation token has a head of its own, whose logits are averaged with the class token's.
     pub distillation_head: bool,
-    /// Dropout after positions and branches and inside the feed-forward part.
+    /// Dropout after positions and residual branches and inside the feed-forward block.
     pub dropout: f32,
-    /// Dropout on the weights of attention.
+    /// Dropout on the attention weights.
     pub attention_dropout: f32,
-    /// Stochastic depth of the last layer; it rises linearly from 0 in the first.
+    /// Stochastic depth rate of the last layer; it rises linearly from 0 in the first.
     pub stochastic_depth: f32,
 }
 
@@ -187,7 +187,7 @@ impl VitConfig {
         self.grid().height.saturating_mul(self.grid().width)
     }
 
-    /// Tokens in front of the patches: class, distillation, registers.
+    /// Number of tokens before the patches: class, distillation, registers.
     pub fn prefix_tokens(&self) -> usize {
         self.special_tokens().saturating_add(self.registers)
     }
@@ -197,12 +197,12 @@ impl VitConfig {
         usize::from(self.class_token) + usize::from(self.distillation_token)
     }
 
-    /// Length of the sequence.
+    /// Sequence length.
     pub fn tokens(&self) -> usize {
         self.prefix_tokens().saturating_add(self.patches())
     }
 
-    /// How many of the tokens in front of the patches have a position.
+    /// How many of the tokens before the patches have a position.
     pub fn positioned_prefix(&self) -> usize {
         match (self.positions, self.position_scope) {
             (Positions::None, _) | (_, PositionScope::Patches) => 0,
@@ -211,23 +211,23 @@ impl VitConfig {
         }
     }
 
-    /// The same with the pooling of DINOv2's classes: the class token and, for a head, the mean of the patches beside it.
+    /// The same with the pooling of DINOv2's classes: the class token and, for a head, the mean of the patches.
     pub(super) fn with_usual_pooling(&self) -> VitConfig {
         let pooling = if self.classes > 0 { Pooling::ClassAndMean } else { Pooling::Class };
         VitConfig { pooling, ..self.clone() }
     }
 
-    /// Width of what pooling gives.
+    /// Width of the pooled vector.
     pub fn pooled(&self) -> usize {
         if self.pooling == Pooling::ClassAndMean { self.dim.saturating_mul(2) } else { self.dim }
     }
 
-    /// Width of what the head sees.
+    /// Width of the head's input.
     pub fn features(&self) -> usize {
         self.pre_logits.unwrap_or(self.pooled())
     }
 
-    /// Stochastic depth of a layer: rises linearly with depth.
+    /// Stochastic depth rate of a layer: rises linearly with depth.
     pub fn stochastic_depth_at(&self, layer: usize) -> f32 {
         if self.depth > 1 {
             self.stochastic_depth * layer as f32 / (self.depth - 1) as f32
@@ -236,7 +236,7 @@ impl VitConfig {
         }
     }
 
-    /// Refuses what cannot be built, with the rule that it breaks.
+    /// An error for a configuration that cannot be built, with the requirement.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_sizes()?;
         self.check_parts()?;
@@ -262,7 +262,7 @@ impl VitConfig {
         rule(whole, || format!("an image of {image} is not a whole number of {patch} patches"))?;
         check_layers(self.dim, self.heads, self.depth)?;
         let inputs = self.channels.saturating_mul(patch.area());
-        // No head is a size, too.
+        // 0 classes, for no head, must pass.
         check_sizes(&[
             ("tokens", self.tokens()),
             ("patch inputs", inputs),

@@ -1,4 +1,5 @@
-//! Google's `.npz`: Flax names and layouts, in the flat form of the original ViTs and AugReg, and in that of big_vision.
+//! Google's `.npz`: Flax names and layouts, in the flat form of the original ViTs and AugReg, and in that of
+//! big_vision.
 
 use super::config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, VitConfig};
 use super::infer::square;
@@ -8,17 +9,17 @@ use crate::checkpoint::resize::Filter;
 use crate::checkpoint::{Dialect, Inventory, Rule};
 use crate::settings::{Activation, NormOrder, Size};
 
-/// What stands before the names, by the tools that wrote the file.
+/// Name prefixes of the tools that wrote the file.
 const PREFIXES: [&str; 4] = ["", "opt/target/", "params/", "params/img/"];
 
 /// A file's dialect.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Flax {
-    /// What stands before all names.
+    /// Prefix of all names.
     pub prefix: &'static str,
-    /// big_vision numbers the parts of a layer in another way.
+    /// big_vision numbers the parts of a layer differently.
     pub big_vision: bool,
-    /// Whether positions stand at the root, as big_vision has them.
+    /// Whether the positions are at the root, as in big_vision.
     pub root_positions: bool,
     /// Whether all layers are stacked in one tensor.
     pub stacked: bool,
@@ -35,7 +36,7 @@ impl Flax {
         Some(Flax { prefix, big_vision: stacked || !flat, root_positions, stacked })
     }
 
-    /// The configuration that the shapes tell: all but the epsilon, which is Flax' 1e-6, and the activation.
+    /// The configuration, derived from the shapes: all but the epsilon, which is Flax's 1e-6, and the activation.
     pub fn infer(&self, inventory: &Inventory, heads: Option<usize>) -> Result<VitConfig, Fault> {
         let shape = |name: &str| {
             let name = format!("{}{name}", self.prefix);
@@ -53,7 +54,7 @@ impl Flax {
         let patch = Size { height, width };
         let class_token = shape("cls").is_ok();
         let depth = self.depth(inventory)?;
-        // Stacked tensors have the layers in front of their own axes.
+        // Stacked tensors have a leading axis of layers.
         let layer_shape = |part: String| -> Result<&[usize], Fault> {
             let name = self.layer_name(0, &part);
             Ok(shape(&name)?.get(usize::from(self.stacked)..).unwrap_or_default())
@@ -97,7 +98,7 @@ impl Flax {
     fn depth(&self, inventory: &Inventory) -> Result<usize, Fault> {
         if self.stacked {
             let name = format!("{}{}", self.prefix, self.layer_name(0, "LayerNorm_0/scale"));
-            // No model has more; a table of what a hostile file claims must not fill the memory.
+            // No model has more; a hostile file must not make us allocate what it claims.
             return match inventory.get(&name).map(Vec::as_slice) {
                 Some(&[depth, _]) if (1..=1 << 10).contains(&depth) => Ok(depth),
                 got => Err(Fault::of(name, format!("should be [layers, dim], not {:?}", got.unwrap_or_default()))),
@@ -180,7 +181,7 @@ impl Flax {
     }
 }
 
-/// A linear layer: Flax keeps its matrix as `[in, out]`.
+/// A linear layer: Flax stores its matrix as `[in, out]`.
 fn dense(ours: &str, theirs: &str) -> [Rule; 2] {
     [
         Rule::rename(&format!("{ours}.weight"), format!("{theirs}/kernel")).transposed(),
@@ -188,7 +189,7 @@ fn dense(ours: &str, theirs: &str) -> [Rule; 2] {
     ]
 }
 
-/// How a model is written as an `.npz`, or what such files cannot say of it.
+/// The dialect for writing a model as an `.npz`, or what such files cannot express.
 pub fn dialect(config: &VitConfig) -> Result<Dialect, String> {
     match lacks(config) {
         Some(what) => Err(what),
@@ -196,7 +197,7 @@ pub fn dialect(config: &VitConfig) -> Result<Dialect, String> {
     }
 }
 
-/// What these files cannot say of a model, if there is something.
+/// The first property of a model that these files cannot express, if any.
 fn lacks(config: &VitConfig) -> Option<String> {
     let plain = VitConfig::default();
     let image = config.image;

@@ -9,11 +9,12 @@ use crate::blocks::{Branch, Linear, Mlp, norm, token};
 use crate::call::{Call, Outputs};
 use crate::positions;
 
-/// Builds the model, with an input `images [batch, channels, height, width]` unless the call has images. It gives
+/// Builds the model, with an input `images [batch, channels, height, width]` unless the call has images. Outputs:
 ///
-/// - `tokens [batch, tokens, dim]`: all tokens after the last layer (and the last norm, where that is over tokens),
-/// - `features [batch, features]`: one vector per image, as the head sees it,
-/// - `logits [batch, classes]`, with a head: the mean of both heads where there are two, which are then `class_logits` and
+/// - `tokens [batch, tokens, dim]`: all tokens after the last layer (and the final norm, if that is over tokens),
+/// - `features [batch, features]`: one vector per image, the input of the head,
+/// - `logits [batch, classes]`, with a head: the mean of both heads if there are two, whose outputs are `class_logits`
+///   and
 ///   `distillation_logits`.
 pub fn vit(g: &mut Graph, config: &VitConfig, call: &Call) -> Result<Outputs> {
     check(config, call.adapters)?;
@@ -42,7 +43,7 @@ pub fn vit(g: &mut Graph, config: &VitConfig, call: &Call) -> Result<Outputs> {
     Ok(outputs)
 }
 
-/// The head over the features and, with a distillation token, a second one over that.
+/// The head over the features and, with a distillation token, a second one over that token.
 fn heads(g: &mut Graph, config: &VitConfig, x: Value, features: Value, outputs: &mut Outputs) -> Result<()> {
     let logits = Linear::new("head", config.classes, true).of(g, features)?; // [batch, classes]
     if !config.distillation_head {
@@ -70,8 +71,8 @@ fn refused(path: &str, rule: String) -> engine::Error {
     engine::Error::Rule { op: "vit", path: path.to_string(), inputs: Vec::new(), rule }
 }
 
-/// Equation 1: patches through a linear layer (which is what a convolution of stride = kernel = patch computes), tokens in
-/// front of them, positions added.
+/// Equation 1: patches through a linear layer (equivalent to a convolution with stride = kernel = patch), preceded by
+/// the special tokens, plus positions.
 fn embed(g: &mut Graph, config: &VitConfig, images: Value) -> Result<Value> {
     let batch = g.shape_of(images).axes()[0];
     let patch = [config.patch.height, config.patch.width];
@@ -92,7 +93,7 @@ fn embed(g: &mut Graph, config: &VitConfig, images: Value) -> Result<Value> {
         })?;
     }
 
-    // Standard deviations are timm's.
+    // The standard deviations are timm's.
     let parts = [
         ("class_token", usize::from(config.class_token), 1e-6),
         ("distillation_token", usize::from(config.distillation_token), 0.02),
@@ -121,7 +122,7 @@ fn embed(g: &mut Graph, config: &VitConfig, images: Value) -> Result<Value> {
     g.scope("position_embedding", |g| g.dropout(x, config.dropout))
 }
 
-/// A row for each token that has a position, those in front of the patches first.
+/// One row per token with a position, those before the patches first.
 fn position_table(g: &mut Graph, config: &VitConfig) -> Result<Option<Value>> {
     let count = config.positioned_prefix() + config.patches();
     Ok(Some(match config.positions {
@@ -138,7 +139,7 @@ fn position_table(g: &mut Graph, config: &VitConfig) -> Result<Option<Value>> {
     }))
 }
 
-/// Equations 2 and 3: attention, then feed-forward, each a branch of the residual stream.
+/// Equations 2 and 3: attention, then feed-forward, each a residual branch.
 fn encoder_layer(
     g: &mut Graph,
     config: &VitConfig,
@@ -179,7 +180,7 @@ fn attention(g: &mut Graph, config: &VitConfig, adapters: Option<&Adapters>, x: 
     Linear::new("output", dim, true).adapted(g, adapters, mixed)
 }
 
-/// The part that sees each token alone.
+/// The feed-forward block, applied to each token.
 fn feed_forward(g: &mut Graph, config: &VitConfig, adapters: Option<&Adapters>, x: Value) -> Result<Value> {
     let (hidden, activation, dropout) = (config.mlp_dim, config.activation, config.dropout);
     match config.feed_forward {
@@ -194,7 +195,7 @@ fn feed_forward(g: &mut Graph, config: &VitConfig, adapters: Option<&Adapters>, 
     }
 }
 
-/// Equation 4: all tokens to one vector.
+/// Equation 4: pools all tokens into one vector.
 fn pool(g: &mut Graph, config: &VitConfig, x: Value) -> Result<Value> {
     let patches = |g: &mut Graph| match config.prefix_tokens() {
         0 => Ok(x),
@@ -219,7 +220,7 @@ fn pool(g: &mut Graph, config: &VitConfig, x: Value) -> Result<Value> {
     }
 }
 
-/// What comes between pooling and head: the last norm, where it stands there, and a `tanh` layer.
+/// Between pooling and head: the final norm, if it is there, and a `tanh` layer.
 fn finish_features(g: &mut Graph, config: &VitConfig, pooled: Value) -> Result<Value> {
     let mut features = pooled;
     if config.final_norm == FinalNorm::Pooled {
@@ -232,7 +233,7 @@ fn finish_features(g: &mut Graph, config: &VitConfig, pooled: Value) -> Result<V
     Ok(features)
 }
 
-/// Some rows of a table; the table itself if that is all.
+/// Rows `first..end` of a table; the table itself if that is all of it.
 fn rows(g: &mut Graph, table: Value, first: usize, end: usize) -> Result<Value> {
     if first == 0 && end == g.shape_of(table).rows() { Ok(table) } else { g.slice(table, 0, first, end) }
 }

@@ -1,4 +1,4 @@
-//! Hugging Face's `config.json` of `vit`, `deit`, `dinov2` and `dinov2_with_registers`, both ways.
+//! Hugging Face's `config.json` of `vit`, `deit`, `dinov2` and `dinov2_with_registers`, for reading and writing.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::checkpoint::resize::Filter;
 use crate::checkpoint::{Dialect, Inventory};
 use crate::settings::{Activation, NormOrder, Settings, Size};
 
-/// A `model_type` of Hugging Face's.
+/// A `model_type` of Hugging Face.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelType {
     /// `ViTModel`, `ViTForImageClassification`.
@@ -27,7 +27,7 @@ impl ModelType {
     pub const ALL: [ModelType; 4] =
         [ModelType::Vit, ModelType::Deit, ModelType::Dinov2, ModelType::Dinov2WithRegisters];
 
-    /// `model_type` in the configuration; with a dot, what stands before the names of all tensors but the head's.
+    /// `model_type` in the configuration; followed by a dot, the prefix of all tensor names but the head's.
     pub fn name(self) -> &'static str {
         match self {
             ModelType::Vit => "vit",
@@ -46,7 +46,7 @@ impl ModelType {
         }
     }
 
-    /// Whether it is one of the DINOv2s.
+    /// Whether it is a DINOv2.
     pub fn is_dinov2(self) -> bool {
         matches!(self, ModelType::Dinov2 | ModelType::Dinov2WithRegisters)
     }
@@ -60,7 +60,7 @@ impl ModelType {
     }
 }
 
-/// What heads a model has, by the name of its class.
+/// The heads of a model, from the name of its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heads {
     /// None.
@@ -71,30 +71,30 @@ pub enum Heads {
     Two,
 }
 
-/// What a configuration says, before the file's tensors are looked at.
+/// The contents of a configuration, before the file's tensors are considered.
 #[derive(Clone, Debug)]
 pub struct Described {
-    /// The family.
+    /// The model type.
     pub model_type: ModelType,
-    /// The model. Its head is as the configuration says, or absent where that says nothing.
+    /// The model. Its head is as configured, or absent if the configuration does not say.
     pub config: VitConfig,
-    /// Names of the classes in order, where there are some.
+    /// Class names in order, if any.
     pub labels: Vec<String>,
-    /// Its heads, where the name of its class tells.
+    /// Its heads, if the class name tells.
     pub heads: Option<Heads>,
-    /// How many classes are spoken of.
+    /// Number of classes, if the configuration says.
     classes: Option<usize>,
     pooler: Pooler,
 }
 
-/// The layer behind `ViTModel`.
+/// The layer after `ViTModel`.
 #[derive(Clone, Debug)]
 struct Pooler {
     width: usize,
     activation: String,
 }
 
-/// Reads a configuration of a family.
+/// Reads a configuration of a model type.
 pub fn read(model_type: ModelType, object: &Object) -> Result<Described, Fault> {
     let config = body(model_type, object)?;
     let labels = object.labels("id2label")?;
@@ -173,7 +173,7 @@ fn body(model_type: ModelType, object: &Object) -> Result<VitConfig, Fault> {
     })
 }
 
-/// The width of DINOv2's feed-forward part; a gated one keeps two thirds of it, rounded up to a multiple of 8.
+/// The width of DINOv2's feed-forward block; a gated one keeps two thirds of it, rounded up to a multiple of 8.
 fn dinov2_width(dim: usize, ratio: f64, swiglu: bool) -> usize {
     let width = (dim as f64 * ratio) as usize;
     if swiglu { ((width as f64 * 2.0 / 3.0) as usize).div_ceil(8) * 8 } else { width }
@@ -202,7 +202,7 @@ impl Described {
     fn set_heads(&mut self, heads: Heads, classes: usize) {
         self.heads = Some(heads);
         self.config.classes = if heads == Heads::No { 0 } else { classes };
-        // A classifier of no classes is no classifier there either.
+        // A classifier with no classes is not a classifier there either.
         self.config.distillation_head = heads == Heads::Two && self.config.distillation_token && classes > 0;
         self.config.pooling = match self.model_type.is_dinov2() && self.config.classes > 0 {
             true => Pooling::ClassAndMean,
@@ -210,8 +210,8 @@ impl Described {
         };
     }
 
-    /// The model that the tensors show: whether there is a head, where the configuration does not say; how many classes it
-    /// has; and whether the layer behind `ViTModel` is there.
+    /// Completes the model with the tensors: whether there is a head, if the configuration does not say; its number of
+    /// classes; and whether the layer after `ViTModel` exists.
     pub fn settle(
         mut self,
         prefix: &str,
@@ -256,7 +256,7 @@ impl Described {
     }
 }
 
-/// How a model is written, or why none of Hugging Face's classes says exactly it.
+/// The dialect for writing a model, or why none of Hugging Face's classes is exactly this model.
 pub fn dialect(config: &VitConfig) -> Result<Dialect, String> {
     let model_type = model_for(config)?;
     let backbone = if config.classes > 0 { format!("{}.", model_type.name()) } else { String::new() };
@@ -266,7 +266,7 @@ pub fn dialect(config: &VitConfig) -> Result<Dialect, String> {
     Ok(Dialect { config: Some(write(model_type, config)), always, ..dialect })
 }
 
-/// The model type that says exactly this model, or why none does.
+/// The model type of exactly this model, or why there is none.
 pub fn model_for(config: &VitConfig) -> Result<ModelType, String> {
     let model_type = match (config.distillation_token, config.layer_scale.is_some(), config.registers) {
         (true, ..) => ModelType::Deit,
@@ -290,7 +290,7 @@ pub fn model_for(config: &VitConfig) -> Result<ModelType, String> {
         (!dinov2 && config.feed_forward != FeedForward::Mlp, "SwiGLU without LayerScale"),
         (config.pre_logits.is_some() && (dinov2 || config.classes > 0), "a tanh layer before the head"),
         (dinov2 && mlp_ratio(config).is_none(), "a feed-forward width that is no multiple of the model's"),
-        // Its class takes the grid for square as soon as the image is not.
+        // Its class assumes a square grid as soon as the image is not square.
         (dinov2 && !square, "a DINOv2 for images that are not square"),
     ];
     match lacks.into_iter().find(|(lacking, _)| *lacking) {
@@ -299,13 +299,13 @@ pub fn model_for(config: &VitConfig) -> Result<ModelType, String> {
     }
 }
 
-/// The whole number that gives DINOv2's width: its class takes no other.
+/// The integer ratio that gives DINOv2's width: its class takes no other.
 fn mlp_ratio(config: &VitConfig) -> Option<usize> {
     let swiglu = config.feed_forward == FeedForward::SwiGlu;
     (1..=64).find(|&ratio| dinov2_width(config.dim, ratio as f64, swiglu) == config.mlp_dim)
 }
 
-/// The configuration of a model of this type. Whoever saves it adds the names of classes and the dtype.
+/// The configuration of a model of this type. The caller adds class names and dtype.
 fn write(model_type: ModelType, config: &VitConfig) -> Settings {
     let class = model_type.class();
     let architecture = match (config.classes, config.distillation_head) {

@@ -1,8 +1,8 @@
-//! A configuration from nothing but the shapes of tensors, for files that come without one.
+//! Infers a configuration from the shapes of tensors, for files without one.
 //!
-//! Shapes tell nearly everything. They do not tell the number of heads, which is taken from the usual width of one; the
-//! epsilon of norms; the activation; or whether the image was square, which it is taken to be unless one
-//! is named whose grid fits.
+//! Shapes determine almost everything, except the number of heads, which is taken from the usual width of one; the
+//! epsilon of norms; the activation; and whether the image was square, which is assumed unless the given image size
+//! fits the grid.
 
 use super::config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, Qkv, VitConfig};
 use super::read::TorchNames;
@@ -10,7 +10,7 @@ use crate::checkpoint::Inventory;
 use crate::checkpoint::json::Fault;
 use crate::settings::Size;
 
-/// What shapes do not tell, where it is known.
+/// Properties that shapes do not determine, if known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints {
     /// Number of heads.
@@ -21,7 +21,7 @@ pub struct Hints {
     pub scope: Option<PositionScope>,
 }
 
-/// The usual number of heads for a width: those of the published sizes, and otherwise heads of 64.
+/// The usual number of heads for a width: those of the published sizes, and otherwise heads of width 64.
 pub fn usual_heads(dim: usize) -> usize {
     match dim {
         1152 | 1280 | 1408 | 1664 => 16,
@@ -48,7 +48,7 @@ impl<'a> Shapes<'a> {
         self.of(ours).and_then(|shape| shape.first().copied())
     }
 
-    /// The error of a tensor that is missing or of another form.
+    /// The error for a tensor that is missing or has another shape.
     fn wrong(&self, ours: &str, form: &str) -> Fault {
         let name = self.names.lookup.name_of(ours, self.tensors).unwrap_or_else(|| ours.to_string());
         match self.of(ours) {
@@ -58,7 +58,7 @@ impl<'a> Shapes<'a> {
     }
 }
 
-/// The configuration of a model in a dialect of PyTorch.
+/// The configuration of a model in a PyTorch dialect.
 pub fn infer(names: &TorchNames, tensors: &Inventory, hints: Hints) -> Result<VitConfig, Fault> {
     let shapes = Shapes { names, tensors };
     let Some(&[dim, channels, height, width]) = shapes.of("patch_embedding.weight") else {
@@ -70,7 +70,7 @@ pub fn infer(names: &TorchNames, tensors: &Inventory, hints: Hints) -> Result<Vi
         Some(_) => return Err(shapes.wrong("register_tokens", "[1, count, dim]")),
         None => 0,
     };
-    // timm norms what it pooled under a name of its own.
+    // timm has a separate name for the norm after pooling.
     let final_norm = match (tensors.contains_key(&names.name("fc_norm.weight")), shapes.has("norm.weight")) {
         (true, _) => FinalNorm::Pooled,
         (false, true) => FinalNorm::Tokens,
@@ -108,7 +108,7 @@ fn depth(names: &TorchNames, tensors: &Inventory) -> Result<usize, Fault> {
     };
     match tensors.keys().filter_map(number).max().map_or(0, |last| last.saturating_add(1)) {
         0 => Err(Fault::whole(format!("there are no layers: no tensor's name begins with `{}0.`", starts[0]))),
-        // A layer is more than one tensor, so that this bounds what a hostile file can make us build.
+        // A layer has more than one tensor, so this bounds what a hostile file can make us build.
         depth if depth > tensors.len() => Err(Fault::whole(format!(
             "layers are numbered up to {}, but there are only {} tensors",
             depth - 1,
@@ -122,7 +122,7 @@ fn feed_forward(shapes: &Shapes) -> Result<(FeedForward, usize), Fault> {
     let of = |part: &str| shapes.of(&format!("blocks.0.mlp.{part}.weight"));
     let packed = shapes.names.lookup.joins("blocks.0.mlp.gate.weight", shapes.tensors) > 1;
     match (of("gate"), of("down"), of("fc1"), of("fc2")) {
-        // Twice as wide going in as coming out: a gate and what it gates.
+        // The first matrix is twice as wide as the second: a gate and the gated values.
         (Some(&[rows, _]), Some(&[_, columns]), ..) if packed && rows == columns.saturating_mul(2) => {
             Ok((FeedForward::SwiGlu, columns))
         }
@@ -136,7 +136,7 @@ fn heads_and_logits(shapes: &Shapes, config: &mut VitConfig) {
     config.distillation_head = config.distillation_token && shapes.has("distillation_head.weight");
     config.classes = shapes.rows("head.weight").unwrap_or(0);
     config.distillation_head &= config.classes > 0;
-    // Hugging Face's classifiers may have this layer, unused.
+    // Hugging Face's classifiers may contain this layer, unused.
     let used = !shapes.names.is_hugging_face() || config.classes == 0;
     config.pre_logits = shapes.rows("pre_logits.weight").filter(|_| used);
     let columns = shapes.of("head.weight").and_then(|shape| shape.get(1).copied());
@@ -145,7 +145,7 @@ fn heads_and_logits(shapes: &Shapes, config: &mut VitConfig) {
     }
 }
 
-/// The image, and which tokens have a position, from the number of positions.
+/// The image size, and which tokens have a position, from the number of positions.
 fn positions(shapes: &Shapes, hints: Hints, config: &mut VitConfig) -> Result<(), Fault> {
     let name = shapes.names.lookup.name_of("positions", shapes.tensors).unwrap_or_default();
     let known = hints.image;
@@ -168,7 +168,7 @@ fn positions(shapes: &Shapes, hints: Hints, config: &mut VitConfig) -> Result<()
     for scope in scopes.into_iter().filter(|scope| hints.scope.is_none_or(|hint| hint == *scope)) {
         config.position_scope = scope;
         let patches = rows.checked_sub(config.positioned_prefix()).filter(|patches| *patches > 0);
-        // Where there are no registers, two scopes are one.
+        // Without registers, two scopes coincide.
         if let Some(patches) = patches.filter(|patches| readings.iter().all(|(_, known)| known != patches)) {
             readings.push((scope, patches));
         }
@@ -198,7 +198,7 @@ fn positions(shapes: &Shapes, hints: Hints, config: &mut VitConfig) -> Result<()
     Err(Fault::of(name, what))
 }
 
-/// The image of a square grid.
+/// The image size of a square grid.
 pub fn square(patches: usize, patch: Size) -> Option<Size> {
     let side = patches.isqrt();
     (side * side == patches)

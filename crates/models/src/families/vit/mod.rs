@@ -1,4 +1,5 @@
-//! The Vision Transformer ("An Image is Worth 16x16 Words", equations 1 to 4), with DeiT, DINOv2 and their kin as settings of it.
+//! The Vision Transformer ("An Image is Worth 16x16 Words", equations 1 to 4); DeiT, DINOv2 and similar models are
+//! settings of it.
 //!
 //! ```text
 //! z0 = [class; x1 E; ..; xN E] + positions                                      (1)
@@ -34,7 +35,7 @@ pub use graph::vit;
 /// The family.
 pub struct Vit;
 
-/// The family, for the list.
+/// The entry of the family list.
 pub static FAMILY: Vit = Vit;
 
 impl Family for Vit {
@@ -104,10 +105,10 @@ impl Architecture for VitConfig {
         config.classes = classes;
         config.distillation_head = self.distillation_head && classes > 0;
         if classes > 0 {
-            // The layer before the head belongs to the task that it was trained for (section 3.1 of the paper).
+            // The layer before the head belongs to the task it was trained for (section 3.1 of the paper).
             config.pre_logits = None;
         }
-        // DINOv2's classes pool by the class token and, for a head, by the mean of the patches, too.
+        // DINOv2's classes pool with the class token and, for a head, also with the mean of the patches.
         if self.layer_scale.is_some() && hugging_face::model_for(&config.with_usual_pooling()).is_ok() {
             config = config.with_usual_pooling();
         }

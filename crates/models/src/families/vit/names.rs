@@ -1,13 +1,13 @@
-//! The names of a Vision Transformer's tensors in the libraries that lay numbers out as PyTorch does: Hugging Face's, timm's, and the
-//! original DINOv2's, which are timm's but for a few. Each is a list of rename rules.
+//! Tensor names of Vision Transformers in the libraries with PyTorch's layouts: Hugging Face, timm, and the original
+//! DINOv2, whose names are timm's except for a few. Each is a list of rename rules.
 
 use super::config::{FinalNorm, VitConfig};
 use super::hugging_face::ModelType;
 use crate::checkpoint::resize::Filter;
 use crate::checkpoint::{Dialect, GridTable, Rule};
 
-/// Hugging Face's `vit`, `deit`, `dinov2` and `dinov2_with_registers`. `backbone` stands before all names but the heads': `vit.`.
-/// The first spelling of each name is the one that all versions of the library read.
+/// Hugging Face's `vit`, `deit`, `dinov2` and `dinov2_with_registers`. `backbone` is the prefix of all names but the
+/// heads': `vit.`. The first spelling of each name is the one that all versions of the library read.
 pub(super) fn hugging_face(model: ModelType, backbone: &str, config: &VitConfig) -> Dialect {
     let mut rules = Vec::new();
     let mut rename = |ours: &str, theirs: &str| rules.push(Rule::rename(ours, format!("{backbone}{theirs}")));
@@ -41,7 +41,7 @@ pub(super) fn hugging_face(model: ModelType, backbone: &str, config: &VitConfig)
     rename("norm.*", "layernorm.*");
     for layer in ["layers.#", "encoder.layer.#"] {
         let joined = ["blocks.#.mlp.gate.*", "blocks.#.mlp.up.*"];
-        // Before the separate ones: this is how it is written.
+        // Before the separate ones, because the first is written.
         rules.insert(0, Rule::join(&joined, format!("{backbone}{layer}.mlp.weights_in.*")));
     }
     let embeddings = |name: &str| format!("{backbone}embeddings.{name}");
@@ -56,7 +56,7 @@ pub(super) fn hugging_face(model: ModelType, backbone: &str, config: &VitConfig)
     if config.pre_logits.is_some() || model.is_dinov2() {
         rules.push(Rule::rename("pre_logits.*", format!("{pooler}.*")));
     } else {
-        // Classifiers may still have the layer behind `ViTModel`, unused.
+        // Classifiers may still contain the layer after `ViTModel`, unused.
         rules.push(Rule::keep("unused.pooler.weight", format!("{pooler}.weight"), &[config.dim; 2]));
         rules.push(Rule::keep("unused.pooler.bias", format!("{pooler}.bias"), &[config.dim]));
     }
@@ -79,7 +79,7 @@ pub(super) fn timm(config: &VitConfig) -> Dialect {
     let parts = ["query", "key", "value"].map(|part| format!("blocks.#.attention.{part}.*"));
     rules.push(Rule::join(&parts.each_ref().map(String::as_str), "blocks.#.attn.qkv.*"));
     let gated = ["blocks.#.mlp.gate.*", "blocks.#.mlp.up.*"];
-    // timm's packed gate has the names of a plain MLP; the original DINOv2's and timm's unpacked ones have their own.
+    // timm's packed gate has the names of a plain MLP; the original DINOv2 and timm's unpacked gate have their own.
     rules.push(Rule::join(&gated, "blocks.#.mlp.w12.*"));
     rules.push(Rule::rename(gated[0], "blocks.#.mlp.fc1_g.*"));
     rules.push(Rule::rename(gated[1], "blocks.#.mlp.fc1_x.*"));
@@ -106,13 +106,13 @@ pub(super) fn timm(config: &VitConfig) -> Dialect {
     Dialect { library: "timm", rules, ..Dialect::default() }
 }
 
-/// Our own: the names of the graph, and what is kept of others.
+/// Our own: the names of the graph, and the optional tensors of other dialects.
 pub(super) fn own(config: &VitConfig) -> Dialect {
     let positions = Rule::rename("positions", "positions").grid(grid(config, Filter::Bicubic));
     Dialect { rules: vec![positions, Rule::keep("mask_token", "mask_token", &[1, config.dim])], ..Dialect::own() }
 }
 
-/// A convolution whose kernel and stride are a patch.
+/// A convolution with kernel and stride equal to the patch size.
 fn patches(config: &VitConfig, theirs: &str) -> [Rule; 2] {
     let kernel = [config.dim, config.channels, config.patch.height, config.patch.width];
     [
@@ -126,12 +126,12 @@ fn tokens(ours: &str, theirs: &str) -> [Rule; 1] {
     [Rule::rename(ours, theirs).leading_one()]
 }
 
-/// The table of positions: `[1, count, dim]`.
+/// The position table: `[1, count, dim]`.
 fn positions(config: &VitConfig, theirs: &str, filter: Filter) -> Rule {
     Rule::rename("positions", theirs).leading_one().grid(grid(config, filter))
 }
 
-/// The table of positions over the grid of patches.
+/// The position table over the grid of patches.
 pub(super) fn grid(config: &VitConfig, filter: Filter) -> GridTable {
     GridTable { prefix: config.positioned_prefix(), size: config.grid(), filter }
 }

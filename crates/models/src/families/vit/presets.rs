@@ -1,9 +1,9 @@
-//! Models by name: the small ViT for 32x32 images, and the family of the paper by timm's names.
+//! Models by name: the small ViT for 32x32 images, and the paper's models under timm's names.
 
 use super::config::{FinalNorm, Pooling, PositionScope, Positions, Qkv, VitConfig};
 use crate::settings::{NormOrder, Size};
 
-/// Width, depth, heads and feed-forward width of a size of the family.
+/// Width, depth, heads and feed-forward width of a model size.
 struct Scale(&'static str, [usize; 4]);
 
 const SCALES: [Scale; 8] = [
@@ -14,11 +14,11 @@ const SCALES: [Scale; 8] = [
     Scale("huge", [1280, 32, 16, 5120]),
     Scale("giant", [1408, 40, 16, 6144]),
     Scale("gigantic", [1664, 48, 16, 8192]),
-    // The sizes of "Scaling Vision Transformers to 22 Billion Parameters", in layers that are not parallel.
+    // The sizes of "Scaling Vision Transformers to 22 Billion Parameters", without parallel layers.
     Scale("22b", [6144, 48, 48, 24576]),
 ];
 
-/// The presets to show to someone who asks which there are; sizes of image and patch may be others.
+/// The names of the presets; other image and patch sizes are accepted too.
 pub fn names() -> Vec<String> {
     let mut names = vec!["vit_cifar".to_string()];
     for (scale, patches) in [
@@ -42,7 +42,7 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// The model of that name, if there is one.
+/// The model of a preset, if it exists.
 pub fn preset(name: &str) -> Option<VitConfig> {
     if name == "vit_cifar" {
         return Some(vit_cifar());
@@ -80,7 +80,7 @@ fn of_scale(name: &str, patch: usize) -> Option<VitConfig> {
     })
 }
 
-/// DINOv2 as timm has it: registers, where there are some, and a class token without a position.
+/// DINOv2 as in timm: possibly with registers, and a class token without a position.
 fn dinov2(config: &mut VitConfig, registers: usize) {
     config.image = Size::square(518);
     config.classes = 0;

@@ -1,4 +1,5 @@
-//! What a checkpoint of a Vision Transformer is: whose names its tensors have, and what configuration and shapes say together.
+//! Reads checkpoints of Vision Transformers: identifies the library by the tensor names, and combines configuration and
+//! shapes.
 
 use super::config::{PositionScope, VitConfig};
 use super::flax::Flax;
@@ -10,26 +11,26 @@ use crate::checkpoint::{Dialect, Inventory, prefix_of};
 use crate::family::{Checkpoint, Reading};
 use crate::settings::Size;
 
-/// Whose names a file uses.
+/// The library whose names a file uses.
 enum Library {
     HuggingFace(ModelType, TorchNames),
     Timm(TorchNames),
     Google(Flax),
 }
 
-/// A file with the names of a PyTorch library: what stands before them, and how they are looked up.
+/// The tensor names of a file from a PyTorch library: their prefixes, and how to look them up.
 pub(super) struct TorchNames {
-    /// What stands before all names: `module.`.
+    /// Prefix of all names: `module.`.
     pub prefix: String,
-    /// What stands before all names but the heads': `vit.`.
+    /// Prefix of all names but the heads': `vit.`.
     pub backbone: String,
-    /// The rules, for names; shapes in them are not this model's yet.
+    /// The rules, for looking up names; their shapes are not this model's yet.
     pub lookup: Dialect,
     model_type: Option<ModelType>,
 }
 
 impl TorchNames {
-    /// The full name of something outside of the heads.
+    /// The full name of a tensor outside the heads.
     pub fn name(&self, name: &str) -> String {
         format!("{}{}{name}", self.prefix, self.backbone)
     }
@@ -38,7 +39,7 @@ impl TorchNames {
         self.model_type.is_some()
     }
 
-    /// What the names of layers begin with.
+    /// Prefixes of layer names.
     pub fn layers(&self) -> &'static [&'static str] {
         if self.is_hugging_face() { &["encoder.layer.", "layers."] } else { &["blocks."] }
     }
@@ -60,10 +61,10 @@ impl TorchNames {
     }
 }
 
-/// Reads a checkpoint; `None` if it is no Vision Transformer's.
+/// Reads a checkpoint; `None` if it is not a Vision Transformer.
 pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
     let description = match (checkpoint.model_type()?, checkpoint.config) {
-        // timm's models in a class of Hugging Face's.
+        // timm's models in Hugging Face's wrapper class.
         (Some("timm_wrapper"), Some(config)) => Some(Description::Timm(timm::read(&config)?)),
         (Some(name), Some(config)) => match ModelType::ALL.into_iter().find(|known| known.name() == name) {
             Some(model_type) => Some(Description::HuggingFace(hugging_face::read(model_type, &config)?)),
@@ -78,7 +79,7 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
     settle(library, description, tensors, checkpoint).map(Some)
 }
 
-/// What a `config.json` says.
+/// The contents of a `config.json`.
 enum Description {
     HuggingFace(hugging_face::Described),
     Timm(timm::Described),
@@ -93,7 +94,7 @@ impl Description {
     }
 }
 
-/// The model as the configuration alone tells it.
+/// The model from the configuration alone.
 fn described(description: Option<Description>) -> Result<Reading, Fault> {
     let (config, labels) = match description {
         Some(Description::HuggingFace(described)) => (described.config, described.labels),
@@ -104,7 +105,7 @@ fn described(description: Option<Description>) -> Result<Reading, Fault> {
 }
 
 impl Library {
-    /// The library of a file with these tensors, if it is a known one.
+    /// The library of a file with these tensors, if it is known.
     fn of(tensors: &Inventory) -> Option<Library> {
         let base_models = ModelType::ALL.map(ModelType::name);
         let anchor = "embeddings.patch_embeddings.projection.weight";
@@ -131,7 +132,7 @@ impl Library {
     }
 }
 
-/// The model type of a file of Hugging Face's names, by what it has that others have not.
+/// The model type of a file with Hugging Face's names, from the tensors that only it has.
 fn model_type_of(start: &str, tensors: &Inventory) -> ModelType {
     let has = |name: &str| tensors.contains_key(&format!("{start}{name}"));
     let layer_scale = has("encoder.layer.0.layer_scale1.lambda1") || has("layers.0.layer_scale1.lambda1");
@@ -143,7 +144,7 @@ fn model_type_of(start: &str, tensors: &Inventory) -> ModelType {
     }
 }
 
-/// What configuration and tensors say together.
+/// Combines configuration and tensors.
 fn settle(
     library: Library,
     description: Option<Description>,
@@ -156,7 +157,7 @@ fn settle(
     let mut guessed_heads = false;
     let (mut config, labels, library) = match (description, library) {
         (Some(Description::HuggingFace(described)), Library::HuggingFace(_, names)) => {
-            // The configuration knows the model type better than the tensors: theirs may have nothing special.
+            // The configuration takes precedence over the tensors, which may have nothing specific to the model type.
             let model_type = described.model_type;
             let names = TorchNames::new(Some(model_type), &names.prefix, &names.backbone);
             let settled = described.settle(&names.prefix, &names.backbone, tensors, head_is_used)?;
@@ -167,7 +168,7 @@ fn settle(
             guessed_heads = !described.tells_heads(&config);
             (config, described.labels, Library::Timm(names))
         }
-        // These files have no configuration, but some directories name their classes beside them.
+        // These files have no configuration, but some directories contain one with class names.
         (Some(description), Library::Google(flax)) => {
             let config = flax.infer(tensors, heads)?;
             let mut labels = match description {
@@ -219,7 +220,7 @@ fn settle(
     Ok(Reading { architecture: Box::new(config), dialect, labels, notes: notes.into_iter().collect() })
 }
 
-/// The configuration of a bare file with Hugging Face's names.
+/// The configuration of a file with Hugging Face's names and no `config.json`.
 fn inferred(
     model_type: ModelType,
     names: &TorchNames,

@@ -1,5 +1,5 @@
-//! timm's `config.json`: it names an architecture and the arguments that differ from its defaults, so that most is told by the
-//! shapes of tensors, and what is written is checked against them.
+//! timm's `config.json`: it names an architecture and the arguments that differ from its defaults. Most of the
+//! configuration follows from the shapes of tensors, and the arguments are checked against them.
 
 use super::config::{Pooling, Positions, VitConfig};
 use super::infer::{Hints, infer};
@@ -9,15 +9,15 @@ use crate::checkpoint::Inventory;
 use crate::checkpoint::json::{Fault, Object};
 use crate::settings::{Activation, Size};
 
-/// What a configuration says beyond what the shapes of tensors do.
+/// What a configuration says beyond the shapes of tensors.
 #[derive(Clone, Debug, Default)]
 pub struct Described {
-    /// Names of the classes in order, where there are some.
+    /// Class names in order, if any.
     pub labels: Vec<String>,
     architecture: String,
     heads: Option<usize>,
     image: Option<Size>,
-    /// Whether that is an argument of the model, and not only what it was trained with.
+    /// Whether it is an argument of the model, and not only the size it was trained with.
     image_is_argument: bool,
     pooling: Option<Pooling>,
     activation: Option<Activation>,
@@ -25,11 +25,11 @@ pub struct Described {
     dropout: f64,
     attention_dropout: f64,
     stochastic_depth: f64,
-    /// Numbers that must be what the shapes say.
+    /// Sizes that must agree with the shapes.
     sizes: Vec<(&'static str, usize)>,
 }
 
-/// Arguments that change what is computed in ways that are not known here, unless they are false or 0.
+/// Arguments that change the computation in unsupported ways, unless they are false or 0.
 const REFUSED: [&str; 7] = [
     "pre_norm",
     "qk_norm",
@@ -85,7 +85,7 @@ fn pooling(object: &Object) -> Result<Option<Pooling>, Fault> {
     })
 }
 
-/// The architectures of timm whose activation is not GELU although nothing in the file says so.
+/// timm architectures whose activation is not GELU although the file does not say so.
 fn activation_of(architecture: &str) -> Option<Activation> {
     let approximate = ["vit_base_patch32_siglip", "vit_so400m_patch16_siglip", "vit_giantopt_patch16_siglip"];
     let large = ["vit_large_patch16_siglip_512", "vit_large_patch16_siglip_gap_512"];
@@ -93,7 +93,7 @@ fn activation_of(architecture: &str) -> Option<Activation> {
     found.then_some(Activation::GeluTanh)
 }
 
-/// The architectures of timm whose number of heads is not the usual one of their width although nothing in the file says so.
+/// timm architectures whose number of heads is not the usual one for their width although the file does not say so.
 fn heads_of(architecture: &str) -> Option<usize> {
     let unusual = ["vit_base_patch16_gap_", "vit_giantopt_"];
     unusual.iter().any(|name| architecture.starts_with(name)).then_some(16)
@@ -139,7 +139,7 @@ impl Described {
         Ok(())
     }
 
-    /// The model: what shapes tell, completed and checked by what is written.
+    /// The model: derived from the shapes, completed by and checked against the configuration.
     pub fn settle(&self, names: &TorchNames, tensors: &Inventory, head_is_used: bool) -> Result<VitConfig, Fault> {
         let named = preset(&self.architecture);
         let hints = Hints { heads: self.heads, image: self.image, scope: None };
@@ -152,7 +152,7 @@ impl Described {
         Ok(config)
     }
 
-    /// The model of the architecture's name, where there are no tensors to tell.
+    /// The model from the architecture's name, if there are no tensors.
     pub fn without_tensors(&self) -> Result<VitConfig, Fault> {
         let Some(mut config) = preset(&self.architecture) else {
             let what =
@@ -172,7 +172,7 @@ impl Described {
         Ok(config)
     }
 
-    /// What neither shapes nor a preset tell.
+    /// Sets what neither shapes nor a preset determine.
     fn complete(&self, config: &mut VitConfig) -> Result<(), Fault> {
         config.pooling = match self.pooling {
             Some(Pooling::Class) if !config.class_token => {
@@ -193,7 +193,7 @@ impl Described {
         Ok(())
     }
 
-    /// Whether the number of heads follows from what is written, or from the architecture's name.
+    /// Whether the number of heads follows from the arguments, or from the architecture's name.
     pub fn tells_heads(&self, config: &VitConfig) -> bool {
         self.heads.is_some() || preset(&self.architecture).is_some_and(|named| named.dim == config.dim)
     }

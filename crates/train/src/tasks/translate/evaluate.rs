@@ -1,10 +1,8 @@
 //! Evaluation of a translator on the validation pairs.
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use vitreous_engine::State;
+use vitreous_engine::{State, WeightView};
 use vitreous_models::generate::SearchOptions;
 
 use super::TranslateTask;
@@ -120,7 +118,7 @@ pub(super) fn evaluate(
     let test = TranslatorTest {
         model: model.architecture.as_ref(),
         tokenisers: &data.tokenisers,
-        weights: &|name| state.parameter(name).map(Cow::Borrowed),
+        weights: &|name| state.parameter(name).map(WeightView::from),
         search: SearchOptions { beam: decoding.beam, length_penalty: decoding.length_penalty },
         tokens: settings.train.tokens,
         max_tokens: longest_side(model.architecture.as_ref()),

@@ -1,13 +1,14 @@
 //! How good a translator is on pairs, wherever its parameters are: the loss on them, and how its translations compare with theirs.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use vitreous_data::loader::{BatchSource, EpochOrder};
 use vitreous_data::text::{
     BatchShape, END, EncodedPairs, Limits, PADDING, Pair, PairBatches, START, Tokenisers, TooFewTokens,
 };
-use vitreous_engine::{CrossEntropyOptions, DType, Device, Executor, Graph, Mode, Parameter, Precision, SharedWeights};
+use vitreous_engine::{
+    CrossEntropyOptions, DType, Device, Executor, Graph, Mode, Parameter, Precision, SharedWeights, WeightView,
+};
 use vitreous_models::generate::{SearchOptions, SpecialTokens, TranslateOptions, Translator};
 use vitreous_models::{Architecture, Call};
 
@@ -36,7 +37,7 @@ pub struct TranslatorTest<'w> {
     /// By which texts become tokens.
     pub tokenisers: &'w Tokenisers,
     /// A parameter's values, by its name.
-    pub weights: &'w dyn Fn(&str) -> vitreous_engine::Result<Cow<'w, [f32]>>,
+    pub weights: &'w dyn Fn(&str) -> vitreous_engine::Result<WeightView<'w>>,
     /// How words are chosen.
     pub search: SearchOptions,
     /// The most tokens of a side of a batch for the loss, with padding; more if one pair has more.

@@ -7,20 +7,20 @@ use vitreous_data::image::{Preprocess, Scratch};
 use vitreous_train::RunRecord;
 
 use super::names::safe;
+use crate::commands::eval::run_of;
 use crate::failure::Failure;
 use crate::prepared::{self, Prepared};
 use crate::samples::{shown_part, spread};
 
 /// A few test images of a run's data, called like `test-800-Shirt`. `model` is the run's directory, or the model in it.
 pub fn images(model: &Path, count: usize, preprocess: &Preprocess, floats: usize) -> Result<Vec<Prepared>, Failure> {
-    let directory = [Some(model), model.parent()].into_iter().flatten().find(|path| RunRecord::is_run(path));
-    let Some(directory) = directory else {
+    let Some(directory) = run_of(model) else {
         return Err(Failure::input(anyhow!(
             "no image was named; without one, give the directory of a run, as in `vitreous explain runs/small-1`: \
              test images of its data are explained; a translator takes --text"
         )));
     };
-    let run = RunRecord::read(directory).map_err(Failure::input)?;
+    let run = RunRecord::read(&directory).map_err(Failure::input)?;
     let hint = "name images to explain";
     let name = directory.display();
     let recipe = run.recipe.map_err(|error| Failure::input(anyhow!("{name}/recipe.toml: {error}; {hint}")))?;

@@ -75,8 +75,8 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
             None => own_translation(&model, &mut translator, &sentence.text)?,
         };
         let pair = [&sentence.source[..], &target];
-        let explanation = explain_text(architecture, &model.weights(), SPECIAL, pair, &choice, &device)
-            .map_err(Failure::work)?;
+        let explanation =
+            explain_text(architecture, &model.weights(), SPECIAL, pair, &choice, &device).map_err(Failure::work)?;
         let words = Words::of(&model.tokenizers, &explanation).map_err(Failure::work)?;
         let translation = model.text(&target)?;
         let shown = SentencePage {

@@ -23,7 +23,11 @@ struct Input {
 }
 
 /// The model in a batch of this size; sequences have these many tokens, source and target.
-pub fn describe(model: &dyn Architecture, batch: usize, (tokens, target): (usize, usize)) -> Result<Described, Failure> {
+pub fn describe(
+    model: &dyn Architecture,
+    batch: usize,
+    (tokens, target): (usize, usize),
+) -> Result<Described, Failure> {
     let call = Call::whole(batch).tokens(tokens).target(target);
     let mut graph = Graph::for_inference();
     let output = model.build_result(&mut graph, &call).map_err(Failure::input)?;

@@ -1,4 +1,4 @@
-"""Makes the fixtures of BERT: tiny models with random weights, saved by transformers, with what it computes of padded tokens.
+"""Makes the fixtures of BERT: tiny models with random weights, saved by transformers, with its outputs for padded tokens.
 
     python make.py        (torch, transformers, safetensors)
 """
@@ -36,7 +36,7 @@ def save(name, model, outputs):
     with torch.no_grad():
         result = model(input_ids=tokens, token_type_ids=types, attention_mask=seen.long(), output_hidden_states=True)
     expected = outputs(result)
-    # What is computed for padding means nothing.
+    # Outputs for padding are meaningless.
     for key, value in expected.items():
         if value.shape[:2] == tokens.shape:
             expected[key] = torch.where(seen[..., None], value, torch.nan)
@@ -53,7 +53,7 @@ def main():
     save("pretraining", BertForPreTraining(config(layer_norm_eps=1e-3)), lambda r: {"logits": r.prediction_logits})
     labels = {0: "down", 1: "up", 2: "sideways"}
     classes = save("classes", BertForSequenceClassification(config(id2label=labels)), lambda r: {"logits": r.logits})
-    # BERT-Base's own file has the names of TensorFlow's norms, and its positions' numbers.
+    # BERT-Base's own file has TensorFlow's names of norms, and position ids.
     old = {}
     for name, tensor in load_file(classes / "model.safetensors").items():
         old[name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")] = tensor

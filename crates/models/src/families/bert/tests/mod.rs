@@ -1,4 +1,5 @@
-//! The family beside `transformers`. `make.py` made the fixtures, which the test of all families compares; what only BERT has is here.
+//! Comparison with `transformers`. `make.py` made the fixtures, which the test of all families compares; tests specific
+//! to BERT are here.
 
 use crate::families::bert::BertConfig;
 use crate::testing::fixture;

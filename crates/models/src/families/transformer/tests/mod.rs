@@ -1,3 +1,3 @@
-//! The family beside PyTorch's layers. `make.py` made the fixture; no Python is needed here.
+//! Comparison with PyTorch's layers. `make.py` made the fixture; no Python is needed here.
 
 mod peer;

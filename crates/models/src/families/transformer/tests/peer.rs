@@ -1,9 +1,9 @@
-//! The Transformer of encoder and decoder against PyTorch's layers (`make.py`), and what masks hide.
+//! The encoder-decoder Transformer against PyTorch's layers (`make.py`), and tests of its masks.
 
 use vitreous_engine::random::Run;
 use vitreous_engine::{
     Caches, CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, Parameter, Precision,
-    ResultCopy, State, Value, cuda,
+    ResultCopy, State, Value, WeightView, cuda,
 };
 
 use crate::archive::Archive;
@@ -13,9 +13,7 @@ use crate::families::transformer::{
 use crate::generate::{Hypothesis, SearchOptions, SpecialTokens, TranslateOptions, Translator};
 use crate::settings::{Activation, NormOrder};
 use crate::testing::{fixture, largest_difference, tensor};
-use crate::{
-    Architecture, CacheFormat, Initialisation, Model, OpenOptions, SaveOptions, StepShape, initialise,
-};
+use crate::{Architecture, CacheFormat, Initialisation, Model, OpenOptions, SaveOptions, StepShape, initialise};
 
 const SHAPE: PairShape = PairShape { batch: 3, source: 5, target: 4 };
 const PADDING: i32 = 0;
@@ -104,7 +102,7 @@ impl Case {
         self.expected(name).into_iter().map(|token| token as i32).collect()
     }
 
-    /// Runs with the fixture's tokens, changed.
+    /// Runs with modified tokens of the fixture.
     fn run(&mut self, change: impl FnOnce(&mut [i32], &mut [i32])) -> Vec<f32> {
         let (mut source, mut target) = (self.tokens("source"), self.tokens("target"));
         change(&mut source, &mut target);
@@ -142,7 +140,7 @@ fn what_is_hidden_changes_no_bit() {
     for (name, config) in cases() {
         let mut case = Case::new(name, &config);
         let before = case.run(|_, _| {});
-        // Behind the lengths 5, 3 and 1 a source is padding.
+        // Beyond the lengths 5, 3 and 1 a source is padding.
         let padding = case.run(|source, _| {
             for place in [8, 9, 11, 12, 13, 14] {
                 source[place] = (source[place] + 3) % words;
@@ -261,7 +259,7 @@ fn translate_on(
     sources: &[Vec<u32>],
     options: TranslateOptions,
 ) -> Vec<Vec<Hypothesis>> {
-    let weights = Box::new(|name: &str| case.state.parameter(name).map(std::borrow::Cow::Borrowed));
+    let weights = Box::new(|name: &str| case.state.parameter(name).map(WeightView::from));
     Translator::new(config, SPECIAL, options, device, weights).expect("pairs").translate(sources).expect("translates")
 }
 
@@ -270,7 +268,7 @@ fn options(beam: usize, slots: usize) -> TranslateOptions {
     TranslateOptions { search, slots: Some(slots), extra_tokens: 1, precision: Precision::F32 }
 }
 
-/// `ln p` of every next word behind a beginning, all computed anew.
+/// `ln p` of every next token after a prefix, recomputed from scratch.
 fn opinions(case: &Case, config: &TransformerConfig, source: &[u32], beginning: &[u32]) -> Vec<f64> {
     let mut graph = Graph::for_inference();
     let shape = PairShape { batch: 1, source: source.len() + 1, target: beginning.len() + 1 };
@@ -297,7 +295,7 @@ fn sources() -> Vec<Vec<u32>> {
 #[test]
 fn greedy_translations_are_those_of_computing_everything_anew() {
     for (name, config) in cases() {
-        // One place for the start and at most five words fit.
+        // Room for the start token and at most five tokens.
         let config = TransformerConfig { max_length: 6, ..config };
         let case = Case::new(name, &config);
         let found = translate(&case, &config, &sources(), options(1, 3));
@@ -320,7 +318,7 @@ fn greedy_translations_are_those_of_computing_everything_anew() {
             assert_eq!((&found[0].tokens, found[0].ended), (&tokens, ended), "{name}: {source:?}");
             assert!((found[0].log_probability - sum).abs() < 1e-4, "{name}: {source:?}");
         }
-        // Neither the number of slots nor what else is translated matters.
+        // Neither the number of slots nor the other sentences matter.
         for slots in [1, 2, 64] {
             let others = translate(&case, &config, &sources(), options(1, slots));
             let tokens = |all: &[Vec<Hypothesis>]| all.iter().map(|h| h[0].tokens.clone()).collect::<Vec<_>>();
@@ -407,7 +405,8 @@ fn weights_that_are_no_numbers_are_an_error_and_no_empty_translation() {
     for beam in [1, 2] {
         let weights: crate::generate::Weights = Box::new(|name: &str| {
             let values = case.state.parameter(name)?.iter();
-            Ok(values.map(|&value| if name.ends_with("norm1.bias") { f32::NAN } else { value }).collect())
+            let values = values.map(|&value| if name.ends_with("norm1.bias") { f32::NAN } else { value });
+            Ok(values.collect::<Vec<f32>>().into())
         });
         let mut translator = Translator::new(&config, SPECIAL, options(beam, beam), &CPU, weights).expect("pairs");
         let result = translator.translate(&sources()[..1]);
@@ -423,7 +422,7 @@ fn a_wide_beam_finds_the_best_of_all_translations() {
             let most = source.len() + 2;
             let beam = config.target_vocabulary.pow(3);
             let found = translate(&case, &config, std::slice::from_ref(&source), options(beam, beam));
-            // Every translation there is.
+            // All possible translations.
             let mut all: Vec<(Vec<u32>, f64, f64)> = Vec::new();
             let mut beginnings = vec![(Vec::new(), 0.0)];
             let score = |sum: f64, length: usize| sum / ((5.0 + length as f64) / 6.0).powf(0.6f32.into());
@@ -446,7 +445,7 @@ fn a_wide_beam_finds_the_best_of_all_translations() {
                 assert_eq!(found.tokens, expected.0, "{name}: {source:?}");
                 assert!((found.log_probability - expected.1).abs() < 1e-4 && (found.score - expected.2).abs() < 1e-4);
             }
-            // A narrow beam, among other sentences, gives real translations with their scores.
+            // A narrow beam, among other sentences, gives valid translations with their scores.
             let narrow = translate(&case, &config, &[source.clone(), vec![6, 6, 3], source.clone()], options(3, 6));
             let tokens = |found: &[Hypothesis]| found.iter().map(|h| h.tokens.clone()).collect::<Vec<_>>();
             assert_eq!(tokens(&narrow[0]), tokens(&narrow[2]), "{name}");
@@ -476,7 +475,7 @@ fn a_saved_model_is_opened_as_it_was() {
         assert_eq!(state.parameters(), case.state.parameters(), "{name}");
         assert_eq!(std::fs::read(path.join("tokenizer.json")).expect("there"), b"{}");
     }
-    // The weights of one under the configuration of another are refused by name.
+    // The weights of one under the configuration of another give an error that names the tensor.
     let from = |name: &str| directory.path().join(name).join("model.safetensors");
     std::fs::copy(from("pre"), from("post")).expect("copied");
     let error = Model::open(&directory.path().join("post"), &OpenOptions::default()).expect_err("refused").to_string();

@@ -1,4 +1,4 @@
-//! Low-rank adapters against PyTorch (`fixtures/make_adapters.py`), what is computed for frozen weights, and merging.
+//! Low-rank adapters against PyTorch (`make_adapters.py`), what is computed for frozen weights, and merging.
 
 use super::common::{Configured, LIMIT, fixture, largest_difference, open, tensor};
 use crate::adapters::{Adapters, merge_adapters, merged};
@@ -50,7 +50,7 @@ fn for_both(check: impl Fn(&Model, &Archive, Adapters, &str)) {
     }
 }
 
-/// The model's weights, and adapters and head of the fixture.
+/// Sets the model's weights, and the fixture's adapters and head.
 fn fill(state: &mut State, model: &Model, archive: &Archive, prefix: &str) {
     state.parameters_mut().fill(f32::NAN);
     model.load(state).expect("loads");
@@ -95,7 +95,7 @@ fn adapters_and_their_gradients_are_those_of_pytorch() {
     });
 }
 
-/// No gradient is taken of what is frozen, nor of what lies in front of the first adapter.
+/// No gradient is computed for frozen weights, nor for anything before the first adapter.
 #[test]
 fn frozen_weights_cost_no_backward_pass() {
     for_both(|model, _, adapters, _| {
@@ -106,7 +106,7 @@ fn frozen_weights_cost_no_backward_pass() {
         assert!(!graph.nodes().iter().any(|node| node.path.starts_with("gradient.patch_embedding")));
         assert!(!graph.nodes().iter().any(|node| node.path.starts_with("gradient.blocks.0.norm1")));
         assert!(graph.nodes().iter().any(|node| node.path.starts_with("gradient.blocks.1.norm1")));
-        // Gradients and moments are as large as what is trained.
+        // Gradients and moments have the size of the trained parameters.
         let trained: usize =
             graph.parameters().iter().filter(|p| p.gradient_offset.is_some()).map(|p| p.shape.elements()).sum();
         assert!(graph.gradient_floats() < trained + 16 * graph.parameters().len());
@@ -138,7 +138,7 @@ fn merged_weights_are_an_ordinary_model_with_the_same_results() {
             let same = state.parameter(&parameter.name).unwrap() == ordinary.parameter(&parameter.name).unwrap();
             assert!(same, "{}", parameter.name);
         }
-        // By bits: between parameters there are NaNs.
+        // Compared as bits: the padding between parameters is NaN.
         let bits = |state: &State| state.parameters().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         let merged_once = bits(&state);
         merge_adapters(&mut state, &adapters).expect("merges");

@@ -1,4 +1,4 @@
-//! Opens fixtures, runs models on the CPU, and compares with what the peers computed.
+//! Opens fixtures, runs models on the CPU, and compares with the peers' results.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ impl Configured for Model {
     }
 }
 
-/// The limit of the difference to the peers, in results whose size is about one.
+/// The largest allowed difference from the peers, for results of magnitude one.
 pub const LIMIT: f32 = 2e-5;
 
 pub fn fixture(name: &str) -> PathBuf {
@@ -36,7 +36,7 @@ pub fn open_with(name: &str, options: &OpenOptions) -> Model {
     Model::open(&fixture(name), options).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// What a model computes of images, by the names that fixtures use.
+/// The outputs of a model by the names that fixtures use.
 pub struct Outputs(Vec<(String, Vec<f32>)>);
 
 impl Outputs {
@@ -55,7 +55,7 @@ pub fn run(model: &Model, shape: &[usize], images: &[f32]) -> Outputs {
     let plan = Plan::for_cpu(&g, &wanted).expect("plans");
     let mut executor = Executor::new(plan, 1).expect("runs");
     let mut state = State::new(&g).expect("memory");
-    // A parameter that is not loaded makes everything NaN.
+    // A parameter that is not loaded turns every output into NaN.
     state.parameters_mut().fill(f32::NAN);
     model.load(&mut state).unwrap_or_else(|error| panic!("{error}"));
     executor.input("images").expect("an input").copy_from_slice(images);
@@ -63,7 +63,7 @@ pub fn run(model: &Model, shape: &[usize], images: &[f32]) -> Outputs {
     Outputs(values.iter().map(|(name, value)| (name.to_string(), executor.output(*value).expect("a result"))).collect())
 }
 
-/// Compares everything that the fixture has; returns the largest difference.
+/// Compares everything in the fixture; returns the largest difference.
 pub fn compare_with(model: &Model, expected: &Path) -> f32 {
     let expected = Archive::open(expected).unwrap_or_else(|error| panic!("{error}"));
     let (shape, images) = tensor(&expected, "images");

@@ -1,5 +1,5 @@
-//! Where training starts from, against what timm draws (`fixtures/make_initial.py`): deviations and limits, as the numbers
-//! themselves are others.
+//! Initial values against timm's (`make_initial.py`): standard deviations and bounds, since the random numbers
+//! themselves differ.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ fn state_of(config: &VitConfig, scheme: Initialisation, seed: u64) -> State {
     state
 }
 
-/// Deviation and largest size.
+/// Standard deviation and largest magnitude.
 fn measure(values: &[f32]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / count;
@@ -57,8 +57,8 @@ fn deviations_and_limits_are_those_of_timm() {
                 continue;
             }
             let (our_deviation, our_largest) = measure(values);
-            // Both are estimates: their error falls with the number of values. Only a uniform distribution has a limit near √3
-            // deviations, and only a truncated one near 2.3.
+            // Both are estimates: their error falls with the number of values. Only a uniform distribution has a bound
+            // near √3 standard deviations, and only a truncated normal one near 2.3.
             let error = 6.0 / (values.len() as f64).sqrt();
             assert!((our_deviation / deviation - 1.0).abs() < error, "{way}: {name} deviates by {our_deviation}");
             let limited = largest / deviation < 2.4;
@@ -112,7 +112,7 @@ fn values_follow_from_seed_and_name_alone() {
     assert_eq!(first, draw("blocks.0.attention.output.weight", 1));
     assert_ne!(first, draw("blocks.0.attention.output.weight", 2));
     assert_ne!(first, draw("blocks.1.attention.output.weight", 1));
-    // A longer parameter of the same limits begins with the same numbers.
+    // A longer parameter with the same bounds begins with the same values.
     let head = |rows| parameter("head.weight", "head.weight", [rows, 768]);
     let [short, long] = [3, 9].map(|rows| initial_values(Initialisation::PyTorch, &head(rows), 1));
     assert_eq!(short, long[..short.len()]);

@@ -1,4 +1,4 @@
-//! The family beside the libraries that define its checkpoints. `make.py` made the fixtures; no Python is needed here.
+//! Comparison with the libraries that define the checkpoints. `make.py` made the fixtures; no Python is needed here.
 
 mod adapters;
 mod common;

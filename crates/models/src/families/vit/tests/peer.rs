@@ -1,5 +1,5 @@
-//! Models of every dialect against the library that defines it: from the files in `tests/fixtures`, each must give what that
-//! library computed. `fixtures/make_models.py` made them; no Python is needed here.
+//! Models of every dialect against the library that defines it: each fixture must give the results that the library
+//! computed. `make.py` made them; no Python is needed here.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use vitreous_engine::cpu::Executor;
 use vitreous_engine::random::Run;
 use vitreous_engine::{CrossEntropyOptions, DType, GradientOptions, Graph, Mode, Plan, Precision, State};
 
-/// Opens a fixture and compares it with the expectation beside it.
+/// Opens a fixture and compares it with the expected results beside it.
 fn compare(name: &str) -> Model {
     let model = open(name);
     compare_with(&model, &fixture(name).join("expected.safetensors"));
@@ -80,7 +80,7 @@ fn hugging_face_positions_at_other_sizes() {
     compare_resized("hf_vit", "hf_vit/resized.safetensors", 24, 20);
     compare_resized("hf_dinov2", "hf_dinov2/resized.safetensors", 12, 20);
     compare_resized("hf_registers", "hf_registers/resized.safetensors", 12, 28);
-    // Two rows in front of the patches, with one head and with two.
+    // Two rows before the patches, with one head and with two.
     compare_resized("hf_deit", "hf_deit/resized.safetensors", 24, 20);
     compare_resized("hf_deit_teacher", "hf_deit_teacher/resized.safetensors", 24, 20);
 }
@@ -112,7 +112,7 @@ fn timm_without_a_configuration() {
         let model = open_with(&format!("{name}/model.safetensors"), &options);
         compare_with(&model, &fixture(name).join("expected.safetensors"));
         let described = open(name).config().clone();
-        // Where LayerScale starts is in no tensor.
+        // The initial value of LayerScale is in no tensor.
         assert_eq!(model.config(), &VitConfig { layer_scale: model.config().layer_scale, ..described }, "{name}");
     }
     let training = open_with("timm_token/training.pth", &options);
@@ -142,7 +142,7 @@ fn google_npz() {
     compare_resized("npz/plain.npz", "npz/plain.resized.safetensors", 24, 32);
 }
 
-/// The same weights with every activation that a configuration can name, put where the library reads it.
+/// The same weights with every activation that a configuration can name, set where the library reads it.
 fn compare_activations(name: &str, put: impl Fn(&mut serde_json::Value, &str)) -> usize {
     let archive = Archive::open(&fixture(name).join("activations.safetensors")).expect("opens");
     let (shape, images) = tensor(&archive, "images");
@@ -184,7 +184,7 @@ fn post_norm_with_sinusoidal_positions() {
     compare("own_post_norm_max");
 }
 
-/// Gradients of the cross entropy for every parameter. They are kept as checkpoints of the model's dialect.
+/// Gradients of the cross-entropy for every parameter. They are stored as checkpoints in the model's dialect.
 fn compare_gradients(model_name: &str, gradients_name: &str) {
     let (model, expected) = (open(model_name), open(gradients_name));
     let archive = Archive::open(&fixture(gradients_name).join("expected.safetensors")).expect("opens");

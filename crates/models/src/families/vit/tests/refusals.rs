@@ -1,4 +1,4 @@
-//! What is not as it should be is named: the file, the tensor or key, what was expected.
+//! Errors name the file, the tensor or key, and what was expected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use vitreous_engine::{DType, Graph, State};
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// A copy of a fixture whose tensors or configuration were changed, and what opening it says.
+/// The error of opening a copy of a fixture with changed tensors or configuration.
 fn refusal(name: &str, change: impl FnOnce(&mut Tensors, &mut serde_json::Value)) -> String {
     match opened(name, change, &OpenOptions::default()) {
         Ok(_) => panic!("{name} was opened"),
@@ -110,7 +110,7 @@ fn rates_of_stochastic_depth_are_read() {
     assert_eq!(rate("timm_token", |config| config["model_args"]["drop_path_rate"] = 0.375.into()), 0.375);
 }
 
-/// What a configuration alone says.
+/// Reads a configuration without tensors.
 fn described(text: &str) -> Reading {
     let config: Settings = serde_json::from_str(text).expect("an object");
     let options = OpenOptions::default();
@@ -118,7 +118,7 @@ fn described(text: &str) -> Reading {
     read::read(&checkpoint).expect("reads").expect("a Vision Transformer")
 }
 
-/// As text, "10" comes before "9".
+/// As text, "10" sorts before "9".
 #[test]
 fn classes_are_in_the_order_of_their_numbers() {
     let names: Vec<String> = (0..13).map(|class| format!("class number {class}")).collect();
@@ -140,11 +140,11 @@ fn an_npz_is_not_written_where_it_cannot_hold_the_epsilon() {
         assert_says(&with(eps).expect_err("refused").to_string(), &["model.npz", "epsilon"]);
         assert!(!npz.exists());
     }
-    // What these files are read with.
+    // The epsilon with which these files are read.
     with(1e-6).expect("saves");
 }
 
-/// A bare file of timm's whose table has so many positions.
+/// A timm file without configuration and with this many positions.
 fn bare_with_positions(rows: usize, registers: usize, image: Option<Size>) -> Result<Model, String> {
     let archive = Archive::open(&fixture("timm_token/model.safetensors")).expect("opens");
     let mut tensors: Tensors = archive
@@ -162,7 +162,7 @@ fn bare_with_positions(rows: usize, registers: usize, image: Option<Size>) -> Re
     Model::open(&file, &OpenOptions::default().with_some("image", image)).map_err(|error| error.to_string())
 }
 
-/// Patches are 4x4. What a number of positions is the grid of, beside a class token and perhaps registers.
+/// Patches are 4x4. Which grid a number of positions fits, with a class token and possibly registers.
 #[test]
 fn positions_of_bare_files_are_read_one_way_or_not_at_all() {
     let read = |rows, registers, image: Option<(usize, usize)>| {
@@ -170,15 +170,15 @@ fn positions_of_bare_files_are_read_one_way_or_not_at_all() {
         bare_with_positions(rows, registers, image).map(|model| (model.config().image, model.config().position_scope))
     };
     let square = |side| Size::square(side);
-    // One reading is square: all tokens, class and patches, or patches alone (DeiT III, DINOv2 with registers).
+    // One interpretation is square: all tokens, class and patches, or patches alone (DeiT III, DINOv2 with registers).
     assert_eq!(read(17, 0, None), Ok((square(16), PositionScope::All)));
     assert_eq!(read(19, 2, None), Ok((square(16), PositionScope::All)));
     assert_eq!(read(17, 2, None), Ok((square(16), PositionScope::Class)));
     assert_eq!(read(16, 2, None), Ok((square(16), PositionScope::Patches)));
     assert_eq!(read(16, 0, None), Ok((square(16), PositionScope::Patches)));
-    // 5 x 3 patches and a class token are as many: an image of that grid says so.
+    // 5 x 3 patches and a class token give the same number: an image size with that grid decides.
     assert_eq!(read(16, 0, Some((20, 12))), Ok((Size { height: 20, width: 12 }, PositionScope::All)));
-    // No reading is square, or two are: 2 x 2 with five tokens in front, or 3 x 3.
+    // No interpretation is square, or two are: 2 x 2 with five tokens before the patches, or 3 x 3.
     for (rows, registers) in [(13, 0), (9, 4)] {
         let error = read(rows, registers, None).expect_err("refused");
         assert_says(&error, &["pos_embed", &format!("{rows} positions"), "--image HxW"]);
@@ -189,7 +189,7 @@ fn positions_of_bare_files_are_read_one_way_or_not_at_all() {
     assert_says(&read(13, 0, Some((16, 16))).expect_err("refused"), &["13 positions", "16x16"]);
 }
 
-/// By their widths these would have 12, 18 and 24 heads; timm 1.0.30 builds all with 16.
+/// Their widths suggest 12, 18 and 24 heads; timm 1.0.30 builds all with 16.
 #[test]
 fn heads_that_only_timms_architecture_tells_are_known() {
     for name in ["vit_base_patch16_gap_224", "vit_giantopt_patch16_siglip_gap_256"] {
@@ -237,7 +237,7 @@ fn a_head_is_found_by_the_tensors_where_the_configuration_does_not_say() {
         assert_eq!(model.expect(name).config(), open(name).config(), "{name}");
         assert_eq!(open(name).config().classes, classes);
     }
-    // A pooler beside a classifier is unused, and no reason to refuse the file.
+    // A pooler beside a classifier is unused, and not an error.
     let model = opened(
         "hf_vit",
         |tensors, _| {
@@ -306,7 +306,7 @@ fn what_is_not_a_model_is_refused_with_what_was_looked_for() {
     assert_says(&refused(directory.path()), &["model.safetensors", "pytorch_model.bin", "*.npz"]);
     assert_says(&refused(&directory.path().join("absent")), &["absent", "cannot open"]);
     assert_says(&refused(&fixture("npz")), &["files of weights, name the one to open: ", "big_vision.npz"]);
-    // A single file of weights is the model, whatever it is called.
+    // A single weight file is the model, whatever its name.
     let single = tempfile::tempdir().expect("a directory");
     fs::copy(fixture("facebook_dinov2_registers/dinov2.pth"), single.path().join("any name.pth")).expect("copied");
     Model::open(single.path(), &OpenOptions::default()).expect("opens");
@@ -367,7 +367,7 @@ fn absent_keys_have_the_defaults_of_the_library() {
     let registers = config(r#"{"model_type": "dinov2_with_registers", "image_size": [224, 448]}"#);
     assert_eq!((registers.patch, registers.registers, registers.norm_eps), (Size::square(16), 4, 1e-6));
     assert_eq!(registers.image, Size { height: 224, width: 448 });
-    // The giant: 1536 wide, and two thirds of four times that.
+    // DINOv2-giant: width 1536, and two thirds of four times that.
     let giant =
         config(r#"{"model_type": "dinov2", "hidden_size": 1536, "use_swiglu_ffn": true, "num_attention_heads": 24}"#);
     assert_eq!((giant.mlp_dim, giant.layer_scale), (4096, Some(1.0)));
@@ -375,7 +375,8 @@ fn absent_keys_have_the_defaults_of_the_library() {
     assert_eq!(head.classes, 2);
 }
 
-/// Files are made by strangers: whatever shape any tensor claims, and whichever is missing, there is a table or an error.
+/// Files come from strangers: whatever shape a tensor claims, and whichever is missing, the result is a model or an
+/// error.
 #[test]
 fn no_shape_and_no_absence_breaks_the_telling_of_what_a_file_holds() {
     let files = [
@@ -414,7 +415,7 @@ fn no_shape_and_no_absence_breaks_the_telling_of_what_a_file_holds() {
         let archive = Archive::open(&fixture(file)).expect("opens");
         let whole: Inventory =
             archive.tensors().map(|tensor| (tensor.name().to_string(), tensor.shape.to_vec())).collect();
-        // One head of 16, where the files have two: nothing but Google's tells.
+        // One head of width 16, where the files have two: only Google's files contain the number of heads.
         assert!(examine(&whole), "{file}");
         for name in whole.keys() {
             let mut changed = whole.clone();

@@ -1,5 +1,5 @@
-//! Saving: what was written is opened again to the same bits, in every dialect that can say the model, and a failure leaves what
-//! was there.
+//! Saving: what was written opens to the same bits, in every dialect that can express the model, and a failure leaves
+//! existing files unchanged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,8 +9,8 @@ use super::common::{Configured, compare_with, fixture, open, open_with};
 use crate::archive::{Archive, ElementType};
 use crate::families::vit::{Pooling, Qkv, VitConfig, vit};
 use crate::settings::Activation;
-use crate::{Call, Model, OpenOptions, SaveOptions, Size, Written};
-use vitreous_engine::{Graph, State};
+use crate::{Call, Model, ModelError, OpenOptions, SaveOptions, Size, Written};
+use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Precision, State, WeightView};
 
 fn reopen(path: &Path) -> Model {
     Model::open(path, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"))
@@ -20,7 +20,7 @@ fn save(model: &Model, path: &Path) -> Written {
     model.save(path, &SaveOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// All values by our names with projections apart, as bits.
+/// All values by our names, with fused projections separated, as bits.
 fn bits(model: &Model) -> BTreeMap<String, Vec<u32>> {
     let mut all = BTreeMap::new();
     for parameter in model.parameters() {
@@ -93,7 +93,7 @@ fn hugging_face_to_npz_and_back_is_the_same_file() {
         let directory = tempfile::tempdir().expect("a directory");
         let npz = directory.path().join("model.npz");
         let mut model = open(name);
-        // Not in an .npz: the activation and a larger epsilon, which are refused, as the test below shows.
+        // The activation and a larger epsilon cannot be stored in an .npz, as the test below shows.
         let config = VitConfig { activation: Activation::Gelu, norm_eps: 1e-12, ..model.config().clone() };
         model.architecture = Box::new(config);
         assert_eq!(save(&model, &npz), Written::Npz);
@@ -205,6 +205,41 @@ fn numbers_that_lie_as_they_are_needed_are_borrowed() {
 }
 
 #[test]
+fn half_precision_weights_are_lent_as_they_are_stored_and_give_the_same_bits() {
+    for (name, is_bf16) in [("hf_vit_bf16", true), ("hf_vit_f16", false)] {
+        let model = open_with(name, &OpenOptions::default().with("qkv", Qkv::Separate));
+        let lent = |view: &WeightView| match view {
+            WeightView::Bf16(std::borrow::Cow::Borrowed(_)) => is_bf16,
+            WeightView::F16(std::borrow::Cow::Borrowed(_)) => !is_bf16,
+            _ => false,
+        };
+        let borrowed =
+            model.parameters().iter().filter(|parameter| lent(&model.weight(&parameter.name).expect("known"))).count();
+        assert_eq!(borrowed, model.parameters().len(), "{name}: parameters that are not lent");
+        for precision in [Precision::F32, Precision::Bf16] {
+            let run = |widened: bool| {
+                let mut g = Graph::new(Mode::Inference, precision);
+                let built = vit(&mut g, model.config(), &Call::whole(3)).expect("a model");
+                let logits = built.need("logits").expect("a head");
+                let logits = g.cast(logits, DType::F32).expect("f32");
+                let device = Device::Cpu { threads: 2 };
+                let plan = device.plan_with_fixed_weights(&g, &[logits]).expect("a plan");
+                let lend = |parameter: &Parameter| -> Result<WeightView<'_>, ModelError> {
+                    let weight = model.weight(&parameter.name)?;
+                    Ok(if widened { weight.into_f32().into() } else { weight })
+                };
+                let mut executor = Executor::with_weights(plan, &device, lend).expect("an executor");
+                let images = executor.input("images").expect("images").iter_mut();
+                images.enumerate().for_each(|(i, pixel)| *pixel = ((i * 37 % 101) as f32 - 50.0) / 40.0);
+                executor.infer().expect("a run");
+                executor.output(logits).expect("logits").into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            };
+            assert_eq!(run(false), run(true), "{name}, {precision:?}");
+        }
+    }
+}
+
+#[test]
 fn a_configuration_that_was_changed_is_not_saved_with_values_that_do_not_fit() {
     let target = tempfile::tempdir().expect("a directory");
     let mut model = open("hf_vit");
@@ -286,7 +321,7 @@ fn the_source_is_never_written_over_and_a_failure_leaves_what_was_there() {
         let error = model.save(&copy, &SaveOptions::default()).expect_err("refused").to_string();
         assert!(error.contains("the checkpoint that the values come from"), "{error}");
     }
-    // A directory where the configuration should go: nothing is written, and nothing is left aside.
+    // A directory in place of the configuration: nothing is written, and no temporary file is left.
     let blocked = directory.path().join("blocked");
     fs::create_dir_all(blocked.join("config.json")).expect("a directory");
     assert!(open("hf_vit").save(&blocked, &SaveOptions::default()).is_err());

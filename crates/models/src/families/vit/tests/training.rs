@@ -1,5 +1,5 @@
-//! What a model has in training that it does not have at inference: dropout and stochastic depth, each in its place. Read off the
-//! graph, since a rate that is not applied changes no shape and no result at inference.
+//! Dropout and stochastic depth in training, each in the right position. Read off the graph, since a rate that is not
+//! applied changes no shape and no result at inference.
 
 use crate::families::vit::{FeedForward, VitConfig, vit};
 use crate::settings::NormOrder;
@@ -33,7 +33,7 @@ fn build(config: &VitConfig, mode: Mode) -> Graph {
     g
 }
 
-/// The ops and steps that one node's results go through, in the order of the graph: `(path, name, rate)`.
+/// The dropout ops and steps of the graph in order: `(path, name, rate)`.
 fn rates(g: &Graph) -> Vec<(String, &'static str, f32)> {
     let mut found = Vec::new();
     for node in g.nodes() {
@@ -53,7 +53,7 @@ fn rates(g: &Graph) -> Vec<(String, &'static str, f32)> {
     found
 }
 
-/// The last part of a path is the op's, and may be numbered.
+/// A path without its last component, which is the op's, and may be numbered.
 fn place(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(place, _)| place)
 }
@@ -67,7 +67,8 @@ fn stochastic_depth_rises_linearly_from_nothing_to_what_is_configured() {
             .filter(|(path, kind, _)| *kind == "stochastic_depth" && place(path) == format!("blocks.{layer}"))
             .map(|(.., rate)| *rate)
             .collect();
-        // A half in the fifth of five: an eighth more a layer, on both branches; a rate of 0 is no step at all.
+        // A rate of 0.5 in the fifth of five layers: an eighth more per layer, on both branches; a rate of 0 adds no
+        // step.
         let rate = layer as f32 / 8.0;
         let expected = if layer == 0 { vec![] } else { vec![rate, rate] };
         assert_eq!(of_layer, expected, "layer {layer}");
@@ -92,7 +93,7 @@ fn dropout_stands_behind_positions_and_branches_and_inside_the_mlp() {
     }
 }
 
-/// Nothing of a branch but its scale stands between its last product and its dropout.
+/// Only its scale comes between the last multiplication of a branch and its dropout.
 #[test]
 fn dropout_comes_before_the_scale_and_that_before_stochastic_depth() {
     let g = build(&config(), Mode::Training);

@@ -1,10 +1,10 @@
-//! The text that `vitreous eval` prints.
+//! What `vitreous eval` prints for people.
 
+use vitreous_pages::format::{self, percent};
 use vitreous_train::tasks::classify::LabelMetrics;
 use vitreous_train::tasks::classify::metrics::{ClassScores, MultiLabelReport, SingleLabelReport};
 
-use super::{About, samples};
-use vitreous_pages::format::{self, percent};
+use super::images::{About, samples};
 
 /// With more classes than this, only the worst are shown.
 const MOST_CLASSES: usize = 25;
@@ -26,15 +26,15 @@ pub fn lines(metrics: &LabelMetrics, about: &About, all: bool) -> Vec<String> {
         samples(metrics) as f64 / about.seconds
     )];
     match metrics {
-        LabelMetrics::Single(report) => single_label(report, &about.names, all, &mut lines),
-        LabelMetrics::Multi(report) => multi_label(report, &about.names, all, &mut lines),
+        LabelMetrics::Single(report) => one_label(report, &about.names, all, &mut lines),
+        LabelMetrics::Multi(report) => several_labels(report, &about.names, all, &mut lines),
     }
     lines
 }
 
-fn single_label(report: &SingleLabelReport, names: &[String], all: bool, lines: &mut Vec<String>) {
-    let top5 = report.top5.map(|top5| format!("top-5 {}   ", percent(top5))).unwrap_or_default();
-    lines.push(format!("top-1 {}   {top5}loss {:.4}", percent(report.top1), report.loss));
+fn one_label(report: &SingleLabelReport, names: &[String], all: bool, lines: &mut Vec<String>) {
+    let top5 = report.top5.map(|top5| format!("   top-5 {}", percent(top5))).unwrap_or_default();
+    lines.push(format!("top-1 {}{top5}   loss {:.4}", percent(report.top1), report.loss));
     lines.push(format!(
         "macro F1 {}   expected calibration error {} (at most {} in a bin)",
         percent(report.macro_f1),
@@ -43,7 +43,7 @@ fn single_label(report: &SingleLabelReport, names: &[String], all: bool, lines: 
     ));
     if report.undecided > 0 {
         let count = format::count(report.undecided as usize, "image has", "images have");
-        lines.push(format!("warning: {count} a prediction that is NaN; it counts as wrong"));
+        lines.push(format!("warning: {count} logits that are NaN; they count as wrong"));
     }
     let classes: Vec<(String, Option<f64>, &ClassScores)> =
         names.iter().zip(&report.classes).map(|(name, class)| (format::one_line(name), None, class)).collect();
@@ -70,7 +70,7 @@ fn single_label(report: &SingleLabelReport, names: &[String], all: bool, lines: 
     }
 }
 
-fn multi_label(report: &MultiLabelReport, names: &[String], all: bool, lines: &mut Vec<String>) {
+fn several_labels(report: &MultiLabelReport, names: &[String], all: bool, lines: &mut Vec<String>) {
     lines.push(format!(
         "mean average precision {}   loss {:.4}   micro F1 {}   macro F1 {}",
         percent(report.mean_average_precision),
@@ -87,7 +87,7 @@ fn multi_label(report: &MultiLabelReport, names: &[String], all: bool, lines: &m
     lines.extend(class_table(classes, all));
 }
 
-/// One row per class that occurs; where there are many, those with the lowest recall.
+/// One row per class that occurs; the worst, by recall, where there are many.
 fn class_table(mut classes: Vec<(String, Option<f64>, &ClassScores)>, all: bool) -> Vec<String> {
     // The model may know more classes than the data has.
     classes.retain(|(_, _, class)| class.support > 0 || class.precision.is_some());
@@ -117,7 +117,7 @@ fn class_table(mut classes: Vec<(String, Option<f64>, &ClassScores)>, all: bool)
     let mut lines = format::table(&rows);
     if folded {
         let shown = WORST_CLASSES;
-        lines.push(format!("these {shown} of {count} classes have the lowest recall; --all shows every class"));
+        lines.push(format!("these {shown} of {count} classes are found least often; --all shows every class"));
     }
     lines
 }

@@ -1,4 +1,4 @@
-//! `vitreous eval` of a translator: sentence pairs in, BLEU, chrF and perplexity out.
+//! `vitreous eval` of a translator: pairs in, BLEU, chrF and perplexity out.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,26 +15,26 @@ use vitreous_runtime::TranslatorModel;
 use vitreous_train::tasks::translate::scores::{Chrf, chrf_plus_plus};
 use vitreous_train::tasks::translate::{TranslatorScores, TranslatorTest, longest_side, pair_options};
 
-use super::{Eval, Split, progress_bar, recipe_of, spread};
+use super::{Eval, Split, progress_bar, spread};
 use crate::commands::translate::check_length_penalty;
 use crate::failure::Failure;
 
-/// Tokens of a side of a batch for the loss.
+/// Tokens per side of a batch for the loss.
 const TOKENS: usize = 1024;
 /// How many translations are shown.
 const SHOWN: usize = 3;
 
-/// The pairs that a translator is evaluated on.
-struct Evaluated {
+/// The pairs that are evaluated.
+struct EvaluatedPairs {
     pairs: Vec<Pair>,
-    /// The name of their file or folder.
+    /// What they are called: of a folder by their part.
     name: String,
     split: Option<&'static str>,
 }
 
-/// What was evaluated, and the scores.
-struct Scored<'a> {
-    pairs: &'a Evaluated,
+/// What was asked, and the result.
+struct PairScores<'a> {
+    evaluated: &'a EvaluatedPairs,
     search: SearchOptions,
     scores: TranslatorScores,
     chrf_plus_plus: Chrf,
@@ -42,7 +42,7 @@ struct Scored<'a> {
 }
 
 impl Eval {
-    pub(super) fn run_translation(&self) -> Result<(), Failure> {
+    pub(super) fn evaluate_pairs(&self) -> Result<(), Failure> {
         let of_images = [("--batch", self.batch.is_some()), ("--heads", self.heads.is_some()), ("--all", self.all)];
         self.refuse(&of_images, "is for images, but this is a translator")?;
         let search = SearchOptions { beam: self.beam.unwrap_or(1), length_penalty: self.length_penalty.unwrap_or(0.6) };
@@ -51,17 +51,17 @@ impl Eval {
             check_new(path)?;
         }
         let model = TranslatorModel::open(&self.model)?;
-        let mut tested = self.evaluated_pairs()?;
+        let mut tested = self.pairs()?;
         let places = spread(tested.pairs.len(), self.limit);
         tested.pairs = places.into_iter().map(|place| tested.pairs[place].clone()).collect();
 
         let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
         let start = Instant::now();
-        let (architecture, weights) = (model.model.architecture.as_ref(), model.weights());
+        let architecture = model.model.architecture.as_ref();
         let test = TranslatorTest {
             model: architecture,
             tokenisers: &model.tokenizers,
-            weights: &|name| weights(name),
+            weights: &|name| model.weight(name),
             search,
             tokens: TOKENS,
             max_tokens: longest_side(architecture),
@@ -81,40 +81,42 @@ impl Eval {
             write_new(path, lines.as_bytes())?;
             say!("{} written", path.display());
         }
-        let scored = Scored { pairs: &tested, search, scores, chrf_plus_plus, seconds };
+        let found = PairScores { evaluated: &tested, search, scores, chrf_plus_plus, seconds };
         let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", self.json_of_translation(&scored))?;
+            writeln!(out, "{}", self.json_of_translation(&found))?;
         } else {
-            for line in scored.lines() {
+            for line in found.lines() {
                 writeln!(out, "{line}")?;
             }
         }
         Ok(())
     }
 
-    /// The pairs that were named, or those of the run that the model is of. A file that was named is taken whole, unless a split of it
-    /// is asked for.
-    fn evaluated_pairs(&self) -> Result<Evaluated, Failure> {
-        let recipe = recipe_of(&self.model);
-        let of_run = recipe.as_ref().map(|recipe| PathBuf::from(&recipe.data.path));
-        let Some(path) = self.data.clone().or(of_run).filter(|path| !path.as_os_str().is_empty()) else {
-            return Err(Failure::input(anyhow!(
-                "{}: name the pairs to evaluate on: --data FILE (one pair per line: source, tab, target)",
-                self.model.display()
-            )));
+    /// The pairs that were named, or those of the run. A file is taken whole, unless a split of it is asked for.
+    fn pairs(&self) -> Result<EvaluatedPairs, Failure> {
+        let recipe = self.recipe_of_run()?;
+        let path = match (&self.data, &recipe) {
+            (Some(path), _) => path.clone(),
+            (None, Some(recipe)) if !recipe.data.path.is_empty() => PathBuf::from(&recipe.data.path),
+            _ => {
+                return Err(Failure::input(anyhow!(
+                    "no data to evaluate on; name pairs: vitreous eval {} --data FILE (source, tab, target on each line)",
+                    self.model.display()
+                )));
+            }
         };
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let whole = self.data.is_some() && self.split.is_none() && self.validation_share.is_none();
-        if whole && !path.is_dir() {
+        let is_named = self.data.is_some();
+        if is_named && !path.is_dir() && self.split.is_none() && self.validation_share.is_none() {
             let read = text::read(&path, self.languages.as_ref()).map_err(Failure::input)?;
             if read.empty > 0 {
                 let empty = format::count(read.empty, "pair was", "pairs were");
                 say!("note: {name}: {empty} left out because a side is empty");
             }
-            return Evaluated::of(&path, read.pairs, name, None);
+            return EvaluatedPairs::of(&path, read.pairs, name, None);
         }
-        // What a run has left for validation is drawn again as it was.
+        // A run's validation split is drawn as the run did.
         let of_run = recipe.as_ref().map(pair_options).unwrap_or_default();
         let validation_share = self.validation_share.unwrap_or(of_run.validation_share);
         let options = OpenPairs { languages: self.languages.clone().or(of_run.languages), validation_share };
@@ -124,14 +126,14 @@ impl Eval {
         let (pairs, split) = match self.split {
             Some(Split::Train) => (train, "train"),
             Some(Split::Test) => (test, "test"),
-            None if !test.is_empty() => (test, "test"),
+            None if !test.is_empty() && is_named => (test, "test"),
             Some(Split::Validation) | None => (validation, "validation"),
         };
-        Evaluated::of(&path, pairs, name, Some(split))
+        EvaluatedPairs::of(&path, pairs, name, Some(split))
     }
 
-    fn json_of_translation(&self, scored: &Scored) -> Value {
-        let Scored { pairs: tested, search, scores, chrf_plus_plus, seconds } = scored;
+    fn json_of_translation(&self, found: &PairScores) -> Value {
+        let PairScores { evaluated: tested, search, scores, chrf_plus_plus, seconds } = found;
         json!({
             "model": self.model.display().to_string(),
             "data": tested.name,
@@ -151,24 +153,24 @@ impl Eval {
     }
 }
 
-impl Evaluated {
-    fn of(path: &Path, pairs: Vec<Pair>, name: String, split: Option<&'static str>) -> Result<Evaluated, Failure> {
+impl EvaluatedPairs {
+    fn of(path: &Path, pairs: Vec<Pair>, name: String, split: Option<&'static str>) -> Result<EvaluatedPairs, Failure> {
         if !pairs.is_empty() {
-            return Ok(Evaluated { pairs, name, split });
+            return Ok(EvaluatedPairs { pairs, name, split });
         }
         let path = path.display();
         Err(Failure::input(match split {
             None => anyhow!("{path}: there are no pairs in it"),
             Some(part) => {
-                anyhow!("{path}: there are no pairs in its {part} part; hint: --split test, validation or train")
+                anyhow!("{path}: there are no pairs in its {part} split; hint: --split test, validation or train")
             }
         }))
     }
 }
 
-impl Scored<'_> {
+impl PairScores<'_> {
     fn lines(&self) -> Vec<String> {
-        let Scored { pairs: tested, search, scores, chrf_plus_plus, seconds } = self;
+        let PairScores { evaluated: tested, search, scores, chrf_plus_plus, seconds } = self;
         let count = tested.pairs.len();
         let part = tested.split.map_or(String::new(), |split| format!(", {split}"));
         let how = match search.beam {
