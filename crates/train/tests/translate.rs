@@ -14,7 +14,8 @@ use vitreous_models::archive::Archive;
 use vitreous_train::metrics::TrainingMetrics;
 use vitreous_train::tasks::translate::{PairData, TranslateTask, TranslationReport};
 use vitreous_train::{
-    CheckpointAverage, EpochSummary, Observer, Outcome, Recipe, RunDirectory, RunOptions, RunPlan, RunTarget, Scores, StepResult, train,
+    CheckpointAverage, EpochSummary, Observer, Outcome, Recipe, RunDirectory, RunOptions, RunPlan, RunTarget, Scores,
+    StepResult, train,
 };
 
 /// Pairs whose target is the source, copied if it begins with a `c` and reversed if with an `r`.

@@ -98,7 +98,8 @@ fn the_size_of_images_is_checked_with_the_pretrained_model_alone() {
     let first = place.directory.path().join("first");
     let photos = place.photos();
     let words = ["train", "small", "--data", photos.to_str().expect("UTF-8"), "--out", first.to_str().expect("UTF-8")];
-    let model = ["model.image=28", "model.patch=14", "model.dim=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16"];
+    let model =
+        ["model.image=28", "model.patch=14", "model.dim=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16"];
     vitreous(&[&words[..], &model, &["train.batch=4", "train.epochs=1"]].concat()).succeeded();
     place.finetune_on(&photos, &first, &["model.image=42", "train.epochs=1"]).succeeded();
     let recipe = std::fs::read_to_string(place.run().join("recipe.toml")).expect("a recipe");

@@ -6,7 +6,10 @@ use vitreous_data::loader::{BatchSource, EpochOrder};
 use vitreous_data::text::{
     BatchShape, END, EncodedPairs, Limits, PADDING, Pair, PairBatches, START, Tokenisers, TooFewTokens,
 };
-use vitreous_engine::{CrossEntropyOptions, DType, Device, Executor, Graph, Mode, Parameter, Plan, Precision, SharedWeights, Value, WeightView};
+use vitreous_engine::{
+    CrossEntropyOptions, DType, Device, Executor, Graph, Mode, Parameter, Plan, Precision, SharedWeights, Value,
+    WeightView,
+};
 use vitreous_models::generate::{SearchOptions, SpecialTokens, TranslateOptions, Translator};
 use vitreous_models::{Architecture, Call};
 
