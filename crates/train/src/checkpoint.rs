@@ -111,7 +111,7 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// The mean of a state's parameters and those of so many of the last regular checkpoints before it; `None` if there is none.
+    /// The mean of a state's parameters and those of this many of the last regular checkpoints before it; `None` without checkpoints.
     pub fn average_with(&self, state: &State, before: usize) -> Result<Option<State>, TrainError> {
         let mut all = self.all()?;
         all.retain(|(step, _)| self.is_regular(*step));

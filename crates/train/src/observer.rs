@@ -1,4 +1,4 @@
-//! What a training run tells while it goes on, and when it ends.
+//! What a training run reports during training, and at its end.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub trait Observer {
     fn stepped(&mut self, step: u64, result: &StepResult, lr: f64);
     /// When a line of metrics was written.
     fn logged(&mut self, metrics: &TrainingMetrics);
-    /// While an evaluation goes on: how many samples are done, of how many.
+    /// During an evaluation: how many samples are done, of how many.
     fn evaluating(&mut self, done: usize, all: usize);
     /// After an evaluation, with its whole result.
     fn evaluated(&mut self, _scores: &Scores) {}

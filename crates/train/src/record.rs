@@ -40,7 +40,7 @@ pub struct RunRecord {
 pub struct Fault {
     /// Its name in the run directory.
     pub file: &'static str,
-    /// What is wrong with it: a sentence that begins with the file's name goes on like this.
+    /// What is wrong with it, to be read after the file's name.
     pub what: String,
 }
 

@@ -288,7 +288,7 @@ impl Stepper {
         Ok(run)
     }
 
-    /// Has at least so many batches wait, as long as there are any.
+    /// Fetches batches until this many wait, or there are no more.
     fn fetch(&mut self, count: usize, next: &mut NextBatch) -> Result<(), TrainError> {
         while self.waiting.len() < count {
             match next(&self.passes)? {

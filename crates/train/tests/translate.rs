@@ -14,7 +14,8 @@ use vitreous_models::archive::Archive;
 use vitreous_train::metrics::TrainingMetrics;
 use vitreous_train::tasks::translate::{PairData, TranslateTask, TranslationReport};
 use vitreous_train::{
-    EpochSummary, Observer, Outcome, Recipe, RunDirectory, RunOptions, RunPlan, RunTarget, Scores, StepResult, train,
+    CheckpointAverage, EpochSummary, Observer, Outcome, Recipe, RunDirectory, RunOptions, RunPlan, RunTarget, Scores,
+    StepResult, train,
 };
 
 /// Pairs whose target is the source, copied if it begins with a `c` and reversed if with an `r`.
@@ -61,10 +62,11 @@ fn recipe(overrides: &[&str]) -> Recipe {
     Recipe::read("test", "task = \"translation\"", &overrides).expect("a sound recipe")
 }
 
-/// Keeps the last scores; sets the flag after a step.
+/// Keeps the last scores and how the average of checkpoints compares; sets the flag after a step.
 #[derive(Default)]
 struct Watch {
     scores: Option<TranslationReport>,
+    average: Option<CheckpointAverage>,
     stop: Option<(u64, Arc<AtomicBool>)>,
 }
 
@@ -80,7 +82,9 @@ impl Observer for Watch {
     fn evaluated(&mut self, scores: &Scores) {
         self.scores = scores.report().cloned();
     }
-    fn epoch_ended(&mut self, _summary: &EpochSummary) {}
+    fn epoch_ended(&mut self, summary: &EpochSummary) {
+        self.average = summary.average;
+    }
 }
 
 fn run(recipe: Recipe, splits: PairSplits, target: RunTarget, watch: &mut Watch) -> Outcome {
@@ -242,4 +246,31 @@ fn the_model_at_the_end_is_the_mean_of_the_last_checkpoints() {
         }
     }
     assert!(differs, "the checkpoints are not all the same");
+}
+
+#[test]
+fn an_average_that_is_worse_than_the_best_checkpoint_is_not_used() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("run");
+    let mut watch = Watch::default();
+    // The first checkpoints can hardly translate: their mean with the last is worse than the last.
+    let recipe = recipe(&["train.epochs=5", "train.tokens=512", "train.average=5", "output.keep=5"]);
+    let outcome = run(recipe, splits(2000), RunTarget::New(path.clone()), &mut watch);
+    let (average, report) = (watch.average.expect("an average"), watch.scores.expect("an evaluation"));
+    let score = average.score.expect("it was evaluated");
+    assert!(!average.used && score.value < report.bleu, "{average:?}, {}", report.bleu);
+    assert_eq!(average.checkpoints, 5);
+    // The model is that of the last checkpoint, and so are its scores, in every file.
+    let last = tensors(checkpoints(&path).last().expect("a checkpoint"));
+    let model = tensors(&path.join("model/model.safetensors"));
+    assert!(model.iter().all(|(name, values)| *values == last[&format!("parameters/{name}")]));
+    let evaluated = outcome.last.as_ref().expect("an evaluation");
+    assert_eq!(evaluated.get("bleu"), Some(report.bleu));
+    let (best, step) = outcome.best.expect("a best evaluation");
+    assert!(best.value >= report.bleu);
+    // What is best is what is to be tried next.
+    match step == outcome.step {
+        true => assert_eq!(outcome.best_model(), "model"),
+        false => assert_eq!(outcome.best_model(), "best"),
+    }
 }

@@ -92,6 +92,65 @@ fn a_model_learns_new_classes_and_says_what_to_try() {
 }
 
 #[test]
+fn the_size_of_images_is_checked_with_the_pretrained_model_alone() {
+    // Patches of 14, as DINOv2 has them, where the recipe has 16: 42 is three of them.
+    let place = Place::new();
+    let first = place.directory.path().join("first");
+    let photos = place.photos();
+    let words = ["train", "small", "--data", photos.to_str().expect("UTF-8"), "--out", first.to_str().expect("UTF-8")];
+    let model =
+        ["model.image=28", "model.patch=14", "model.dim=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16"];
+    vitreous(&[&words[..], &model, &["train.batch=4", "train.epochs=1"]].concat()).succeeded();
+    place.finetune_on(&photos, &first, &["model.image=42", "train.epochs=1"]).succeeded();
+    let recipe = std::fs::read_to_string(place.run().join("recipe.toml")).expect("a recipe");
+    assert!(recipe.contains("\nimage = 42\n") && recipe.contains("\npatch = 14\n"), "{recipe}");
+
+    let place = Place::new();
+    place.finetune_on(&photos, &first, &["model.image=48"]).failed(2, &["48x48", "14x14 patches"]);
+    // Nothing but these settings is the recipe's.
+    place.finetune_on(&photos, &first, &["model.patch=7"]).failed(2, &["`model.patch`", "model.image"]);
+    assert!(!place.run().exists());
+}
+
+#[test]
+fn images_that_no_step_sees_are_told_once() {
+    // 21 images in batches of four.
+    let place = Place::new();
+    let outcome = place.finetune(&[]).succeeded();
+    let notes: Vec<&str> = outcome.stderr.lines().filter(|line| line.contains("not seen in each epoch")).collect();
+    assert_eq!(notes.len(), 1, "{}", outcome.stderr);
+    assert!(notes[0].starts_with("note: 1 of 21 training images are not seen"), "{}", notes[0]);
+    assert!(outcome.stderr.contains("21 training images, 6 validation images, 3 classes"), "{}", outcome.stderr);
+
+    let place = Place::new();
+    let outcome = place.finetune(&["train.batch=7"]).succeeded();
+    assert!(!outcome.stderr.contains("not seen"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_run_is_evaluated_on_its_own_data_and_top_5_needs_six_classes() {
+    let place = Place::new();
+    let outcome = place.finetune(&[]).succeeded();
+    let run = place.run();
+    let run = run.to_str().expect("UTF-8");
+    // Without --data: the run's three classes, and not the built-in ones.
+    for model in [run.to_string(), format!("{run}/model")] {
+        let report = vitreous(&["eval", &model, "--json"]).succeeded().json_lines().remove(0);
+        assert_eq!((&report["samples"], &report["split"]), (&Value::from(6), &Value::from("validation")));
+        assert_eq!(report.get("top5"), None);
+    }
+    let lines = metrics(&place.run());
+    assert!(lines.iter().all(|line| line.get("val_top5").is_none()));
+    let page = std::fs::read_to_string(place.run().join("report.html")).expect("a report");
+    let printed = vitreous(&["eval", run]).succeeded().stdout;
+    for text in [&outcome.stderr, &outcome.stdout, &printed, &page] {
+        assert!(!text.contains("top-5"), "{text}");
+    }
+    std::fs::remove_dir_all(place.photos()).expect("removed");
+    vitreous(&["eval", run]).failed(2, &["the data of this run", "--data PATH"]);
+}
+
+#[test]
 fn a_frozen_backbone_keeps_its_bytes() {
     let place = Place::new();
     let outcome = place.finetune(&["finetune.freeze=true"]).succeeded();

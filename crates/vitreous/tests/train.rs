@@ -47,6 +47,39 @@ fn a_run_leaves_a_model_metrics_and_checkpoints() {
 }
 
 #[test]
+fn the_loss_of_an_epoch_is_its_mean_everywhere() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = directory.path().join("run");
+    // Forty steps, a line every third: the last line is of one step alone.
+    let out = run.to_str().expect("UTF-8");
+    let words = [&["train", "small", "--out", out], &TINY[..], &["output.log_steps=3"]].concat();
+    let outcome = vitreous(&words).succeeded();
+    let lines = metrics(&run);
+    let number = |line: &Value, key: &str| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"));
+    let printed: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("epoch ")).collect();
+    for (epoch, printed) in printed.iter().enumerate() {
+        let (first, last) = (40 * epoch as u64, 40 * (epoch as u64 + 1));
+        let of_epoch = lines.iter().filter(|line| line.get("loss").is_some());
+        let of_epoch: Vec<&Value> =
+            of_epoch.filter(|line| (first + 1..=last).contains(&line["step"].as_u64().expect("a step"))).collect();
+        let (mut before, mut sum) = (first as f64, 0.0);
+        for line in &of_epoch {
+            sum += number(line, "loss") * (number(line, "step") - before);
+            before = number(line, "step");
+        }
+        let told = number(of_epoch.last().expect("a line"), "epoch_loss");
+        assert!((told - sum / 40.0).abs() < 1e-9, "{told} and {}", sum / 40.0);
+        assert!(printed.contains(&format!("  loss {told:.3}  ")), "{printed} has not {told}");
+        assert!(number(of_epoch.last().expect("a line"), "loss") != told);
+    }
+    let report = vitreous(&["report", out, "--json"]).succeeded().json_lines().remove(0);
+    let last = lines.iter().rfind(|line| line.get("epoch_loss").is_some()).expect("an epoch");
+    assert_eq!(report["loss"], last["epoch_loss"]);
+    let page = std::fs::read_to_string(run.join("report.html")).expect("a report");
+    assert!(page.contains(&format!(">{:.3}</span>", number(last, "epoch_loss"))));
+}
+
+#[test]
 fn recipes_are_listed_and_shown() {
     let listed = vitreous(&["train", "--list"]).succeeded().stdout;
     for name in ["small", "cifar10", "cifar10-strong", "imagenet-s16", "imagenet-b16", "finetune"] {
@@ -69,6 +102,15 @@ fn wrong_usage_is_refused_with_a_hint() {
     vitreous(&["train", "finetune", "--data", "pictures"]).failed(2, &["--init MODEL"]);
     let deeper = ["train", "finetune", "--init", "tiny_vit", "--data", "pictures", "model.depth=3"];
     vitreous(&deeper).failed(2, &["`model.depth`", "model.image"]);
+    vitreous(&["train", "--init", "tiny_vit", "--data", "pictures"])
+        .failed(2, &["--init needs a recipe", "vitreous train finetune --init tiny_vit --data pictures"]);
+    let hub = ["train", "finetune", "--init", "google/vit-base", "--data", "pictures"];
+    vitreous(&hub).failed(2, &["google/vit-base", "hf download google/vit-base --local-dir vit-base", "git clone"]);
+    let path = ["train", "finetune", "--init", "no/such/model", "--data", "pictures"];
+    let refused = vitreous(&path).failed(2, &["no/such/model: there is no such model"]);
+    assert!(!refused.stderr.contains("hf download"), "{}", refused.stderr);
+    vitreous(&["train", "small", "model.family=transformer"]).failed(2, &["model.family", "a translator"]);
+    vitreous(&["train", "small", "model.family=vitt"]).failed(2, &["model.family", "vitt", "\"vit\""]);
     vitreous(&["train", "--resume", "pictures"]).failed(2, &["no run directory"]);
     vitreous(&["train", "small", "train.batch=20000", "--out", "unused"]).failed(2, &["20000", "10000"]);
     assert!(!common::fixtures().join("unused").exists(), "a refused run leaves nothing behind");

@@ -260,6 +260,7 @@ fn parts_of_the_pairs_are_as_asked() {
     // A run is evaluated on its own validation pairs; a model alone has none.
     let own = vitreous(&["eval", &model, "--json"]).succeeded().json_lines().remove(0);
     assert_eq!((&own["split"], &own["pairs"]), (&json!("validation"), &json!(12)));
+    assert_eq!(own["bleu"], validation["bleu"]);
     let inner = format!("{model}/model");
     vitreous(&["eval", &inner]).failed(2, &["--data FILE"]);
     of(&[text(&data), "--batch", "3"]).failed(2, &["--batch", "this is a translator"]);

@@ -1,4 +1,4 @@
-//! How good a translator is on pairs, wherever its parameters are: the loss on them, and how its translations compare with theirs.
+//! The metrics of a translator on sentence pairs: the loss, and BLEU and chrF of its translations.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use vitreous_data::text::{
     BatchShape, END, EncodedPairs, Limits, PADDING, Pair, PairBatches, START, Tokenisers, TooFewTokens,
 };
 use vitreous_engine::{
-    CrossEntropyOptions, DType, Device, Executor, Graph, Mode, Parameter, Precision, SharedWeights, WeightView,
+    CrossEntropyOptions, DType, Device, Executor, Graph, Mode, Parameter, Plan, Precision, SharedWeights, Value,
+    WeightView,
 };
 use vitreous_models::generate::{SearchOptions, SpecialTokens, TranslateOptions, Translator};
 use vitreous_models::{Architecture, Call};
@@ -19,30 +20,30 @@ use crate::error::TrainError;
 const EXTRA_TOKENS: usize = 50;
 /// Tokens of a side of a batch for the loss on a GPU, at least: few large batches, as each shape is planned for itself.
 const GPU_TOKENS: usize = 1 << 15;
-/// How many sentences go to the translator at a time, so that progress can be told.
+/// How many sentences the translator gets at a time, so that progress can be shown.
 const SENTENCES_AT_ONCE: usize = 1024;
 
 /// The special tokens of our tokenisers.
 pub const SPECIAL: SpecialTokens = SpecialTokens { padding: PADDING, start: START, end: END };
 
-/// How sentences are translated, in tests and elsewhere.
+/// The options of decoding, in evaluations and elsewhere.
 pub fn translate_options(search: SearchOptions, precision: Precision) -> TranslateOptions {
     TranslateOptions { search, slots: None, extra_tokens: EXTRA_TOKENS, precision }
 }
 
-/// A translator that is to be tested.
+/// A translator to evaluate.
 pub struct TranslatorTest<'w> {
-    /// What it is.
+    /// The model.
     pub model: &'w dyn Architecture,
-    /// By which texts become tokens.
+    /// The tokenisers of source and target.
     pub tokenisers: &'w Tokenisers,
-    /// A parameter's values, by its name.
+    /// The values of a parameter, by its name.
     pub weights: &'w dyn Fn(&str) -> vitreous_engine::Result<WeightView<'w>>,
-    /// How words are chosen.
+    /// How tokens are chosen.
     pub search: SearchOptions,
-    /// The most tokens of a side of a batch for the loss, with padding; more if one pair has more.
+    /// The most tokens per side of a batch for the loss, with padding; more if one pair has more.
     pub tokens: usize,
-    /// The loss leaves out pairs with a side of more tokens.
+    /// Pairs with more tokens on a side are left out of the loss.
     pub max_tokens: usize,
     /// What it is run on.
     pub device: &'w Device,
@@ -50,16 +51,16 @@ pub struct TranslatorTest<'w> {
     pub precision: Precision,
 }
 
-/// What was found.
+/// The metrics of a translator.
 #[derive(Clone, Debug)]
 pub struct TranslatorScores {
-    /// Mean cross-entropy a token, in nats, without smoothing; NaN if no pair is short enough.
+    /// The mean cross-entropy per token, in nats, without label smoothing; NaN if no pair is short enough.
     pub loss: f64,
-    /// How many tokens it is the mean over.
+    /// The number of tokens that it is the mean over.
     pub tokens: u64,
-    /// How many pairs were too long for it.
+    /// The number of pairs that were too long for it.
     pub left_out: usize,
-    /// A line each.
+    /// The translations, in the order of the pairs.
     pub translations: Vec<String>,
     /// BLEU of the translations.
     pub bleu: Bleu,
@@ -67,25 +68,25 @@ pub struct TranslatorScores {
     pub chrf: Chrf,
 }
 
-/// The most tokens that a side of a pair can have for a model to measure its loss: a batch has the start or the end, too, and its length
-/// is rounded up, by at most a sixteenth.
+/// The most tokens per side of a pair for which a model can compute the loss: a batch has the start or end token, too, and its length is
+/// rounded up by at most a sixteenth.
 pub fn longest_side(model: &dyn Architecture) -> usize {
     let longest = model.signature().pairs().map_or(0, |(source, target)| source.longest.min(target.longest));
     (longest * 16 / 17).saturating_sub(3).max(1)
 }
 
 impl<'w> TranslatorTest<'w> {
-    /// Tests with pairs: the loss on all, translations of the first `sentences`. `tell` is called with how many are translated, of
-    /// how many.
+    /// Evaluates on pairs: the loss on all, translations of the first `sentences`. `progress` is told how many are translated, of how
+    /// many.
     pub fn run(
         &self,
         pairs: &[Pair],
         sentences: usize,
-        tell: &mut dyn FnMut(usize, usize),
+        progress: &mut dyn FnMut(usize, usize),
     ) -> Result<TranslatorScores, TrainError> {
         let (loss, tokens, left_out) = self.mean_loss(pairs)?;
         let pairs = &pairs[..sentences.min(pairs.len())];
-        let translations = self.translate(pairs, tell)?;
+        let translations = self.translate(pairs, progress)?;
         let references: Vec<&str> = pairs.iter().map(|pair| pair.target.as_str()).collect();
         let failed = |error: ScoreError| TrainError::Data(error.to_string());
         let bleu = bleu(&translations, &references).map_err(failed)?;
@@ -93,7 +94,7 @@ impl<'w> TranslatorTest<'w> {
         Ok(TranslatorScores { loss, tokens, left_out, translations, bleu, chrf })
     }
 
-    /// The mean loss a token, over how many, and how many pairs were left out.
+    /// The mean loss per token, the number of tokens, and the number of pairs that were left out.
     fn mean_loss(&self, pairs: &[Pair]) -> Result<(f64, u64, usize), TrainError> {
         let limits = Limits { max_tokens: self.max_tokens, max_ratio: f64::INFINITY };
         let (pairs, dropped) = EncodedPairs::new(pairs, self.tokenisers, &limits)?;
@@ -104,7 +105,7 @@ impl<'w> TranslatorTest<'w> {
         let pairs = std::sync::Arc::new(pairs);
         let batches = PairBatches::new(pairs.clone(), tokens, 0)
             .or_else(|TooFewTokens { longest, .. }| PairBatches::new(pairs, longest, 0))
-            .map_err(|error| TrainError::Data(format!("what is tested with: {error}")))?;
+            .map_err(|error| TrainError::Data(format!("the pairs to evaluate on: {error}")))?;
         let order = batches.order(0);
         let mut by_shape: BTreeMap<BatchShape, Vec<usize>> = BTreeMap::new();
         (0..order.len())
@@ -119,7 +120,7 @@ impl<'w> TranslatorTest<'w> {
         Ok((sum / tokens as f64, tokens, dropped.total()))
     }
 
-    /// The sum of the losses of batches of one shape, and their tokens. The executor of the shape before is used on, if it can be.
+    /// The sum of the losses of batches of one shape, and their tokens. The executor of the shape before is reused if possible.
     fn loss_of(
         &self,
         shape: BatchShape,
@@ -128,14 +129,7 @@ impl<'w> TranslatorTest<'w> {
         batches: &PairBatches,
         (executor, shared): (&mut Option<Executor>, &mut SharedWeights),
     ) -> Result<(f64, u64), TrainError> {
-        let BatchShape { batch, source, target } = shape;
-        let mut graph = Graph::new(Mode::Inference, self.precision);
-        let call = Call::whole(batch).tokens(source).target(target);
-        let logits = self.model.build(&mut graph, &call)?.need("logits")?;
-        let wanted = graph.input("wanted", [batch, target], DType::I32)?;
-        let options = CrossEntropyOptions { ignored_index: Some(PADDING as i32), ..CrossEntropyOptions::default() };
-        let loss = graph.cross_entropy(logits, wanted, options)?;
-        let plan = self.device.plan_with_fixed_weights(&graph, &[loss])?;
+        let (plan, loss) = loss_plan(self.model, self.precision, shape, self.device)?;
         let ready = match executor.take() {
             Some(mut executor) if executor.can_change_to(&plan) => {
                 executor.change_to(plan)?;
@@ -163,7 +157,7 @@ impl<'w> TranslatorTest<'w> {
     }
 
     /// The translations of the sources of some pairs.
-    fn translate(&self, pairs: &[Pair], tell: &mut dyn FnMut(usize, usize)) -> Result<Vec<String>, TrainError> {
+    fn translate(&self, pairs: &[Pair], progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<String>, TrainError> {
         let options = translate_options(self.search, self.precision);
         let mut translator = Translator::new(self.model, SPECIAL, options, self.device, Box::new(self.weights))?;
         let mut translations = Vec::new();
@@ -174,14 +168,42 @@ impl<'w> TranslatorTest<'w> {
                 let tokens = hypotheses.first().map_or(&[][..], |best| &best.tokens);
                 translations.push(one_line(&self.tokenisers.target.decode(tokens)?));
             }
-            tell(translations.len(), pairs.len());
+            progress(translations.len(), pairs.len());
         }
         Ok(translations)
     }
 }
 
-/// A translation as a line: a model may write any byte, a line break too. Scores are of lines, so that who reads them from a file finds
-/// the same.
+/// The plan of the loss of batches of one shape.
+fn loss_plan(
+    model: &dyn Architecture,
+    precision: Precision,
+    BatchShape { batch, source, target }: BatchShape,
+    device: &Device,
+) -> Result<(Plan, Value), TrainError> {
+    let mut graph = Graph::new(Mode::Inference, precision);
+    let call = Call::whole(batch).tokens(source).target(target);
+    let logits = model.build(&mut graph, &call)?.need("logits")?;
+    let wanted = graph.input("wanted", [batch, target], DType::I32)?;
+    let options = CrossEntropyOptions { ignored_index: Some(PADDING as i32), ..CrossEntropyOptions::default() };
+    let loss = graph.cross_entropy(logits, wanted, options)?;
+    Ok((device.plan_with_fixed_weights(&graph, &[loss])?, loss))
+}
+
+/// Bytes of a GPU's memory that an evaluation on pairs of at most this length takes, about. The loss takes the most.
+pub(super) fn gpu_bytes(
+    model: &dyn Architecture,
+    precision: Precision,
+    longest: usize,
+    device: &Device,
+) -> Result<usize, TrainError> {
+    let shape = BatchShape { batch: (GPU_TOKENS / longest.max(1)).max(1), source: longest, target: longest };
+    let (plan, _) = loss_plan(model, precision, shape, device)?;
+    Ok(device.bytes_needed_with_weights(&plan))
+}
+
+/// A translation as one line: a model may write any byte, also a line break. Scores are of lines, so that they are the same for a file of
+/// translations.
 pub fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }

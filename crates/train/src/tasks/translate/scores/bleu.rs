@@ -1,4 +1,4 @@
-//! BLEU (Papineni et al., 2002): how many of a translation's runs of one to four words its reference has.
+//! BLEU (Papineni et al., 2002): 1- to 4-gram precision of translations.
 //!
 //! ```text
 //! BLEU = 100 · BP · (p₁ · p₂ · p₃ · p₄)^(1/4)      pₙ = shared n-grams / n-grams of the translations
@@ -14,7 +14,7 @@ use super::tokenizer_13a::separated;
 use super::words::{WordNumbers, words};
 use super::{ScoreError, VERSION, pairs};
 
-/// The longest runs of words that count.
+/// The longest n-grams.
 const ORDER: usize = 4;
 
 /// BLEU and its parts.
@@ -22,15 +22,15 @@ const ORDER: usize = 4;
 pub struct Bleu {
     /// From 0 to 100.
     pub score: f64,
-    /// Percentages by order, smoothed where nothing is shared; all 0 where not even a word is.
+    /// N-gram precisions in percent, smoothed where nothing is shared; all 0 where not even a word is.
     pub precisions: [f64; ORDER],
-    /// What the score is multiplied with because translations are short.
+    /// The factor for translations that are too short.
     pub brevity_penalty: f64,
     /// Tokens of all translations.
     pub hypothesis_length: u64,
     /// Tokens of all references.
     pub reference_length: u64,
-    /// What the precisions were computed from.
+    /// The counts that the precisions were computed from.
     pub counts: [NgramCounts; ORDER],
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Bleu {
     }
 }
 
-/// BLEU of a corpus with one reference a sentence: tokens of `13a`, case kept, exponential smoothing, always four orders.
+/// BLEU of a corpus with one reference per sentence: `13a` tokenisation, cased, exponential smoothing, always four orders.
 pub fn bleu(hypotheses: &[impl AsRef<str>], references: &[impl AsRef<str>]) -> Result<Bleu, ScoreError> {
     let mut counts = [NgramCounts::default(); ORDER];
     for (hypothesis, reference) in pairs(hypotheses, references)? {

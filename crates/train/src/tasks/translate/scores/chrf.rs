@@ -1,4 +1,4 @@
-//! chrF (Popović, 2015): how many runs of one to six characters a translation and its reference have in common.
+//! chrF (Popović, 2015): the F-score of character n-grams of one to six characters.
 //!
 //! ```text
 //! chrF = 100 · (1 + β²) · P · R / (β² · P + R)      β = 2: recall counts twice as much as precision
@@ -15,7 +15,7 @@ use super::ngrams::{NgramCounts, count_ngrams};
 use super::words::{WordNumbers, is_space, words};
 use super::{ScoreError, VERSION, pairs};
 
-/// The longest runs of characters, and of words in chrF++.
+/// The longest n-grams of characters, and of words in chrF++.
 const CHARACTER_ORDER: usize = 6;
 const WORD_ORDER: usize = 2;
 const BETA: f64 = 2.0;
@@ -25,11 +25,11 @@ const BETA: f64 = 2.0;
 pub struct Chrf {
     /// From 0 to 100.
     pub score: f64,
-    /// The mean share, over orders, of the translations' n-grams that references have; from 0 to 1.
+    /// The mean over orders of the fraction of the translations' n-grams that the references have.
     pub precision: f64,
-    /// The mean share, over orders, of the references' n-grams that translations have; from 0 to 1.
+    /// The mean over orders of the fraction of the references' n-grams that the translations have.
     pub recall: f64,
-    /// The longest runs of words that count: 0 for chrF, 2 for chrF++.
+    /// The longest n-grams of words: 0 for chrF, 2 for chrF++.
     pub word_order: usize,
     /// By order: first of characters, then of words. A translation's n-grams count where its reference has any of that order.
     pub counts: Vec<NgramCounts>,
@@ -49,12 +49,12 @@ impl fmt::Display for Chrf {
     }
 }
 
-/// chrF of a corpus with one reference a sentence: runs of up to six characters, no words.
+/// chrF of a corpus with one reference per sentence.
 pub fn chrf(hypotheses: &[impl AsRef<str>], references: &[impl AsRef<str>]) -> Result<Chrf, ScoreError> {
     Ok(of_counts(character_counts(hypotheses, references)?.to_vec()))
 }
 
-/// chrF++ of a corpus with one reference a sentence: also single words and pairs of words.
+/// chrF++ of a corpus with one reference per sentence: also single words and pairs of words.
 pub fn chrf_plus_plus(hypotheses: &[impl AsRef<str>], references: &[impl AsRef<str>]) -> Result<Chrf, ScoreError> {
     let mut counts = character_counts(hypotheses, references)?.to_vec();
     counts.extend(word_counts(hypotheses, references)?);

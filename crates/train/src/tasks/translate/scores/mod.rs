@@ -1,11 +1,10 @@
-//! How good translations are: BLEU and chrF of a whole corpus, with one reference a sentence, as the package `sacrebleu`
-//! computes them.
+//! BLEU and chrF of a corpus with one reference per sentence, as `sacrebleu` computes them.
 //!
-//! Both compare n-grams: runs of n words (BLEU) or characters (chrF) that a translation shares with its reference. Their parts are
+//! Both compare n-grams: sequences of n words (BLEU) or characters (chrF) that a translation shares with its reference. Their parts are
 //! integers, summed over all sentences, so the scores do not depend on the order of sentences.
 //!
-//! A signature says how a score was computed, in `sacrebleu`'s words. Its last part names us and our version, not `sacrebleu`'s:
-//! the number is the same, but the code is not.
+//! A signature describes how a score was computed, in the format of `sacrebleu`. Its last part has our name and version, not those of
+//! `sacrebleu`: the number is the same, but the code is not.
 
 mod bleu;
 mod chrf;
@@ -21,10 +20,10 @@ pub use tokenizer_13a::tokens_13a;
 /// The end of every signature.
 const VERSION: &str = concat!("version:vitreous-", env!("CARGO_PKG_VERSION"));
 
-/// Why there is no score.
+/// Why a score cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScoreError {
-    /// Translations and references do not pair up.
+    /// There are not as many references as translations.
     #[error(
         "{hypotheses} translations, but {references} references: give each translation its reference, line by line"
     )]
