@@ -1,11 +1,11 @@
-//! Logits as people read them.
+//! Logits as probabilities and names of classes.
 
-/// What a class is called; its number where the model has no names.
+/// The name of a class; its number where the model has no names.
 pub fn label(labels: &[String], index: usize) -> String {
     labels.get(index).cloned().unwrap_or_else(|| format!("class {index}"))
 }
 
-/// Shares of the whole, computed with the largest taken off first, so that nothing overflows.
+/// Softmax in f64, with the largest logit subtracted first, so that nothing overflows.
 pub fn softmax(logits: &[f32]) -> Vec<f64> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let powers: Vec<f64> = logits.iter().map(|&logit| f64::from(logit - largest).exp()).collect();
@@ -13,7 +13,7 @@ pub fn softmax(logits: &[f32]) -> Vec<f64> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
-/// The places of the largest scores, the largest first; of equal ones, the class with the smaller number.
+/// The classes with the largest scores, the largest first; of equal scores, the smaller class first.
 pub fn best(scores: &[f64], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));

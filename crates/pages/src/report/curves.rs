@@ -32,11 +32,11 @@ pub enum Curve {
 }
 
 /// A chart: its title, its vertical axis, its caption, how the axis is divided, and its curves with their names.
-pub struct Chart {
-    pub title: &'static str,
-    pub axis: &'static str,
+struct Chart {
+    title: &'static str,
+    axis: &'static str,
     note: &'static str,
-    pub scale: Division,
+    scale: Division,
     curves: &'static [(&'static str, Curve)],
 }
 
@@ -45,7 +45,9 @@ pub struct Chart {
 pub enum Division {
     /// As far as the values reach.
     Tight,
+    /// From 0.
     FromZero,
+    /// Logarithmic.
     Log,
 }
 

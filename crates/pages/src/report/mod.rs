@@ -1,16 +1,16 @@
 //! The page of a run: how it went, what it gets wrong, where it looks. For several runs: how they differ.
 
 pub mod attention;
-mod classes;
+pub mod classes;
 pub mod comparison;
-mod curves;
-mod epoch;
-mod gradients;
+pub mod curves;
+pub mod epoch;
+pub mod gradients;
 pub mod headline;
-mod mistakes;
-mod settings;
-mod translations;
-mod validation;
+pub mod mistakes;
+pub mod settings;
+pub mod translations;
+pub mod validation;
 
 use vitreous_data::Image;
 use vitreous_train::{Fault, RunRecord, Tested, TestedScores};
@@ -24,7 +24,7 @@ use headline::Headline;
 pub const FILE: &str = "report.html";
 const STYLE: &str = include_str!("style.css");
 
-/// The pictures of a run's page, which are not in the run directory. In place of what is missing stands why.
+/// The pictures of a run's page, which are not in the run directory. Where something is missing, the reason.
 pub struct RunPictures {
     /// The images of the most confident mistakes, in the order of [`Tested::mistakes`].
     pub mistakes: Result<Vec<Result<Image, String>>, String>,
@@ -75,7 +75,7 @@ fn name_of(run: &RunRecord) -> String {
     whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Whether the run is on text, by what it measured: then nothing speaks of images.
+/// Whether the run is on text, by what it logged: then nothing speaks of images.
 fn is_text(run: &RunRecord) -> bool {
     let counts_tokens = run.history.learned.last().is_some_and(|line| line.tokens_per_second.is_some());
     let translates = matches!(&run.tested, Some(Tested { scores: TestedScores::Translation(_), .. }));
