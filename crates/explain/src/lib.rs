@@ -1,5 +1,6 @@
 //! What a Vision Transformer does inside, as numbers: attention weights, rollout, relevance, distances, entropy, the similarity of
-//! positions, the principal components of the patch embedding. Of translators, [`text`]: attention between words.
+//! positions, the principal components of the patch embedding; for models without a head, components and
+//! similarity of the patches' tokens. Of translators, [`text`]: attention between words.
 //!
 //! Everything is read through taps on the graph; the models know nothing of it. Of a layer's weights only some heads' are there at
 //! a time, so that memory stays bounded on large models and long sequences.

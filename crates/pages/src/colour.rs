@@ -20,7 +20,7 @@ const DIVERGING: [[u8; 3]; 5] = [[5, 72, 143], [106, 168, 212], [247, 246, 243],
 /// More than so many things must differ in more than colour.
 pub const CATEGORIES: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#b5478f", "#8a6d00", "#3d9ad1", "#6b6b6b"];
 
-/// The colour of a share of 0 to 1; outside of that, and for what is no number, the nearest end.
+/// The colour of a share of 0 to 1; outside of that the nearest end, for NaN the lowest.
 pub fn sequential(share: f32) -> [u8; 3] {
     between(&SEQUENTIAL, share)
 }

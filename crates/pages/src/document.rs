@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-/// Stands in the head of every page, followed by its kind and a quote, so that a page can be known as one of ours before it is
-/// written again.
+/// In the head of every page, followed by its kind and a quote: how [`crate::write`] recognises a page that it may overwrite.
 pub const GENERATOR: &str = "<meta name=\"generator\" content=\"vitreous ";
 
 /// Nothing may be fetched, whatever a page holds.
@@ -42,7 +41,7 @@ impl Document {
         }
     }
 
-    /// What kind of page it is, for who checks, styles or replaces it: `<body data-page="summary">`.
+    /// The kind of page, for checks, style and overwriting: `<body data-page="summary">`.
     pub fn kind(&mut self, kind: &str) -> &mut Document {
         self.kind = kind.to_string();
         self

@@ -3,14 +3,14 @@
 /// Neighbours in a model that belong together: one thing alone, or a block and those after it that are the same inside.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fold<'a, T> {
-    /// The path of the first block, e.g. `blocks.0`; none for what stands alone.
+    /// The path of the first block, e.g. `blocks.0`; `None` for a single part.
     pub block: Option<&'a str>,
-    /// What is in each of the blocks.
+    /// The parts of each of the equal blocks.
     pub repeats: Vec<&'a [T]>,
 }
 
 impl<'a, T> Fold<'a, T> {
-    /// What is in the first block.
+    /// The parts of the first block.
     pub fn first(&self) -> &'a [T] {
         self.repeats.first().copied().unwrap_or_default()
     }

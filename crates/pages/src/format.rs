@@ -1,4 +1,4 @@
-//! Numbers for people.
+//! Numbers as text.
 
 /// `1,215,626`.
 pub fn thousands(number: impl Into<u128>) -> String {
@@ -28,7 +28,7 @@ pub fn bytes(bytes: usize) -> String {
     scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// `7.09 M`: three digits, for where the exact number stands elsewhere.
+/// `7.09 M`: three significant digits.
 pub fn short(number: f64) -> String {
     let mut value = number;
     let mut units = ["", " k", " M", " G", " T", " P"].iter();
@@ -47,7 +47,7 @@ pub fn short(number: f64) -> String {
     format!("{value:.decimals$}{unit}")
 }
 
-/// A share of 0 to 1 as `32.7%`; of what is there, but hardly, `<0.1%`.
+/// A share of 0 to 1 as `32.7%`; below a thousandth, but not 0, `<0.1%`.
 pub fn share(share: f64) -> String {
     if share > 0.0 && share < 0.001 { "<0.1%".to_string() } else { format!("{:.1}%", share * 100.0) }
 }

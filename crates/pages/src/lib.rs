@@ -1,5 +1,8 @@
 //! Pages that open from disk: one file each, nothing fetched, readable in light and dark, on a phone and on paper.
 //!
+//! Parts of pages (charts, maps, sections) are functions from data to HTML or SVG, so that other programs can show them, too. The
+//! modules [`explain`], [`explain_text`], [`report`] and [`summary`] put them together.
+//!
 //! A [`Document`] is a title, a lead and sections of HTML. What users can name (files, classes) goes through [`escape`] before it
 //! is put into HTML, and through [`Document::data`] before a script reads it.
 

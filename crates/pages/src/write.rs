@@ -1,4 +1,4 @@
-//! Pages and other results on disk: whole or not at all, and never in the place of a file that is not ours.
+//! Writes pages and other results: atomically, and never over a file that vitreous did not write.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -22,42 +22,42 @@ pub enum WriteError {
     },
 }
 
-/// How far into a file its generator and kind are looked for. They stand in the head, after a few lines.
+/// Generator and kind are within so many bytes: in the head, after a few lines.
 const HEAD: u64 = 4096;
 
-/// Writes a page: aside first, so that a reader never sees half of one. A file that is not one of our pages of the same kind is
-/// left alone, and the directory must be there.
+/// Writes a page, to a temporary file first, so that a reader never sees half of one. Only pages of the same kind are
+/// overwritten, and the directory must exist.
 pub fn write_page(path: &Path, html: &str) -> Result<(), WriteError> {
     check_place(path, kind_of(html).unwrap_or_default())?;
     write_whole(path, html.as_bytes())
 }
 
-/// Writes a file that is not there yet, as a page is written.
+/// Writes a file that does not exist yet, in the same way.
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     check_new(path)?;
     write_whole(path, bytes)
 }
 
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    let aside = aside(path);
+    let temporary = temporary(path);
     let write = || -> io::Result<()> {
-        let mut file = File::create(&aside)?;
+        let mut file = File::create(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&aside, path)
+        fs::rename(&temporary, path)
     };
     write().map_err(|error| {
-        let _ = fs::remove_file(&aside);
+        let _ = fs::remove_file(&temporary);
         WriteError::Io { path: path.to_path_buf(), source: error }
     })
 }
 
-/// Refuses a place at which a page of a kind cannot or should not be written; to be asked before long work.
+/// Refuses a path at which a page of this kind cannot or must not be written; call it before long work.
 pub fn check_place(path: &Path, kind: &str) -> Result<(), WriteError> {
     check_place_or(path, kind, "name another file")
 }
 
-/// The same, with what else a user can do.
+/// The same, with another remedy in the error.
 pub fn check_place_or(path: &Path, kind: &str, otherwise: &str) -> Result<(), WriteError> {
     check_directory(path, otherwise)?;
     if !path.exists() {
@@ -67,19 +67,19 @@ pub fn check_place_or(path: &Path, kind: &str, otherwise: &str) -> Result<(), Wr
     let head = head_of(path).map_err(|error| WriteError::Refused(format!("{name}: cannot be read: {error}")))?;
     let is = match kind_of(&head) {
         Some(there) if there == kind => return Ok(()),
-        Some(there) => format!("another page of vitreous ({there}, not {kind})"),
-        None => "no page of vitreous".to_string(),
+        Some(there) => format!("is another page of vitreous ({there}, not {kind})"),
+        None => "was not written by vitreous".to_string(),
     };
-    Err(WriteError::Refused(format!("{name} is there and {is}; it is not overwritten: {otherwise}, or remove it")))
+    Err(WriteError::Refused(format!("{name} exists and {is}; it is not overwritten: {otherwise}, or remove it")))
 }
 
-/// Refuses a place at which there is a file already, or cannot be one; to be asked before long work.
+/// Refuses a path where a file exists already, or cannot be written; call it before long work.
 pub fn check_new(path: &Path) -> Result<(), WriteError> {
     check_directory(path, "name another file")?;
     match path.symlink_metadata() {
         Err(_) => Ok(()),
         Ok(_) => Err(WriteError::Refused(format!(
-            "{} is there; it is not overwritten: name another file, or remove it",
+            "{} exists; it is not overwritten: name another file, or remove it",
             path.display()
         ))),
     }
@@ -93,7 +93,9 @@ fn check_directory(path: &Path, otherwise: &str) -> Result<(), WriteError> {
     };
     if !directory.is_dir() {
         let directory = directory.display();
-        return Err(WriteError::Refused(format!("{name}: there is no directory {directory}; make it, or {otherwise}")));
+        return Err(WriteError::Refused(format!(
+            "{name}: there is no directory {directory}; create it, or {otherwise}"
+        )));
     }
     match path.is_dir() {
         true => Err(WriteError::Refused(format!("{name} is a directory; name a file in it, such as {name}/page.html"))),
@@ -101,7 +103,7 @@ fn check_directory(path: &Path, otherwise: &str) -> Result<(), WriteError> {
     }
 }
 
-/// Whether a file is a page of vitreous, of any kind.
+/// Whether vitreous wrote a page, of any kind.
 pub fn is_ours(path: &Path) -> io::Result<bool> {
     Ok(kind_of(&head_of(path)?).is_some())
 }
@@ -114,13 +116,13 @@ fn head_of(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// The kind of a page of ours, from its text or the head of it.
+/// The kind of a page, from its text or the beginning of it; `None` if vitreous did not write it.
 fn kind_of(html: &str) -> Option<&str> {
     html.split_once(GENERATOR)?.1.split_once('"').map(|(kind, _)| kind)
 }
 
-/// Beside the page, so that it can be renamed; of this process, so that two do not share it.
-fn aside(path: &Path) -> PathBuf {
+/// A temporary name beside the page, so that it can be renamed; with the process id, so that no two processes share it.
+fn temporary(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.partial", std::process::id()));
     path.with_file_name(name)

@@ -1,4 +1,4 @@
-//! Logits as people read them.
+//! Logits as probabilities and names of classes.
 
 /// The name of a class; its number where there are no names.
 pub fn label(labels: &[String], index: usize) -> String {

@@ -98,7 +98,7 @@ impl Scale {
     /// The place of a number.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = match self.log {
-            // Not of quotients: that of the largest and the smallest number there is would overflow.
+            // Differences of logarithms: the quotient of the largest and the smallest f64 would overflow.
             true => (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln()),
             false => (value / 2.0 - self.low / 2.0) / (self.high / 2.0 - self.low / 2.0),
         };
@@ -200,7 +200,7 @@ impl Frame {
         Some(Frame { x: horizontal, y: vertical, left, right, bottom })
     }
 
-    /// Where what comes under the axes begins.
+    /// The vertical position below the axes and their titles.
     pub(super) fn below(&self, x: &Axis) -> f64 {
         self.bottom + if x.title.is_empty() { 30.0 } else { 50.0 }
     }

@@ -21,9 +21,9 @@ struct Bar {
 }
 
 const ROW: f64 = 26.0;
-/// What a second line of a label adds to its row.
+/// The height of a second line of a label.
 const LINE: f64 = 16.0;
-/// How much wider bold letters are.
+/// How much wider bold text is.
 const BOLD: f64 = 1.15;
 /// More bars than anybody reads.
 const MOST: usize = 1000;
@@ -34,7 +34,7 @@ impl Bars {
         Bars { title: title.to_string(), description: String::new(), full: None, bars: Vec::new() }
     }
 
-    /// What it shows, for who cannot see it. Without that it says all values.
+    /// A text alternative; without one, all values are listed.
     pub fn describe(mut self, text: &str) -> Bars {
         self.description = text.to_string();
         self
@@ -46,7 +46,7 @@ impl Bars {
         self
     }
 
-    /// One more bar: its label, its length, its value as text. A length below 0 or of no number is shown as 0.
+    /// One more bar: its label, its length, its value as text. A negative or NaN length is shown as 0.
     pub fn bar(mut self, label: &str, value: f64, text: &str) -> Bars {
         self.bars.push(Bar { label: label.to_string(), value, text: text.to_string(), strong: false });
         self
@@ -98,7 +98,8 @@ impl Bar {
     /// The label in one line, or in two, broken between words where it can be; what has no room in two is cut.
     fn lines(&self, width: f64) -> Vec<String> {
         let width = width / if self.strong { BOLD } else { 1.0 };
-        let fits = |text: &str| text_width(text, TEXT) <= width;
+        // The width may be the sum that this text itself gave: rounding must not break it.
+        let fits = |text: &str| text_width(text, TEXT) <= width + 0.01;
         if fits(&self.label) {
             return vec![self.label.clone()];
         }
@@ -120,7 +121,7 @@ fn draw_bar(
     bar: &Bar,
     lines: &[String],
 ) {
-    // The bar stands in the middle of its row.
+    // The bar is centred in its row.
     let middle = top + (height - ROW) / 2.0;
     let weight = if bar.strong { " font-weight=\"700\"" } else { "" };
     let ink = if bar.strong { Ink::Accent } else { Ink::Soft };

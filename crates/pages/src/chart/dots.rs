@@ -18,7 +18,7 @@ pub struct Dots {
     columns: Vec<Vec<f64>>,
 }
 
-/// With more dots than this, none says which it is.
+/// With more dots than this, dots have no tooltips.
 const NOTED: usize = 1200;
 
 impl Dots {
@@ -36,7 +36,7 @@ impl Dots {
         }
     }
 
-    /// What it shows, for who cannot see it. Without that it says the mean of each column.
+    /// A text alternative; without one, the mean of each column is listed.
     pub fn describe(mut self, text: &str) -> Dots {
         self.description = text.to_string();
         self
@@ -60,7 +60,7 @@ impl Dots {
         self
     }
 
-    /// What a dot is, for the text that a pointer resting on it shows: `head` gives "head 3".
+    /// What a dot is, for its tooltip: `head` gives "head 3".
     pub fn dot(mut self, name: &str) -> Dots {
         self.dot = name.to_string();
         self
@@ -149,7 +149,7 @@ impl Dots {
     }
 }
 
-/// The mean of what is a number.
+/// The mean of the finite values.
 fn mean(values: &[f64]) -> Option<f64> {
     let known: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)

@@ -1,4 +1,4 @@
-//! An SVG element as it grows: shapes, texts, and what they are for who cannot see them.
+//! A builder of SVG elements: shapes, texts, and their text alternatives.
 
 use std::fmt::Write;
 
@@ -18,9 +18,9 @@ pub enum Ink {
     Card,
     /// The ground under cards.
     Paper,
-    /// What stands out.
+    /// Emphasis.
     Accent,
-    /// A ground that stands out a little.
+    /// A background with light emphasis.
     AccentSoft,
 }
 
@@ -29,7 +29,7 @@ impl Ink {
     pub(super) const ALL: [Ink; 7] =
         [Ink::Ink, Ink::Soft, Ink::Line, Ink::Card, Ink::Paper, Ink::Accent, Ink::AccentSoft];
 
-    /// The page's variable, as it stands in `fill` and `stroke`.
+    /// The page's CSS variable, for `fill` and `stroke`.
     pub fn variable(self) -> &'static str {
         match self {
             Ink::Ink => "var(--ink)",
@@ -61,7 +61,7 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// An empty one: its name, a sentence or two of what it shows, its size.
+    /// An empty one: its name, its text alternative, its size.
     pub fn new(title: &str, description: &str, width: f64, height: f64) -> Drawing {
         let (title, description) = (title.to_string(), description.to_string());
         Drawing { title, description, width, height, class: "chart".to_string(), body: String::new() }
@@ -106,14 +106,14 @@ impl Drawing {
         let _ = writeln!(self.body, "<text x=\"{x}\" y=\"{y}\" fill=\"{colour}\" {attributes}>{text}</text>");
     }
 
-    /// What was drawn by `inside` as one group, with the text that a pointer resting on it shows.
+    /// A group of what `inside` draws, with a tooltip.
     pub fn noted(&mut self, note: &str, inside: impl FnOnce(&mut Drawing)) {
         let _ = write!(self.body, "<g><title>{}</title>", plain(note));
         inside(self);
         self.body.push_str("</g>\n");
     }
 
-    /// What was drawn by `inside` as one group, with attributes for all of it.
+    /// A group of what `inside` draws, with attributes.
     pub fn group(&mut self, attributes: &str, inside: impl FnOnce(&mut Drawing)) {
         let _ = writeln!(self.body, "<g {attributes}>");
         inside(self);
@@ -150,14 +150,14 @@ impl Drawing {
     }
 }
 
-/// A coordinate, to a tenth: what the eye sees, in few letters.
+/// A coordinate, rounded to a tenth.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.1}");
     let text = text.strip_suffix(".0").unwrap_or(&text);
     if text == "-0" { "0".to_string() } else { text.to_string() }
 }
 
-/// Text as XML takes it: letters that it forbids, even escaped, become a replacement mark.
+/// Escaped text; characters that XML forbids become replacement characters.
 fn plain(text: &str) -> String {
     let allowed = |letter: char| match letter {
         '\u{fffe}' | '\u{ffff}' => '\u{fffd}',

@@ -39,7 +39,7 @@ impl Lines {
         Lines { title, description, x: Axis::default(), y: Axis { room: true, ..Axis::default() }, series: Vec::new() }
     }
 
-    /// What it shows, for who cannot see it. Without that it says the last value of each series.
+    /// A text alternative; without one, the last value of each series is listed.
     pub fn describe(mut self, text: &str) -> Lines {
         self.description = text.to_string();
         self
@@ -81,7 +81,7 @@ impl Lines {
         self
     }
 
-    /// One more series of `(x, y)`. A point that is no number is a gap in the line.
+    /// One more series of `(x, y)`. A point that is not finite is a gap in the line.
     pub fn series(mut self, name: &str, points: &[(f64, f64)]) -> Lines {
         self.series.push(Series { name: name.to_string(), points: points.to_vec() });
         self
@@ -199,7 +199,7 @@ fn evenly(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     }
 }
 
-/// Six significant digits: what a reader sees, in few bytes.
+/// Six significant digits: enough for a reader, in few bytes.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }

@@ -20,7 +20,7 @@ pub struct Matrix {
     rows: Vec<(String, Vec<Cell>)>,
 }
 
-/// A cell: how strong its colour is, from 0 to 1, and what it says.
+/// A cell: the strength of its colour, from 0 to 1, its text and its tooltip.
 #[derive(Clone, Debug)]
 pub struct Cell {
     share: f32,
@@ -29,18 +29,18 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell of this strength; what is no number is left empty.
+    /// A cell of this strength; NaN leaves it empty.
     pub fn new(share: f32) -> Cell {
         Cell { share, text: String::new(), note: String::new() }
     }
 
-    /// What stands in it, where there is room.
+    /// Its text, shown where there is room.
     pub fn text(mut self, text: &str) -> Cell {
         self.text = text.to_string();
         self
     }
 
-    /// What a pointer resting on it shows, where there are few cells.
+    /// Its tooltip, where there are few cells.
     pub fn note(mut self, text: &str) -> Cell {
         self.note = text.to_string();
         self
@@ -68,7 +68,7 @@ impl Matrix {
         }
     }
 
-    /// What it shows, for who cannot see it.
+    /// A text alternative.
     pub fn describe(mut self, text: &str) -> Matrix {
         self.description = text.to_string();
         self
@@ -207,7 +207,7 @@ impl Matrix {
         for (_, cells) in &self.rows {
             for column in 0..columns {
                 let share = cells.get(column).map_or(f32::NAN, |cell| cell.share);
-                // What is unknown is grey: no colour of the scale.
+                // Unknown values are grey, which is no colour of the scale.
                 pixels.extend(if share.is_finite() { sequential(share) } else { [128; 3] });
             }
         }

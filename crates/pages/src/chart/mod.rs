@@ -1,10 +1,10 @@
-//! Charts as SVG, with real text and a description for who cannot see them.
+//! Charts as SVG, with real text and a text alternative.
 //!
 //! Every chart is built from numbers and gives an `<svg>` element for a page. Colours of text, axes and grounds are the page's
 //! variables, so the same element is right in light and dark; [`standalone`] makes a file of it that needs no page. A chart is
 //! [`WIDTH`] wide with text of [`TEXT`], which a page shows as it is, and a phone at three quarters of it: both can be read.
 //!
-//! What is no number is left out; a chart without any numbers says so.
+//! Values that are not finite are left out; a chart without any values says so.
 
 mod axis;
 mod bars;
@@ -31,12 +31,12 @@ pub const CURVES_STYLE: &str = include_str!("curves.css");
 /// See [`CURVES_STYLE`].
 pub const CURVES_SCRIPT: &str = include_str!("curves.js");
 
-/// The width of a chart, in its own units: what a page shows as pixels where there is room.
+/// The width of a chart, in its own units: pixels, where the page has room.
 pub const WIDTH: f64 = 480.0;
 /// The height of text.
 pub const TEXT: f64 = 14.0;
 
-/// What a chart says in place of a picture.
+/// A chart without values.
 fn nothing(title: &str) -> String {
     let mut drawing = Drawing::new(title, "There is nothing to draw yet.", WIDTH, 48.0);
     drawing.text([WIDTH / 2.0, 30.0], "text-anchor=\"middle\"", Ink::Soft, "nothing to draw yet");

@@ -1,11 +1,11 @@
 //! The page of one image: attention, rollout, relevance and more, to look at and to explore.
 
-mod attention;
+pub mod attention;
 pub mod index;
 pub mod maps;
 pub mod packed;
-mod patches;
-mod sections;
+pub mod patches;
+pub mod sections;
 pub mod weights;
 
 use serde_json::{Value, json};

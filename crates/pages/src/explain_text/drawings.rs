@@ -73,7 +73,7 @@ fn plain(words: &[Word]) -> &[Word] {
     &words[..words.len().saturating_sub(1)]
 }
 
-/// A line is the stronger, the more weight there is.
+/// The larger the weight, the stronger the line.
 fn line(link: &Link) -> String {
     let weight = link.weight.clamp(0.0, 1.0);
     format!(

@@ -2,7 +2,7 @@
 
 pub mod drawings;
 mod packed;
-mod sections;
+pub mod sections;
 pub mod words;
 
 use crate::{Document, base64, colour};
@@ -21,7 +21,7 @@ const TITLE: usize = 60;
 
 /// What the page of one sentence shows.
 pub struct SentencePage<'a> {
-    /// What is translated.
+    /// The source sentence.
     pub text: &'a str,
     /// The translation, which may be given and not the model's own.
     pub translation: &'a str,
@@ -35,7 +35,7 @@ pub struct SentencePage<'a> {
     pub heads: usize,
     /// The model's tokenisers.
     pub tokenisers: &'a Tokenisers,
-    /// What was computed of both.
+    /// The attention between both.
     pub explanation: &'a TextExplanation,
     /// Both as words.
     pub words: &'a Words,

@@ -17,6 +17,7 @@ const MOST_NAME: f64 = 140.0;
 /// At most so many rows of the large map are visible at once.
 const MOST_ROWS: usize = 26;
 
+/// Model, sentence and translation, above the first section.
 pub fn lead(page: &SentencePage) -> String {
     let whose = if page.is_given { "Translation, as given" } else { "Translation, by the model" };
     let tokens = |count: usize| format::count(count, "token", "tokens");

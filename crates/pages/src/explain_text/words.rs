@@ -5,17 +5,17 @@ use std::ops::Range;
 use vitreous_data::text::{END, START, TokeniserError, Tokenisers, Word};
 use vitreous_explain::text::{Link, TextExplanation, align, by_words};
 
-/// The words of both sides, and what cross-attention says of them.
+/// The words of source and translation, and the attention between them.
 pub struct Words {
-    /// What the encoder reads, the end last.
+    /// The source, the end token last.
     pub source: Vec<Word>,
-    /// What the decoder reads, the start first.
+    /// The decoder's input, the start token first.
     pub read: Vec<Word>,
-    /// What the decoder writes, the end last.
+    /// The decoder's output, the end token last.
     pub written: Vec<Word>,
     /// Cross-attention of each decoder layer, averaged over heads: rows are words of the translation, columns words of the source.
     pub between: Vec<Vec<f32>>,
-    /// The alignment that each layer suggests.
+    /// The word alignment by each layer.
     pub links: Vec<Vec<Link>>,
 }
 
@@ -40,7 +40,7 @@ pub fn ranges(words: &[Word]) -> Vec<Range<usize>> {
     words.iter().map(|word| word.tokens.clone()).collect()
 }
 
-/// Start and end get names that a reader knows.
+/// Names the start and end tokens.
 fn named(mut words: Vec<Word>, tokens: &[u32]) -> Vec<Word> {
     for word in words.iter_mut().filter(|word| word.is_special) {
         word.text = special_name(tokens[word.tokens.start]).unwrap_or(&word.text).to_string();

@@ -45,7 +45,7 @@ pub fn draw(notes: &FlowNotes, placed: &Placed) -> String {
     drawing.finish()
 }
 
-/// The same as text: each step with its shape and numbers, for who cannot see the picture.
+/// The text alternative: each step with its shape.
 fn description(placed: &Placed) -> String {
     let step = |slot: &Slot| {
         let name = name_inside(&slot.step.stage);
@@ -189,7 +189,7 @@ fn draw_links(drawing: &mut Drawing, placed: &Placed) {
         let mut edges: Vec<&Edge> = direct.iter().map(|link| link.edge).collect();
         edges.sort_by_key(|edge| std::cmp::Reverse(edge.shape.elements()));
         let text = edges.into_iter().map(edge_text).collect::<Vec<_>>().join(" and ");
-        // Where a frame ends in between, the shape stands below it.
+        // Where a frame ends in between, the shape is written below it.
         let ends = placed.frames.iter().map(|frame| frame.bottom).find(|&end| end > bottom && end < to.top);
         draw_shape(drawing, ends.unwrap_or(bottom), &text);
     }
@@ -206,7 +206,7 @@ fn draw_links(drawing: &mut Drawing, placed: &Placed) {
     }
 }
 
-/// What an arrow carries, beside it.
+/// The shape of the value that an arrow carries.
 fn draw_shape(drawing: &mut Drawing, bottom: f64, text: &str) {
     let text = shorten(text, WIDTH - TRUNK - 10.0, SMALL);
     drawing.text([TRUNK + 10.0, bottom + 15.0], &format!("font-size=\"{SMALL}\""), Ink::Soft, &text);
@@ -299,7 +299,7 @@ fn draw_patches(drawing: &mut Drawing, slot: &Slot) {
     drawing.path(&lines, &format!("stroke=\"{}\" stroke-width=\"{thickness}\"", Ink::Accent));
 }
 
-/// What comes out.
+/// The output.
 fn draw_end(drawing: &mut Drawing, notes: &FlowNotes, placed: &Placed, top: f64) {
     let Some(last) = placed.slots.last() else { return };
     drawing.line([TRUNK, placed.bottom], [TRUNK, top - 4.0], &format!("stroke=\"{}\" stroke-width=\"1.5\"", Ink::Ink));

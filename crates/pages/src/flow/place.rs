@@ -15,7 +15,7 @@ pub const BOX: [f64; 2] = [42.0, 334.0];
 pub const TRUNK: f64 = 188.0;
 /// The left and right sides of the frame around a block.
 pub const FRAME: [f64; 2] = [6.0, 344.0];
-/// The left and right sides of what stands beside boxes.
+/// The left and right sides of what is drawn beside boxes.
 pub const SIDE: [f64; 2] = [352.0, 438.0];
 /// The height of small text.
 pub const SMALL: f64 = 12.5;

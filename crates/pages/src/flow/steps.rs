@@ -1,4 +1,4 @@
-//! The steps of a model, read off its graph: what each computes, from which steps before it, and what joins from the side.
+//! The steps of a model, read off its graph: what each computes, from which steps before it, and which tables and tokens join.
 
 use std::collections::{HashMap, HashSet};
 

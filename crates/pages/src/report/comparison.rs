@@ -133,7 +133,7 @@ fn whole(value: f64) -> String {
     format::thousands(value as u64)
 }
 
-/// The table of numbers. Where the validation sets differ, that is said, and nothing is starred.
+/// The table of numbers. Where the validation sets differ, it says so and stars nothing.
 fn numbers(runs: &[RunRecord], names: &[String], differences: &[String]) -> String {
     let headlines: Vec<Headline> = runs.iter().map(Headline::of).collect();
     let same_work = headlines.windows(2).all(|pair| pair[0].step == pair[1].step && pair[0].state == pair[1].state);
@@ -255,7 +255,7 @@ fn curves(runs: &[RunRecord], names: &[String]) -> String {
 
 /// Only the keys that differ.
 fn recipes(runs: &[RunRecord], names: &[String]) -> String {
-    // Nothing is said about recipes that are not wholly known.
+    // Recipes that are not completely known are left out.
     let known = |run: &'_ RunRecord| run.missing_keys.is_empty();
     let recipes: Vec<_> = runs.iter().map(|run| run.recipe.as_ref().ok().filter(|_| known(run))).collect();
     let Some(first) = recipes.iter().flatten().next() else {

@@ -40,7 +40,9 @@ struct Chart {
 pub enum Division {
     /// As far as the values reach.
     Tight,
+    /// From 0.
     FromZero,
+    /// Logarithmic.
     Log,
 }
 

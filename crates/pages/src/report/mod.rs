@@ -1,15 +1,15 @@
 //! The page of a run: how it went, what it gets wrong, where it looks. For several runs: how they differ.
 
 pub mod attention;
-mod classes;
+pub mod classes;
 pub mod comparison;
 mod curves;
 mod gradients;
 pub mod headline;
-mod mistakes;
-mod settings;
-mod translations;
-mod validation;
+pub mod mistakes;
+pub mod settings;
+pub mod translations;
+pub mod validation;
 
 use vitreous_data::image::Image;
 use vitreous_train::tasks::classify::{ClassifyReport, LabelMetrics};
@@ -25,7 +25,7 @@ use headline::Headline;
 pub const FILE: &str = "report.html";
 const STYLE: &str = include_str!("style.css");
 
-/// The pictures of a run's page, which are not in the run directory. In place of what is missing stands why.
+/// The pictures of a run's page, which are not in the run directory. Where something is missing, the reason.
 pub struct RunPictures {
     /// The images of the most confident mistakes, in the order of [`ClassifyReport::mistakes`].
     pub mistakes: Result<Vec<Result<Image, String>>, String>,
@@ -104,7 +104,7 @@ fn name_of(run: &RunRecord) -> String {
     whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Whether the run is on text, by what it measured: then nothing speaks of images.
+/// Whether the run is on text, by what it logged: then nothing speaks of images.
 fn is_text(run: &RunRecord) -> bool {
     let translates =
         run.evaluation.as_ref().is_some_and(|evaluation| evaluation.scores.report::<TranslationReport>().is_some());

@@ -37,7 +37,7 @@ pub fn samples(evaluation: &Evaluation) -> u64 {
     evaluation.scores.any_report().samples().0
 }
 
-/// A path as TOML writes it, by what it names where that exists: two ways to write it are the same data.
+/// A path as TOML writes it, resolved where it exists, so that two ways to write it are equal.
 fn place(path: &str) -> String {
     let plain = path.trim_matches('"');
     Path::new(plain).canonicalize().map_or(plain.to_string(), |real| real.display().to_string())
