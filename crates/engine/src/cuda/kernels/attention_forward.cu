@@ -1,7 +1,8 @@
 // Attention forward on tensor cores. A warp owns sixteen queries of a (sample, head) pair at a time and meets the keys tile by tile, by itself
 // or, on Hopper, with three others whose queries are beside its own; the weights of a tile stay in registers (online softmax). A block is PAIRS
 // pairs with QUERY_WARPS warps each, QUERY_BLOCKS blocks to a pair. Where all keys and values of a pair fit into shared memory, they are brought
-// there once, and each warp goes through them up to QUERY_ROUNDS times, with other queries.
+// there once, and each warp goes through them up to QUERY_ROUNDS times, with other queries. Tiles that none of a block's queries sees are not
+// read, and those that none of a warp's sees are not multiplied.
 //
 // Constants besides the common ones: PAIRS, QUERY_WARPS, QUERY_ROUNDS, QUERY_BLOCKS, QUERY_MIN_BLOCKS (that a processor should hold at once),
 // QUERIES_SHARED (whether queries come through shared memory, too: they arrive sooner, but leave room for fewer blocks), KEY_TILE, KEY_STAGES
