@@ -30,7 +30,7 @@ fn norm(g: &mut Graph, name: &str, x: Value) -> Result<Value> {
 
 /// What varies between the layers that are tried.
 #[derive(Clone, Copy, Debug, Default)]
-struct Kind {
+struct Variant {
     separate: bool,
     padded: bool,
     causal: bool,
@@ -39,7 +39,7 @@ struct Kind {
 }
 
 /// A layer with all that a token can meet; gives all tokens.
-fn layer(g: &mut Graph, kind: Kind) -> Result<Value> {
+fn layer(g: &mut Graph, kind: Variant) -> Result<Value> {
     let x = g.input("x", [BATCH, TOKENS, DIM], DType::F32)?;
     let positions = g.parameter("positions", [TOKENS, DIM])?;
     let x = g.add(x, positions)?;
@@ -105,7 +105,7 @@ fn only_the_tokens_that_are_read_are_computed() {
         for (separate, padded) in [(false, false), (true, false), (false, true), (true, true)] {
             for (first, end) in [(0, 1), (3, 5), (TOKENS - 1, TOKENS)] {
                 let mut g = Graph::new(Mode::Inference, precision);
-                let x = layer(&mut g, Kind { separate, padded, ..Kind::default() }).expect("builds");
+                let x = layer(&mut g, Variant { separate, padded, ..Variant::default() }).expect("builds");
                 let some = token(&mut g, x, first, end);
                 let logits = dense(&mut g, "head", some, 5).expect("builds");
                 let share = share(&g, &[logits], limit);
@@ -119,7 +119,7 @@ fn only_the_tokens_that_are_read_are_computed() {
 #[test]
 fn all_tokens_are_computed_where_somebody_reads_them() {
     let mut g = Graph::for_inference();
-    let x = layer(&mut g, Kind::default()).expect("builds");
+    let x = layer(&mut g, Variant::default()).expect("builds");
     let class = token(&mut g, x, 0, 1);
     assert!(share(&g, &[class, x], 1e-5) > 0.999);
     let nearly_all = token(&mut g, x, 1, TOKENS);
@@ -150,7 +150,7 @@ fn a_result_has_the_same_bits_in_any_company() {
     for precision in [Precision::F32, Precision::Bf16] {
         for separate in [false, true] {
             let mut g = Graph::new(Mode::Inference, precision);
-            let x = layer(&mut g, Kind { separate, ..Kind::default() }).expect("builds");
+            let x = layer(&mut g, Variant { separate, ..Variant::default() }).expect("builds");
             let class = token(&mut g, x, 0, 1);
             let logits = dense(&mut g, "head", class, 5).expect("builds");
             let alone = first_bits(&g, &[logits]);
@@ -175,10 +175,10 @@ fn a_result_has_the_same_bits_in_any_company() {
 #[test]
 fn what_depends_on_its_place_keeps_it() {
     for (kind, dropout) in [
-        (Kind { causal: true, ..Kind::default() }, 0.0),
-        (Kind { biased: true, ..Kind::default() }, 0.0),
-        (Kind { dropout: 0.3, ..Kind::default() }, 0.0),
-        (Kind::default(), 0.3),
+        (Variant { causal: true, ..Variant::default() }, 0.0),
+        (Variant { biased: true, ..Variant::default() }, 0.0),
+        (Variant { dropout: 0.3, ..Variant::default() }, 0.0),
+        (Variant::default(), 0.3),
     ] {
         let mut g = Graph::new(Mode::Training, Precision::F32);
         let x = layer(&mut g, kind).expect("builds");
@@ -189,7 +189,7 @@ fn what_depends_on_its_place_keeps_it() {
 }
 
 /// A class token's loss behind a layer and stochastic depth.
-fn training_graph(kind: Kind, precision: Precision) -> (Graph, Value, Value, Value) {
+fn training_graph(kind: Variant, precision: Precision) -> (Graph, Value, Value, Value) {
     let mut g = Graph::new(Mode::Training, precision);
     let x = g.block("layer", |g| layer(g, kind)).expect("builds");
     let x = g.stochastic_depth(x, 0.4).expect("builds");
@@ -206,7 +206,8 @@ fn gradients_go_through_the_tokens_that_are_read_alone() {
     for (precision, limit) in [(Precision::F32, 1e-5), (Precision::Bf16, 4e-2)] {
         for (separate, padded) in [(false, false), (true, false), (false, true)] {
             for recompute in [false, true] {
-                let (mut g, x, logits, loss) = training_graph(Kind { separate, padded, ..Kind::default() }, precision);
+                let (mut g, x, logits, loss) =
+                    training_graph(Variant { separate, padded, ..Variant::default() }, precision);
                 let names: Vec<String> = g.parameters().iter().map(|parameter| parameter.name.clone()).collect();
                 let wanted: Vec<Value> = names.iter().map(|name| g.find(name).expect("a parameter")).collect();
                 let options = GradientOptions { recompute };

@@ -19,10 +19,10 @@
 //!
 //! It is 0 for a head that looks at one token, and `ln tokens` for one that looks at all alike.
 
-use crate::layout::Layout;
+use crate::token_grid::TokenGrid;
 
 /// The distance between the centres of patches that are so many rows and columns apart, `[grid height, grid width]`.
-fn distances(layout: &Layout) -> Vec<f64> {
+fn distances(layout: &TokenGrid) -> Vec<f64> {
     let mut table = Vec::with_capacity(layout.patches());
     for row in 0..layout.grid.height {
         for column in 0..layout.grid.width {
@@ -34,7 +34,7 @@ fn distances(layout: &Layout) -> Vec<f64> {
 }
 
 /// How far one head looks, in pixels, from its weights `[tokens, tokens]`.
-pub fn distance(layout: &Layout, weights: &[f32]) -> f64 {
+pub fn distance(layout: &TokenGrid, weights: &[f32]) -> f64 {
     let table = distances(layout);
     let width = layout.grid.width;
     let (mut sum, mut queries) = (0.0, 0usize);
@@ -57,7 +57,7 @@ pub fn distance(layout: &Layout, weights: &[f32]) -> f64 {
 }
 
 /// How widely one head looks, in nats, from its weights `[tokens, tokens]`.
-pub fn entropy(layout: &Layout, weights: &[f32]) -> f64 {
+pub fn entropy(layout: &TokenGrid, weights: &[f32]) -> f64 {
     let of_row = |row: &[f32]| -> f64 {
         row.iter().map(|&weight| if weight == 0.0 { 0.0 } else { -f64::from(weight * weight.ln()) }).sum()
     };
@@ -65,19 +65,19 @@ pub fn entropy(layout: &Layout, weights: &[f32]) -> f64 {
 }
 
 /// The rows of the patches' queries.
-fn patch_rows<'w>(layout: &Layout, weights: &'w [f32]) -> impl Iterator<Item = &'w [f32]> {
+fn patch_rows<'w>(layout: &TokenGrid, weights: &'w [f32]) -> impl Iterator<Item = &'w [f32]> {
     weights.chunks_exact(layout.tokens()).skip(layout.prefix)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Reader;
+    use crate::token_grid::Reader;
     use vitreous_models::Size;
 
     /// Two rows of three patches, each 4 high and 8 wide, behind one token.
-    fn layout() -> Layout {
-        Layout {
+    fn layout() -> TokenGrid {
+        TokenGrid {
             image: Size { height: 8, width: 24 },
             patch: Size { height: 4, width: 8 },
             grid: Size { height: 2, width: 3 },

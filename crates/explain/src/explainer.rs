@@ -12,7 +12,6 @@ use crate::error::ExplainError;
 use crate::explanation::{Explanation, LayerAttention, Relevance, Rollout};
 use crate::forward::Forward;
 use crate::heads::Heads;
-use crate::layout::Layout;
 use crate::matrix::{copy_columns, turned};
 use crate::parallel::pieces;
 use crate::patches::patch_features;
@@ -21,13 +20,14 @@ use crate::rollout::{Fused, least_kept, through_layer};
 use crate::settings::{Choice, Classes, Settings, Structure};
 use crate::spread::Spread;
 use crate::taps::Projection;
+use crate::token_grid::TokenGrid;
 
 /// A model made ready to be explained, one image after the other.
 pub struct Explainer<'m> {
     model: &'m Model,
     device: Device,
     settings: Settings,
-    layout: Layout,
+    layout: TokenGrid,
     images: ImageInput,
     forward: Forward,
     heads: Heads,
@@ -37,7 +37,7 @@ pub struct Explainer<'m> {
 
 /// The matrices of tokens by tokens that are held at once, besides the model: those that are kept, one for each way of joining heads and
 /// a copy of it to sort for each rollout at work, and the heads that are looked at.
-fn bytes_needed(settings: &Settings, layout: &Layout) -> usize {
+fn bytes_needed(settings: &Settings, layout: &TokenGrid) -> usize {
     let Settings { choice, fusions, discards, threads, memory, .. } = settings;
     let rollouts = fusions.len().saturating_mul(discards.len()).min(*threads);
     let matrices = choice.layers.len().saturating_mul(choice.heads.len()).saturating_add(fusions.len() + rollouts);
@@ -54,7 +54,7 @@ impl<'m> Explainer<'m> {
         let Choice { layers, heads } = &settings.choice;
         let choice = Choice::of(structure, Some(layers), Some(heads))?;
         let settings = Settings { choice, threads: settings.threads.max(1), ..settings };
-        let layout = Layout::of(&images);
+        let layout = TokenGrid::of(&images);
         check_memory(&format!("explaining {} tokens an image", layout.tokens()), bytes_needed(&settings, &layout))?;
         let forward = Forward::new(model, device)?;
         // A model has a layer at least, and all are alike.
@@ -63,7 +63,7 @@ impl<'m> Explainer<'m> {
     }
 
     /// Where the model's tokens lie.
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> TokenGrid {
         self.layout
     }
 
@@ -214,13 +214,13 @@ fn through_all(rows: &[Vec<f64>], fused: &mut [Fused], settings: &Settings) -> V
 
 /// Keeps the chosen heads of one layer.
 struct Keeper<'s> {
-    layout: &'s Layout,
+    layout: &'s TokenGrid,
     threads: usize,
     attention: LayerAttention,
 }
 
 impl<'s> Keeper<'s> {
-    fn new(layer: usize, layout: &'s Layout, settings: &Settings) -> Keeper<'s> {
+    fn new(layer: usize, layout: &'s TokenGrid, settings: &Settings) -> Keeper<'s> {
         let heads = settings.choice.heads.clone();
         let weights = Vec::with_capacity(heads.len() * layout.tokens().pow(2));
         let attention = LayerAttention { layer, heads, weights, distance: Vec::new(), entropy: Vec::new() };
@@ -242,7 +242,7 @@ impl<'s> Keeper<'s> {
 }
 
 /// How far and how widely some of these heads look.
-fn measure(layout: &Layout, weights: &[f32], heads: &[usize], threads: usize) -> Vec<(f64, f64)> {
+fn measure(layout: &TokenGrid, weights: &[f32], heads: &[usize], threads: usize) -> Vec<(f64, f64)> {
     let one_head = layout.tokens().pow(2);
     pieces(heads.len(), threads, |index| {
         let weights = &weights[heads[index] * one_head..(heads[index] + 1) * one_head];
@@ -251,6 +251,6 @@ fn measure(layout: &Layout, weights: &[f32], heads: &[usize], threads: usize) ->
 }
 
 /// The patches' part of a row over tokens.
-fn patches(layout: &Layout, row: &[f64]) -> Vec<f32> {
+fn patches(layout: &TokenGrid, row: &[f64]) -> Vec<f32> {
     row[layout.prefix..].iter().map(|&share| share as f32).collect()
 }

@@ -1,12 +1,12 @@
 //! What is known of a model, and of one image in it.
 
-use crate::layout::Layout;
+use crate::token_grid::TokenGrid;
 
 /// What one image does inside a model.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// Where tokens lie.
-    pub layout: Layout,
+    pub layout: TokenGrid,
     /// A number a class, where the model has a head. The same bits as without an explanation.
     pub logits: Option<Vec<f32>>,
     /// What the head sees.
@@ -100,7 +100,7 @@ pub struct Relevance {
 #[derive(Clone, Debug)]
 pub struct ModelPictures {
     /// Where tokens lie.
-    pub layout: Layout,
+    pub layout: TokenGrid,
     /// Position embeddings, where it has some.
     pub positions: Option<PositionPictures>,
     /// The first principal components of the patch embedding, the largest first.

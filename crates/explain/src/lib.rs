@@ -14,7 +14,6 @@ mod explanation;
 pub mod filters;
 mod forward;
 mod heads;
-mod layout;
 mod matrix;
 mod parallel;
 pub mod patches;
@@ -27,13 +26,14 @@ pub mod similarity;
 mod spread;
 mod taps;
 pub mod text;
+mod token_grid;
 
 pub use error::ExplainError;
 pub use explainer::Explainer;
 pub use explanation::{
     Explanation, Filter, Fusion, LayerAttention, ModelPictures, PatchFeatures, PositionPictures, Relevance, Rollout,
 };
-pub use layout::{Layout, Reader};
 pub use pictures::pictures;
 pub use settings::{Choice, Classes, Settings, Structure};
 pub use spread::{LayerSpread, Spread};
+pub use token_grid::{Reader, TokenGrid};

@@ -7,8 +7,8 @@ use vitreous_models::{Call, Model};
 use crate::error::ExplainError;
 use crate::explanation::{ModelPictures, PositionPictures};
 use crate::filters::components;
-use crate::layout::Layout;
 use crate::similarity::similarity;
+use crate::token_grid::TokenGrid;
 
 /// Principal components that are shown: as many as the ViT paper has.
 const FILTERS: usize = 28;
@@ -16,7 +16,7 @@ const FILTERS: usize = 28;
 /// A model's positions, and the principal components of its patch embedding.
 pub fn pictures(model: &Model) -> Result<ModelPictures, ExplainError> {
     let signature = model.architecture.signature();
-    let layout = Layout::of(signature.images().ok_or(ExplainError::NoImages { what: signature.what() })?);
+    let layout = TokenGrid::of(signature.images().ok_or(ExplainError::NoImages { what: signature.what() })?);
     let embedding = model.parameters().iter().find(|parameter| parameter.role() == Role::Embedding);
     let filters = match embedding {
         Some(embedding) => components(&model.parameter(&embedding.name)?, embedding.shape.columns(), FILTERS),
@@ -26,7 +26,7 @@ pub fn pictures(model: &Model) -> Result<ModelPictures, ExplainError> {
 }
 
 /// The table of positions: a parameter, or a constant of the graph.
-fn position_pictures(model: &Model, layout: &Layout) -> Result<Option<PositionPictures>, ExplainError> {
+fn position_pictures(model: &Model, layout: &TokenGrid) -> Result<Option<PositionPictures>, ExplainError> {
     let learned = model.parameters().iter().find(|parameter| parameter.role() == Role::Position);
     let mut graph = Graph::for_inference();
     let (table, rows) = match learned {

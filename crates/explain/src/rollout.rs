@@ -10,7 +10,7 @@
 //! rollout = reading · M_last · .. · M_first
 //! ```
 //!
-//! `reading` is the row of the class token, or the mean of the patches' rows: see [`Layout::reading`](crate::Layout::reading).
+//! `reading` is the row of the class token, or the mean of the patches' rows: see [`TokenGrid::reading`](crate::TokenGrid::reading).
 //! Only this row is ever needed, so it is taken through the layers from the last to the first: a layer takes `tokens²` steps, and
 //! no two matrices are multiplied.
 //!

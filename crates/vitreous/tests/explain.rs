@@ -13,13 +13,13 @@ use serde_json::Value;
 use vitreous_models::archive::Archive;
 
 /// A folder to write to, and runs of the command that do.
-struct Place {
+struct OutputFolder {
     folder: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place { folder: tempfile::tempdir().expect("a folder") }
+impl OutputFolder {
+    fn new() -> OutputFolder {
+        OutputFolder { folder: tempfile::tempdir().expect("a folder") }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -83,7 +83,7 @@ fn assert_self_contained(page: &str) {
 
 #[test]
 fn a_page_and_its_pictures() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let outcome = place.explain("tiny_vit", &["pictures/noise.png"]).succeeded();
     let predicted = &vitreous(&["predict", "tiny_vit", "pictures/noise.png", "--json"]).json_lines()[0]["top"][0];
     let label = predicted["label"].as_str().expect("a label");
@@ -128,7 +128,7 @@ fn a_page_and_its_pictures() {
 /// A GPU may run the plans of both commands by different kernels; the processor gives the same bits.
 #[test]
 fn on_any_device_logits_are_those_of_predict() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     for (device, limit) in [("cpu", 0.0), ("auto", 1e-5)] {
         let arguments = ["pictures/noise.png", "--json", "--device", device];
         let logits = |outcome: common::Outcome| floats(&outcome.succeeded().json_lines()[0]["logits"]);
@@ -143,7 +143,7 @@ fn on_any_device_logits_are_those_of_predict() {
 
 #[test]
 fn json_arrays_and_predict_say_the_same() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let asked = ["pictures/noise.png", "--arrays", "--class", "dog", "--class", "6", "--top", "1"];
     let line = place.json("tiny_vit", &[&asked, &ON_CPU[..]].concat());
     let arrays = place.arrays("noise");
@@ -183,7 +183,7 @@ fn json_arrays_and_predict_say_the_same() {
 
 #[test]
 fn distances_and_entropies_are_those_of_the_weights() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let line = place.json("tiny_vit", &["pictures/noise.png", "--arrays"]);
     let arrays = place.arrays("noise");
     let (side, patch, tokens) = (4, 8.0, 17);
@@ -213,7 +213,7 @@ fn distances_and_entropies_are_those_of_the_weights() {
 
 #[test]
 fn layers_and_heads_can_be_chosen() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let asked = ["pictures/noise.png", "--layers", "last", "--heads", "2,0", "--arrays"];
     let line = place.json("tiny_vit", &[&asked, &ON_CPU[..]].concat());
     assert_eq!(line["layers"].as_array().expect("a list").len(), 1);
@@ -223,7 +223,7 @@ fn layers_and_heads_can_be_chosen() {
     assert_eq!(archive.tensor("attention.1").expect("a layer").shape, [2, 17, 17]);
     assert!(archive.get("attention.0").is_none());
     // Rollout is of all of the model, whatever is shown.
-    let all = Place::new().json("tiny_vit", &[&["pictures/noise.png"], &ON_CPU[..]].concat());
+    let all = OutputFolder::new().json("tiny_vit", &[&["pictures/noise.png"], &ON_CPU[..]].concat());
     assert_eq!(line["rollout"], all["rollout"]);
     let page = place.page("noise");
     assert!(!page.contains("head 1<"));
@@ -234,7 +234,7 @@ fn layers_and_heads_can_be_chosen() {
 
 #[test]
 fn wrong_usage_says_what_to_do() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let refused = |arguments: &[&str], says: &[&str]| {
         place.explain("tiny_vit", &[&["pictures/noise.png"], arguments].concat()).failed(2, says);
     };
@@ -253,7 +253,7 @@ fn wrong_usage_says_what_to_do() {
 
 #[test]
 fn what_cannot_be_read_is_named_and_the_others_go_on() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     fs::write(place.path("text.png"), b"this is no image").expect("written");
     let broken = place.path("text.png").to_str().expect("text").to_string();
     let arguments = ["pictures/noise.png", &broken, "missing.png", "pictures/smooth.png"];
@@ -270,7 +270,7 @@ fn what_cannot_be_read_is_named_and_the_others_go_on() {
 
 #[test]
 fn many_images_have_an_index_and_some_have_pages() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let outcome = place.explain("tiny_vit", &["pictures", "--pages", "2"]).succeeded();
     assert_eq!(outcome.stdout.lines().count(), 2, "{}", outcome.stdout);
     assert!(outcome.stderr.contains("1 image without pages"), "{}", outcome.stderr);
@@ -283,7 +283,7 @@ fn many_images_have_an_index_and_some_have_pages() {
 
     // All count in the charts, whether they have pages or not, and whatever layers are shown.
     let charts = |arguments: &[&str]| {
-        let place = Place::new();
+        let place = OutputFolder::new();
         place.explain("tiny_vit", &[&["pictures"], arguments, &ON_CPU].concat()).succeeded();
         ["distance.svg", "entropy.svg"].map(|file| fs::read_to_string(place.path("out").join(file)).expect("a chart"))
     };
@@ -298,7 +298,7 @@ fn many_images_have_an_index_and_some_have_pages() {
 
 #[test]
 fn a_model_without_a_head_has_features_to_explain() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let bare = place.path("bare").to_str().expect("text").to_string();
     vitreous(&["convert", "tiny_vit", &bare, "--no-head"]).succeeded();
     let line = place.json(&bare, &["pictures/noise.png", "--arrays"]);
@@ -321,7 +321,7 @@ fn a_model_without_a_head_has_features_to_explain() {
 
 #[test]
 fn images_need_not_be_square() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let line = place.json("tiny_vit", &["pictures/noise.png", "--image", "32x48", "--arrays"]);
     assert_eq!(line["layout"]["grid"], serde_json::json!([4, 6]));
     assert_eq!(line["rollout"][0]["patches"].as_array().expect("a list").len(), 24);
@@ -335,7 +335,7 @@ fn images_need_not_be_square() {
 
 #[test]
 fn registers_and_means_of_patches_can_be_asked() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     place.explain(&model("timm_registers"), &["pictures/noise.png", "--image", "16"]).succeeded();
     let page = place.page("noise");
     assert!(page.contains("data-query=\"2\" aria-pressed=\"false\">register 1</button>"));
@@ -349,7 +349,7 @@ fn registers_and_means_of_patches_can_be_asked() {
 
 #[test]
 fn names_cannot_leave_their_place() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let hostile = "a<script>alert(1)<_script>\"'&.png";
     fs::copy(fixtures().join("pictures/noise.png"), place.path(hostile)).expect("copied");
     fs::copy(fixtures().join("pictures/noise.png"), place.path("index.html.png")).expect("copied");
@@ -368,7 +368,7 @@ fn names_cannot_leave_their_place() {
 
 #[test]
 fn images_are_not_written_over_and_pictures_of_explanations_are_no_images() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let photos = place.path("photos");
     fs::create_dir_all(&photos).expect("a folder");
     for name in ["a.png", "b.png"] {
@@ -395,7 +395,7 @@ fn images_are_not_written_over_and_pictures_of_explanations_are_no_images() {
 
 #[test]
 fn what_is_not_ours_is_not_overwritten() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     fs::create_dir_all(place.path("out/noise")).expect("a folder");
     let foreign = place.path("out/noise/explain.html");
     fs::write(&foreign, "my own notes").expect("written");
@@ -412,14 +412,14 @@ fn what_is_not_ours_is_not_overwritten() {
 
 #[test]
 fn a_place_that_cannot_be_written_is_an_error() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     fs::write(place.path("out"), "a file").expect("written");
     place.explain("tiny_vit", &["pictures/noise.png"]).failed(1, &["out: this folder cannot be made"]);
 }
 
 #[test]
 fn what_gives_no_image_leaves_nothing_behind() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     fs::create_dir(place.path("empty")).expect("a folder");
     let empty = place.path("empty").to_str().expect("text").to_string();
     let outcome = place.explain("tiny_vit", &[&empty]).failed(1, &["no image in this folder", "1 path gave no image"]);
@@ -433,7 +433,7 @@ fn what_gives_no_image_leaves_nothing_behind() {
 
 #[test]
 fn what_an_earlier_run_left_does_not_mix_with_this_one() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     place.explain("tiny_vit", &["pictures", "--top", "7", "--discard", "0.5", "--arrays"]).succeeded();
     assert!(place.path("out/index.html").is_file() && place.path("out/noise/rollout-min-0.5.png").is_file());
     let own = place.path("out/noise/relevance.txt");
@@ -451,7 +451,7 @@ fn what_an_earlier_run_left_does_not_mix_with_this_one() {
 
 #[test]
 fn images_of_the_same_name_can_be_told_apart() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     for folder in ["left", "right"] {
         fs::create_dir(place.path(folder)).expect("a folder");
         fs::copy(fixtures().join("pictures/noise.png"), place.path(folder).join("noise.png")).expect("copied");
@@ -463,7 +463,7 @@ fn images_of_the_same_name_can_be_told_apart() {
 }
 
 /// A model directory as another one, with this in its `preprocessor_config.json`.
-fn model_that_prepares(place: &Place, name: &str, preprocessing: &str) -> String {
+fn model_that_prepares(place: &OutputFolder, name: &str, preprocessing: &str) -> String {
     let folder = place.path(name);
     fs::create_dir_all(&folder).expect("a folder");
     for file in ["config.json", "model.safetensors"] {
@@ -475,7 +475,7 @@ fn model_that_prepares(place: &Place, name: &str, preprocessing: &str) -> String
 
 #[test]
 fn how_much_of_an_image_is_seen_is_said() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let crops = r#"{"do_resize": false, "do_center_crop": true, "crop_size": 32, "do_rescale": true, "do_normalize": true,
         "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "image_processor_type": "ViTImageProcessor"}"#;
     let model = model_that_prepares(&place, "crops", crops);
@@ -494,7 +494,7 @@ fn how_much_of_an_image_is_seen_is_said() {
 
 #[test]
 fn a_run_has_images_of_its_own() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let preprocessing = fs::read_to_string(fixtures().join("tiny_vit/preprocessor_config.json")).expect("read");
     model_that_prepares(&place, "run/model", &preprocessing);
     let recipe = vitreous(&["train", "--show", "small"]).succeeded().stdout;

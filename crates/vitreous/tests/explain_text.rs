@@ -15,13 +15,13 @@ use serde_json::Value;
 const TEXT: &str = "one two three";
 
 /// A folder to write to, and runs of the command that do.
-struct Place {
+struct OutputFolder {
     folder: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place { folder: tempfile::tempdir().expect("a folder") }
+impl OutputFolder {
+    fn new() -> OutputFolder {
+        OutputFolder { folder: tempfile::tempdir().expect("a folder") }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -70,7 +70,7 @@ fn assert_self_contained(page: &str) {
 
 #[test]
 fn a_page_and_its_drawings() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let outcome = place.explain(&["--text", TEXT]).succeeded();
     let translated = vitreous(&["translate", translator(), TEXT]).succeeded().stdout;
     let (path, translation) = outcome.stdout.split_once('\t').expect("a path, a tab, a translation");
@@ -108,7 +108,7 @@ fn a_page_and_its_drawings() {
 
 #[test]
 fn json_arrays_and_page_say_the_same() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let line = place.json(&["--text", TEXT, "--arrays"]);
     let arrays = place.arrays("one-two-three");
     let (sources, targets) = (arrays["source"].len(), arrays["written"].len());
@@ -162,7 +162,7 @@ fn json_arrays_and_page_say_the_same() {
 
 #[test]
 fn any_device_says_the_same() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let probabilities = |device: &str| {
         let line = place.json(&["--text", TEXT, "--device", device]);
         (line["translation"].to_string(), floats(&line["target"]["probability"]))
@@ -174,7 +174,7 @@ fn any_device_says_the_same() {
 
 #[test]
 fn a_target_can_be_given() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let line = place.json(&["--text", TEXT, "--target", "7 8"]);
     assert_eq!((&line["translation"], &line["given"]), (&Value::from("7 8"), &Value::from(true)));
     assert_eq!(place.json(&["--text", TEXT])["given"], false);
@@ -191,7 +191,7 @@ fn a_target_can_be_given() {
 
 #[test]
 fn many_texts_have_folders_of_their_own() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let outcome = place.explain(&["--text", TEXT, "--text", TEXT, "--text", "../../up"]).succeeded();
     assert_eq!(outcome.stdout.lines().count(), 3);
     assert!(outcome.stderr.starts_with("3 sentences in "), "{}", outcome.stderr);
@@ -202,7 +202,7 @@ fn many_texts_have_folders_of_their_own() {
 
 #[test]
 fn layers_and_heads_can_be_chosen() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let asked = ["--text", TEXT, "--layers", "last", "--heads", "1", "--arrays"];
     let line = place.json(&[&asked, &ON_CPU[..]].concat());
     let layers = |kind: &str| -> Vec<Value> {
@@ -224,7 +224,7 @@ fn layers_and_heads_can_be_chosen() {
 
 #[test]
 fn text_of_any_script_stays_in_its_place() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let texts = [
         "</script><script>alert(1)</script> <img src=x onerror=alert(1)>",
         "\u{1f600} \u{1f468}\u{200d}\u{1f469}\u{200d}\u{1f467} &amp; \"'",
@@ -252,7 +252,7 @@ fn text_of_any_script_stays_in_its_place() {
 
 #[test]
 fn long_texts_are_bounded() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     let long = "one ".repeat(300);
     place.explain(&["--text", &long]).failed(2, &["--text has", "at most 256", "a sentence at a time"]);
     place.explain(&["--text", "one", "--target", &long]).failed(2, &["--target has", "at most 256"]);
@@ -264,7 +264,7 @@ fn long_texts_are_bounded() {
 
 #[test]
 fn wrong_usage_says_what_to_do() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     place.explain(&["--text", ""]).failed(2, &["--text is empty"]);
     place.explain(&["--text", " \t\n"]).failed(2, &["--text is empty"]);
     place.explain(&["--text", TEXT, "--target", " "]).failed(2, &["--target is empty"]);
@@ -282,7 +282,7 @@ fn wrong_usage_says_what_to_do() {
 
 #[test]
 fn what_is_not_ours_is_not_overwritten() {
-    let place = Place::new();
+    let place = OutputFolder::new();
     fs::create_dir_all(place.path("one-two-three")).expect("a folder");
     let foreign = place.path("one-two-three/explain.html");
     fs::write(&foreign, "my own notes").expect("written");

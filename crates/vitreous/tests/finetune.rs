@@ -10,15 +10,15 @@ use common::{Outcome, fixtures, vitreous};
 use serde_json::Value;
 
 /// A run directory beside the pictures that it learns from.
-struct Place {
+struct FineTuning {
     directory: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
+impl FineTuning {
+    fn new() -> FineTuning {
         let directory = tempfile::tempdir().expect("a directory");
         pictures(&directory.path().join("photos"));
-        Place { directory }
+        FineTuning { directory }
     }
 
     fn photos(&self) -> PathBuf {
@@ -58,7 +58,7 @@ fn learned(run: &Path, key: &str) -> Vec<f64> {
 
 #[test]
 fn a_model_learns_new_classes_and_says_what_to_try() {
-    let place = Place::new();
+    let place = FineTuning::new();
     let outcome = place.finetune(&["train.epochs=6"]).succeeded();
     let model = place.run().join("model");
     let shown = format!("eval {} --data {}", model.display(), place.photos().display());
@@ -94,7 +94,7 @@ fn a_model_learns_new_classes_and_says_what_to_try() {
 #[test]
 fn the_size_of_images_is_checked_with_the_pretrained_model_alone() {
     // Patches of 14, as DINOv2 has them, where the recipe has 16: 42 is three of them.
-    let place = Place::new();
+    let place = FineTuning::new();
     let first = place.directory.path().join("first");
     let photos = place.photos();
     let words = ["train", "small", "--data", photos.to_str().expect("UTF-8"), "--out", first.to_str().expect("UTF-8")];
@@ -105,7 +105,7 @@ fn the_size_of_images_is_checked_with_the_pretrained_model_alone() {
     let recipe = std::fs::read_to_string(place.run().join("recipe.toml")).expect("a recipe");
     assert!(recipe.contains("\nimage = 42\n") && recipe.contains("\npatch = 14\n"), "{recipe}");
 
-    let place = Place::new();
+    let place = FineTuning::new();
     place.finetune_on(&photos, &first, &["model.image=48"]).failed(2, &["48x48", "14x14 patches"]);
     // Nothing but these settings is the recipe's.
     place.finetune_on(&photos, &first, &["model.patch=7"]).failed(2, &["`model.patch`", "model.image"]);
@@ -115,21 +115,21 @@ fn the_size_of_images_is_checked_with_the_pretrained_model_alone() {
 #[test]
 fn images_that_no_step_sees_are_told_once() {
     // 21 images in batches of four.
-    let place = Place::new();
+    let place = FineTuning::new();
     let outcome = place.finetune(&[]).succeeded();
     let notes: Vec<&str> = outcome.stderr.lines().filter(|line| line.contains("not seen in each epoch")).collect();
     assert_eq!(notes.len(), 1, "{}", outcome.stderr);
     assert!(notes[0].starts_with("note: 1 of 21 training images are not seen"), "{}", notes[0]);
     assert!(outcome.stderr.contains("21 training images, 6 validation images, 3 classes"), "{}", outcome.stderr);
 
-    let place = Place::new();
+    let place = FineTuning::new();
     let outcome = place.finetune(&["train.batch=7"]).succeeded();
     assert!(!outcome.stderr.contains("not seen"), "{}", outcome.stderr);
 }
 
 #[test]
 fn a_run_is_evaluated_on_its_own_data_and_top_5_needs_six_classes() {
-    let place = Place::new();
+    let place = FineTuning::new();
     let outcome = place.finetune(&[]).succeeded();
     let run = place.run();
     let run = run.to_str().expect("UTF-8");
@@ -147,12 +147,12 @@ fn a_run_is_evaluated_on_its_own_data_and_top_5_needs_six_classes() {
         assert!(!text.contains("top-5"), "{text}");
     }
     std::fs::remove_dir_all(place.photos()).expect("removed");
-    vitreous(&["eval", run]).failed(2, &["the data of this run", "--data PATH"]);
+    vitreous(&["eval", run]).failed(2, &["the run's data", "--data PATH"]);
 }
 
 #[test]
 fn a_frozen_backbone_keeps_its_bytes() {
-    let place = Place::new();
+    let place = FineTuning::new();
     let outcome = place.finetune(&["finetune.freeze=true"]).succeeded();
     assert!(outcome.stderr.contains("75 of them learn"), "{}", outcome.stderr);
     assert_eq!(place.changed().0, ["classifier.bias", "classifier.weight"]);
@@ -160,24 +160,24 @@ fn a_frozen_backbone_keeps_its_bytes() {
 
 #[test]
 fn parts_that_have_no_rate_do_not_move() {
-    let place = Place::new();
+    let place = FineTuning::new();
     place.finetune(&["finetune.backbone_lr=0"]).succeeded();
     assert_eq!(place.changed().0, ["classifier.bias", "classifier.weight"]);
 
-    let place = Place::new();
+    let place = FineTuning::new();
     place.finetune(&["finetune.head_lr=0", "train.epochs=1"]).succeeded();
     // It starts at zero, and stays there.
     let after = tensors(&place.run().join("model/model.safetensors"));
     assert!(after["classifier.weight"].iter().all(|&value| value == 0.0));
 
-    let place = Place::new();
+    let place = FineTuning::new();
     place.finetune(&["finetune.head_lr=0", "finetune.backbone_lr=0"]).failed(2, &["nothing would learn"]);
     assert!(!place.run().exists());
 }
 
 #[test]
 fn adapters_are_all_that_a_backbone_gains() {
-    let place = Place::new();
+    let place = FineTuning::new();
     place.finetune(&["finetune.lora_rank=2", "finetune.lora_alpha=6", "--watch", "gradients"]).succeeded();
     let (changed, _) = place.changed();
     let expected =
@@ -229,7 +229,7 @@ fn adapters_are_all_that_a_backbone_gains() {
 
 #[test]
 fn gradients_of_added_batches_are_told_as_their_mean() {
-    let place = Place::new();
+    let place = FineTuning::new();
     // Five batches: a group of three and one of two.
     let more = ["train.accumulate=3", "optimizer.lr=1e-9", "train.ema=0.9", "--watch", "gradients"];
     place.finetune(&[&more[..], &["model.stochastic_depth=0.25", "model.dropout=0.125"]].concat()).succeeded();
@@ -266,7 +266,7 @@ fn gradients_of_added_batches_are_told_as_their_mean() {
 
 #[test]
 fn several_labels_an_image() {
-    let place = Place::new();
+    let place = FineTuning::new();
     let manifest = place.directory.path().join("train.jsonl");
     let mut rows = String::new();
     for part in ["train", "val"] {
@@ -290,13 +290,13 @@ fn several_labels_an_image() {
     assert!((learned(&place.run(), "loss")[0] - 2f64.ln()).abs() < 1e-4);
     assert!(learned(&place.run(), "top1").is_empty(), "no class is the right one");
 
-    let place = Place::new();
+    let place = FineTuning::new();
     place.finetune_on(&manifest, &model, &["loss.kind=cross_entropy"]).failed(2, &["several labels", "loss.kind"]);
 }
 
 #[test]
 fn test_images_without_any_label_have_no_score_and_do_not_stop_the_run() {
-    let place = Place::new();
+    let place = FineTuning::new();
     let mut rows = Vec::new();
     for (class, _) in COLOURS {
         for (part, number) in [("train", 0), ("train", 1), ("val", 7)] {
@@ -322,7 +322,7 @@ fn test_images_without_any_label_have_no_score_and_do_not_stop_the_run() {
 
 #[test]
 fn broken_images_are_named_at_the_end_and_stop_nothing() {
-    let place = Place::new();
+    let place = FineTuning::new();
     for name in ["train/red/broken.png", "val/blue/empty.png"] {
         std::fs::write(place.photos().join(name), if name.contains("empty") { "" } else { "no image" })
             .expect("a file");
@@ -337,7 +337,7 @@ fn broken_images_are_named_at_the_end_and_stop_nothing() {
 #[test]
 fn few_images_and_few_classes() {
     // One class, and nothing to test with.
-    let place = Place::new();
+    let place = FineTuning::new();
     let one = place.directory.path().join("one");
     (0..4).for_each(|number| picture(&one.join(format!("train/only/{number}.bmp")), [9, 9, 9], number));
     let model = fixtures().join("tiny_vit");
@@ -347,7 +347,7 @@ fn few_images_and_few_classes() {
     assert!(place.run().join("model/model.safetensors").exists());
 
     // An epoch that has no whole batch.
-    let place = Place::new();
+    let place = FineTuning::new();
     place
         .finetune_on(&one, &model, &["train.batch=5", "data.validation_share=0"])
         .failed(2, &["a batch of 5", "4 training images"]);
@@ -364,7 +364,7 @@ fn few_images_and_few_classes() {
 
 #[test]
 fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint() {
-    let place = Place::new();
+    let place = FineTuning::new();
     let wild = ["optimizer.lr=1e30", "optimizer.clip=0", "output.checkpoint_steps=1", "schedule.warmup_epochs=0"];
     let outcome =
         place.finetune(&wild).failed(1, &["step 2: ", "not finite", "blocks.", "step 1 is kept", "lower optimizer.lr"]);
@@ -373,7 +373,7 @@ fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint() {
     assert_eq!(names, ["step-0000000001.safetensors"]);
 
     // A parameter that is bad from the start is named.
-    let place = Place::new();
+    let place = FineTuning::new();
     let poisoned = place.directory.path().join("poisoned");
     common::changed_copy("tiny_vit", &poisoned, "preprocessor_config.json", |_| {});
     let file = poisoned.join("model.safetensors");
@@ -391,7 +391,7 @@ fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint() {
 #[test]
 fn a_run_directory_may_have_any_name_and_one_that_cannot_be_made_is_said() {
     use std::os::unix::ffi::OsStrExt;
-    let place = Place::new();
+    let place = FineTuning::new();
     let name = std::ffi::OsStr::from_bytes(b"r\xFFn");
     let photos = place.photos();
     let train = |out: &Path| {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::training::{metrics, picture, train_tiny};
+use common::training::{TINY, metrics, picture, train_tiny};
 use common::vitreous;
 use serde_json::Value;
 

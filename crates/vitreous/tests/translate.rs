@@ -257,12 +257,18 @@ fn parts_of_the_pairs_are_as_asked() {
     of(&[text(&file)]).failed(2, &["no pairs"]);
     of(&["no/pairs.tsv"]).failed(2, &["no/pairs.tsv"]);
 
-    // A run is evaluated on its own validation pairs; a model alone has none.
-    let own = vitreous(&["eval", &model, "--json"]).succeeded().json_lines().remove(0);
-    assert_eq!((&own["split"], &own["pairs"]), (&json!("validation"), &json!(12)));
-    assert_eq!(own["bleu"], validation["bleu"]);
-    let inner = format!("{model}/model");
-    vitreous(&["eval", &inner]).failed(2, &["--data FILE"]);
+    // A run, and a model in it, is evaluated on the run's validation pairs; a model alone has none.
+    for model in [model.clone(), format!("{model}/model")] {
+        let own = vitreous(&["eval", &model, "--json"]).succeeded().json_lines().remove(0);
+        assert_eq!((&own["split"], &own["pairs"]), (&json!("validation"), &json!(12)));
+        assert_eq!(own["bleu"], validation["bleu"]);
+    }
+    let alone = place.path().join("alone");
+    std::fs::create_dir(&alone).expect("a folder");
+    for entry in std::fs::read_dir(learned.run().join("model")).expect("a folder").flatten() {
+        std::fs::copy(entry.path(), alone.join(entry.file_name())).expect("copied");
+    }
+    vitreous(&["eval", text(&alone)]).failed(2, &["--data FILE"]);
     of(&[text(&data), "--batch", "3"]).failed(2, &["--batch", "this is a translator"]);
     vitreous(&["eval", &model, "--device", "tpu"]).failed(2, &["`tpu` is no device", "cuda:0"]);
     vitreous(&["eval", "tiny_fashion", "--beam", "3"]).failed(2, &["--beam", "translators", "images"]);

@@ -15,7 +15,7 @@ use crate::types::Shape;
 use crate::weights::WeightView;
 
 /// A product's sizes and how its operands are stored.
-struct Layout {
+struct ProductLayout {
     shape: gemm::Shape,
     precision: Precision,
     /// Row and column stride of A and of B.
@@ -23,34 +23,34 @@ struct Layout {
     b: [usize; 2],
 }
 
-impl Layout {
-    fn of(graph: &Graph, node: &Node) -> Option<Layout> {
+impl ProductLayout {
+    fn of(graph: &Graph, node: &Node) -> Option<ProductLayout> {
         let shape = |index: usize| node.inputs.get(index).map(|&input| graph.shape_of(input));
-        Layout::of_shapes(&node.op, shape(0)?, shape(1)?)
+        ProductLayout::of_shapes(&node.op, shape(0)?, shape(1)?)
     }
 
-    fn of_shapes(op: &Op, first: &Shape, second: &Shape) -> Option<Layout> {
+    fn of_shapes(op: &Op, first: &Shape, second: &Shape) -> Option<ProductLayout> {
         let (rows, columns) = (first.rows(), first.columns());
         let one = |rows, columns, depth| gemm::Shape { rows, columns, depth, batch: 1, shared_b: true };
         Some(match op {
             Op::Linear(op) => {
                 let (out, depth) = (second.rows(), second.columns());
-                Layout { shape: one(rows, out, depth), precision: op.precision, a: [depth, 1], b: [1, depth] }
+                ProductLayout { shape: one(rows, out, depth), precision: op.precision, a: [depth, 1], b: [1, depth] }
             }
             Op::LinearInputGradient(op) => {
                 let (out, into) = (second.rows(), second.columns());
-                Layout { shape: one(rows, into, out), precision: op.precision, a: [out, 1], b: [into, 1] }
+                ProductLayout { shape: one(rows, into, out), precision: op.precision, a: [out, 1], b: [into, 1] }
             }
             Op::LinearWeightGradient(op) => {
                 let (out, into) = (columns, second.columns());
-                Layout { shape: one(out, into, rows), precision: op.precision, a: [1, out], b: [into, 1] }
+                ProductLayout { shape: one(out, into, rows), precision: op.precision, a: [1, out], b: [into, 1] }
             }
             Op::MatMul(op) => {
                 let (batch, m, n, k) = op.sizes(first, second)?;
                 let shape = gemm::Shape { rows: m, columns: n, depth: k, batch, shared_b: batch == 1 };
                 let a = if op.transpose_a { [1, m] } else { [k, 1] };
                 let b = if op.transpose_b { [1, k] } else { [n, 1] };
-                Layout { shape, precision: op.precision, a, b }
+                ProductLayout { shape, precision: op.precision, a, b }
             }
             _ => return None,
         })
@@ -64,13 +64,13 @@ impl Layout {
 
 /// Whether a product rounds its operands to bf16.
 pub(super) fn rounds_operands(op: &Op, first: &Shape, second: &Shape) -> bool {
-    let layout = Layout::of_shapes(op, first, second);
+    let layout = ProductLayout::of_shapes(op, first, second);
     layout.is_some_and(|layout| gemm::rounds_operands(&layout.shape, layout.precision))
 }
 
 /// Floats of workspace: packed B, and behind it the partial sums of a bias gradient.
 pub(super) fn workspace_floats(graph: &Graph, node: &Node) -> usize {
-    let product = Layout::of(graph, node).map_or(0, |layout| match layout.divides_depth(&node.op) {
+    let product = ProductLayout::of(graph, node).map_or(0, |layout| match layout.divides_depth(&node.op) {
         true => gemm::deep::workspace_floats(&layout.shape, layout.precision),
         false => gemm::workspace_floats(&layout.shape, layout.precision),
     });
@@ -78,7 +78,7 @@ pub(super) fn workspace_floats(graph: &Graph, node: &Node) -> usize {
 }
 
 fn bias_workspace(graph: &Graph, node: &Node) -> usize {
-    let divided = Layout::of(graph, node).is_some_and(|layout| layout.divides_depth(&node.op));
+    let divided = ProductLayout::of(graph, node).is_some_and(|layout| layout.divides_depth(&node.op));
     match &node.op {
         Op::LinearWeightGradient(op) if op.bias && !divided => {
             let dy = &graph.type_of(node.inputs[0]).shape;
@@ -91,7 +91,7 @@ fn bias_workspace(graph: &Graph, node: &Node) -> usize {
 /// Floats of scratch: the product's own, and behind them a row for the steps.
 pub(super) fn scratch_floats(graph: &Graph, node: &Node) -> usize {
     let steps = if node.steps.is_empty() { 0 } else { node.outputs[0].shape.columns() };
-    let product = Layout::of(graph, node).map_or(0, |layout| match layout.divides_depth(&node.op) {
+    let product = ProductLayout::of(graph, node).map_or(0, |layout| match layout.divides_depth(&node.op) {
         true => gemm::deep::scratch_floats(&layout.shape, layout.precision),
         false => gemm::scratch_floats(&layout.shape, layout.precision),
     });
@@ -100,7 +100,7 @@ pub(super) fn scratch_floats(graph: &Graph, node: &Node) -> usize {
 
 /// The weight gradient, and the bias gradient if it was fused in.
 pub(super) fn weight_gradient(kernel: &Kernel, team: &mut Team) {
-    let layout = Layout::of(kernel.graph, kernel.node).expect("a product");
+    let layout = ProductLayout::of(kernel.graph, kernel.node).expect("a product");
     let bias = kernel.node.outputs.len() > 1;
     if layout.divides_depth(&kernel.node.op) {
         let product = product_of(&layout, kernel.input(0), kernel.input(1), kernel.output(0));
@@ -122,7 +122,12 @@ pub(super) fn weight_gradient(kernel: &Kernel, team: &mut Team) {
 }
 
 /// A node's product of given operands into an output.
-fn product_of<'a>(layout: &Layout, a: FloatSlice<'a>, b: FloatSlice<'a>, output: FloatShared<'a>) -> Product<'a> {
+fn product_of<'a>(
+    layout: &ProductLayout,
+    a: FloatSlice<'a>,
+    b: FloatSlice<'a>,
+    output: FloatShared<'a>,
+) -> Product<'a> {
     let operand = |values: FloatSlice<'a>, [row_stride, column_stride]: [usize; 2]| Operand {
         values,
         offset: 0,
@@ -146,7 +151,7 @@ fn product_of<'a>(layout: &Layout, a: FloatSlice<'a>, b: FloatSlice<'a>, output:
 
 /// Packs B for all tiles of a chain, if the node is a product and B was not packed before.
 pub(super) fn pack(kernel: &Kernel, team: &mut Team) {
-    let Some(layout) = Layout::of(kernel.graph, kernel.node) else { return };
+    let Some(layout) = ProductLayout::of(kernel.graph, kernel.node) else { return };
     if kernel.memory.packed_weight(kernel.index).is_some() {
         return;
     }
@@ -155,7 +160,7 @@ pub(super) fn pack(kernel: &Kernel, team: &mut Team) {
     pack_into(team, &layout, kernel.input(1), unsafe { workspace.range(0..workspace.len()) });
 }
 
-fn pack_into(team: &mut Team, layout: &Layout, b: FloatSlice, packed: &mut [f32]) {
+fn pack_into(team: &mut Team, layout: &ProductLayout, b: FloatSlice, packed: &mut [f32]) {
     let nothing = FloatShared::F32(Shared::new(&mut []));
     gemm::pack(team, &product_of(layout, FloatSlice::F32(&[]), b, nothing), packed);
 }
@@ -164,13 +169,13 @@ fn pack_into(team: &mut Team, layout: &Layout, b: FloatSlice, packed: &mut [f32]
 pub(super) fn packed_weight_floats(graph: &Graph, node: &Node) -> Option<usize> {
     let weight = graph.root_of(*node.inputs.get(1)?);
     let linear = matches!((&node.op, &graph.nodes()[weight.node()].op), (Op::Linear(_), Op::Parameter(_)));
-    let layout = Layout::of(graph, node).filter(|_| linear)?;
+    let layout = ProductLayout::of(graph, node).filter(|_| linear)?;
     Some(gemm::workspace_floats(&layout.shape, layout.precision)).filter(|&floats| floats > 0)
 }
 
 /// Packs a linear layer's weight once for all runs.
 pub(super) fn pack_weight(team: &mut Team, graph: &Graph, node: &Node, weight: &WeightView, packed: &mut [f32]) {
-    let Some(layout) = Layout::of(graph, node) else { return };
+    let Some(layout) = ProductLayout::of(graph, node) else { return };
     match weight {
         WeightView::F32(values) => pack_into(team, &layout, FloatSlice::F32(values), packed),
         WeightView::Bf16(values) => pack_into(team, &layout, FloatSlice::Bf16(values), packed),
@@ -184,7 +189,7 @@ pub(super) fn pack_weight(team: &mut Team, graph: &Graph, node: &Node, weight: &
 
 /// Any product, with its steps.
 pub(super) fn multiply(kernel: &Kernel, team: &mut Team) {
-    let layout = Layout::of(kernel.graph, kernel.node).expect("a product");
+    let layout = ProductLayout::of(kernel.graph, kernel.node).expect("a product");
     let packed_weight = kernel.memory.packed_weight(kernel.index);
     let b = if packed_weight.is_some() { FloatSlice::F32(&[]) } else { kernel.input(1) };
     let product = product_of(&layout, kernel.input(0), b, kernel.output(0));

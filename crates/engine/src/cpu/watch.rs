@@ -19,11 +19,11 @@ use crate::types::DType;
 /// Looks at the results of every kernel of a run.
 #[derive(Default)]
 pub(super) struct Watch {
-    first: Mutex<Option<Found>>,
+    first: Mutex<Option<NonFinite>>,
 }
 
 #[derive(Clone, Copy)]
-struct Found {
+struct NonFinite {
     value: Value,
     index: usize,
     number: f32,
@@ -45,7 +45,7 @@ impl Watch {
             let Some((place, number)) = first_not_finite(kernel.memory.read(value)) else { continue };
             let samples = value_type.shape.axes().first().copied().unwrap_or(1);
             let index = place + kernel.first_sample() * (value_type.shape.elements() / samples);
-            let found = Found { value, index, number };
+            let found = NonFinite { value, index, number };
             let mut first = self.first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if first.is_none_or(|first| (found.value, found.index) < (first.value, first.index)) {
                 *first = Some(found);

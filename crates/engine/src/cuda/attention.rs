@@ -17,7 +17,7 @@ mod tiling;
 mod tests;
 
 use super::chip::Chip;
-use super::launch::{Argument, Building, Launch, Place, c_type, source};
+use super::launch::{Address, Argument, Building, Launch, c_type, source};
 use super::steps::float;
 use super::warpgroup::{AROUND, Left, multiply};
 use crate::graph::{Graph, Node, Value};
@@ -108,7 +108,7 @@ impl<'s, 'p> Site<'s, 'p> {
     }
 
     /// Address of q, k or v.
-    fn projection(&self, which: usize) -> Place {
+    fn projection(&self, which: usize) -> Address {
         let (input, column) = self.part(which);
         self.building.place(self.building.node().inputs[input]).plus(column * self.projection_type(which).bytes())
     }
@@ -117,12 +117,12 @@ impl<'s, 'p> Site<'s, 'p> {
     fn projection_gradient(&self, which: usize) -> Argument {
         let (output, column) = self.part(which);
         let bytes = column * self.building.output_type(output).dtype.bytes();
-        Argument::Place(self.building.place(Value::new(self.building.index, output)).plus(bytes))
+        Argument::Address(self.building.place(Value::new(self.building.index, output)).plus(bytes))
     }
 
     /// q, k, v, padding, bias, offsets: the first arguments of most kernels.
     fn first_arguments(&self) -> Vec<Argument> {
-        let mut arguments = [0, 1, 2].map(|which| Argument::Place(self.projection(which))).to_vec();
+        let mut arguments = [0, 1, 2].map(|which| Argument::Address(self.projection(which))).to_vec();
         arguments.extend(self.masks());
         arguments
     }
@@ -141,7 +141,7 @@ impl<'s, 'p> Site<'s, 'p> {
 
     /// Whether the tensor core kernels apply: they load 16 bytes at once.
     fn suits_tensor_cores(&self, also_read: &[usize]) -> bool {
-        let aligned = |place: Place| place.byte.is_multiple_of(16);
+        let aligned = |place: Address| place.byte.is_multiple_of(16);
         tiling::suits_tensor_cores(self.sizes.head_dim)
             && (0..3).all(|which| self.projection_type(which) == DType::Bf16 && aligned(self.projection(which)))
             && also_read.iter().all(|&input| aligned(self.building.place(self.building.node().inputs[input])))
@@ -289,7 +289,7 @@ impl<'s, 'p> Site<'s, 'p> {
         let sizes = self.sizes;
         let tile = self.plain_tile(sizes.queries, 2, 0);
         let text = self.plain_text(self.constants(DType::F32, DType::F32), tile, WEIGHTS);
-        let mut arguments = [0, 1].map(|which| Argument::Place(self.projection(which))).to_vec();
+        let mut arguments = [0, 1].map(|which| Argument::Address(self.projection(which))).to_vec();
         arguments.extend(self.masks());
         arguments.push(self.building.output(0));
         let blocks = self.pair_count() * sizes.queries.div_ceil(tile);

@@ -10,7 +10,7 @@ use super::compile::Kernels;
 use super::cublaslt::Library;
 use super::device::Device;
 use super::hopper;
-use super::launch::{Buffer, Building, Launch, Place};
+use super::launch::{Address, Buffer, Building, Launch};
 use super::libraries::{compiler_version, driver_version};
 use super::products::{Choice, Operand, Product};
 use super::remembered::{Measured, recall, remember};
@@ -70,7 +70,7 @@ impl<'l> Fastest<'l> {
         self.library.fill_arena()?;
         let function =
             |launch: &Launch| self.kernels.borrow_mut().function(&launch.source, launch.entry, launch.shared_bytes);
-        let address = |place: Place| match place.buffer {
+        let address = |place: Address| match place.buffer {
             Buffer::Arena => arena.start() + place.byte as u64,
             _ => arena.start(),
         };

@@ -11,7 +11,7 @@ use cudarc::cublaslt::result as lt;
 use cudarc::cublaslt::sys;
 
 use super::device::Device;
-use super::launch::Place;
+use super::launch::Address;
 use super::memory::DeviceBuffer;
 use super::products::{Epilogue, Operand, Product};
 use super::remembered::{Measured, recall, remember};
@@ -356,7 +356,12 @@ impl Library {
     }
 
     /// Sets the pointers of bias, auxiliary output and bias gradient of the epilogue.
-    fn set_pointers(&self, product: &Product, description: &Description, address: impl Fn(Place) -> u64) -> Result<()> {
+    fn set_pointers(
+        &self,
+        product: &Product,
+        description: &Description,
+        address: impl Fn(Address) -> u64,
+    ) -> Result<()> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         if let Some(bias) = product.bias {
             description.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &address(bias))?;
@@ -375,7 +380,7 @@ impl Library {
         &self,
         prepared: &Prepared,
         product: &Product,
-        address: impl Fn(Place) -> u64,
+        address: impl Fn(Address) -> u64,
         stream: &Stream,
     ) -> Result<()> {
         self.set_pointers(product, &prepared.description, &address)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cudarc::driver::result as driver;
 
 use super::device::{Device, failed};
-use super::launch::{Buffer, Place};
+use super::launch::{Address, Buffer};
 use super::memory::{DeviceBuffer, HostBuffer};
 use super::stream::{Event, Stream};
 use crate::error::Result;
@@ -32,7 +32,7 @@ struct Part {
     byte: usize,
     bytes: usize,
     /// Where it lies on the device.
-    place: Place,
+    place: Address,
     /// Filled, but not sent; sent, but not in the arena.
     filled: bool,
     landed: bool,
@@ -57,8 +57,8 @@ fn parts(plan: &Plan, values: impl Iterator<Item = Value>) -> (Vec<Part>, usize)
     let (mut parts, mut byte) = (Vec::new(), 0);
     for value in values {
         let place = match plan.location(value) {
-            Location::Arena(byte) => Place { buffer: Buffer::Arena, byte },
-            Location::Constants(float) => Place { buffer: Buffer::Constants, byte: 4 * float },
+            Location::Arena(byte) => Address { buffer: Buffer::Arena, byte },
+            Location::Constants(float) => Address { buffer: Buffer::Constants, byte: 4 * float },
             _ => continue,
         };
         let bytes = plan.type_of(value).bytes();
@@ -169,7 +169,7 @@ impl Exchange {
     }
 
     /// Has results and faults copied to the host.
-    pub fn fetch_results(&self, stream: &Stream, address: impl Fn(Place) -> u64) -> Result<()> {
+    pub fn fetch_results(&self, stream: &Stream, address: impl Fn(Address) -> u64) -> Result<()> {
         // SAFETY: they are read only after the run.
         unsafe {
             for result in &self.results {

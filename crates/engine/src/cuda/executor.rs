@@ -15,7 +15,7 @@ use super::compile::Kernels;
 use super::cublaslt::{self, Prepared};
 use super::device::{Device, failed};
 use super::exchange::Exchange;
-use super::launch::{Buffer, Launch, Place};
+use super::launch::{Address, Buffer, Launch};
 use super::memory::DeviceBuffer;
 use super::products::Product;
 use super::resident::Resident;
@@ -50,7 +50,7 @@ impl Work {
 }
 
 /// Work, and the node that it belongs to.
-struct Step {
+struct NodeWork {
     node: usize,
     work: Work,
 }
@@ -69,7 +69,7 @@ enum Parameters<'l> {
 }
 
 impl Lent<'_> {
-    fn address(&self, place: Place) -> u64 {
+    fn address(&self, place: Address) -> u64 {
         match (place.buffer, self.parameters) {
             (Buffer::Cache(index), _) => self.caches[index as usize] + place.byte as u64,
             (buffer, Parameters::State(resident)) => resident.start(buffer) + place.byte as u64,
@@ -90,7 +90,7 @@ impl Lent<'_> {
 /// A plan with its memory on a GPU.
 pub struct Executor {
     plan: Plan,
-    steps: Vec<Step>,
+    steps: Vec<NodeWork>,
     /// A run that was recorded, and the addresses that it works on.
     recorded: Option<(Vec<u64>, Recorded)>,
     /// The addresses that the last run worked on: what is run again on the same ones is recorded.
@@ -174,7 +174,7 @@ impl Executor {
                     Work::Product { prepared: products.prepare(&product)?, product }
                 }
             };
-            steps.push(Step { node, work });
+            steps.push(NodeWork { node, work });
         }
         Ok(Executor {
             exchange: Exchange::new(device, &plan)?,
@@ -372,7 +372,7 @@ impl Executor {
         }
     }
 
-    fn address(&self, place: Place, lent: &Lent) -> u64 {
+    fn address(&self, place: Address, lent: &Lent) -> u64 {
         let start = match place.buffer {
             Buffer::Arena => self.arena.start(),
             Buffer::Constants => self.constants.start(),
@@ -598,8 +598,8 @@ impl Executor {
     fn first_not_finite(&self, value: Value, lent: &Lent) -> Result<Option<(usize, f32)>> {
         let value_type = self.plan.type_of(value);
         let place = match self.plan.location(value) {
-            Location::Arena(byte) => Place { buffer: Buffer::Arena, byte },
-            Location::Gradients(float) => Place { buffer: Buffer::Gradients, byte: 4 * float },
+            Location::Arena(byte) => Address { buffer: Buffer::Arena, byte },
+            Location::Gradients(float) => Address { buffer: Buffer::Gradients, byte: 4 * float },
             _ => return Ok(None),
         };
         let from = self.address(place, lent);

@@ -33,15 +33,15 @@ pub(crate) enum Buffer {
 
 /// A byte of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Address {
     pub buffer: Buffer,
     pub byte: usize,
 }
 
-impl Place {
+impl Address {
     /// So many bytes behind.
-    pub fn plus(self, bytes: usize) -> Place {
-        Place { byte: self.byte + bytes, ..self }
+    pub fn plus(self, bytes: usize) -> Address {
+        Address { byte: self.byte + bytes, ..self }
     }
 }
 
@@ -57,14 +57,14 @@ pub(super) struct Axis {
 /// axis goes from value to value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Matrix {
-    pub place: Place,
+    pub place: Address,
     axes: [Axis; 5],
     used: usize,
 }
 
 impl Matrix {
     /// With two to five axes.
-    pub fn new(place: Place, axes: &[Axis]) -> Matrix {
+    pub fn new(place: Address, axes: &[Axis]) -> Matrix {
         let mut all = [Axis { size: 1, stride: 8, piece: 1 }; 5];
         all[..axes.len()].copy_from_slice(axes);
         Matrix { place, axes: all, used: axes.len() }
@@ -79,7 +79,7 @@ impl Matrix {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Argument {
     /// A pointer.
-    Place(Place),
+    Address(Address),
     /// A pointer to nothing.
     Nothing,
     /// A matrix of which pieces are fetched.
@@ -139,7 +139,7 @@ impl<'p> Building<'p> {
     }
 
     /// A value's place.
-    pub fn place(&self, value: Value) -> Place {
+    pub fn place(&self, value: Value) -> Address {
         let (buffer, byte) = match self.plan.location(value) {
             Location::Arena(byte) => (Buffer::Arena, byte),
             Location::Constants(float) => (Buffer::Constants, 4 * float),
@@ -150,11 +150,11 @@ impl<'p> Building<'p> {
                 unreachable!("plans for the GPU have no chains and no packed weights")
             }
         };
-        Place { buffer, byte }
+        Address { buffer, byte }
     }
 
     pub fn input(&self, index: usize) -> Argument {
-        Argument::Place(self.place(self.node().inputs[index]))
+        Argument::Address(self.place(self.node().inputs[index]))
     }
 
     pub fn input_type(&self, index: usize) -> &'p Type {
@@ -162,7 +162,7 @@ impl<'p> Building<'p> {
     }
 
     pub fn output(&self, index: usize) -> Argument {
-        Argument::Place(self.place(Value::new(self.index, index)))
+        Argument::Address(self.place(Value::new(self.index, index)))
     }
 
     pub fn output_type(&self, index: usize) -> &'p Type {
@@ -171,12 +171,12 @@ impl<'p> Building<'p> {
 
     /// The node's workspace.
     pub fn workspace(&self) -> Argument {
-        Argument::Place(Place { buffer: Buffer::Arena, byte: self.plan.workspace(self.index) })
+        Argument::Address(Address { buffer: Buffer::Arena, byte: self.plan.workspace(self.index) })
     }
 
     /// What the run is given.
     pub fn run(&self) -> Argument {
-        Argument::Place(Place { buffer: Buffer::Run, byte: 0 })
+        Argument::Address(Address { buffer: Buffer::Run, byte: 0 })
     }
 }
 

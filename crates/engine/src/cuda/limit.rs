@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::cublaslt::{Library, WORKSPACE_BYTES};
 use super::device::Device;
-use super::launch::{Buffer, Place};
+use super::launch::{Address, Buffer};
 use super::memory::DeviceBuffer;
 use super::products::{Epilogue, Operand, Product};
 use crate::error::Result;
@@ -19,7 +19,7 @@ const SIDES: [usize; 3] = [8192, 4096, 2048];
 pub fn measured_limit(device: &Arc<Device>, precision: Precision) -> Result<f64> {
     let operands = if precision == Precision::Bf16 { DType::Bf16 } else { DType::F32 };
     // The measurement uses its own addresses.
-    let place = Place { buffer: Buffer::Arena, byte: 0 };
+    let place = Address { buffer: Buffer::Arena, byte: 0 };
     let product = |side: usize| {
         let matrix = Operand { place, transposed: false, rows: side, columns: side, stride: side * side };
         Product {

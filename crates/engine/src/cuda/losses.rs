@@ -3,7 +3,7 @@
 //! A loss is two kernels: the losses of the rows go to the workspace, and one block sums them, always in the same
 //! order.
 
-use super::launch::{Argument, Buffer, Building, Launch, Place, c_type, source};
+use super::launch::{Address, Argument, Buffer, Building, Launch, c_type, source};
 use super::norms::rows::{Kept, Rows, vector_of, with_rows};
 use super::steps::float;
 use crate::graph::{Graph, Node};
@@ -24,7 +24,7 @@ const MEAN_LOSS: &str = include_str!("kernels/mean_loss.cu");
 
 /// Where kernels record the first position of an out-of-range value, with `atomicMin`: after the parameters of the run.
 fn fault() -> Argument {
-    Argument::Place(Place { buffer: Buffer::Run, byte: 16 })
+    Argument::Address(Address { buffer: Buffer::Run, byte: 16 })
 }
 
 /// Bytes that a node's kernels exchange: a loss per row, or the number of rows that are not ignored.

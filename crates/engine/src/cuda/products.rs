@@ -5,7 +5,7 @@
 //! computed as `Yᵀ = W Xᵀ`, with W transposed and X as it is.
 
 use super::chip::Chip;
-use super::launch::{Argument, Buffer, Building, Launch, Place};
+use super::launch::{Address, Argument, Buffer, Building, Launch};
 use super::{hopper, pointwise, pools};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
@@ -16,7 +16,7 @@ use crate::types::DType;
 /// One operand: its address, and its cuBLASLt layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Operand {
-    pub place: Place,
+    pub place: Address,
     pub transposed: bool,
     /// Rows and columns in column-major order, before transposition; the leading dimension is the rows.
     pub rows: usize,
@@ -50,11 +50,11 @@ pub(super) struct Product {
     pub batch: usize,
     pub epilogue: Epilogue,
     /// C, with D's layout and dtype.
-    pub added: Option<Place>,
+    pub added: Option<Address>,
     /// The bias, or the destination of its gradient; in D's dtype.
-    pub bias: Option<Place>,
+    pub bias: Option<Address>,
     /// The auxiliary buffer of GELU or its gradient, with D's layout.
-    pub auxiliary: Option<Place>,
+    pub auxiliary: Option<Address>,
 }
 
 /// Decides how much of a node a multiplication does.
@@ -129,13 +129,13 @@ pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
 }
 
 /// The address of a value in a dtype: parameters exist in both.
-pub(super) fn place_as(building: &Building, value: Value, dtype: DType) -> Option<Place> {
+pub(super) fn place_as(building: &Building, value: Value, dtype: DType) -> Option<Address> {
     let (graph, place) = (building.graph(), building.place(value));
     if graph.type_of(value).dtype == dtype {
         return Some(place);
     }
     let rounded = dtype == DType::Bf16 && graph.precision() == Precision::Bf16 && is_parameter(graph, value);
-    rounded.then_some(Place { buffer: Buffer::NarrowParameters, byte: place.byte / 2 })
+    rounded.then_some(Address { buffer: Buffer::NarrowParameters, byte: place.byte / 2 })
 }
 
 /// A matrix multiplication node, and the launches after it.
@@ -150,7 +150,7 @@ pub(super) fn build(building: &Building, choice: &dyn Choice) -> Result<Work> {
         return Err(Error::Machine(format!("cuBLASLt has no way to compute the product `{path}` on this GPU")));
     };
     let after = match steps < building.node().steps.len() {
-        true => vec![pointwise::apply(building, steps, Argument::Place(product.d.place), product.result)],
+        true => vec![pointwise::apply(building, steps, Argument::Address(product.d.place), product.result)],
         false => Vec::new(),
     };
     let kernel = hopper::build(building, choice.chip());

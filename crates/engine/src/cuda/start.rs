@@ -6,7 +6,7 @@ use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 
 use super::device::failed;
-use super::launch::{Argument, Launch, Matrix, Place};
+use super::launch::{Address, Argument, Launch, Matrix};
 use super::stream::Stream;
 use crate::error::Result;
 
@@ -30,11 +30,11 @@ impl Words {
 pub(super) unsafe fn start_kernel(
     function: sys::CUfunction,
     launch: &Launch,
-    address: impl Fn(Place) -> u64,
+    address: impl Fn(Address) -> u64,
     stream: &Stream,
 ) -> Result<()> {
     let read = |argument: &Argument| match *argument {
-        Argument::Place(place) => Ok(Words::of(address(place))),
+        Argument::Address(place) => Ok(Words::of(address(place))),
         Argument::Nothing => Ok(Words::of(0)),
         Argument::U32(value) => Ok(Words::of(u64::from(value))),
         Argument::U64(value) => Ok(Words::of(value)),

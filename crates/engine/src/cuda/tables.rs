@@ -1,13 +1,13 @@
 //! Rows by number: embedding, its gradient, rows written into a cache.
 
-use super::launch::{Argument, Buffer, Building, Launch, Place, c_type, source, vector};
+use super::launch::{Address, Argument, Buffer, Building, Launch, c_type, source, vector};
 use crate::ops::Op;
 
 const KERNEL: &str = include_str!("kernels/table.cu");
 
 /// Where kernels note the first position of a number that is out of range.
 pub(super) fn fault() -> Argument {
-    Argument::Place(Place { buffer: Buffer::Run, byte: 16 })
+    Argument::Address(Address { buffer: Buffer::Run, byte: 16 })
 }
 
 /// A node that finds rows by number.

@@ -16,15 +16,15 @@ struct CudaTarget;
 
 impl Target for CudaTarget {
     fn workspace_bytes(&self, graph: &Graph, node: &Node) -> usize {
-        match kind(&node.op) {
-            Kind::Product => products::workspace_bytes(graph, node),
-            Kind::Norm => norms::workspace_bytes(graph, node),
-            Kind::Loss => losses::workspace_bytes(graph, node),
-            Kind::Pool => pools::workspace_bytes(graph, node),
-            Kind::Attention => attention::workspace_bytes(graph, node),
-            Kind::Update => updates::workspace_bytes(graph, node),
-            Kind::Nothing | Kind::Pointwise | Kind::Move | Kind::Table | Kind::Images => 0,
-            Kind::TopK(_) | Kind::Rotary | Kind::Unfold => 0,
+        match lowering(&node.op) {
+            Lowering::Product => products::workspace_bytes(graph, node),
+            Lowering::Norm => norms::workspace_bytes(graph, node),
+            Lowering::Loss => losses::workspace_bytes(graph, node),
+            Lowering::Pool => pools::workspace_bytes(graph, node),
+            Lowering::Attention => attention::workspace_bytes(graph, node),
+            Lowering::Update => updates::workspace_bytes(graph, node),
+            Lowering::Nothing | Lowering::Pointwise | Lowering::Move | Lowering::Table | Lowering::Images => 0,
+            Lowering::TopK(_) | Lowering::Rotary | Lowering::Unfold => 0,
         }
     }
 
@@ -60,7 +60,7 @@ impl Plan {
 }
 
 /// Ops by the file that builds them.
-enum Kind {
+enum Lowering {
     Nothing,
     Product,
     Pointwise,
@@ -77,47 +77,47 @@ enum Kind {
     Update,
 }
 
-fn kind(op: &Op) -> Kind {
+fn lowering(op: &Op) -> Lowering {
     match op {
         Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Cache(_) | Op::StoredGradient(_) | Op::Reshape(_) => {
-            Kind::Nothing
+            Lowering::Nothing
         }
-        Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => Kind::Product,
-        Op::Pointwise(_) => Kind::Pointwise,
+        Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => Lowering::Product,
+        Op::Pointwise(_) => Lowering::Pointwise,
         Op::Broadcast(_)
         | Op::Transpose(_)
         | Op::Concat(_)
         | Op::Slice(_)
         | Op::Pad(_)
         | Op::Patchify(_)
-        | Op::Unpatchify(_) => Kind::Move,
-        Op::Embedding(_) | Op::EmbeddingGradient(_) | Op::WriteRows(_) => Kind::Table,
-        Op::PrepareImages(_) => Kind::Images,
-        Op::LayerNorm(_) | Op::LayerNormGradient(_) | Op::RmsNorm(_) | Op::RmsNormGradient(_) => Kind::Norm,
+        | Op::Unpatchify(_) => Lowering::Move,
+        Op::Embedding(_) | Op::EmbeddingGradient(_) | Op::WriteRows(_) => Lowering::Table,
+        Op::PrepareImages(_) => Lowering::Images,
+        Op::LayerNorm(_) | Op::LayerNormGradient(_) | Op::RmsNorm(_) | Op::RmsNormGradient(_) => Lowering::Norm,
         Op::Softmax(_)
         | Op::SoftmaxGradient(_)
         | Op::CrossEntropy(_)
         | Op::CrossEntropyGradient(_)
         | Op::BinaryCrossEntropy(_)
-        | Op::BinaryCrossEntropyGradient(_) => Kind::Loss,
-        Op::TopK(op) => Kind::TopK(op.k),
+        | Op::BinaryCrossEntropyGradient(_) => Lowering::Loss,
+        Op::TopK(op) => Lowering::TopK(op.k),
         Op::SumLeading(_)
         | Op::MeanTokens(_)
         | Op::MeanTokensGradient(_)
         | Op::MaxTokens(_)
-        | Op::MaxTokensGradient(_) => Kind::Pool,
-        Op::Rotary(_) => Kind::Rotary,
-        Op::Unfold(_) | Op::Fold(_) => Kind::Unfold,
-        Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => Kind::Attention,
+        | Op::MaxTokensGradient(_) => Lowering::Pool,
+        Op::Rotary(_) => Lowering::Rotary,
+        Op::Unfold(_) | Op::Fold(_) => Lowering::Unfold,
+        Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => Lowering::Attention,
         Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) | Op::AccumulateGradient(_) => {
-            Kind::Update
+            Lowering::Update
         }
     }
 }
 
 /// Whether a node is a matrix product.
 pub(super) fn is_product(op: &Op) -> bool {
-    matches!(kind(op), Kind::Product)
+    matches!(lowering(op), Lowering::Product)
 }
 
 /// What a node becomes, a piece of it.
@@ -139,27 +139,27 @@ pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> Result<(Vec
     let narrow = plan.graph().precision() == Precision::Bf16;
     for (index, node) in plan.graph().nodes().iter().enumerate() {
         let building = Building { plan, index };
-        let launches = match kind(&node.op) {
-            Kind::Nothing => Vec::new(),
-            Kind::Product => match products::build(&building, choice)? {
+        let launches = match lowering(&node.op) {
+            Lowering::Nothing => Vec::new(),
+            Lowering::Product => match products::build(&building, choice)? {
                 products::Work::Product { product, after } => {
                     all.push(Task { node: index, built: Built::Product(product) });
                     after
                 }
                 products::Work::Kernel(kernel) => vec![kernel],
             },
-            Kind::Pointwise => pointwise::build(&building),
-            Kind::Move => moves::build(&building),
-            Kind::Table => tables::build(&building),
-            Kind::Images => prepare_images::build(&building),
-            Kind::Norm => norms::build(&building),
-            Kind::Loss => losses::build(&building),
-            Kind::TopK(k) => top_k::build(&building, k),
-            Kind::Pool => pools::build(&building),
-            Kind::Rotary => rotary::build(&building),
-            Kind::Unfold => unfold::build(&building),
-            Kind::Attention => attention::build(&building, choice.chip()),
-            Kind::Update => updates::build(&building, &mut tables, narrow),
+            Lowering::Pointwise => pointwise::build(&building),
+            Lowering::Move => moves::build(&building),
+            Lowering::Table => tables::build(&building),
+            Lowering::Images => prepare_images::build(&building),
+            Lowering::Norm => norms::build(&building),
+            Lowering::Loss => losses::build(&building),
+            Lowering::TopK(k) => top_k::build(&building, k),
+            Lowering::Pool => pools::build(&building),
+            Lowering::Rotary => rotary::build(&building),
+            Lowering::Unfold => unfold::build(&building),
+            Lowering::Attention => attention::build(&building, choice.chip()),
+            Lowering::Update => updates::build(&building, &mut tables, narrow),
         };
         all.extend(launches.into_iter().map(|launch| Task { node: index, built: Built::Launch(launch) }));
     }

@@ -1,6 +1,6 @@
 //! The end of a training step, on the flat buffers: gradient norm, AdamW, SGD, LAMB, EMA; and gradient accumulation.
 
-use super::launch::{Argument, Buffer, Building, Launch, Place, blocks, c_type, source};
+use super::launch::{Address, Argument, Buffer, Building, Launch, blocks, c_type, source};
 use crate::graph::{Graph, Node, Parameter};
 use crate::ops::{Group, Op};
 
@@ -26,7 +26,7 @@ impl Tables {
             self.bytes.extend_from_slice(table);
             self.bytes.resize(self.bytes.len().next_multiple_of(16), 0);
         }
-        Argument::Place(Place { buffer: Buffer::Tables, byte })
+        Argument::Address(Address { buffer: Buffer::Tables, byte })
     }
 }
 
@@ -65,7 +65,7 @@ fn pieces(table: &[Parameter], groups: Option<&[Option<Group>]>) -> Vec<u8> {
 }
 
 fn whole(buffer: Buffer) -> Argument {
-    Argument::Place(Place { buffer, byte: 0 })
+    Argument::Address(Address { buffer, byte: 0 })
 }
 
 /// A double literal that C reads back exactly.
@@ -172,7 +172,7 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
             set(&[("VALUES", format!("{values}ull")), ("GRADIENT", c_type(gradient.dtype))]);
             let builder = Builder { constants };
             let float = parameters[op.parameter].gradient_offset.expect("an accumulated gradient has a place");
-            let sum = Argument::Place(Place { buffer: Buffer::Gradients, byte: 4 * float });
+            let sum = Argument::Address(Address { buffer: Buffer::Gradients, byte: 4 * float });
             vec![builder.launch("accumulate", blocks(values, BLOCK), vec![building.input(0), building.input(1), sum])]
         }
         _ => unreachable!("an op that ends a step"),

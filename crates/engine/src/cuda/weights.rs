@@ -6,7 +6,7 @@ use std::sync::Arc;
 use half::bf16;
 
 use super::device::Device;
-use super::launch::{Argument, Buffer, Launch, Place};
+use super::launch::{Address, Argument, Buffer, Launch};
 use super::memory::DeviceBuffer;
 use super::products::Product;
 use crate::error::{Error, Result};
@@ -122,7 +122,7 @@ impl Needs {
     pub fn add_launch(&mut self, graph: &Graph, launch: &Launch) {
         for argument in &launch.arguments {
             match argument {
-                Argument::Place(place) => self.add(graph, *place),
+                Argument::Address(place) => self.add(graph, *place),
                 Argument::Matrix(matrix) => self.add(graph, matrix.place),
                 Argument::Nothing | Argument::U32(_) | Argument::U64(_) => {}
             }
@@ -135,7 +135,7 @@ impl Needs {
         places.into_iter().flatten().for_each(|place| self.add(graph, place));
     }
 
-    fn add(&mut self, graph: &Graph, place: Place) {
+    fn add(&mut self, graph: &Graph, place: Address) {
         let offsets: Vec<usize> = graph.parameters().iter().map(|parameter| parameter.offset).collect();
         match place.buffer {
             Buffer::Parameters => self.wide[parameter_at(&offsets, place.byte / 4)] = true,
@@ -160,7 +160,7 @@ pub(super) struct Weights {
 
 impl Weights {
     /// The address of what a plan has at a place of its flat buffer of parameters.
-    pub fn address(&self, place: Place) -> u64 {
+    pub fn address(&self, place: Address) -> u64 {
         let (buffers, bytes) = match place.buffer {
             Buffer::Parameters => (&self.wide, 4),
             Buffer::NarrowParameters => (&self.narrow, 2),
@@ -192,9 +192,9 @@ mod tests {
         let found: Vec<usize> = [0, 2, 16, 55, 64, 79].map(|float| parameter_at(&offsets, float)).to_vec();
         assert_eq!(found, [0, 0, 1, 1, 2, 2]);
         let mut needs = Needs::new(&graph);
-        needs.add(&graph, Place { buffer: Buffer::Parameters, byte: 4 * 20 });
-        needs.add(&graph, Place { buffer: Buffer::NarrowParameters, byte: 2 * 64 });
-        needs.add(&graph, Place { buffer: Buffer::Arena, byte: 0 });
+        needs.add(&graph, Address { buffer: Buffer::Parameters, byte: 4 * 20 });
+        needs.add(&graph, Address { buffer: Buffer::NarrowParameters, byte: 2 * 64 });
+        needs.add(&graph, Address { buffer: Buffer::Arena, byte: 0 });
         assert_eq!(needs, Needs { wide: vec![false, true, false], narrow: vec![false, false, true] });
     }
 }

@@ -8,7 +8,7 @@ use super::search::NextTokens;
 use crate::call::{CacheFormat, StepShape};
 use crate::family::Architecture;
 
-/// A decoder with its caches. Step plans for several numbers of slots work on the same caches.
+/// A decoder with its caches. SlotsPlan plans for several numbers of slots work on the same caches.
 pub(super) struct Decoder<'m> {
     /// The shape of the caches: `batch` is the slots that they have.
     room: StepShape,
@@ -18,7 +18,7 @@ pub(super) struct Decoder<'m> {
     /// The names of the caches of sources' keys and values.
     source: Vec<String>,
     /// On a GPU, where making one takes longer than a whole sequence, every step that was made; otherwise the last one.
-    steps: Vec<Step>,
+    steps: Vec<SlotsPlan>,
     /// Which of them is run.
     now: usize,
     model: &'m dyn Architecture,
@@ -27,7 +27,7 @@ pub(super) struct Decoder<'m> {
 }
 
 /// A plan for a number of slots.
-struct Step {
+struct SlotsPlan {
     slots: usize,
     executor: Executor,
     /// The likeliest next tokens and their probabilities: `[slots, candidates]`.
@@ -83,7 +83,7 @@ impl<'m> Decoder<'m> {
             caches: Caches::new(&[&graph], &source.device)?,
             own: names(false),
             source: names(true),
-            steps: vec![Step { slots: room.batch, executor, tokens, probabilities }],
+            steps: vec![SlotsPlan { slots: room.batch, executor, tokens, probabilities }],
             now: 0,
             model,
             precision,
@@ -127,7 +127,7 @@ impl<'m> Decoder<'m> {
         let there = if source.device.is_gpu() { None } else { self.steps.pop().map(|step| step.executor) };
         let executor = source.executor(there, plan)?;
         self.now = self.steps.len();
-        self.steps.push(Step { slots, executor, tokens, probabilities });
+        self.steps.push(SlotsPlan { slots, executor, tokens, probabilities });
         Ok(())
     }
 
@@ -148,7 +148,7 @@ impl<'m> Decoder<'m> {
 
     /// The likeliest next tokens of all slots, after a step.
     pub fn next_tokens(&self) -> Result<Vec<NextTokens<'_>>> {
-        let Step { executor, tokens, probabilities, .. } = &self.steps[self.now];
+        let SlotsPlan { executor, tokens, probabilities, .. } = &self.steps[self.now];
         let tokens = executor.output_i32(*tokens)?.chunks_exact(self.candidates);
         let probabilities = executor.output_slice(*probabilities)?.chunks_exact(self.candidates);
         Ok(tokens.zip(probabilities).map(|(tokens, probabilities)| NextTokens { tokens, probabilities }).collect())

@@ -132,7 +132,7 @@ impl Matrix {
         }
     }
 
-    fn place(&self, columns: usize) -> Place {
+    fn place(&self, columns: usize) -> CellArea {
         let widest = |names: &mut dyn Iterator<Item = &String>, most: f64| {
             names.map(|name| text_width(name, SMALL)).fold(0.0, f64::max).min(most)
         };
@@ -145,10 +145,10 @@ impl Matrix {
             false => SMALL,
         };
         let titles = if self.row_title.is_empty() && self.column_title.is_empty() { 6.0 } else { 28.0 };
-        Place { left, top: titles + label + 6.0, width, height, across, label, columns }
+        CellArea { left, top: titles + label + 6.0, width, height, across, label, columns }
     }
 
-    fn draw_titles(&self, drawing: &mut Drawing, place: &Place) {
+    fn draw_titles(&self, drawing: &mut Drawing, place: &CellArea) {
         if !self.row_title.is_empty() {
             drawing.text([2.0, 16.0], "", Ink::Ink, &format!("{} \u{2193}", shorten(&self.row_title, 200.0, TEXT)));
         }
@@ -159,7 +159,7 @@ impl Matrix {
         }
     }
 
-    fn draw_labels(&self, drawing: &mut Drawing, place: &Place) {
+    fn draw_labels(&self, drawing: &mut Drawing, place: &CellArea) {
         let size = format!("font-size=\"{SMALL}\"");
         let every = |step: f64| (LABEL / step).ceil().max(1.0) as usize;
         for (index, (name, _)) in self.rows.iter().enumerate().step_by(every(place.height)) {
@@ -179,7 +179,7 @@ impl Matrix {
         }
     }
 
-    fn draw_cells(&self, drawing: &mut Drawing, place: &Place) {
+    fn draw_cells(&self, drawing: &mut Drawing, place: &CellArea) {
         for (row, (_, cells)) in self.rows.iter().enumerate() {
             for (column, cell) in cells.iter().enumerate().filter(|(_, cell)| cell.share.is_finite()) {
                 let colour = sequential(cell.share);
@@ -202,7 +202,7 @@ impl Matrix {
         }
     }
 
-    fn draw_picture(&self, drawing: &mut Drawing, place: &Place, columns: usize) {
+    fn draw_picture(&self, drawing: &mut Drawing, place: &CellArea, columns: usize) {
         let mut pixels = Vec::with_capacity(self.rows.len() * columns * 3);
         for (_, cells) in &self.rows {
             for column in 0..columns {
@@ -222,7 +222,7 @@ impl Matrix {
         }
     }
 
-    fn draw_scale(&self, drawing: &mut Drawing, place: &Place) {
+    fn draw_scale(&self, drawing: &mut Drawing, place: &CellArea) {
         let Some([low, high]) = &self.ends else { return };
         let top = place.bottom(self.rows.len()) + 12.0;
         let (low, high) = (shorten(low, 150.0, SMALL), shorten(high, 150.0, SMALL));
@@ -239,7 +239,7 @@ impl Matrix {
 }
 
 /// Where the cells lie.
-struct Place {
+struct CellArea {
     left: f64,
     top: f64,
     width: f64,
@@ -251,7 +251,7 @@ struct Place {
     columns: usize,
 }
 
-impl Place {
+impl CellArea {
     fn x(&self, column: usize) -> f64 {
         self.left + self.width * column as f64
     }

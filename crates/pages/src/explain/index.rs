@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::Result;
 use crate::{Document, escape, image};
 use vitreous_data::image::{Image, Interpolation, resize};
-use vitreous_explain::{LayerSpread, Layout};
+use vitreous_explain::{LayerSpread, TokenGrid};
 
 use super::sections::{columns, describe_spread, distance_chart, entropy_chart, flow as flow_section};
 use super::weights::WeightPictures;
@@ -37,7 +37,7 @@ pub struct Index<'a> {
     /// The model.
     pub model: &'a ImageModel,
     /// Where its tokens lie.
-    pub layout: Layout,
+    pub layout: TokenGrid,
     /// The images that have pages.
     pub entries: &'a [Entry],
     /// How many images there were.

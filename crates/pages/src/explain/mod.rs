@@ -10,7 +10,7 @@ pub mod weights;
 
 use serde_json::{Value, json};
 use vitreous_data::image::{Image, ImageError};
-use vitreous_explain::{Explanation, Layout, Reader};
+use vitreous_explain::{Explanation, Reader, TokenGrid};
 use vitreous_models::Size;
 
 use crate::{Document, base64, colour, escape, flow, png_uri};
@@ -142,7 +142,7 @@ fn tokens_in_words(page: &ImagePage) -> String {
 }
 
 /// Whose attention stands for the whole image's, in words.
-pub fn reader_name(layout: &Layout) -> &'static str {
+pub fn reader_name(layout: &TokenGrid) -> &'static str {
     match layout.reader {
         Reader::ClassToken => "class token",
         Reader::MeanOfPatches => "mean of patches",

@@ -6,7 +6,7 @@
 
 use crate::base64;
 use serde_json::{Value, json};
-use vitreous_explain::{Explanation, LayerAttention, Layout, PatchFeatures, Reader};
+use vitreous_explain::{Explanation, LayerAttention, PatchFeatures, Reader, TokenGrid};
 
 /// The most bytes of weights in a page, before they become text.
 const BUDGET: usize = 8_000_000;
@@ -94,7 +94,7 @@ impl Packed {
 
 /// A layer for the script: `reader` is a row for each head, then their mean; `all` a row for each head and query; `mean` a row for
 /// each query. What is not kept is not there.
-pub fn layer(layer: &LayerAttention, layout: &Layout, kept: Kept) -> Value {
+pub fn layer(layer: &LayerAttention, layout: &TokenGrid, kept: Kept) -> Value {
     let (tokens, prefix) = (layout.tokens(), layout.prefix);
     let pack = |rows: &mut dyn Iterator<Item = &[f32]>| {
         let mut packed = Packed::default();
@@ -114,7 +114,7 @@ pub fn layer(layer: &LayerAttention, layout: &Layout, kept: Kept) -> Value {
 }
 
 /// The reader's row of weights over all tokens: of each head, then the mean of these.
-pub fn reader_rows(layer: &LayerAttention, layout: &Layout) -> Vec<Vec<f32>> {
+pub fn reader_rows(layer: &LayerAttention, layout: &TokenGrid) -> Vec<Vec<f32>> {
     let tokens = layout.tokens();
     let row = |head: &[f32]| match layout.reader {
         Reader::ClassToken => head[..tokens].to_vec(),
@@ -140,7 +140,7 @@ mod tests {
     use vitreous_models::Size;
 
     fn explanation(side: usize, heads: usize) -> Explanation {
-        let layout = Layout {
+        let layout = TokenGrid {
             image: Size::square(side * 4),
             patch: Size::square(4),
             grid: Size::square(side),

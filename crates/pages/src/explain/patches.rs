@@ -1,12 +1,12 @@
 //! The final tokens of the patches, for models without a head: principal components as colours, and similarity to one patch.
 
-use vitreous_explain::{Layout, PatchFeatures};
+use vitreous_explain::{PatchFeatures, TokenGrid};
 
 use super::{Result, maps, packed};
 use crate::image;
 
 /// Both pictures side by side.
-pub fn section(layout: &Layout, features: &PatchFeatures) -> Result<String> {
+pub fn section(layout: &TokenGrid, features: &PatchFeatures) -> Result<String> {
     let grid = layout.grid;
     let shares = features.shares.map(|share| format!("{:.1} %", 100.0 * share));
     let components = maps::components(grid, &features.scores)?;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use vitreous_explain::{Explanation, LayerAttention, Layout, Reader, Rollout};
+use vitreous_explain::{Explanation, LayerAttention, Reader, Rollout, TokenGrid};
 use vitreous_models::Size;
 
 use super::maps::{self, ROLLOUT_PERCENTILE, Scale};
@@ -209,7 +209,7 @@ pub fn distance_charts(explanation: &Explanation) -> [String; 2] {
 }
 
 /// Both charts, for one image or for many.
-pub fn describe_spread(layout: &Layout, distance: &str, entropy: &str, over: &str) -> String {
+pub fn describe_spread(layout: &TokenGrid, distance: &str, entropy: &str, over: &str) -> String {
     let most = (layout.tokens() as f64).ln();
     format!(
         "<p>One dot per head. <em>Distance</em> is the distance from a query patch to the patches it attends to, in pixels of the \

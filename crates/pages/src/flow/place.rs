@@ -3,7 +3,7 @@
 use crate::chart::text_width;
 
 use super::FlowNotes;
-use super::steps::{Edge, Step};
+use super::steps::{Edge, FlowStep};
 use super::words::caption;
 use crate::folding::{Fold, fold};
 
@@ -34,7 +34,7 @@ const FOOTER: f64 = 14.0;
 
 /// A step in its place.
 pub struct Slot<'a> {
-    pub step: &'a Step,
+    pub step: &'a FlowStep,
     /// How many blocks it stands for.
     pub count: usize,
     /// The lines under its name.
@@ -45,7 +45,7 @@ pub struct Slot<'a> {
 
 /// A frame around the slots of a block.
 pub struct Frame<'a> {
-    pub fold: Fold<'a, Step>,
+    pub fold: Fold<'a, FlowStep>,
     pub top: f64,
     pub bottom: f64,
 }
@@ -66,7 +66,7 @@ pub struct Placed<'a> {
 }
 
 /// Folds the steps and places them.
-pub fn place<'a>(notes: &FlowNotes, steps: &'a [Step]) -> Placed<'a> {
+pub fn place<'a>(notes: &FlowNotes, steps: &'a [FlowStep]) -> Placed<'a> {
     let mut placed = Placed { slots: Vec::new(), frames: Vec::new(), links: Vec::new(), bottom: 2.0 };
     // Which slot stands for a step: those of blocks that are folded away share the first block's.
     let mut slot_of = Vec::with_capacity(steps.len());
@@ -92,7 +92,7 @@ pub fn place<'a>(notes: &FlowNotes, steps: &'a [Step]) -> Placed<'a> {
 }
 
 impl<'a> Placed<'a> {
-    fn add(&mut self, notes: &FlowNotes, step: &'a Step, count: usize) {
+    fn add(&mut self, notes: &FlowNotes, step: &'a FlowStep, count: usize) {
         let caption = wrapped(&caption(notes, step), BOX[1] - BOX[0] - 22.0);
         let top = if self.slots.is_empty() { self.bottom } else { self.bottom + GAP };
         let height = if step.inside.is_residual() { 26.0 } else { box_height(step, caption.len()) };
@@ -100,7 +100,7 @@ impl<'a> Placed<'a> {
         self.slots.push(Slot { step, count, caption, top, height });
     }
 
-    fn link(&mut self, steps: &'a [Step], slot_of: &[usize]) {
+    fn link(&mut self, steps: &'a [FlowStep], slot_of: &[usize]) {
         for (index, step) in steps.iter().enumerate() {
             // Steps that are folded away have the links of the one that is drawn.
             if !std::ptr::eq(self.slots[slot_of[index]].step, step) {
@@ -113,7 +113,7 @@ impl<'a> Placed<'a> {
     }
 }
 
-fn box_height(step: &Step, caption_lines: usize) -> f64 {
+fn box_height(step: &FlowStep, caption_lines: usize) -> f64 {
     let measures = usize::from(step.inside.parameters > 0) + usize::from(step.inside.flops > 0);
     let text = 28.0 + LINE * caption_lines as f64 + 18.0 * measures as f64 + 8.0;
     let joining = step.inside.joining.len() as f64;

@@ -10,7 +10,7 @@ use crate::folding::name_inside;
 
 /// Ops of one stage that follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct FlowStep {
     /// The path of its stage.
     pub stage: String,
     /// What it is made of.
@@ -76,7 +76,7 @@ pub struct Joining {
 }
 
 /// The steps of a graph, its inputs first.
-pub fn steps(graph: &Graph) -> Vec<Step> {
+pub fn steps(graph: &Graph) -> Vec<FlowStep> {
     let mut reader =
         Reader { graph, steps: Vec::new(), step_of: HashMap::new(), taken: HashSet::new(), leaves: HashMap::new() };
     for index in 0..graph.nodes().len() {
@@ -87,7 +87,7 @@ pub fn steps(graph: &Graph) -> Vec<Step> {
 
 struct Reader<'a> {
     graph: &'a Graph,
-    steps: Vec<Step>,
+    steps: Vec<FlowStep>,
     /// Which step computes the value of a path.
     step_of: HashMap<&'a str, usize>,
     /// The paths that each step took already: query, key and value are of one.
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         match node.op {
             Op::Input(_) => {
                 self.step_of.insert(&node.path, self.steps.len());
-                self.steps.push(Step::new(&node.path, shape));
+                self.steps.push(FlowStep::new(&node.path, shape));
                 return;
             }
             Op::Parameter(_) | Op::Constant(_) => {
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         }
         let stage = stage_of(&node.path);
         if self.steps.last().is_none_or(|step| step.stage != stage) {
-            self.steps.push(Step::new(stage, shape.clone()));
+            self.steps.push(FlowStep::new(stage, shape.clone()));
         }
         let here = self.steps.len() - 1;
         self.step_of.insert(&node.path, here);
@@ -167,10 +167,10 @@ fn detail(graph: &Graph, node: &Node) -> Option<Detail> {
     }
 }
 
-impl Step {
-    fn new(stage: &str, shape: Shape) -> Step {
+impl FlowStep {
+    fn new(stage: &str, shape: Shape) -> FlowStep {
         let (operations, details, inputs, joining) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Step {
+        FlowStep {
             stage: stage.to_string(),
             inside: Inside { operations, details, shape, parameters: 0, flops: 0, inputs, joining },
         }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::folding::block_of;
 
-    fn of(name: &str) -> (Graph, Vec<Step>) {
+    fn of(name: &str) -> (Graph, Vec<FlowStep>) {
         let mut graph = Graph::for_inference();
         preset(name).expect(name).build(&mut graph, &Call::whole(1)).expect("builds");
         let steps = steps(&graph);
@@ -219,8 +219,8 @@ mod tests {
 
     /// The first block's steps, each with how far back its inputs are.
     fn first_block(name: &str) -> Vec<(String, Vec<usize>)> {
-        let inside = |step: &Step| step.inside.inputs.iter().map(|edge| edge.back).collect();
-        let of_block = |step: &Step| (name_inside(&step.stage).to_string(), inside(step));
+        let inside = |step: &FlowStep| step.inside.inputs.iter().map(|edge| edge.back).collect();
+        let of_block = |step: &FlowStep| (name_inside(&step.stage).to_string(), inside(step));
         of(name).1.iter().filter(|step| block_of(&step.stage) == Some("blocks.0")).map(of_block).collect()
     }
 

@@ -1,12 +1,12 @@
 //! Captions: what each step computes, in the terms of the papers and with the model's own numbers.
 
 use super::FlowNotes;
-use super::steps::{Detail, Joining, Step};
+use super::steps::{Detail, FlowStep, Joining};
 use crate::folding::name_inside;
 use crate::format;
 
 /// One sentence per step. A step that it does not know is described by the names of its ops.
-pub fn caption(notes: &FlowNotes, step: &Step) -> String {
+pub fn caption(notes: &FlowNotes, step: &FlowStep) -> String {
     let details = &step.inside.details;
     match name_inside(&step.stage) {
         "images" => image(step),
@@ -39,7 +39,7 @@ pub fn joining(notes: &FlowNotes, value: &Joining) -> [String; 2] {
     [name, kind.to_string()]
 }
 
-fn image(step: &Step) -> String {
+fn image(step: &FlowStep) -> String {
     let &[_, channels, height, width] = step.inside.shape.axes() else { return step.stage.clone() };
     let colours = match channels {
         1 => "greyscale".to_string(),
@@ -59,7 +59,7 @@ fn patches(details: &[Detail]) -> String {
     cut.unwrap_or_default() + &linear(details)
 }
 
-fn positions(notes: &FlowNotes, step: &Step) -> String {
+fn positions(notes: &FlowNotes, step: &FlowStep) -> String {
     let kind = match step.inside.joining.iter().find(|value| value.name == "positions") {
         Some(table) if table.trained => "learned",
         _ => notes.constant("positions"),
@@ -68,7 +68,7 @@ fn positions(notes: &FlowNotes, step: &Step) -> String {
 }
 
 /// The tokens in front of the patches.
-fn prefix(notes: &FlowNotes, step: &Step) -> String {
+fn prefix(notes: &FlowNotes, step: &FlowStep) -> String {
     let tokens = step.inside.shape.axes().get(1).copied().unwrap_or(0);
     let patches = step.inside.inputs.iter().filter_map(|edge| match edge.shape.axes() {
         [_, patches, _] => Some(*patches),
@@ -78,7 +78,7 @@ fn prefix(notes: &FlowNotes, step: &Step) -> String {
     format!("{} in front of {patches} patches: {tokens} tokens", notes.prefix.join(", "))
 }
 
-fn norm(step: &Step) -> String {
+fn norm(step: &FlowStep) -> String {
     let name = match step.inside.operations.iter().any(|name| name == "rms_norm") {
         true => "RMS norm",
         false => "layer norm",
@@ -102,7 +102,7 @@ fn attention(details: &[Detail]) -> String {
     found.unwrap_or_else(|| linear(details))
 }
 
-fn feed_forward(step: &Step) -> String {
+fn feed_forward(step: &FlowStep) -> String {
     let widths: Vec<[usize; 2]> = linears(&step.inside.details).collect();
     let (Some(first), Some(last)) = (widths.first(), widths.last()) else { return String::new() };
     let names = step.inside.operations.iter().flat_map(|label| label.split('+'));
@@ -141,7 +141,7 @@ fn linear(details: &[Detail]) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-fn residual(step: &Step) -> String {
+fn residual(step: &FlowStep) -> String {
     match step.inside.joining.first() {
         Some(scale) => format!("times {}, plus the input", scale.name),
         None => "plus the input".to_string(),

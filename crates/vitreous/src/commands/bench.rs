@@ -87,7 +87,7 @@ fn inputs(graph: &Graph) -> Vec<(String, DType)> {
 }
 
 /// A model made ready to be run again and again.
-struct Subject {
+struct PreparedModel {
     executor: Executor,
     inputs: Vec<(String, DType)>,
     /// What training changes; `None` at inference.
@@ -154,8 +154,8 @@ impl Bench {
         let before = limit()?;
         let what = format!("{} with batch {batch}", if self.mode == ModeName::Train { "training" } else { "running" });
         let mut subject = match self.mode {
-            ModeName::Train => Subject::training(&what, model, precision, device)?,
-            ModeName::Infer => Subject::inference(&what, model, precision, device)?,
+            ModeName::Train => PreparedModel::training(&what, model, precision, device)?,
+            ModeName::Infer => PreparedModel::inference(&what, model, precision, device)?,
         };
         subject.fill_inputs(model)?;
         let runs = subject.runs(self.seconds)?;
@@ -281,8 +281,8 @@ impl Benched<'_> {
     }
 }
 
-impl Subject {
-    fn training(what: &str, model: &Benched, precision: Precision, device: &Device) -> Result<Subject, Failure> {
+impl PreparedModel {
+    fn training(what: &str, model: &Benched, precision: Precision, device: &Device) -> Result<PreparedModel, Failure> {
         let step = |call: &Call| training_graph(model.model, call, precision, GradientOptions::default());
         let (graph, loss) = step(&model.call).map_err(Failure::input)?;
         let plan = device.plan(&graph, &[loss]).map_err(Failure::input)?;
@@ -298,10 +298,10 @@ impl Subject {
             fill_parameter(parameter, state.parameter_mut(&parameter.name).map_err(Failure::work)?);
         }
         let executor = Executor::new(plan, device).map_err(Failure::work)?;
-        Ok(Subject { executor, inputs: inputs(&graph), state: Some(state), step: 0 })
+        Ok(PreparedModel { executor, inputs: inputs(&graph), state: Some(state), step: 0 })
     }
 
-    fn inference(what: &str, model: &Benched, precision: Precision, device: &Device) -> Result<Subject, Failure> {
+    fn inference(what: &str, model: &Benched, precision: Precision, device: &Device) -> Result<PreparedModel, Failure> {
         let planned = |batch| {
             let mut graph = Graph::new(Mode::Inference, precision);
             let output = model.model.build_result(&mut graph, &Call { batch, ..model.call })?;
@@ -317,7 +317,7 @@ impl Subject {
             Ok::<_, vitreous_engine::Error>(Cow::Owned(values))
         };
         let executor = Executor::with_weights(plan, device, lend).map_err(Failure::work)?;
-        Ok(Subject { executor, inputs, state: None, step: 0 })
+        Ok(PreparedModel { executor, inputs, state: None, step: 0 })
     }
 
     /// Random images and tokens, full lengths, random targets.

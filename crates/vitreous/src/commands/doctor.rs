@@ -23,7 +23,7 @@ pub struct Doctor {
 }
 
 /// What was found.
-struct Found {
+struct Diagnosis {
     machine: Machine,
     libraries: Libraries,
     others: [Library; 2],
@@ -47,7 +47,7 @@ struct Cache {
 
 impl Doctor {
     pub fn run(&self) -> Result<(), Failure> {
-        let found = Found::look();
+        let found = Diagnosis::look();
         let mut out = std::io::stdout().lock();
         if self.json {
             writeln!(out, "{}", found.json())?;
@@ -60,10 +60,10 @@ impl Doctor {
     }
 }
 
-impl Found {
-    fn look() -> Found {
+impl Diagnosis {
+    fn look() -> Diagnosis {
         let (chosen, why) = automatic(vitreous_runtime::threads());
-        Found {
+        Diagnosis {
             machine: Machine::this(),
             libraries: Libraries::find(),
             others: Libraries::others(),

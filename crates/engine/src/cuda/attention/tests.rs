@@ -158,7 +158,7 @@ fn check_sizes(plan: &Plan, launch: &Launch, chip: Chip) {
     let offsets = usize::from(launch.source.contains("#define OFFSETS 1\n") && launch.entry != "attention_deltas");
     assert_eq!(parameters + offsets, launch.arguments.len(), "{}", launch.entry);
     for argument in &launch.arguments {
-        if let Argument::Place(place) = argument
+        if let Argument::Address(place) = argument
             && place.buffer == Buffer::Arena
         {
             assert!(place.byte < plan.arena_bytes(), "{} reaches past the arena", launch.entry);
@@ -255,7 +255,7 @@ fn packed_projections_begin_side_by_side() {
     let case = Case { packed: true, ..PLAIN };
     for launch in case.launches(A100).iter().filter(|launch| launch.entry != "attention_deltas") {
         let byte = |index: usize| match launch.arguments[index] {
-            Argument::Place(place) => place.byte,
+            Argument::Address(place) => place.byte,
             _ => panic!("a pointer"),
         };
         assert_eq!(byte(1) - byte(0), 2 * case.heads * case.head_dim, "{}", launch.entry);

@@ -65,7 +65,7 @@ fn check_sizes(plan: &Plan, launch: &Launch) {
     assert!(launch.grid[0] > 0 && launch.grid[1..] == [1, 1], "{} has the grid {:?}", launch.entry, launch.grid);
     assert!(launch.source.contains(&format!("{}(", launch.entry)), "{} is not in its text", launch.entry);
     for argument in &launch.arguments {
-        if let Argument::Place(place) = argument
+        if let Argument::Address(place) = argument
             && place.buffer == Buffer::Arena
         {
             assert!(place.byte < plan.arena_bytes(), "{} reaches past the arena", launch.entry);

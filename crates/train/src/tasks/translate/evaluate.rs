@@ -6,7 +6,7 @@ use vitreous_engine::{State, WeightView};
 use vitreous_models::generate::SearchOptions;
 
 use super::TranslateTask;
-use super::measure::{TranslatorScores, TranslatorTest, longest_side};
+use super::measure::{self, TranslatorScores, TranslatorTest, longest_side};
 use crate::error::TrainError;
 use crate::scores::{Direction, Format, LOSS, Metric, Report, Score, Scores, nan_if_null};
 
@@ -102,6 +102,14 @@ impl Report for TranslationReport {
         let lines = |shown: &ShownTranslation| [shown.source.clone(), format!("-> {}", shown.translation)];
         self.shown.iter().flat_map(lines).collect()
     }
+}
+
+/// Bytes of a GPU's memory that an evaluation takes, for sentences as long as the longest of the training pairs.
+pub(super) fn gpu_bytes(task: &TranslateTask) -> Result<usize, TrainError> {
+    let TranslateTask { recipe, settings, model, facts, device, .. } = task;
+    let longest = facts.row_sizes.iter().copied().max().unwrap_or(1);
+    let sizes = (settings.train.tokens, longest);
+    measure::gpu_bytes(model.architecture.as_ref(), recipe.train.precision.into(), sizes, device)
 }
 
 /// Evaluates the state's parameters; `None` without validation pairs.

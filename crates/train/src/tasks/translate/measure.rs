@@ -190,15 +190,15 @@ fn loss_plan(
     Ok((device.plan_with_fixed_weights(&graph, &[loss])?, loss))
 }
 
-/// Bytes of a GPU's memory that an evaluation on pairs of at most this length takes, about. The loss takes the most.
+/// Bytes of a GPU's memory that the loss takes on pairs of about this length. It takes more than decoding does.
 pub(super) fn gpu_bytes(
     model: &dyn Architecture,
     precision: Precision,
-    longest: usize,
+    (tokens, longest): (usize, usize),
     device: &Device,
 ) -> Result<usize, TrainError> {
-    let shape = BatchShape { batch: (GPU_TOKENS / longest.max(1)).max(1), source: longest, target: longest };
-    let (plan, _) = loss_plan(model, precision, shape, device)?;
+    let batch = (tokens.max(GPU_TOKENS) / longest.max(1)).max(1);
+    let (plan, _) = loss_plan(model, precision, BatchShape { batch, source: longest, target: longest }, device)?;
     Ok(device.bytes_needed_with_weights(&plan))
 }
 

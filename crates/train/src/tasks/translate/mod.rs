@@ -170,6 +170,13 @@ impl Task for TranslateTask {
         Ok(initialise(state, Initialisation::Xavier, self.recipe.train.seed, &|_| true)?)
     }
 
+    fn evaluation_bytes(&self, _rows: usize) -> Result<usize, TrainError> {
+        match self.device.is_gpu() && !self.data.validation.is_empty() {
+            true => evaluate::gpu_bytes(self),
+            false => Ok(0),
+        }
+    }
+
     fn evaluate(
         &mut self,
         state: &State,

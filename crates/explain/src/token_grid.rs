@@ -13,7 +13,7 @@ pub enum Reader {
 
 /// The tokens of a model, over an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct TokenGrid {
     /// The image, in pixels.
     pub image: Size,
     /// A patch, in pixels.
@@ -26,11 +26,11 @@ pub struct Layout {
     pub reader: Reader,
 }
 
-impl Layout {
+impl TokenGrid {
     /// That of a model of images.
-    pub fn of(images: &ImageInput) -> Layout {
+    pub fn of(images: &ImageInput) -> TokenGrid {
         let (image, grid) = (images.size, images.grid);
-        Layout {
+        TokenGrid {
             image,
             patch: Size { height: image.height / grid.height, width: image.width / grid.width },
             grid,
