@@ -8,7 +8,7 @@ use super::search::NextTokens;
 use crate::call::{CacheFormat, StepShape};
 use crate::family::Architecture;
 
-/// A decoder with its caches. SlotsPlan plans for several numbers of slots work on the same caches.
+/// A decoder with its caches. Plans for several numbers of slots work on the same caches.
 pub(super) struct Decoder<'m> {
     /// The shape of the caches: `batch` is the slots that they have.
     room: StepShape,

@@ -12,6 +12,7 @@ use vitreous_models::generate::SearchOptions;
 use vitreous_pages::format;
 use vitreous_pages::write::{check_new, write_new};
 use vitreous_runtime::TranslatorModel;
+use vitreous_train::RunRecord;
 use vitreous_train::tasks::translate::scores::{Chrf, chrf_plus_plus};
 use vitreous_train::tasks::translate::{TranslatorScores, TranslatorTest, longest_side, pair_options};
 
@@ -95,7 +96,9 @@ impl Eval {
 
     /// The pairs that were named, or those of the run. A file is taken whole, unless a split of it is asked for.
     fn pairs(&self) -> Result<EvaluatedPairs, Failure> {
-        let recipe = self.recipe_of_run()?;
+        // Pairs that are named for a model alone are not opened as those of its run were.
+        let asks_run = self.data.is_none() || RunRecord::is_run(&self.model);
+        let recipe = if asks_run { self.recipe_of_run()? } else { None };
         let path = match (&self.data, &recipe) {
             (Some(path), _) => path.clone(),
             (None, Some(recipe)) if !recipe.data.path.is_empty() => PathBuf::from(&recipe.data.path),
