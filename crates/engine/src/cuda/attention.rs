@@ -162,7 +162,7 @@ impl<'s, 'p> Site<'s, 'p> {
             PaddingKind::Mask => 2,
         };
         let bias = self.bias_axes().map_or([1, 1], |axes| [axes[0].max(1), axes[1].max(1)]);
-        let (rate, place) = op.dropout.as_ref().map_or((0.0, 0), |drop| (drop.rate, drop.place));
+        let rate = op.dropout.as_ref().map_or(0.0, |drop| drop.rate);
         // Threshold and scale do not depend on the stream.
         let mask = Mask::new(Stream::new(0, 0, 0), rate);
         let scale = op.scale_for(sizes.head_dim);
@@ -189,7 +189,6 @@ impl<'s, 'p> Site<'s, 'p> {
             ("BIAS_BATCH", bias[0].to_string()),
             ("BIAS_HEADS", bias[1].to_string()),
             ("DROPOUT", flag(op.dropout.is_some())),
-            ("DROP_PLACE", format!("{place}ull")),
             ("DROP_THRESHOLD", format!("{}u", mask.threshold())),
             ("DROP_SCALE", float(mask.scale())),
             ("SCALE", float(scale)),
@@ -232,6 +231,11 @@ impl<'s, 'p> Site<'s, 'p> {
         }
     }
 
+    /// The last arguments of all kernels that drop weights: the run, and which of its random streams this node has.
+    fn run(&self) -> [Argument; 2] {
+        [self.building.run(), Argument::U64(self.op.dropout.as_ref().map_or(0, |drop| drop.place))]
+    }
+
     fn forward(&self) -> Vec<Launch> {
         let (sizes, building) = (self.sizes, self.building);
         let out = building.output_type(0).dtype;
@@ -239,12 +243,13 @@ impl<'s, 'p> Site<'s, 'p> {
         let mut arguments = self.first_arguments();
         arguments.extend([building.output(0), building.output(1)]);
         if self.suits_one_query() {
-            arguments.push(building.run());
+            arguments.extend(self.run());
             return vec![self.one_query(constants, arguments)];
         }
         if self.suits_tensor_cores(&[]) {
             let tiling = ForwardTiling::new(sizes, self.op.dropout.is_some(), self.chip);
-            arguments.extend([Argument::U32(self.pair_count() as u32), building.run()]);
+            arguments.push(Argument::U32(self.pair_count() as u32));
+            arguments.extend(self.run());
             let kernel = if tiling.together { together(&tiling) + FORWARD } else { FORWARD.to_string() };
             return vec![Launch {
                 source: self.tensor_text(constants, &tiling.constants(), &kernel),
@@ -256,7 +261,7 @@ impl<'s, 'p> Site<'s, 'p> {
             }];
         }
         let tile = self.plain_tile(sizes.queries, 2, 1);
-        arguments.push(building.run());
+        arguments.extend(self.run());
         let text = self.plain_text(constants, tile, FORWARD_F32);
         let blocks = self.pair_count() * sizes.queries.div_ceil(tile);
         let bytes = plain_bytes(sizes.head_dim, tile, 2, 1);
@@ -331,7 +336,8 @@ impl<'s, 'p> Site<'s, 'p> {
         tiles.push(("KEEP_DELTAS", usize::from(keep_deltas)));
         let mut arguments = self.query_gradient_arguments(out);
         arguments.extend([self.projection_gradient(1), self.projection_gradient(2)]);
-        arguments.extend([Argument::U32(self.pair_count() as u32), self.building.run()]);
+        arguments.push(Argument::U32(self.pair_count() as u32));
+        arguments.extend(self.run());
         Launch {
             source: self.tensor_text(self.gradient_constants(out), &tiles, BACKWARD_WHOLE),
             entry: "attention_backward",
@@ -347,9 +353,10 @@ impl<'s, 'p> Site<'s, 'p> {
         let tiling = LongTiling::new(self.sizes);
         let source = self.tensor_text(self.gradient_constants(out), &tiling.constants(), BACKWARD_LONG);
         let mut query_arguments = self.query_gradient_arguments(out);
-        query_arguments.push(self.building.run());
+        query_arguments.extend(self.run());
         let mut key_arguments = self.backward_arguments(out);
-        key_arguments.extend([self.projection_gradient(1), self.projection_gradient(2), self.building.run()]);
+        key_arguments.extend([self.projection_gradient(1), self.projection_gradient(2)]);
+        key_arguments.extend(self.run());
         vec![
             Launch {
                 source: source.clone(),
@@ -393,9 +400,11 @@ impl<'s, 'p> Site<'s, 'p> {
         let delta_arguments =
             vec![building.input(out), building.input(out + 2), building.workspace(), Argument::U64(rows as u64)];
         let mut query_arguments = self.backward_arguments(out);
-        query_arguments.extend([self.projection_gradient(0), building.run()]);
+        query_arguments.push(self.projection_gradient(0));
+        query_arguments.extend(self.run());
         let mut key_arguments = self.backward_arguments(out);
-        key_arguments.extend([self.projection_gradient(1), self.projection_gradient(2), building.run()]);
+        key_arguments.extend([self.projection_gradient(1), self.projection_gradient(2)]);
+        key_arguments.extend(self.run());
         let query_blocks = self.pair_count() * sizes.queries.div_ceil(tile);
         let key_blocks = self.kv_pair_count() * sizes.keys.div_ceil(tile);
         let delta_blocks = rows.div_ceil(PLAIN_THREADS as usize / 32);
@@ -413,11 +422,8 @@ impl<'s, 'p> Site<'s, 'p> {
         let (text, tile) = self.plain_backward(out);
         let blocks = slices * sizes.queries.div_ceil(tile) * sizes.keys.div_ceil(tile);
         let mut arguments = self.backward_arguments(out);
-        arguments.extend([
-            self.building.output(self.op.projections()),
-            Argument::U32(self.pair_count() as u32),
-            self.building.run(),
-        ]);
+        arguments.extend([self.building.output(self.op.projections()), Argument::U32(self.pair_count() as u32)]);
+        arguments.extend(self.run());
         let bytes = plain_bytes(sizes.head_dim, tile, 4, 0);
         Some(self.plain_launch(&text, "attention_bias_gradient", blocks, bytes, arguments))
     }

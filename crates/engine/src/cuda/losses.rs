@@ -54,14 +54,16 @@ fn rows_of(building: &Building, shape: &Shape, kept: Kept) -> Rows {
     Rows::new(shape.rows(), shape.columns(), vector, kept, BLOCK)
 }
 
-/// A launch with one or more rows per block.
-fn launch(rows: &Rows, source: String, entry: &'static str, arguments: Vec<Argument>) -> Launch {
+/// A launch with one or more rows per block. The last argument is the number of rows.
+fn launch(rows: &Rows, source: String, entry: &'static str, mut arguments: Vec<Argument>) -> Launch {
+    arguments.push(rows.argument());
     let grid = [rows.blocks(), 1, 1];
     Launch { source, entry, grid, block: rows.block as u32, shared_bytes: 0, arguments }
 }
 
-/// A launch of one block for all rows.
-fn launch_one(source: String, entry: &'static str, arguments: Vec<Argument>) -> Launch {
+/// A launch of one block for all rows. The last argument is their number.
+fn launch_one(rows: &Rows, source: String, entry: &'static str, mut arguments: Vec<Argument>) -> Launch {
+    arguments.push(rows.argument());
     Launch { source, entry, grid: [1, 1, 1], block: MEAN_BLOCK, shared_bytes: 0, arguments }
 }
 
@@ -120,7 +122,7 @@ fn cross_entropy(building: &Building, targets: Targets, options: &CrossEntropyOp
     let arguments = vec![building.input(0), building.input(1), building.workspace(), building.output(1), fault()];
     vec![
         launch(&rows, source.clone(), "cross_entropy", arguments),
-        launch_one(source, "mean_loss", vec![building.workspace(), building.output(0)]),
+        launch_one(&rows, source, "mean_loss", vec![building.workspace(), building.output(0)]),
     ]
 }
 
@@ -140,7 +142,7 @@ fn cross_entropy_gradient(building: &Building, targets: Targets, options: &Cross
     let mut counted = Argument::Nothing;
     if ignored_index(targets, options).is_some() {
         counted = building.workspace();
-        launches.push(launch_one(source.clone(), "count_targets", vec![building.input(2), counted]));
+        launches.push(launch_one(&rows, source.clone(), "count_targets", vec![building.input(2), counted]));
     }
     let mut arguments: Vec<Argument> = (0..4).map(|index| building.input(index)).collect();
     arguments.extend([counted, building.output(0), fault()]);
@@ -167,7 +169,7 @@ fn binary_cross_entropy(building: &Building, sum_classes: bool) -> Vec<Launch> {
     let arguments = vec![building.input(0), building.input(1), building.workspace()];
     vec![
         launch(&rows, source.clone(), "binary_cross_entropy", arguments),
-        launch_one(source, "mean_loss", vec![building.workspace(), building.output(0)]),
+        launch_one(&rows, source, "mean_loss", vec![building.workspace(), building.output(0)]),
     ]
 }
 

@@ -102,6 +102,7 @@ fn forward(building: &Building) -> Launch {
         if variant.layer { building.output(1) } else { Argument::Nothing },
         building.output(if variant.layer { 2 } else { 1 }),
         building.run(),
+        rows.argument(),
     ];
     arguments.extend(steps.arguments);
     Launch {
@@ -126,7 +127,6 @@ fn gradient(building: &Building) -> Vec<Launch> {
         ("DY_TYPE", c_type(building.input_type(0).dtype)),
         ("X_TYPE", c_type(building.input_type(1).dtype)),
         ("DX_TYPE", c_type(building.output_type(0).dtype)),
-        ("PARTIALS", partials.to_string()),
         ("BLOCKS_HELD", rows.held_blocks().to_string()),
     ]);
     let source = source(&constants, &steps.text, &with_rows(include_str!("kernels/norm_gradient.cu")));
@@ -141,6 +141,7 @@ fn gradient(building: &Building) -> Vec<Launch> {
         building.output(0),
         if variant.affine { building.workspace() } else { Argument::Nothing },
         building.run(),
+        rows.argument(),
     ];
     arguments.extend(steps.arguments);
     let mut launches = vec![Launch {
@@ -162,6 +163,7 @@ fn gradient(building: &Building) -> Vec<Launch> {
                 building.workspace(),
                 building.output(1),
                 if variant.layer { building.output(2) } else { Argument::Nothing },
+                Argument::U32(partials as u32),
             ],
         });
     }

@@ -23,9 +23,8 @@ pub(super) fn apply(building: &Building, first: usize, from: Argument, dtype: DT
         ("TO", c_type(output.dtype)),
         ("VECTOR", width.to_string()),
         ("COLUMNS", output.shape.columns().to_string()),
-        ("COUNT", format!("{}ull", elements / width)),
     ];
-    let mut arguments = vec![from, building.output(0), building.run()];
+    let mut arguments = vec![from, building.output(0), building.run(), Argument::U64((elements / width) as u64)];
     arguments.extend(steps.arguments);
     Launch {
         source: source(&constants, &steps.text, KERNEL),

@@ -46,17 +46,16 @@ impl Groups {
 
     fn constants(&self) -> Vec<(&'static str, String)> {
         vec![
-            ("ROWS", format!("{}ull", self.rows)),
             ("COLUMNS", self.columns.to_string()),
-            ("GROUP", format!("{}ull", self.group)),
             ("VECTOR", self.vector.to_string()),
             ("LANES", self.lanes.to_string()),
             ("SLICES", self.slices().to_string()),
         ]
     }
 
-    /// A launch with one block per group and tile.
-    fn launch(&self, source: String, entry: &'static str, arguments: Vec<Argument>) -> Launch {
+    /// A launch with one block per group and tile. The last arguments are the numbers of rows, of all and of a group.
+    fn launch(&self, source: String, entry: &'static str, mut arguments: Vec<Argument>) -> Launch {
+        arguments.extend([self.rows, self.group].map(|count| Argument::U64(count as u64)));
         let grid = [(self.count() * self.tiles()) as u32, 1, 1];
         Launch { source, entry, grid, block: BLOCK as u32, shared_bytes: 0, arguments }
     }

@@ -128,13 +128,19 @@ impl Writer<'_, '_> {
         };
     }
 
+    /// A number of the launch: what differs between layers is an argument, so that they share a kernel.
+    fn number(&mut self, number: u64) -> String {
+        self.arguments.push(Argument::U64(number));
+        format!("(uint64)step_{}", self.arguments.len() - 1)
+    }
+
     fn factors(&mut self, name: &str, drop: &Drop, row: &str, column: &str) {
+        let place = self.number(drop.place);
         // Threshold and scale do not depend on the stream.
         let mask = Mask::new(Stream::new(0, 0, 0), drop.rate);
         let _ = writeln!(
             self.body,
-            "    float {name}[N];\n    mask_factors<N>(stream_key(run, {}ull), {row}, {column}, {}u, {}, {name});",
-            drop.place,
+            "    float {name}[N];\n    mask_factors<N>(stream_key(run, {place}), {row}, {column}, {}u, {}, {name});",
             mask.threshold(),
             float(mask.scale())
         );

@@ -20,7 +20,9 @@ pub(super) fn build(building: &Building) -> Vec<Launch> {
             ("embedding", building.output_type(0).shape.rows(), rows_of(0), vector(columns), arguments)
         }
         Op::EmbeddingGradient(op) => {
-            let arguments = vec![building.input(0), building.input(1), building.output(0), fault()];
+            let numbers = building.input_type(1).shape.elements();
+            let mut arguments = vec![building.input(0), building.input(1), building.output(0), fault()];
+            arguments.push(Argument::U32(numbers as u32));
             ("embedding_gradient", op.vocabulary, op.vocabulary, 1, arguments)
         }
         Op::WriteRows(_) => {
@@ -38,7 +40,6 @@ pub(super) fn build(building: &Building) -> Vec<Launch> {
         ("VECTOR", width.to_string()),
         ("COLUMNS", columns.to_string()),
         ("LIMIT", limit.to_string()),
-        ("NUMBERS", numbers.shape.elements().to_string()),
         // Of rows that are written: how many per slot.
         ("ROWS_PER_SLOT", (blocks / numbers.shape.elements().max(1)).max(1).to_string()),
     ];

@@ -165,3 +165,79 @@ pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> Result<(Vec
     }
     Ok((all, tables.bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::cuda::chip::Chip;
+    use crate::cuda::chip::testing::A100;
+    use crate::cuda::launch::Launch;
+    use crate::cuda::products::{Choice, Product};
+    use crate::types::DType;
+    use crate::{AttentionInputs, AttentionOptions, GradientOptions, Mode};
+
+    struct LibraryAlone;
+
+    impl Choice for LibraryAlone {
+        fn can_do(&self, _: &Product) -> bool {
+            true
+        }
+        fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
+            false
+        }
+        fn chip(&self) -> Chip {
+            A100
+        }
+        fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
+            false
+        }
+    }
+
+    /// The kernels' texts of training some layers with dropout on sequences.
+    fn texts(layers: usize, batch: usize, precision: Precision) -> HashSet<String> {
+        let mut graph = Graph::new(Mode::Training, precision);
+        let numbers = graph.input("numbers", [batch, 32], DType::I32).unwrap();
+        let table = graph.parameter("table", [1000, 64]).unwrap();
+        let mut x = graph.embedding(table, numbers).unwrap();
+        let mut wanted = vec![table];
+        for layer in 0..layers {
+            let mut parameter =
+                |name: &str, shape: &[usize]| graph.parameter(&format!("{layer}.{name}"), shape).unwrap();
+            let (gamma, beta) = (parameter("gamma", &[64]), parameter("beta", &[64]));
+            let [first, second] = [parameter("first", &[192, 64]), parameter("second", &[64, 64])];
+            wanted.extend([gamma, beta, first, second]);
+            let normed = graph.layer_norm(x, gamma, beta, 1e-6).unwrap();
+            let qkv = graph.linear(normed, first, None).unwrap();
+            let options = AttentionOptions { heads: 4, dropout: 0.1, ..AttentionOptions::default() };
+            let y = graph.attention(AttentionInputs::Packed(qkv), &options).unwrap();
+            let y = graph.linear(y, second, None).unwrap();
+            let y = graph.dropout(y, 0.1).unwrap();
+            x = graph.add(x, y).unwrap();
+        }
+        let logits = graph.linear(x, table, None).unwrap();
+        let targets = graph.input("targets", [batch, 32], DType::I32).unwrap();
+        let loss = graph.cross_entropy(logits, targets, Default::default()).unwrap();
+        let outputs = graph.gradients(loss, &wanted, GradientOptions::default()).unwrap();
+        let plan = Plan::for_cuda(&graph, &outputs).unwrap();
+        let (work, _) = work_of(&plan, &LibraryAlone).unwrap();
+        let text = |task: Task| match task.built {
+            Built::Launch(launch) => Some(launch.source),
+            Built::Product(_) => None,
+        };
+        work.into_iter().filter_map(text).collect()
+    }
+
+    /// Compiling takes a fraction of a second per text, and a training run on sentences has dozens of shapes.
+    #[test]
+    fn layers_and_batches_of_any_size_share_their_kernels() {
+        for precision in [Precision::F32, Precision::Bf16] {
+            let some = texts(3, 256, precision);
+            assert!(some.len() > 5);
+            // Not compared with `assert_eq`, which would print all texts.
+            assert!(texts(5, 256, precision) == some, "more layers have other kernels in {precision:?}");
+            assert!(texts(3, 512, precision) == some, "larger batches have other kernels in {precision:?}");
+        }
+    }
+}

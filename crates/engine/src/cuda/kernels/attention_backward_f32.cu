@@ -30,7 +30,7 @@ __device__ __forceinline__ void score_gradient(float product, float d_weight, ui
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_backward_queries_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int* padding, const float* bias
                                OFFSETS_PARAMETER, const float* log_sums, const D_OUT_TYPE* d_out, const float* deltas, Q_TYPE* dq,
-                               const Run* run) {
+                               const Run* run, const uint64 DROP_PLACE) {
     extern __shared__ __align__(16) float memory_f32[];
     float* query_rows = memory_f32;
     float* d_rows = query_rows + TILE_FLOATS;
@@ -83,7 +83,7 @@ attention_backward_queries_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_backward_keys_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int* padding, const float* bias OFFSETS_PARAMETER,
-                            const float* log_sums, const D_OUT_TYPE* d_out, const float* deltas, K_TYPE* dk, V_TYPE* dv, const Run* run) {
+                            const float* log_sums, const D_OUT_TYPE* d_out, const float* deltas, K_TYPE* dk, V_TYPE* dv, const Run* run, const uint64 DROP_PLACE) {
     extern __shared__ __align__(16) float memory_f32[];
     float* key_rows = memory_f32;
     float* value_rows = key_rows + TILE_FLOATS;
@@ -149,7 +149,7 @@ attention_backward_keys_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, c
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_bias_gradient(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int* padding, const float* bias OFFSETS_PARAMETER,
                         const float* log_sums, const D_OUT_TYPE* d_out, const float* deltas, float* d_bias, uint32 pair_count,
-                        const Run* run) {
+                        const Run* run, const uint64 DROP_PLACE) {
     extern __shared__ __align__(16) float memory_f32[];
     float* query_rows = memory_f32;
     float* d_rows = query_rows + TILE_FLOATS;

@@ -48,7 +48,7 @@ __device__ __forceinline__ void output_dots(float (&deltas)[2], const uint32 (&d
 extern "C" __global__ void __launch_bounds__(32 * QUERY_GROUPS, QUERY_MIN_BLOCKS)
 attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias OFFSETS_PARAMETER,
                            const OUT_TYPE* out, const float* log_sums, const D_OUT_TYPE* d_out, float* deltas, bf16* dq,
-                           const Run* run) {
+                           const Run* run, const uint64 DROP_PLACE) {
     constexpr int THREADS = 32 * QUERY_GROUPS;
     extern __shared__ __align__(256) unsigned char memory[];
     const uint32 tiles_at = shared_address(memory);
@@ -152,7 +152,7 @@ __device__ __forceinline__ void load_queries(unsigned char* to, const bf16* q, c
 
 extern "C" __global__ void __launch_bounds__(32 * KEY_GROUPS, KEY_MIN_BLOCKS)
 attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias OFFSETS_PARAMETER,
-                        const float* log_sums, const D_OUT_TYPE* d_out, const float* deltas, bf16* dk, bf16* dv, const Run* run) {
+                        const float* log_sums, const D_OUT_TYPE* d_out, const float* deltas, bf16* dk, bf16* dv, const Run* run, const uint64 DROP_PLACE) {
     constexpr int THREADS = 32 * KEY_GROUPS;
     extern __shared__ __align__(256) unsigned char memory[];
     const int lane = threadIdx.x % 32;

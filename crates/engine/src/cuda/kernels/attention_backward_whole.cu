@@ -131,7 +131,7 @@ __device__ __forceinline__ void await_scores(int group) {
 extern "C" __global__ void __launch_bounds__(PAIRS * PAIR_THREADS, MIN_BLOCKS)
 attention_backward(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias OFFSETS_PARAMETER,
                    const OUT_TYPE* out, const float* log_sums, const D_OUT_TYPE* d_out, float* deltas, bf16* dq, bf16* dk, bf16* dv,
-                   uint32 pair_count, const Run* run) {
+                   uint32 pair_count, const Run* run, const uint64 DROP_PLACE) {
     extern __shared__ __align__(256) unsigned char memory[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (KEY_GROUPS + HELPERS), local = threadIdx.x / PAIR_THREADS;
     Block block;

@@ -3,7 +3,7 @@
 // Constants: QUERIES, KEYS, HEADS, KV_HEADS, HEAD_DIM; Q_STRIDE, K_STRIDE, V_STRIDE (values from one token to the next; the same for
 // gradients); REACH_AHEAD, REACH_BEHIND (how many keys after and before its position a query attends to; -1: all), OFFSETS (whether each
 // sample has its own position of the first query), PADDING (0 none, 1 lengths, 2 a mask), BIAS, BIAS_BATCH, BIAS_HEADS; DROPOUT,
-// DROP_PLACE, DROP_THRESHOLD, DROP_SCALE; SCALE, and SCALE_LOG2 = SCALE * log2(e): scores are in units of log 2, so that exponentials are
+// DROP_THRESHOLD, DROP_SCALE (DROP_PLACE, the number of the random stream, is an argument); SCALE, and SCALE_LOG2 = SCALE * log2(e): scores are in units of log 2, so that exponentials are
 // powers of two.
 
 #define DIM (HEADS * HEAD_DIM)

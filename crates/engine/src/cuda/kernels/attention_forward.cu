@@ -187,7 +187,7 @@ __device__ __forceinline__ void meet_keys(Running& running, const Queries& queri
 
 extern "C" __global__ void __launch_bounds__(PAIRS * PAIR_THREADS, QUERY_MIN_BLOCKS)
 attention_forward(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias OFFSETS_PARAMETER, OUT_TYPE* out,
-                  float* log_sums, uint32 pair_count, const Run* run) {
+                  float* log_sums, uint32 pair_count, const Run* run, const uint64 DROP_PLACE) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, local = warp / QUERY_WARPS, thread = threadIdx.x - local * PAIR_THREADS;
     const uint32 queries_at = shared_address(memory) + local * PAIR_BYTES, tiles_at = queries_at + QUERY_BYTES;

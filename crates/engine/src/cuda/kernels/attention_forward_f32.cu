@@ -2,7 +2,7 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_forward_f32(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int* padding, const float* bias OFFSETS_PARAMETER,
-                      OUT_TYPE* out, float* log_sums, const Run* run) {
+                      OUT_TYPE* out, float* log_sums, const Run* run, const uint64 DROP_PLACE) {
     extern __shared__ __align__(16) float memory_f32[];
     float* own = memory_f32;
     float* other = own + TILE_FLOATS;

@@ -35,7 +35,7 @@ __device__ __forceinline__ Part from_lane(const Part& part, int offset) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_one_query(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int* padding, const float* bias OFFSETS_PARAMETER,
-                    OUT_TYPE* out, float* log_sums, const Run* run) {
+                    OUT_TYPE* out, float* log_sums, const Run* run, const uint64 DROP_PLACE) {
     __shared__ Part parts[WARPS][LANES];
     const uint32 pair = blockIdx.x;
     const int team = threadIdx.x / LANES, lane = threadIdx.x % LANES, column = 8 * lane;

@@ -1,7 +1,8 @@
 // Binary cross-entropy, independently per class: max(x, 0) - x t + ln(1 + e^-|x|). The sum over classes of every row.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-binary_cross_entropy(const LOGITS_TYPE* __restrict__ logits, const TARGETS_TYPE* __restrict__ targets, float* __restrict__ losses) {
+binary_cross_entropy(const LOGITS_TYPE* __restrict__ logits, const TARGETS_TYPE* __restrict__ targets, float* __restrict__ losses,
+                     const uint64 ROWS) {
     for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
         const uint64 row = first + threadIdx.x / THREADS;
         const bool inside = row < ROWS;

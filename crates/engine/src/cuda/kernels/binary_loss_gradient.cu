@@ -2,7 +2,8 @@
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 binary_cross_entropy_gradient(const D_LOSS_TYPE* __restrict__ d_loss, const LOGITS_TYPE* __restrict__ logits,
-                              const TARGETS_TYPE* __restrict__ targets, D_LOGITS_TYPE* __restrict__ d_logits) {
+                              const TARGETS_TYPE* __restrict__ targets, D_LOGITS_TYPE* __restrict__ d_logits,
+                              const uint64 ROWS) {
     const float factor = widen(d_loss[0]) / (float)DIVISOR;
     for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
         const uint64 row = first + threadIdx.x / THREADS;

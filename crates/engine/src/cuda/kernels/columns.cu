@@ -1,4 +1,4 @@
-// Reduces groups of GROUP rows, each to one row of the result. A block processes one group and LANES * VECTOR columns of it: each thread
+// Reduces groups of rows, each to one row of the result. A block processes one group and LANES * VECTOR columns of it: each thread
 // takes VECTOR of them in every SLICES-th row, then the slices are combined, always in the same order.
 
 constexpr int TILE = LANES * VECTOR;
@@ -12,14 +12,14 @@ struct Place {
     bool inside;
 };
 
-__device__ __forceinline__ Place place_of_thread() {
+__device__ __forceinline__ Place place_of_thread(uint64 rows, uint64 group_rows) {
     Place place;
     place.group = blockIdx.x / TILES;
     place.slice = threadIdx.x / LANES;
     place.lane = threadIdx.x % LANES;
     place.column = (int)(blockIdx.x % TILES) * TILE + place.lane * VECTOR;
     place.inside = place.column < COLUMNS;
-    place.first_row = place.group * GROUP + place.slice;
-    place.end_row = min((place.group + 1) * GROUP, ROWS);
+    place.first_row = place.group * group_rows + place.slice;
+    place.end_row = min((place.group + 1) * group_rows, rows);
     return place;
 }

@@ -3,7 +3,7 @@
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 cross_entropy(const LOGITS_TYPE* __restrict__ logits, const TARGETS_TYPE* __restrict__ targets, float* __restrict__ losses,
-              float* __restrict__ log_sums, int* fault) {
+              float* __restrict__ log_sums, int* fault, const uint64 ROWS) {
     for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
         const uint64 row = first + threadIdx.x / THREADS;
         const bool inside = row < ROWS;

@@ -2,7 +2,7 @@
 
 #if HARD
 // The number of rows that are not ignored: one block of MEAN_BLOCK threads.
-extern "C" __global__ void __launch_bounds__(MEAN_BLOCK) count_targets(const int* __restrict__ targets, uint32* __restrict__ counted) {
+extern "C" __global__ void __launch_bounds__(MEAN_BLOCK) count_targets(const int* __restrict__ targets, uint32* __restrict__ counted, const uint64 ROWS) {
     __shared__ uint32 total;
     if (threadIdx.x == 0) total = 0;
     __syncthreads();
@@ -19,7 +19,8 @@ extern "C" __global__ void __launch_bounds__(MEAN_BLOCK) count_targets(const int
 extern "C" __global__ void __launch_bounds__(BLOCK)
 cross_entropy_gradient(const D_LOSS_TYPE* __restrict__ d_loss, const LOGITS_TYPE* __restrict__ logits,
                        const TARGETS_TYPE* __restrict__ targets, const float* __restrict__ log_sums,
-                       const uint32* __restrict__ counted, D_LOGITS_TYPE* __restrict__ d_logits, int* fault) {
+                       const uint32* __restrict__ counted, D_LOGITS_TYPE* __restrict__ d_logits, int* fault,
+                       const uint64 ROWS) {
     const uint32 rows = HAS_IGNORED ? max(*counted, 1u) : (uint32)ROWS;
     const float factor = widen(d_loss[0]) / (float)rows;
     const float share = SMOOTHING / COLUMNS;

@@ -6,10 +6,10 @@ __device__ __forceinline__ bool wins(float value, int token, float best, int win
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-max_tokens(const X_TYPE* __restrict__ x, float* __restrict__ maxima, int* __restrict__ winners) {
+max_tokens(const X_TYPE* __restrict__ x, float* __restrict__ maxima, int* __restrict__ winners, const uint64 ROWS, const uint64 GROUP) {
     __shared__ float best_of_slices[SLICES][TILE];
     __shared__ int winner_of_slices[SLICES][TILE];
-    const Place at = place_of_thread();
+    const Place at = place_of_thread(ROWS, GROUP);
     float best[VECTOR];
     int winner[VECTOR];
 #pragma unroll

@@ -1,7 +1,7 @@
 // The mean of the rows' losses: by one block of MEAN_BLOCK threads, in double, always in the same order. The sum is divided by DIVISOR or,
 // if that is 0, by the number of rows that are not ignored.
 
-extern "C" __global__ void __launch_bounds__(MEAN_BLOCK) mean_loss(const float* __restrict__ losses, float* __restrict__ loss) {
+extern "C" __global__ void __launch_bounds__(MEAN_BLOCK) mean_loss(const float* __restrict__ losses, float* __restrict__ loss, const uint64 ROWS) {
     __shared__ double sums[MEAN_BLOCK];
     __shared__ uint32 counts[MEAN_BLOCK];
     double sum = 0.0;

@@ -53,7 +53,7 @@ __device__ __forceinline__ void leave_sums(Sums& sums, float* partial) {
 extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
 norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, const float* __restrict__ means,
               const float* __restrict__ inverses, const float* __restrict__ gamma, DX_TYPE* __restrict__ dx, float* partials,
-              const Run* run STEP_PARAMETERS) {
+              const Run* run, const uint64 ROWS STEP_PARAMETERS) {
     float* partial = partials + (uint64)blockIdx.x * WIDTH;
     Sums sums = {};
     for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
@@ -137,7 +137,7 @@ norm_gradient(const DY_TYPE* __restrict__ dy, const X_TYPE* __restrict__ x, cons
 constexpr int SLICES = 16;
 
 extern "C" __global__ void __launch_bounds__(32 * SLICES)
-add_partials(const float* __restrict__ partials, float* __restrict__ d_gamma, float* __restrict__ d_beta) {
+add_partials(const float* __restrict__ partials, float* __restrict__ d_gamma, float* __restrict__ d_beta, const int PARTIALS) {
     __shared__ float of_slices[SLICES][32];
     const int lane = threadIdx.x % 32, slice = threadIdx.x / 32;
     const int column = blockIdx.x * 32 + lane;

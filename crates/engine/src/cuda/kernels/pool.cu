@@ -1,8 +1,9 @@
 // Sums of rows times FACTOR: over leading axes, over blocks of rows, and, as means, over tokens.
 
-extern "C" __global__ void __launch_bounds__(BLOCK) sum_rows(const X_TYPE* __restrict__ x, float* __restrict__ sums) {
+extern "C" __global__ void __launch_bounds__(BLOCK) sum_rows(const X_TYPE* __restrict__ x, float* __restrict__ sums,
+                                                                const uint64 ROWS, const uint64 GROUP) {
     __shared__ __align__(16) float of_slices[SLICES][TILE];
-    const Place at = place_of_thread();
+    const Place at = place_of_thread(ROWS, GROUP);
     float sum[VECTOR] = {};
     if (at.inside) {
 #pragma unroll 4

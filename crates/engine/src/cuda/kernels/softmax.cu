@@ -1,7 +1,7 @@
 // Softmax of rows: e^(x - max) / sum of e^(x - max). A row in which every element is minus infinity gives zeros.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-softmax(const X_TYPE* __restrict__ x, Y_TYPE* __restrict__ y) {
+softmax(const X_TYPE* __restrict__ x, Y_TYPE* __restrict__ y, const uint64 ROWS) {
     for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
         const uint64 row = first + threadIdx.x / THREADS;
         const bool inside = row < ROWS;

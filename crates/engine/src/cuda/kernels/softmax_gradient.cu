@@ -1,7 +1,7 @@
 // The gradient of softmax: dx = y (dy - sum of y dy).
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-softmax_gradient(const DY_TYPE* __restrict__ dy, const Y_TYPE* __restrict__ y, DX_TYPE* __restrict__ dx) {
+softmax_gradient(const DY_TYPE* __restrict__ dy, const Y_TYPE* __restrict__ y, DX_TYPE* __restrict__ dx, const uint64 ROWS) {
     for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
         const uint64 row = first + threadIdx.x / THREADS;
         const bool inside = row < ROWS;

@@ -15,7 +15,8 @@ extern "C" __global__ void __launch_bounds__(128) embedding(const FROM* table, c
 }
 
 // The block owns a row of the table's gradient and goes through all numbers in order, so that sums are always the same.
-extern "C" __global__ void __launch_bounds__(128) embedding_gradient(const FROM* dy, const int* numbers, TO* to, int* fault) {
+extern "C" __global__ void __launch_bounds__(128) embedding_gradient(const FROM* dy, const int* numbers, TO* to, int* fault,
+                                                                           const int NUMBERS) {
     __shared__ int some[128];
     int row = blockIdx.x;
     for (int first_column = 0; first_column < COLUMNS; first_column += 128) {

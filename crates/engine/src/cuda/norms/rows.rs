@@ -1,6 +1,6 @@
 //! How the rows of a kernel are distributed over threads: see `kernels/rows.cu`.
 
-use super::super::launch;
+use super::super::launch::{self, Argument};
 use crate::graph::{Graph, Node};
 use crate::ops::Step;
 use crate::types::DType;
@@ -66,10 +66,14 @@ impl Rows {
         Rows { count, columns, vector: vector.min(4), threads, block: threads * teams, keeps: true }
     }
 
-    /// These numbers as constants of the kernel source.
+    /// The number of rows, as an argument: kernels for any number of rows are the same, and compiled once.
+    pub fn argument(&self) -> Argument {
+        Argument::U64(self.count as u64)
+    }
+
+    /// The other numbers as constants of the kernel source.
     pub fn constants(&self) -> Vec<(&'static str, String)> {
         vec![
-            ("ROWS", format!("{}ull", self.count)),
             ("COLUMNS", self.columns.to_string()),
             ("VECTOR", self.vector.to_string()),
             ("THREADS", self.threads.to_string()),
