@@ -25,6 +25,8 @@ pub(super) const WORKSPACE_BYTES: usize = 64 << 20;
 const MOST_TRIED: usize = 24;
 /// Timed runs per algorithm, after one warm-up.
 const TIMED_RUNS: usize = 5;
+/// An algorithm whose first timed run takes this many times the shortest so far is not timed again.
+const HOPELESS: f64 = 1.5;
 /// Random values that fill the arena, repeated, for measurements.
 const NUMBERS: usize = 1 << 20;
 
@@ -272,7 +274,7 @@ impl Library {
         for algorithm in proposals {
             prepared.algorithm = algorithm;
             // An algorithm that fails is skipped.
-            if let Ok(seconds) = self.time(&prepared, product, addresses)
+            if let Ok(seconds) = self.time(&prepared, product, addresses, HOPELESS * prepared.seconds)
                 && seconds < prepared.seconds
             {
                 (best, prepared.seconds) = (algorithm, seconds);
@@ -317,8 +319,8 @@ impl Library {
         memory.fill_with(&numbers)
     }
 
-    /// The shortest time of a few runs with A, B and D at these addresses.
-    fn time(&self, prepared: &Prepared, product: &Product, [a, b, d]: [u64; 3]) -> Result<f64> {
+    /// The shortest time of a few runs with A, B and D at these addresses; of one run, if that takes longer than a limit.
+    fn time(&self, prepared: &Prepared, product: &Product, [a, b, d]: [u64; 3], limit: f64) -> Result<f64> {
         let stream = &self.stream;
         let mut shortest = f64::INFINITY;
         for run in 0..=TIMED_RUNS {
@@ -331,6 +333,9 @@ impl Library {
             after.wait()?;
             if run > 0 {
                 shortest = shortest.min(after.seconds_since(&before)?);
+            }
+            if run > 0 && shortest > limit {
+                break;
             }
         }
         Ok(shortest)

@@ -63,7 +63,8 @@ impl Groups {
     /// A launch of `sum_rows`, with each group's sum multiplied by a factor.
     fn sum(&self, from: Argument, dtype: DType, to: Argument, factor: f32) -> Launch {
         let mut constants = self.constants();
-        constants.extend([("X_TYPE", c_type(dtype)), ("FACTOR", float(factor))]);
+        let turns = self.group.div_ceil(self.slices());
+        constants.extend([("X_TYPE", c_type(dtype)), ("FACTOR", float(factor)), ("TURNS", turns.to_string())]);
         let kernel = format!("{}{}", include_str!("kernels/columns.cu"), include_str!("kernels/pool.cu"));
         self.launch(source(&constants, "", &kernel), "sum_rows", vec![from, to])
     }

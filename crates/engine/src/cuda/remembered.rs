@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write as _};
+use std::io::{Read, Seek, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -31,20 +31,30 @@ impl Measured {
     }
 }
 
+/// The measurements of a file that a process has read.
+#[derive(Default)]
+struct Known {
+    measurements: HashMap<String, Measured>,
+    /// How much of the file was read: processes only append.
+    read: u64,
+}
+
 /// For this process.
-static KNOWN: Mutex<Option<HashMap<String, Measured>>> = Mutex::new(None);
+static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 
 /// The cached measurement of a key.
 pub(super) fn recall(key: &str) -> Option<Measured> {
-    with_known(|known| known.get(key).copied())
+    with_known(|known| known.measurements.get(key).copied())
 }
 
 /// Caches a measurement, unless there is one already; returns the one that is valid from now on.
 pub(super) fn remember(key: String, measured: Measured) -> Measured {
     with_known(|known| {
         // Only a cache: if it cannot be written, the next start measures again.
-        let settled = file().and_then(|path| settle(&path, &key, measured).ok()).unwrap_or(measured);
-        *known.entry(key).or_insert(settled)
+        if let Some(path) = file() {
+            let _ = settle(&path, known, &key, measured);
+        }
+        *known.measurements.entry(key).or_insert(measured)
     })
 }
 
@@ -53,38 +63,46 @@ fn file() -> Option<PathBuf> {
 }
 
 /// Accesses the cache, which is read from disk the first time.
-fn with_known<T>(look: impl FnOnce(&mut HashMap<String, Measured>) -> T) -> T {
+fn with_known<T>(look: impl FnOnce(&mut Known) -> T) -> T {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    look(
-        known.get_or_insert_with(|| {
-            parse(&file().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default())
-        }),
-    )
+    look(known.get_or_insert_with(|| {
+        let text = file().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        let mut known = Known::default();
+        known.read(&text);
+        known
+    }))
 }
 
-/// Appends a line to the file, unless it has the key; returns the file's measurement. Locks the file.
-fn settle(path: &Path, key: &str, measured: Measured) -> std::io::Result<Measured> {
+/// Appends a line to the file, unless it has the key; afterwards what is known is what the file says. Locks the file.
+fn settle(path: &Path, known: &mut Known, key: &str, measured: Measured) -> std::io::Result<()> {
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     let mut file: File = OpenOptions::new().read(true).append(true).create(true).open(path)?;
     file.lock()?;
+    // A file that is shorter than before was removed meanwhile, and begins anew.
+    known.read = if file.metadata()?.len() < known.read { 0 } else { known.read };
+    file.seek(SeekFrom::Start(known.read))?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
-    if let Some(&there) = parse(&text).get(key) {
-        return Ok(there);
+    known.read(&text);
+    if known.measurements.contains_key(key) {
+        return Ok(());
     }
     // Terminates a line that was cut short, perhaps by a full disk.
     let break_before = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    file.write_all(format!("{break_before}{}", line_of(key, &measured)).as_bytes())?;
-    Ok(measured)
+    let line = format!("{break_before}{}", line_of(key, &measured));
+    file.write_all(line.as_bytes())?;
+    known.read(&line);
+    Ok(())
 }
 
-/// The first line of a key counts.
-fn parse(text: &str) -> HashMap<String, Measured> {
-    let mut all = HashMap::new();
-    for (key, measured) in text.lines().filter_map(read_line) {
-        all.entry(key).or_insert(measured);
+impl Known {
+    /// Takes over what follows in the file. The first line of a key counts.
+    fn read(&mut self, text: &str) {
+        self.read += text.len() as u64;
+        for (key, measured) in text.lines().filter_map(read_line) {
+            self.measurements.entry(key).or_insert(measured);
+        }
     }
-    all
 }
 
 fn line_of(key: &str, measured: &Measured) -> String {
@@ -137,17 +155,27 @@ mod tests {
         let path = folder.path().join("kernels").join("products.txt");
         let slower = Measured { seconds: 2.0 * MEASURED.seconds, ..MEASURED };
         let faster = Measured { seconds: 0.5 * MEASURED.seconds, algorithm: [9; 8] };
-        assert_eq!(settle(&path, "one", MEASURED).unwrap(), MEASURED);
-        for later in [slower, faster] {
-            assert_eq!(settle(&path, "one", later).unwrap(), MEASURED);
-        }
+        let [mut one, mut other] = [Known::default(), Known::default()];
+        let settled = |process: &mut Known, key: &str, measured: Measured| {
+            settle(&path, process, key, measured).unwrap();
+            process.measurements[key]
+        };
+        assert_eq!(settled(&mut one, "one", MEASURED), MEASURED);
+        assert_eq!([slower, faster].map(|later| settled(&mut other, "one", later)), [MEASURED; 2]);
         // Lines of other processes stay, and so do those after a truncated line.
-        assert_eq!(settle(&path, "two", faster).unwrap(), faster);
+        assert_eq!(settled(&mut other, "two", faster), faster);
+        assert_eq!(settled(&mut one, "two", slower), faster);
         let mut cut = std::fs::read_to_string(&path).unwrap();
         cut.push_str("three 1 2");
         std::fs::write(&path, cut).unwrap();
-        assert_eq!(settle(&path, "three", slower).unwrap(), slower);
-        let all = parse(&std::fs::read_to_string(&path).unwrap());
-        assert_eq!((all.len(), all["one"], all["two"], all["three"]), (3, MEASURED, faster, slower));
+        assert_eq!(settled(&mut one, "three", slower), slower);
+        let mut all = Known::default();
+        all.read(&std::fs::read_to_string(&path).unwrap());
+        let found = ["one", "two", "three"].map(|key| all.measurements[key]);
+        assert_eq!((all.measurements.len(), found), (3, [MEASURED, faster, slower]));
+        // A cache that was emptied meanwhile begins anew.
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(settled(&mut one, "four", faster), faster);
+        assert_eq!(settled(&mut Known::default(), "four", slower), faster);
     }
 }
