@@ -10,9 +10,9 @@ use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 use half::bf16;
 
-use super::choice::Fastest;
 use super::compile::Kernels;
 use super::cublaslt::{self, Prepared};
+use super::design::{Design, sources};
 use super::device::{Device, failed};
 use super::exchange::Exchange;
 use super::launch::{Address, Buffer, Launch};
@@ -21,7 +21,7 @@ use super::products::Product;
 use super::resident::Resident;
 use super::start::start_kernel;
 use super::stream::{Event, Recorded, Stream};
-use super::target::{Built, Task, work_of};
+use super::target::{Built, Task};
 use super::weights::{Needs, SharedWeights, Weights};
 use crate::cache::{CacheSlots, lend};
 use crate::error::{Error, Result};
@@ -128,7 +128,7 @@ impl Executor {
     pub fn new(plan: Plan, device: &Arc<Device>) -> Result<Executor> {
         let arena = Arc::new(DeviceBuffer::zeroed(device, plan.arena_bytes())?);
         let workspace = Arc::new(DeviceBuffer::new(device, cublaslt::WORKSPACE_BYTES)?);
-        Executor::in_memory(plan, device, arena, workspace)
+        Executor::of(Design::new(plan, device, &arena, &workspace)?, device, &arena, &workspace)
     }
 
     /// As [`Executor::new`], one for each of some plans, in one memory: one of them runs at a time, and its inputs must be filled anew when
@@ -138,23 +138,23 @@ impl Executor {
         let arena = Arc::new(DeviceBuffer::zeroed(device, bytes)?);
         let workspace = Arc::new(DeviceBuffer::new(device, cublaslt::WORKSPACE_BYTES)?);
         let each = plans.into_iter();
-        each.map(|plan| Executor::in_memory(plan, device, Arc::clone(&arena), Arc::clone(&workspace))).collect()
+        let designs: Vec<Design> =
+            each.map(|plan| Design::new(plan, device, &arena, &workspace)).collect::<Result<_>>()?;
+        // All at once: one after another, each plan would wait for the kernel that takes longest to compile.
+        let mut kernels = Kernels::new(Arc::clone(device));
+        kernels.load_all(designs.iter().flat_map(Design::sources))?;
+        designs.into_iter().map(|design| Executor::of(design, device, &arena, &workspace)).collect()
     }
 
-    fn in_memory(
-        plan: Plan,
+    fn of(
+        design: Design,
         device: &Arc<Device>,
-        arena: Arc<DeviceBuffer>,
-        workspace: Arc<DeviceBuffer>,
+        arena: &Arc<DeviceBuffer>,
+        workspace: &Arc<DeviceBuffer>,
     ) -> Result<Executor> {
         device.bind()?;
-        let mut kernels = Kernels::new(Arc::clone(device));
-        let products = cublaslt::Library::open(device, &arena, &workspace)?;
-        let (built, tables) = work_of(&plan, &Fastest::new(&plan, device, &products, &mut kernels))?;
-        kernels.load_all(built.iter().filter_map(|task| match &task.built {
-            Built::Launch(launch) => Some(launch.source.as_str()),
-            Built::Product(_) => None,
-        }))?;
+        let Design { plan, mut kernels, products, built, tables } = design;
+        kernels.load_all(sources(&built))?;
         let mut constants = DeviceBuffer::new(device, plan.constant_bytes())?;
         constants.write(0, &plan.constants())?;
         let mut on_device = DeviceBuffer::new(device, tables.len())?;
@@ -190,9 +190,9 @@ impl Executor {
             _kernels: kernels,
             device: Arc::clone(device),
             tables: on_device,
-            arena,
+            arena: Arc::clone(arena),
             constants,
-            workspace,
+            workspace: Arc::clone(workspace),
             stream,
             products,
             steps,

@@ -12,6 +12,7 @@ mod chip;
 mod choice;
 mod compile;
 mod cublaslt;
+mod design;
 mod device;
 mod exchange;
 mod executor;
