@@ -147,7 +147,7 @@ const LARGEST_SIZE: usize = 1 << (usize::BITS / 8 * 5);
 /// More layers than any model has.
 const MOST_LAYERS: usize = 1 << 16;
 /// The largest table of fixed positions, in elements: it is computed, and allocated, when the graph is built.
-const LARGEST_FIXED_TABLE: usize = 1 << 28;
+const LARGEST_FIXED_TABLE: usize = 1 << 26;
 
 /// Every size must be at least 1 and within the bound.
 pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<(), ConfigError> {

@@ -1,4 +1,6 @@
-//! Numbers as text.
+//! Numbers and names as text.
+
+use vitreous_files::printable::is_obeyed;
 
 /// `1,215,626`.
 pub fn thousands(number: impl Into<u128>) -> String {
@@ -78,15 +80,28 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
 
 /// A name as one line of text: what would break the line or command the terminal is written as in Rust (`\n`, `\u{1b}`).
 pub fn one_line(name: &str) -> String {
-    let shown = |letter: char| match letter.is_control() {
+    let shown = |letter: char| match letter.is_control() || is_obeyed(letter) {
         true => letter.escape_default().to_string(),
         false => letter.to_string(),
     };
     name.chars().map(shown).collect()
 }
 
+/// The most characters of a cell of a table.
+const LONGEST_CELL: usize = 200;
+
+/// A text of at most so many characters: a longer one is cut.
+pub fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_string(),
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
 /// Rows as columns of text: the first to the left, the others to the right.
 pub fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| shortened(cell, LONGEST_CELL)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -122,6 +137,15 @@ mod tests {
     #[test]
     fn names_cannot_command_the_terminal() {
         assert_eq!(one_line("t\u{fc}te \u{1b}[31m\n\t"), "t\u{fc}te \\u{1b}[31m\\n\\t");
+    }
+
+    #[test]
+    fn a_cell_of_any_length_is_shown() {
+        let rows = [vec!["a".repeat(70_000), "1".to_string()], vec!["b".to_string(), "2".to_string()]];
+        let lines = table(&rows);
+        assert!(lines.iter().all(|line| line.chars().count() < 210), "{}", lines[0].len());
+        assert_eq!(shortened("Käse", 4), "Käse");
+        assert_eq!(shortened("Käsebrot", 5), "Käse…");
     }
 
     #[test]

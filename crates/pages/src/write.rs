@@ -1,8 +1,10 @@
 //! Writes pages and other results: atomically, and never over a file that vitreous did not write.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use vitreous_files::partial;
 
 use crate::GENERATOR;
 
@@ -39,17 +41,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
 }
 
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    let temporary = temporary(path);
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().map_err(|error| {
-        let _ = fs::remove_file(&temporary);
-        WriteError::Io { path: path.to_path_buf(), source: error }
-    })
+    partial::write(path, bytes).map_err(|source| WriteError::Io { path: path.to_path_buf(), source })
 }
 
 /// Refuses a path at which a page of this kind cannot or must not be written; call it before long work.
@@ -121,15 +113,10 @@ fn kind_of(html: &str) -> Option<&str> {
     html.split_once(GENERATOR)?.1.split_once('"').map(|(kind, _)| kind)
 }
 
-/// A temporary name beside the page, so that it can be renamed; with the process id, so that no two processes share it.
-fn temporary(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.partial", std::process::id()));
-    path.with_file_name(name)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use crate::Document;
 
     use super::*;

@@ -1,7 +1,7 @@
 //! Checkpoints: everything that is needed to resume a run as if it had never stopped.
 //!
 //! A checkpoint is one safetensors file: `parameters/NAME`, the optimizer's moments `first/NAME` and `second/NAME`, the moving
-//! average `average/NAME`, and the progress of the run in the metadata. Random numbers have no state: they are functions of the seed
+//! average `average/NAME`, and in the metadata the progress of the run, what it was trained with, and a checksum of all of that. Random numbers have no state: they are functions of the seed
 //! and the step. Files are written under another name, synced and renamed, so a file with a checkpoint's name is complete.
 
 use std::collections::BTreeMap;
@@ -14,11 +14,16 @@ use vitreous_engine::{Parameter, State};
 use vitreous_models::archive::{Archive, ArchiveError, TensorToWrite, write_safetensors};
 
 use crate::error::TrainError;
+use crate::fingerprint::{Fingerprint, Mark};
 
 const PREFIX: &str = "step-";
 const SUFFIX: &str = ".safetensors";
 const PROGRESS: &str = "vitreous.progress";
-const CHECKSUM: &str = "vitreous.crc32c";
+const FINGERPRINT: &str = "vitreous.fingerprint";
+/// Of metadata, names, shapes and values.
+const CHECKSUM: &str = "vitreous.checksum";
+/// Of version 0.1: of the values alone.
+const OLD_CHECKSUM: &str = "vitreous.crc32c";
 
 /// How far a run is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -69,16 +74,20 @@ impl Checkpoints {
     }
 
     /// Saves a checkpoint, then removes the oldest beyond those that are kept.
-    pub fn save(&self, state: &State, progress: &Progress) -> Result<PathBuf, TrainError> {
+    pub fn save(&self, state: &State, progress: &Progress, fingerprint: &Fingerprint) -> Result<PathBuf, TrainError> {
         // Without parents: a run directory that was removed is not created again without its recipe.
         match fs::create_dir(&self.directory) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             other => other.map_err(TrainError::io(&self.directory, "cannot create it"))?,
         }
         let path = self.directory.join(format!("{PREFIX}{:010}{SUFFIX}", progress.step));
-        let text = serde_json::to_string(progress).expect("plain data");
-        let metadata =
-            BTreeMap::from([(PROGRESS.to_string(), text), (CHECKSUM.to_string(), checksum(state).to_string())]);
+        let progress = serde_json::to_string(progress).expect("plain data");
+        let fingerprint = serde_json::to_string(fingerprint).expect("plain data");
+        let sum = checksum(state, &[&progress, &fingerprint]);
+        let metadata = BTreeMap::from(
+            [(PROGRESS, progress), (FINGERPRINT, fingerprint), (CHECKSUM, sum.to_string())]
+                .map(|(key, value)| (key.to_string(), value)),
+        );
         let tensors = sections(state).into_iter().flat_map(|(section, values)| {
             let of = move |(parameter, range): (&Parameter, Range<usize>)| {
                 let name = format!("{section}/{}", parameter.name);
@@ -134,11 +143,16 @@ impl Checkpoints {
         Ok(Some(mean))
     }
 
-    /// Restores the latest one into a state; `None` if there is none.
-    pub fn restore(&self, state: &mut State) -> Result<Option<Progress>, TrainError> {
+    /// Restores the latest one into a state; `None` if there is none. Checkpoints of version 0.1 have no fingerprint.
+    /// Where its values do not fit the state, `now`, what the run would be trained with, tells why.
+    pub fn restore(
+        &self,
+        state: &mut State,
+        now: &Fingerprint,
+    ) -> Result<Option<(Progress, Option<Fingerprint>)>, TrainError> {
         let mut all = self.all()?;
-        let Some((_, path)) = all.pop() else { return Ok(None) };
-        restore(&path, state).map(Some).map_err(|error| match error {
+        let Some((step, path)) = all.pop() else { return Ok(None) };
+        restore(&path, step, state, now).map(Some).map_err(|error| match error {
             TrainError::Checkpoint { path, what } => {
                 let advice = match all.pop() {
                     Some((step, _)) => format!("remove it to resume from the one before, of step {step}"),
@@ -151,12 +165,28 @@ impl Checkpoints {
     }
 }
 
-fn restore(path: &Path, state: &mut State) -> Result<Progress, TrainError> {
+fn restore(
+    path: &Path,
+    step: u64,
+    state: &mut State,
+    now: &Fingerprint,
+) -> Result<(Progress, Option<Fingerprint>), TrainError> {
     let broken = |what: String| TrainError::Checkpoint { path: path.to_path_buf(), what };
     let archive = Archive::open(path).map_err(|error| of_archive(path, error))?;
     let text = archive.metadata().get(PROGRESS);
     let text = text.ok_or_else(|| broken("this is not a checkpoint of a training run".to_string()))?;
-    let progress = serde_json::from_str(text).map_err(|error| broken(format!("its metadata is damaged: {error}")))?;
+    let damaged = |error: serde_json::Error| broken(format!("its metadata is damaged: {error}"));
+    let progress: Progress = serde_json::from_str(text).map_err(damaged)?;
+    let marks = archive.metadata().get(FINGERPRINT);
+    let fingerprint: Option<Fingerprint> =
+        marks.map(|marks| serde_json::from_str(marks)).transpose().map_err(damaged)?;
+    let misfit = |what: String| match fingerprint.as_ref().map(|saved| now.differences_from(saved)) {
+        Some(changes) if !changes.is_empty() => TrainError::Changed { path: path.to_path_buf(), changes },
+        _ => broken(what),
+    };
+    if progress.step != step {
+        return Err(broken(format!("it says that it is of step {}, but its name says {step}", progress.step)));
+    }
     let names: Vec<&str> = sections(state).iter().map(|(section, _)| *section).collect();
     let mut expected = 0;
     for section in names {
@@ -167,23 +197,43 @@ fn restore(path: &Path, state: &mut State) -> Result<Progress, TrainError> {
             let tensor = archive.tensor(&format!("{section}/{name}")).map_err(|error| of_archive(path, error))?;
             if tensor.shape != shape.axes() {
                 let what = format!("`{section}/{name}` is {:?}, but the recipe's model has {shape}", tensor.shape);
-                return Err(broken(what));
+                return Err(misfit(what));
             }
             let values = &mut section_mut(state, section)[range];
             tensor.read_into(values).map_err(|error| of_archive(path, error))?;
         }
     }
     if archive.len() != expected {
-        return Err(broken("it has more values than the recipe's model and optimizer".to_string()));
+        return Err(misfit("it has more values than the recipe's model and optimizer".to_string()));
     }
-    match archive.metadata().get(CHECKSUM) {
-        Some(sum) if *sum == checksum(state).to_string() => Ok(progress),
-        _ => Err(broken("its values are not those that were saved: the checksum differs".to_string())),
+    let expected = match (archive.metadata().get(CHECKSUM), marks) {
+        (Some(sum), Some(marks)) => (sum, checksum(state, &[text, marks])),
+        (None, None) => match archive.metadata().get(OLD_CHECKSUM) {
+            Some(sum) => (sum, checksum_of_values(state)),
+            None => return Err(broken("it has no checksum".to_string())),
+        },
+        _ => return Err(broken("a part of its metadata is missing".to_string())),
+    };
+    match *expected.0 == expected.1.to_string() {
+        true => Ok((progress, fingerprint)),
+        false => Err(broken("it is not what was saved: the checksum differs".to_string())),
     }
 }
 
-/// CRC-32C of all values, parameter by parameter, so that a file that a failing disk has changed is noticed.
-fn checksum(state: &State) -> u32 {
+/// CRC-32C of metadata, names, shapes and values, so that a file that a failing disk or an editor has changed is noticed.
+fn checksum(state: &State, metadata: &[&str]) -> u32 {
+    let mut mark = Mark::of(metadata);
+    for (section, _) in sections(state) {
+        for (parameter, _) in ranges(state, section) {
+            mark.add(format!("{section}/{} {}", parameter.name, parameter.shape).as_bytes());
+        }
+    }
+    mark.add(&checksum_of_values(state).to_le_bytes());
+    mark.sum()
+}
+
+/// CRC-32C of all values, parameter by parameter.
+fn checksum_of_values(state: &State) -> u32 {
     let mut sum = 0;
     for (section, values) in sections(state) {
         for (_, range) in ranges(state, section) {

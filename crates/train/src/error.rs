@@ -36,6 +36,26 @@ pub enum TrainError {
         /// What is wrong with it.
         what: String,
     },
+    /// The run directory was moved or removed while training.
+    #[error("{}: {what}", .path.display())]
+    Gone {
+        /// The run directory, where it was.
+        path: PathBuf,
+        /// What happened to it.
+        what: String,
+    },
+    /// A run that is resumed has another recipe or other data than when it was saved.
+    #[error(
+        "{}: this is not what the run was trained with: {} changed since its checkpoint was saved; undo that, or resume with \
+         --accept-changes, which is written down in machine.json",
+        .path.display(), .changes.join(", ")
+    )]
+    Changed {
+        /// The run directory.
+        path: PathBuf,
+        /// What differs.
+        changes: Vec<String>,
+    },
     /// A checkpoint cannot be used.
     #[error("{}: {what}", .path.display())]
     Checkpoint {
@@ -89,6 +109,11 @@ impl TrainError {
         }
     }
 
+    /// Whether there was no room to write.
+    pub fn is_full_disk(&self) -> bool {
+        matches!(self, TrainError::Io { source, .. } if is_full(source))
+    }
+
     /// For `map_err`: an error of this file.
     pub(crate) fn io(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(std::io::Error) -> TrainError {
         let path = path.into();
@@ -96,11 +121,15 @@ impl TrainError {
     }
 }
 
+/// What to do about a full disk. Whether there is something to resume from, the command says.
 fn full_hint(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded | std::io::ErrorKind::FileTooLarge => {
-            ". What was saved before is whole: make room, then resume"
-        }
-        _ => "",
+    match is_full(error) {
+        true => ". What was saved before is whole: make room",
+        false => "",
     }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

@@ -8,6 +8,7 @@ pub mod checkpoint;
 mod error;
 mod evaluation;
 mod events;
+pub mod fingerprint;
 pub mod groups;
 pub mod memory;
 pub mod metrics;
@@ -26,6 +27,7 @@ mod trainer;
 
 pub use error::TrainError;
 pub use evaluation::{Evaluation, EvaluationAbout};
+pub use fingerprint::Fingerprint;
 pub use observer::{CheckpointAverage, EpochSummary, Observer, Outcome, RunPlan};
 pub use recipe::{Recipe, RecipeError};
 pub use record::{Fault, RunRecord};

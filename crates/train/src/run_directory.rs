@@ -16,6 +16,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use vitreous_files::partial;
+
 use crate::error::TrainError;
 use crate::recipe::Recipe;
 
@@ -40,7 +42,7 @@ const LOCK: &str = ".lock";
 pub struct RunDirectory {
     path: PathBuf,
     /// The lock is released when the file is closed, also by the system when the process is killed.
-    _lock: File,
+    lock: File,
 }
 
 impl RunDirectory {
@@ -122,12 +124,37 @@ impl RunDirectory {
         }
         // Only for the message that others show.
         let _ = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));
-        Ok(RunDirectory { path: path.to_path_buf(), _lock: lock })
+        Ok(RunDirectory { path: path.to_path_buf(), lock })
     }
 
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Refuses to go on if the directory was moved, removed or replaced meanwhile, or its recipe is gone: what would be written now
+    /// would be a run that cannot be resumed.
+    pub fn check(&self) -> Result<(), TrainError> {
+        let what = match (partial::is_at(&self.lock, &self.file(LOCK)), self.file(RECIPE).is_file()) {
+            (true, true) => return Ok(()),
+            (false, _) => "the run directory was moved or removed while it was trained in",
+            (true, false) => "recipe.toml was removed from the run directory while it was trained in",
+        };
+        let what = format!("{what}; training stops. Checkpoints that were moved with it can be resumed");
+        Err(TrainError::Gone { path: self.path.clone(), what })
+    }
+
+    /// A directory in it, which is created if it is missing.
+    pub fn directory(&self, name: &str) -> Result<PathBuf, TrainError> {
+        self.check()?;
+        let path = self.file(name);
+        // Without its parents: a run directory that was removed is not created again without its recipe.
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                Err(TrainError::io(&path, "cannot be created")(error))
+            }
+            _ => Ok(path),
+        }
     }
 
     /// Whether there is a checkpoint to resume from.
@@ -141,17 +168,7 @@ impl RunDirectory {
     }
 }
 
-/// Writes a small file under another name, then renames it.
+/// Writes a small file, whole or not at all.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
-    let aside = path.with_extension("partial");
-    let write = || {
-        let mut file = File::create(&aside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&aside, path)
-    };
-    write().map_err(|source| {
-        let _ = fs::remove_file(&aside);
-        TrainError::Io { path: path.to_path_buf(), what: "cannot be written", source }
-    })
+    partial::write(path, bytes).map_err(TrainError::io(path, "cannot be written"))
 }

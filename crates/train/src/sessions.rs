@@ -48,6 +48,9 @@ pub struct Session {
     pub precision: String,
     /// The operating system.
     pub system: String,
+    /// In what recipe and data differed from those of the checkpoint, if it was resumed nevertheless.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepted_changes: Vec<String>,
 }
 
 impl Session {

@@ -14,6 +14,7 @@ use vitreous_engine::{Device, Graph, Group, Parameter, State, Value};
 use vitreous_models::Architecture;
 
 use crate::error::TrainError;
+use crate::fingerprint::Mark;
 use crate::recipe::{Recipe, RecipeError};
 use crate::scores::{Metric, Scores};
 
@@ -154,6 +155,11 @@ pub trait Task {
 
     /// The training batches.
     fn batches(&self) -> Arc<dyn BatchSource>;
+
+    /// Checksums of aspects of its data ("labels of training images"), by which a run that is resumed with other data is noticed.
+    fn data_marks(&self) -> Vec<(String, Mark)> {
+        Vec::new()
+    }
 
     /// Builds the graph of a training batch: inputs with the names and shapes of its arrays, and the loss. The arrays are those of one
     /// of the groups of [`Task::batches`], or the same with another number of rows.

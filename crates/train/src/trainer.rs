@@ -12,6 +12,7 @@ use crate::checkpoint::{Checkpoints, Progress};
 use crate::error::TrainError;
 use crate::evaluation::{Evaluation, EvaluationAbout};
 use crate::events::Events;
+use crate::fingerprint::Fingerprint;
 use crate::metrics::{EpochMeans, EvaluationMetrics, GradientMetrics, MetricsFile, TrainingMetrics};
 use crate::observer::{CheckpointAverage, EpochSummary, Observer, Outcome, RunPlan};
 use crate::run_directory::{BEST, CHECKPOINTS, EVALUATION, MACHINE, METRICS, MODEL, RunDirectory, write_whole};
@@ -38,6 +39,8 @@ pub struct RunOptions {
     pub command: Vec<String>,
     /// Set from outside to save and stop after the current update.
     pub stop: Arc<AtomicBool>,
+    /// Whether a run is resumed although its recipe or its data differs from those of its checkpoint.
+    pub accept_changes: bool,
 }
 
 /// Where a run is written.
@@ -77,6 +80,8 @@ struct Trainer {
     schedule: Schedule,
     steps_per_epoch: u64,
     checkpoints: Checkpoints,
+    /// What it is trained with, for its checkpoints.
+    fingerprint: Fingerprint,
     metrics: MetricsFile,
     events: Events,
     sessions: Sessions,
@@ -110,6 +115,15 @@ struct Evaluated {
     average: Option<CheckpointAverage>,
 }
 
+/// In what a run that is resumed differs from its checkpoint.
+fn changes(progress: &Progress, saved: Option<&Fingerprint>, samples: usize, now: &Fingerprint) -> Vec<String> {
+    let mut changes = saved.map(|saved| now.differences_from(saved)).unwrap_or_default();
+    if progress.samples != samples {
+        changes.insert(0, format!("the number of training samples (it was {}, and is {samples})", progress.samples));
+    }
+    changes
+}
+
 impl Trainer {
     fn new(
         task: Box<dyn Task>,
@@ -118,7 +132,7 @@ impl Trainer {
         options: RunOptions,
         peak: f64,
     ) -> Result<Trainer, TrainError> {
-        let RunOptions { target, device, threads, watch_gradients, command, stop } = options;
+        let RunOptions { target, device, threads, watch_gradients, command, stop, accept_changes } = options;
         let (recipe, facts) = (task.recipe(), task.facts());
         let toml = recipe.to_toml();
         // Only now: a run that cannot be started leaves nothing behind.
@@ -136,20 +150,20 @@ impl Trainer {
         let steps_per_epoch = batches.div_ceil(batches_per_step);
         let regular = [steps_per_epoch, recipe.output.checkpoint_steps];
         let checkpoints = Checkpoints::new(&directory.file(CHECKPOINTS), recipe.output.keep).regular_at(regular);
-        let progress = match checkpoints.restore(&mut state)? {
-            Some(progress) => progress,
+        let fingerprint = Fingerprint::new(recipe, task.data_marks());
+        let (progress, accepted_changes) = match checkpoints.restore(&mut state, &fingerprint)? {
+            Some((progress, saved)) => {
+                let changes = changes(&progress, saved.as_ref(), facts.samples, &fingerprint);
+                if !changes.is_empty() && !accept_changes {
+                    return Err(TrainError::Changed { path: directory.path().to_path_buf(), changes });
+                }
+                (Progress { samples: facts.samples, ..progress }, changes)
+            }
             None => {
                 task.initialise(&mut state)?;
-                Progress { samples: facts.samples, ..Progress::default() }
+                (Progress { samples: facts.samples, ..Progress::default() }, Vec::new())
             }
         };
-        if progress.samples != facts.samples {
-            let what = format!(
-                "there are {} training samples, but there were {} when this run was saved; a run can be resumed only with the same data",
-                facts.samples, progress.samples
-            );
-            return Err(TrainError::Data(what));
-        }
         let metrics = MetricsFile::open(&directory.file(METRICS), progress.step)?;
         let events = Events::open(directory.path(), &toml, progress.step)?;
         let schedule = Schedule::new(&recipe.schedule, recipe.optimizer.lr, recipe.train.epochs, steps_per_epoch);
@@ -171,6 +185,7 @@ impl Trainer {
             steps: plan.steps,
             parameters: plan.parameters,
             precision: recipe.train.precision.name().to_string(),
+            accepted_changes,
             ..Session::now(command, &device, threads)
         };
         Ok(Trainer {
@@ -190,6 +205,7 @@ impl Trainer {
             schedule,
             steps_per_epoch,
             checkpoints,
+            fingerprint,
             metrics,
             start: Instant::now(),
             interval: Interval::begin(),
@@ -221,7 +237,8 @@ impl Trainer {
             let epoch_is_kept = epoch_ends && self.epoch_is_kept(saved);
             if epoch_is_kept || stop || self.checkpoint_is_due(saved) {
                 self.state.bring_home()?;
-                self.checkpoints.save(&self.state, &self.progress)?;
+                self.directory.check()?;
+                self.checkpoints.save(&self.state, &self.progress, &self.fingerprint)?;
                 saved = Instant::now();
             }
             if stop {
@@ -452,10 +469,10 @@ impl Trainer {
 
     /// Saves the model, and saves it as the best if it is. Returns the best value so far and its step.
     fn save_model(&self, state: &State, score: Option<Score>) -> Result<Option<(f64, u64)>, TrainError> {
-        self.task.save(&self.directory.file(MODEL), state)?;
+        self.task.save(&self.directory.directory(MODEL)?, state)?;
         let best = self.progress.best;
         if best.is_none_or(|(best, _)| score.is_some_and(|score| score.metric.is_better(score.value, best))) {
-            self.task.save(&self.directory.file(BEST), state)?;
+            self.task.save(&self.directory.directory(BEST)?, state)?;
             return Ok(score.map(|score| (score.value, self.progress.step)));
         }
         Ok(best)

@@ -233,6 +233,7 @@ fn a_task_from_outside_is_trained() {
         threads: 1,
         watch_gradients: false,
         command: Vec::new(),
+        accept_changes: false,
         stop: Arc::new(AtomicBool::new(false)),
     };
     let mut watch = Watch::default();

@@ -108,6 +108,7 @@ fn run_with(recipe: Recipe, data: PairData, target: RunTarget, watch: &mut Watch
         watch_gradients: false,
         command: Vec::new(),
         stop,
+        accept_changes: false,
     };
     let task = TranslateTask::new(recipe, data, &Device::Cpu { threads: 2 }).expect("a task");
     train(Box::new(task), options, watch).expect("a run")

@@ -59,7 +59,7 @@ fn chain(error: &anyhow::Error) -> String {
     for cause in error.chain().map(ToString::to_string) {
         if text.is_empty() {
             text = cause;
-        } else if !text.ends_with(&cause) {
+        } else if !text.contains(&cause) {
             text = format!("{text}: {cause}");
         }
     }
@@ -105,5 +105,7 @@ mod tests {
         let full = || anyhow::anyhow!("disk full");
         assert_eq!(chain(&full().context("writing")), "writing: disk full");
         assert_eq!(chain(&full().context("cannot write: disk full")), "cannot write: disk full");
+        // Also where a hint follows.
+        assert_eq!(chain(&full().context("cannot write: disk full. Make room")), "cannot write: disk full. Make room");
     }
 }

@@ -14,6 +14,7 @@ mod prepared;
 mod progress;
 mod run_report;
 mod samples;
+mod signals;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -75,7 +76,11 @@ impl Completions {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    signals::explain_deadly_ones();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => return say::show_usage(&answer),
+    };
     if cli.quiet {
         say::be_quiet();
     }

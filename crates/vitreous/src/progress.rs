@@ -1,5 +1,6 @@
 //! How a training run shows itself: a progress bar on a terminal, one line per epoch elsewhere.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -66,6 +67,11 @@ impl TrainProgress {
             report,
             reported: None,
         }
+    }
+
+    /// The run directory, once the run has begun.
+    pub fn directory(&self) -> Option<&Path> {
+        self.plan.as_ref().map(|plan| plan.directory.as_path())
     }
 
     /// Removes the bar, and writes the report of the run.

@@ -1,6 +1,5 @@
 //! The data set inside the binary: a class-balanced part of Fashion-MNIST (see NOTICE).
 
-use std::io::Read;
 use std::sync::Arc;
 
 use flate2::read::GzDecoder;
@@ -26,12 +25,9 @@ pub(crate) const FASHION: [&str; 10] =
 /// part.
 pub fn builtin() -> Splits {
     let part = |[images, labels]: [&[u8]; 2], name: &str| {
-        let unpack = |bytes: &[u8]| {
-            let mut unpacked = Vec::new();
-            GzDecoder::new(bytes).read_to_end(&mut unpacked).expect("the built-in data unpacks");
-            idx::parse(&unpacked).expect("the built-in data is valid")
-        };
-        let (images, labels) = (unpack(images), unpack(labels));
+        let unpack =
+            |bytes: &[u8], rank| idx::read(GzDecoder::new(bytes), rank, None).expect("the built-in data is valid");
+        let (images, labels) = (unpack(images, 3), unpack(labels, 1));
         Arc::new(InMemory {
             name: format!("built-in {name} image"),
             size: [images.axes[1], images.axes[2]],

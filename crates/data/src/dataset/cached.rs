@@ -70,6 +70,10 @@ impl Dataset for CachedImages {
         self.inner.labels(index)
     }
 
+    fn content_mark(&self, index: usize) -> u64 {
+        self.inner.content_mark(index)
+    }
+
     fn name(&self, index: usize) -> String {
         self.inner.name(index)
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
+use vitreous_files::open::open_regular;
 
 use super::DatasetError;
 use crate::image::{SkippedImages, has_image_extension};
@@ -128,13 +128,26 @@ pub(crate) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> 
     names.join(", ")
 }
 
+/// What tells a folder from all others, whatever links lead to it.
+#[cfg(unix)]
+fn identity(folder: &Path) -> std::io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    // Its canonical path would take a system call for each folder above it.
+    folder.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// What tells a folder from all others, whatever links lead to it.
+#[cfg(not(unix))]
+fn identity(folder: &Path) -> std::io::Result<PathBuf> {
+    folder.canonicalize()
+}
+
 /// All images under a folder, sorted by path. Links to folders are followed, as in `torchvision`, but each folder is visited once.
 pub(super) fn images_under(root: &Path, skipped: &mut SkippedFiles) -> Result<Vec<PathBuf>, DatasetError> {
-    let canonical = |path: &Path| path.canonicalize().map_err(|error| DatasetError::io(path, error));
     let mut seen = BTreeSet::new();
     let (mut images, mut waiting) = (Vec::new(), vec![root.to_path_buf()]);
     while let Some(folder) = waiting.pop() {
-        if !seen.insert(canonical(&folder)?) {
+        if !seen.insert(identity(&folder).map_err(|error| DatasetError::io(&folder, error))?) {
             continue;
         }
         let listing = list(&folder)?;
@@ -147,17 +160,23 @@ pub(super) fn images_under(root: &Path, skipped: &mut SkippedFiles) -> Result<Ve
     Ok(images)
 }
 
+/// A file, unpacked if its extension is `.gz`.
+pub(super) fn open_unpacked(path: &Path) -> Result<Box<dyn Read>, DatasetError> {
+    let file = BufReader::new(open_regular(path).map_err(|error| DatasetError::io(path, error))?);
+    Ok(match extension(path).as_deref() {
+        Some("gz") => Box::new(MultiGzDecoder::new(file)),
+        _ => Box::new(file),
+    })
+}
+
 /// The content of a file, unpacked if its extension is `.gz`; an error if it is longer than `most` bytes.
 pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, DatasetError> {
-    let failed = |error| DatasetError::io(path, error);
-    let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
-    if extension(path).as_deref() == Some("gz") {
-        let unpacked = MultiGzDecoder::new(std::io::BufReader::new(file)).take(most + 1).read_to_end(&mut bytes);
-        unpacked.map_err(|error| DatasetError::damaged(path, format!("this is not a complete gzip file: {error}")))?;
-    } else {
-        file.take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
-    }
+    let read = open_unpacked(path)?.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|error| match extension(path).as_deref() {
+        Some("gz") => DatasetError::damaged(path, format!("this is not a complete gzip file: {error}")),
+        _ => DatasetError::io(path, error),
+    })?;
     if bytes.len() as u64 > most {
         return Err(DatasetError::damaged(
             path,

@@ -30,7 +30,6 @@ pub(super) fn open(folder: &Path, listing: &Listing, options: &OpenDataset) -> R
             }
         }
         None => {
-            reader.classes_of(Split::Train, folder, listing)?;
             // What unpacking often leaves, `flowers/flowers/CLASS/x.jpg`: one folder that has no images of its own.
             if let ([only], []) = (&listing.folders[..], &listing.files[..]) {
                 let inner = list(only)?;
@@ -38,6 +37,7 @@ pub(super) fn open(folder: &Path, listing: &Listing, options: &OpenDataset) -> R
                     return open(only, &inner, options);
                 }
             }
+            reader.classes_of(Split::Train, folder, listing)?;
         }
     }
     if reader.images.is_empty() {

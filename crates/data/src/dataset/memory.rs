@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Dataset;
+use super::{Dataset, name_hash};
 use crate::image::ImageError;
 use crate::image::{Channels, Image};
 
@@ -30,6 +30,11 @@ impl Dataset for InMemory {
 
     fn labels(&self, index: usize) -> &[u32] {
         &self.labels[index..=index]
+    }
+
+    fn content_mark(&self, index: usize) -> u64 {
+        let bytes = self.size[0] * self.size[1] * self.channels.count();
+        name_hash(&self.pixels[index * bytes..][..bytes])
     }
 
     fn name(&self, index: usize) -> String {

@@ -11,9 +11,6 @@ use super::split::numbered_splits;
 use super::{Dataset, DatasetError, OpenDataset, Splits, ValidationFrom};
 use crate::image::Channels;
 
-/// The maximum size of a file; 60,000 images take 47 MB.
-const MOST_BYTES: u64 = 8 << 30;
-
 /// The first labels of Fashion-MNIST and MNIST, in the training and in the test part. Their files have the same names and sizes; the labels
 /// distinguish them.
 const FASHION_BEGINS: [&[u8]; 2] = [&[9, 0, 0, 3, 0, 2, 7, 2, 5, 5], &[9, 2, 1, 1, 6, 1, 4, 6, 5, 7]];
@@ -84,25 +81,12 @@ fn nothing() -> InMemory {
 
 impl Pair {
     fn read(&self) -> Result<InMemory, DatasetError> {
-        let read = |path: &Path, rank: usize| -> Result<Idx, DatasetError> {
-            let parsed =
-                idx::parse(&files::read(path, MOST_BYTES)?).map_err(|reason| DatasetError::damaged(path, reason))?;
-            if parsed.axes.len() != rank {
-                let axes = parsed.axes.len();
-                return Err(DatasetError::damaged(path, format!("it has {axes} axes, but {rank} are expected")));
-            }
-            Ok(parsed)
+        let read = |path: &Path, rank: usize, expected: Option<usize>| -> Result<Idx, DatasetError> {
+            idx::read(files::open_unpacked(path)?, rank, expected).map_err(|reason| DatasetError::damaged(path, reason))
         };
-        let (images, labels) = (read(&self.images, 3)?, read(&self.labels, 1)?);
-        if images.axes[0] != labels.axes[0] {
-            let reason = format!(
-                "it has {} images, but {} has {} labels",
-                images.axes[0],
-                file_name(&self.labels),
-                labels.axes[0]
-            );
-            return Err(DatasetError::damaged(&self.images, reason));
-        }
+        // Labels first: they are small, and say how many images there are.
+        let labels = read(&self.labels, 1, None)?;
+        let images = read(&self.images, 3, Some(labels.axes[0]))?;
         if images.axes[0] > 0 && images.values.is_empty() {
             return Err(DatasetError::damaged(&self.images, "its images have no pixels"));
         }

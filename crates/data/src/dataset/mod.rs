@@ -56,6 +56,12 @@ pub trait Dataset: Send + Sync {
     /// The name of a sample, for messages: its path, or its file and number.
     fn name(&self, index: usize) -> String;
 
+    /// A number that changes when the sample's image is replaced by another, without decoding it: the size of its file, or a checksum
+    /// of what is in memory.
+    fn content_mark(&self, _index: usize) -> u64 {
+        0
+    }
+
     /// The channels of the stored images, as far as they are known without decoding all of them.
     fn channels(&self) -> Channels {
         Channels::Rgb

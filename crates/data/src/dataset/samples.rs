@@ -53,6 +53,13 @@ impl Dataset for Samples {
         &self.0[index].labels
     }
 
+    fn content_mark(&self, index: usize) -> u64 {
+        match &self.0[index].location {
+            ImageLocation::File(path) => path.metadata().map_or(0, |metadata| metadata.len()),
+            ImageLocation::Within { bytes, .. } => *bytes,
+        }
+    }
+
     fn name(&self, index: usize) -> String {
         match &self.0[index].location {
             ImageLocation::File(path) => path.display().to_string(),

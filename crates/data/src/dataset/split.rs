@@ -168,6 +168,10 @@ impl Dataset for Subset {
         self.whole.labels(self.indices[index] as usize)
     }
 
+    fn content_mark(&self, index: usize) -> u64 {
+        self.whole.content_mark(self.indices[index] as usize)
+    }
+
     fn name(&self, index: usize) -> String {
         self.whole.name(self.indices[index] as usize)
     }

@@ -14,6 +14,8 @@
 use std::io::{Cursor, Read};
 use std::path::Path;
 
+use vitreous_files::open::open_regular;
+
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use super::format::FileFormat;
@@ -62,8 +64,10 @@ pub struct Image {
 pub(crate) const MOST_PIXELS: u64 = 178_956_970;
 /// The maximum length of a side.
 pub(crate) const LONGEST_SIDE: u64 = 1 << 20;
-/// The maximum size of a file. An uncompressed image of [`MOST_PIXELS`] is smaller.
-const MOST_FILE_BYTES: u64 = 1 << 31;
+/// The maximum size of a file. Half a gigabyte is an uncompressed image of [`MOST_PIXELS`].
+const MOST_FILE_BYTES: u64 = 1 << 30;
+/// What the format of a file can be told from.
+const FIRST_BYTES: u64 = 1 << 16;
 
 impl Image {
     /// An image of these pixels; there must be `width * height * channels` bytes, and at least one pixel.
@@ -132,16 +136,25 @@ impl Image {
     }
 }
 
+fn too_large() -> ImageError {
+    let text = format!("it has more than {} MiB, the maximum for one image", MOST_FILE_BYTES >> 20);
+    std::io::Error::new(std::io::ErrorKind::FileTooLarge, text).into()
+}
+
 /// Reads and decodes a file. See [`decode`].
 pub fn open(path: &Path, channels: Channels) -> Result<Image, ImageError> {
-    let file = std::fs::File::open(path)?;
-    if file.metadata()?.is_dir() {
-        return Err(std::io::Error::from(std::io::ErrorKind::IsADirectory).into());
-    }
+    // What does not begin like an image is not read to its end, which may be far.
+    let mut file = open_regular(path)?;
     let mut bytes = Vec::new();
-    file.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_FILE_BYTES {
-        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "more than 2 GiB for one image").into());
+    file.by_ref().take(FIRST_BYTES).read_to_end(&mut bytes)?;
+    if FileFormat::of_bytes(&bytes).is_some() {
+        if file.metadata()?.len() > MOST_FILE_BYTES {
+            return Err(too_large());
+        }
+        file.take(MOST_FILE_BYTES).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MOST_FILE_BYTES {
+            return Err(too_large());
+        }
     }
     let of_file = |format: FileFormat| ImageError::Format { format, file: Some(path.to_path_buf()) };
     // Raw files of cameras are TIFF files, too; not all of them show it in their content.

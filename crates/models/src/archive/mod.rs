@@ -29,7 +29,6 @@
 //! # }
 //! ```
 
-mod aside;
 mod error;
 mod json;
 mod npz;
@@ -45,7 +44,6 @@ mod zip;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-pub(crate) use aside::create_aside;
 pub use error::{ArchiveError, Result};
 pub use tensor::{ElementType, TensorView};
 pub(crate) use write::write_safetensors_into;

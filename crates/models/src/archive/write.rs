@@ -3,15 +3,15 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use vitreous_files::partial::PartialFile;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::aside::{create_aside, directory_of};
 use super::error::{ArchiveError, Result, shortened};
 use super::tensor::{ElementType, TensorView, size_of};
 use super::{npz, safetensors};
@@ -190,22 +190,7 @@ fn refuse_duplicates(path: &Path, tensors: &[TensorToWrite]) -> Result<()> {
 /// Writes a temporary file and renames it over an existing one.
 fn replace(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     let failed = |doing| move |source| ArchiveError::Io { file: path.to_path_buf(), doing, source };
-    let (mut aside, aside_path) = create_aside(path).map_err(failed("create a file beside it"))?;
-    let written = write(&mut aside)
-        .and_then(|()| aside.sync_all().map_err(failed("write")))
-        .and_then(|()| fs::rename(&aside_path, path).map_err(failed("put the finished file in its place")));
-    if written.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&aside_path);
-        return written;
-    }
-    sync_directory(path).map_err(failed("sync the directory"))
-}
-
-/// The rename survives a power failure only once the directory is synced.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    if !cfg!(unix) {
-        return Ok(());
-    }
-    File::open(directory_of(path))?.sync_all()
+    let mut partial = PartialFile::create(path).map_err(failed("create a file beside it"))?;
+    write(partial.file())?;
+    partial.finish().map_err(failed("write"))
 }

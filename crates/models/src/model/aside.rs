@@ -4,14 +4,15 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use vitreous_files::partial::PartialFile;
+
 use super::ModelError;
 use super::locate::failed;
-use crate::archive::create_aside;
 
 /// Temporary files, until all are complete.
 pub(crate) struct Aside<'a> {
     directory: &'a Path,
-    files: Vec<(PathBuf, PathBuf)>,
+    files: Vec<PartialFile>,
     /// Directories created for this, the innermost first: they are removed if nothing is written into them.
     made: Vec<PathBuf>,
 }
@@ -31,36 +32,32 @@ impl<'a> Aside<'a> {
         content: impl FnOnce(&mut File, &Path) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let path = self.directory.join(name);
-        let (mut file, aside) = create_aside(&path).map_err(failed(&path, "create a file beside"))?;
-        self.files.push((aside, path.clone()));
-        content(&mut file, &path)?;
-        file.sync_all().map_err(failed(&path, "write"))
+        let mut partial = PartialFile::create(&path).map_err(failed(&path, "create a file beside"))?;
+        content(partial.file(), &path)?;
+        partial.file().sync_all().map_err(failed(&path, "write"))?;
+        self.files.push(partial);
+        Ok(())
     }
 
     /// Renames the files into place, in the order in which they were written.
     pub(crate) fn finish(mut self) -> Result<(), ModelError> {
         // Detects a name that cannot be taken before the first file is renamed.
-        if let Some((_, name)) = self.files.iter().find(|(_, name)| name.is_dir()) {
+        if let Some(name) = self.files.iter().map(PartialFile::path).find(|name| name.is_dir()) {
             return Err(ModelError::unwritable(name, "it is a directory: remove it, or name another target"));
         }
-        while let Some((aside, name)) = self.files.first() {
-            fs::rename(aside, name).map_err(failed(name, "rename"))?;
-            self.files.remove(0);
+        for file in std::mem::take(&mut self.files) {
+            let name = file.path().to_path_buf();
+            file.finish().map_err(failed(&name, "rename"))?;
         }
         self.made.clear();
-        // The renames are durable once the directory is synced; not every system can do that, and the files themselves
-        // are complete anyway.
-        let _ = File::open(self.directory).and_then(|directory| directory.sync_all());
         Ok(())
     }
 }
 
 impl Drop for Aside<'_> {
     fn drop(&mut self) {
-        for (aside, _) in &self.files {
-            // The failure was reported already; a file that was never created cannot be removed.
-            let _ = fs::remove_file(aside);
-        }
+        // The directories are empty after this.
+        self.files.clear();
         for directory in &self.made {
             let _ = fs::remove_dir(directory);
         }

@@ -94,6 +94,8 @@ fn only_file(path: &Path) -> Result<Option<PathBuf>, ModelError> {
 pub(crate) fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, ModelError> {
     match fs::metadata(file) {
         Ok(kind) if kind.is_file() => {}
+        // "No such file" is not the reason if the directory may not be looked into.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Err(failed(file, "open")(error)),
         _ => return Ok(None),
     }
     let mut bytes = Vec::new();

@@ -136,7 +136,7 @@ impl Bench {
         };
         let model = Benched { call: self.call(model.as_ref(), batch), model: model.as_ref() };
         let measured = self.measure(&model, batch, &device)?;
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::say::stdout();
         if self.json {
             writeln!(out, "{}", self.json_of(&measured, &model, batch, &device))?;
         } else {

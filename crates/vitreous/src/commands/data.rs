@@ -87,7 +87,7 @@ impl Data {
         let mut parts = vec![part("train", &splits.train), part("validation", &splits.validation)];
         parts.extend(splits.test.as_ref().map(|test| part("test", test)));
         let report = Report { path: self.path.as_deref(), splits: &splits, parts, threads };
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::say::stdout();
         if self.json {
             writeln!(out, "{}", report.json())?;
         } else {

@@ -48,7 +48,7 @@ struct Cache {
 impl Doctor {
     pub fn run(&self) -> Result<(), Failure> {
         let found = Diagnosis::look();
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::say::stdout();
         if self.json {
             writeln!(out, "{}", found.json())?;
         } else {

@@ -168,7 +168,7 @@ impl Explain {
             }))
         };
         let mut tally = Tally { names: Names::reserving(files::OF_ALL), ..Tally::default() };
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut out = BufWriter::new(crate::say::stdout());
         for image in images {
             self.one(image, &mut explainer, &setting, &mut tally, &mut out)?;
             // Whoever reads along sees each image when it is done.

@@ -130,7 +130,7 @@ impl Predict {
         runner: &mut Runner<&ImageModel>,
         model: &ImageModel,
     ) -> Result<Tally, Failure> {
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut out = BufWriter::new(crate::say::stdout());
         let mut tally = Tally::default();
         // In the order of the arguments: failures wait for their turn, too.
         let mut waiting: Vec<Prepared> = Vec::new();

@@ -44,7 +44,7 @@ impl Report {
             }
             runs.push(run);
         }
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::say::stdout();
         if self.json {
             for run in &runs {
                 writeln!(out, "{}", Headline::of(run).json(run))?;

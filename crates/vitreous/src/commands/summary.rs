@@ -129,7 +129,7 @@ impl Summary {
             write_page(path, &page(&summary))?;
             say!("{} written", path.display());
         }
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::say::stdout();
         if self.json {
             writeln!(out, "{}", self.json_of(model, &described))?;
         } else if self.html.is_none() {
@@ -254,7 +254,7 @@ fn preprocessed_size(model: &str) -> Option<Size> {
 
 /// Prints all presets.
 fn list(json: bool) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::say::stdout();
     for family in FAMILIES {
         if json {
             writeln!(out, "{}", json!({ "family": family.name(), "presets": family.presets() }))?;

@@ -57,6 +57,9 @@ pub struct Train {
     /// Resume the run in this directory from its last checkpoint
     #[arg(long, value_name = "DIR", conflicts_with_all = ["data", "languages", "init", "out", "words"])]
     resume: Option<PathBuf>,
+    /// Resume although recipe or data differ from those of the checkpoint; what differs is written into machine.json
+    #[arg(long)]
+    accept_changes: bool,
     /// List the recipes
     #[arg(long)]
     list: bool,
@@ -98,6 +101,9 @@ impl Train {
                 }
                 (recipe, RunTarget::Resume(directory))
             }
+            None if self.accept_changes => {
+                return Err(Failure::input(anyhow!("--accept-changes is for runs that are resumed: --resume RUN")));
+            }
             None => self.new_run()?,
         };
         self.train(recipe, target)
@@ -120,13 +126,18 @@ impl Train {
             watch_gradients: self.watch.contains(&Watch::Gradients),
             command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
             stop: stop_on_signals().map_err(Failure::work)?,
+            accept_changes: self.accept_changes,
         };
         let report = LiveReport::new(task.images(), threads);
         let mut progress = TrainProgress::new(task.as_ref(), &options, report);
         let next = NextSteps::of(task.as_ref());
         let outcome = train(task, options, &mut progress);
         progress.finish();
-        self.tell(&outcome.map_err(of_training)?, &next)
+        let outcome = outcome.map_err(|error| match (error.is_full_disk(), progress.directory()) {
+            (true, Some(directory)) => full_disk(&error, directory),
+            _ => of_training(error),
+        });
+        self.tell(&outcome?, &next)
     }
 
     /// The recipe and the place of a new run.
@@ -189,7 +200,7 @@ impl Train {
         let (_, overrides) = self.name_and_overrides();
         let mut overrides: Vec<String> = overrides;
         overrides.extend(self.words.iter().filter(|word| !word.contains('=')).cloned());
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::say::stdout();
         match shipped().iter().find(|recipe| recipe.name == name) {
             Some(recipe) if overrides.is_empty() => out.write_all(recipe.text.as_bytes())?,
             _ => out.write_all(read(name, &overrides)?.0.to_toml().as_bytes())?,
@@ -215,7 +226,7 @@ impl Train {
             for Score { metric, value } in outcome.last.iter().flat_map(|last| &last.scores) {
                 result[format!("val_{}", metric.key)] = json!(value);
             }
-            writeln!(std::io::stdout(), "{result}")?;
+            writeln!(crate::say::stdout(), "{result}")?;
         }
         if outcome.stopped {
             say!("stopped after step {}, saved. To resume: {command} train --resume {directory}", outcome.step);
@@ -224,7 +235,7 @@ impl Train {
         if self.json {
             return Ok(());
         }
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::say::stdout();
         if let Some(last) = &outcome.last {
             let scores: Vec<String> = last.scores.iter().map(Score::to_string).collect();
             write!(out, "Validation: {} ", scores.join(", "))?;
@@ -312,7 +323,7 @@ pub(super) fn read(name: &str, overrides: &[String]) -> Result<(Recipe, String),
 }
 
 fn list() -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::say::stdout();
     let width = shipped().iter().map(|recipe| recipe.name.len()).max().unwrap_or(0);
     for recipe in shipped() {
         writeln!(out, "{:width$}  {}", recipe.name, recipe.title())?;
@@ -324,10 +335,11 @@ fn toml_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// The first Ctrl-C (or a request to end) sets a flag; the second ends the process.
+/// The first Ctrl-C (or a request to end, or a lost connection) sets a flag; the second ends the process.
 fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         // In this order: the second looks at what the first has set, before it is set again.
         signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
@@ -357,10 +369,24 @@ fn tell_unreadable(outcome: &Outcome) {
     }
 }
 
+/// A run that had no room to write: how to go on when there is some.
+fn full_disk(error: &TrainError, run: &Path) -> Failure {
+    let (command, run_name) = (command_name(), run.display());
+    let saved = run.join("checkpoints").read_dir().is_ok_and(|files| {
+        files.flatten().any(|file| file.path().extension().is_some_and(|extension| extension == "safetensors"))
+    });
+    let then = match saved {
+        true => format!("then resume with {command} train --resume {run_name}"),
+        false => "then start again: no checkpoint was saved yet".to_string(),
+    };
+    Failure::work(anyhow!("{error}, {then}"))
+}
+
 /// What the user can mend by other arguments is bad input; the rest is failed work.
 fn of_training(error: TrainError) -> Failure {
     match error {
         TrainError::NoRun { .. }
+        | TrainError::Changed { .. }
         | TrainError::Recipe(_)
         | TrainError::Data(_)
         | TrainError::Model(_)

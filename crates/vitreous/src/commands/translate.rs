@@ -74,7 +74,7 @@ impl Translate {
         let start = Instant::now();
         let mut count = 0;
         let mut computing = 0.0;
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::say::stdout();
         let mut answer = |lines: &[String]| -> Result<(), Failure> {
             let before = Instant::now();
             let answers = translator.translate(lines)?;

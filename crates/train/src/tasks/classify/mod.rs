@@ -20,6 +20,7 @@ use vitreous_engine::{CrossEntropyOptions, DType, Device, Graph, Group, Paramete
 use vitreous_models::Architecture;
 
 use crate::error::TrainError;
+use crate::fingerprint::{Mark, of_images};
 use crate::groups::{TrainedParts, block_count, group_of};
 use crate::recipe::{LossKind, Recipe, RecipeError};
 use crate::record::RunRecord;
@@ -254,6 +255,14 @@ impl Task for ClassifyTask {
 
     fn facts(&self) -> &TaskFacts {
         &self.facts
+    }
+
+    fn data_marks(&self) -> Vec<(String, Mark)> {
+        let mut marks = vec![("class names".to_string(), Mark::of(&self.splits.classes))];
+        for (which, images) in [("training", &self.splits.train), ("validation", &self.splits.validation)] {
+            marks.extend(of_images(which, images.as_ref()));
+        }
+        marks
     }
 
     fn batches(&self) -> Arc<dyn BatchSource> {

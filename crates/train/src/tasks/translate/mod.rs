@@ -16,6 +16,7 @@ use vitreous_engine::{CrossEntropyOptions, DType, Device, Graph, Group, Paramete
 use vitreous_models::{Architecture, Call, Initialisation, Model, SaveOptions, Settings, initialise};
 
 use crate::error::TrainError;
+use crate::fingerprint::Mark;
 use crate::groups::{TrainedParts, block_count, group_of};
 use crate::recipe::{Recipe, RecipeError, ScheduleKind, ScheduleSettings};
 use crate::scores::{Metric, Scores};
@@ -141,6 +142,15 @@ impl Task for TranslateTask {
 
     fn facts(&self) -> &TaskFacts {
         &self.facts
+    }
+
+    fn data_marks(&self) -> Vec<(String, Mark)> {
+        let PairData { train, validation, .. } = &self.data;
+        let tokens = (0..train.len()).flat_map(|index| [train.source(index), train.target(index)]);
+        let training =
+            Mark::of(tokens.map(|tokens| tokens.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>()));
+        let validation = Mark::of(validation.iter().flat_map(|pair| [&pair.source, &pair.target]));
+        vec![("training pairs".to_string(), training), ("validation pairs".to_string(), validation)]
     }
 
     fn batches(&self) -> Arc<dyn BatchSource> {

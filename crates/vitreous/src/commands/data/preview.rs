@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use vitreous_data::dataset::Splits;
 use vitreous_data::image::Channels;
 use vitreous_data::image::augment::contact_sheet;
+use vitreous_files::partial;
 use vitreous_train::tasks::classify::augmentation;
 
 use crate::commands::train;
@@ -33,7 +34,9 @@ pub fn write(file: &Path, splits: &Splits, recipe: Option<&str>, changes: &[Stri
     let seed = recipe.train.seed;
     let sheet = contact_sheet(splits.train.as_ref(), &splits.classes, &augment, mixer.as_ref(), seed, SHEET);
     let sheet = sheet.map_err(Failure::work)?;
-    sheet.save_png(file).with_context(|| file.display().to_string()).map_err(Failure::Work)?;
+    let png = sheet.to_png().map_err(Failure::work)?;
+    partial::write(file, &png)
+        .map_err(|error| Failure::work(anyhow!("{}: cannot be written: {error}", file.display())))?;
     say!("{}: the first column as in validation, the others as recipe `{name}` augments them", file.display());
     Ok(())
 }

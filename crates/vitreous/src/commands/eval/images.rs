@@ -92,7 +92,7 @@ impl Eval {
             names: names_of(labels, classes, &splits.classes, &to_model),
             seconds: start.elapsed().as_secs_f64(),
         };
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::say::stdout();
         if self.json {
             writeln!(out, "{}", json_of(&metrics, &about, &unusable))?;
         } else {

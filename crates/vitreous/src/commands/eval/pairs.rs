@@ -83,7 +83,7 @@ impl Eval {
             say!("{} written", path.display());
         }
         let found = PairScores { evaluated: &tested, search, scores, chrf_plus_plus, seconds };
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::say::stdout();
         if self.json {
             writeln!(out, "{}", self.json_of_translation(&found))?;
         } else {

@@ -65,7 +65,7 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
     let path = model.model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     files::create_folder(request.out)?;
     let mut names = Names::default();
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(crate::say::stdout());
     for sentence in &sentences {
         let directory = request.out.join(names.unique(folder_name(&sentence.text)));
         files::create_folder(&directory)?;
