@@ -22,8 +22,8 @@ const PROGRESS: &str = "vitreous.progress";
 const FINGERPRINT: &str = "vitreous.fingerprint";
 /// Of metadata, names, shapes and values.
 const CHECKSUM: &str = "vitreous.checksum";
-/// Of version 0.1: of the values alone.
-const OLD_CHECKSUM: &str = "vitreous.crc32c";
+/// Of the values alone: all that version 0.1 has.
+const VALUES_CHECKSUM: &str = "vitreous.crc32c";
 
 /// How far a run is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -83,11 +83,10 @@ impl Checkpoints {
         let path = self.directory.join(format!("{PREFIX}{:010}{SUFFIX}", progress.step));
         let progress = serde_json::to_string(progress).expect("plain data");
         let fingerprint = serde_json::to_string(fingerprint).expect("plain data");
-        let sum = checksum(state, &[&progress, &fingerprint]);
-        let metadata = BTreeMap::from(
-            [(PROGRESS, progress), (FINGERPRINT, fingerprint), (CHECKSUM, sum.to_string())]
-                .map(|(key, value)| (key.to_string(), value)),
-        );
+        let sums = [checksum(state, &[&progress, &fingerprint]), checksum_of_values(state)].map(|sum| sum.to_string());
+        let [sum, values] = sums;
+        let metadata = [(PROGRESS, progress), (FINGERPRINT, fingerprint), (CHECKSUM, sum), (VALUES_CHECKSUM, values)];
+        let metadata = BTreeMap::from(metadata.map(|(key, value)| (key.to_string(), value)));
         let tensors = sections(state).into_iter().flat_map(|(section, values)| {
             let of = move |(parameter, range): (&Parameter, Range<usize>)| {
                 let name = format!("{section}/{}", parameter.name);
@@ -208,7 +207,7 @@ fn restore(
     }
     let expected = match (archive.metadata().get(CHECKSUM), marks) {
         (Some(sum), Some(marks)) => (sum, checksum(state, &[text, marks])),
-        (None, None) => match archive.metadata().get(OLD_CHECKSUM) {
+        (None, None) => match archive.metadata().get(VALUES_CHECKSUM) {
             Some(sum) => (sum, checksum_of_values(state)),
             None => return Err(broken("it has no checksum".to_string())),
         },

@@ -46,9 +46,9 @@ pub enum TrainError {
     },
     /// A run that is resumed has another recipe or other data than when it was saved.
     #[error(
-        "{}: this is not what the run was trained with: {} changed since its checkpoint was saved; undo that, or resume with \
+        "{}: a run can be resumed only with the same data and recipe, but since it was saved: {}. Undo that, or resume with \
          --accept-changes, which is written down in machine.json",
-        .path.display(), .changes.join(", ")
+        .path.display(), .changes.join("; ")
     )]
     Changed {
         /// The run directory.

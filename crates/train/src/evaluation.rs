@@ -1,13 +1,14 @@
 //! `evaluation.json`: the full result of a run's last evaluation, with the keys that `vitreous eval --json` has.
 
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use vitreous_files::open::read_bounded;
+
 use crate::error::TrainError;
-use crate::run_directory::write_whole;
+use crate::run_directory::{MOST_JSON, write_whole};
 use crate::scores::Scores;
 use crate::tasks::TASKS;
 
@@ -49,7 +50,7 @@ impl Evaluation {
 
     /// Reads the file; `None` if there is none. Parts that do not fit together are refused, so that pages can rely on them.
     pub fn read(path: &Path) -> Result<Option<Evaluation>, String> {
-        let bytes = match fs::read(path) {
+        let bytes = match read_bounded(path, MOST_JSON) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             other => other.map_err(|error| error.to_string())?,
         };

@@ -37,10 +37,10 @@ impl Fingerprint {
             }
             // Of another version: its text must be the same.
             _ if saved.recipe == self.recipe => Vec::new(),
-            _ => vec!["the recipe".to_string()],
+            _ => vec!["the recipe changed".to_string()],
         };
         let is_other = |aspect: &&String| self.data.get(*aspect) != saved.data.get(*aspect);
-        found.extend(saved.data.keys().filter(is_other).map(|aspect| format!("the {aspect}")));
+        found.extend(saved.data.keys().filter(is_other).map(|aspect| format!("the {aspect} changed")));
         found
     }
 }

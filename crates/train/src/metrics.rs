@@ -4,7 +4,7 @@
 //! `val_`; and of gradients. The line of training at the end of an epoch has the means over the epoch, too.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,10 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use vitreous_files::open::read_bounded;
+
 use crate::error::TrainError;
-use crate::run_directory::write_whole;
+use crate::run_directory::{MOST_METRICS, write_whole};
 use crate::scores::{LOSS, Metric, Score, Scores};
 
 /// What the keys of an evaluation's numbers begin with.
@@ -244,7 +246,7 @@ impl History {
     /// Reads a file; without one there are no lines. While another process writes the file, its last line may be half written, which
     /// is no damage then.
     pub fn read(path: &Path, is_written: bool) -> Result<History, TrainError> {
-        let text = match fs::read(path) {
+        let text = match read_bounded(path, MOST_METRICS) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(History::default()),
             other => other.map_err(TrainError::io(path, "cannot be read"))?,
         };
@@ -299,7 +301,7 @@ impl MetricsFile {
     pub fn open(path: &Path, step: u64) -> Result<MetricsFile, TrainError> {
         let mut history = History::default();
         if path.exists() {
-            let text = fs::read(path).map_err(TrainError::io(path, "cannot be read"))?;
+            let text = read_bounded(path, MOST_METRICS).map_err(TrainError::io(path, "cannot be read"))?;
             let text = String::from_utf8_lossy(&text);
             let stays = |line: &&str| {
                 line.ends_with('\n') && serde_json::from_str::<Line>(line).is_ok_and(|line| line.step <= step)

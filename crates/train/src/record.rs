@@ -1,14 +1,15 @@
 //! A run as its directory describes it: read only, at any time, also while another process trains in it.
 
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
+
+use vitreous_files::open::read_bounded;
 
 use crate::error::TrainError;
 use crate::evaluation::Evaluation;
 use crate::metrics::{EvaluationMetrics, History};
 use crate::recipe::{FAMILY, Recipe, TASK, written_keys};
-use crate::run_directory::{EVALUATION, MACHINE, METRICS, MODEL, RECIPE, RunDirectory};
+use crate::run_directory::{EVALUATION, MACHINE, METRICS, MODEL, MOST_JSON, RECIPE, RunDirectory};
 use crate::scores::Score;
 use crate::sessions::{Session, Sessions};
 
@@ -66,7 +67,7 @@ impl RunRecord {
             return Err(TrainError::NoRun { path: path.to_path_buf(), what });
         }
         let recipe_file = path.join(RECIPE);
-        let bytes = fs::read(&recipe_file).map_err(TrainError::io(&recipe_file, "cannot be read"))?;
+        let bytes = read_bounded(&recipe_file, MOST_JSON).map_err(TrainError::io(&recipe_file, "cannot be read"))?;
         let recipe_text = String::from_utf8_lossy(&bytes).into_owned();
         let mut run = RunRecord {
             path: path.to_path_buf(),

@@ -16,6 +16,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use vitreous_files::open::{open_regular, read_text};
 use vitreous_files::partial;
 
 use crate::error::TrainError;
@@ -36,6 +37,11 @@ pub(crate) const MODEL: &str = "model";
 /// The folder of the model of the best evaluation.
 pub(crate) const BEST: &str = "best";
 const LOCK: &str = ".lock";
+
+/// The most bytes of a recipe or of a JSON file in it.
+pub(crate) const MOST_JSON: u64 = 256 << 20;
+/// The most bytes of its metrics.
+pub(crate) const MOST_METRICS: u64 = 1 << 30;
 
 /// A run directory that no other process can use as long as this lives.
 #[derive(Debug)]
@@ -84,7 +90,7 @@ impl RunDirectory {
             let what = "this is no run directory: it has no recipe.toml".to_string();
             return Err(TrainError::NoRun { path: path.to_path_buf(), what });
         }
-        let text = fs::read_to_string(&file).map_err(TrainError::io(&file, "cannot be read"))?;
+        let text = read_text(&file, MOST_JSON).map_err(TrainError::io(&file, "cannot be read"))?;
         let recipe = Recipe::read_run(&file.display().to_string(), &text)?;
         Ok((RunDirectory::lock(path)?, recipe))
     }
@@ -97,6 +103,10 @@ impl RunDirectory {
 
     fn lock(path: &Path) -> Result<RunDirectory, TrainError> {
         let file = path.join(LOCK);
+        // What was put there may be a pipe.
+        if file.exists() {
+            open_regular(&file).map_err(TrainError::io(&file, "cannot be opened"))?;
+        }
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file);
         let mut lock = open.map_err(TrainError::io(&file, "cannot be opened"))?;
         // A process that only asks whether it is in use holds the lock for a moment.

@@ -1,6 +1,5 @@
 //! `machine.json`: where, when and for how long a run was trained, with one entry for each time that it was started or resumed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use vitreous_engine::Device;
 use vitreous_engine::machine::Machine;
 
+use vitreous_files::open::read_bounded;
+
 use crate::error::TrainError;
-use crate::run_directory::write_whole;
+use crate::run_directory::{MOST_JSON, write_whole};
 
 /// A process that trained the run, and its machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -110,7 +111,7 @@ impl Sessions {
 
     /// Those in a file; `None` if there is no such file.
     pub fn read(path: &Path) -> Result<Option<Vec<Session>>, String> {
-        let bytes = match fs::read(path) {
+        let bytes = match read_bounded(path, MOST_JSON) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             other => other.map_err(|error| error.to_string())?,
         };

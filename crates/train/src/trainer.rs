@@ -119,7 +119,7 @@ struct Evaluated {
 fn changes(progress: &Progress, saved: Option<&Fingerprint>, samples: usize, now: &Fingerprint) -> Vec<String> {
     let mut changes = saved.map(|saved| now.differences_from(saved)).unwrap_or_default();
     if progress.samples != samples {
-        changes.insert(0, format!("the number of training samples (it was {}, and is {samples})", progress.samples));
+        changes.insert(0, format!("there are {samples} training samples, but there were {}", progress.samples));
     }
     changes
 }

@@ -8,13 +8,16 @@ use vitreous_pages::format;
 
 use crate::failure::Failure;
 
+/// Longer names of classes are cut: a page could not show them, and files are named after them.
+const LONGEST_LABEL: usize = 100;
+
 /// A model of images.
 pub fn image_model(model: &Model) -> Result<ImageModel, Failure> {
     let structure = Structure::of(model.architecture.as_ref()).map_err(Failure::work)?;
     let signature = model.architecture.signature();
     Ok(ImageModel {
         path: model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
-        labels: model.assets.labels.clone(),
+        labels: model.assets.labels.iter().map(|label| format::shortened(label, LONGEST_LABEL)).collect(),
         layers: structure.layers,
         heads: structure.heads,
         prefix: signature.images().map(|images| images.prefix.clone()).unwrap_or_default(),

@@ -290,3 +290,28 @@ fn sizes_beyond_any_machine_are_refused_before_anything_is_built() {
         assert!(began.elapsed() < Duration::from_secs(10), "dim {dim}: {:?}", began.elapsed());
     }
 }
+
+#[test]
+fn labels_of_any_length_do_not_hold_up_explanations() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let model = directory.path().join("model");
+    std::fs::create_dir(&model).expect("a folder");
+    for entry in std::fs::read_dir(fixtures().join("tiny_fashion")).expect("a folder").flatten() {
+        std::fs::copy(entry.path(), model.join(entry.file_name())).expect("copied");
+    }
+    let config = model.join("config.json");
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&config).expect("read")).expect("JSON");
+    for class in ["0", "1", "2"] {
+        json["id2label"][class] = serde_json::Value::from(class.repeat(200_000));
+    }
+    json.as_object_mut().expect("an object").remove("label2id");
+    std::fs::write(&config, json.to_string()).expect("written");
+    pictures(&directory.path().join("photos"));
+    let picture = directory.path().join("photos/train/red/0.bmp");
+    let out = directory.path().join("out");
+    let began = Instant::now();
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_string();
+    let words = ["explain".to_string(), text(&model), text(&picture), "--out".to_string(), text(&out)];
+    vitreous(&words.each_ref().map(String::as_str)).succeeded();
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}

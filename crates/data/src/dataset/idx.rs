@@ -11,11 +11,11 @@ pub(super) struct Idx {
     pub values: Vec<u8>,
 }
 
-/// Reads an unpacked file of unsigned bytes with a number of axes. `expected` is the first axis, where it is known. Values are read only
+/// Reads an unpacked file of unsigned bytes with a number of axes. `expected` is the first axis, where it is known, and the file that says so. Values are read only
 /// if the header says what it should, and no more of them than it says.
-pub(super) fn read(mut from: impl Read, rank: usize, expected: Option<usize>) -> Result<Idx, String> {
+pub(super) fn read(mut from: impl Read, rank: usize, expected: Option<(usize, &str)>) -> Result<Idx, String> {
     let mut head = vec![0; 4 + 4 * rank];
-    let ends = |_| "it ends within its header, or is no complete gzip file".to_string();
+    let ends = |_| "it ends within its header, or is not a complete gzip file".to_string();
     from.read_exact(&mut head[..4]).map_err(ends)?;
     let [0, 0, kind, found] = head[..4] else { return Err("it does not begin like an IDX file".to_string()) };
     if kind != 8 {
@@ -27,16 +27,18 @@ pub(super) fn read(mut from: impl Read, rank: usize, expected: Option<usize>) ->
     from.read_exact(&mut head[4..]).map_err(ends)?;
     let axis = |bytes: &[u8]| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
     let axes: Vec<usize> = head[4..].chunks_exact(4).map(axis).collect();
-    if let (Some(expected), Some(&count)) = (expected, axes.first())
+    if let (Some((expected, labels)), Some(&count)) = (expected, axes.first())
         && count != expected
     {
-        return Err(format!("it has {count} images, but there are {expected} labels"));
+        return Err(format!("it has {count} images, but {labels} has {expected} labels"));
     }
     let count = axes.iter().try_fold(1u64, |product, &axis| product.checked_mul(axis as u64));
     let count = count.filter(|&count| count <= MOST_VALUES);
     let count = count.ok_or_else(|| format!("its header says {axes:?} values, which is more than such a file has"))?;
     let mut values = Vec::new();
-    from.take(count + 1).read_to_end(&mut values).map_err(|error| format!("it cannot be unpacked: {error}"))?;
+    from.take(count + 1)
+        .read_to_end(&mut values)
+        .map_err(|error| format!("it cannot be read, or is not a complete gzip file: {error}"))?;
     match values.len() as u64 {
         found if found > count => Err(format!("its header says {axes:?} values, but it has more")),
         found if found < count => Err(format!("its header says {axes:?} values, but it has {found}")),

@@ -81,12 +81,12 @@ fn nothing() -> InMemory {
 
 impl Pair {
     fn read(&self) -> Result<InMemory, DatasetError> {
-        let read = |path: &Path, rank: usize, expected: Option<usize>| -> Result<Idx, DatasetError> {
+        let read = |path: &Path, rank: usize, expected: Option<(usize, &str)>| -> Result<Idx, DatasetError> {
             idx::read(files::open_unpacked(path)?, rank, expected).map_err(|reason| DatasetError::damaged(path, reason))
         };
         // Labels first: they are small, and say how many images there are.
         let labels = read(&self.labels, 1, None)?;
-        let images = read(&self.images, 3, Some(labels.axes[0]))?;
+        let images = read(&self.images, 3, Some((labels.axes[0], &file_name(&self.labels))))?;
         if images.axes[0] > 0 && images.values.is_empty() {
             return Err(DatasetError::damaged(&self.images, "its images have no pixels"));
         }

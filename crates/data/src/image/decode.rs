@@ -15,6 +15,7 @@ use std::io::{Cursor, Read};
 use std::path::Path;
 
 use vitreous_files::open::open_regular;
+use vitreous_files::partial;
 
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
@@ -106,9 +107,9 @@ impl Image {
         self.pixels
     }
 
-    /// Writes a PNG.
+    /// Writes a PNG, whole or not at all.
     pub fn save_png(&self, path: &Path) -> Result<(), ImageError> {
-        Ok(std::fs::write(path, self.to_png()?)?)
+        partial::write(path, &self.to_png()?).map_err(ImageError::Unwritten)
     }
 
     /// Encodes a PNG.

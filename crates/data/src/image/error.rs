@@ -11,6 +11,9 @@ pub enum ImageError {
     /// The file could not be read.
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
+    /// The file could not be written.
+    #[error("cannot be written: {0}")]
+    Unwritten(std::io::Error),
     /// The file is empty.
     #[error("the file is empty")]
     Empty,

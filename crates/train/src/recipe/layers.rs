@@ -86,7 +86,7 @@ pub struct Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_string());
-        write!(f, "`{}` (it was {}, and is {})", self.key, value(&self.this), value(&self.other))
+        write!(f, "`{}` was {}, and is {}", self.key, value(&self.this), value(&self.other))
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use vitreous_data::dataset::Splits;
 use vitreous_data::image::Channels;
 use vitreous_data::image::augment::contact_sheet;
-use vitreous_files::partial;
 use vitreous_train::tasks::classify::augmentation;
 
 use crate::commands::train;
@@ -34,9 +33,7 @@ pub fn write(file: &Path, splits: &Splits, recipe: Option<&str>, changes: &[Stri
     let seed = recipe.train.seed;
     let sheet = contact_sheet(splits.train.as_ref(), &splits.classes, &augment, mixer.as_ref(), seed, SHEET);
     let sheet = sheet.map_err(Failure::work)?;
-    let png = sheet.to_png().map_err(Failure::work)?;
-    partial::write(file, &png)
-        .map_err(|error| Failure::work(anyhow!("{}: cannot be written: {error}", file.display())))?;
+    sheet.save_png(file).with_context(|| file.display().to_string()).map_err(Failure::Work)?;
     say!("{}: the first column as in validation, the others as recipe `{name}` augments them", file.display());
     Ok(())
 }
