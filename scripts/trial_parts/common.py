@@ -39,6 +39,7 @@ class Result:
     def __init__(self, code, out, err, timed_out, seconds):
         self.code, self.out, self.err = code, out, err
         self.timed_out, self.seconds = timed_out, seconds
+        self.too_much_memory = False
 
     def said(self):
         return (self.out + self.err).decode("utf-8", "replace")
@@ -53,7 +54,9 @@ class Result:
         found = []
         said = self.said()
         panic = re.search(r"panicked at ([^\s]+)", said)
-        if self.timed_out:
+        if self.too_much_memory:
+            found.append("takes more memory than allowed")
+        elif self.timed_out:
             found.append("timeout")
         elif panic:
             found.append(f"panic at {panic.group(1).rstrip(':')}")
@@ -67,7 +70,7 @@ class Result:
             found.append(f"exit code {self.code} without a message")
         control = CONTROL.search(said)
         if control:
-            found.append(f"raw control character U+{ord(control.group(0)):04X} in the output")
+            found.append("raw control character in the output")
         return found
 
 
@@ -113,8 +116,8 @@ class Trial:
             stderr=err, start_new_session=True,
         )
 
-    def run(self, words, cwd, timeout=20, program=None, **limits):
-        """Runs the program to its end."""
+    def run(self, words, cwd, timeout=20, program=None, most_resident_mib=None, **limits):
+        """Runs the program to its end; one that holds more memory than allowed is ended."""
         words = [self.binary if program is None else program, *words]
         began = time.monotonic()
         child = subprocess.Popen(
@@ -122,13 +125,16 @@ class Trial:
             stderr=subprocess.PIPE, start_new_session=True,
         )
         timed_out = False
+        watch = Watch(child, most_resident_mib) if most_resident_mib else None
         try:
             out, err = child.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             timed_out = True
             end(child)
             out, err = child.communicate()
-        return Result(child.returncode, out, err, timed_out, time.monotonic() - began)
+        result = Result(child.returncode, out, err, timed_out, time.monotonic() - began)
+        result.too_much_memory = watch is not None and watch.ended()
+        return result
 
     def must(self, words, cwd):
         """A command that has to succeed before the trial can begin."""
@@ -153,7 +159,7 @@ class Trial:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         left_out = copy_small(Path(place), folder) if place else []
-        line = words if isinstance(words, str) else shlex.join(["vitreous", *map(str, words)])
+        line = words if isinstance(words, str) else " ".join(quoted(str(word)) for word in ["vitreous", *words])
         text = f"cd {folder} && {line}"
         said = f"{result.tail()}" if result else ""
         about = "\n".join(filter(None, [text, extra, said, *(f"not kept: {name}" for name in left_out)]))
@@ -170,6 +176,40 @@ class Trial:
         for kind in found:
             self.violation(part, f"{words[0] if words else ''}: {kind}", words, place, result, extra)
         return not found
+
+
+def quoted(word):
+    """A word for a shell, with nothing in it that a terminal would obey."""
+    if not CONTROL.search(word):
+        return shlex.quote(word)
+    escaped = "".join(f"\\u{ord(c):04x}" if CONTROL.match(c) or c in "'\\" else c for c in word)
+    return f"$'{escaped}'"
+
+
+class Watch(threading.Thread):
+    """Ends a process that holds too much memory: a limit on addresses would be an error that can be handled."""
+
+    def __init__(self, child, most_mib):
+        super().__init__(daemon=True)
+        self.child, self.most, self.exceeded = child, most_mib * 1024, False
+        self.start()
+
+    def run(self):
+        while self.child.returncode is None:
+            try:
+                status = open(f"/proc/{self.child.pid}/status").read()
+            except OSError:
+                return
+            held = re.search(r"VmRSS:\s+(\d+)", status)
+            if held and int(held.group(1)) > self.most:
+                self.exceeded = True
+                os.kill(self.child.pid, signal.SIGKILL)
+                return
+            time.sleep(0.02)
+
+    def ended(self):
+        self.join(1)
+        return self.exceeded
 
 
 def end(child):

@@ -56,7 +56,7 @@ def folder_with(trial, name, *copies):
 def models(trial):
     tiny = trial.seeds / "image-run"
     predict = ["predict", "run/model", "x.bmp"]
-    with_model = [predict, ["summary", "run/model"], ["convert", "run/model", "new"], ["convert", "run/model", "new.npz"],
+    with_model = [predict, ["summary", "run/model"], ["convert", "run/model", "new"],
                   ["explain", "run/model", "x.bmp", "--out", "new"], ["eval", "run/model", "--data", "photos"]]
     for name, kind in [("model.safetensors", "safetensors"), ("config.json", "config.json"),
                        ("preprocessor_config.json", "preprocessor_config.json")]:
@@ -66,7 +66,7 @@ def models(trial):
     for name in names:
         folder = folder_with(trial, name, (VIT / name, "model"))
         commands = [["predict", "model", "x.bmp"], ["predict", "model", "x.bmp", "--features"], ["summary", "model"],
-                    ["convert", "model", "new"]]
+                    ["convert", "model", "new"], ["convert", "model", "new.npz"]]
         for file in sorted(os.listdir(folder / "model")):
             if file.endswith(("config.json", "index.json")):
                 yield Seed("config.json", folder, f"model/{file}", commands)
