@@ -92,12 +92,18 @@ def attempt(trial, case, place, size, mounts):
     return trial.run(words, place, program="sh", timeout=60), place / "full"
 
 
+def bring(case, place):
+    """What is on the disk before, as a copy that is kept with a finding."""
+    shutil.rmtree(place / "before", ignore_errors=True)
+    shutil.copytree(case.before, place / "before")
+
+
 def one(trial, case, place, size, mounts):
-    (place / "before").is_symlink() and (place / "before").unlink()
-    (place / "before").symlink_to(case.before)
+    bring(case, place)
     result, after = attempt(trial, case, place, size, mounts)
     trial.count(PART, case.name)
-    line = " ".join(["vitreous", *case.words]) + f"   # with a disk of {size} bytes mounted at `full`"
+    command = " ".join(["vitreous", *case.words])
+    line = f"unshare -m sh -c 'mount -t tmpfs -o size={size} none full && cp -a before/. full/; {command}; ls -lR full'"
 
     def wrong(kind):
         trial.violation(PART, f"{case.name}: {kind}", line, place, result)
@@ -151,14 +157,15 @@ def cases(trial, place):
     trial.must(["train", "small", *few, "--out", "run"], with_run)
     shutil.copytree(common.REPOSITORY / "crates/vitreous/tests/fixtures/tiny_vit", with_model / "model")
     trial.must(["convert", "model", "out.npz"], with_model)
-    common.write_bmp(place / "x.bmp", (9, 90, 9), 1)
-    model = str(with_model / "model")
+    common.write_bmp(place / "try/x.bmp", (9, 90, 9), 1)
+    model = "model"
+    shutil.copytree(with_model / "model", place / "try/model")
     return [
         Full("train", ["train", "small", *few, "--out", "full/run"], empty, 1600),
         Full("convert", ["convert", model, "full/model"], empty, 160),
         Full("convert to npz", ["convert", model, "full/out.npz"], empty, 160),
         Full("convert --force", ["convert", "full/model", "full/out.npz", "--no-head", "--force"], with_model, 120),
-        Full("explain", ["explain", model, "../x.bmp", "--arrays", "--out", "full/pages"], empty, 500),
+        Full("explain", ["explain", model, "x.bmp", "--arrays", "--out", "full/pages"], empty, 500),
         Full("report", ["report", "full/run"], with_run, 300),
         Full("summary", ["summary", model, "--html", "full/page.html"], empty, 160),
         Full("data", ["data", "--quick", "--preview", "full/sheet.png"], empty, 700),
@@ -167,7 +174,7 @@ def cases(trial, place):
 
 def to_full_device(trial, place):
     """Results that could not be written are an error."""
-    model = str(place / "with_run/run/model")
+    model, place = "model", place / "try"
     for words in [["predict", model, "x.bmp"], ["summary", model], ["data", "--json", "--quick"], ["train", "--list"]]:
         line = " ".join(["vitreous", *words, "> /dev/full"])
         script = ["-c", 'exec "$@" > /dev/full', "sh", str(trial.binary), *words]
@@ -180,14 +187,13 @@ def to_full_device(trial, place):
 def run(trial, seconds, minimum):
     place = trial.work / "disks"
     all_cases = cases(trial, place)
-    (place / "try").mkdir()
-    mounts = can_mount(place / "try")
+    (place / "probe").mkdir()
+    mounts = can_mount(place / "probe")
     if not mounts:
         trial.note("disks: no file system can be mounted here; a limit on the size of files stands for a full disk")
     to_full_device(trial, place)
     for case in all_cases:
-        (place / "try/before").is_symlink() and (place / "try/before").unlink()
-        (place / "try/before").symlink_to(case.before)
+        bring(case, place / "try")
         result, after = attempt(trial, case, place / "try", 1 << 30, mounts)
         if result.code != 0:
             trial.violation(PART, f"{case.name}: fails with room", case.words, place / "try", result)

@@ -92,14 +92,14 @@ def text_of(data, numbers):
         found = list(re.finditer(r'"([^"\n]*)"', text)) or list(re.finditer(r"([^\s,;|]+)", text))
         if found:
             spot = numbers.choice(found)
-            new = numbers.choice(HOSTILE_TEXT) if kind == "string" else "A" * numbers.choice([300, 5000, 2_000_000])
+            new = numbers.choice(HOSTILE_TEXT) if kind == "string" else "A" * numbers.choice([300, 5000, 200_000])
             if numbers.random() < 0.5:
                 new = spot.group(1)[:2] + new
             return (text[:spot.start(1)] + new + text[spot.end(1):]).encode("utf-8", "replace")
     lines = text.splitlines(keepends=True) or [""]
     at = numbers.randrange(len(lines))
     if kind == "repeat":
-        lines[at] *= numbers.choice([2, 50, 20_000])
+        lines[at] *= numbers.choice([2, 50, 1000])
     elif numbers.random() < 0.5:
         del lines[at]
     else:
