@@ -16,6 +16,7 @@ VIT = FIXTURES / "models/src/families/vit/tests/fixtures"
 DATASETS = FIXTURES / "data/tests/fixtures/datasets"
 # The largest image that is decoded takes half a gigabyte for its pixels alone, and there may be two copies.
 MEMORY, IMAGE_MEMORY = 2048, 4096
+NAMES = "hostile names"
 
 
 class Seed:
@@ -158,31 +159,29 @@ def data_sets(trial):
         yield Seed(kind, folder, name, commands(name))
 
 
-def hostile_names(trial):
+def hostile_name(trial, number, numbers):
     """Sound files with names that a terminal would obey."""
-    for number, text in enumerate(mutate.HOSTILE_TEXT):
-        name = "".join(character for character in text if character not in "/\0").strip(".") or "x"
-        folder = trial.work / f"names-{number}"
-        try:
-            common.write_pictures(folder / "photos")
-            shutil.copytree(trial.seeds / "image-run/run/model", folder / "model")
-            os.rename(folder / "photos/train/red", folder / "photos/train" / name)
-            os.rename(folder / "photos/val/red", folder / "photos/val" / name)
-            (folder / f"{name}.png").write_bytes(b"no picture")
-            common.write_bmp(folder / f"{name}.bmp", (1, 2, 3), 1)
-            (folder / "photos/train/green" / f"{name}.bmp").write_bytes(b"broken")
-        except (OSError, UnicodeEncodeError):
-            shutil.rmtree(folder, ignore_errors=True)
-            continue
-        for words in [["predict", "model", "."], ["predict", "model", f"./{name}.png"], ["data", "photos"],
-                      ["summary", f"./{name}"], ["explain", "model", f"./{name}.bmp", "--out", f"new{name}"],
-                      ["train", "small", "--data", "photos", "--out", f"run{name}", *common.TINY_IMAGES, "train.batch=4"],
-                      ["train", f"./{name}.toml"], ["convert", "model", f"out{name}"], ["report", f"run{name}"]]:
-            result = trial.run(words, folder, memory_mib=MEMORY, timeout=30)
-            trial.count(PART, "files")
-            trial.count("files of each kind", "hostile names")
-            trial.judge(PART, words, folder, result, extra=f"the name is {name!r}")
-        shutil.rmtree(folder)
+    text = numbers.choice(mutate.HOSTILE_TEXT)
+    name = "".join(character for character in text if character not in "/\0").strip(".") or "x"
+    folder = trial.work / f"name-{number}"
+    common.write_pictures(folder / "photos")
+    shutil.copytree(trial.seeds / "image-run/run", folder / f"run{name}")
+    shutil.copytree(trial.seeds / "image-run/run/model", folder / "model")
+    os.rename(folder / "photos/train/red", folder / "photos/train" / name)
+    os.rename(folder / "photos/val/red", folder / "photos/val" / name)
+    (folder / f"{name}.png").write_bytes(b"no picture")
+    common.write_bmp(folder / f"{name}.bmp", (1, 2, 3), 1)
+    (folder / "photos/train/green" / f"{name}.bmp").write_bytes(b"broken")
+    train = ["train", "small", "--data", "photos", "--out", f"new{name}", *common.TINY_IMAGES, "train.batch=4"]
+    words = numbers.choice([
+        ["predict", "model", "."], ["predict", "model", f"./{name}.png"], ["data", "photos"], ["summary", f"./{name}"],
+        ["explain", "model", f"./{name}.bmp", "--out", f"new{name}"], [*train, "train.epochs=1"],
+        ["train", f"./{name}.toml"], ["convert", "model", f"out{name}"], ["report", f"run{name}"],
+        ["train", "--resume", f"run{name}"], ["eval", "model", "--data", "photos"], ["train", name],
+    ])
+    result = trial.run(words, folder, memory_mib=MEMORY)
+    trial.judge(PART, words, folder, result, extra=f"the name is {name!r}")
+    shutil.rmtree(folder)
 
 
 def all_seeds(trial):
@@ -192,7 +191,11 @@ def all_seeds(trial):
 def one(trial, seeds_by_kind, number):
     """One damaged file and one command; all that is random follows from its number."""
     numbers = trial.random(PART, number)
-    kinds = sorted(seeds_by_kind)
+    kinds = sorted([*seeds_by_kind, NAMES])
+    trial.count(PART, "files")
+    trial.count("files of each kind", kinds[number % len(kinds)])
+    if kinds[number % len(kinds)] == NAMES:
+        return hostile_name(trial, number, numbers)
     seed = numbers.choice(seeds_by_kind[kinds[number % len(kinds)]])
     place = trial.work / f"file-{number}"
     shutil.copytree(seed.folder, place)
@@ -202,8 +205,6 @@ def one(trial, seeds_by_kind, number):
     target.write_bytes(damaged)
     words = numbers.choice(seed.commands)
     result = trial.run(words, place, timeout=seed.timeout, memory_mib=seed.memory)
-    trial.count(PART, "files")
-    trial.count("files of each kind", seed.kind)
     if not (seed.may_take_long and result.timed_out):
         about = f"damaged: {seed.target}; memory limit: ulimit -v {seed.memory * 1024}"
         trial.judge(PART, words, place, result, extra=about)
@@ -214,7 +215,6 @@ def run(trial, seconds, minimum):
     seeds_by_kind = {}
     for seed in all_seeds(trial):
         seeds_by_kind.setdefault(seed.kind, []).append(seed)
-    hostile_names(trial)
     began, number = time.monotonic(), 0
     with ThreadPoolExecutor(trial.jobs) as pool:
         while trial.left() > 2:

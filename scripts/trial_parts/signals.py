@@ -1,5 +1,6 @@
 """Signals that ask a run to stop, a limit on the size of files, and a model file cut off while it is read."""
 
+import json
 import os
 import shutil
 import signal
@@ -87,7 +88,11 @@ def cut_off(trial, place):
     folder = place / "cut"
     common.write_large_model(folder / "whole", layers=4)
     common.write_bmp(folder / "x.bmp", (9, 90, 9), 1)
-    common.write_pictures(folder / "photos")
+    # Only data with the model's own classes is evaluated.
+    config = json.loads((folder / "whole/config.json").read_text())
+    for number, name in enumerate(config["id2label"].values()):
+        common.write_bmp(folder / "photos/val" / name / "0.bmp", (9, 90, 20 * number), number)
+        common.write_bmp(folder / "photos/train" / name / "1.bmp", (9, 90, 20 * number), number)
     os.makedirs(folder / "model")
     for name in ["config.json", "preprocessor_config.json"]:
         shutil.copy(folder / "whole" / name, folder / "model")
