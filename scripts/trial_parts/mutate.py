@@ -186,7 +186,8 @@ def tar_of(data, numbers):
         new = numbers.choice(HOSTILE_TEXT).encode("utf-8", "replace")[:length - 5] + numbers.choice([b"", b".png", b".cls"])
         new = new.ljust(length, b"\0")
     elif first == 124:
-        new = numbers.choice([b"77777777777\0", b"00000000000\0", b"\x80" + b"\xff" * 11, b"-0000000001\0", numbers.randbytes(12)])
+        sizes = [b"77777777777\0", b"00000000000\0", b"\x80" + b"\xff" * 11, b"-0000000001\0", numbers.randbytes(12)]
+        new = numbers.choice(sizes)
     else:
         new = numbers.choice([b"xgLKSV012356D"[i:i + 1] for i in range(13)]) if first == 156 else numbers.randbytes(length)
     data[at + first:at + first + length] = new[:length].ljust(length, b"\0")

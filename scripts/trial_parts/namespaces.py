@@ -120,7 +120,8 @@ def living_elsewhere(trial, place, number, writer_inside):
     if result.code != 0:
         trial.violation(PART, "the second writer fails", line, None, result)
     if not there:
-        trial.violation(PART, f"the file of a living writer {where} was deleted", line, None, extra=f"{writer.name}; {LARGE}")
+        about = f"{writer.name}; {LARGE}"
+        trial.violation(PART, f"the file of a living writer {where} was deleted", line, None, extra=about)
     if writer.child.returncode != 0 or not (folder / "a.npz").exists():
         trial.violation(PART, f"a writer {where} fails because of another", line, None)
     shutil.rmtree(folder)
