@@ -1,5 +1,9 @@
 //! Shared by all targets.
 
+use std::path::Path;
+
+use vitreous_data::dataset::{OpenDataset, open};
+use vitreous_data::image::{Channels, decode};
 use vitreous_models::archive::Archive;
 
 /// Larger tensors are not read: filling them only costs time.
@@ -62,4 +66,40 @@ pub fn stored_zip(entries: &[(&str, &[u8])]) -> Vec<u8> {
     file.extend(directory_start.to_le_bytes());
     file.extend([0; 2]);
     file
+}
+
+/// Readers that take a path get the input in files of a folder that each input finds empty.
+pub fn with_files(files: &[(&str, &[u8])], read: impl FnOnce(&Path)) {
+    let folder = std::env::temp_dir().join(format!("vitreous-fuzz-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (name, content) in files {
+        std::fs::write(folder.join(name), content).expect("written");
+    }
+    read(&folder);
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// Opens a data set and looks at its first samples.
+pub fn read_data_set(path: &Path, decode: bool) {
+    let Ok(splits) = open(path, &OpenDataset { keep_bytes: 0, ..OpenDataset::default() }) else { return };
+    let parts = [Some(&splits.train), Some(&splits.validation), splits.test.as_ref()];
+    for part in parts.into_iter().flatten() {
+        for index in 0..part.len().min(8) {
+            assert!(!part.name(index).is_empty());
+            assert!(part.labels(index).iter().all(|&label| (label as usize) < splits.classes.len()));
+            if decode && let Ok(image) = part.image(index, part.channels()) {
+                assert_eq!(image.pixels().len(), image.width() * image.height() * part.channels().count());
+            }
+        }
+    }
+}
+
+/// Decodes an image in both ways.
+pub fn decode_image(bytes: &[u8]) {
+    for channels in [Channels::Rgb, Channels::Grey] {
+        if let Ok(image) = decode(bytes, channels) {
+            assert_eq!(image.pixels().len(), image.width() * image.height() * channels.count());
+        }
+    }
 }
