@@ -93,7 +93,8 @@ fn curves_are_those_of_the_metrics() {
     ];
     let titles: Vec<String> = section.figures().into_iter().map(|(title, _)| title).collect();
     assert_eq!(titles, charts.clone().map(|chart| chart.0));
-    let units = ["accuracy, %", "loss", "top-5 accuracy, %", "learning rate", "images/s", "% of the time", "norm, logarithmic"];
+    let units =
+        ["accuracy, %", "loss", "top-5 accuracy, %", "learning rate", "images/s", "% of the time", "norm, logarithmic"];
     for ((title, series), unit) in charts.into_iter().zip(units) {
         let series: Vec<(&str, Vec<(f64, f64)>)> =
             series.into_iter().map(|(name, key, factor)| (name, logged(run, key, factor))).collect();
@@ -154,7 +155,10 @@ fn the_confusion_matrix_is_that_of_the_evaluation() {
     }
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by(|&a, &b| shares[a].total_cmp(&shares[b]));
-    assert!(order.windows(2).all(|pair| lights[pair[0]] <= lights[pair[1]] + 0.5), "the larger the share, the brighter");
+    assert!(
+        order.windows(2).all(|pair| lights[pair[0]] <= lights[pair[1]] + 0.5),
+        "the larger the share, the brighter"
+    );
 
     let rows = section.rows();
     let pairs: Vec<Vec<String>> = list(&kept["most_confused"])
@@ -175,15 +179,21 @@ fn scores_per_class_are_those_of_the_evaluation() {
     let heads: Vec<String> = rows[0].children().map(Element::text).collect();
     assert_eq!(heads, ["class", "precision", "recall", "F1", "images"]);
     let mut classes: Vec<&Value> = list(&kept["classes"]).iter().collect();
-    classes.sort_by(|a, b| number(&a["f1"]).total_cmp(&number(&b["f1"])));
+    // A class that was never predicted has no F1, and stands at the end.
+    let f1 = |class: &Value| class["f1"].as_f64().unwrap_or(f64::INFINITY);
+    classes.sort_by(|a, b| f1(a).total_cmp(&f1(b)));
     assert_eq!(rows.len() - 1, classes.len());
     for (row, class) in rows[1..].iter().zip(classes) {
         let shown: Vec<&Element> = row.children().collect();
         assert_eq!(shown[0].text(), class["name"].as_str().expect("a name"));
         for (cell, key) in shown[1..].iter().zip(["precision", "recall", "f1"]) {
-            let (what, percent) = (format!("{key} of {}", class["name"]), 100.0 * number(&class[key]));
-            close(&what, parsed(&cell.text()), percent, 0.0051);
+            let (what, share) = (format!("{key} of {}", class["name"]), class[key].as_f64());
+            let percent = 100.0 * share.unwrap_or(0.0);
             close(&what, parsed(cell.value("style").strip_prefix("--share:").expect("a bar")), percent, 0.051);
+            match share {
+                Some(_) => close(&what, parsed(&cell.text()), percent, 0.0051),
+                None => assert_eq!(cell.text(), "\u{2013}", "{what}"),
+            }
         }
         assert_eq!(shown[4].text(), class["support"].to_string());
     }
@@ -285,7 +295,10 @@ fn attention_in_images_is_that_of_the_explanation() {
         let top = &line["top"][0];
         let caption = figure.first("figcaption").text();
         let (truth, answer) = caption.split_once("; predicted: ").expect("a prediction");
-        assert!(line["path"].as_str().expect("a name").ends_with(&truth.replace([' ', '/'], "_")), "{line} and {truth}");
+        assert!(
+            line["path"].as_str().expect("a name").ends_with(&truth.replace([' ', '/'], "_")),
+            "{line} and {truth}"
+        );
         let (class, share) = answer.rsplit_once(", ").expect("a share");
         assert_eq!(class, top["label"].as_str().expect("a label"));
         close(&caption, parsed(share), 100.0 * number(&top["score"]), 0.1001);

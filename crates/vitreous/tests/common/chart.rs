@@ -38,7 +38,8 @@ impl Axes {
     /// Reads the ticks of an `svg` element: those of the vertical axis end before it, those of the horizontal one stand under it.
     pub fn of(svg: &Element, log_y: bool) -> Axes {
         let ticks = |anchor: &str, place: fn(&Element) -> f64| -> Vec<(f64, String)> {
-            let is_tick = |text: &&Element| text.get("fill") == Some("var(--soft)") && text.get("text-anchor") == Some(anchor);
+            let is_tick =
+                |text: &&Element| text.get("fill") == Some("var(--soft)") && text.get("text-anchor") == Some(anchor);
             svg.all("text").into_iter().filter(is_tick).map(|text| (place(text), text.text())).collect()
         };
         let x = Ticks::new(ticks("middle", |text| text.number("x")), false);
