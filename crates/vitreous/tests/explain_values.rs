@@ -385,6 +385,33 @@ fn the_image_and_the_position_embeddings_are_the_models_own() {
     }
 }
 
+/// A picture of a component is right if the share of the filters' variance along it is the one that stands below.
+#[test]
+fn filters_explain_the_variance_that_they_say() {
+    let Explained { page, .. } = explained("tiny_vit", &[]);
+    let weights = tensors(&fixtures().join("tiny_vit/model.safetensors"));
+    let filters: Vec<&[f32]> = weights["vit.embeddings.patch_embeddings.projection.weight"].chunks_exact(192).collect();
+    let centre = mean(&filters);
+    let centred: Vec<Vec<f64>> =
+        filters.iter().map(|row| wide(row).iter().zip(&centre).map(|(value, mean)| value - mean).collect()).collect();
+    let all: f64 = centred.iter().flatten().map(|value| value * value).sum();
+    let figures = page.of_class("filters")[0].all("figure");
+    assert!(figures.len() >= 10);
+    let mut before = 100.0;
+    for figure in figures {
+        let picture = figure.first("img").picture();
+        assert_eq!((picture.width, picture.height), (8, 8));
+        // Grey is 0; pixels have three channels, and weights three planes.
+        let component: Vec<f64> = (0..192).map(|at| f64::from(picture.pixels[at % 64][at / 64]) - 127.5).collect();
+        let length = component.iter().map(|value| value * value).sum::<f64>();
+        let along = |row: &Vec<f64>| row.iter().zip(&component).map(|(a, b)| a * b).sum::<f64>().powi(2) / length;
+        let share = parsed(&figure.first("figcaption").text());
+        close("the variance of a component", share, 100.0 * centred.iter().map(along).sum::<f64>() / all, 0.1);
+        assert!(share <= before, "the largest come first");
+        before = share;
+    }
+}
+
 #[test]
 fn the_index_has_each_image_with_its_page_and_means_over_all() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -123,7 +123,21 @@ fn the_best_epoch_is_the_one_of_the_best_validation_value() {
             _ => format!("best {:.2} % after epoch {best}", 100.0 * values[best - 1]),
         };
         assert!(note.ends_with(&said), "{note} does not say {said}");
+        let words = page.first("header").text();
+        let change = 100.0 * (values[2] - values[1]);
+        let said = format!(
+            "Validation accuracy went from {:.1} % after epoch 1 to {:.1} % after epoch 3. The last evaluation changed it by {change:+.1} \
+             points.",
+            100.0 * values[0],
+            100.0 * values[2]
+        );
+        assert!(words.contains(&said), "{words} does not say {said}");
         let lines = metrics(&run);
+        let trained = lines.iter().rev().find_map(|line| line["epoch_top1"].as_f64()).expect("an epoch's mean");
+        let gap = 100.0 * (trained - values[2]);
+        let side = if gap > 0.0 { "above" } else { "below" };
+        let said = format!("training images is {:.1} points {side} validation accuracy", gap.abs());
+        assert!(words.contains(&said), "{words} does not say {said}");
         let last = lines.iter().rfind(|line| line.get("val_loss").is_some()).expect("an evaluation");
         close("validation loss", parsed(&tiles(&page)[1][1]), number(&last["val_loss"]), 5e-4);
     }
