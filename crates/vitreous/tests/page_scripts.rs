@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::page::close;
-use common::training::tensors;
+use common::chart::places;
+use common::page::{close, parse};
+use common::training::{tensors, train_tiny};
 use common::translator::{DECODER_LAYERS, HEADS, translator};
 use common::{ON_CPU, vitreous};
 use serde_json::Value;
@@ -269,6 +270,38 @@ fn words_and_tokens_of_a_translation_have_their_weights() {
                 (&*height("source").to_string(), &*height("target").to_string()),
                 "{path}"
             );
+        }
+    }
+}
+
+#[test]
+fn the_pointer_reads_curves_where_they_are_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = folder.path().join("run");
+    train_tiny(&run, &["train.batch=1000", "train.epochs=1"]).succeeded();
+    let file = run.join("report.html");
+    let page = parse(&std::fs::read_to_string(&file).expect("a page"));
+    for (title, figure) in page.by_id("curves").figures() {
+        let data = figure.json();
+        let question = format!(
+            "(() => {{ const of = {{ data: {data}, place: Curves.prototype.place }}; const {{ x, y }} = of.data.series[0];
+             return [x.map((x, at) => [of.place('x', x), of.place('y', y[at])]), smoothed([1, 2, 4, 0, 1, 1, 1, 1, 1, 1, 8], 0.5)]; }})()"
+        );
+        let Some(found) = ask(&file, &question) else { return };
+        let paths = figure.all("path");
+        let drawn = paths.iter().find(|path| path.get("data-series") == Some("0"));
+        for (shown, place) in
+            found[0].as_array().expect("places").iter().zip(drawn.map(|path| places(path)).unwrap_or_default())
+        {
+            close(&title, list(shown)[0], place.0, 0.11);
+            close(&title, list(shown)[1], place.1, 0.11);
+        }
+        // The weighted mean of all values so far: each counts half as much as the one behind it.
+        let values = [1.0, 2.0, 4.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 8.0];
+        for (at, shown) in list(&found[1]).into_iter().enumerate() {
+            let weight = |back: usize| 0.5f64.powi(back as i32);
+            let sum: f64 = (0..=at).map(|back| weight(back) * values[at - back]).sum();
+            close("a smoothed value", shown, sum / (0..=at).map(weight).sum::<f64>(), 1e-9);
         }
     }
 }
