@@ -27,11 +27,20 @@ struct Explained {
 fn explained(more: &[&str]) -> Explained {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
-    let asked =
-        ["explain", translator(), "--text", "one two three four", "--target", "7 8 9", "--arrays", "--json", "--out"];
+    let asked = [
+        "explain",
+        translator(),
+        "--text",
+        "one zebras three four",
+        "--target",
+        "7 xyz 9",
+        "--arrays",
+        "--json",
+        "--out",
+    ];
     let words = [&asked[..], &[out.to_str().expect("UTF-8")], &ON_CPU, more].concat();
     let line = vitreous(&words).succeeded().json_lines().remove(0);
-    let place = out.join("one-two-three-four");
+    let place = out.join("one-zebras-three-four");
     let page = parse(&fs::read_to_string(place.join("explain.html")).expect("a page"));
     let arrays = tensors(&place.join("arrays.npz"));
     Explained { _folder: folder, page, line, arrays, place }
@@ -75,6 +84,7 @@ fn mean(weights: &[f32], heads: usize) -> Vec<f64> {
 /// of the source.
 fn between(line: &Value, weights: &[f64]) -> Vec<Vec<f64>> {
     let (source, written) = (words(&line["source"]), words(&line["target"]));
+    assert!(source[1].2 > source[1].1 + 1 && written[1].2 > written[1].1 + 1, "words of several tokens");
     let columns = list(&line["source"]["tokens"]).len();
     let weight = |row: &(String, usize, usize), column: &(String, usize, usize)| {
         let sum: f64 =

@@ -169,7 +169,7 @@ fn similarity_is_painted_for_the_chosen_patch() {
 
 #[test]
 fn words_and_tokens_of_a_translation_have_their_weights() {
-    let one = explained(&[translator(), "--text", "one two three four", "--target", "7 8 9"]);
+    let one = explained(&[translator(), "--text", "one zebras three four", "--target", "7 xyz 9"]);
     let question = "(() => {
         const maps = [];
         for (const whole of [false, true]) for (const kind of ['encoder', 'decoder', 'cross']) data[kind].forEach((_, place) => {
@@ -191,6 +191,7 @@ fn words_and_tokens_of_a_translation_have_their_weights() {
         words.map(|word| of(word, "first")..of(word, "first") + of(word, "pieces")).collect()
     };
     let (source, written) = (side("source"), side("target"));
+    assert!(source[1].len() > 1 && written[1].len() > 1, "words of several tokens");
     // The decoder reads the start, then all words that it has written.
     let last = written.len() - 1;
     let read: Vec<std::ops::Range<usize>> =
@@ -245,6 +246,18 @@ fn words_and_tokens_of_a_translation_have_their_weights() {
             if !weight.is_nan() {
                 close(&what, *shown, *weight, 1e-4);
             }
+        }
+        if map["whole"] == true {
+            let [down, across] = match kind {
+                "encoder" => [["one", "zebras", "three", "four", "‹end›"]; 2].map(|names| names.to_vec()),
+                "decoder" => [vec!["7", "xyz", "9", "‹end›"], vec!["‹start›", "7", "xyz", "9"]],
+                _ => [vec!["7", "xyz", "9", "‹end›"], vec!["one", "zebras", "three", "four", "‹end›"]],
+            };
+            assert_eq!(
+                (&map["rows"], &map["columns"]),
+                (&serde_json::json!(down), &serde_json::json!(across)),
+                "{what}"
+            );
         }
         let size = [map["rows"].as_array().unwrap().len(), map["columns"].as_array().unwrap().len()];
         assert_eq!(map["size"], serde_json::json!(size), "{what}");
