@@ -147,6 +147,8 @@ fn utc(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// As `date -u -d @SECONDS +%FT%TZ` writes them.

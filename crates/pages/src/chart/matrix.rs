@@ -293,6 +293,20 @@ mod tests {
     }
 
     #[test]
+    fn a_pixel_of_a_large_one_is_the_cell_of_its_row_and_column() {
+        let share = |row: usize, column: usize| (row * 50 + column) as f32 / 2000.0;
+        let rows = (0..40).map(|row| (0..50).map(|column| Cell::new(share(row, column))).collect());
+        let svg = rows.fold(Matrix::new("t"), |matrix, cells| matrix.row("a", cells)).svg();
+        let address = svg.split("base64,").nth(1).and_then(|rest| rest.split('"').next()).expect("a picture");
+        let png = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, address).expect("base64");
+        let picture = vitreous_data::image::decode(&png, Channels::Rgb).expect("a PNG");
+        assert_eq!((picture.width(), picture.height()), (50, 40));
+        for (place, pixel) in picture.pixels().chunks_exact(3).enumerate() {
+            assert_eq!(pixel, sequential(share(place / 50, place % 50)), "row {}, column {}", place / 50, place % 50);
+        }
+    }
+
+    #[test]
     fn rows_of_different_lengths_and_unknown_cells_are_shown() {
         let svg =
             Matrix::new("t").row("a", vec![Cell::new(1.0)]).row("b", vec![Cell::new(f32::NAN), Cell::new(0.0)]).svg();

@@ -69,6 +69,11 @@ pub fn similarity(features: &PatchFeatures) -> Option<String> {
     holds_similarity(features).then(|| base64(&features.similarity.iter().map(byte).collect::<Vec<u8>>()))
 }
 
+/// Numbers of any size, four bytes each.
+pub fn floats(values: &[f32]) -> String {
+    base64(&values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
+}
+
 /// Rows of weights, packed.
 #[derive(Default)]
 struct Packed {

@@ -7,9 +7,9 @@ use vitreous_models::Size;
 
 use super::maps::{self, ROLLOUT_PERCENTILE, Scale};
 use super::weights::{legend, number};
-use super::{ImagePage, PartSeen, Result, reader_name};
+use super::{ImagePage, PartSeen, Result, packed, reader_name};
 use crate::chart::{Bars, Dots};
-use crate::{base64, escape, image};
+use crate::{escape, image};
 use vitreous_runtime::scores::{best, label, softmax};
 
 /// The image with its patches, and the most probable classes.
@@ -83,11 +83,10 @@ fn grid_lines(Size { height, width }: Size) -> String {
 /// `percent` is the percentile at which the scale ends.
 fn map_figure(grid: Size, values: &[f32], percent: f64, alternative: &str, caption: &str) -> Result<String> {
     let scale = Scale::up_to(values, percent);
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     Ok(format!(
         "<figure><div class=\"over\"><img data-map=\"{}\" data-percentile=\"{percent}\" width=\"{}\" height=\"{}\" alt=\"{}\" src=\"{}\">\
          </div><figcaption>{caption}{}</figcaption></figure>",
-        base64(&bytes),
+        packed::floats(values),
         grid.width,
         grid.height,
         escape(alternative),

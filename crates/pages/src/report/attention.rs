@@ -6,6 +6,7 @@ use vitreous_models::Size;
 
 use crate::explain::HARD_EDGES_BELOW;
 use crate::explain::maps::{ROLLOUT_PERCENTILE, Scale, overlay};
+use crate::explain::packed;
 use crate::{escape, image};
 
 /// Attention in some images.
@@ -64,22 +65,26 @@ pub fn html(examples: &Result<AttentionExamples, String>) -> String {
 fn figure(example: &AttentionExample) -> Result<String, ImageError> {
     let AttentionExample { truth, answer, seen, grid, last_layer, rollout } = example;
     let pictures = [
-        ("image", seen.clone(), format!("The image, {truth}")),
+        ("image", None, seen.clone(), format!("The image, {truth}")),
         (
             "last layer",
+            Some(last_layer),
             overlay(seen, *grid, last_layer, Scale::of(last_layer))?,
             format!("Attention in the last layer over the image, {truth}"),
         ),
         (
             "rollout",
+            Some(rollout),
             overlay(seen, *grid, rollout, Scale::up_to(rollout, ROLLOUT_PERCENTILE))?,
             format!("Attention rollout over the image, {truth}"),
         ),
     ];
     let mut html = "<figure><div class=\"maps\">".to_string();
-    for (name, picture, alternative) in pictures {
+    for (name, values, picture, alternative) in pictures {
         let class = if picture.width() < HARD_EDGES_BELOW { "pixels" } else { "" };
-        html.push_str(&format!("<div>{}<span>{name}</span></div>", image(&picture, &alternative, class)?));
+        // The drawn numbers, as the pages of explanations have them: an overlay alone cannot be read back.
+        let values = values.map(|values| format!(" data-map=\"{}\"", packed::floats(values))).unwrap_or_default();
+        html.push_str(&format!("<div{values}>{}<span>{name}</span></div>", image(&picture, &alternative, class)?));
     }
     html.push_str(&format!(
         "</div><figcaption><strong>{}</strong>{}</figcaption></figure>",

@@ -47,7 +47,10 @@ fn one(mistake: &Mistake, names: &[String], picture: Option<&Result<Image, Strin
         Some(Err(why)) => lost(why),
     };
     format!(
-        "<figure>{picture}<figcaption><strong>{}</strong> predicted as <strong>{}</strong>, {:.1} %<span class=\"name\">{}</span></figcaption></figure>",
+        "<figure data-sample=\"{}\" data-label=\"{}\" data-answer=\"{}\">{picture}<figcaption><strong>{}</strong> predicted as <strong>{}</strong>, {:.1} %<span class=\"name\">{}</span></figcaption></figure>",
+        mistake.sample,
+        mistake.label,
+        mistake.answer,
         escape(label),
         escape(answer),
         // Rounding must not make a mistake certain.

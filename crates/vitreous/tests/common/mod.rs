@@ -1,6 +1,8 @@
 //! Runs the command as a user would.
 #![allow(dead_code)] // each test binary uses its part
 
+pub mod chart;
+pub mod page;
 pub mod training;
 pub mod translation;
 pub mod translator;
