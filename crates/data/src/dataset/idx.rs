@@ -27,21 +27,21 @@ pub(super) fn read(mut from: impl Read, rank: usize, expected: Option<(usize, &s
     from.read_exact(&mut head[4..]).map_err(ends)?;
     let axis = |bytes: &[u8]| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
     let axes: Vec<usize> = head[4..].chunks_exact(4).map(axis).collect();
+    let total = axes.iter().try_fold(1u64, |product, &axis| product.checked_mul(axis as u64));
+    let total = total.filter(|&total| total <= MOST_VALUES);
+    let total = total.ok_or_else(|| format!("its header says {axes:?} values, which is more than such a file has"))?;
     if let (Some((expected, labels)), Some(&count)) = (expected, axes.first())
         && count != expected
     {
         return Err(format!("it has {count} images, but {labels} has {expected} labels"));
     }
-    let count = axes.iter().try_fold(1u64, |product, &axis| product.checked_mul(axis as u64));
-    let count = count.filter(|&count| count <= MOST_VALUES);
-    let count = count.ok_or_else(|| format!("its header says {axes:?} values, which is more than such a file has"))?;
     let mut values = Vec::new();
-    from.take(count + 1)
+    from.take(total + 1)
         .read_to_end(&mut values)
         .map_err(|error| format!("it cannot be read, or is not a complete gzip file: {error}"))?;
     match values.len() as u64 {
-        found if found > count => Err(format!("its header says {axes:?} values, but it has more")),
-        found if found < count => Err(format!("its header says {axes:?} values, but it has {found}")),
+        found if found > total => Err(format!("its header says {axes:?} values, but it has more")),
+        found if found < total => Err(format!("its header says {axes:?} values, but it has {found}")),
         _ => Ok(Idx { axes, values }),
     }
 }

@@ -45,6 +45,9 @@ impl std::str::FromStr for TokeniserKind {
 /// Words and their frequencies, sorted.
 pub(super) type WordCounts = BTreeMap<String, u64>;
 
+/// Longer words, in bytes, teach nothing, and learning merges takes time that grows with the square of their length.
+const LONGEST_WORD: usize = 4096;
+
 /// Counts the words of texts, normalised and split.
 pub(super) fn count_words(
     texts: &[&str],
@@ -60,7 +63,8 @@ pub(super) fn count_words(
             let mut text = PreTokenizedString::from(text);
             pre_tokenizer.pre_tokenize(&mut text)?;
             let splits = text.get_splits(OffsetReferential::Normalized, OffsetType::None);
-            splits.into_iter().for_each(|(word, _, _)| add(&mut words, word, 1));
+            let usual = splits.into_iter().filter(|(word, _, _)| word.len() <= LONGEST_WORD);
+            usual.for_each(|(word, _, _)| add(&mut words, word, 1));
         }
         Ok(words)
     };
