@@ -8,14 +8,15 @@ use vitreous_data::dataset::Dataset;
 
 use crate::recipe::Recipe;
 
-/// Keys that change nothing in what is learned.
-const FREE: &str = "output.";
+/// Keys that change nothing in what is learned, and paths: the same data may lie elsewhere, and only a new run reads the model that it
+/// starts from.
+const FREE: [&str; 3] = ["output.", "data.path", "finetune.init"];
 
 /// The recipe and the data of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
-    /// The recipe, as TOML.
-    pub recipe: String,
+    /// The values of the recipe's keys.
+    pub recipe: BTreeMap<String, String>,
     /// A checksum of each aspect of the data, such as "labels of training images".
     pub data: BTreeMap<String, u32>,
 }
@@ -24,21 +25,19 @@ impl Fingerprint {
     /// Of a recipe and of aspects of its data.
     pub fn new(recipe: &Recipe, data: Vec<(String, Mark)>) -> Fingerprint {
         let data = data.into_iter().map(|(aspect, mark)| (aspect, mark.0)).collect();
-        Fingerprint { recipe: recipe.to_toml(), data }
+        let mut recipe = recipe.values();
+        recipe.retain(|key, _| !FREE.iter().any(|free| key.starts_with(free)));
+        Fingerprint { recipe, data }
     }
 
-    /// In what this one, of now, differs from that of a checkpoint.
+    /// In what this one, of now, differs from that of a checkpoint. Keys that only one of the two versions has do not count.
     pub fn differences_from(&self, saved: &Fingerprint) -> Vec<String> {
-        let read = |text: &str| Recipe::read_run("the checkpoint", text);
-        let mut found = match (read(&saved.recipe), read(&self.recipe)) {
-            (Ok(saved), Ok(now)) => {
-                let differences = saved.differences(&now).into_iter().filter(|one| !one.key.starts_with(FREE));
-                differences.map(|one| one.to_string()).collect()
+        let mut found = Vec::new();
+        for (key, was) in &saved.recipe {
+            if let Some(is) = self.recipe.get(key).filter(|is| *is != was) {
+                found.push(format!("`{key}` was {was}, and is {is}"));
             }
-            // Of another version: its text must be the same.
-            _ if saved.recipe == self.recipe => Vec::new(),
-            _ => vec!["the recipe changed".to_string()],
-        };
+        }
         let is_other = |aspect: &&String| self.data.get(*aspect) != saved.data.get(*aspect);
         found.extend(saved.data.keys().filter(is_other).map(|aspect| format!("the {aspect} changed")));
         found

@@ -1,11 +1,12 @@
 //! CIFAR as it is downloaded: a `.tar.gz`, read into memory without unpacking it to disk.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
+
+use vitreous_files::open::open_regular;
 
 use super::files::file_name;
 use super::{DatasetError, OpenDataset, Splits, cifar};
@@ -37,7 +38,7 @@ impl cifar::Files for Unpacked<'_> {
 pub(super) fn open(archive: &Path, options: &OpenDataset) -> Result<Option<Splits>, DatasetError> {
     let damaged =
         |error: std::io::Error| DatasetError::damaged(archive, format!("this is not a complete .tar.gz: {error}"));
-    let file = File::open(archive).map_err(|error| DatasetError::io(archive, error))?;
+    let file = open_regular(archive).map_err(|error| DatasetError::io(archive, error))?;
     // A hostile archive may have endless headers.
     let mut tar = tar::Archive::new(MultiGzDecoder::new(BufReader::new(file)).take(MOST_BYTES));
     let mut unpacked = Unpacked { archive, files: BTreeMap::new() };

@@ -172,16 +172,19 @@ pub(super) fn open_unpacked(path: &Path) -> Result<Box<dyn Read>, DatasetError> 
 /// The content of a file, unpacked if its extension is `.gz`; an error if it is longer than `most` bytes.
 pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, DatasetError> {
     let mut bytes = Vec::new();
+    let too_long =
+        || DatasetError::damaged(path, format!("it is longer than {most} bytes, the maximum for such a file"));
+    // Packed or not: what is packed is no shorter when it is unpacked.
+    if path.metadata().is_ok_and(|metadata| metadata.len() > most) {
+        return Err(too_long());
+    }
     let read = open_unpacked(path)?.take(most + 1).read_to_end(&mut bytes);
     read.map_err(|error| match extension(path).as_deref() {
         Some("gz") => DatasetError::damaged(path, format!("this is not a complete gzip file: {error}")),
         _ => DatasetError::io(path, error),
     })?;
     if bytes.len() as u64 > most {
-        return Err(DatasetError::damaged(
-            path,
-            format!("it is longer than {most} bytes, the maximum for such a file"),
-        ));
+        return Err(too_long());
     }
     Ok(bytes)
 }

@@ -3,12 +3,13 @@
 //! Each archive is indexed once, from header to header; then images are read from their offsets.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+
+use vitreous_files::open::open_regular;
 
 use super::files::{self, Listing, counted, extension, file_name, list, some_of};
 use super::labels::Labels;
@@ -134,7 +135,7 @@ fn index(
     left_out: &mut LeftOut,
 ) -> Result<Vec<(Vec<u8>, Partial)>, DatasetError> {
     let failed = |error| DatasetError::io(archive, error);
-    let mut file = File::open(archive).map_err(failed)?;
+    let mut file = open_regular(archive).map_err(failed)?;
     let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
     file.seek(SeekFrom::Start(0)).map_err(failed)?;
     let mut samples: Vec<(Vec<u8>, Partial)> = Vec::new();

@@ -148,6 +148,7 @@ fn cifar_and_idx_are_checked() {
     says(&write_pair(idx(&[0, 1, 1], &[]), idx(&[0], &[])), &["has no samples"]);
     says(&write_pair(b"nonsense".to_vec(), idx(&[2], &[0; 2])), &["does not begin like an IDX file"]);
     std::fs::remove_file(root.join("idx/train-images-idx3-ubyte")).expect("removed");
+    write(&root.join("idx/train-labels-idx1-ubyte"), idx(&[7], &[0; 7]));
     let packed = bytes("datasets/idx/train-images-idx3-ubyte.gz");
     write(&root.join("idx/train-images-idx3-ubyte.gz"), &packed[..packed.len() - 9]);
     says(&refused(&root.join("idx")), &["train-images-idx3-ubyte.gz", "not a complete gzip file"]);

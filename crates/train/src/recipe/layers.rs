@@ -2,7 +2,6 @@
 //! wrong with it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::Serialize;
 use toml::{Table, Value};
@@ -81,13 +80,6 @@ pub struct Difference {
     pub this: Option<String>,
     /// In the other.
     pub other: Option<String>,
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_string());
-        write!(f, "`{}` was {}, and is {}", self.key, value(&self.this), value(&self.other))
-    }
 }
 
 /// One layer of a recipe: where it comes from, and the keys that it sets.

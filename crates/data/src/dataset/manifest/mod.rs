@@ -21,7 +21,7 @@ const SPLIT_NAMES: [&str; 3] = ["split", "subset", "part"];
 const WHOLE_NAMES: [&str; 5] = ["manifest", "metadata", "labels", "data", "dataset"];
 
 /// The maximum size; a hundred million images take less.
-const MOST_BYTES: u64 = 16 << 30;
+const MOST_BYTES: u64 = 4 << 30;
 
 /// One row.
 struct Row {
