@@ -13,6 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const SUFFIX: &str = ".partial";
+/// Before it is locked.
+const BEGUN: &str = ".begun";
+/// A file that was not locked for this long was left.
+const LOCKING: Duration = Duration::from_secs(60);
 
 /// Where a file system has no locks, files that were not written to for this long are left-overs.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -37,16 +41,23 @@ impl PartialFile {
             let mut temporary = OsString::from(".");
             temporary.push(name);
             let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-            temporary.push(format!(".{}-{count}{SUFFIX}", std::process::id()));
-            let temporary = path.with_file_name(temporary);
-            let file = match OpenOptions::new().write(true).read(true).create_new(true).open(&temporary) {
+            temporary.push(format!(".{}-{count}", std::process::id()));
+            let [begun, temporary] = [BEGUN, SUFFIX].map(|suffix| {
+                let mut name = temporary.clone();
+                name.push(suffix);
+                path.with_file_name(name)
+            });
+            let file = match OpenOptions::new().write(true).read(true).create_new(true).open(&begun) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 other => other?,
             };
-            // Another writer may have found it before it was locked, and removes it.
-            if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) && is_at(&file, &temporary) {
+            // It has this name only until it is locked: nobody may take it for one that was left.
+            let locked = !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) && is_at(&file, &begun);
+            if locked && !temporary.exists() {
+                fs::rename(&begun, &temporary)?;
                 return Ok(PartialFile { file, temporary, path: path.to_path_buf(), is_finished: false });
             }
+            let _ = fs::remove_file(&begun);
         }
     }
 
@@ -95,15 +106,17 @@ pub fn directory_of(path: &Path) -> &Path {
 pub fn remove_left_behind(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
-        if !is_temporary(&entry.file_name()) || !entry.file_type().is_ok_and(|entry_type| entry_type.is_file()) {
+        let name = entry.file_name();
+        let is_begun = is_begun(&name);
+        if !(is_begun || is_temporary(&name)) || !entry.file_type().is_ok_and(|entry_type| entry_type.is_file()) {
             continue;
         }
         let path = entry.path();
         let Ok(file) = File::open(&path) else { continue };
         let is_left = match file.try_lock() {
-            Ok(()) => true,
+            Ok(()) => !is_begun || is_older(&file, LOCKING),
             Err(TryLockError::WouldBlock) => false,
-            Err(TryLockError::Error(_)) => is_old(&file),
+            Err(TryLockError::Error(_)) => is_older(&file, LONGEST),
         };
         if is_left {
             let _ = fs::remove_file(&path);
@@ -111,9 +124,15 @@ pub fn remove_left_behind(directory: &Path) {
     }
 }
 
-fn is_old(file: &File) -> bool {
+fn is_older(file: &File, than: Duration) -> bool {
     let modified = file.metadata().and_then(|metadata| metadata.modified());
-    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > LONGEST))
+    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > than))
+}
+
+/// Whether a name is that of a file before it is locked.
+fn is_begun(name: &OsStr) -> bool {
+    let name = name.to_str().and_then(|name| name.strip_suffix(BEGUN));
+    name.is_some_and(|name| is_temporary(OsStr::new(&format!("{name}{SUFFIX}"))))
 }
 
 /// Whether a name is one of our temporary ones, also of earlier versions: `.NAME.PROCESS-COUNT.partial`,
@@ -183,8 +202,14 @@ mod tests {
         ];
         left.iter().for_each(|path| fs::write(path, "half").expect("written"));
         fs::write(path("notes.partial"), "mine").expect("written");
+        // One that its writer has not locked yet, and one that nobody will.
+        let begun = [path(".a.1-0.begun"), path(".b.1-0.begun")];
+        begun.iter().for_each(|path| fs::write(path, "").expect("written"));
+        let old = std::time::SystemTime::now() - 2 * LOCKING;
+        File::options().write(true).open(&begun[1]).and_then(|file| file.set_modified(old)).expect("an old file");
         let living = PartialFile::create(&path("one.npz")).expect("begun");
         assert!(left.iter().all(|path| !path.exists()));
+        assert_eq!(begun.each_ref().map(|path| path.exists()), [true, false]);
         let second = PartialFile::create(&path("two.npz")).expect("begun");
         assert!(living.temporary.exists() && second.temporary.exists() && path("notes.partial").exists());
     }
