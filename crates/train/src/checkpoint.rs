@@ -15,6 +15,7 @@ use vitreous_models::archive::{Archive, ArchiveError, TensorToWrite, write_safet
 
 use crate::error::TrainError;
 use crate::fingerprint::{Fingerprint, Mark};
+use crate::run_directory::CHECKPOINTS;
 
 const PREFIX: &str = "step-";
 const SUFFIX: &str = ".safetensors";
@@ -62,6 +63,11 @@ impl Checkpoints {
         Checkpoints { directory: directory.to_path_buf(), keep: keep.max(1), regular: vec![1] }
     }
 
+    /// Those of a run, by its directory.
+    pub fn of_run(run: &Path) -> Checkpoints {
+        Checkpoints::new(&run.join(CHECKPOINTS), 1)
+    }
+
     /// Sets at multiples of which steps every run of the recipe saves one (0: none). Others are saved because a run was stopped or
     /// because time has passed. They are kept only until the next one, and are not averaged: the result of a run must not depend on
     /// them.
@@ -73,13 +79,8 @@ impl Checkpoints {
         self.regular.iter().any(|&every| every > 0 && step.is_multiple_of(every))
     }
 
-    /// Saves a checkpoint, then removes the oldest beyond those that are kept.
+    /// Saves a checkpoint into the directory, which must exist, then removes the oldest beyond those that are kept.
     pub fn save(&self, state: &State, progress: &Progress, fingerprint: &Fingerprint) -> Result<PathBuf, TrainError> {
-        // Without parents: a run directory that was removed is not created again without its recipe.
-        match fs::create_dir(&self.directory) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            other => other.map_err(TrainError::io(&self.directory, "cannot create it"))?,
-        }
         let path = self.directory.join(format!("{PREFIX}{:010}{SUFFIX}", progress.step));
         let progress = serde_json::to_string(progress).expect("plain data");
         let fingerprint = serde_json::to_string(fingerprint).expect("plain data");

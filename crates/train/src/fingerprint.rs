@@ -68,7 +68,7 @@ impl Mark {
     }
 }
 
-/// Names, labels and sizes of images: "names of training images" and so on. Names count from the folder that is common to all: data
+/// Names, labels and contents of images, by the sizes of their files: "names of training images" and so on. Names count from the folder that is common to all: data
 /// may be moved as a whole.
 pub fn of_images(which: &str, images: &dyn Dataset) -> Vec<(String, Mark)> {
     let all = 0..images.len();
@@ -78,7 +78,7 @@ pub fn of_images(which: &str, images: &dyn Dataset) -> Vec<(String, Mark)> {
     vec![
         (format!("names of {which} images"), Mark::of(names.iter().map(|name| &name[common..]))),
         (format!("labels of {which} images"), Mark::of(labels.collect::<Vec<Vec<u8>>>())),
-        (format!("sizes of {which} images"), Mark::of(all.map(|index| images.content_mark(index).to_le_bytes()))),
+        (format!("contents of {which} images"), Mark::of(all.map(|index| images.content_mark(index).to_le_bytes()))),
     ]
 }
 

@@ -150,7 +150,7 @@ impl RunDirectory {
             (false, _) => "the run directory was moved or removed while it was trained in",
             (true, false) => "recipe.toml was removed from the run directory while it was trained in",
         };
-        let what = format!("{what}; training stops. Checkpoints that were moved with it can be resumed");
+        let what = format!("{what}; training stopped. If it was moved, resume it where it is now: --resume DIR");
         Err(TrainError::Gone { path: self.path.clone(), what })
     }
 

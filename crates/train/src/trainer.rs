@@ -237,7 +237,7 @@ impl Trainer {
             let epoch_is_kept = epoch_ends && self.epoch_is_kept(saved);
             if epoch_is_kept || stop || self.checkpoint_is_due(saved) {
                 self.state.bring_home()?;
-                self.directory.check()?;
+                self.directory.directory(CHECKPOINTS)?;
                 self.checkpoints.save(&self.state, &self.progress, &self.fingerprint)?;
                 saved = Instant::now();
             }

@@ -314,17 +314,12 @@ fn into_stored(building: &Building, before: Fused) -> Option<Fused> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod testing {
     use super::*;
     use crate::cuda::chip::testing::A100;
-    use crate::cuda::target::{Built, Task, work_of};
-    use crate::graph::Mode;
-    use crate::ops::CrossEntropyOptions;
-    use crate::plan::Plan;
-    use crate::{GradientOptions, Group, Optimizer, StepOptions};
 
     /// Everything is supported, and faster.
-    struct All;
+    pub struct All;
 
     impl Choice for All {
         fn can_do(&self, _: &Product) -> bool {
@@ -340,6 +335,18 @@ mod tests {
             false
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::All;
+    use super::*;
+    use crate::cuda::chip::testing::A100;
+    use crate::cuda::target::{Built, Task, work_of};
+    use crate::graph::Mode;
+    use crate::ops::CrossEntropyOptions;
+    use crate::plan::Plan;
+    use crate::{GradientOptions, Group, Optimizer, StepOptions};
 
     /// No epilogues.
     struct Plain;

@@ -171,29 +171,9 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::cuda::chip::Chip;
-    use crate::cuda::chip::testing::A100;
-    use crate::cuda::launch::Launch;
-    use crate::cuda::products::{Choice, Product};
+    use crate::cuda::products::testing::All;
     use crate::types::DType;
     use crate::{AttentionInputs, AttentionOptions, GradientOptions, Mode};
-
-    struct LibraryAlone;
-
-    impl Choice for LibraryAlone {
-        fn can_do(&self, _: &Product) -> bool {
-            true
-        }
-        fn is_faster(&self, _: &Product, _: &Product, _: usize) -> bool {
-            false
-        }
-        fn chip(&self) -> Chip {
-            A100
-        }
-        fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
-            false
-        }
-    }
 
     /// The kernels' texts of training some layers with dropout on sequences.
     fn texts(layers: usize, batch: usize, precision: Precision) -> HashSet<String> {
@@ -221,7 +201,7 @@ mod tests {
         let loss = graph.cross_entropy(logits, targets, Default::default()).unwrap();
         let outputs = graph.gradients(loss, &wanted, GradientOptions::default()).unwrap();
         let plan = Plan::for_cuda(&graph, &outputs).unwrap();
-        let (work, _) = work_of(&plan, &LibraryAlone).unwrap();
+        let (work, _) = work_of(&plan, &All).unwrap();
         let text = |task: Task| match task.built {
             Built::Launch(launch) => Some(launch.source),
             Built::Product(_) => None,

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_data::loader::BrokenSample;
 use vitreous_pages::{format, report};
+use vitreous_train::checkpoint::Checkpoints;
 use vitreous_train::recipe::{nearest, shipped};
 use vitreous_train::{
     Outcome, Recipe, RunDirectory, RunOptions, RunTarget, Score, Task, TaskContext, TrainError, train,
@@ -372,9 +373,7 @@ fn tell_unreadable(outcome: &Outcome) {
 /// A run that had no room to write: how to go on when there is some.
 fn full_disk(error: &TrainError, run: &Path) -> Failure {
     let (command, run_name) = (command_name(), run.display());
-    let saved = run.join("checkpoints").read_dir().is_ok_and(|files| {
-        files.flatten().any(|file| file.path().extension().is_some_and(|extension| extension == "safetensors"))
-    });
+    let saved = Checkpoints::of_run(run).all().is_ok_and(|all| !all.is_empty());
     let then = match saved {
         true => format!("then resume with {command} train --resume {run_name}"),
         false => "then start again: no checkpoint was saved yet".to_string(),
