@@ -246,7 +246,7 @@ fn taps(graph: &mut Graph) -> Result<Vec<Tap>, ExplainError> {
 }
 
 fn check_tokens(side: &'static str, tokens: &[u32], of_model: TokenInput) -> Result<(), ExplainError> {
-    let TokenInput { vocabulary, longest } = of_model;
+    let TokenInput { vocabulary, longest, .. } = of_model;
     if tokens.len() > longest {
         return Err(ExplainError::TooLong { side, got: tokens.len(), most: longest });
     }

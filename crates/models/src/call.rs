@@ -19,6 +19,9 @@ pub struct Call<'a> {
     pub cache: CacheFormat,
     /// Images that the graph computes itself, in place of an input.
     pub images: Option<Value>,
+    /// Number of masked tokens of the whole batch: the masked-token head computes `logits [masked, vocabulary]` only for
+    /// the tokens that the input `masked [masked]` (i32) names by their index in `batch * length`. 0: for every token.
+    pub masked: usize,
     /// Low-rank adapters.
     pub adapters: Option<&'a Adapters>,
 }
@@ -98,6 +101,11 @@ impl<'a> Call<'a> {
     /// Sets the adapters, if any.
     pub fn adapters(self, adapters: Option<&'a Adapters>) -> Call<'a> {
         Call { adapters, ..self }
+    }
+
+    /// Sets the number of masked tokens that the masked-token head is computed for.
+    pub fn masked(self, masked: usize) -> Call<'a> {
+        Call { masked, ..self }
     }
 
     /// Sets images computed by the graph.

@@ -13,7 +13,7 @@ use crate::call::{Call, Outputs};
 use crate::checkpoint::json::{Fault, Object};
 use crate::checkpoint::{Dialect, Inventory};
 use crate::settings::{ConfigError, Settings};
-use crate::signature::Signature;
+use crate::signature::{Head, Signature};
 
 /// A model family: a folder of its own, and one line in [`FAMILIES`](crate::families::FAMILIES).
 pub trait Family: Sync {
@@ -51,8 +51,8 @@ pub trait Architecture: Any + Debug + Send + Sync {
     /// Builds a part of it.
     fn build(&self, graph: &mut Graph, call: &Call) -> Result<Outputs>;
 
-    /// The same with a new classification head for this many classes; 0 for none.
-    fn with_head(&self, classes: usize) -> std::result::Result<Box<dyn Architecture>, ConfigError>;
+    /// The same with a new head in place of its own.
+    fn with_head(&self, head: Head) -> std::result::Result<Box<dyn Architecture>, ConfigError>;
 
     /// How it is written in a format; or why it cannot be.
     fn dialect(&self, format: Format) -> std::result::Result<Dialect, String>;
@@ -116,8 +116,8 @@ pub struct OpenOptions {
     /// Settings that override the checkpoint's, e.g. `image`: learned positions are resized as the checkpoint's library
     /// does.
     pub settings: Settings,
-    /// Replaces the head by a new one with this many classes, which has no values yet. 0 for no head.
-    pub replace_head: Option<usize>,
+    /// Replaces the head by a new one, which has no values yet; or removes it.
+    pub replace_head: Option<Head>,
 }
 
 impl OpenOptions {

@@ -28,4 +28,4 @@ pub use family::{Architecture, Checkpoint, Family, Format, OpenOptions, Reading}
 pub use initial::{Initialisation, initialise};
 pub use model::{Assets, Model, ModelError, Preprocessing, SaveOptions, Written};
 pub use settings::{Activation, ConfigError, NormOrder, Settings, Size};
-pub use signature::{Gives, ImageInput, PooledFrom, Signature, Takes, TokenInput};
+pub use signature::{Gives, Head, ImageInput, PooledFrom, Signature, Takes, TokenInput};

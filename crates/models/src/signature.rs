@@ -1,5 +1,7 @@
 //! A model's inputs and outputs, which commands, the trainer and the explainer check instead of a family's name.
 
+use serde::{Deserialize, Serialize};
+
 use crate::settings::Size;
 
 /// What a model takes as input, and everything it can output.
@@ -16,7 +18,7 @@ pub struct Signature {
 pub enum Takes {
     /// Images: input `images [batch, channels, height, width]`.
     Images(ImageInput),
-    /// One sequence of tokens: input `tokens [batch, length]`.
+    /// One sequence of tokens: inputs `tokens [batch, length]` and `lengths [batch]`, beyond which a sequence is padding.
     Tokens(TokenInput),
     /// A source and a target sequence: inputs `source`, `source_lengths`, `target`.
     Pairs {
@@ -72,13 +74,23 @@ pub struct TokenInput {
     pub vocabulary: usize,
     /// Maximum sequence length.
     pub longest: usize,
+    /// Number of token types; the input `token_types [batch, length]` exists from 2 on.
+    pub token_types: usize,
 }
 
 /// The outputs, by name of the value in [`Outputs`](crate::Outputs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gives {
-    /// `logits [batch, classes]`.
+    /// `logits [batch, classes]`, one of which applies: softmax over all.
     Classes(usize),
+    /// `logits [batch, labels]`, several of which may apply: sigmoid of each.
+    Labels(usize),
+    /// `logits [batch, numbers]`, which are the predicted numbers themselves.
+    Numbers(usize),
+    /// `logits [batch, length, classes]`: the class of each token.
+    TokenClasses(usize),
+    /// `logits [batch, length, 2]`: whether an answer starts, and ends, at each token.
+    Span,
     /// `features [batch, width]`: one vector per sample.
     Vector(usize),
     /// `tokens [batch, length, width]`: one vector per token.
@@ -89,6 +101,63 @@ pub enum Gives {
     NextToken(usize),
     /// A sequence, generated token by token: `logits [batch, length, vocabulary]`.
     Sequence(usize),
+}
+
+/// The head on an encoder: the layers between its vectors and `logits`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Head {
+    /// None.
+    #[default]
+    None,
+    /// One of this many classes.
+    Classes(usize),
+    /// Any of this many labels.
+    Labels(usize),
+    /// This many numbers.
+    Numbers(usize),
+    /// One of this many classes for each token.
+    TokenClasses(usize),
+    /// The start and the end of an answer.
+    Span,
+    /// The words of masked tokens.
+    MaskedTokens,
+}
+
+impl Head {
+    /// The output of the head, for a model with this vocabulary.
+    pub fn gives(self, vocabulary: usize) -> Option<Gives> {
+        Some(match self {
+            Head::None => return None,
+            Head::Classes(classes) => Gives::Classes(classes),
+            Head::Labels(labels) => Gives::Labels(labels),
+            Head::Numbers(numbers) => Gives::Numbers(numbers),
+            Head::TokenClasses(classes) => Gives::TokenClasses(classes),
+            Head::Span => Gives::Span,
+            Head::MaskedTokens => Gives::MaskedTokens(vocabulary),
+        })
+    }
+
+    /// The number of its outputs per text or token, if the head has a setting for it.
+    pub fn size(self) -> Option<usize> {
+        match self {
+            Head::Classes(size) | Head::Labels(size) | Head::Numbers(size) | Head::TokenClasses(size) => Some(size),
+            Head::None | Head::Span | Head::MaskedTokens => None,
+        }
+    }
+
+    /// What it is for, in messages: "a head for {..}".
+    pub fn purpose(self) -> &'static str {
+        match self {
+            Head::None => "nothing",
+            Head::Classes(_) => "classes",
+            Head::Labels(_) => "several labels",
+            Head::Numbers(_) => "numbers",
+            Head::TokenClasses(_) => "classes of tokens",
+            Head::Span => "answers to questions",
+            Head::MaskedTokens => "masked tokens",
+        }
+    }
 }
 
 impl Signature {
@@ -108,33 +177,83 @@ impl Signature {
         }
     }
 
+    /// Its tokens, if it takes one sequence of them.
+    pub fn tokens(&self) -> Option<TokenInput> {
+        match &self.takes {
+            Takes::Tokens(tokens) => Some(*tokens),
+            Takes::Images(_) | Takes::Pairs { .. } => None,
+        }
+    }
+
+    /// The first of its outputs for which `of` has an answer.
+    fn given<T>(&self, of: impl Fn(Gives) -> Option<T>) -> Option<T> {
+        self.gives.iter().copied().find_map(of)
+    }
+
     /// Number of classes, if it has a classification head.
     pub fn classes(&self) -> Option<usize> {
-        self.gives.iter().find_map(|gives| match gives {
-            Gives::Classes(classes) => Some(*classes),
-            _ => None,
-        })
+        self.given(|gives| if let Gives::Classes(classes) = gives { Some(classes) } else { None })
+    }
+
+    /// Number of labels, if several may apply.
+    pub fn labels(&self) -> Option<usize> {
+        self.given(|gives| if let Gives::Labels(labels) = gives { Some(labels) } else { None })
+    }
+
+    /// How many numbers it predicts, if it has a regression head.
+    pub fn numbers(&self) -> Option<usize> {
+        self.given(|gives| if let Gives::Numbers(numbers) = gives { Some(numbers) } else { None })
+    }
+
+    /// Number of classes of a token, if it classifies tokens.
+    pub fn token_classes(&self) -> Option<usize> {
+        self.given(|gives| if let Gives::TokenClasses(classes) = gives { Some(classes) } else { None })
+    }
+
+    /// Whether it finds the answer to a question in a text.
+    pub fn is_span(&self) -> bool {
+        self.gives.contains(&Gives::Span)
+    }
+
+    /// The vocabulary of its masked-token head, if it has one.
+    pub fn masked_tokens(&self) -> Option<usize> {
+        self.given(|gives| if let Gives::MaskedTokens(vocabulary) = gives { Some(vocabulary) } else { None })
+    }
+
+    /// The width of its vector per token, if it outputs them.
+    pub fn token_vectors(&self) -> Option<usize> {
+        self.given(|gives| if let Gives::TokenVectors(width) = gives { Some(width) } else { None })
     }
 
     /// The width of its vector per sample, if it outputs one.
     pub fn vector(&self) -> Option<usize> {
-        self.gives.iter().find_map(|gives| match gives {
-            Gives::Vector(width) => Some(*width),
-            _ => None,
-        })
+        self.given(|gives| if let Gives::Vector(width) = gives { Some(width) } else { None })
+    }
+
+    /// How many outputs have names: classes, labels, numbers, or classes of tokens. 0 without such a head.
+    pub fn named_outputs(&self) -> usize {
+        self.classes().or(self.labels()).or(self.numbers()).or(self.token_classes()).unwrap_or(0)
     }
 
     /// A description of the model: "an image classifier".
     pub fn what(&self) -> &'static str {
-        let gives = |wanted: fn(&Gives) -> bool| self.gives.iter().any(wanted);
         match &self.takes {
             Takes::Images(_) if self.classes().is_some() => "an image classifier",
             Takes::Images(_) => "an image encoder",
             Takes::Pairs { .. } => "a translator",
-            Takes::Tokens(_) if gives(|gives| matches!(gives, Gives::NextToken(_))) => "a language model",
-            Takes::Tokens(_) if gives(|gives| matches!(gives, Gives::MaskedTokens(_))) => "a masked language model",
-            Takes::Tokens(_) if self.classes().is_some() => "a text classifier",
-            Takes::Tokens(_) => "a text encoder",
+            Takes::Tokens(_) => {
+                let of = |gives| match gives {
+                    Gives::NextToken(_) | Gives::Sequence(_) => Some("a language model"),
+                    Gives::MaskedTokens(_) => Some("a masked language model"),
+                    Gives::Classes(_) => Some("a text classifier"),
+                    Gives::Labels(_) => Some("a text classifier for several labels"),
+                    Gives::Numbers(_) => Some("a regression model for texts"),
+                    Gives::TokenClasses(_) => Some("a token classifier"),
+                    Gives::Span => Some("a question answering model"),
+                    Gives::Vector(_) | Gives::TokenVectors(_) => None,
+                };
+                self.given(of).unwrap_or("a text encoder")
+            }
         }
     }
 
@@ -148,7 +267,72 @@ impl Signature {
             Takes::Pairs { .. } => {
                 &["translate MODEL TEXT", "eval MODEL --data FILE", "explain MODEL --text TEXT", "summary MODEL"]
             }
-            Takes::Tokens(_) => &["summary MODEL", "convert MODEL DIR"],
+            Takes::Tokens(_) if self.masked_tokens().is_some() => &[
+                "fill MODEL TEXT",
+                "embed MODEL TEXT",
+                "eval MODEL --data FILE",
+                "explain MODEL --text TEXT",
+                "summary MODEL",
+            ],
+            Takes::Tokens(_) if self.named_outputs() > 0 => &[
+                "predict MODEL --text TEXT",
+                "embed MODEL TEXT",
+                "eval MODEL --data FILE",
+                "explain MODEL --text TEXT",
+                "summary MODEL",
+            ],
+            Takes::Tokens(_) if self.is_span() => &[
+                "predict MODEL --question Q --context C",
+                "embed MODEL TEXT",
+                "eval MODEL --data FILE",
+                "explain MODEL --text TEXT",
+                "summary MODEL",
+            ],
+            Takes::Tokens(_) if self.token_vectors().is_some() => {
+                &["embed MODEL TEXT", "explain MODEL --text TEXT", "summary MODEL"]
+            }
+            Takes::Tokens(_) => &["summary MODEL"],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_text(head: Head) -> Signature {
+        let takes = Takes::Tokens(TokenInput { vocabulary: 31, longest: 9, token_types: 2 });
+        let gives = [Gives::TokenVectors(16)].into_iter().chain(head.gives(31)).collect();
+        Signature { takes, gives }
+    }
+
+    #[test]
+    fn a_text_model_is_told_the_commands_of_its_head() {
+        let first = |head: Head| (of_text(head).what(), of_text(head).commands()[0]);
+        let by_text = "predict MODEL --text TEXT";
+        assert_eq!(first(Head::None), ("a text encoder", "embed MODEL TEXT"));
+        assert_eq!(first(Head::Classes(3)), ("a text classifier", by_text));
+        assert_eq!(first(Head::Labels(3)), ("a text classifier for several labels", by_text));
+        assert_eq!(first(Head::Numbers(1)), ("a regression model for texts", by_text));
+        assert_eq!(first(Head::TokenClasses(5)), ("a token classifier", by_text));
+        assert_eq!(first(Head::Span), ("a question answering model", "predict MODEL --question Q --context C"));
+        assert_eq!(first(Head::MaskedTokens), ("a masked language model", "fill MODEL TEXT"));
+    }
+
+    #[test]
+    fn an_output_is_found_by_its_kind_alone() {
+        let sizes = |head: Head| {
+            let s = of_text(head);
+            [s.classes(), s.labels(), s.numbers(), s.token_classes(), s.masked_tokens()]
+        };
+        assert_eq!(sizes(Head::None), [None; 5]);
+        assert_eq!(sizes(Head::Classes(3)), [Some(3), None, None, None, None]);
+        assert_eq!(sizes(Head::Labels(3)), [None, Some(3), None, None, None]);
+        assert_eq!(sizes(Head::Numbers(1)), [None, None, Some(1), None, None]);
+        assert_eq!(sizes(Head::TokenClasses(5)), [None, None, None, Some(5), None]);
+        assert_eq!(sizes(Head::MaskedTokens), [None, None, None, None, Some(31)]);
+        assert!(of_text(Head::Span).is_span() && !of_text(Head::Classes(2)).is_span());
+        assert_eq!(of_text(Head::TokenClasses(5)).named_outputs(), 5);
+        assert_eq!(of_text(Head::Span).named_outputs(), 0);
     }
 }

@@ -73,7 +73,7 @@ struct Source {
 impl Model {
     /// A model without values.
     pub fn new(architecture: Box<dyn Architecture>, labels: Vec<String>) -> Result<Model, ModelError> {
-        let (classes, names) = (architecture.signature().classes().unwrap_or(0), labels.len());
+        let (classes, names) = (architecture.signature().named_outputs(), labels.len());
         if names != 0 && names != classes {
             return Err(ModelError::Labels { classes, names });
         }

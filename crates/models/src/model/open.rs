@@ -78,8 +78,8 @@ fn opened(reading: &Reading, located: Located, options: &OpenOptions) -> Result<
     let file: &dyn Architecture = reading.architecture.as_ref();
     let mut architecture = file.with_settings(&options.settings)?;
     let mut labels = reading.labels.clone();
-    if let Some(classes) = options.replace_head {
-        architecture = architecture.with_head(classes)?;
+    if let Some(head) = options.replace_head {
+        architecture = architecture.with_head(head)?;
         labels.clear();
     }
     let timm = reading.dialect.library == "timm";

@@ -54,7 +54,7 @@ impl Model {
             let what = "its configuration was changed after it was opened: the values no longer fit. Open it with options instead";
             return Err(ModelError::unwritable(target, what));
         }
-        let (classes, names) = (self.architecture.signature().classes().unwrap_or(0), self.assets.labels.len());
+        let (classes, names) = (self.architecture.signature().named_outputs(), self.assets.labels.len());
         if classes > 0 && names > 0 && names != classes {
             return Err(ModelError::Labels { classes, names });
         }
@@ -146,7 +146,7 @@ impl Model {
         let labels = &self.assets.labels;
         if let Some(mut config) = dialect.config.clone() {
             config.insert("torch_dtype".to_string(), json!(dtype));
-            put_labels(&mut config, labels, self.architecture.signature().classes().unwrap_or(0));
+            put_labels(&mut config, labels, self.architecture.signature().named_outputs());
             return config;
         }
         let family = self.architecture.family().name();

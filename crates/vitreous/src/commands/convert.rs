@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use vitreous_data::image::{Placement, Preprocess};
-use vitreous_models::{Model, OpenOptions, Preprocessing, SaveOptions, Size, Written};
+use vitreous_models::{Head, Model, OpenOptions, Preprocessing, SaveOptions, Size, Written};
 use vitreous_runtime::image_model::preprocessing_at_model_size;
 use vitreous_runtime::locate::unsuitable;
 use vitreous_runtime::open_model;
@@ -40,7 +40,7 @@ pub struct Convert {
 impl Convert {
     pub fn run(self) -> Result<(), Failure> {
         self.check_target()?;
-        let replace_head = self.no_head.then_some(0);
+        let replace_head = self.no_head.then_some(Head::None);
         let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.heads);
         let model = open_model(&self.from, &OpenOptions { replace_head, ..options })?;
         model.notes.iter().for_each(|note| say!("note: {note}"));

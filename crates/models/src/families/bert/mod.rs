@@ -22,7 +22,7 @@ use crate::checkpoint::Dialect;
 use crate::checkpoint::json::Fault;
 use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
 use crate::settings::{ConfigError, Settings};
-use crate::signature::{Gives, Signature, Takes, TokenInput};
+use crate::signature::{Gives, Head, Signature, Takes, TokenInput};
 
 pub use config::BertConfig;
 pub use graph::bert;
@@ -71,7 +71,8 @@ impl Architecture for BertConfig {
     }
 
     fn signature(&self) -> Signature {
-        let tokens = TokenInput { vocabulary: self.vocabulary, longest: self.max_length };
+        let tokens =
+            TokenInput { vocabulary: self.vocabulary, longest: self.max_length, token_types: self.token_types };
         let mut gives = vec![Gives::TokenVectors(self.dim)];
         if self.pooler {
             gives.push(Gives::Vector(self.dim));
@@ -89,9 +90,14 @@ impl Architecture for BertConfig {
         bert(graph, self, call)
     }
 
-    fn with_head(&self, classes: usize) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let pooler = self.pooler || classes > 0;
-        let config = BertConfig { classes, pooler, masked_tokens: false, ..self.clone() };
+    fn with_head(&self, head: Head) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
+        let (classes, masked_tokens) = match head {
+            Head::None => (0, false),
+            Head::Classes(classes) => (classes, false),
+            Head::MaskedTokens => (0, true),
+            other => return Err(ConfigError(format!("a BERT has no head for {} yet", other.purpose()))),
+        };
+        let config = BertConfig { classes, pooler: self.pooler || classes > 0, masked_tokens, ..self.clone() };
         config.check()?;
         Ok(Box::new(config))
     }

@@ -23,7 +23,7 @@ use crate::checkpoint::Dialect;
 use crate::checkpoint::json::Fault;
 use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
 use crate::settings::{ConfigError, Settings};
-use crate::signature::{Gives, Signature, Takes, TokenInput};
+use crate::signature::{Gives, Head, Signature, Takes, TokenInput};
 
 pub use config::{TextPositions, TransformerConfig};
 pub use graph::{PairShape, Transformer, decoder_step, encoder, encoder_for_decoding, transformer};
@@ -73,7 +73,7 @@ impl Architecture for TransformerConfig {
     }
 
     fn signature(&self) -> Signature {
-        let tokens = |vocabulary: usize| TokenInput { vocabulary, longest: self.max_length };
+        let tokens = |vocabulary: usize| TokenInput { vocabulary, longest: self.max_length, token_types: 0 };
         let takes = Takes::Pairs {
             source: tokens(self.source_vocabulary),
             target: tokens(self.target_vocabulary),
@@ -106,8 +106,8 @@ impl Architecture for TransformerConfig {
         }
     }
 
-    fn with_head(&self, _classes: usize) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        Err(ConfigError("a translator has no classification head".to_string()))
+    fn with_head(&self, _head: Head) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
+        Err(ConfigError("a translator has no head that could be replaced".to_string()))
     }
 
     fn dialect(&self, format: Format) -> std::result::Result<Dialect, String> {

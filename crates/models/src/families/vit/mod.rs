@@ -26,8 +26,8 @@ use crate::call::{Call, Outputs};
 use crate::checkpoint::Dialect;
 use crate::checkpoint::json::Fault;
 use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
-use crate::settings::{ConfigError, Settings};
-use crate::signature::{Gives, ImageInput, PooledFrom, Signature, Takes};
+use crate::settings::{ConfigError, Settings, rule};
+use crate::signature::{Gives, Head, ImageInput, PooledFrom, Signature, Takes};
 
 pub use config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, Qkv, VitConfig};
 pub use graph::vit;
@@ -100,7 +100,18 @@ impl Architecture for VitConfig {
         vit(graph, self, call)
     }
 
-    fn with_head(&self, classes: usize) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
+    fn with_head(&self, head: Head) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
+        let classes = match head {
+            Head::None => 0,
+            Head::Classes(classes) => {
+                rule(classes > 0, || "a head needs at least one class".to_string())?;
+                classes
+            }
+            other => {
+                let what = format!("a Vision Transformer has a head for classes or none, not for {}", other.purpose());
+                return Err(ConfigError(what));
+            }
+        };
         let mut config = self.clone();
         config.classes = classes;
         config.distillation_head = self.distillation_head && classes > 0;

@@ -7,7 +7,7 @@ use vitreous_data::image::{Channels, Preprocess};
 use vitreous_engine::{Graph, Role, State};
 use vitreous_models::adapters::merged;
 use vitreous_models::{
-    Adapters, Architecture, Call, ConfigError, ImageInput, Initialisation, Model, OpenOptions, Preprocessing,
+    Adapters, Architecture, Call, ConfigError, Head, ImageInput, Initialisation, Model, OpenOptions, Preprocessing,
     SaveOptions, Settings, initialise,
 };
 
@@ -117,7 +117,7 @@ impl Classifier {
 fn with_classes(architecture: &dyn Architecture, classes: usize) -> Result<Box<dyn Architecture>, ConfigError> {
     match architecture.settings().contains_key("classes") {
         true => architecture.with_settings(&Settings::from_iter([("classes".to_string(), classes.into())])),
-        false => architecture.with_head(classes),
+        false => architecture.with_head(Head::Classes(classes)),
     }
 }
 
@@ -126,7 +126,8 @@ fn open(init: &Path, recipe: &Recipe, splits: &Splits) -> Result<Model, TrainErr
     let own = Model::open(init, &OpenOptions::default())?.architecture.settings();
     let kept = KEPT_SETTINGS.iter().filter(|key| own.contains_key(**key));
     let kept = kept.filter_map(|key| Some((key.to_string(), recipe.model_setting(key)?.clone())));
-    let options = OpenOptions { settings: kept.collect::<Settings>(), replace_head: Some(splits.classes.len()) };
+    let options =
+        OpenOptions { settings: kept.collect::<Settings>(), replace_head: Some(Head::Classes(splits.classes.len())) };
     let mut model = Model::open(init, &options)?;
     model.assets.labels.clone_from(&splits.classes);
     Ok(model)

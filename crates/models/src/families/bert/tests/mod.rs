@@ -3,7 +3,7 @@
 
 use crate::families::bert::BertConfig;
 use crate::testing::fixture;
-use crate::{Architecture, Gives, Model, OpenOptions};
+use crate::{Architecture, Gives, Head, Model, OpenOptions};
 
 fn open(name: &str) -> Model {
     Model::open(&fixture("bert", name), &OpenOptions::default()).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -64,7 +64,7 @@ fn what_is_not_known_is_named() {
 
 #[test]
 fn a_new_head_is_all_that_has_no_values() {
-    let options = OpenOptions { replace_head: Some(5), ..OpenOptions::default() };
+    let options = OpenOptions { replace_head: Some(Head::Classes(5)), ..OpenOptions::default() };
     let model = Model::open(&fixture("bert", "pretraining"), &options).expect("opens");
     assert_eq!(model.architecture.signature().classes(), Some(5));
     for parameter in model.parameters() {

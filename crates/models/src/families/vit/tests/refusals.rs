@@ -9,7 +9,7 @@ use crate::archive::{Archive, TensorToWrite, write_safetensors};
 use crate::checkpoint::json::Object;
 use crate::checkpoint::{Inventory, problems};
 use crate::families::vit::{Pooling, PositionScope, VitConfig, infer, read, vit};
-use crate::{Architecture, Call, Checkpoint, Model, OpenOptions, Reading, SaveOptions, Settings, Size};
+use crate::{Architecture, Call, Checkpoint, Head, Model, OpenOptions, Reading, SaveOptions, Settings, Size};
 use vitreous_engine::{DType, Graph, State};
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
@@ -275,7 +275,7 @@ fn what_training_tools_put_around_a_model_is_taken_off() {
 #[test]
 fn a_replaced_head_has_no_values_and_everything_else_has() {
     for name in ["hf_vit", "hf_vit_pooler", "hf_deit_teacher", "hf_dinov2", "timm_avg", "npz/pre_logits.npz"] {
-        let model = open_with(name, &OpenOptions { replace_head: Some(7), ..OpenOptions::default() });
+        let model = open_with(name, &OpenOptions { replace_head: Some(Head::Classes(7)), ..OpenOptions::default() });
         assert!(
             model.assets.labels.is_empty() && model.config().classes == 7 && model.config().pre_logits.is_none(),
             "{name}"
@@ -294,7 +294,7 @@ fn a_replaced_head_has_no_values_and_everything_else_has() {
             assert_eq!(new, model.parameter(&parameter.name).is_err());
         }
     }
-    let features = open_with("hf_vit", &OpenOptions { replace_head: Some(0), ..OpenOptions::default() });
+    let features = open_with("hf_vit", &OpenOptions { replace_head: Some(Head::None), ..OpenOptions::default() });
     let outputs = run(&features, &[1, 3, 16, 16], &vec![0.5; 768]);
     assert_eq!(outputs.get("features").len(), 16);
 }

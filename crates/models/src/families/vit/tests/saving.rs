@@ -9,7 +9,7 @@ use super::common::{Configured, compare_with, fixture, open, open_with};
 use crate::archive::{Archive, ElementType};
 use crate::families::vit::{Pooling, Qkv, VitConfig, vit};
 use crate::settings::Activation;
-use crate::{Call, Model, ModelError, OpenOptions, SaveOptions, Size, Written};
+use crate::{Call, Head, Model, ModelError, OpenOptions, SaveOptions, Size, Written};
 use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Precision, State, WeightView};
 
 fn reopen(path: &Path) -> Model {
@@ -254,7 +254,8 @@ fn a_configuration_that_was_changed_is_not_saved_with_values_that_do_not_fit() {
 
 #[test]
 fn trained_values_are_what_is_saved() {
-    let options = OpenOptions { replace_head: Some(5), ..OpenOptions::default().with("image", Size::square(24)) };
+    let options =
+        OpenOptions { replace_head: Some(Head::Classes(5)), ..OpenOptions::default().with("image", Size::square(24)) };
     for name in ["hf_vit", "hf_dinov2", "timm_token", "npz/pre_logits.npz", "own_post_norm"] {
         let model = open_with(name, &options);
         let mut g = Graph::for_inference();
