@@ -215,6 +215,10 @@ fn what_is_no_file_is_refused_at_once() {
         let file = place(name);
         vitreous(&["predict", model, file.to_str().expect("UTF-8")]).failed(1, &[name, says]);
     }
+    assert!(Command::new("mkfifo").arg(place("pairs.tsv")).status().expect("mkfifo").success());
+    let pairs = place("pairs.tsv");
+    let pairs = pairs.to_str().expect("UTF-8");
+    vitreous(&["train", "translation", "--data", pairs]).failed(2, &["pairs.tsv", "not a file"]);
 }
 
 #[test]

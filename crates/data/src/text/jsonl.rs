@@ -12,7 +12,7 @@ use super::pairs::{Languages, ReadPairs};
 /// is the source.
 pub(super) fn read(path: &Path, languages: Option<&Languages>) -> Result<ReadPairs, PairsError> {
     let mut languages = languages.cloned();
-    let mut lines = Lines::open(path)?;
+    let mut lines = Lines::open_regular(path)?;
     let mut read = ReadPairs::default();
     while let Some(line) = lines.next_line()? {
         if line.trim().is_empty() {

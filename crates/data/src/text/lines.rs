@@ -22,9 +22,15 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The lines of a file.
+    /// The lines of a file, or of a pipe, for whose writer it waits.
     pub fn open(path: &Path) -> Result<Lines, PairsError> {
         let file = File::open(path).map_err(|error| PairsError::io(path, error))?;
+        Ok(Lines::of(Box::new(file), path))
+    }
+
+    /// The lines of a regular file: what a run is trained on must be there again when it is resumed.
+    pub fn open_regular(path: &Path) -> Result<Lines, PairsError> {
+        let file = vitreous_files::open::open_regular(path).map_err(|error| PairsError::io(path, error))?;
         Ok(Lines::of(Box::new(file), path))
     }
 

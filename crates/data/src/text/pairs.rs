@@ -102,7 +102,7 @@ pub fn read(path: &Path, languages: Option<&Languages>) -> Result<ReadPairs, Pai
 
 /// Reads lines of source, tab, target, without quoting and without further tabs.
 pub(super) fn read_tsv(path: &Path) -> Result<ReadPairs, PairsError> {
-    let mut lines = Lines::open(path)?;
+    let mut lines = Lines::open_regular(path)?;
     let mut read = ReadPairs::default();
     while let Some(line) = lines.next_line()? {
         match line.split_once('\t') {
@@ -123,7 +123,7 @@ pub(super) fn read_tsv(path: &Path) -> Result<ReadPairs, PairsError> {
 
 /// Reads two files whose lines are translations of each other.
 pub fn read_parallel(source: &Path, target: &Path) -> Result<ReadPairs, PairsError> {
-    let (mut sources, mut targets) = (Lines::open(source)?, Lines::open(target)?);
+    let (mut sources, mut targets) = (Lines::open_regular(source)?, Lines::open_regular(target)?);
     let mut read = ReadPairs::default();
     loop {
         match (sources.next_line()?, targets.next_line()?) {
