@@ -130,6 +130,43 @@ pub enum TokeniserError {
          of pairs, 32000 millions"
     )]
     Size(usize),
+    /// The size of a vocabulary that is to be learnt is out of range.
+    #[error(
+        "the vocabulary size is {size}, but must be from {smallest} to {most}: 8000 suits some megabytes of text, 30000 more"
+    )]
+    Vocabulary {
+        /// The size.
+        size: usize,
+        /// The smallest size.
+        smallest: usize,
+        /// The largest size.
+        most: usize,
+    },
+    /// The special tokens alone are longer than an input may be.
+    #[error(
+        "an input of {longest} tokens has no room for the {special} special tokens of this model: allow more tokens"
+    )]
+    Longest {
+        /// The most tokens that were allowed.
+        longest: usize,
+        /// The number of special tokens.
+        special: usize,
+    },
+    /// A question leaves too little room for the context.
+    #[error(
+        "the question has {question} tokens, which leaves {room} of {longest} for the context, but windows that overlap by {stride} \
+         need more than that: shorten the question, allow more tokens, or let the windows overlap less"
+    )]
+    Window {
+        /// The number of the question's tokens.
+        question: usize,
+        /// The most tokens of an input.
+        longest: usize,
+        /// The number of tokens that are left for the context.
+        room: usize,
+        /// The number of tokens by which windows overlap.
+        stride: usize,
+    },
     /// There is no text.
     #[error("there is no text to train a tokeniser on")]
     NoText,

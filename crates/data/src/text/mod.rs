@@ -32,6 +32,7 @@ mod shapes;
 mod special;
 mod tokeniser;
 mod tokenisers;
+mod tokenizer;
 mod training;
 mod words;
 
@@ -45,5 +46,6 @@ pub use shapes::{BatchShape, padded_length};
 pub use special::{END, PADDING, SPECIAL_TOKENS, START, shifted_target, source_of, wanted_target};
 pub use tokeniser::Tokeniser;
 pub use tokenisers::{SHARED_FILE, SOURCE_FILE, TARGET_FILE, Tokenisers};
+pub use tokenizer::{Encoding, SpecialIds, TextTokenizer, VocabularyKind};
 pub use training::{MOST_VOCABULARY, SMALLEST_VOCABULARY, TokeniserKind};
 pub use words::Word;

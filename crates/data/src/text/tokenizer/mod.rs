@@ -1,0 +1,259 @@
+//! The tokenizer of any model directory of Hugging Face's: text to the tokens that a model was trained on, and back.
+//!
+//! [`TextTokenizer::open`] reads a `tokenizer.json`, or what older directories have instead. Padding and truncation that are stored in
+//! a file are ignored: the caller says how long an input may be, and pads batches.
+
+mod build;
+mod charsmap;
+mod encoding;
+mod files;
+mod json;
+mod limits;
+mod model;
+mod open;
+mod save;
+mod settings;
+mod slow;
+mod template;
+mod train;
+
+use std::path::Path;
+
+pub use encoding::Encoding;
+use encoding::Sequence;
+use files::Files;
+use settings::Settings;
+use template::Template;
+use tokenizers::{Model as _, OffsetType, PreTokenizer as _, Tokenizer, TruncationDirection};
+pub use train::VocabularyKind;
+
+use super::TokeniserError;
+
+/// The special tokens of a tokenizer; `None` for those it does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpecialIds {
+    /// What fills up the shorter texts of a batch.
+    pub padding: Option<u32>,
+    /// What stands for a token that is to be predicted.
+    pub mask: Option<u32>,
+    /// The token before a text: `[CLS]`, `<s>`.
+    pub first: Option<u32>,
+    /// The token after a text: `[SEP]`, `</s>`.
+    pub separator: Option<u32>,
+    /// What stands for text that the vocabulary cannot express.
+    pub unknown: Option<u32>,
+    /// The beginning of a text, of models that generate.
+    pub begin: Option<u32>,
+    /// The end of a text, of models that generate.
+    pub end: Option<u32>,
+}
+
+/// Converts text to a model's tokens and back.
+#[derive(Clone)]
+pub struct TextTokenizer {
+    inner: Tokenizer,
+    template: Template,
+    special: SpecialIds,
+    vocabulary_size: usize,
+    settings: Settings,
+    files: Option<Files>,
+}
+
+impl std::fmt::Debug for TextTokenizer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "TextTokenizer of {} tokens", self.vocabulary_size)
+    }
+}
+
+impl TextTokenizer {
+    /// Opens the tokenizer of a model directory: a `tokenizer.json`; or a `vocab.txt` (BERT); or a `vocab.json` with a `merges.txt`
+    /// (RoBERTa, GPT-2); or a `spiece.model` or `sentencepiece.bpe.model` (ALBERT, XLM-RoBERTa, CamemBERT). What
+    /// `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and `config.json` say is done as `transformers` does it.
+    pub fn open(directory: &Path) -> Result<TextTokenizer, TokeniserError> {
+        open::open(directory)
+    }
+
+    /// The size that an embedding must have: the largest index, plus one.
+    pub fn vocabulary_size(&self) -> usize {
+        self.vocabulary_size
+    }
+
+    /// The special tokens.
+    pub fn special(&self) -> &SpecialIds {
+        &self.special
+    }
+
+    /// The longest input in tokens (`model_max_length`), if a file says it.
+    pub fn longest(&self) -> Option<usize> {
+        self.settings.longest()
+    }
+
+    /// The tokens of a text or a pair of texts, with special tokens, truncated to `longest` tokens: of a pair, the longer text is
+    /// shortened first, until both are equally long.
+    pub fn encode(&self, text: &str, pair: Option<&str>, longest: usize) -> Result<Encoding, TokeniserError> {
+        let room = self.room(pair.is_some(), longest)?;
+        let Some(pair) = pair else {
+            // One token more than fits, to know whether something is left out.
+            let sequence = self.sequence(text, room.saturating_add(1))?;
+            return Ok(self.cut(&sequence, room));
+        };
+        // As many tokens as the library would look at, so that of two long texts the same one counts as the longer.
+        let limit = if room < longest { longest } else { usize::MAX };
+        let (first, second) = (self.sequence(text, limit)?, self.sequence(pair, limit)?);
+        let (first_length, second_length) = pair_lengths(first.len(), second.len(), room);
+        let mut encoding = self.template.apply(&[(&first, 0..first_length), (&second, 0..second_length)]);
+        encoding.truncated = first_length + second_length < first.len() + second.len();
+        Ok(encoding)
+    }
+
+    /// The tokens of a question and a context. A context that is too long is cut into windows of as many tokens as fit, each of which
+    /// begins with the last `stride` tokens of the one before.
+    pub fn encode_windows(
+        &self,
+        question: &str,
+        context: &str,
+        longest: usize,
+        stride: usize,
+    ) -> Result<Vec<Encoding>, TokeniserError> {
+        let room = self.room(true, longest)?;
+        let question = self.sequence(question, usize::MAX)?;
+        let context = self.sequence(context, usize::MAX)?;
+        if question.len() + context.len() <= room {
+            return Ok(vec![self.template.apply(&[(&question, 0..question.len()), (&context, 0..context.len())])]);
+        }
+        let length = room.saturating_sub(question.len());
+        if length <= stride {
+            return Err(TokeniserError::Window { question: question.len(), longest, room: length, stride });
+        }
+        let mut windows = Vec::new();
+        let mut start = 0;
+        loop {
+            let end = (start + length).min(context.len());
+            let mut window = self.template.apply(&[(&question, 0..question.len()), (&context, start..end)]);
+            window.truncated = true;
+            windows.push(window);
+            if end == context.len() {
+                return Ok(windows);
+            }
+            start += length - stride;
+        }
+    }
+
+    /// The tokens of a text that is split into words, with special tokens, truncated to `longest` tokens. Offsets are in the words.
+    pub fn encode_words(&self, words: &[&str], longest: usize) -> Result<Encoding, TokeniserError> {
+        let room = self.room(false, longest)?;
+        let mut all = Sequence::default();
+        for (number, word) in words.iter().enumerate() {
+            if all.len() > room {
+                break;
+            }
+            let mut sequence = self.sequence(word, room.saturating_add(1))?;
+            let number = u32::try_from(number).map_err(TokeniserError::library)?;
+            sequence.words.fill(number);
+            all.extend(sequence);
+        }
+        Ok(self.cut(&all, room))
+    }
+
+    /// The tokens of a text, without special tokens, all of them.
+    pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>, TokeniserError> {
+        Ok(self.sequence(text, usize::MAX)?.ids)
+    }
+
+    /// A token's name.
+    pub fn token(&self, id: u32) -> Option<String> {
+        let added = self.inner.get_added_vocabulary().get_added_tokens_decoder().get(&id);
+        added.map(|token| token.content.clone()).or_else(|| self.inner.get_model().id_to_token(id))
+    }
+
+    /// The index of a token's name.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The text of tokens. Indices that are not in the vocabulary are skipped, and special tokens if wanted.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, TokeniserError> {
+        self.inner.decode(ids, skip_special).map_err(TokeniserError::library)
+    }
+
+    /// Writes a `tokenizer.json`, a `tokenizer_config.json` and a `special_tokens_map.json` that `transformers` opens. Files that the
+    /// tokenizer was read from are written as they were.
+    pub fn save(&self, directory: &Path) -> Result<(), TokeniserError> {
+        save::save(self, directory)
+    }
+
+    /// Learns a vocabulary of at most `size` tokens from texts, with the special tokens and the template of the model that uses such
+    /// vocabularies. The same texts give the same vocabulary.
+    pub fn train(
+        kind: VocabularyKind,
+        texts: &mut dyn Iterator<Item = String>,
+        size: usize,
+        lower_case: bool,
+    ) -> Result<TextTokenizer, TokeniserError> {
+        train::train(kind, texts, size, lower_case)
+    }
+
+    /// How many tokens of texts fit beside the special tokens.
+    fn room(&self, is_pair: bool, longest: usize) -> Result<usize, TokeniserError> {
+        let special = self.template.special_tokens(is_pair);
+        longest.checked_sub(special).ok_or(TokeniserError::Longest { longest, special })
+    }
+
+    /// The first tokens of one text with special tokens.
+    fn cut(&self, sequence: &Sequence, room: usize) -> Encoding {
+        let mut encoding = self.template.apply(&[(sequence, 0..sequence.len().min(room))]);
+        encoding.truncated = sequence.len() > room;
+        encoding
+    }
+
+    /// The tokens of a text, at least the first `limit` of them.
+    fn sequence(&self, text: &str, limit: usize) -> Result<Sequence, TokeniserError> {
+        let failed = |error: tokenizers::Error| TokeniserError::library(error);
+        let added = self.inner.get_added_vocabulary();
+        let mut split = added.extract_and_normalize(self.inner.get_normalizer(), text);
+        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut split).map_err(failed)?;
+        }
+        let truncation = (limit < usize::MAX).then_some((limit, TruncationDirection::Right));
+        self.inner.get_model().tokenize_in_pretokenized(&mut split, truncation).map_err(failed)?;
+        let found = split.into_encoding(None, 0, OffsetType::Byte).map_err(failed)?;
+        let boundary = |place: usize| floor_boundary(text, place);
+        Ok(Sequence {
+            ids: found.get_ids().to_vec(),
+            offsets: found.get_offsets().iter().map(|&(start, end)| (boundary(start), boundary(end))).collect(),
+            words: found.get_word_ids().iter().map(|word| word.unwrap_or(0)).collect(),
+            spaces: match self.template.trim {
+                Some(_) => found.get_tokens().iter().map(|token| spaces(token)).collect(),
+                None => Vec::new(),
+            },
+        })
+    }
+}
+
+/// The place between characters at or before a place in a text.
+fn floor_boundary(text: &str, place: usize) -> usize {
+    let mut place = place.min(text.len());
+    while !text.is_char_boundary(place) {
+        place -= 1;
+    }
+    place
+}
+
+/// The number of spaces at both ends of a byte-level token, where `Ġ` is one.
+fn spaces(token: &str) -> (u32, u32) {
+    let is_space = |letter: &char| *letter == 'Ġ' || letter.is_whitespace();
+    let count = |letters: &mut dyn Iterator<Item = char>| letters.take_while(is_space).count() as u32;
+    (count(&mut token.chars()), count(&mut token.chars().rev()))
+}
+
+/// How many tokens of two texts are kept if there is room for so many: the longer one is shortened until both are equal.
+fn pair_lengths(first: usize, second: usize, room: usize) -> (usize, usize) {
+    if first + second <= room {
+        return (first, second);
+    }
+    let shorter = first.min(second);
+    let (short, long) =
+        if shorter.saturating_mul(2) <= room { (shorter, room - shorter) } else { (room / 2, room - room / 2) };
+    if first > second { (long, short) } else { (short, long) }
+}

@@ -1,0 +1,60 @@
+//! Writes a tokenizer's files so that `transformers` opens them.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::TextTokenizer;
+use super::settings::ROLES;
+use crate::text::TokeniserError;
+
+pub(super) fn save(tokenizer: &TextTokenizer, directory: &Path) -> Result<(), TokeniserError> {
+    let write = |name: &str, bytes: &[u8]| {
+        let path = directory.join(name);
+        std::fs::write(&path, bytes).map_err(|error| TokeniserError::Io { path, error })
+    };
+    std::fs::create_dir_all(directory).map_err(|error| TokeniserError::Io { path: directory.to_path_buf(), error })?;
+    let mut kept = Vec::new();
+    for (name, bytes) in tokenizer.files.iter().flat_map(|files| files.kept()) {
+        write(name, bytes)?;
+        kept.push(name);
+    }
+    if !kept.contains(&"tokenizer.json") {
+        write("tokenizer.json", tokenizer.inner.to_string(true).map_err(TokeniserError::library)?.as_bytes())?;
+    }
+    let tokens = special_tokens(tokenizer);
+    if !kept.contains(&"tokenizer_config.json") {
+        write("tokenizer_config.json", &pretty(config(tokenizer, &tokens))?)?;
+    }
+    if !kept.contains(&"special_tokens_map.json") {
+        write("special_tokens_map.json", &pretty(tokens)?)?;
+    }
+    Ok(())
+}
+
+fn pretty(object: Map<String, Value>) -> Result<Vec<u8>, TokeniserError> {
+    let mut bytes = serde_json::to_vec_pretty(&object).map_err(TokeniserError::library)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// The special tokens by their roles.
+fn special_tokens(tokenizer: &TextTokenizer) -> Map<String, Value> {
+    let special = tokenizer.special;
+    let ids =
+        [special.begin, special.end, special.unknown, special.separator, special.padding, special.first, special.mask];
+    let token = |(role, id): (&&str, Option<u32>)| Some((role.to_string(), tokenizer.token(id?)?.into()));
+    ROLES.iter().zip(ids).filter_map(token).collect()
+}
+
+fn config(tokenizer: &TextTokenizer, tokens: &Map<String, Value>) -> Map<String, Value> {
+    let settings = &tokenizer.settings;
+    let mut config = settings.options();
+    // A class that is not known to rebuild the tokenizer gets a tokenizer.json as it is.
+    let name = settings.class.map_or("PreTrainedTokenizerFast", |class| class.name());
+    config.entry("tokenizer_class").or_insert_with(|| name.into());
+    for (role, token) in tokens {
+        config.entry(role).or_insert_with(|| token.clone());
+    }
+    config
+}
