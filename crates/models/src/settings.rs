@@ -92,6 +92,8 @@ choice! {
         Relu,
         /// `x / (1 + e^-x)`.
         Silu,
+        /// `tanh x`.
+        Tanh,
     }
 }
 
@@ -102,6 +104,7 @@ impl From<Activation> for vitreous_engine::Activation {
             Activation::GeluTanh => vitreous_engine::Activation::GeluTanh,
             Activation::Relu => vitreous_engine::Activation::Relu,
             Activation::Silu => vitreous_engine::Activation::Silu,
+            Activation::Tanh => vitreous_engine::Activation::Tanh,
         }
     }
 }
@@ -117,6 +120,7 @@ impl Activation {
             }
             "relu" => Activation::Relu,
             "silu" | "swish" => Activation::Silu,
+            "tanh" => Activation::Tanh,
             _ => return None,
         })
     }
@@ -128,6 +132,7 @@ impl Activation {
             Activation::GeluTanh => "gelu_pytorch_tanh",
             Activation::Relu => "relu",
             Activation::Silu => "silu",
+            Activation::Tanh => "tanh",
         }
     }
 }

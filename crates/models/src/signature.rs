@@ -146,6 +146,18 @@ impl Head {
         }
     }
 
+    /// The command that trains such a head on a model, as typed after `vitreous`, if there is one.
+    pub fn trained_by(self) -> Option<&'static str> {
+        match self {
+            Head::Classes(_) | Head::Labels(_) | Head::Numbers(_) => {
+                Some("train classify-text --init MODEL --data DIR")
+            }
+            Head::TokenClasses(_) => Some("train classify-tokens --init MODEL --data DIR"),
+            Head::MaskedTokens => Some("train bert --init MODEL --data FILES"),
+            Head::None | Head::Span => None,
+        }
+    }
+
     /// What it is for, in messages: "a head for {..}".
     pub fn purpose(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
 //! Rename rules: how a dialect names, lays out, joins and ties the parameters of a graph. A rule works in both
 //! directions.
 //!
-//! In a pattern, `#` stands for a layer number and a final `*` for the kind of tensor (`weight`, `bias`):
+//! In a pattern, `#` stands for a layer number, or two of them for a group and a layer, and a final `*` for the kind of tensor (`weight`, `bias`):
 //!
 //! ```text
 //! blocks.#.norm1.*                         encoder.layer.#.layernorm_before.*            rename
@@ -139,7 +139,7 @@ impl Rule {
 /// The values of a pattern's wildcards.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Wildcards<'n> {
-    number: Option<&'n str>,
+    numbers: [Option<&'n str>; 2],
     kind: Option<&'n str>,
 }
 
@@ -147,10 +147,14 @@ impl<'n> Wildcards<'n> {
     fn of(pattern: &str, name: &'n str) -> Option<Wildcards<'n>> {
         let mut found = Wildcards::default();
         let mut segments = name.split('.');
+        let mut count = 0;
         for part in pattern.split('.') {
             let segment = segments.next()?;
             match part {
-                "#" if segment.bytes().all(|byte| byte.is_ascii_digit()) => found.number = Some(segment),
+                "#" if segment.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    *found.numbers.get_mut(count)? = Some(segment);
+                    count += 1;
+                }
                 "*" => found.kind = Some(segment),
                 same if same == segment => {}
                 _ => return None,
@@ -160,7 +164,8 @@ impl<'n> Wildcards<'n> {
     }
 
     fn put_into(self, pattern: &str) -> String {
-        let numbered = self.number.map_or_else(|| pattern.to_string(), |number| pattern.replace('#', number));
+        let numbers = self.numbers.into_iter().flatten();
+        let numbered = numbers.fold(pattern.to_string(), |pattern, number| pattern.replacen('#', number, 1));
         match (numbered.strip_suffix('*'), self.kind) {
             (Some(start), Some(kind)) => format!("{start}{kind}"),
             _ => numbered,
@@ -340,7 +345,7 @@ impl Atoms {
     fn of_all_layers(&self, pattern: &str, kind: Option<&str>) -> Vec<String> {
         let fitting = self.names.iter().filter_map(|name| {
             let wildcards = Wildcards::of(pattern, name).filter(|wildcards| wildcards.kind == kind)?;
-            Some((wildcards.number?.parse::<usize>().ok()?, name.clone()))
+            Some((wildcards.numbers[0]?.parse::<usize>().ok()?, name.clone()))
         });
         fitting.collect::<BTreeMap<usize, String>>().into_values().collect()
     }

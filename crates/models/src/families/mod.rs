@@ -1,6 +1,7 @@
 //! The model families. A new one is its folder, and a line in [`FAMILIES`].
 
 pub mod bert;
+mod encoder;
 pub mod transformer;
 pub mod vit;
 

@@ -88,7 +88,9 @@ impl Model {
     }
 
     fn is_replaced(&self, parameter: &Parameter) -> bool {
-        parameter.head && self.source.as_ref().is_some_and(|source| source.head_replaced)
+        // A head may need a layer that the file's own head did without: BERT's pooler.
+        let lacks = |source: &Source| !parameter.part_names().iter().all(|atom| source.atoms.contains_key(atom));
+        self.source.as_ref().is_some_and(|source| source.head_replaced && (parameter.head || lacks(source)))
     }
 
     /// A parameter's values by our name as f32, borrowed from the mapped file where they lie there as they are needed.

@@ -1,5 +1,6 @@
 //! BERT ("BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"): a bidirectional encoder,
-//! with a pooler over its first token, a masked-token head, or a classification head.
+//! with a pooler over its first token and a head. RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA are settings
+//! of it: see [`Variant`].
 //!
 //! ```text
 //! x = norm(word[tokens] + type[token_types] + position)
@@ -14,6 +15,7 @@ mod names;
 mod presets;
 #[cfg(test)]
 mod tests;
+mod variant;
 
 use vitreous_engine::{Graph, Result};
 
@@ -22,10 +24,11 @@ use crate::checkpoint::Dialect;
 use crate::checkpoint::json::Fault;
 use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
 use crate::settings::{ConfigError, Settings};
-use crate::signature::{Gives, Head, Signature, Takes, TokenInput};
+use crate::signature::{Head, Signature};
 
 pub use config::BertConfig;
 pub use graph::bert;
+pub use variant::Variant;
 
 /// The family.
 pub struct Bert;
@@ -39,7 +42,7 @@ impl Family for Bert {
     }
 
     fn model_types(&self) -> &'static [&'static str] {
-        &["bert"]
+        &["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra"]
     }
 
     fn presets(&self) -> Vec<String> {
@@ -71,19 +74,7 @@ impl Architecture for BertConfig {
     }
 
     fn signature(&self) -> Signature {
-        let tokens =
-            TokenInput { vocabulary: self.vocabulary, longest: self.max_length, token_types: self.token_types };
-        let mut gives = vec![Gives::TokenVectors(self.dim)];
-        if self.pooler {
-            gives.push(Gives::Vector(self.dim));
-        }
-        if self.masked_tokens {
-            gives.push(Gives::MaskedTokens(self.vocabulary));
-        }
-        if self.classes > 0 {
-            gives.push(Gives::Classes(self.classes));
-        }
-        Signature { takes: Takes::Tokens(tokens), gives }
+        self.encoder().signature()
     }
 
     fn build(&self, graph: &mut Graph, call: &Call) -> Result<Outputs> {
@@ -91,13 +82,7 @@ impl Architecture for BertConfig {
     }
 
     fn with_head(&self, head: Head) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let (classes, masked_tokens) = match head {
-            Head::None => (0, false),
-            Head::Classes(classes) => (classes, false),
-            Head::MaskedTokens => (0, true),
-            other => return Err(ConfigError(format!("a BERT has no head for {} yet", other.purpose()))),
-        };
-        let config = BertConfig { classes, pooler: self.pooler || classes > 0, masked_tokens, ..self.clone() };
+        let config = BertConfig { head, pooler: self.encoder().pooler_with(head), ..self.clone() };
         config.check()?;
         Ok(Box::new(config))
     }
@@ -105,7 +90,7 @@ impl Architecture for BertConfig {
     fn dialect(&self, format: Format) -> std::result::Result<Dialect, String> {
         match format {
             Format::Own => Ok(Dialect::own()),
-            Format::HuggingFace => Ok(names::written(self)),
+            Format::HuggingFace => names::written(self),
             Format::Npz => Err("Google's .npz is for Vision Transformers; save to a directory instead".to_string()),
         }
     }

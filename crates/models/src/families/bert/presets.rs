@@ -26,7 +26,7 @@ pub fn preset(name: &str) -> Option<BertConfig> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Architecture;
+    use crate::{Architecture, Head};
 
     #[test]
     fn parameter_counts_are_those_of_transformers() {
@@ -35,7 +35,7 @@ mod tests {
         assert_eq!(count(&preset("bert_base").expect("known")), 109_482_240);
         assert_eq!(count(&preset("bert_large").expect("known")), 335_141_888);
         assert_eq!(count(&preset("bert_tiny").expect("known")), 4_385_920);
-        let masked = BertConfig { pooler: false, masked_tokens: true, ..BertConfig::default() };
+        let masked = BertConfig { pooler: false, head: Head::MaskedTokens, ..BertConfig::default() };
         assert_eq!(count(&masked), 109_514_298);
     }
 }

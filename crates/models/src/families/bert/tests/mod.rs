@@ -18,13 +18,13 @@ fn config(model: &Model) -> &BertConfig {
 fn heads_are_those_of_the_class_and_of_the_file() {
     let heads = |name: &str| {
         let model = open(name);
-        let BertConfig { pooler, masked_tokens, classes, .. } = *config(&model);
-        (pooler, masked_tokens, classes)
+        let BertConfig { pooler, head, .. } = *config(&model);
+        (pooler, head)
     };
-    assert_eq!(heads("model"), (true, false, 0));
-    assert_eq!(heads("masked"), (false, true, 0));
-    assert_eq!(heads("pretraining"), (true, true, 0));
-    assert_eq!(heads("classes"), (true, false, 3));
+    assert_eq!(heads("model"), (true, Head::None));
+    assert_eq!(heads("masked"), (false, Head::MaskedTokens));
+    assert_eq!(heads("pretraining"), (true, Head::MaskedTokens));
+    assert_eq!(heads("classes"), (true, Head::Classes(3)));
     assert_eq!(open("classes").assets.labels, ["down", "up", "sideways"]);
 }
 
