@@ -20,6 +20,7 @@ pub mod image_model;
 pub mod locate;
 pub mod runner;
 pub mod scores;
+pub mod text;
 pub mod training_graph;
 pub mod translator;
 

@@ -49,6 +49,13 @@ pub fn unsuitable(model: &str, signature: &Signature, wanted: &str) -> Error {
     Error::input(format!("{model}: this is {}, no {wanted}; use it with {}", signature.what(), commands.join(", ")))
 }
 
+/// The error of a model without the head that a command needs: what it has instead, and how to get one.
+pub fn no_head(model: &str, signature: &Signature, head: &str) -> Error {
+    let commands = unsuitable(model, signature, "").to_string();
+    let usable = commands.rsplit_once("; ").map_or("", |(_, usable)| usable);
+    Error::input(format!("{model}: this is {}, which has no {head}; fine-tune one with `vitreous train`, or {usable}", signature.what()))
+}
+
 /// The model directory that is meant: by a run directory its model, by a file of weights the directory around it. Without its
 /// `config.json` the same file would silently be another model: other heads, no class names, other preprocessing.
 pub fn model_directory(path: &Path) -> PathBuf {

@@ -13,6 +13,11 @@ pub fn softmax(logits: &[f32]) -> Vec<f64> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
+/// The probability of a label that stands by itself.
+pub fn sigmoid(logit: f32) -> f64 {
+    1.0 / (1.0 + (-f64::from(logit)).exp())
+}
+
 /// The indices of the largest scores, the largest first; of equal ones, the class with the smaller number.
 pub fn best(scores: &[f64], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..scores.len()).collect();

@@ -8,6 +8,7 @@ mod say;
 mod commands;
 mod device_options;
 mod failure;
+mod image_answers;
 mod images;
 mod page_facts;
 mod prepared;
@@ -15,6 +16,8 @@ mod progress;
 mod run_report;
 mod samples;
 mod signals;
+mod texts;
+mod vectors;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -44,6 +47,8 @@ struct Cli {
 enum Command {
     Train(commands::train::Train),
     Predict(commands::predict::Predict),
+    Embed(commands::embed::Embed),
+    Fill(commands::fill::Fill),
     Explain(commands::explain::Explain),
     Report(commands::report::Report),
     Summary(commands::summary::Summary),
@@ -87,6 +92,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Train(train) => train.run(),
         Command::Predict(predict) => predict.run(),
+        Command::Embed(embed) => embed.run(),
+        Command::Fill(fill) => fill.run(),
         Command::Explain(explain) => explain.run(),
         Command::Report(report) => report.run(),
         Command::Summary(summary) => summary.run(),

@@ -2,11 +2,11 @@
 
 use vitreous_engine::{Caches, Device, Executor, Graph, Mode, Plan, Precision, Result, ResultCopy, SlotCopy, Value};
 
-use super::Source;
 use super::encoder::Encoder;
 use super::search::NextTokens;
 use crate::call::{CacheFormat, StepShape};
 use crate::family::Architecture;
+use crate::on_device::OnDevice;
 
 /// A decoder with its caches. Plans for several numbers of slots work on the same caches.
 pub(super) struct Decoder<'m> {
@@ -63,7 +63,7 @@ pub(super) fn cache_format(device: &Device, precision: Precision) -> CacheFormat
 impl<'m> Decoder<'m> {
     /// A decoder with caches of a shape, and a step for all of their slots. A step gives so many of each slot's likeliest next tokens.
     pub fn new(
-        source: &mut Source,
+        source: &mut OnDevice,
         model: &'m dyn Architecture,
         precision: Precision,
         room: StepShape,
@@ -75,12 +75,12 @@ impl<'m> Decoder<'m> {
             let caches = graph.caches().map(|(name, _)| name).filter(|name| of_source(name) == are_sources);
             caches.map(str::to_string).collect::<Vec<String>>()
         };
-        let plan = source.device.plan_with_fixed_weights(&graph, &[tokens, probabilities])?;
-        let needed = Caches::bytes_needed(&[&graph])? + source.device.bytes_needed_with_weights(&plan);
-        source.device.check_memory("the decoder's caches", needed)?;
-        let executor = source.executor(None, plan)?;
+        let plan = source.device().plan_with_fixed_weights(&graph, &[tokens, probabilities])?;
+        let needed = Caches::bytes_needed(&[&graph])? + source.device().bytes_needed_with_weights(&plan);
+        source.device().check_memory("the decoder's caches", needed)?;
+        let executor = source.executor("generating", None, plan)?;
         Ok(Decoder {
-            caches: Caches::new(&[&graph], &source.device)?,
+            caches: Caches::new(&[&graph], source.device())?,
             own: names(false),
             source: names(true),
             steps: vec![SlotsPlan { slots: room.batch, executor, tokens, probabilities }],
@@ -112,9 +112,9 @@ impl<'m> Decoder<'m> {
     }
 
     /// Makes ready for steps of the first so many slots.
-    pub fn use_slots(&mut self, source: &mut Source, slots: usize) -> Result<()> {
+    pub fn use_slots(&mut self, source: &mut OnDevice, slots: usize) -> Result<()> {
         // On a GPU also one for more slots, which is sooner run than another is made.
-        let suits = |there: usize| if source.device.is_gpu() { there >= slots } else { there == slots };
+        let suits = |there: usize| if source.device().is_gpu() { there >= slots } else { there == slots };
         let suiting = self.steps.iter().enumerate().filter(|(_, step)| suits(step.slots));
         if let Some((ready, _)) = suiting.min_by_key(|(_, step)| step.slots) {
             self.now = ready;
@@ -123,9 +123,9 @@ impl<'m> Decoder<'m> {
         let shape = StepShape { batch: slots, ..self.room };
         let StepGraph { graph, tokens, probabilities, .. } =
             step_graph(self.model, self.precision, shape, self.candidates)?;
-        let plan = source.device.plan_with_fixed_weights(&graph, &[tokens, probabilities])?;
-        let there = if source.device.is_gpu() { None } else { self.steps.pop().map(|step| step.executor) };
-        let executor = source.executor(there, plan)?;
+        let plan = source.device().plan_with_fixed_weights(&graph, &[tokens, probabilities])?;
+        let there = if source.device().is_gpu() { None } else { self.steps.pop().map(|step| step.executor) };
+        let executor = source.executor("generating", there, plan)?;
         self.now = self.steps.len();
         self.steps.push(SlotsPlan { slots, executor, tokens, probabilities });
         Ok(())

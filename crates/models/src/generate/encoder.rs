@@ -2,9 +2,9 @@
 
 use vitreous_engine::{Executor, Graph, Mode, Precision, Result, Value};
 
-use super::Source;
 use crate::call::{CacheFormat, Call, Part};
 use crate::family::Architecture;
+use crate::on_device::OnDevice;
 
 /// Encoders that are kept on a GPU, where making one takes longer than running it.
 const MOST_KEPT: usize = 8;
@@ -29,13 +29,13 @@ impl Encoders {
     /// The encoder for a shape. `cache` is the format that its keys and values are kept in.
     pub fn prepare(
         &mut self,
-        source: &mut Source,
+        source: &mut OnDevice,
         model: &dyn Architecture,
         precision: Precision,
         cache: CacheFormat,
         shape: (usize, usize),
     ) -> Result<()> {
-        let on_gpu = source.device.is_gpu();
+        let on_gpu = source.device().is_gpu();
         let suiting = self.kept.iter().enumerate().filter(|(_, encoder)| suits(encoder.shape, shape, on_gpu));
         if let Some((ready, _)) = suiting.min_by_key(|(_, encoder)| encoder.shape.0 * encoder.shape.1) {
             let encoder = self.kept.remove(ready);
@@ -49,13 +49,13 @@ impl Encoders {
             keys_and_values.push((name.to_string(), graph.cast(value, cache.into())?));
         }
         let results: Vec<Value> = keys_and_values.iter().map(|(_, value)| *value).collect();
-        let plan = source.device.plan_with_fixed_weights(&graph, &results)?;
+        let plan = source.device().plan_with_fixed_weights(&graph, &results)?;
         let plan = plan.leaving_on_device(&results)?;
         let there = if on_gpu { None } else { self.kept.pop().map(|encoder| encoder.executor) };
         if self.kept.len() == MOST_KEPT {
             self.kept.remove(0);
         }
-        let executor = source.executor(there, plan)?;
+        let executor = source.executor("generating", there, plan)?;
         self.kept.push(Encoder { shape, executor, keys_and_values });
         Ok(())
     }

@@ -5,14 +5,15 @@
 
 use std::collections::VecDeque;
 
-use vitreous_engine::{Device, Error, Precision, Result, ResultCopy, SharedWeights, SlotCopy};
+use vitreous_engine::{Device, Error, Precision, Result, ResultCopy, SlotCopy};
 
 use super::decoder::{Decoder, SlotInput, cache_format};
 use super::encoder::Encoders;
 use super::search::{Hypothesis, Search, SearchOptions};
-use super::{Source, Weights};
+
 use crate::call::StepShape;
 use crate::family::Architecture;
+use crate::on_device::{OnDevice, Weights};
 
 /// Slots that a decoder has at least, if sentences become fewer: products of hardly any rows want their weights otherwise.
 const LEAST_SLOTS: usize = 8;
@@ -95,7 +96,7 @@ pub struct Translator<'w> {
     special: SpecialTokens,
     options: TranslateOptions,
     shapes: Shapes,
-    source: Source<'w>,
+    source: OnDevice<'w>,
     encoders: Encoders,
     decoder: Option<Decoder<'w>>,
 }
@@ -136,7 +137,7 @@ impl<'w> Translator<'w> {
         let longest = of_source.longest.min(of_target.longest);
         let mut options = options;
         options.search.beam = options.search.beam.max(1);
-        let source = Source { device: device.clone(), weights, shared: SharedWeights::new(device) };
+        let source = OnDevice::new(device, weights);
         let shapes = Shapes::of(device);
         let encoders = Encoders::default();
         Ok(Translator { model, longest, special, options, shapes, source, encoders, decoder: None })
@@ -181,18 +182,18 @@ impl<'w> Translator<'w> {
         let room = |length: usize| length.next_multiple_of(self.shapes.length_step).min(self.longest);
         let source = room(self.source_length(longest));
         let capacity = room(self.most_tokens(longest));
-        let usual = if self.source.device.is_gpu() { USUAL_SLOTS_OF_GPU } else { USUAL_SLOTS };
+        let usual = if self.source.device().is_gpu() { USUAL_SLOTS_OF_GPU } else { USUAL_SLOTS };
         let slots = self.options.slots.unwrap_or(usual.max(beam));
         let slots = slots.min(self.shapes.most_kept_tokens / (source + capacity));
         let mut groups = self.shapes.count(sentences, slots / beam);
-        let cache = cache_format(&self.source.device, self.options.precision);
+        let cache = cache_format(self.source.device(), self.options.precision);
         let mut shape = StepShape { batch: groups * beam, source, capacity, cache };
         if !self.decoder.as_ref().is_some_and(|decoder| decoder.has_room_for(shape)) {
             // The old one's memory goes before the new one's comes.
             self.decoder = None;
             let candidates = self.options.search.candidates();
             let precision = self.options.precision;
-            while self.source.device.is_gpu() && groups > 1 && !self.fits(shape)? {
+            while self.source.device().is_gpu() && groups > 1 && !self.fits(shape)? {
                 groups /= 2;
                 shape.batch = groups * beam;
             }
@@ -204,14 +205,14 @@ impl<'w> Translator<'w> {
 
     /// Whether a decoder takes at most half of the memory that a GPU has left.
     fn fits(&self, shape: StepShape) -> Result<bool> {
-        let (device, options) = (&self.source.device, &self.options);
+        let (device, options) = (self.source.device(), &self.options);
         let candidates = options.search.candidates();
         let needed = Decoder::bytes_needed(device, self.model, options.precision, shape, candidates)?;
         Ok(device.available_memory()?.is_none_or(|available| needed as u64 <= available / 2))
     }
 
     /// The decoder, and what it is made of.
-    fn decoder(&mut self) -> Result<(&mut Decoder<'w>, &mut Source<'w>)> {
+    fn decoder(&mut self) -> Result<(&mut Decoder<'w>, &mut OnDevice<'w>)> {
         match &mut self.decoder {
             Some(decoder) => Ok((decoder, &mut self.source)),
             None => Err(Error::Machine("the decoder was not prepared".to_string())),
@@ -263,7 +264,7 @@ impl<'w> Translator<'w> {
         let most = (self.shapes.most_encoded_tokens / length).clamp(1, most);
         let batch: Vec<usize> = waiting.drain(..most.min(waiting.len())).collect();
         let shape = (self.shapes.count(batch.len(), most), length);
-        let cache = cache_format(&self.source.device, self.options.precision);
+        let cache = cache_format(self.source.device(), self.options.precision);
         self.encoders.prepare(&mut self.source, self.model, self.options.precision, cache, shape)?;
         let with_end = |index: &usize| {
             let source = &sources[*index][..self.source_length(&sources[*index]) - 1];

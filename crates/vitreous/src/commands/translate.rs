@@ -1,14 +1,12 @@
 //! `vitreous translate`: sentences in, translations out, line by line, while lines come in.
 
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::io::Write;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
-use vitreous_data::text::{Lines, PairsError};
 use vitreous_models::generate::{Hypothesis, SearchOptions};
 use vitreous_pages::format;
 use vitreous_runtime::{TextTranslator, TranslatorModel, described};
@@ -17,9 +15,7 @@ use vitreous_train::tasks::translate::one_line;
 use super::{PrecisionName, parse_beam, parse_count, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-
-/// The most sentences that are translated together: enough to keep every slot busy, few enough that answers come soon.
-const AT_ONCE: usize = 1024;
+use crate::texts::{plain, take_texts};
 
 /// Translate sentences from arguments, files or standard input, one per line
 #[derive(Args)]
@@ -86,24 +82,7 @@ impl Translate {
             // Whoever reads along sees them when they are there.
             Ok(out.flush()?)
         };
-        match (&self.texts[..], &self.files[..]) {
-            ([], []) => {
-                if std::io::stdin().is_terminal() {
-                    say!("translating what you type, one sentence per line; Ctrl-D ends");
-                }
-                let lines = read_aside(from_standard_input());
-                take_lines(&lines, lines.try_iter(), &mut answer)?;
-            }
-            ([], files) => {
-                // All are opened before work begins.
-                for lines in files.iter().map(|path| open_lines(path)).collect::<Result<Vec<_>, _>>()? {
-                    let lines = read_aside(lines);
-                    // Nobody waits for the first lines of a file, and many at once are translated faster.
-                    take_lines(&lines, lines.iter(), &mut answer)?;
-                }
-            }
-            (texts, _) => texts.chunks(AT_ONCE).try_for_each(&mut answer)?,
-        }
+        take_texts(&self.texts, &self.files, plain, &mut answer)?;
         if translator.truncated() > 0 {
             let truncated = format::count(translator.truncated(), "sentence was", "sentences were");
             let most = model.source.longest - 1;
@@ -157,52 +136,4 @@ pub(super) fn check_length_penalty(penalty: f32) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::input(anyhow!("--length-penalty must be between -10 and 10; it is {penalty}"))),
     }
-}
-
-type Line = Result<String, PairsError>;
-
-fn from_standard_input() -> Lines {
-    Lines::of(Box::new(std::io::stdin()), Path::new("standard input"))
-}
-
-/// A file's lines; `-` is standard input.
-fn open_lines(path: &Path) -> Result<Lines, Failure> {
-    match path.as_os_str() == "-" {
-        true => Ok(from_standard_input()),
-        false if path.is_dir() => Err(Failure::input(anyhow!("{}: this is a directory; name a file", path.display()))),
-        false => Lines::open(path).map_err(Failure::input),
-    }
-}
-
-/// Reads lines on a thread of its own, so that those which have come can be translated while others are awaited.
-fn read_aside(mut lines: Lines) -> Receiver<Line> {
-    let (sender, receiver) = sync_channel(2 * AT_ONCE);
-    std::thread::spawn(move || {
-        while let Some(line) = lines.next_line().map(|line| line.map(str::to_string)).transpose() {
-            let failed = line.is_err();
-            if sender.send(line).is_err() || failed {
-                return;
-            }
-        }
-    });
-    receiver
-}
-
-/// Gives lines on, until there is no more: as soon as there is one, with it what `further` has.
-fn take_lines(
-    lines: &Receiver<Line>,
-    mut further: impl Iterator<Item = Line>,
-    answer: &mut impl FnMut(&[String]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    while let Ok(first) = lines.recv() {
-        let mut some = vec![first];
-        some.extend(further.by_ref().take(AT_ONCE - 1));
-        let failure = some.iter().position(Result::is_err).map(|place| some.split_off(place).swap_remove(0));
-        let texts: Vec<String> = some.into_iter().flatten().collect();
-        answer(&texts)?;
-        if let Some(Err(error)) = failure {
-            return Err(Failure::input(error));
-        }
-    }
-    Ok(())
 }

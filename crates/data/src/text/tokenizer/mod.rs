@@ -74,6 +74,14 @@ impl TextTokenizer {
         open::open(directory)
     }
 
+    /// What is written before a token that goes on with a word, of a WordPiece vocabulary: `##`.
+    pub fn continuing_prefix(&self) -> Option<&str> {
+        match self.inner.get_model() {
+            tokenizers::ModelWrapper::WordPiece(model) => Some(model.continuing_subword_prefix.as_str()),
+            _ => None,
+        }
+    }
+
     /// The size that an embedding must have: the largest index, plus one.
     pub fn vocabulary_size(&self) -> usize {
         self.vocabulary_size

@@ -1,0 +1,103 @@
+//! Answers to questions from the start and end logits of tokens, as `transformers`' question-answering pipeline finds them.
+
+use vitreous_data::text::Encoding;
+
+use super::model::TextModel;
+use super::runner::TextRunner;
+use crate::error::Error;
+
+/// The most tokens of a window, and by how many windows overlap at most.
+const USUAL_WINDOW: (usize, usize) = (384, 128);
+/// The most tokens of an answer.
+const LONGEST_ANSWER: usize = 15;
+
+/// A part of the context that answers a question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FoundAnswer {
+    /// The answer.
+    pub text: String,
+    /// The probability of its start times that of its end.
+    pub score: f64,
+    /// Where it begins in the context, in bytes.
+    pub start: usize,
+    /// Where it ends.
+    pub end: usize,
+}
+
+/// The best answers to a question, the best first. A long context is read in windows that overlap.
+pub fn answer(
+    model: &TextModel,
+    runner: &mut TextRunner,
+    question: &str,
+    context: &str,
+    count: usize,
+) -> Result<Vec<FoundAnswer>, Error> {
+    let longest = model.longest.min(USUAL_WINDOW.0);
+    let stride = (longest / 2).min(USUAL_WINDOW.1);
+    let windows = model.tokenizer.encode_windows(question, context, longest, stride)?;
+    windows.iter().try_for_each(|window| model.check(window))?;
+    let mut found = Vec::new();
+    runner.run(&windows, |index, logits| {
+        let window = &windows[index];
+        for (start, end, score) in spans(window, logits, count) {
+            let (start, end) = aligned_to_words(window, start, end);
+            found.push((index, FoundAnswer { text: context[start..end].to_string(), score, start, end }));
+        }
+        Ok(())
+    })?;
+    // Windows are computed in another order than they are in the text.
+    found.sort_by(|a, b| b.1.score.total_cmp(&a.1.score).then(a.0.cmp(&b.0)));
+    let mut answers: Vec<FoundAnswer> = Vec::new();
+    for (_, answer) in found {
+        // The same words from overlapping windows are one answer.
+        match answers.iter_mut().find(|there| (there.start, there.end) == (answer.start, answer.end)) {
+            Some(there) => there.score += answer.score,
+            None => answers.push(answer),
+        }
+    }
+    answers.sort_by(|a, b| b.score.total_cmp(&a.score));
+    answers.truncate(count);
+    Ok(answers)
+}
+
+/// The most probable pairs of start and end tokens of a window.
+fn spans(window: &Encoding, logits: &[f32], count: usize) -> Vec<(usize, usize, f64)> {
+    // Tokens of the context, and the first token, which stands for "no answer".
+    let counts: Vec<bool> = window.sequence.iter().enumerate().map(|(i, s)| i == 0 || *s == Some(1)).collect();
+    let probabilities = |which: usize| {
+        let logit = |index: usize| if counts[index] { f64::from(logits[2 * index + which]) } else { -10_000.0 };
+        let all: Vec<f64> = (0..counts.len()).map(logit).collect();
+        let largest = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let powers: Vec<f64> = all.iter().map(|logit| (logit - largest).exp()).collect();
+        let sum: f64 = powers.iter().sum();
+        let mut scores: Vec<f64> = powers.into_iter().map(|power| power / sum).collect();
+        // It is no part of an answer.
+        if let Some(first) = scores.first_mut() {
+            *first = 0.0;
+        }
+        scores
+    };
+    let (starts, ends) = (probabilities(0), probabilities(1));
+    let mut found = Vec::new();
+    for start in (1..counts.len()).filter(|&start| counts[start]) {
+        for end in (start..counts.len().min(start + LONGEST_ANSWER)).filter(|&end| counts[end]) {
+            found.push((start, end, starts[start] * ends[end]));
+        }
+    }
+    found.sort_by(|a, b| b.2.total_cmp(&a.2));
+    found.truncate(count);
+    found
+}
+
+/// The bytes from the beginning of the first token's word to the end of the last one's.
+fn aligned_to_words(window: &Encoding, start: usize, end: usize) -> (usize, usize) {
+    let of_word = |index: usize| {
+        let word = window.words[index];
+        (0..window.len()).filter(move |&other| {
+            other == index || (word.is_some() && window.words[other] == word && window.sequence[other] == Some(1))
+        })
+    };
+    let from = of_word(start).map(|index| window.offsets[index].0).min();
+    let to = of_word(end).map(|index| window.offsets[index].1).max();
+    (from.unwrap_or(window.offsets[start].0), to.unwrap_or(window.offsets[end].1))
+}

@@ -1,0 +1,103 @@
+//! Texts as vectors.
+
+use vitreous_engine::{Device, Precision};
+
+use super::model::{TextInput, TextModel};
+use super::runner::{TextOutput, TextRunner};
+use crate::error::Error;
+use vitreous_models::Pooling;
+
+/// How texts become vectors, where it is not as the model's directory says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EmbedOptions {
+    /// How tokens are pooled.
+    pub pooling: Option<Pooling>,
+    /// Whether vectors are scaled to length 1.
+    pub normalise: Option<bool>,
+    /// Precision of matrix multiplications.
+    pub precision: Precision,
+}
+
+/// A model that gives one vector per text.
+pub struct Embedder<'m> {
+    model: &'m TextModel,
+    runner: TextRunner<'m>,
+    normalise: bool,
+    width: usize,
+    truncated: usize,
+}
+
+impl<'m> Embedder<'m> {
+    /// Makes a model ready on a device.
+    pub fn new(model: &'m TextModel, options: &EmbedOptions, device: &Device) -> Result<Embedder<'m>, Error> {
+        let signature = model.model.architecture.signature();
+        let width = signature.token_vectors().ok_or_else(|| Error::input(format!("this is {}", signature.what())))?;
+        let pooling = options.pooling.or(model.sentence.pooling).unwrap_or(Pooling::Mean);
+        let runner = TextRunner::new(model, TextOutput::Pooled(pooling), options.precision, device);
+        let normalise = options.normalise.unwrap_or(model.sentence.normalise);
+        Ok(Embedder { model, runner, normalise, width, truncated: 0 })
+    }
+
+    /// Numbers of a vector.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// How many texts had more tokens than the model reads, and were truncated.
+    pub fn truncated(&self) -> usize {
+        self.truncated
+    }
+
+    /// What runs the model.
+    pub fn runner(&self) -> &TextRunner<'m> {
+        &self.runner
+    }
+
+    /// The vectors of texts, one after the other.
+    pub fn embed(&mut self, texts: &[TextInput]) -> Result<Vec<f32>, Error> {
+        let encoded = self.model.encode_all(texts)?;
+        self.truncated += encoded.iter().filter(|text| text.truncated).count();
+        let width = self.width;
+        let mut vectors = vec![0.0; texts.len() * width];
+        self.runner.run(&encoded, |text, vector| {
+            vectors[text * width..][..width].copy_from_slice(vector);
+            Ok(())
+        })?;
+        if self.normalise {
+            vectors.chunks_exact_mut(width).for_each(normalise);
+        }
+        Ok(vectors)
+    }
+}
+
+/// Scales a vector to length 1; one of zeros stays as it is.
+fn normalise(vector: &mut [f32]) {
+    let length = length(vector).max(1e-12);
+    vector.iter_mut().for_each(|number| *number = (f64::from(*number) / length) as f32);
+}
+
+fn length(vector: &[f32]) -> f64 {
+    vector.iter().map(|&number| f64::from(number).powi(2)).sum::<f64>().sqrt()
+}
+
+/// The cosine of the angle between two vectors; 0 if one of them is 0.
+pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let product: f64 = a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+    let lengths = length(a) * length(b);
+    if lengths > 0.0 { product / lengths } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cosines_do_not_depend_on_lengths() {
+        assert!((cosine(&[3.0, 4.0], &[30.0, 40.0]) - 1.0).abs() < 1e-12);
+        assert!((cosine(&[1.0, 0.0], &[1.0, 1.0]) - 0.5f64.sqrt()).abs() < 1e-12);
+        assert_eq!(cosine(&[0.0, 0.0], &[1.0, 1.0]), 0.0);
+        let mut vector = [3.0, 4.0];
+        normalise(&mut vector);
+        assert_eq!(vector, [0.6, 0.8]);
+    }
+}

@@ -1,0 +1,113 @@
+//! What a masked language model would put in the place of masks.
+
+use vitreous_engine::{Device, Precision};
+
+use super::model::{TextInput, TextModel};
+use super::runner::{TextOutput, TextRunner};
+use crate::error::Error;
+use crate::locate::no_head;
+use crate::scores::softmax;
+
+/// A token that would fill a mask.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filling {
+    /// The token's index in the vocabulary.
+    pub id: u32,
+    /// The token as text.
+    pub token: String,
+    /// Its probability.
+    pub score: f64,
+}
+
+/// A masked language model.
+pub struct Filler<'m> {
+    model: &'m TextModel,
+    runner: TextRunner<'m>,
+    mask: (u32, String),
+}
+
+impl<'m> Filler<'m> {
+    /// Makes a model ready on a device. `name` is what it is called in errors.
+    pub fn new(model: &'m TextModel, name: &str, precision: Precision, device: &Device) -> Result<Filler<'m>, Error> {
+        let signature = model.model.architecture.signature();
+        if signature.masked_tokens().is_none() {
+            return Err(no_head(name, &signature, "masked-token head"));
+        }
+        let Some(mask) = model.tokenizer.special().mask else {
+            return Err(Error::input(format!("{name}: its tokenizer has no mask token")));
+        };
+        let text = model.tokenizer.token(mask).unwrap_or_default();
+        let runner = TextRunner::new(model, TextOutput::Masked, precision, device);
+        Ok(Filler { model, runner, mask: (mask, text) })
+    }
+
+    /// What runs the model.
+    pub fn runner(&self) -> &TextRunner<'m> {
+        &self.runner
+    }
+
+    /// How a mask is written for this model: `[MASK]` or `<mask>`.
+    pub fn mask(&self) -> &str {
+        &self.mask.1
+    }
+
+    /// A text with its masks as this model writes them: `[MASK]` and `<mask>` are both understood.
+    pub fn with_own_mask(&self, text: &str) -> String {
+        ["[MASK]", "<mask>"].iter().fold(text.to_string(), |text, mask| text.replace(mask, self.mask()))
+    }
+
+    /// For each text, for each of its masks, the most probable tokens.
+    pub fn fill(&mut self, texts: &[TextInput], count: usize) -> Result<Vec<Vec<Vec<Filling>>>, Error> {
+        let own: Vec<TextInput> =
+            texts.iter().map(|input| TextInput { text: self.with_own_mask(&input.text), ..input.clone() }).collect();
+        let encoded = self.model.encode_all(&own)?;
+        let tokenizer = &self.model.tokenizer;
+        for (input, encoding) in own.iter().zip(&encoded) {
+            if !encoding.ids.contains(&self.mask.0) {
+                let short: String = input.text.chars().take(60).collect();
+                let why = if encoding.truncated { " in the part that the model reads" } else { "" };
+                return Err(Error::input(format!("{short:?} has no {}{why}: write it where a word is missing", self.mask.1)));
+            }
+        }
+        let mut filled = vec![Vec::new(); texts.len()];
+        let vocabulary = self.model.input.vocabulary;
+        self.runner.run(&encoded, |text, rows| {
+            for logits in rows.chunks_exact(vocabulary) {
+                let scores = softmax(logits);
+                let mut top = Vec::new();
+                for id in best_of_many(&scores, count) {
+                    let token = tokenizer.decode(&[id as u32], false)?;
+                    top.push(Filling { id: id as u32, token, score: scores[id] });
+                }
+                filled[text].push(top);
+            }
+            Ok(())
+        })?;
+        Ok(filled)
+    }
+}
+
+/// The indices of the largest scores, the largest first, without sorting a whole vocabulary.
+fn best_of_many(scores: &[f64], count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    let count = count.min(order.len());
+    let by_score = |a: &usize, b: &usize| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b));
+    if count < order.len() && count > 0 {
+        order.select_nth_unstable_by(count - 1, by_score);
+    }
+    order.truncate(count);
+    order.sort_by(by_score);
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_come_first() {
+        assert_eq!(best_of_many(&[0.1, 0.5, 0.1, 0.3], 3), [1, 3, 0]);
+        assert_eq!(best_of_many(&[0.1, 0.5], 9), [1, 0]);
+        assert_eq!(best_of_many(&[0.1, 0.5], 0), [0usize; 0]);
+    }
+}

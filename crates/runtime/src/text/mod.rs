@@ -1,0 +1,19 @@
+//! Models of texts: from text to vectors, classes, entities, answers and blanks.
+
+mod answers;
+mod batches;
+mod embed;
+mod entities;
+mod fill;
+mod model;
+mod runner;
+mod sentence;
+
+pub use answers::{FoundAnswer, answer};
+pub use embed::{EmbedOptions, Embedder, cosine};
+pub use entities::{Aggregation, Entity, entities};
+pub use fill::{Filler, Filling};
+pub use model::{TextInput, TextModel};
+pub use runner::{TextOutput, TextRunner};
+pub use sentence::SentenceSettings;
+pub use vitreous_models::Pooling;

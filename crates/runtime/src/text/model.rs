@@ -1,0 +1,87 @@
+//! A model of texts with its tokenizer.
+
+use std::path::Path;
+
+use rayon::prelude::*;
+use vitreous_data::text::{Encoding, TextTokenizer};
+use vitreous_models::{Model, OpenOptions, TokenInput, Weights};
+
+use super::sentence::SentenceSettings;
+use crate::error::Error;
+use crate::locate::{model_directory, open_model, unsuitable};
+
+/// A model of texts, ready to be given some.
+#[derive(Debug)]
+pub struct TextModel {
+    /// The model.
+    pub model: Model,
+    /// Its tokenizer.
+    pub tokenizer: TextTokenizer,
+    /// What it takes.
+    pub input: TokenInput,
+    /// What sentence-transformers wrote beside it, if it is one of theirs.
+    pub sentence: SentenceSettings,
+    /// The most tokens of a text, with special tokens: longer ones are truncated.
+    pub longest: usize,
+}
+
+/// A text, or a pair of texts that are read together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TextInput {
+    /// The text.
+    pub text: String,
+    /// The second text.
+    pub pair: Option<String>,
+}
+
+impl TextModel {
+    /// Opens a model directory or a run directory.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<TextModel, Error> {
+        let model = open_model(path, options)?;
+        let signature = model.architecture.signature();
+        let Some(input) = signature.tokens() else {
+            return Err(unsuitable(&path.to_string_lossy(), &signature, "model for texts"));
+        };
+        let directory = model_directory(path);
+        let tokenizer = TextTokenizer::open(&directory)?;
+        let sentence = SentenceSettings::read(&directory)?;
+        let limits = [Some(input.longest), tokenizer.longest(), sentence.longest];
+        let longest = limits.into_iter().flatten().min().unwrap_or(input.longest);
+        Ok(TextModel { model, tokenizer, input, sentence, longest })
+    }
+
+    /// All parameters by name.
+    pub fn weights(&self) -> Weights<'_> {
+        let failed = |error: vitreous_models::ModelError| vitreous_engine::Error::Machine(error.to_string());
+        Box::new(move |name: &str| self.model.weight(name).map_err(failed))
+    }
+
+    /// The tokens of a text.
+    pub fn encode(&self, input: &TextInput) -> Result<Encoding, Error> {
+        let encoding = self.tokenizer.encode(&input.text, input.pair.as_deref(), self.longest)?;
+        self.check(&encoding)?;
+        Ok(encoding)
+    }
+
+    /// The tokens of texts, by all threads.
+    pub fn encode_all(&self, inputs: &[TextInput]) -> Result<Vec<Encoding>, Error> {
+        inputs.par_iter().map(|input| self.encode(input)).collect()
+    }
+
+    /// Refuses tokens that the model has no embedding for.
+    pub fn check(&self, encoding: &Encoding) -> Result<(), Error> {
+        let most = self.input.vocabulary;
+        match encoding.ids.iter().find(|&&id| id as usize >= most) {
+            Some(&id) => Err(Error::input(format!(
+                "the tokenizer gives token {id} ({:?}), but the model's vocabulary has {most}: they do not belong to one model",
+                self.tokenizer.token(id).unwrap_or_default()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The name of a class; its number where the model has no names.
+    pub fn label(&self, class: usize) -> String {
+        crate::scores::label(&self.model.assets.labels, class)
+    }
+}

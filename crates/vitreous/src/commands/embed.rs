@@ -1,0 +1,303 @@
+//! `vitreous embed`: texts or images as vectors, and the texts or images nearest to one.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use vitreous_models::OpenOptions;
+use vitreous_pages::format;
+use vitreous_runtime::locate::unsuitable;
+use vitreous_runtime::text::{EmbedOptions, Embedder, Pooling, TextInput, TextModel, cosine};
+use vitreous_runtime::{ImageModel, OutputName, architecture, described};
+
+use super::predict::write_failure;
+use super::{PrecisionName, parse_count, parse_threads};
+use crate::device_options::DeviceOptions;
+use crate::failure::Failure;
+use crate::image_answers::{Answers, ImageQuestion, ask};
+use crate::texts::{TextFiles, take_texts, text_input};
+use crate::vectors::VectorFile;
+
+/// Turn texts or images into vectors, or find those nearest to one
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  vitreous embed MODEL 'A man is eating.' 'Someone has a meal.' --json
+  vitreous embed MODEL --file sentences.txt --out vectors.npy
+  vitreous embed MODEL --file sentences.txt --search 'a meal' --top 3
+  vitreous embed DINOV2 photos/ --search query.jpg")]
+pub struct Embed {
+    /// A model directory
+    model: PathBuf,
+    /// Texts, or images and folders of images, as the model takes; without any, and without --file, texts are read from standard input
+    #[arg(value_name = "INPUT", conflicts_with = "files")]
+    inputs: Vec<OsString>,
+    #[command(flatten)]
+    files: TextFiles,
+    /// How the vectors of tokens become one [default: as the model's directory says, else mean]
+    #[arg(long, value_enum)]
+    pooling: Option<PoolingName>,
+    /// Scale vectors to length 1 [default: as the model's directory says]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    normalize: Option<bool>,
+    /// Rank the inputs by their cosine similarity to this text or image, the nearest first
+    #[arg(long, value_name = "QUERY", conflicts_with = "out")]
+    search: Option<OsString>,
+    /// With --search, how many to show
+    #[arg(long, value_name = "K", default_value = "10", value_parser = parse_count, allow_negative_numbers = true)]
+    top: usize,
+    /// Write vectors to a file: .npy or .parquet
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Overwrite the file of --out
+    #[arg(long, requires = "out")]
+    force: bool,
+    /// Print one JSON object per line: text (or path) and embedding
+    #[arg(long, conflicts_with = "out")]
+    json: bool,
+    /// Precision of matrix multiplications
+    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
+    precision: PrecisionName,
+    /// Threads that compute on the CPU [default: one per core]
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
+    #[command(flatten)]
+    device: DeviceOptions,
+}
+
+/// A way of pooling, as on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PoolingName {
+    /// The vector of the first token
+    Cls,
+    /// The mean over all tokens
+    Mean,
+    /// The maximum over all tokens
+    Max,
+    /// The vector of the last token
+    Last,
+}
+
+impl From<PoolingName> for Pooling {
+    fn from(name: PoolingName) -> Pooling {
+        match name {
+            PoolingName::Cls => Pooling::Cls,
+            PoolingName::Mean => Pooling::Mean,
+            PoolingName::Max => Pooling::Max,
+            PoolingName::Last => Pooling::Last,
+        }
+    }
+}
+
+impl Embed {
+    pub fn run(self) -> Result<(), Failure> {
+        let name = self.model.to_string_lossy();
+        let (model, _) = architecture(&name, &OpenOptions::default())?;
+        match model.signature().images() {
+            Some(_) => self.embed_images(),
+            None => self.embed_texts(),
+        }
+    }
+
+    fn embed_texts(&self) -> Result<(), Failure> {
+        let model = TextModel::open(&self.model, &OpenOptions::default())?;
+        model.model.notes.iter().for_each(|note| say!("note: {note}"));
+        if self.pooling.is_none() && model.sentence.pooling.is_none() {
+            say!("note: this model does not say how its tokens are pooled: this is their mean; --pooling chooses");
+        }
+        let text = |text: &OsString| {
+            let text = text.to_str().map(str::to_string);
+            text.ok_or_else(|| Failure::input(anyhow!("an argument is not UTF-8: save the text in a file as UTF-8")))
+        };
+        let mut texts: Vec<String> = self.inputs.iter().map(text).collect::<Result<_, _>>()?;
+        if texts == ["-"] {
+            texts.clear();
+        }
+        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
+        let options = EmbedOptions {
+            pooling: self.pooling.map(Pooling::from),
+            normalise: self.normalize,
+            precision: self.precision.into(),
+        };
+        let mut embedder = Embedder::new(&model, &options, &device)?;
+        let width = embedder.width();
+        let query = match &self.search {
+            Some(query) => Some(embedder.embed(&[TextInput { text: text(query)?, pair: None }])?),
+            None => None,
+        };
+        let mut answers = Vectors::new(self, query, "text", width)?;
+        let start = Instant::now();
+        let mut count = 0;
+        take_texts(&texts, &self.files.files, text_input, |inputs| {
+            let vectors = embedder.embed(inputs)?;
+            count += inputs.len();
+            for (input, vector) in inputs.iter().zip(vectors.chunks_exact(width)) {
+                answers.take(&input.text, vector)?;
+            }
+            answers.flush()
+        })?;
+        answers.finish()?;
+        if embedder.truncated() > 0 {
+            let texts = format::count(embedder.truncated(), "text was", "texts were");
+            say!("note: {texts} longer than the model reads, {} tokens, and truncated", model.longest);
+        }
+        let (seconds, computing) = (start.elapsed().as_secs_f64(), embedder.runner().computing.as_secs_f64());
+        say!(
+            "{} in {seconds:.2} s: {:.1} texts/s; the model took {computing:.2} s on {}",
+            format::count(count, "text", "texts"),
+            count as f64 / seconds.max(1e-9),
+            described(&device),
+        );
+        Ok(())
+    }
+
+    fn embed_images(&self) -> Result<(), Failure> {
+        let name = self.model.to_string_lossy();
+        if !self.files.files.is_empty() || self.pooling.is_some() {
+            return Err(Failure::input(anyhow!("{name}: this model takes images: --file and --pooling are for texts")));
+        }
+        if self.inputs.is_empty() {
+            return Err(Failure::input(anyhow!("name images, or folders of them, after the model; `-` reads a list")));
+        }
+        let model = ImageModel::open(&self.model, &OpenOptions::default())?;
+        model.model.notes.iter().for_each(|note| say!("note: {note}"));
+        let signature = model.model.architecture.signature();
+        let Some(width) = signature.vector() else {
+            return Err(unsuitable(&name, &signature, "model with features").into());
+        };
+        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
+        let device = self.device.open(threads)?;
+        let precision = self.precision.into();
+        let question = ImageQuestion { output: OutputName::Features, precision, batch: None, threads, device: &device };
+        let query = match &self.search {
+            Some(query) => {
+                let mut one = One(None);
+                ask(&model, std::slice::from_ref(query), &question, &mut one)?;
+                one.0
+            }
+            None => None,
+        };
+        let mut answers = Vectors::new(self, query, "path", width)?;
+        let asked = ask(&model, &self.inputs, &question, &mut answers);
+        match asked {
+            Ok(()) | Err(Failure::Reported) => answers.finish().and(asked),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// The vector of the image that is searched for.
+struct One(Option<Vec<f32>>);
+
+impl Answers for One {
+    fn answer(&mut self, path: &Path, answer: Result<&[f32], &str>) -> Result<(), Failure> {
+        let failed = |error: &str| Failure::input(anyhow!("{}: {error}", path.display()));
+        self.0.get_or_insert(answer.map_err(failed)?.to_vec());
+        Ok(())
+    }
+
+    fn batch_ends(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Where vectors go: to a file, to standard output, or into a ranking.
+struct Vectors<'e> {
+    of: &'e Embed,
+    query: Option<Vec<f32>>,
+    /// What an input is called: text or path.
+    kind: &'static str,
+    normalise: bool,
+    file: Option<VectorFile>,
+    /// Similarity, place and input.
+    ranking: Vec<(f64, usize, String)>,
+    count: usize,
+}
+
+impl<'e> Vectors<'e> {
+    fn new(of: &'e Embed, query: Option<Vec<f32>>, kind: &'static str, width: usize) -> Result<Vectors<'e>, Failure> {
+        let file = of.out.as_ref().map(|path| VectorFile::create(path, kind, width, of.force)).transpose()?;
+        // Of texts it is done before.
+        let normalise = kind == "path" && of.normalize == Some(true);
+        Ok(Vectors { of, query, kind, normalise, file, ranking: Vec::new(), count: 0 })
+    }
+
+    fn take(&mut self, input: &str, vector: &[f32]) -> Result<(), Failure> {
+        self.count += 1;
+        let length = vector.iter().map(|number| number * number).sum::<f32>().sqrt().max(1e-12);
+        let scaled: Vec<f32>;
+        let vector = match self.normalise {
+            true => {
+                scaled = vector.iter().map(|number| number / length).collect();
+                &scaled[..]
+            }
+            false => vector,
+        };
+        if let Some(query) = &self.query {
+            self.ranking.push((cosine(query, vector), self.count, input.to_string()));
+            if self.ranking.len() >= 2 * self.of.top.max(1 << 12) {
+                self.rank();
+            }
+            return Ok(());
+        }
+        if let Some(file) = &mut self.file {
+            return file.push(input, vector);
+        }
+        let mut out = crate::say::stdout();
+        match self.of.json {
+            true => writeln!(out, "{}", json!({self.kind: input, "embedding": vector}))?,
+            false => {
+                let numbers: Vec<String> = vector.iter().map(f32::to_string).collect();
+                writeln!(out, "{}\t{}", format::one_line(input), numbers.join(" "))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the nearest; of equal ones, the first.
+    fn rank(&mut self) {
+        self.ranking.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        self.ranking.truncate(self.of.top);
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        Ok(crate::say::stdout().flush()?)
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        self.rank();
+        let mut out = crate::say::stdout();
+        for (rank, (score, place, input)) in self.ranking.iter().enumerate() {
+            match self.of.json {
+                true => {
+                    let place_name = if self.kind == "text" { "line" } else { "image" };
+                    let entry = json!({"rank": rank + 1, "score": score, place_name: place, self.kind: input});
+                    writeln!(out, "{entry}")?;
+                }
+                false => writeln!(out, "{score:7.4}  {}", format::one_line(input))?,
+            }
+        }
+        out.flush()?;
+        match self.file {
+            Some(file) => file.finish(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Answers for Vectors<'_> {
+    fn answer(&mut self, path: &Path, answer: Result<&[f32], &str>) -> Result<(), Failure> {
+        match answer {
+            Ok(vector) => self.take(&path.to_string_lossy(), vector),
+            Err(error) => write_failure(path, error, self.of.json, &mut crate::say::stdout()),
+        }
+    }
+
+    fn batch_ends(&mut self) -> Result<(), Failure> {
+        self.flush()
+    }
+}

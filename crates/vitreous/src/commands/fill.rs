@@ -1,0 +1,95 @@
+//! `vitreous fill`: what a masked language model would write in the place of masks.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value as Json, json};
+use vitreous_models::OpenOptions;
+use vitreous_pages::format;
+use vitreous_runtime::text::{Filler, Filling, TextModel};
+
+use super::{PrecisionName, parse_count, parse_threads};
+use crate::device_options::DeviceOptions;
+use crate::failure::Failure;
+use crate::texts::{TextFiles, take_texts, text_input};
+
+/// Fill the blanks of texts with a masked language model
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  vitreous fill MODEL 'The capital of France is [MASK].'
+  vitreous fill MODEL --file texts.txt --top 3 --json
+
+A blank is [MASK] or <mask>, whichever way the model itself writes it.")]
+pub struct Fill {
+    /// A model directory
+    model: PathBuf,
+    /// Texts with blanks; without any, and without --file, they are read from standard input
+    #[arg(value_name = "TEXT", conflicts_with = "files")]
+    texts: Vec<String>,
+    #[command(flatten)]
+    files: TextFiles,
+    /// How many tokens to show for each blank
+    #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count, allow_negative_numbers = true)]
+    top: usize,
+    /// Print one JSON object per line: text, masks
+    #[arg(long)]
+    json: bool,
+    /// Precision of matrix multiplications
+    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
+    precision: PrecisionName,
+    /// Threads that compute on the CPU [default: one per core]
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
+    #[command(flatten)]
+    device: DeviceOptions,
+}
+
+impl Fill {
+    pub fn run(self) -> Result<(), Failure> {
+        let model = TextModel::open(&self.model, &OpenOptions::default())?;
+        model.model.notes.iter().for_each(|note| say!("note: {note}"));
+        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
+        let mut filler = Filler::new(&model, &self.model.to_string_lossy(), self.precision.into(), &device)?;
+        let mut out = crate::say::stdout();
+        let texts: &[String] = if self.texts == ["-"] { &[] } else { &self.texts };
+        take_texts(texts, &self.files.files, text_input, |inputs| {
+            for (input, masks) in inputs.iter().zip(filler.fill(inputs, self.top)?) {
+                let own = filler.with_own_mask(&input.text);
+                match self.json {
+                    true => {
+                        let filling = |filling: &Filling| json!({"token": filling.token, "id": filling.id, "score": filling.score});
+                        let mask = |top: &Vec<Filling>| json!({"top": top.iter().map(filling).collect::<Vec<Json>>()});
+                        let masks: Vec<Json> = masks.iter().map(mask).collect();
+                        writeln!(out, "{}", json!({"text": input.text, "masks": masks}))?;
+                    }
+                    false => {
+                        writeln!(out, "{}", format::one_line(&filled(&own, filler.mask(), &masks)))?;
+                        for (number, top) in masks.iter().enumerate() {
+                            for filling in top {
+                                let which = if masks.len() > 1 { format!("{}  ", number + 1) } else { String::new() };
+                                let token = format::one_line(filling.token.trim());
+                                writeln!(out, "  {which}{:5.1} %  {token}", 100.0 * filling.score)?;
+                            }
+                        }
+                    }
+                }
+            }
+            // Whoever reads along sees them when they are there.
+            Ok(out.flush()?)
+        })
+    }
+}
+
+/// A text with the best token in each blank.
+fn filled(text: &str, mask: &str, masks: &[Vec<Filling>]) -> String {
+    let mut parts = text.split(mask);
+    let mut filled = parts.next().unwrap_or_default().to_string();
+    let mut best = masks.iter().map(|top| top.first().map_or(mask, |filling| filling.token.trim()));
+    for part in parts {
+        filled.push_str(best.next().unwrap_or(mask));
+        filled.push_str(part);
+    }
+    filled
+}

@@ -1,0 +1,124 @@
+//! `vitreous predict`: what a model says of images or texts.
+
+mod images;
+mod text;
+
+pub(super) use images::write_failure;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use vitreous_models::{OpenOptions, Size};
+use vitreous_runtime::architecture;
+use vitreous_runtime::text::Aggregation;
+
+use super::{PrecisionName, parse_count, parse_size, parse_threads};
+use crate::device_options::DeviceOptions;
+use crate::failure::Failure;
+use crate::texts::TextFiles;
+
+/// Run a model on images or texts: classes with their scores, entities, answers to questions
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  vitreous predict MODEL photo.jpg photos/ --top 3
+  vitreous predict MODEL --text 'A wonderful film.' 'Two hours of my life.'
+  vitreous predict MODEL --file reviews.txt --json
+  vitreous predict MODEL --question 'Who wrote it?' --context 'It was written by Ada Lovelace.'")]
+pub struct Predict {
+    /// A model directory or a checkpoint file
+    model: PathBuf,
+    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads an image, or a list of paths, from standard input
+    #[arg(value_name = "PATH", conflicts_with_all = ["texts", "files", "question"])]
+    paths: Vec<OsString>,
+    /// Texts, for a model of texts; `-` reads them from standard input, one per line
+    #[arg(long = "text", value_name = "TEXT", num_args = 1.., conflicts_with = "files")]
+    texts: Vec<String>,
+    /// The second text of a pair, for a model that compares two
+    #[arg(long, value_name = "TEXT", requires = "texts")]
+    pair: Option<String>,
+    #[command(flatten)]
+    files: TextFiles,
+    /// A question, for a model that answers questions; `--context` is where it looks
+    #[arg(long, value_name = "Q", requires = "context", conflicts_with_all = ["texts", "files"])]
+    question: Option<String>,
+    /// The text that has the answer to `--question`
+    #[arg(long, value_name = "C", requires = "question")]
+    context: Option<String>,
+    /// How many classes to show for each image or text, or answers to a question
+    #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count, allow_negative_numbers = true)]
+    top: usize,
+    /// Of a token classifier: how tokens become entities
+    #[arg(long, value_enum, default_value = "simple")]
+    aggregate: AggregateName,
+    /// Print one JSON object per line: path or text, top, logits; entities; answers; or path, error
+    #[arg(long)]
+    json: bool,
+    /// Print the pooled features that the head would see, instead of classes
+    #[arg(long)]
+    features: bool,
+    /// Precision of matrix multiplications
+    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
+    precision: PrecisionName,
+    /// Batch size for images [default: as large as keeps the machine busy]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    batch: Option<usize>,
+    /// The image size, if not the model's own: position embeddings are resized
+    #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
+    image: Option<Size>,
+    /// The number of heads, for files that do not tell it
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    heads: Option<usize>,
+    /// Threads that compute, or prepare images for a GPU [default: one per core]
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
+    #[command(flatten)]
+    device: DeviceOptions,
+}
+
+/// How tokens become entities, as on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AggregateName {
+    /// Every token by itself
+    None,
+    /// Neighbouring tokens of one entity are joined
+    Simple,
+    /// A word has the class of its first token
+    First,
+    /// A word has the class with the highest mean score of its tokens
+    Average,
+    /// A word has the class of its token with the highest score
+    Max,
+}
+
+impl From<AggregateName> for Aggregation {
+    fn from(name: AggregateName) -> Aggregation {
+        match name {
+            AggregateName::None => Aggregation::None,
+            AggregateName::Simple => Aggregation::Simple,
+            AggregateName::First => Aggregation::First,
+            AggregateName::Average => Aggregation::Average,
+            AggregateName::Max => Aggregation::Max,
+        }
+    }
+}
+
+impl Predict {
+    pub fn run(self) -> Result<(), Failure> {
+        let wants_text = !self.texts.is_empty() || !self.files.files.is_empty() || self.question.is_some();
+        if wants_text {
+            return self.run_on_texts();
+        }
+        if self.paths.is_empty() {
+            // A model of texts reads standard input; for images there must be paths.
+            let (model, _) = architecture(&self.model.to_string_lossy(), &OpenOptions::default())?;
+            return match model.signature().tokens() {
+                Some(_) => self.run_on_texts(),
+                None => Err(Failure::input(anyhow!("name images, or folders of them, after the model; `-` reads a list"))),
+            };
+        }
+        self.run_on_images()
+    }
+}

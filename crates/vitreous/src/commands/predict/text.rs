@@ -1,0 +1,184 @@
+//! Classes, numbers, entities and answers of texts.
+
+use std::io::Write;
+use std::time::Instant;
+
+use anyhow::anyhow;
+use serde_json::{Value as Json, json};
+use vitreous_data::text::Encoding;
+use vitreous_models::{Gives, OpenOptions};
+use vitreous_pages::format;
+use vitreous_runtime::described;
+use vitreous_runtime::locate::no_head;
+use vitreous_runtime::scores::{best, sigmoid, softmax};
+use vitreous_runtime::text::{TextInput, TextModel, TextOutput, TextRunner, answer, entities};
+
+use super::Predict;
+use crate::failure::Failure;
+use crate::texts::{take_texts, text_input};
+
+impl Predict {
+    pub(super) fn run_on_texts(&self) -> Result<(), Failure> {
+        if self.features {
+            let model = self.model.display();
+            return Err(Failure::input(anyhow!("vectors of texts are `vitreous embed {model} TEXT`")));
+        }
+        let model = TextModel::open(&self.model, &OpenOptions::default())?;
+        model.model.notes.iter().for_each(|note| say!("note: {note}"));
+        let name = self.model.to_string_lossy();
+        let signature = model.model.architecture.signature();
+        let is_head = |gives: &&Gives| {
+            !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_) | Gives::MaskedTokens(_))
+        };
+        let Some(&head) = signature.gives.iter().find(is_head) else {
+            return Err(no_head(&name, &signature, "classification head").into());
+        };
+        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
+        let mut runner = TextRunner::new(&model, TextOutput::Logits, self.precision.into(), &device);
+        if head == Gives::Span {
+            return self.answer_question(&model, &mut runner);
+        }
+        if self.question.is_some() {
+            return Err(no_head(&name, &signature, "head for questions").into());
+        }
+        let start = Instant::now();
+        let (mut count, mut truncated) = (0, 0);
+        let mut out = crate::say::stdout();
+        let texts: &[String] = if self.texts == ["-"] { &[] } else { &self.texts };
+        take_texts(texts, &self.files.files, text_input, |inputs| {
+            let inputs: Vec<TextInput> = match &self.pair {
+                Some(pair) => inputs.iter().map(|i| TextInput { pair: Some(pair.clone()), ..i.clone() }).collect(),
+                None => inputs.to_vec(),
+            };
+            let encoded = model.encode_all(&inputs)?;
+            let mut logits = vec![Vec::new(); inputs.len()];
+            runner.run(&encoded, |text, rows| {
+                logits[text] = rows.to_vec();
+                Ok(())
+            })?;
+            count += inputs.len();
+            truncated += encoded.iter().filter(|text| text.truncated).count();
+            for ((input, encoding), logits) in inputs.iter().zip(&encoded).zip(&logits) {
+                self.write_text(&model, head, input, encoding, logits, &mut out)?;
+            }
+            // Whoever reads along sees them when they are there.
+            Ok(out.flush()?)
+        })?;
+        if truncated > 0 {
+            let texts = format::count(truncated, "text was", "texts were");
+            say!("note: {texts} longer than the model reads, {} tokens, and truncated", model.longest);
+        }
+        let (seconds, computing) = (start.elapsed().as_secs_f64(), runner.computing.as_secs_f64());
+        say!(
+            "{} in {seconds:.2} s: {:.1} texts/s; the model took {computing:.2} s on {}",
+            format::count(count, "text", "texts"),
+            count as f64 / seconds.max(1e-9),
+            described(&device),
+        );
+        Ok(())
+    }
+
+    fn write_text(
+        &self,
+        model: &TextModel,
+        head: Gives,
+        input: &TextInput,
+        encoding: &Encoding,
+        logits: &[f32],
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
+        let mut object = serde_json::Map::new();
+        object.insert("text".to_string(), json!(input.text));
+        if let Some(pair) = &input.pair {
+            object.insert("text_pair".to_string(), json!(pair));
+        }
+        if !self.json {
+            writeln!(out, "{}", format::one_line(&input.text))?;
+        }
+        match head {
+            Gives::TokenClasses(_) => {
+                let label = |class: usize| model.label(class);
+                let found =
+                    entities(&input.text, encoding, logits, &label, &model.tokenizer, self.aggregate.into())?;
+                if !self.json {
+                    for entity in &found {
+                        let word = format::one_line(&entity.word);
+                        writeln!(out, "  {:5.1} %  {}  {word}", 100.0 * entity.score, format::one_line(&entity.class))?;
+                    }
+                    return Ok(());
+                }
+                let characters = |byte: usize| input.text[..byte].chars().count();
+                let entity = |entity: &vitreous_runtime::text::Entity| match entity.index {
+                    Some(index) => json!({
+                        "entity": entity.class, "score": entity.score, "index": index, "word": entity.word,
+                        "start": characters(entity.start), "end": characters(entity.end),
+                    }),
+                    None => json!({
+                        "entity_group": entity.class, "score": entity.score, "word": entity.word,
+                        "start": characters(entity.start), "end": characters(entity.end),
+                    }),
+                };
+                object.insert("entities".to_string(), found.iter().map(entity).collect());
+            }
+            Gives::Numbers(_) => {
+                if !self.json {
+                    for (index, number) in logits.iter().enumerate() {
+                        writeln!(out, "  {number:9.4}  {}", format::one_line(&model.label(index)))?;
+                    }
+                    return Ok(());
+                }
+                let number = |(index, number): (usize, &f32)| json!({"label": model.label(index), "value": number});
+                object.insert("numbers".to_string(), logits.iter().enumerate().map(number).collect());
+            }
+            _ => {
+                let scores = match head {
+                    Gives::Labels(_) => logits.iter().map(|&logit| sigmoid(logit)).collect(),
+                    _ => softmax(logits),
+                };
+                let order = best(&scores, self.top);
+                if !self.json {
+                    for index in order {
+                        writeln!(out, "  {:5.1} %  {}", 100.0 * scores[index], format::one_line(&model.label(index)))?;
+                    }
+                    return Ok(());
+                }
+                let class =
+                    |&index: &usize| json!({"index": index, "label": model.label(index), "score": scores[index]});
+                object.insert("top".to_string(), order.iter().map(class).collect());
+            }
+        }
+        if !matches!(head, Gives::TokenClasses(_)) {
+            object.insert("logits".to_string(), json!(logits));
+        }
+        Ok(writeln!(out, "{}", Json::Object(object))?)
+    }
+
+    fn answer_question(&self, model: &TextModel, runner: &mut TextRunner) -> Result<(), Failure> {
+        let (Some(question), Some(context)) = (&self.question, &self.context) else {
+            let name = self.model.display();
+            let usage = format!("vitreous predict {name} --question Q --context C");
+            return Err(Failure::input(anyhow!("{name}: this model answers questions about a text: `{usage}`")));
+        };
+        if question.trim().is_empty() || context.trim().is_empty() {
+            return Err(Failure::input(anyhow!("the question and the context must not be empty")));
+        }
+        let answers = answer(model, runner, question, context, self.top)?;
+        let mut out = crate::say::stdout();
+        if self.json {
+            let characters = |byte: usize| context[..byte].chars().count();
+            let answers: Vec<Json> = answers
+                .iter()
+                .map(|answer| {
+                    json!({"answer": answer.text, "score": answer.score, "start": characters(answer.start),
+                        "end": characters(answer.end)})
+                })
+                .collect();
+            writeln!(out, "{}", json!({"question": question, "answers": answers}))?;
+        } else {
+            for answer in &answers {
+                writeln!(out, "  {:5.1} %  {}", 100.0 * answer.score, format::one_line(&answer.text))?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+}
