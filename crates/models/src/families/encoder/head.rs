@@ -25,6 +25,9 @@ pub(crate) struct HeadNames {
 /// The output matrix of a head for classes of tokens, in every model.
 const TOKEN_OUTPUT: &str = "classifier.weight";
 
+/// No head has more outputs without names of its own, unless a configuration is hostile.
+const MOST_NAMED: usize = 1 << 16;
+
 /// The head that was found.
 pub(crate) struct HeadReading {
     pub head: Head,
@@ -97,7 +100,12 @@ pub(crate) fn read_head(
         notes.clear();
     }
     let labels = match kind {
-        Kind::Text | Kind::Tokens => object.labels("id2label")?.unwrap_or_default(),
+        Kind::Text | Kind::Tokens => match object.labels("id2label")? {
+            Some(labels) => labels,
+            // The names that transformers gives them, and writes.
+            None if outputs <= MOST_NAMED => (0..outputs).map(|output| format!("LABEL_{output}")).collect(),
+            None => Vec::new(),
+        },
         Kind::Encoder | Kind::Masked | Kind::Span => Vec::new(),
     };
     let labels = if labels.len() == outputs { labels } else { Vec::new() };
