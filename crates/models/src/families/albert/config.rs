@@ -42,6 +42,9 @@ pub struct AlbertConfig {
     pub pooler: bool,
     /// The head.
     pub head: Head,
+    /// Whether Hugging Face's configuration says what the outputs of a head for texts mean. Where it does not,
+    /// `transformers` takes one output for a number in training, and for a probability in its pipeline.
+    pub states_problem: bool,
     /// Whether the output matrix of the masked-token head is that of the word embeddings.
     pub tied: bool,
     /// Dropout after embeddings and residual branches.
@@ -69,6 +72,7 @@ impl Default for AlbertConfig {
             norm_eps: 1e-12,
             pooler: true,
             head: Head::None,
+            states_problem: true,
             tied: true,
             dropout: 0.0,
             attention_dropout: 0.0,
@@ -155,6 +159,7 @@ impl AlbertConfig {
             norm_eps: rate("layer_norm_eps", usual.norm_eps)?,
             pooler: false,
             head: Head::None,
+            states_problem: true,
             tied: sizes.tied,
             dropout: sizes.dropout,
             attention_dropout: sizes.attention_dropout,
@@ -196,7 +201,9 @@ impl AlbertConfig {
             ("eos_token_id", json!(3)),
         ];
         config.extend(entries.into_iter().map(|(key, value)| (key.to_string(), value)));
-        put_problem_type(&mut config, self.head);
+        if self.states_problem {
+            put_problem_type(&mut config, self.head);
+        }
         Ok(config)
     }
 }

@@ -79,7 +79,8 @@ impl Architecture for AlbertConfig {
     }
 
     fn with_head(&self, head: Head) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let config = AlbertConfig { head, pooler: self.encoder().pooler_with(head), ..self.clone() };
+        let pooler = self.encoder().pooler_with(head);
+        let config = AlbertConfig { head, states_problem: true, pooler, ..self.clone() };
         config.check()?;
         Ok(Box::new(config))
     }

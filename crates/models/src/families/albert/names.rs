@@ -15,8 +15,8 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
         Some(tensors) => Names::prefixes(tensors, "albert", "albert")?,
         None => Default::default(),
     };
-    let HeadReading { head, labels, notes } = read_head(checkpoint, &object, &HEAD_NAMES, &prefix)?;
-    config.head = head;
+    let HeadReading { head, states_problem, labels, notes } = read_head(checkpoint, &object, &HEAD_NAMES, &prefix)?;
+    (config.head, config.states_problem) = (head, states_problem);
     config.pooler = match checkpoint.tensors {
         Some(tensors) => tensors.contains_key(&format!("{prefix}{backbone}pooler.weight")),
         None => head == Head::None,

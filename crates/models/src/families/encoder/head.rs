@@ -31,6 +31,8 @@ const MOST_NAMED: usize = 1 << 16;
 /// The head that was found.
 pub(crate) struct HeadReading {
     pub head: Head,
+    /// Whether the configuration says what the outputs for a text mean.
+    pub states_problem: bool,
     /// Names of its outputs; empty if there are none.
     pub labels: Vec<String>,
     /// What the user should know about it.
@@ -109,7 +111,8 @@ pub(crate) fn read_head(
         Kind::Encoder | Kind::Masked | Kind::Span => Vec::new(),
     };
     let labels = if labels.len() == outputs { labels } else { Vec::new() };
-    Ok(HeadReading { head, labels, notes })
+    let states_problem = kind != Kind::Text || object.get("problem_type").is_some();
+    Ok(HeadReading { head, states_problem, labels, notes })
 }
 
 /// The name of Hugging Face's class.

@@ -8,7 +8,7 @@ use vitreous_engine::{
 
 use crate::archive::Archive;
 use crate::testing::{fixture, largest_difference, tensor};
-use crate::{Call, Head, Model, ModelError, OpenOptions, preset};
+use crate::{Call, Format, Head, Model, ModelError, OpenOptions, preset};
 
 fn open(family: &str, name: &str) -> Model {
     Model::open(&fixture(family, name), &OpenOptions::default()).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -209,6 +209,21 @@ fn a_head_without_outputs_and_a_pooler_that_a_variant_lacks_are_refused() {
     let distilbert = preset("distilbert_base").expect("known");
     let pooled = distilbert.with_settings(&OpenOptions::default().with("pooler", true).settings);
     assert!(pooled.expect_err("none").0.contains("DistilBERT has no pooler"));
+}
+
+/// transformers' pipeline gives a probability for one output of which nothing is said, and the number where it is one.
+#[test]
+fn what_a_configuration_says_of_its_outputs_stays_as_it_was() {
+    let written = |model: &Model| {
+        let dialect = model.architecture.dialect(Format::HuggingFace).expect("a class");
+        dialect.config.and_then(|config| config.get("problem_type").cloned())
+    };
+    assert_eq!(written(&open("bert", "numbers")), None);
+    assert_eq!(written(&open("albert", "numbers")), Some(json!("regression")));
+    assert_eq!(written(&open("albert", "labels")), Some(json!("multi_label_classification")));
+    let options = OpenOptions { replace_head: Some(Head::Numbers(1)), ..OpenOptions::default() };
+    let new = Model::open(&fixture("bert", "numbers"), &options).expect("opens");
+    assert_eq!(written(&new), Some(json!("regression")));
 }
 
 #[test]
