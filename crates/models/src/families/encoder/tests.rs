@@ -26,8 +26,8 @@ fn feed(executor: &mut Executor, g: &Graph, archive: &Archive, besides: &str) {
     }
 }
 
-fn infer(model: &Model, call: &Call, archive: &Archive, masked: &[i32]) -> Vec<f32> {
-    let mut g = Graph::for_inference();
+fn infer(model: &Model, precision: Precision, call: &Call, archive: &Archive, masked: &[i32]) -> Vec<f32> {
+    let mut g = Graph::new(Mode::Inference, precision);
     let logits = model.architecture.build(&mut g, call).expect("builds").need("logits").expect("a head");
     let device = Device::Cpu { threads: 1 };
     let plan = device.plan_with_fixed_weights(&g, &[logits]).expect("plans");
@@ -62,12 +62,14 @@ fn logits_of_masked_tokens_are_rows_of_those_of_all() {
         let model = open(family, name);
         let archive = Archive::open(&fixture(family, name).join("expected.safetensors")).expect("opens");
         let call = Call::whole(3).tokens(7);
-        let all = infer(&model, &call, &archive, &[]);
-        let some = infer(&model, &call.masked(masked.len()), &archive, &masked);
-        let vocabulary = all.len() / 21;
-        let expected: Vec<f32> =
-            masked.iter().flat_map(|&row| all[row as usize * vocabulary..][..vocabulary].to_vec()).collect();
-        assert!(largest_difference(&some, &expected) < 1e-6, "{family}, {name}");
+        for precision in [Precision::F32, Precision::Bf16] {
+            let all = infer(&model, precision, &call, &archive, &[]);
+            let some = infer(&model, precision, &call.masked(masked.len()), &archive, &masked);
+            let vocabulary = all.len() / 21;
+            let expected: Vec<f32> =
+                masked.iter().flat_map(|&row| all[row as usize * vocabulary..][..vocabulary].to_vec()).collect();
+            assert!(largest_difference(&some, &expected) < 1e-6, "{family}, {name}, {precision:?}");
+        }
     }
     let mut g = Graph::for_inference();
     let classifier = open("bert", "classes").architecture;
