@@ -1,5 +1,6 @@
 //! The model families. A new one is its folder, and a line in [`FAMILIES`].
 
+pub mod albert;
 pub mod bert;
 mod encoder;
 pub mod transformer;
@@ -8,7 +9,7 @@ pub mod vit;
 use crate::family::{Architecture, Family};
 
 /// All families.
-pub static FAMILIES: [&dyn Family; 3] = [&vit::FAMILY, &transformer::FAMILY, &bert::FAMILY];
+pub static FAMILIES: [&dyn Family; 4] = [&vit::FAMILY, &transformer::FAMILY, &bert::FAMILY, &albert::FAMILY];
 
 /// The family with this name.
 pub fn family(name: &str) -> Option<&'static dyn Family> {

@@ -41,6 +41,9 @@ pub struct BertConfig {
     pub pooler: bool,
     /// The head.
     pub head: Head,
+    /// Whether Hugging Face's configuration says what the outputs of a head for texts mean. Where it does not,
+    /// `transformers` takes one output for a number in training, and for a probability in its pipeline.
+    pub states_problem: bool,
     /// Whether the output matrix of the masked-token head is that of the word embeddings.
     pub tied: bool,
     /// Dropout after embeddings and residual branches.
@@ -68,6 +71,7 @@ impl Default for BertConfig {
             norm_eps: 1e-12,
             pooler: true,
             head: Head::None,
+            states_problem: true,
             tied: true,
             dropout: 0.1,
             attention_dropout: 0.1,
@@ -167,6 +171,7 @@ impl BertConfig {
             norm_eps,
             pooler: false,
             head: Head::None,
+            states_problem: true,
             tied: sizes.tied,
             dropout: sizes.dropout,
             attention_dropout: sizes.attention_dropout,
@@ -246,7 +251,9 @@ impl BertConfig {
                 put("pad_token_id", json!(0));
             }
         }
-        put_problem_type(&mut config, self.head);
+        if self.states_problem {
+            put_problem_type(&mut config, self.head);
+        }
         Ok(config)
     }
 }

@@ -82,7 +82,8 @@ impl Architecture for BertConfig {
     }
 
     fn with_head(&self, head: Head) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let config = BertConfig { head, pooler: self.encoder().pooler_with(head), ..self.clone() };
+        let pooler = self.encoder().pooler_with(head);
+        let config = BertConfig { head, states_problem: true, pooler, ..self.clone() };
         config.check()?;
         Ok(Box::new(config))
     }

@@ -17,8 +17,9 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
         Some(tensors) => Names::prefixes(tensors, variant.model_type(), variant.base())?,
         None => Default::default(),
     };
-    let HeadReading { head, labels, notes } = read_head(checkpoint, &object, &variant.head_names(), &prefix)?;
-    config.head = head;
+    let HeadReading { head, states_problem, labels, notes } =
+        read_head(checkpoint, &object, &variant.head_names(), &prefix)?;
+    (config.head, config.states_problem) = (head, states_problem);
     config.pooler = match checkpoint.tensors {
         Some(tensors) => tensors.contains_key(&format!("{prefix}{backbone}pooler.dense.weight")),
         None => variant.has_pooler() && (head == Head::None || config.encoder().pooler_with(head)),

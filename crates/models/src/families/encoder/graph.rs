@@ -32,6 +32,14 @@ pub(crate) fn build(
         _ => Some(g.input("token_types", [batch, length], DType::I32)?),
     };
     let lengths = g.input("lengths", [batch], DType::I32)?;
+    let masked = match (call.masked, encoder.head) {
+        (0, _) => None,
+        (masked, Head::MaskedTokens) => Some(g.input("masked", [masked], DType::I32)?),
+        _ => {
+            let what = "only a masked-token head can be computed for masked tokens".to_string();
+            return Err(refused(encoder.family, what));
+        }
+    };
     let x = g.scope("embedding", |g| embed(g, encoder, tokens, types))?; // [batch, length, dim]
     let x = layers(g, lengths, x)?; // [batch, length, dim]
     let mut outputs = Outputs::new([("tokens", x)]);
@@ -41,7 +49,7 @@ pub(crate) fn build(
         outputs.push("features", g.scope("pooler", |g| g.tanh(pooled))?); // [batch, dim]
     }
     if encoder.head != Head::None {
-        let logits = g.head(|g| head(g, encoder, call, x, outputs.get("features")))?;
+        let logits = g.head(|g| head(g, encoder, x, outputs.get("features"), masked))?;
         outputs.push("logits", logits);
     }
     Ok(outputs)
@@ -106,13 +114,10 @@ fn attention(g: &mut Graph, encoder: &Encoder, call: &Call, lengths: Value, x: V
 }
 
 /// The logits of the head.
-fn head(g: &mut Graph, encoder: &Encoder, call: &Call, x: Value, features: Option<Value>) -> Result<Value> {
-    if call.masked > 0 && encoder.head != Head::MaskedTokens {
-        return Err(refused(encoder.family, "only a masked-token head can be computed for masked tokens".to_string()));
-    }
+fn head(g: &mut Graph, encoder: &Encoder, x: Value, features: Option<Value>, masked: Option<Value>) -> Result<Value> {
     let (x, outputs, dropout) = match encoder.head {
         Head::None => return Ok(x),
-        Head::MaskedTokens => return g.scope("masked_tokens", |g| masked_tokens(g, encoder, call, x)),
+        Head::MaskedTokens => return g.scope("masked_tokens", |g| masked_tokens(g, encoder, x, masked)),
         Head::TokenClasses(classes) => (x, classes, encoder.head_dropout),
         Head::Span => (x, 2, encoder.span_dropout),
         Head::Classes(outputs) | Head::Labels(outputs) | Head::Numbers(outputs) => {
@@ -138,10 +143,10 @@ fn head(g: &mut Graph, encoder: &Encoder, call: &Call, x: Value, features: Optio
 }
 
 /// Logits for every token, or for the masked ones.
-fn masked_tokens(g: &mut Graph, encoder: &Encoder, call: &Call, mut x: Value) -> Result<Value> {
-    if call.masked > 0 {
-        let masked = g.input("masked", [call.masked], DType::I32)?;
-        let rows = g.reshape(x, [call.batch * call.tokens, encoder.dim])?;
+fn masked_tokens(g: &mut Graph, encoder: &Encoder, mut x: Value, masked: Option<Value>) -> Result<Value> {
+    if let Some(masked) = masked {
+        let tokens = g.shape_of(x).rows();
+        let rows = g.reshape(x, [tokens, encoder.dim])?;
         x = g.embedding(rows, masked)?; // [masked, dim]
     }
     let x = Linear::new("transform", encoder.embedding_dim, true).of(g, x)?;

@@ -25,9 +25,14 @@ pub(crate) struct HeadNames {
 /// The output matrix of a head for classes of tokens, in every model.
 const TOKEN_OUTPUT: &str = "classifier.weight";
 
+/// No head has more outputs without names of its own, unless a configuration is hostile.
+const MOST_NAMED: usize = 1 << 16;
+
 /// The head that was found.
 pub(crate) struct HeadReading {
     pub head: Head,
+    /// Whether the configuration says what the outputs for a text mean.
+    pub states_problem: bool,
     /// Names of its outputs; empty if there are none.
     pub labels: Vec<String>,
     /// What the user should know about it.
@@ -97,11 +102,17 @@ pub(crate) fn read_head(
         notes.clear();
     }
     let labels = match kind {
-        Kind::Text | Kind::Tokens => object.labels("id2label")?.unwrap_or_default(),
+        Kind::Text | Kind::Tokens => match object.labels("id2label")? {
+            Some(labels) => labels,
+            // The names that transformers gives them, and writes.
+            None if outputs <= MOST_NAMED => (0..outputs).map(|output| format!("LABEL_{output}")).collect(),
+            None => Vec::new(),
+        },
         Kind::Encoder | Kind::Masked | Kind::Span => Vec::new(),
     };
     let labels = if labels.len() == outputs { labels } else { Vec::new() };
-    Ok(HeadReading { head, labels, notes })
+    let states_problem = kind != Kind::Text || object.get("problem_type").is_some();
+    Ok(HeadReading { head, states_problem, labels, notes })
 }
 
 /// The name of Hugging Face's class.

@@ -14,6 +14,8 @@ mod config;
 mod graph;
 mod head;
 mod names;
+#[cfg(test)]
+mod tests;
 
 use crate::settings::{Activation, ConfigError, check_eps, check_layers, check_rates, check_sizes, rule};
 use crate::signature::{Gives, Head, Signature, Takes, TokenInput};
