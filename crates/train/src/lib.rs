@@ -10,6 +10,7 @@ mod evaluation;
 mod events;
 pub mod fingerprint;
 pub mod groups;
+pub mod measures;
 pub mod memory;
 pub mod metrics;
 mod observer;

@@ -84,8 +84,8 @@ pub(super) struct Sequence {
     pub(super) ids: Vec<u32>,
     pub(super) offsets: Vec<(usize, usize)>,
     pub(super) words: Vec<u32>,
-    /// The number of spaces at both ends of each token; only of tokenizers that trim.
-    pub(super) spaces: Vec<(u32, u32)>,
+    /// The spaces of each token; only of tokenizers that trim.
+    pub(super) spaces: Vec<Spaces>,
 }
 
 impl Sequence {
@@ -101,6 +101,32 @@ impl Sequence {
     }
 }
 
+/// The white space of a byte-level token.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spaces {
+    /// The number of characters of white space before the word.
+    leading: usize,
+    /// Where the range begins after as many characters, and ends before as many as the token has at its end.
+    start: usize,
+    end: usize,
+}
+
+impl Spaces {
+    /// The spaces of a token of a text, with its range. In a byte-level token, `Ġ` is a space.
+    pub(super) fn of(token: &str, text: &str, (start, end): (usize, usize)) -> Spaces {
+        let is_space = |letter: &char| *letter == 'Ġ' || letter.is_whitespace();
+        let leading = token.chars().take_while(is_space).count();
+        let trailing = token.chars().rev().take_while(is_space).count();
+        let after = |place: usize| text[place..].char_indices().nth(leading).map_or(text.len(), |(n, _)| place + n);
+        let before = |place: usize| text[..place].char_indices().rev().nth(trailing - 1).map_or(place, |(n, _)| n);
+        Spaces {
+            leading,
+            start: if leading > 0 { after(start).min(end) } else { start },
+            end: if trailing > 0 { before(end) } else { end },
+        }
+    }
+}
+
 /// How ranges of byte-level tokens are trimmed: the space before a word is a part of its token, but not of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trim {
@@ -109,17 +135,14 @@ pub(super) struct Trim {
 }
 
 impl Trim {
-    /// The range of a token, as `tokenizers::processors::byte_level::process_offsets` computes it.
+    /// The range of a token, as `tokenizers::processors::byte_level::process_offsets` computes it of characters.
     fn offsets(self, sequence: &Sequence, token: usize, is_first: bool) -> (usize, usize) {
-        let (mut start, mut end) = sequence.offsets[token];
-        let (leading, trailing) = sequence.spaces.get(token).copied().unwrap_or_default();
-        let is_added = (is_first || start == 0) && self.prefix_space && leading == 1;
-        if !is_added {
-            start = (start + leading as usize).min(end);
-        }
-        if end >= trailing as usize {
-            end = (end - trailing as usize).max(start);
-        }
-        (start, end)
+        let (start, end) = sequence.offsets[token];
+        let Some(spaces) = sequence.spaces.get(token) else {
+            return (start, end);
+        };
+        let is_added = (is_first || start == 0) && self.prefix_space && spaces.leading == 1;
+        let start = if is_added { start } else { spaces.start };
+        (start, spaces.end.max(start))
     }
 }

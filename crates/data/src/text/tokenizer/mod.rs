@@ -12,20 +12,23 @@ mod limits;
 mod model;
 mod open;
 mod save;
+mod sentencepiece;
 mod settings;
 mod slow;
 mod template;
 mod train;
+mod word_pieces;
 
 use std::path::Path;
 
 pub use encoding::Encoding;
-use encoding::Sequence;
+use encoding::{Sequence, Spaces};
 use files::Files;
 use settings::Settings;
 use template::Template;
 use tokenizers::{Model as _, OffsetType, PreTokenizer as _, Tokenizer, TruncationDirection};
 pub use train::VocabularyKind;
+use word_pieces::WordPieces;
 
 use super::TokeniserError;
 
@@ -58,6 +61,7 @@ pub struct TextTokenizer {
     vocabulary_size: usize,
     settings: Settings,
     files: Option<Files>,
+    fast: Option<WordPieces>,
 }
 
 impl std::fmt::Debug for TextTokenizer {
@@ -106,9 +110,12 @@ impl TextTokenizer {
             let sequence = self.sequence(text, room.saturating_add(1))?;
             return Ok(self.cut(&sequence, room));
         };
-        // As many tokens as the library would look at, so that of two long texts the same one counts as the longer.
-        let limit = if room < longest { longest } else { usize::MAX };
-        let (first, second) = (self.sequence(text, limit)?, self.sequence(pair, limit)?);
+        let limit = longest.saturating_add(1);
+        let (mut first, mut second) = (self.sequence(text, limit)?, self.sequence(pair, limit)?);
+        // Where both are cut off, the odd token goes to the longer one, so that it matters which one that is.
+        if room % 2 == 1 && first.len() >= limit && second.len() >= limit {
+            (first, second) = (self.sequence(text, usize::MAX)?, self.sequence(pair, usize::MAX)?);
+        }
         let (first_length, second_length) = pair_lengths(first.len(), second.len(), room);
         let mut encoding = self.template.apply(&[(&first, 0..first_length), (&second, 0..second_length)]);
         encoding.truncated = first_length + second_length < first.len() + second.len();
@@ -217,6 +224,14 @@ impl TextTokenizer {
 
     /// The tokens of a text, at least the first `limit` of them.
     fn sequence(&self, text: &str, limit: usize) -> Result<Sequence, TokeniserError> {
+        match self.fast.as_ref().filter(|fast| fast.fits(text)) {
+            Some(fast) => fast.sequence(text, limit, |part| self.library_sequence(part, usize::MAX)),
+            None => self.library_sequence(text, limit),
+        }
+    }
+
+    /// As [`TextTokenizer::sequence`], of any tokenizer.
+    fn library_sequence(&self, text: &str, limit: usize) -> Result<Sequence, TokeniserError> {
         let failed = |error: tokenizers::Error| TokeniserError::library(error);
         let added = self.inner.get_added_vocabulary();
         let mut split = added.extract_and_normalize(self.inner.get_normalizer(), text);
@@ -227,15 +242,16 @@ impl TextTokenizer {
         self.inner.get_model().tokenize_in_pretokenized(&mut split, truncation).map_err(failed)?;
         let found = split.into_encoding(None, 0, OffsetType::Byte).map_err(failed)?;
         let boundary = |place: usize| floor_boundary(text, place);
-        Ok(Sequence {
-            ids: found.get_ids().to_vec(),
-            offsets: found.get_offsets().iter().map(|&(start, end)| (boundary(start), boundary(end))).collect(),
-            words: found.get_word_ids().iter().map(|word| word.unwrap_or(0)).collect(),
-            spaces: match self.template.trim {
-                Some(_) => found.get_tokens().iter().map(|token| spaces(token)).collect(),
-                None => Vec::new(),
-            },
-        })
+        let offsets: Vec<_> =
+            found.get_offsets().iter().map(|&(start, end)| (boundary(start), boundary(end))).collect();
+        let spaces = match self.template.trim {
+            Some(_) => {
+                found.get_tokens().iter().zip(&offsets).map(|(token, &range)| Spaces::of(token, text, range)).collect()
+            }
+            None => Vec::new(),
+        };
+        let words = found.get_word_ids().iter().map(|word| word.unwrap_or(0)).collect();
+        Ok(Sequence { ids: found.get_ids().to_vec(), offsets, words, spaces })
     }
 }
 
@@ -246,13 +262,6 @@ fn floor_boundary(text: &str, place: usize) -> usize {
         place -= 1;
     }
     place
-}
-
-/// The number of spaces at both ends of a byte-level token, where `Ġ` is one.
-fn spaces(token: &str) -> (u32, u32) {
-    let is_space = |letter: &char| *letter == 'Ġ' || letter.is_whitespace();
-    let count = |letters: &mut dyn Iterator<Item = char>| letters.take_while(is_space).count() as u32;
-    (count(&mut token.chars()), count(&mut token.chars().rev()))
 }
 
 /// How many tokens of two texts are kept if there is room for so many: the longer one is shortened until both are equal.

@@ -8,7 +8,8 @@ use tokenizers::AddedToken;
 use super::build::Description;
 use super::files::Files;
 use super::settings::{Class, ROLES, Settings, says_class};
-use super::{SpecialIds, TextTokenizer, json, slow};
+use super::word_pieces::WordPieces;
+use super::{SpecialIds, TextTokenizer, json, sentencepiece, slow};
 use crate::text::TokeniserError;
 
 pub(super) fn open(directory: &Path) -> Result<TextTokenizer, TokeniserError> {
@@ -48,6 +49,16 @@ fn describe(
             return Ok(("vocab.json", description.map(|description| (settings, description))));
         }
     }
+    for name in ["spiece.model", "sentencepiece.bpe.model"] {
+        if let Some(bytes) = files.read(name)? {
+            let usual = if name == "spiece.model" { Class::Albert } else { Class::XlmRoberta };
+            let named = [Class::Albert, Class::XlmRoberta, Class::Camembert];
+            let class = settings.class.filter(|class| named.contains(class)).unwrap_or(usual);
+            let settings = settings.with(class);
+            let description = sentencepiece::describe(&bytes, &settings, class);
+            return Ok((name, description.map(|description| (settings, description))));
+        }
+    }
     let missing = "vocab.txt, vocab.json with merges.txt, spiece.model and sentencepiece.bpe.model".to_string();
     Err(TokeniserError::Missing { path: files.directory().to_path_buf(), missing })
 }
@@ -63,8 +74,10 @@ pub(super) fn finish(
     further.extend(settings.further_special());
     // What tokenizer.json says of a token is what counts.
     for token in further {
-        if !token.content.is_empty() && !description.added.iter().any(|added| added.content == token.content) {
-            description.added.push(token);
+        match description.added.iter_mut().find(|added| added.content == token.content) {
+            Some(added) => added.special |= token.special,
+            None if token.content.is_empty() => {}
+            None => description.added.push(token),
         }
     }
     let built = description.build()?;
@@ -82,6 +95,7 @@ pub(super) fn finish(
         end: id("eos_token", &[]),
     };
     Ok(TextTokenizer {
+        fast: WordPieces::of(&built.inner),
         inner: built.inner,
         template: built.template,
         special,
