@@ -275,6 +275,21 @@ fn a_jpeg_that_contradicts_itself_is_damaged() {
 }
 
 #[test]
+fn a_palette_that_ends_within_a_colour_is_damaged() {
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/decode");
+    let mut file = std::fs::read(fixtures.join("palette_2_bits.png")).expect("a fixture");
+    let at = file.windows(4).position(|name| name == b"PLTE").expect("a palette");
+    let length = u32::from_be_bytes(file[at - 4..at].try_into().expect("a length")) - 1;
+    file.remove(at + 4);
+    file[at - 4..at].copy_from_slice(&length.to_be_bytes());
+    let end = at + 4 + length as usize;
+    let checksum = crc32(&file[at..end]);
+    file[end..end + 4].copy_from_slice(&checksum.to_be_bytes());
+    let error = decode(&file, Channels::Rgb).expect_err("a damaged palette").to_string();
+    assert!(error.contains("palette"), "{error}");
+}
+
+#[test]
 fn a_size_of_zero_is_an_error() {
     for (kind, file) in [
         ("PNG", png_header(0, 7)),

@@ -138,6 +138,22 @@ impl Graph {
         Err(Error::NoGradient { op: "gradient", path: self.path_of("gradient"), reason })
     }
 
+    /// Names of the parameters that a value depends on: those that a loss trains.
+    pub fn parameters_behind(&self, value: Value) -> Vec<&str> {
+        let mut behind = vec![false; self.nodes.len()];
+        behind[value.node()] = true;
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            if behind[index] {
+                node.inputs.iter().for_each(|input| behind[input.node()] = true);
+            }
+        }
+        let parameters = self.nodes.iter().zip(behind).filter_map(|(node, behind)| match &node.op {
+            Op::Parameter(op) if behind => Some(self.parameters[op.index].name.as_str()),
+            _ => None,
+        });
+        parameters.collect()
+    }
+
     fn dependents(&self, wanted: &[Value]) -> Vec<bool> {
         let mut needed = vec![false; self.nodes.len()];
         for value in wanted {

@@ -53,7 +53,10 @@ pub fn unsuitable(model: &str, signature: &Signature, wanted: &str) -> Error {
 pub fn no_head(model: &str, signature: &Signature, head: &str) -> Error {
     let commands = unsuitable(model, signature, "").to_string();
     let usable = commands.rsplit_once("; ").map_or("", |(_, usable)| usable);
-    Error::input(format!("{model}: this is {}, which has no {head}; fine-tune one with `vitreous train`, or {usable}", signature.what()))
+    Error::input(format!(
+        "{model}: this is {}, which has no {head}; fine-tune one with `vitreous train`, or {usable}",
+        signature.what()
+    ))
 }
 
 /// The model directory that is meant: by a run directory its model, by a file of weights the directory around it. Without its

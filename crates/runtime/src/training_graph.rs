@@ -22,9 +22,12 @@ pub fn training_graph(
 }
 
 fn with_update(mut graph: Graph, loss: Value, gradient: GradientOptions) -> Result<(Graph, Value)> {
+    // A head that this loss does not use, such as a pooler beside a masked-token head, is not trained.
+    let trained: Vec<String> = graph.parameters_behind(loss).into_iter().map(str::to_string).collect();
+    let group = |decay: f64| Group { decay, rate_factor: 1.0 };
     let options = StepOptions {
         optimizer: Optimizer::adamw(),
-        group: &|p| Some(Group { decay: if p.role().decays() { 0.05 } else { 0.0 }, rate_factor: 1.0 }),
+        group: &|p| trained.contains(&p.name).then(|| group(if p.role().decays() { 0.05 } else { 0.0 })),
         clip: Some(1.0),
         ema: false,
         gradient,

@@ -40,8 +40,7 @@ pub fn ask(
     answers: &mut impl Answers,
 ) -> Result<(), Failure> {
     let start = Instant::now();
-    let mut runner =
-        Runner::new(model, question.output, question.precision, question.device, question.batch)?;
+    let mut runner = Runner::new(model, question.output, question.precision, question.device, question.batch)?;
     let mut batch = runner.batch();
     let images = Images::new(paths.to_vec());
     let patience = (!images.are_known()).then_some(PATIENCE);

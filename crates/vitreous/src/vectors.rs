@@ -88,7 +88,9 @@ impl VectorFile {
         let written = |error: std::io::Error| Failure::work(anyhow!("{}: cannot be written: {error}", path.display()));
         match format {
             Format::Npy(mut file) => {
-                file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&npy_header(count, width))).map_err(written)?;
+                file.seek(SeekFrom::Start(0))
+                    .and_then(|_| file.write_all(&npy_header(count, width)))
+                    .map_err(written)?;
                 file.flush().map_err(written)?;
             }
             Format::Parquet { mut writer, mut inputs, mut vectors } => {

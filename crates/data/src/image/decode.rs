@@ -179,7 +179,10 @@ pub fn decode(bytes: &[u8], channels: Channels) -> Result<Image, ImageError> {
     let image = match format {
         FileFormat::Jpeg => jpeg::decode(bytes)?,
         FileFormat::Gif => gif::decode(bytes)?,
-        FileFormat::Png => decode_other(bytes, ImageFormat::Png, format.name())?,
+        FileFormat::Png => {
+            check_palette(bytes)?;
+            decode_other(bytes, ImageFormat::Png, format.name())?
+        }
         FileFormat::WebP => decode_other(bytes, ImageFormat::WebP, format.name())?,
         FileFormat::Bmp => decode_other(bytes, ImageFormat::Bmp, format.name())?,
         FileFormat::Tiff => decode_other(bytes, ImageFormat::Tiff, format.name())?,
@@ -197,6 +200,25 @@ pub(crate) fn check_size(width: u64, height: u64) -> Result<(), ImageError> {
     }
     let limit = format!("{MOST_PIXELS} pixels and {LONGEST_SIDE} per side are supported");
     Err(ImageError::TooLarge { what: "the image", width, height, limit })
+}
+
+/// Refuses a PNG whose palette is cut off within a colour: the decoder expects whole ones.
+fn check_palette(bytes: &[u8]) -> Result<(), ImageError> {
+    let mut rest = bytes.get(8..).unwrap_or_default();
+    while let Some((&[a, b, c, d], after)) = rest.split_first_chunk::<4>() {
+        let length = u32::from_be_bytes([a, b, c, d]);
+        match after.first_chunk::<4>() {
+            Some(b"PLTE") if !length.is_multiple_of(3) => {
+                let reason = format!("its palette has {length} bytes, but a colour has 3");
+                return Err(ImageError::Damaged { format: FileFormat::Png.name(), reason });
+            }
+            // The palette is before the pixels.
+            Some(b"IDAT") | None => return Ok(()),
+            // Its kind, its data, its checksum.
+            Some(_) => rest = after.get(length as usize + 8..).unwrap_or_default(),
+        }
+    }
+    Ok(())
 }
 
 /// Decodes formats for which the `image` crate gives the same pixels as Pillow.

@@ -131,7 +131,10 @@ fn is_subword(text: &str, encoding: &Encoding, index: usize, tokenizer: &TextTok
 fn piece(word: &[(usize, Vec<f64>)], encoding: &Encoding, aggregation: Aggregation) -> Piece {
     let largest = |scores: &[f64]| {
         let first = scores.first().copied().unwrap_or_default();
-        scores.iter().enumerate().fold((0, first), |best, (class, &score)| if score > best.1 { (class, score) } else { best })
+        scores
+            .iter()
+            .enumerate()
+            .fold((0, first), |best, (class, &score)| if score > best.1 { (class, score) } else { best })
     };
     let (class, score) = match aggregation {
         Aggregation::None | Aggregation::Simple | Aggregation::First => largest(&word[0].1),

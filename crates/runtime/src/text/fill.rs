@@ -66,7 +66,10 @@ impl<'m> Filler<'m> {
             if !encoding.ids.contains(&self.mask.0) {
                 let short: String = input.text.chars().take(60).collect();
                 let why = if encoding.truncated { " in the part that the model reads" } else { "" };
-                return Err(Error::input(format!("{short:?} has no {}{why}: write it where a word is missing", self.mask.1)));
+                return Err(Error::input(format!(
+                    "{short:?} has no {}{why}: write it where a word is missing",
+                    self.mask.1
+                )));
             }
         }
         let mut filled = vec![Vec::new(); texts.len()];

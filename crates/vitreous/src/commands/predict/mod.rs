@@ -116,7 +116,9 @@ impl Predict {
             let (model, _) = architecture(&self.model.to_string_lossy(), &OpenOptions::default())?;
             return match model.signature().tokens() {
                 Some(_) => self.run_on_texts(),
-                None => Err(Failure::input(anyhow!("name images, or folders of them, after the model; `-` reads a list"))),
+                None => {
+                    Err(Failure::input(anyhow!("name images, or folders of them, after the model; `-` reads a list")))
+                }
             };
         }
         self.run_on_images()

@@ -27,9 +27,8 @@ impl Predict {
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let name = self.model.to_string_lossy();
         let signature = model.model.architecture.signature();
-        let is_head = |gives: &&Gives| {
-            !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_) | Gives::MaskedTokens(_))
-        };
+        let is_head =
+            |gives: &&Gives| !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_) | Gives::MaskedTokens(_));
         let Some(&head) = signature.gives.iter().find(is_head) else {
             return Err(no_head(&name, &signature, "classification head").into());
         };
@@ -98,8 +97,7 @@ impl Predict {
         match head {
             Gives::TokenClasses(_) => {
                 let label = |class: usize| model.label(class);
-                let found =
-                    entities(&input.text, encoding, logits, &label, &model.tokenizer, self.aggregate.into())?;
+                let found = entities(&input.text, encoding, logits, &label, &model.tokenizer, self.aggregate.into())?;
                 if !self.json {
                     for entity in &found {
                         let word = format::one_line(&entity.word);
