@@ -9,6 +9,7 @@ pub mod archive;
 mod blocks;
 mod call;
 pub mod checkpoint;
+pub mod encode;
 pub mod families;
 mod family;
 pub mod generate;

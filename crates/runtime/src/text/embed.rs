@@ -3,9 +3,10 @@
 use vitreous_engine::{Device, Precision};
 
 use super::model::{TextInput, TextModel};
-use super::runner::{TextOutput, TextRunner};
+use super::runner::TextRunner;
 use crate::error::Error;
 use vitreous_models::Pooling;
+use vitreous_models::encode::EncoderOutput;
 
 /// How texts become vectors, where it is not as the model's directory says.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,7 +34,7 @@ impl<'m> Embedder<'m> {
         let signature = model.model.architecture.signature();
         let width = signature.token_vectors().ok_or_else(|| Error::input(format!("this is {}", signature.what())))?;
         let pooling = options.pooling.or(model.sentence.pooling).unwrap_or(Pooling::Mean);
-        let runner = TextRunner::new(model, TextOutput::Pooled(pooling), options.precision, device);
+        let runner = TextRunner::new(model, EncoderOutput::Pooled(pooling), options.precision, device)?;
         let normalise = options.normalise.unwrap_or(model.sentence.normalise);
         Ok(Embedder { model, runner, normalise, width, truncated: 0 })
     }

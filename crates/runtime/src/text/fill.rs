@@ -1,9 +1,10 @@
 //! What a masked language model would put in the place of masks.
 
 use vitreous_engine::{Device, Precision};
+use vitreous_models::encode::EncoderOutput;
 
 use super::model::{TextInput, TextModel};
-use super::runner::{TextOutput, TextRunner};
+use super::runner::TextRunner;
 use crate::error::Error;
 use crate::locate::no_head;
 use crate::scores::softmax;
@@ -37,7 +38,7 @@ impl<'m> Filler<'m> {
             return Err(Error::input(format!("{name}: its tokenizer has no mask token")));
         };
         let text = model.tokenizer.token(mask).unwrap_or_default();
-        let runner = TextRunner::new(model, TextOutput::Masked, precision, device);
+        let runner = TextRunner::new(model, EncoderOutput::Masked, precision, device)?;
         Ok(Filler { model, runner, mask: (mask, text) })
     }
 

@@ -1,7 +1,6 @@
 //! Models of texts: from text to vectors, classes, entities, answers and blanks.
 
 mod answers;
-mod batches;
 mod embed;
 mod entities;
 mod fill;
@@ -14,6 +13,7 @@ pub use embed::{EmbedOptions, Embedder, cosine};
 pub use entities::{Aggregation, Entity, entities};
 pub use fill::{Filler, Filling};
 pub use model::{TextInput, TextModel};
-pub use runner::{TextOutput, TextRunner};
+pub use runner::TextRunner;
 pub use sentence::SentenceSettings;
 pub use vitreous_models::Pooling;
+pub use vitreous_models::encode::EncoderOutput;

@@ -145,7 +145,7 @@ impl Embed {
             let texts = format::count(embedder.truncated(), "text was", "texts were");
             say!("note: {texts} longer than the model reads, {} tokens, and truncated", model.longest);
         }
-        let (seconds, computing) = (start.elapsed().as_secs_f64(), embedder.runner().computing.as_secs_f64());
+        let (seconds, computing) = (start.elapsed().as_secs_f64(), embedder.runner().computing());
         say!(
             "{} in {seconds:.2} s: {:.1} texts/s; the model took {computing:.2} s on {}",
             format::count(count, "text", "texts"),

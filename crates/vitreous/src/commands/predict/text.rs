@@ -11,7 +11,7 @@ use vitreous_pages::format;
 use vitreous_runtime::described;
 use vitreous_runtime::locate::no_head;
 use vitreous_runtime::scores::{best, sigmoid, softmax};
-use vitreous_runtime::text::{TextInput, TextModel, TextOutput, TextRunner, answer, entities};
+use vitreous_runtime::text::{EncoderOutput, TextInput, TextModel, TextRunner, answer, entities};
 
 use super::Predict;
 use crate::failure::Failure;
@@ -33,7 +33,7 @@ impl Predict {
             return Err(no_head(&name, &signature, "classification head").into());
         };
         let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
-        let mut runner = TextRunner::new(&model, TextOutput::Logits, self.precision.into(), &device);
+        let mut runner = TextRunner::new(&model, EncoderOutput::Logits, self.precision.into(), &device)?;
         if head == Gives::Span {
             return self.answer_question(&model, &mut runner);
         }
@@ -67,7 +67,7 @@ impl Predict {
             let texts = format::count(truncated, "text was", "texts were");
             say!("note: {texts} longer than the model reads, {} tokens, and truncated", model.longest);
         }
-        let (seconds, computing) = (start.elapsed().as_secs_f64(), runner.computing.as_secs_f64());
+        let (seconds, computing) = (start.elapsed().as_secs_f64(), runner.computing());
         say!(
             "{} in {seconds:.2} s: {:.1} texts/s; the model took {computing:.2} s on {}",
             format::count(count, "text", "texts"),
