@@ -68,7 +68,12 @@ fn logits_of_masked_tokens_are_rows_of_those_of_all() {
             let vocabulary = all.len() / 21;
             let expected: Vec<f32> =
                 masked.iter().flat_map(|&row| all[row as usize * vocabulary..][..vocabulary].to_vec()).collect();
-            assert!(largest_difference(&some, &expected) < 1e-6, "{family}, {name}, {precision:?}");
+            // Fewer rows are summed in another order. In bf16 that may round a logit to its neighbour: a step of 2^-7 of
+            // its size at most.
+            let largest = expected.iter().fold(0f32, |most, logit| most.max(logit.abs()));
+            let limit = if precision == Precision::F32 { 1e-6 } else { largest / 128.0 };
+            let difference = largest_difference(&some, &expected);
+            assert!(difference <= limit, "{family}, {name}, {precision:?}: {difference:e}");
         }
     }
     let mut g = Graph::for_inference();
