@@ -192,6 +192,11 @@ impl TextTokenizer {
         self.inner.decode(ids, skip_special).map_err(TokeniserError::library)
     }
 
+    /// Its files by name, as [`TextTokenizer::save`] writes them.
+    pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>, TokeniserError> {
+        save::files(self)
+    }
+
     /// Writes a `tokenizer.json`, a `tokenizer_config.json` and a `special_tokens_map.json` that `transformers` opens. Files that the
     /// tokenizer was read from are written as they were.
     pub fn save(&self, directory: &Path) -> Result<(), TokeniserError> {

@@ -9,27 +9,31 @@ use super::settings::ROLES;
 use crate::text::TokeniserError;
 
 pub(super) fn save(tokenizer: &TextTokenizer, directory: &Path) -> Result<(), TokeniserError> {
-    let write = |name: &str, bytes: &[u8]| {
-        let path = directory.join(name);
-        std::fs::write(&path, bytes).map_err(|error| TokeniserError::Io { path, error })
-    };
     std::fs::create_dir_all(directory).map_err(|error| TokeniserError::Io { path: directory.to_path_buf(), error })?;
-    let mut kept = Vec::new();
-    for (name, bytes) in tokenizer.files.iter().flat_map(|files| files.kept()) {
-        write(name, bytes)?;
-        kept.push(name);
-    }
-    if !kept.contains(&"tokenizer.json") {
-        write("tokenizer.json", tokenizer.inner.to_string(true).map_err(TokeniserError::library)?.as_bytes())?;
-    }
-    let tokens = special_tokens(tokenizer);
-    if !kept.contains(&"tokenizer_config.json") {
-        write("tokenizer_config.json", &pretty(config(tokenizer, &tokens))?)?;
-    }
-    if !kept.contains(&"special_tokens_map.json") {
-        write("special_tokens_map.json", &pretty(tokens)?)?;
+    for (name, bytes) in files(tokenizer)? {
+        let path = directory.join(name);
+        std::fs::write(&path, bytes).map_err(|error| TokeniserError::Io { path, error })?;
     }
     Ok(())
+}
+
+/// The files by name: those that were there byte for byte, and what is missing of them.
+pub(super) fn files(tokenizer: &TextTokenizer) -> Result<Vec<(String, Vec<u8>)>, TokeniserError> {
+    let kept = tokenizer.files.iter().flat_map(|files| files.kept());
+    let mut files: Vec<(String, Vec<u8>)> = kept.map(|(name, bytes)| (name.to_string(), bytes.to_vec())).collect();
+    let is_there = |files: &[(String, Vec<u8>)], name: &str| files.iter().any(|(there, _)| there == name);
+    let tokens = special_tokens(tokenizer);
+    if !is_there(&files, "tokenizer.json") {
+        let json = tokenizer.inner.to_string(true).map_err(TokeniserError::library)?;
+        files.push(("tokenizer.json".to_string(), json.into_bytes()));
+    }
+    if !is_there(&files, "tokenizer_config.json") {
+        files.push(("tokenizer_config.json".to_string(), pretty(config(tokenizer, &tokens))?));
+    }
+    if !is_there(&files, "special_tokens_map.json") {
+        files.push(("special_tokens_map.json".to_string(), pretty(tokens)?));
+    }
+    Ok(files)
 }
 
 fn pretty(object: Map<String, Value>) -> Result<Vec<u8>, TokeniserError> {
