@@ -4,7 +4,7 @@
 //!
 //! A request is `{"text", "pair", "longest", "stride", "words"}`: all but the text may be missing; with `words`, a list, there is no
 //! text. An answer is a list of windows, one where there is no stride. With `--time LONGEST`, each text is encoded once and only the time
-//! is printed.
+//! is printed. `--train DIRECTORY REQUESTS.jsonl` learns vocabularies of 2000 tokens from the texts and saves one of each kind.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::json;
-use vitreous_data::text::{Encoding, TextTokenizer};
+use vitreous_data::text::{Encoding, TextTokenizer, VocabularyKind};
 
 #[derive(Deserialize)]
 struct Request {
@@ -31,6 +31,11 @@ struct Request {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [option, directory, requests] = &arguments[..]
+        && option == "--train"
+    {
+        return train(Path::new(directory), requests);
+    }
     let [directory, requests, options @ ..] = &arguments[..] else {
         return Err("usage: encode_text DIRECTORY REQUESTS.jsonl [--time LONGEST]".into());
     };
@@ -78,6 +83,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             Err(error) => json!({"error": error.to_string()}),
         };
         writeln!(out, "{answer}")?;
+    }
+    Ok(())
+}
+
+fn train(directory: &Path, requests: &str) -> Result<(), Box<dyn Error>> {
+    let kinds = [VocabularyKind::WordPiece, VocabularyKind::Bpe, VocabularyKind::Unigram];
+    for (kind, lower_case) in kinds.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
+        let lines = std::fs::read_to_string(requests)?;
+        let texts = lines.lines().map(serde_json::from_str).collect::<Result<Vec<Request>, _>>()?;
+        let tokenizer =
+            TextTokenizer::train(kind, &mut texts.into_iter().map(|request| request.text), 2000, lower_case)?;
+        tokenizer.save(&directory.join(format!("{kind:?}_{lower_case}")))?;
     }
     Ok(())
 }

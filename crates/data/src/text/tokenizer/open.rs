@@ -21,12 +21,11 @@ pub(super) fn open(directory: &Path) -> Result<TextTokenizer, TokeniserError> {
     finish(description, settings, Some(files.clone())).map_err(damaged)
 }
 
-/// What the first of the vocabulary files that is there describes, with the file's name. The settings get the class that the file means.
-#[allow(clippy::type_complexity)]
-fn describe(
-    files: &mut Files,
-    settings: &Settings,
-) -> Result<(&'static str, Result<(Settings, Description), String>), TokeniserError> {
+/// A vocabulary file's name, and what it describes, with the settings of the class that it means.
+type Described = (&'static str, Result<(Settings, Description), String>);
+
+/// What the first of the vocabulary files that is there describes.
+fn describe(files: &mut Files, settings: &Settings) -> Result<Described, TokeniserError> {
     if let Some(bytes) = files.read("tokenizer.json")? {
         let description = json::read(&bytes).map(|mut description| {
             if says_class(files.directory()) {
@@ -41,13 +40,14 @@ fn describe(
         let settings = settings.with(class);
         return Ok(("vocab.txt", slow::word_pieces(&bytes, &settings).map(|description| (settings, description))));
     }
-    if files.has("vocab.json") && files.has("merges.txt") {
-        if let (Some(vocab), Some(merges)) = (files.read("vocab.json")?, files.read("merges.txt")?) {
-            let class = settings.class.filter(|class| *class == Class::Gpt2).unwrap_or(Class::Roberta);
-            let settings = settings.with(class);
-            let description = slow::byte_pairs(&vocab, &merges, &settings, class);
-            return Ok(("vocab.json", description.map(|description| (settings, description))));
-        }
+    if files.has("vocab.json")
+        && files.has("merges.txt")
+        && let (Some(vocab), Some(merges)) = (files.read("vocab.json")?, files.read("merges.txt")?)
+    {
+        let class = settings.class.filter(|class| *class == Class::Gpt2).unwrap_or(Class::Roberta);
+        let settings = settings.with(class);
+        let description = slow::byte_pairs(&vocab, &merges, &settings, class);
+        return Ok(("vocab.json", description.map(|description| (settings, description))));
     }
     for name in ["spiece.model", "sentencepiece.bpe.model"] {
         if let Some(bytes) = files.read(name)? {

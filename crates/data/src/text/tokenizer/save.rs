@@ -42,13 +42,13 @@ fn pretty(object: Map<String, Value>) -> Result<Vec<u8>, TokeniserError> {
     Ok(bytes)
 }
 
-/// The special tokens by their roles.
+/// The special tokens that have a role, as far as the vocabulary has them.
 fn special_tokens(tokenizer: &TextTokenizer) -> Map<String, Value> {
-    let special = tokenizer.special;
-    let ids =
-        [special.begin, special.end, special.unknown, special.separator, special.padding, special.first, special.mask];
-    let token = |(role, id): (&&str, Option<u32>)| Some((role.to_string(), tokenizer.token(id?)?.into()));
-    ROLES.iter().zip(ids).filter_map(token).collect()
+    let token = |role: &&str| {
+        let name = tokenizer.settings.special_name(role).filter(|name| tokenizer.id(name).is_some())?;
+        Some((role.to_string(), name.into()))
+    };
+    ROLES.iter().filter_map(token).collect()
 }
 
 fn config(tokenizer: &TextTokenizer, tokens: &Map<String, Value>) -> Map<String, Value> {
