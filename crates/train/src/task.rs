@@ -16,6 +16,8 @@ use vitreous_models::Architecture;
 use crate::error::TrainError;
 use crate::fingerprint::Mark;
 use crate::recipe::{Recipe, RecipeError};
+use crate::record::RunRecord;
+use crate::run_directory::MODEL;
 use crate::scores::{Metric, Scores};
 
 /// A task before it has data: its name, its recipes, its metrics, and how it is opened.
@@ -215,6 +217,24 @@ pub(crate) fn absolute(path: &str) -> Result<String, TrainError> {
     let failed = |what: String| TrainError::Data(format!("{path}: {what}"));
     let absolute = std::path::absolute(path).map_err(|error| failed(error.to_string()))?;
     absolute.into_os_string().into_string().map_err(|_| failed("the path is not UTF-8".to_string()))
+}
+
+/// The absolute path of a pretrained model: of a run, the model in it.
+pub(crate) fn pretrained(init: &str) -> Result<String, TrainError> {
+    let path = Path::new(init);
+    if path.exists() {
+        let model = if RunRecord::is_run(path) { path.join(MODEL) } else { path.to_path_buf() };
+        return absolute(&model.to_string_lossy());
+    }
+    // Names on the Hugging Face Hub are `organisation/model`.
+    let hint = match init.split('/').collect::<Vec<_>>()[..] {
+        [owner, name] if !owner.is_empty() && !name.is_empty() && !owner.starts_with(['.', '~']) => format!(
+            ". If it is a model on the Hugging Face Hub, download it first, with `hf download {init} --local-dir {name}` or `git clone \
+             https://huggingface.co/{init}`, then use --init {name}"
+        ),
+        _ => String::new(),
+    };
+    Err(TrainError::Data(format!("{init}: there is no such model file or directory{hint}")))
 }
 
 /// A number with commas between thousands.

@@ -1,9 +1,12 @@
 //! The tasks that models can be trained for: a folder each, and this list.
 
 pub mod classify;
+pub mod classify_text;
+pub mod text;
 pub mod translate;
 
 use crate::task::TaskType;
 
 /// All tasks. A recipe that names none is of the first.
-pub static TASKS: [&dyn TaskType; 2] = [&classify::Classification, &translate::Translation];
+pub static TASKS: [&dyn TaskType; 3] =
+    [&classify::Classification, &translate::Translation, &classify_text::TextClassification];

@@ -23,11 +23,9 @@ use crate::error::TrainError;
 use crate::fingerprint::{Mark, of_images};
 use crate::groups::{TrainedParts, block_count, group_of};
 use crate::recipe::{LossKind, Recipe, RecipeError};
-use crate::record::RunRecord;
-use crate::run_directory::MODEL;
 use crate::scores::{Metric, Scores};
 use crate::task::{
-    Averaging, Correct, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, thousands,
+    Averaging, Correct, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, pretrained, thousands,
 };
 
 use classifier::{Classifier, KEPT_SETTINGS, adapters};
@@ -139,24 +137,6 @@ fn refuse_replaced(overrides: &[String]) -> Result<(), TrainError> {
             KEPT_SETTINGS.map(|key| format!("model.{key}")).join(", ")
         ))),
     }
-}
-
-/// The absolute path of a pretrained model: of a run, the model in it.
-fn pretrained(init: &str) -> Result<String, TrainError> {
-    let path = Path::new(init);
-    if path.exists() {
-        let model = if RunRecord::is_run(path) { path.join(MODEL) } else { path.to_path_buf() };
-        return absolute(&model.to_string_lossy());
-    }
-    // Names on the Hugging Face Hub are `organisation/model`.
-    let hint = match init.split('/').collect::<Vec<_>>()[..] {
-        [owner, name] if !owner.is_empty() && !name.is_empty() && !owner.starts_with(['.', '~']) => format!(
-            ". If it is a model on the Hugging Face Hub, download it first, with `hf download {init} --local-dir {name}` or `git clone \
-             https://huggingface.co/{init}`, then use --init {name}"
-        ),
-        _ => String::new(),
-    };
-    Err(TrainError::Data(format!("{init}: there is no such model file or directory{hint}")))
 }
 
 /// The images that a recipe names.
