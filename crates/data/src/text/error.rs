@@ -44,6 +44,14 @@ pub enum PairsError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The content is not what it must be.
+    #[error("{}: {reason}", .path.display())]
+    Content {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
     /// Two parallel files have different numbers of lines.
     #[error(
         "{} has {source_lines} lines, but {} has {target_lines}: each line of one must be the translation of the same line of the other",
@@ -89,6 +97,10 @@ pub enum PairsError {
 impl PairsError {
     pub(super) fn io(path: &Path, error: io::Error) -> PairsError {
         PairsError::Io { path: path.to_path_buf(), error }
+    }
+
+    pub(super) fn content(path: &Path, reason: impl Into<String>) -> PairsError {
+        PairsError::Content { path: path.to_path_buf(), reason: reason.into() }
     }
 
     pub(super) fn line(path: &Path, line: usize, reason: impl Into<String>) -> PairsError {

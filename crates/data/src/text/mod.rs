@@ -20,16 +20,19 @@
 //! ```
 
 mod batches;
+mod draw;
 mod encode;
 mod error;
 mod file;
 mod jsonl;
+mod labelled;
 mod lines;
 mod open;
 mod pairs;
 mod parts;
 mod shapes;
 mod special;
+mod split_files;
 mod text_batches;
 mod tokeniser;
 mod tokenisers;
@@ -40,6 +43,7 @@ mod words;
 pub use batches::{PairBatches, TooFewTokens};
 pub use encode::{Dropped, EncodedPairs, Limits};
 pub use error::{PairsError, TokeniserError};
+pub use labelled::{LabelKind, LabelledSplits, LabelledText, OpenLabelled, open_labelled};
 pub use lines::{Lines, MOST_LINE_BYTES};
 pub use open::{OpenPairs, PairSplits, open};
 pub use pairs::{Languages, Pair, ReadPairs, read, read_parallel};

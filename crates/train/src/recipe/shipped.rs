@@ -20,7 +20,16 @@ macro_rules! recipes {
     };
 }
 
-recipes!("small", "cifar10", "cifar10-strong", "imagenet-s16", "imagenet-b16", "finetune", "translation");
+recipes!(
+    "small",
+    "cifar10",
+    "cifar10-strong",
+    "imagenet-s16",
+    "imagenet-b16",
+    "finetune",
+    "translation",
+    "classify-text"
+);
 
 impl Shipped {
     /// The first line of its header: what it is.

@@ -148,9 +148,9 @@ impl Train {
             self.check_init(init, name.as_deref())?;
         }
         let (mut recipe, name) = read(name.as_deref().unwrap_or(shipped()[0].name), &overrides)?;
-        if name == FINETUNE && recipe.values().get("finetune.init").is_none_or(|init| init == "\"\"") {
-            let hint = "no pretrained model was named: vitreous train finetune --init MODEL --data DIR";
-            return Err(Failure::input(anyhow!("{hint}")));
+        if is_for_finetuning(&name) && recipe.values().get("finetune.init").is_none_or(|init| init == "\"\"") {
+            let hint = format!("no pretrained model was named: vitreous train {name} --init MODEL --data DIR");
+            return Err(Failure::input(anyhow!(hint)));
         }
         recipe.task.complete(&mut recipe, &overrides).map_err(of_training)?;
         let target = match &self.out {
@@ -167,7 +167,7 @@ impl Train {
         let Some(name) = name else {
             return Err(Failure::input(anyhow!("--init needs a recipe for fine-tuning: {suggestion}")));
         };
-        if name == FINETUNE {
+        if is_for_finetuning(name) {
             return Ok(());
         }
         let (recipe, _) = read(name, &[])?;
@@ -394,4 +394,9 @@ fn of_training(error: TrainError) -> Failure {
         | TrainError::Config(_) => Failure::input(error),
         other => Failure::work(other),
     }
+}
+
+/// Whether a shipped recipe starts from a pretrained model: its header then says so.
+fn is_for_finetuning(name: &str) -> bool {
+    shipped().iter().any(|recipe| recipe.name == name && recipe.text.contains(&format!("train {name} --init MODEL")))
 }

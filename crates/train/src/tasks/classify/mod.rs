@@ -372,7 +372,7 @@ fn facts(settings: &ClassifySettings, splits: &Splits, training: &ImageBatchOpti
 }
 
 /// Whether the label's logit is greater than all others.
-fn is_first(logits: &[f32], label: i32) -> bool {
+pub(crate) fn is_first(logits: &[f32], label: i32) -> bool {
     let own = logits[label as usize];
     logits.iter().enumerate().all(|(class, &other)| other < own || class == label as usize)
 }

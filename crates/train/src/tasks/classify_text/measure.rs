@@ -56,8 +56,7 @@ static SPEARMAN: Metric = Metric {
     decides: false,
 };
 
-pub(super) static METRICS: [&Metric; 7] =
-    [&LOSS, &ACCURACY, &MACRO_F1, &MICRO_F1, &MATTHEWS, &PEARSON, &SPEARMAN];
+pub(super) static METRICS: [&Metric; 7] = [&LOSS, &ACCURACY, &MACRO_F1, &MICRO_F1, &MATTHEWS, &PEARSON, &SPEARMAN];
 
 /// What is predicted of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,7 +124,12 @@ const MOST_CONFUSED: usize = 100;
 const MOST_MISTAKES: usize = 20;
 
 /// Compares logits, one row per text, with what the texts have. `classes` are names, in the order of the logits.
-pub fn measure(predicted: Predicted, classes: &[String], texts: &[LabelledText], logits: &[Vec<f32>]) -> TextClassReport {
+pub fn measure(
+    predicted: Predicted,
+    classes: &[String],
+    texts: &[LabelledText],
+    logits: &[Vec<f32>],
+) -> TextClassReport {
     let mut report = TextClassReport {
         predicted,
         texts: texts.len() as u64,

@@ -22,6 +22,7 @@ use crate::scores::{Metric, Scores};
 use crate::task::{
     Averaging, Correct, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, pretrained, thousands,
 };
+use crate::tasks::classify::is_first;
 use crate::tasks::text::TrainedEncoder;
 
 pub use measure::{LabelReport, Predicted, TextClassReport, TextMistake, measure};
@@ -140,7 +141,8 @@ impl ClassifyTextTask {
         let truncated = train.iter().filter(|text| text.truncated).count();
         if truncated > 0 {
             let share = 100.0 * truncated as f64 / train.len() as f64;
-            notes.push(format!("{share:.0} % of the training texts have more than {longest} tokens, and are truncated"));
+            notes
+                .push(format!("{share:.0} % of the training texts have more than {longest} tokens, and are truncated"));
         }
         let targets = match predicted {
             Predicted::Class => TextTargets::Classes(
@@ -246,10 +248,7 @@ impl Task for ClassifyTextTask {
     fn correct(&self, batch: &Batch, outputs: &[&[f32]]) -> Option<Correct> {
         let (labels, logits) = (batch.i32("targets")?, outputs.first()?);
         let rows = logits.chunks_exact(logits.len() / labels.len());
-        let is_right = |(row, &label): &(&[f32], &i32)| {
-            row.iter().enumerate().all(|(class, &other)| other < row[*label as usize] || class == *label as usize)
-        };
-        let right = rows.zip(labels).filter(|pair| is_right(&(pair.0, pair.1))).count() as u64;
+        let right = rows.zip(labels).filter(|(row, label)| is_first(row, **label)).count() as u64;
         Some(Correct { right, total: labels.len() as u64 })
     }
 

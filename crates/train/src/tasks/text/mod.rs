@@ -56,9 +56,7 @@ impl TextFinetuneSettings {
         match () {
             () if !is_positive(self.lora_alpha) => refuse("finetune.lora_alpha", &self.lora_alpha, POSITIVE),
             () if !is_not_negative(self.head_lr) => refuse("finetune.head_lr", &self.head_lr, NOT_NEGATIVE),
-            () if !is_not_negative(self.backbone_lr) => {
-                refuse("finetune.backbone_lr", &self.backbone_lr, NOT_NEGATIVE)
-            }
+            () if !is_not_negative(self.backbone_lr) => refuse("finetune.backbone_lr", &self.backbone_lr, NOT_NEGATIVE),
             () => Ok(()),
         }
     }
@@ -93,7 +91,8 @@ impl TrainedEncoder {
     /// A pretrained encoder with a new head. The recipe's model becomes the one that is trained.
     pub fn open(recipe: &mut Recipe, init: &str, head: Head, labels: &[String]) -> Result<TrainedEncoder, TrainError> {
         if init.is_empty() {
-            let what = "no pretrained model was named: `--init MODEL` names a directory with an encoder and its tokenizer";
+            let what =
+                "no pretrained model was named: `--init MODEL` names a directory with an encoder and its tokenizer";
             return Err(TrainError::Data(what.to_string()));
         }
         let path = Path::new(init);
