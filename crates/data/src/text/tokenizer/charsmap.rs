@@ -50,7 +50,7 @@ pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let mut values = [u8::MAX; 256];
     ALPHABET.iter().enumerate().for_each(|(value, &letter)| values[usize::from(letter)] = value as u8);
     let body = text.trim_end_matches('=').as_bytes();
-    if text.len() % 4 != 0 || text.len() - body.len() > 2 {
+    if !text.len().is_multiple_of(4) || text.len() - body.len() > 2 {
         return None;
     }
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);

@@ -41,13 +41,14 @@ fn describe(
         let settings = settings.with(class);
         return Ok(("vocab.txt", slow::word_pieces(&bytes, &settings).map(|description| (settings, description))));
     }
-    if files.has("vocab.json") && files.has("merges.txt") {
-        if let (Some(vocab), Some(merges)) = (files.read("vocab.json")?, files.read("merges.txt")?) {
-            let class = settings.class.filter(|class| *class == Class::Gpt2).unwrap_or(Class::Roberta);
-            let settings = settings.with(class);
-            let description = slow::byte_pairs(&vocab, &merges, &settings, class);
-            return Ok(("vocab.json", description.map(|description| (settings, description))));
-        }
+    if files.has("vocab.json")
+        && files.has("merges.txt")
+        && let (Some(vocab), Some(merges)) = (files.read("vocab.json")?, files.read("merges.txt")?)
+    {
+        let class = settings.class.filter(|class| *class == Class::Gpt2).unwrap_or(Class::Roberta);
+        let settings = settings.with(class);
+        let description = slow::byte_pairs(&vocab, &merges, &settings, class);
+        return Ok(("vocab.json", description.map(|description| (settings, description))));
     }
     for name in ["spiece.model", "sentencepiece.bpe.model"] {
         if let Some(bytes) = files.read(name)? {
