@@ -19,6 +19,8 @@ pub struct Lines {
     /// The number of the last line, from 1.
     number: usize,
     line: Vec<u8>,
+    /// The maximum length of a line, without its end.
+    most: usize,
 }
 
 impl Lines {
@@ -36,7 +38,18 @@ impl Lines {
 
     /// The lines of a reader; `name` is used in errors.
     pub fn of(from: Box<dyn Read + Send>, name: &Path) -> Lines {
-        Lines { path: name.to_path_buf(), reader: BufReader::new(from), number: 0, line: Vec::new() }
+        Lines {
+            path: name.to_path_buf(),
+            reader: BufReader::new(from),
+            number: 0,
+            line: Vec::new(),
+            most: MOST_LINE_BYTES,
+        }
+    }
+
+    /// With another maximum length of a line, in whole MiB.
+    pub(super) fn with_most_mib(self, mib: usize) -> Lines {
+        Lines { most: mib << 20, ..self }
     }
 
     /// The number of the last line, from 1.
@@ -48,7 +61,7 @@ impl Lines {
     pub fn next_line(&mut self) -> Result<Option<&str>, PairsError> {
         self.line.clear();
         // The mark and the line end do not count.
-        let most = (MOST_LINE_BYTES + BYTE_ORDER_MARK.len() + 2) as u64;
+        let most = (self.most + BYTE_ORDER_MARK.len() + 2) as u64;
         let read = self.reader.by_ref().take(most).read_until(b'\n', &mut self.line);
         if read.map_err(|error| PairsError::io(&self.path, error))? == 0 {
             return Ok(None);
@@ -62,8 +75,11 @@ impl Lines {
             skipped = BYTE_ORDER_MARK.len();
             line = &line[skipped..];
         }
-        if line.len() > MOST_LINE_BYTES {
-            let reason = "it is longer than 1 MiB: this is not text with one sentence per line".to_string();
+        if line.len() > self.most {
+            let reason = match self.most {
+                MOST_LINE_BYTES => "it is longer than 1 MiB: this is not text with one sentence per line".to_string(),
+                most => format!("it is longer than {} MiB: break it into lines", most >> 20),
+            };
             return Err(PairsError::line(&self.path, self.number, reason));
         }
         match std::str::from_utf8(line) {

@@ -2,19 +2,12 @@
 
 use std::path::Path;
 
-use tempfile::TempDir;
 use vitreous_data::text::{
     EncodedPairs, Languages, Limits, MOST_LINE_BYTES, OpenPairs, Pair, PairsError, TokeniserKind, Tokenisers, open,
     read, read_parallel,
 };
 
-fn folder(files: &[(&str, &[u8])]) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, content) in files {
-        std::fs::write(folder.path().join(name), content).unwrap();
-    }
-    folder
-}
+use super::folder;
 
 fn languages(source: &str, target: &str) -> Languages {
     Languages { source: source.to_string(), target: target.to_string() }

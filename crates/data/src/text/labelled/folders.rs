@@ -65,7 +65,7 @@ pub(super) fn read(split: Split, classes: &[PathBuf], notes: &mut Vec<String>) -
         if UNLABELLED.contains(&class) {
             let texts = list(folder)?.files.iter().filter(|file| is_text(file)).count();
             let texts = counted(texts, "unlabelled text was", "unlabelled texts were");
-            notes.push(format!("{} of {class}/ left out of the {} part", texts, split.name()));
+            notes.push(format!("{texts} left out of the {} part ({class}/)", split.name()));
             continue;
         }
         for file in list(folder)?.files.iter().filter(|file| is_text(file)) {

@@ -27,14 +27,11 @@ pub(super) fn assemble(
     splits.several_labels = meaning == Meaning::Several;
     let classes = match meaning {
         Meaning::Number => None,
-        Meaning::Class | Meaning::Several => {
-            let classes = Classes::of(&parts, options, path)?;
-            classes.check(&parts, meaning, path)?;
-            Some(classes)
-        }
+        Meaning::Class | Meaning::Several => Some(Classes::of(&parts, options, path)?),
     };
-    for part in parts {
-        let texts = convert(&part, classes.as_ref(), meaning, options)?;
+    // A row that cannot be read says more than that the labels are odd as a whole.
+    for part in &parts {
+        let texts = convert(part, classes.as_ref(), meaning, options)?;
         splits.notes.push(format!("{}: {}", file_name(&part.path), summary(&texts, classes.as_ref())));
         match part.split {
             Split::Train => splits.train = texts,
@@ -42,6 +39,10 @@ pub(super) fn assemble(
             Split::Test => splits.test = texts,
         }
     }
+    if let Some(classes) = &classes {
+        classes.check(&parts, meaning, path)?;
+    }
+    drop(parts);
     if splits.is_regression && options.kind == super::LabelKind::Auto {
         splits.notes.push("the labels are numbers with fractions, which are to be predicted (regression)".to_string());
     }
@@ -152,8 +153,8 @@ impl LabelledSplits {
         let unseen: Vec<&str> =
             self.classes.iter().zip(is_seen).filter(|(_, seen)| !seen).map(|(name, _)| name.as_str()).collect();
         if !unseen.is_empty() && !self.train.is_empty() {
-            let classes = counted(unseen.len(), "class has", "classes have");
-            self.notes.push(format!("{classes} no training text, so it cannot be learnt: {}", shown(&unseen)));
+            self.notes
+                .push(format!("no training text is of these classes, which cannot be learnt: {}", shown(&unseen)));
         }
     }
 
