@@ -1,13 +1,10 @@
 //! Sentence pairs, labelled and tagged texts, plain text, tokenisers and batches of tokens.
 
 mod batches;
-<<<<<<< HEAD
 mod hostile_tokenizers;
-mod model_directories;
-=======
 mod labelled;
 mod labelled_hostile;
->>>>>>> lab19
+mod model_directories;
 mod pairs;
 mod plain;
 mod tagged;
