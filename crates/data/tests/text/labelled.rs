@@ -210,7 +210,7 @@ fn class_folders_are_read_as_imdb_has_them() {
 
 #[test]
 fn validation_texts_are_drawn_by_content_and_class() {
-    let label = |index: usize| if index % 10 == 0 { "rare" } else { "usual" };
+    let label = |index: usize| if index.is_multiple_of(10) { "rare" } else { "usual" };
     let row = |index: usize| format!("text number {},{}\n", index % 150, label(index % 150));
     let rows: Vec<String> = (0..200).map(row).collect();
     let turned: Vec<String> = rows.iter().rev().cloned().collect();
