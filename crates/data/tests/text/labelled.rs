@@ -1,5 +1,7 @@
 //! Labelled texts: formats, columns, labels and splits.
 
+use std::collections::BTreeSet;
+
 use tempfile::TempDir;
 use vitreous_data::text::{LabelKind, LabelledSplits, LabelledText, OpenLabelled, PairsError, open_labelled};
 
@@ -208,23 +210,25 @@ fn class_folders_are_read_as_imdb_has_them() {
 
 #[test]
 fn validation_texts_are_drawn_by_content_and_class() {
-    let row = |index: usize| {
-        format!("text number {},{}\n", index % 150, if index % 150 % 10 == 0 { "rare" } else { "usual" })
-    };
+    let label = |index: usize| if index.is_multiple_of(10) { "rare" } else { "usual" };
+    let row = |index: usize| format!("text number {},{}\n", index % 150, label(index % 150));
     let rows: Vec<String> = (0..200).map(row).collect();
-    let options = OpenLabelled { validation_share: 0.2, ..OpenLabelled::default() };
-    let open = |rows: &[String]| open_one("a.csv", &format!("text,label\n{}", rows.concat()), &options).unwrap();
-    let splits = open(&rows);
-    let mut drawn: Vec<&str> = splits.validation.iter().map(|text| text.text.as_str()).collect();
-    assert!(splits.train.iter().all(|text| !drawn.contains(&text.text.as_str())), "equal texts are in both parts");
-    drawn.sort_unstable();
-    drawn.dedup();
-    let rare = splits.validation.iter().filter(|text| text.labels == [0]).map(|text| &text.text);
-    assert_eq!((drawn.len(), rare.collect::<std::collections::HashSet<_>>().len()), (30, 3));
-    let turned = open(&rows.iter().rev().cloned().collect::<Vec<_>>());
-    let mut again: Vec<&str> = turned.validation.iter().map(|text| text.text.as_str()).collect();
-    again.sort_unstable();
-    again.dedup();
-    assert_eq!(drawn, again);
-    assert!(splits.notes.iter().any(|note| note.contains("stratified by class (a share of 0.2 of 200)")));
+    let turned: Vec<String> = rows.iter().rev().cloned().collect();
+    // The texts of 135 and 15, of which 50 occur twice, that are drawn of each class.
+    for (share, usual, rare) in [(0.2, 27, 3), (0.4, 54, 6), (0.6, 81, 9)] {
+        let options = OpenLabelled { validation_share: share, ..OpenLabelled::default() };
+        let open = |rows: &[String]| open_one("a.csv", &format!("text,label\n{}", rows.concat()), &options).unwrap();
+        let drawn = |splits: &LabelledSplits| -> BTreeSet<(u32, String)> {
+            splits.validation.iter().map(|text| (text.labels[0], text.text.clone())).collect()
+        };
+        let splits = open(&rows);
+        let own = drawn(&splits);
+        assert_eq!(own.iter().filter(|(label, _)| *label == 0).count(), rare);
+        assert_eq!(own.len(), rare + usual);
+        assert!(splits.train.iter().all(|text| !own.contains(&(text.labels[0], text.text.clone()))), "in both parts");
+        assert_eq!(own, drawn(&open(&turned)), "the order of the rows does not matter");
+        assert!(
+            splits.notes.iter().any(|note| note.contains(&format!("stratified by class (a share of {share} of 200)")))
+        );
+    }
 }
