@@ -276,7 +276,7 @@ fn a_jpeg_that_contradicts_itself_is_damaged() {
 
 #[test]
 fn a_palette_that_ends_within_a_colour_is_damaged() {
-    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/decode");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/decode");
     let mut file = std::fs::read(fixtures.join("palette_2_bits.png")).expect("a fixture");
     let at = file.windows(4).position(|name| name == b"PLTE").expect("a palette");
     let length = u32::from_be_bytes(file[at - 4..at].try_into().expect("a length")) - 1;

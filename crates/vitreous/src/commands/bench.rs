@@ -13,7 +13,7 @@ use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{
     DType, Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Plan, Precision, Run, State,
 };
-use vitreous_models::{Architecture, Call, OpenOptions, Size, Takes};
+use vitreous_models::{Architecture, Call, Gives, OpenOptions, Signature, Size, Takes};
 use vitreous_pages::format;
 use vitreous_runtime::described;
 use vitreous_runtime::locate::unsuitable;
@@ -334,7 +334,8 @@ impl PreparedModel {
                 continue;
             }
             let bound = match name.as_str() {
-                "targets" => signature.classes().unwrap_or(vocabulary),
+                // Classes of the head; without one, of the vector or of the tokens, as `training_graph` takes them.
+                "targets" => targets_of(&signature).unwrap_or(vocabulary),
                 "token_types" => 1,
                 _ => vocabulary,
             };
@@ -454,5 +455,15 @@ mod tests {
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         assert!(mean.abs() < 0.1 && values.iter().all(|value| value.abs() <= 2.0), "{mean}");
         assert!(values.iter().any(|&value| value > 1.9) && values.iter().any(|&value| value < -1.9));
+    }
+}
+
+/// Classes that targets are drawn from; `None` for tokens of the vocabulary.
+fn targets_of(signature: &Signature) -> Option<usize> {
+    let predicts_tokens =
+        |gives: &Gives| matches!(gives, Gives::MaskedTokens(_) | Gives::NextToken(_) | Gives::Sequence(_));
+    match signature.gives.iter().any(predicts_tokens) {
+        true => None,
+        false => signature.classes().or(signature.token_classes()).or(signature.vector()).or(signature.token_vectors()),
     }
 }
