@@ -52,6 +52,15 @@ pub static LOSS: Metric = Metric {
     decides: false,
 };
 
+/// `e^loss`, for losses per token.
+pub static PERPLEXITY: Metric = Metric {
+    key: "perplexity",
+    label: "perplexity",
+    format: Format::Decimals(2),
+    direction: Direction::LowerIsBetter,
+    decides: false,
+};
+
 impl Metric {
     /// The metric with this key, of any task.
     pub fn find(key: &str) -> Option<&'static Metric> {

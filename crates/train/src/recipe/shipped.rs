@@ -28,7 +28,9 @@ recipes!(
     "imagenet-b16",
     "finetune",
     "translation",
-    "classify-text"
+    "classify-text",
+    "classify-tokens",
+    "bert"
 );
 
 impl Shipped {

@@ -2,11 +2,18 @@
 
 pub mod classify;
 pub mod classify_text;
+pub mod mask_tokens;
+pub mod tag_tokens;
 pub mod text;
 pub mod translate;
 
 use crate::task::TaskType;
 
 /// All tasks. A recipe that names none is of the first.
-pub static TASKS: [&dyn TaskType; 3] =
-    [&classify::Classification, &translate::Translation, &classify_text::TextClassification];
+pub static TASKS: [&dyn TaskType; 5] = [
+    &classify::Classification,
+    &translate::Translation,
+    &classify_text::TextClassification,
+    &mask_tokens::MaskedLanguage,
+    &tag_tokens::TokenClassification,
+];

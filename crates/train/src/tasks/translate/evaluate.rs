@@ -8,15 +8,7 @@ use vitreous_models::generate::SearchOptions;
 use super::TranslateTask;
 use super::measure::{self, TranslatorScores, TranslatorTest, longest_side};
 use crate::error::TrainError;
-use crate::scores::{Direction, Format, LOSS, Metric, Report, Score, Scores, nan_if_null};
-
-static PERPLEXITY: Metric = Metric {
-    key: "perplexity",
-    label: "perplexity",
-    format: Format::Decimals(2),
-    direction: Direction::LowerIsBetter,
-    decides: false,
-};
+use crate::scores::{Direction, Format, LOSS, Metric, PERPLEXITY, Report, Score, Scores, nan_if_null};
 
 static BLEU: Metric = Metric {
     key: "bleu",
