@@ -4,11 +4,15 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
 
 use anyhow::anyhow;
 use clap::Args;
 use serde_json::Value as Json;
 use vitreous_data::text::Lines;
+use vitreous_engine::Device;
+use vitreous_pages::format;
+use vitreous_runtime::described;
 use vitreous_runtime::text::TextInput;
 
 use crate::failure::Failure;
@@ -22,6 +26,36 @@ pub struct TextFiles {
     /// Files with one text per line, or JSON lines with `text` (and `text_pair`); `-` is standard input
     #[arg(long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+}
+
+/// Counts for the last lines of a command.
+pub struct TextTally {
+    start: Instant,
+    pub texts: usize,
+    /// Texts that are longer than the model reads.
+    pub truncated: usize,
+}
+
+impl TextTally {
+    /// Begins to count, and to measure time.
+    pub fn new() -> TextTally {
+        TextTally { start: Instant::now(), texts: 0, truncated: 0 }
+    }
+
+    /// Says how it went: the model took so many seconds, and reads at most `longest` tokens.
+    pub fn tell(&self, longest: usize, computing: f64, device: &Device) {
+        if self.truncated > 0 {
+            let texts = format::count(self.truncated, "text was", "texts were");
+            say!("note: {texts} longer than the model reads, {longest} tokens, and truncated");
+        }
+        let seconds = self.start.elapsed().as_secs_f64();
+        say!(
+            "{} in {seconds:.2} s: {:.1} texts/s; the model took {computing:.2} s on {}",
+            format::count(self.texts, "text", "texts"),
+            self.texts as f64 / seconds.max(1e-9),
+            described(device),
+        );
+    }
 }
 
 /// Gives texts on, in chunks: those of arguments, or of files, or lines as they come in on standard input.
@@ -105,14 +139,31 @@ pub fn text_input(source: &mut Source, line: &str) -> Result<TextInput, String> 
     if !is_json {
         return Ok(TextInput { text: line.to_string(), pair: None });
     }
-    let json: Json = serde_json::from_str(line).map_err(|error| format!("this is no JSON: {error}"))?;
-    let text = |key: &str| match json.get(key) {
+    let json = object(line)?;
+    let text = field(&json, "text")?.ok_or("`text` is missing: each line is an object such as {\"text\": \"..\"}")?;
+    Ok(TextInput { text, pair: field(&json, "text_pair")? })
+}
+
+/// A line as a question and its context.
+pub fn question_input(_: &mut Source, line: &str) -> Result<TextInput, String> {
+    let missing = "each line must be an object such as {\"question\": \"..\", \"context\": \"..\"}";
+    let json = object(line).map_err(|error| format!("{missing}; {error}"))?;
+    match (field(&json, "question")?, field(&json, "context")?) {
+        (Some(question), Some(context)) => Ok(TextInput { text: question, pair: Some(context) }),
+        _ => Err(missing.to_string()),
+    }
+}
+
+fn object(line: &str) -> Result<Json, String> {
+    serde_json::from_str(line).map_err(|error| format!("this is no JSON: {error}"))
+}
+
+fn field(object: &Json, key: &str) -> Result<Option<String>, String> {
+    match object.get(key) {
         None | Some(Json::Null) => Ok(None),
         Some(Json::String(text)) => Ok(Some(text.clone())),
         Some(_) => Err(format!("`{key}` must be a string")),
-    };
-    let found = text("text")?.ok_or("`text` is missing: each line is an object such as {\"text\": \"..\"}")?;
-    Ok(TextInput { text: found, pair: text("text_pair")? })
+    }
 }
 
 type Line<T> = Result<T, anyhow::Error>;
@@ -130,7 +181,7 @@ fn read_aside<T: Send + 'static>(
                 Ok(None) => return,
                 Ok(Some(line)) => parse(&mut source, line)
                     .map_err(|reason| (reason, lines.number()))
-                    .map_err(|(reason, number)| anyhow!("{}: line {number}: {reason}", source.name.display())),
+                    .map_err(|(reason, number)| anyhow!("{}, line {number}: {reason}", source.name.display())),
                 Err(error) => Err(error.into()),
             };
             let failed = line.is_err();

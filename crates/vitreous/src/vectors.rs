@@ -53,7 +53,8 @@ impl VectorFile {
                 Format::Npy(file)
             }
             _ => {
-                let schema = schema(kind).map_err(failed)?;
+                let failed = failed(path);
+                let schema = schema(kind).map_err(&failed)?;
                 let properties = Arc::new(WriterProperties::builder().set_dictionary_enabled(false).build());
                 let writer = SerializedFileWriter::new(file, schema, properties).map_err(failed)?;
                 Format::Parquet { writer: Box::new(writer), inputs: Vec::new(), vectors: Vec::new() }
@@ -67,14 +68,18 @@ impl VectorFile {
         self.count += 1;
         match &mut self.format {
             Format::Npy(file) => {
-                let written = |error| Failure::work(anyhow!("writing vectors: {error}"));
+                let path = self.partial.path();
+                let written = |error| Failure::work(anyhow!("{}: cannot be written: {error}", path.display()));
                 vector.iter().try_for_each(|number| file.write_all(&number.to_le_bytes())).map_err(written)
             }
             Format::Parquet { writer, inputs, vectors } => {
                 inputs.push(ByteArray::from(input));
                 vectors.extend_from_slice(vector);
                 match inputs.len() == ROWS_OF_GROUP {
-                    true => write_group(writer, inputs, vectors, self.width).map_err(failed),
+                    true => {
+                        let failed = failed(self.partial.path());
+                        write_group(writer, inputs, vectors, self.width).map_err(failed)
+                    }
                     false => Ok(()),
                 }
             }
@@ -95,9 +100,9 @@ impl VectorFile {
             }
             Format::Parquet { mut writer, mut inputs, mut vectors } => {
                 if !inputs.is_empty() {
-                    write_group(&mut writer, &mut inputs, &mut vectors, width).map_err(failed)?;
+                    write_group(&mut writer, &mut inputs, &mut vectors, width).map_err(failed(&path))?;
                 }
-                writer.close().map_err(failed)?;
+                writer.close().map_err(failed(&path))?;
             }
         }
         partial.finish().map_err(written)?;
@@ -106,8 +111,8 @@ impl VectorFile {
     }
 }
 
-fn failed(error: ParquetError) -> Failure {
-    Failure::work(anyhow!("writing vectors: {error}"))
+fn failed(path: &Path) -> impl Fn(ParquetError) -> Failure {
+    move |error| Failure::work(anyhow!("{}: cannot be written: {error}", path.display()))
 }
 
 /// The header of a matrix of f32, always of the same length.

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
@@ -11,15 +10,15 @@ use serde_json::json;
 use vitreous_models::OpenOptions;
 use vitreous_pages::format;
 use vitreous_runtime::locate::unsuitable;
-use vitreous_runtime::text::{EmbedOptions, Embedder, Pooling, TextInput, TextModel, cosine};
-use vitreous_runtime::{ImageModel, OutputName, architecture, described};
+use vitreous_runtime::text::{EmbedOptions, Embedder, Pooling, Purpose, TextInput, TextModel, cosine};
+use vitreous_runtime::{ImageModel, OutputName, architecture};
 
 use super::predict::write_failure;
 use super::{PrecisionName, parse_count, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 use crate::image_answers::{Answers, ImageQuestion, ask};
-use crate::texts::{TextFiles, take_texts, text_input};
+use crate::texts::{TextFiles, TextTally, take_texts, text_input};
 use crate::vectors::VectorFile;
 
 /// Turn texts or images into vectors, or find those nearest to one
@@ -117,6 +116,9 @@ impl Embed {
         if texts == ["-"] {
             texts.clear();
         }
+        if let Some(file) = texts.iter().find(|text| Path::new(text).is_file()) {
+            say!("note: {file:?} is taken as a text; `--file {file}` reads the texts of that file");
+        }
         let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
         let options = EmbedOptions {
             pooling: self.pooling.map(Pooling::from),
@@ -126,32 +128,23 @@ impl Embed {
         let mut embedder = Embedder::new(&model, &options, &device)?;
         let width = embedder.width();
         let query = match &self.search {
-            Some(query) => Some(embedder.embed(&[TextInput { text: text(query)?, pair: None }])?),
+            Some(query) => Some(embedder.embed(&[TextInput { text: text(query)?, pair: None }], Purpose::Query)?),
             None => None,
         };
+        let purpose = if query.is_some() { Purpose::Document } else { Purpose::Any };
         let mut answers = Vectors::new(self, query, "text", width)?;
-        let start = Instant::now();
-        let mut count = 0;
+        let mut tally = TextTally::new();
         take_texts(&texts, &self.files.files, text_input, |inputs| {
-            let vectors = embedder.embed(inputs)?;
-            count += inputs.len();
+            let vectors = embedder.embed(inputs, purpose)?;
+            tally.texts += inputs.len();
             for (input, vector) in inputs.iter().zip(vectors.chunks_exact(width)) {
                 answers.take(&input.text, vector)?;
             }
             answers.flush()
         })?;
         answers.finish()?;
-        if embedder.truncated() > 0 {
-            let texts = format::count(embedder.truncated(), "text was", "texts were");
-            say!("note: {texts} longer than the model reads, {} tokens, and truncated", model.longest);
-        }
-        let (seconds, computing) = (start.elapsed().as_secs_f64(), embedder.runner().computing());
-        say!(
-            "{} in {seconds:.2} s: {:.1} texts/s; the model took {computing:.2} s on {}",
-            format::count(count, "text", "texts"),
-            count as f64 / seconds.max(1e-9),
-            described(&device),
-        );
+        tally.truncated = embedder.truncated();
+        tally.tell(model.longest, embedder.runner().computing(), &device);
         Ok(())
     }
 

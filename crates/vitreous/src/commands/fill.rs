@@ -12,7 +12,7 @@ use vitreous_runtime::text::{Filler, Filling, TextModel};
 use super::{PrecisionName, parse_count, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use crate::texts::{TextFiles, take_texts, text_input};
+use crate::texts::{TextFiles, TextTally, take_texts, text_input};
 
 /// Fill the blanks of texts with a masked language model
 #[derive(Args)]
@@ -54,7 +54,9 @@ impl Fill {
         let mut filler = Filler::new(&model, &self.model.to_string_lossy(), self.precision.into(), &device)?;
         let mut out = crate::say::stdout();
         let texts: &[String] = if self.texts == ["-"] { &[] } else { &self.texts };
+        let mut tally = TextTally::new();
         take_texts(texts, &self.files.files, text_input, |inputs| {
+            tally.texts += inputs.len();
             for (input, masks) in inputs.iter().zip(filler.fill(inputs, self.top)?) {
                 let own = filler.with_own_mask(&input.text);
                 match self.json {
@@ -78,7 +80,10 @@ impl Fill {
             }
             // Whoever reads along sees them when they are there.
             Ok(out.flush()?)
-        })
+        })?;
+        tally.truncated = filler.truncated();
+        tally.tell(model.longest, filler.runner().computing(), &device);
+        Ok(())
     }
 }
 
