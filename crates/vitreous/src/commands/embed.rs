@@ -43,7 +43,7 @@ pub struct Embed {
     /// Scale vectors to length 1 [default: as the model's directory says]
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     normalize: Option<bool>,
-    /// Rank the inputs by their cosine similarity to this text or image, the nearest first
+    /// Rank the inputs by their cosine similarity to this text or image, the most similar first
     #[arg(long, value_name = "QUERY", conflicts_with = "out")]
     search: Option<OsString>,
     /// With --search, how many to show
@@ -55,7 +55,7 @@ pub struct Embed {
     /// Overwrite the file of --out
     #[arg(long, requires = "out")]
     force: bool,
-    /// Print one JSON object per line: text (or path) and embedding
+    /// Print one JSON object per line: text (or path) and embedding; with --search, rank, score, line (or image) and text (or path)
     #[arg(long, conflicts_with = "out")]
     json: bool,
     /// Precision of matrix multiplications
@@ -127,13 +127,13 @@ impl Embed {
         };
         let mut embedder = Embedder::new(&model, &options, &device)?;
         let width = embedder.width();
+        let mut tally = TextTally::new();
         let query = match &self.search {
             Some(query) => Some(embedder.embed(&[TextInput { text: text(query)?, pair: None }], Purpose::Query)?),
             None => None,
         };
         let purpose = if query.is_some() { Purpose::Document } else { Purpose::Any };
         let mut answers = Vectors::new(self, query, "text", width)?;
-        let mut tally = TextTally::new();
         take_texts(&texts, &self.files.files, text_input, |inputs| {
             let vectors = embedder.embed(inputs, purpose)?;
             tally.texts += inputs.len();

@@ -21,7 +21,7 @@ Examples:
   vitreous fill MODEL 'The capital of France is [MASK].'
   vitreous fill MODEL --file texts.txt --top 3 --json
 
-A blank is [MASK] or <mask>, whichever way the model itself writes it.")]
+Write a blank as [MASK] or <mask>: both are understood, whichever the model uses itself.")]
 pub struct Fill {
     /// A model directory
     model: PathBuf,
@@ -33,7 +33,7 @@ pub struct Fill {
     /// How many tokens to show for each blank
     #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count, allow_negative_numbers = true)]
     top: usize,
-    /// Print one JSON object per line: text, masks
+    /// Print one JSON object per line: text, and for each blank in `masks` the tokens with their scores in `top`
     #[arg(long)]
     json: bool,
     /// Precision of matrix multiplications
