@@ -19,6 +19,10 @@ use crate::failure::Failure;
 
 /// The most texts that are computed together: enough to keep a machine busy, few enough that answers come soon.
 pub const AT_ONCE: usize = 1024;
+/// The most bytes of texts that are computed together, as long as one of them has fewer.
+const MOST_BYTES: usize = 1 << 24;
+/// Lines that are read ahead.
+const AHEAD: usize = 64;
 
 /// `--file` of commands that take texts.
 #[derive(Args, Clone, Debug)]
@@ -166,20 +170,22 @@ fn field(object: &Json, key: &str) -> Result<Option<String>, String> {
     }
 }
 
-type Line<T> = Result<T, anyhow::Error>;
+/// A parsed line with its length in bytes.
+type Line<T> = Result<(T, usize), anyhow::Error>;
 
 /// Reads lines on a thread of its own, so that those which have come can be answered while others are awaited.
 fn read_aside<T: Send + 'static>(
     mut source: Source,
     parse: fn(&mut Source, &str) -> Result<T, String>,
 ) -> Receiver<Line<T>> {
-    let (sender, receiver) = sync_channel(2 * AT_ONCE);
+    let (sender, receiver) = sync_channel(AHEAD);
     std::thread::spawn(move || {
         let Some(mut lines) = source.lines.take() else { return };
         loop {
             let line = match lines.next_line() {
                 Ok(None) => return,
                 Ok(Some(line)) => parse(&mut source, line)
+                    .map(|parsed| (parsed, line.len()))
                     .map_err(|reason| (reason, lines.number()))
                     .map_err(|(reason, number)| anyhow!("{}, line {number}: {reason}", source.name.display())),
                 Err(error) => Err(error.into()),
@@ -200,10 +206,16 @@ fn give_on<T>(
     answer: &mut impl FnMut(&[T]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     while let Ok(first) = lines.recv() {
-        let mut some = vec![first];
-        some.extend(further.by_ref().take(AT_ONCE - 1));
+        let mut bytes = 0;
+        let mut some = Vec::new();
+        let mut next = Some(first);
+        while let Some(line) = next {
+            bytes += line.as_ref().map_or(0, |(_, bytes)| *bytes);
+            some.push(line);
+            next = if some.len() < AT_ONCE && bytes < MOST_BYTES { further.next() } else { None };
+        }
         let failure = some.iter().position(Result::is_err).map(|place| some.split_off(place).swap_remove(0));
-        let texts: Vec<T> = some.into_iter().flatten().collect();
+        let texts: Vec<T> = some.into_iter().flatten().map(|(text, _)| text).collect();
         if !texts.is_empty() {
             answer(&texts)?;
         }

@@ -17,8 +17,8 @@ use crate::failure::Failure;
 
 /// Bytes of the header of a `.npy`: room for any number of rows.
 const NPY_HEADER: usize = 128;
-/// Rows of a row group of Parquet.
-const ROWS_OF_GROUP: usize = 1 << 14;
+/// The most bytes of a row group of Parquet, which is in memory until it is written.
+const BYTES_OF_GROUP: usize = 1 << 25;
 
 /// A file that is being written. It gets its name when it is complete.
 pub struct VectorFile {
@@ -30,7 +30,12 @@ pub struct VectorFile {
 
 enum Format {
     Npy(BufWriter<std::fs::File>),
-    Parquet { writer: Box<SerializedFileWriter<std::fs::File>>, inputs: Vec<ByteArray>, vectors: Vec<f32> },
+    Parquet {
+        writer: Box<SerializedFileWriter<std::fs::File>>,
+        inputs: Vec<ByteArray>,
+        vectors: Vec<f32>,
+        bytes: usize,
+    },
 }
 
 impl VectorFile {
@@ -57,7 +62,7 @@ impl VectorFile {
                 let schema = schema(kind).map_err(&failed)?;
                 let properties = Arc::new(WriterProperties::builder().set_dictionary_enabled(false).build());
                 let writer = SerializedFileWriter::new(file, schema, properties).map_err(failed)?;
-                Format::Parquet { writer: Box::new(writer), inputs: Vec::new(), vectors: Vec::new() }
+                Format::Parquet { writer: Box::new(writer), inputs: Vec::new(), vectors: Vec::new(), bytes: 0 }
             }
         };
         Ok(VectorFile { partial, width, count: 0, format })
@@ -72,11 +77,13 @@ impl VectorFile {
                 let written = |error| Failure::work(anyhow!("{}: cannot be written: {error}", path.display()));
                 vector.iter().try_for_each(|number| file.write_all(&number.to_le_bytes())).map_err(written)
             }
-            Format::Parquet { writer, inputs, vectors } => {
+            Format::Parquet { writer, inputs, vectors, bytes } => {
                 inputs.push(ByteArray::from(input));
                 vectors.extend_from_slice(vector);
-                match inputs.len() == ROWS_OF_GROUP {
+                *bytes += input.len() + size_of_val(vector);
+                match *bytes >= BYTES_OF_GROUP {
                     true => {
+                        *bytes = 0;
                         let failed = failed(self.partial.path());
                         write_group(writer, inputs, vectors, self.width).map_err(failed)
                     }
@@ -98,7 +105,7 @@ impl VectorFile {
                     .map_err(written)?;
                 file.flush().map_err(written)?;
             }
-            Format::Parquet { mut writer, mut inputs, mut vectors } => {
+            Format::Parquet { mut writer, mut inputs, mut vectors, bytes: _ } => {
                 if !inputs.is_empty() {
                     write_group(&mut writer, &mut inputs, &mut vectors, width).map_err(failed(&path))?;
                 }

@@ -285,3 +285,29 @@ fn answers_do_not_wait_for_more_lines() {
         assert!(child.wait().expect("vitreous ends").success());
     }
 }
+
+/// 400 lines of nearly the longest: a few of them are in memory at a time, whatever is done with them.
+#[cfg(target_os = "linux")]
+#[test]
+fn many_long_lines_take_bounded_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("long.txt");
+    fs::write(&file, format!("{}\n", "the engine ".repeat(90_000)).repeat(400)).expect("written");
+    let out = folder.path().join("vectors.parquet");
+    let out = out.to_str().expect("text");
+    for arguments in
+        [&["embed", "texts/sentence_mean", "--search", "a"][..], &["embed", "texts/sentence_mean", "--out", out]]
+    {
+        // 1.5 GiB of addresses, of which threads and the program itself take most.
+        let script = "ulimit -v 1572864; exec \"$0\" \"$@\"";
+        let run = Command::new("bash")
+            .args(["-c", script, env!("CARGO_BIN_EXE_vitreous")])
+            .args(arguments)
+            .args(["--device", "cpu", "--threads", "2", "--file"])
+            .arg(&file)
+            .current_dir(fixtures())
+            .output()
+            .expect("bash runs");
+        assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stderr));
+    }
+}

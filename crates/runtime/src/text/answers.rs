@@ -1,5 +1,7 @@
 //! Answers to questions from the start and end logits of tokens, as `transformers`' question-answering pipeline finds them.
 
+use std::collections::HashMap;
+
 use vitreous_data::text::{Encoding, TokeniserError};
 
 use super::model::TextModel;
@@ -40,20 +42,20 @@ pub fn answer(
         found[index] = spans(&windows[index], logits, count.saturating_mul(2).saturating_add(10));
         Ok(())
     })?;
-    let mut answers: Vec<(String, FoundAnswer)> = Vec::new();
+    let mut answers: Vec<FoundAnswer> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for (window, spans) in windows.iter().zip(found) {
         for (start, end, score) in spans {
             let (start, end) = aligned_to_words(window, start, end);
             let text = context[start..end].to_string();
-            let key = text.to_lowercase();
             // The same words, of this window or another one, are one answer.
-            match answers.iter_mut().find(|(there, _)| *there == key) {
-                Some((_, answer)) => answer.score += score,
-                None => answers.push((key, FoundAnswer { text, score, start, end })),
+            let place = *places.entry(text.to_lowercase()).or_insert(answers.len());
+            match answers.get_mut(place) {
+                Some(answer) => answer.score += score,
+                None => answers.push(FoundAnswer { text, score, start, end }),
             }
         }
     }
-    let mut answers: Vec<FoundAnswer> = answers.into_iter().map(|(_, answer)| answer).collect();
     answers.sort_by(|a, b| b.score.total_cmp(&a.score));
     answers.truncate(count);
     Ok(answers)

@@ -198,6 +198,9 @@ impl Answers for One {
     }
 }
 
+/// The least number of inputs that are ranked at a time.
+const MANY: usize = 64;
+
 /// Where vectors go: to a file, to standard output, or into a ranking.
 struct Vectors<'e> {
     of: &'e Embed,
@@ -232,7 +235,8 @@ impl<'e> Vectors<'e> {
         };
         if let Some(query) = &self.query {
             self.ranking.push((cosine(query, vector), self.count, input.to_string()));
-            if self.ranking.len() >= 2 * self.of.top.max(1 << 12) {
+            // Few are kept: a text may be as long as a line.
+            if self.ranking.len() >= self.of.top.max(MANY).saturating_mul(2) {
                 self.rank();
             }
             return Ok(());
