@@ -4,17 +4,25 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
 
 use anyhow::anyhow;
 use clap::Args;
 use serde_json::Value as Json;
 use vitreous_data::text::Lines;
+use vitreous_engine::Device;
+use vitreous_pages::format;
+use vitreous_runtime::described;
 use vitreous_runtime::text::TextInput;
 
 use crate::failure::Failure;
 
 /// The most texts that are computed together: enough to keep a machine busy, few enough that answers come soon.
 pub const AT_ONCE: usize = 1024;
+/// The most bytes of texts that are computed together, as long as one of them has fewer.
+const MOST_BYTES: usize = 1 << 24;
+/// Lines that are read ahead.
+const AHEAD: usize = 64;
 
 /// `--file` of commands that take texts.
 #[derive(Args, Clone, Debug)]
@@ -22,6 +30,36 @@ pub struct TextFiles {
     /// Files with one text per line, or JSON lines with `text` (and `text_pair`); `-` is standard input
     #[arg(long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+}
+
+/// Counts for the last lines of a command.
+pub struct TextTally {
+    start: Instant,
+    pub texts: usize,
+    /// Texts that are longer than the model reads.
+    pub truncated: usize,
+}
+
+impl TextTally {
+    /// Begins to count, and to measure time.
+    pub fn new() -> TextTally {
+        TextTally { start: Instant::now(), texts: 0, truncated: 0 }
+    }
+
+    /// Says how it went: the model took so many seconds, and reads at most `longest` tokens.
+    pub fn tell(&self, longest: usize, computing: f64, device: &Device) {
+        if self.truncated > 0 {
+            let texts = format::count(self.truncated, "text was", "texts were");
+            say!("note: {texts} longer than the model reads, {longest} tokens, and truncated");
+        }
+        let seconds = self.start.elapsed().as_secs_f64();
+        say!(
+            "{} in {seconds:.2} s: {:.1} texts/s; the model took {computing:.2} s on {}",
+            format::count(self.texts, "text", "texts"),
+            self.texts as f64 / seconds.max(1e-9),
+            described(device),
+        );
+    }
 }
 
 /// Gives texts on, in chunks: those of arguments, or of files, or lines as they come in on standard input.
@@ -105,32 +143,51 @@ pub fn text_input(source: &mut Source, line: &str) -> Result<TextInput, String> 
     if !is_json {
         return Ok(TextInput { text: line.to_string(), pair: None });
     }
-    let json: Json = serde_json::from_str(line).map_err(|error| format!("this is no JSON: {error}"))?;
-    let text = |key: &str| match json.get(key) {
+    let json = object(line)?;
+    let text = field(&json, "text")?.ok_or("`text` is missing: each line is an object such as {\"text\": \"..\"}")?;
+    Ok(TextInput { text, pair: field(&json, "text_pair")? })
+}
+
+/// A line as a question and its context.
+pub fn question_input(_: &mut Source, line: &str) -> Result<TextInput, String> {
+    let missing = "each line must be an object such as {\"question\": \"..\", \"context\": \"..\"}";
+    let json = object(line).map_err(|error| format!("{missing}; {error}"))?;
+    match (field(&json, "question")?, field(&json, "context")?) {
+        (Some(question), Some(context)) => Ok(TextInput { text: question, pair: Some(context) }),
+        _ => Err(missing.to_string()),
+    }
+}
+
+fn object(line: &str) -> Result<Json, String> {
+    serde_json::from_str(line).map_err(|error| format!("this is no JSON: {error}"))
+}
+
+fn field(object: &Json, key: &str) -> Result<Option<String>, String> {
+    match object.get(key) {
         None | Some(Json::Null) => Ok(None),
         Some(Json::String(text)) => Ok(Some(text.clone())),
         Some(_) => Err(format!("`{key}` must be a string")),
-    };
-    let found = text("text")?.ok_or("`text` is missing: each line is an object such as {\"text\": \"..\"}")?;
-    Ok(TextInput { text: found, pair: text("text_pair")? })
+    }
 }
 
-type Line<T> = Result<T, anyhow::Error>;
+/// A parsed line with its length in bytes.
+type Line<T> = Result<(T, usize), anyhow::Error>;
 
 /// Reads lines on a thread of its own, so that those which have come can be answered while others are awaited.
 fn read_aside<T: Send + 'static>(
     mut source: Source,
     parse: fn(&mut Source, &str) -> Result<T, String>,
 ) -> Receiver<Line<T>> {
-    let (sender, receiver) = sync_channel(2 * AT_ONCE);
+    let (sender, receiver) = sync_channel(AHEAD);
     std::thread::spawn(move || {
         let Some(mut lines) = source.lines.take() else { return };
         loop {
             let line = match lines.next_line() {
                 Ok(None) => return,
                 Ok(Some(line)) => parse(&mut source, line)
+                    .map(|parsed| (parsed, line.len()))
                     .map_err(|reason| (reason, lines.number()))
-                    .map_err(|(reason, number)| anyhow!("{}: line {number}: {reason}", source.name.display())),
+                    .map_err(|(reason, number)| anyhow!("{}, line {number}: {reason}", source.name.display())),
                 Err(error) => Err(error.into()),
             };
             let failed = line.is_err();
@@ -149,10 +206,16 @@ fn give_on<T>(
     answer: &mut impl FnMut(&[T]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     while let Ok(first) = lines.recv() {
-        let mut some = vec![first];
-        some.extend(further.by_ref().take(AT_ONCE - 1));
+        let mut bytes = 0;
+        let mut some = Vec::new();
+        let mut next = Some(first);
+        while let Some(line) = next {
+            bytes += line.as_ref().map_or(0, |(_, bytes)| *bytes);
+            some.push(line);
+            next = if some.len() < AT_ONCE && bytes < MOST_BYTES { further.next() } else { None };
+        }
         let failure = some.iter().position(Result::is_err).map(|place| some.split_off(place).swap_remove(0));
-        let texts: Vec<T> = some.into_iter().flatten().collect();
+        let texts: Vec<T> = some.into_iter().flatten().map(|(text, _)| text).collect();
         if !texts.is_empty() {
             answer(&texts)?;
         }

@@ -17,8 +17,8 @@ use crate::failure::Failure;
 
 /// Bytes of the header of a `.npy`: room for any number of rows.
 const NPY_HEADER: usize = 128;
-/// Rows of a row group of Parquet.
-const ROWS_OF_GROUP: usize = 1 << 14;
+/// The most bytes of a row group of Parquet, which is in memory until it is written.
+const BYTES_OF_GROUP: usize = 1 << 25;
 
 /// A file that is being written. It gets its name when it is complete.
 pub struct VectorFile {
@@ -30,7 +30,12 @@ pub struct VectorFile {
 
 enum Format {
     Npy(BufWriter<std::fs::File>),
-    Parquet { writer: Box<SerializedFileWriter<std::fs::File>>, inputs: Vec<ByteArray>, vectors: Vec<f32> },
+    Parquet {
+        writer: Box<SerializedFileWriter<std::fs::File>>,
+        inputs: Vec<ByteArray>,
+        vectors: Vec<f32>,
+        bytes: usize,
+    },
 }
 
 impl VectorFile {
@@ -53,10 +58,11 @@ impl VectorFile {
                 Format::Npy(file)
             }
             _ => {
-                let schema = schema(kind).map_err(failed)?;
+                let failed = failed(path);
+                let schema = schema(kind).map_err(&failed)?;
                 let properties = Arc::new(WriterProperties::builder().set_dictionary_enabled(false).build());
                 let writer = SerializedFileWriter::new(file, schema, properties).map_err(failed)?;
-                Format::Parquet { writer: Box::new(writer), inputs: Vec::new(), vectors: Vec::new() }
+                Format::Parquet { writer: Box::new(writer), inputs: Vec::new(), vectors: Vec::new(), bytes: 0 }
             }
         };
         Ok(VectorFile { partial, width, count: 0, format })
@@ -67,14 +73,20 @@ impl VectorFile {
         self.count += 1;
         match &mut self.format {
             Format::Npy(file) => {
-                let written = |error| Failure::work(anyhow!("writing vectors: {error}"));
+                let path = self.partial.path();
+                let written = |error| Failure::work(anyhow!("{}: cannot be written: {error}", path.display()));
                 vector.iter().try_for_each(|number| file.write_all(&number.to_le_bytes())).map_err(written)
             }
-            Format::Parquet { writer, inputs, vectors } => {
+            Format::Parquet { writer, inputs, vectors, bytes } => {
                 inputs.push(ByteArray::from(input));
                 vectors.extend_from_slice(vector);
-                match inputs.len() == ROWS_OF_GROUP {
-                    true => write_group(writer, inputs, vectors, self.width).map_err(failed),
+                *bytes += input.len() + size_of_val(vector);
+                match *bytes >= BYTES_OF_GROUP {
+                    true => {
+                        *bytes = 0;
+                        let failed = failed(self.partial.path());
+                        write_group(writer, inputs, vectors, self.width).map_err(failed)
+                    }
                     false => Ok(()),
                 }
             }
@@ -93,11 +105,11 @@ impl VectorFile {
                     .map_err(written)?;
                 file.flush().map_err(written)?;
             }
-            Format::Parquet { mut writer, mut inputs, mut vectors } => {
+            Format::Parquet { mut writer, mut inputs, mut vectors, bytes: _ } => {
                 if !inputs.is_empty() {
-                    write_group(&mut writer, &mut inputs, &mut vectors, width).map_err(failed)?;
+                    write_group(&mut writer, &mut inputs, &mut vectors, width).map_err(failed(&path))?;
                 }
-                writer.close().map_err(failed)?;
+                writer.close().map_err(failed(&path))?;
             }
         }
         partial.finish().map_err(written)?;
@@ -106,8 +118,8 @@ impl VectorFile {
     }
 }
 
-fn failed(error: ParquetError) -> Failure {
-    Failure::work(anyhow!("writing vectors: {error}"))
+fn failed(path: &Path) -> impl Fn(ParquetError) -> Failure {
+    move |error| Failure::work(anyhow!("{}: cannot be written: {error}", path.display()))
 }
 
 /// The header of a matrix of f32, always of the same length.

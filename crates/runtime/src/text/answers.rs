@@ -1,6 +1,8 @@
 //! Answers to questions from the start and end logits of tokens, as `transformers`' question-answering pipeline finds them.
 
-use vitreous_data::text::Encoding;
+use std::collections::HashMap;
+
+use vitreous_data::text::{Encoding, TokeniserError};
 
 use super::model::TextModel;
 use super::runner::TextRunner;
@@ -32,27 +34,26 @@ pub fn answer(
     context: &str,
     count: usize,
 ) -> Result<Vec<FoundAnswer>, Error> {
-    let longest = model.longest.min(USUAL_WINDOW.0);
-    let stride = (longest / 2).min(USUAL_WINDOW.1);
-    let windows = model.tokenizer.encode_windows(question, context, longest, stride)?;
+    let windows = windows(model, question, context)?;
     windows.iter().try_for_each(|window| model.check(window))?;
-    let mut found = Vec::new();
+    let mut found = vec![Vec::new(); windows.len()];
     runner.run(&windows, |index, logits| {
-        let window = &windows[index];
-        for (start, end, score) in spans(window, logits, count) {
-            let (start, end) = aligned_to_words(window, start, end);
-            found.push((index, FoundAnswer { text: context[start..end].to_string(), score, start, end }));
-        }
+        // More than are asked for: some become the same answer.
+        found[index] = spans(&windows[index], logits, count.saturating_mul(2).saturating_add(10));
         Ok(())
     })?;
-    // Windows are computed in another order than they are in the text.
-    found.sort_by(|a, b| b.1.score.total_cmp(&a.1.score).then(a.0.cmp(&b.0)));
     let mut answers: Vec<FoundAnswer> = Vec::new();
-    for (_, answer) in found {
-        // The same words from overlapping windows are one answer.
-        match answers.iter_mut().find(|there| (there.start, there.end) == (answer.start, answer.end)) {
-            Some(there) => there.score += answer.score,
-            None => answers.push(answer),
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (window, spans) in windows.iter().zip(found) {
+        for (start, end, score) in spans {
+            let (start, end) = aligned_to_words(window, start, end);
+            let text = context[start..end].to_string();
+            // The same words, of this window or another one, are one answer.
+            let place = *places.entry(text.to_lowercase()).or_insert(answers.len());
+            match answers.get_mut(place) {
+                Some(answer) => answer.score += score,
+                None => answers.push(FoundAnswer { text, score, start, end }),
+            }
         }
     }
     answers.sort_by(|a, b| b.score.total_cmp(&a.score));
@@ -60,7 +61,20 @@ pub fn answer(
     Ok(answers)
 }
 
-/// The most probable pairs of start and end tokens of a window.
+/// The question with all of the context, in as many parts as it takes.
+fn windows(model: &TextModel, question: &str, context: &str) -> Result<Vec<Encoding>, Error> {
+    let longest = model.longest.min(USUAL_WINDOW.0);
+    let stride = (longest / 2).min(USUAL_WINDOW.1);
+    match model.tokenizer.encode_windows(question, context, longest, stride) {
+        // A long question leaves less room than the usual overlap, where the pipeline gives up.
+        Err(TokeniserError::Window { room, .. }) if room > 1 => {
+            Ok(model.tokenizer.encode_windows(question, context, longest, room / 2)?)
+        }
+        windows => Ok(windows?),
+    }
+}
+
+/// The most probable pairs of start and end tokens of a window, the most probable first.
 fn spans(window: &Encoding, logits: &[f32], count: usize) -> Vec<(usize, usize, f64)> {
     // Tokens of the context, and the first token, which stands for "no answer".
     let counts: Vec<bool> = window.sequence.iter().enumerate().map(|(i, s)| i == 0 || *s == Some(1)).collect();
@@ -89,7 +103,7 @@ fn spans(window: &Encoding, logits: &[f32], count: usize) -> Vec<(usize, usize, 
     found
 }
 
-/// The bytes from the beginning of the first token's word to the end of the last one's.
+/// The bytes from the beginning of the first token's word to the end of the last one's, as far as they are in the window.
 fn aligned_to_words(window: &Encoding, start: usize, end: usize) -> (usize, usize) {
     let of_word = |index: usize| {
         let word = window.words[index];

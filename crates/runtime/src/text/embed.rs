@@ -19,6 +19,17 @@ pub struct EmbedOptions {
     pub precision: Precision,
 }
 
+/// What a text is for, as some models write something else before a query than before what is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Nothing in particular.
+    Any,
+    /// It is searched for.
+    Query,
+    /// It is searched in.
+    Document,
+}
+
 /// A model that gives one vector per text.
 pub struct Embedder<'m> {
     model: &'m TextModel,
@@ -55,8 +66,24 @@ impl<'m> Embedder<'m> {
     }
 
     /// The vectors of texts, one after the other.
-    pub fn embed(&mut self, texts: &[TextInput]) -> Result<Vec<f32>, Error> {
-        let encoded = self.model.encode_all(texts)?;
+    pub fn embed(&mut self, texts: &[TextInput], purpose: Purpose) -> Result<Vec<f32>, Error> {
+        let settings = &self.model.sentence;
+        let prompt = match purpose {
+            Purpose::Any => &settings.prompts.usual,
+            Purpose::Query => &settings.prompts.query,
+            Purpose::Document => &settings.prompts.document,
+        };
+        let encoded = match prompt.is_empty() && !settings.lower_case {
+            true => self.model.encode_all(texts)?,
+            false => {
+                let text = |text: &str| if settings.lower_case { text.to_lowercase() } else { text.to_string() };
+                let prompted = |input: &TextInput| TextInput {
+                    text: text(&format!("{prompt}{}", input.text)),
+                    pair: input.pair.as_deref().map(text),
+                };
+                self.model.encode_all(&texts.iter().map(prompted).collect::<Vec<_>>())?
+            }
+        };
         self.truncated += encoded.iter().filter(|text| text.truncated).count();
         let width = self.width;
         let mut vectors = vec![0.0; texts.len() * width];

@@ -43,7 +43,8 @@ const OUTSIDE: &str = "O";
 
 /// A token, or the tokens of a word, with the probabilities of the classes.
 struct Piece {
-    ids: Vec<u32>,
+    /// The names of the tokens; of an unknown one, the text that it stands for.
+    tokens: Vec<String>,
     class: usize,
     score: f64,
     start: usize,
@@ -75,7 +76,14 @@ pub fn entities(
             _ => words.push(vec![token]),
         }
     }
-    let pieces: Vec<Piece> = words.iter().map(|word| piece(word, encoding, aggregation)).collect();
+    let name = |index: usize| match encoding.ids[index] {
+        id if Some(id) == tokenizer.special().unknown => {
+            let (start, end) = encoding.offsets[index];
+            text[start..end].to_string()
+        }
+        id => tokenizer.token(id).unwrap_or_default(),
+    };
+    let pieces: Vec<Piece> = words.iter().map(|word| piece(word, encoding, aggregation, &name)).collect();
     let groups = match aggregation {
         Aggregation::None => pieces.into_iter().map(|piece| vec![piece]).collect(),
         _ => joined(pieces, label),
@@ -92,12 +100,12 @@ pub fn entities(
         if class == OUTSIDE {
             continue;
         }
-        let ids: Vec<u32> = group.iter().flat_map(|piece| piece.ids.clone()).collect();
-        let unknown = tokenizer.special().unknown;
+        let tokens = group.iter().flat_map(|piece| piece.tokens.clone());
         let word = match aggregation {
-            _ if ids.iter().any(|id| Some(*id) == unknown) => text[first.start..last.end].to_string(),
-            Aggregation::None => tokenizer.token(ids[0]).unwrap_or_default(),
-            _ => tokenizer.decode(&ids, false)?,
+            Aggregation::None => tokens.collect(),
+            // The pipeline joins the tokens of words, and then words, which loses the spaces of SentencePiece and the accents of
+            // byte-level tokens. Here all are joined at once.
+            _ => tokenizer.join(tokens.collect())?,
         };
         let score = group.iter().map(|piece| piece.score).sum::<f64>() / group.len() as f64;
         let index = (aggregation == Aggregation::None).then_some(first.index);
@@ -128,7 +136,12 @@ fn is_subword(text: &str, encoding: &Encoding, index: usize, tokenizer: &TextTok
 }
 
 /// A word's class and score.
-fn piece(word: &[(usize, Vec<f64>)], encoding: &Encoding, aggregation: Aggregation) -> Piece {
+fn piece(
+    word: &[(usize, Vec<f64>)],
+    encoding: &Encoding,
+    aggregation: Aggregation,
+    name: &dyn Fn(usize) -> String,
+) -> Piece {
     let largest = |scores: &[f64]| {
         let first = scores.first().copied().unwrap_or_default();
         scores
@@ -149,7 +162,7 @@ fn piece(word: &[(usize, Vec<f64>)], encoding: &Encoding, aggregation: Aggregati
     };
     let (first, last) = (word[0].0, word[word.len() - 1].0);
     Piece {
-        ids: word.iter().map(|(index, _)| encoding.ids[*index]).collect(),
+        tokens: word.iter().map(|(index, _)| name(*index)).collect(),
         class,
         score,
         start: encoding.offsets[first].0,

@@ -25,6 +25,9 @@ pub struct Filler<'m> {
     model: &'m TextModel,
     runner: TextRunner<'m>,
     mask: (u32, String),
+    /// How many texts there were.
+    seen: usize,
+    truncated: usize,
 }
 
 impl<'m> Filler<'m> {
@@ -34,17 +37,23 @@ impl<'m> Filler<'m> {
         if signature.masked_tokens().is_none() {
             return Err(no_head(name, &signature, "masked-token head"));
         }
-        let Some(mask) = model.tokenizer.special().mask else {
-            return Err(Error::input(format!("{name}: its tokenizer has no mask token")));
+        let is_known = |mask: &u32| (*mask as usize) < model.input.vocabulary;
+        let Some(mask) = model.tokenizer.special().mask.filter(is_known) else {
+            return Err(Error::input(format!("{name}: its tokenizer has no mask token that the model knows")));
         };
         let text = model.tokenizer.token(mask).unwrap_or_default();
         let runner = TextRunner::new(model, EncoderOutput::Masked, precision, device)?;
-        Ok(Filler { model, runner, mask: (mask, text) })
+        Ok(Filler { model, runner, mask: (mask, text), seen: 0, truncated: 0 })
     }
 
     /// What runs the model.
     pub fn runner(&self) -> &TextRunner<'m> {
         &self.runner
+    }
+
+    /// How many texts had more tokens than the model reads, and were truncated.
+    pub fn truncated(&self) -> usize {
+        self.truncated
     }
 
     /// How a mask is written for this model: `[MASK]` or `<mask>`.
@@ -64,12 +73,14 @@ impl<'m> Filler<'m> {
         let encoded = self.model.encode_all(&own)?;
         let tokenizer = &self.model.tokenizer;
         for (input, encoding) in own.iter().zip(&encoded) {
+            self.seen += 1;
+            self.truncated += usize::from(encoding.truncated);
             if !encoding.ids.contains(&self.mask.0) {
                 let short: String = input.text.chars().take(60).collect();
                 let why = if encoding.truncated { " in the part that the model reads" } else { "" };
                 return Err(Error::input(format!(
-                    "{short:?} has no {}{why}: write it where a word is missing",
-                    self.mask.1
+                    "text {}, {short:?}, has no {}{why}: write it where a word is missing",
+                    self.seen, self.mask.1
                 )));
             }
         }

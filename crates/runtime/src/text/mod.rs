@@ -9,11 +9,11 @@ mod runner;
 mod sentence;
 
 pub use answers::{FoundAnswer, answer};
-pub use embed::{EmbedOptions, Embedder, cosine};
+pub use embed::{EmbedOptions, Embedder, Purpose, cosine};
 pub use entities::{Aggregation, Entity, entities};
 pub use fill::{Filler, Filling};
 pub use model::{TextInput, TextModel};
 pub use runner::TextRunner;
-pub use sentence::SentenceSettings;
+pub use sentence::{Prompts, SentenceSettings};
 pub use vitreous_models::Pooling;
 pub use vitreous_models::encode::EncoderOutput;

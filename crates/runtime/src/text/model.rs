@@ -45,8 +45,8 @@ impl TextModel {
         let directory = model_directory(path);
         let tokenizer = TextTokenizer::open(&directory)?;
         let sentence = SentenceSettings::read(&directory)?;
-        let limits = [Some(input.longest), tokenizer.longest(), sentence.longest];
-        let longest = limits.into_iter().flatten().min().unwrap_or(input.longest);
+        // sentence-transformers sets the tokenizer's limit to its own.
+        let longest = sentence.longest.or(tokenizer.longest()).unwrap_or(input.longest).min(input.longest);
         Ok(TextModel { model, tokenizer, input, sentence, longest })
     }
 

@@ -12,7 +12,7 @@ use crate::error::Error;
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The settings of a sentence-transformers directory; all `None` for other directories.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentenceSettings {
     /// How tokens are pooled.
     pub pooling: Option<Pooling>,
@@ -20,6 +20,40 @@ pub struct SentenceSettings {
     pub normalise: bool,
     /// The most tokens of a text.
     pub longest: Option<usize>,
+    /// Whether texts are lower-cased, whatever the tokenizer does.
+    pub lower_case: bool,
+    /// What is written before texts.
+    pub prompts: Prompts,
+}
+
+/// What is written before a text, by what it is for; empty where there is nothing to write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prompts {
+    /// Before any text.
+    pub usual: String,
+    /// Before what is searched for.
+    pub query: String,
+    /// Before what is searched in.
+    pub document: String,
+}
+
+impl Prompts {
+    /// Reads `config_sentence_transformers.json`, as `encode`, `encode_query` and `encode_document` take it.
+    fn read(directory: &Path) -> Result<Prompts, Error> {
+        let Some(config) = read_json(&directory.join("config_sentence_transformers.json"))? else {
+            return Ok(Prompts::default());
+        };
+        let prompt = |name: &str| config.get("prompts").and_then(|prompts| prompts.get(name)).and_then(Json::as_str);
+        let usual = config.get("default_prompt_name").and_then(Json::as_str).and_then(prompt).unwrap_or_default();
+        // Newer versions write both names, empty if there is no prompt, so that the usual one is not meant.
+        let or_usual = |prompt: Option<&str>| prompt.unwrap_or(usual).to_string();
+        let document = ["document", "passage", "corpus"].into_iter().find_map(prompt);
+        Ok(Prompts { usual: usual.to_string(), query: or_usual(prompt("query")), document: or_usual(document) })
+    }
+
+    fn are_empty(&self) -> bool {
+        [&self.usual, &self.query, &self.document].into_iter().all(String::is_empty)
+    }
 }
 
 impl SentenceSettings {
@@ -29,6 +63,7 @@ impl SentenceSettings {
         let Some(modules) = read_json(&directory.join("modules.json"))? else { return Ok(settings) };
         let refuse = |what: String| Error::input(format!("{}: {what}", directory.join("modules.json").display()));
         let modules = modules.as_array().ok_or_else(|| refuse("this is no list of modules".to_string()))?;
+        settings.prompts = Prompts::read(directory)?;
         for module in modules {
             let text = |key: &str| module.get(key).and_then(Json::as_str).unwrap_or_default();
             let folder = text("path");
@@ -42,9 +77,13 @@ impl SentenceSettings {
                     if let Some(config) = read_json(&file)? {
                         let longest = config.get("max_seq_length").and_then(Json::as_u64);
                         settings.longest = longest.and_then(|longest| usize::try_from(longest).ok());
+                        settings.lower_case = config.get("do_lower_case").and_then(Json::as_bool).unwrap_or(false);
                     }
                 }
-                "Pooling" => settings.pooling = Some(read_pooling(&directory.join(folder).join("config.json"))?),
+                "Pooling" => {
+                    let file = directory.join(folder).join("config.json");
+                    settings.pooling = Some(read_pooling(&file, &settings.prompts)?);
+                }
                 "Normalize" => settings.normalise = true,
                 other => {
                     return Err(refuse(format!(
@@ -59,18 +98,22 @@ impl SentenceSettings {
 }
 
 /// The one way of pooling that a `1_Pooling/config.json` says.
-fn read_pooling(file: &Path) -> Result<Pooling, Error> {
+fn read_pooling(file: &Path, prompts: &Prompts) -> Result<Pooling, Error> {
     let refuse = |what: String| Error::input(format!("{}: {what}", file.display()));
     let Some(config) = read_json(file)? else { return Err(refuse("there is no such file".to_string())) };
     // Newer directories have one word, older ones a flag for each.
-    let mut modes: Vec<String> = match config.get("pooling_mode").and_then(Json::as_str) {
-        Some(mode) => vec![mode.to_string()],
-        None => {
+    let mut modes: Vec<String> = match config.get("pooling_mode") {
+        Some(Json::String(mode)) => vec![mode.clone()],
+        Some(Json::Array(modes)) => modes.iter().filter_map(Json::as_str).map(str::to_string).collect(),
+        _ => {
             let flags = config.as_object().into_iter().flatten();
             let set = flags.filter(|(_, value)| value.as_bool() == Some(true));
             set.filter_map(|(key, _)| key.strip_prefix("pooling_mode_").map(str::to_string)).collect()
         }
     };
+    if config.get("include_prompt").and_then(Json::as_bool) == Some(false) && !prompts.are_empty() {
+        return Err(refuse("it leaves the prompt out of the pooling, which is not possible here".to_string()));
+    }
     let known = |mode: &str| match mode {
         "cls_token" | "cls" => Some(Pooling::Cls),
         "mean_tokens" | "mean" => Some(Pooling::Mean),
@@ -124,10 +167,31 @@ mod tests {
             ("1_Pooling/config.json", pooling),
             ("sentence_bert_config.json", r#"{"max_seq_length": 256}"#),
         ]);
-        let expected = SentenceSettings { pooling: Some(Pooling::Mean), normalise: true, longest: Some(256) };
+        let expected = SentenceSettings {
+            pooling: Some(Pooling::Mean),
+            normalise: true,
+            longest: Some(256),
+            ..SentenceSettings::default()
+        };
         assert_eq!(found.expect("settings"), expected);
         let newer = written(&[("modules.json", MODULES), ("1_Pooling/config.json", r#"{"pooling_mode": "cls"}"#)]);
         assert_eq!(newer.expect("settings").pooling, Some(Pooling::Cls));
+    }
+
+    #[test]
+    fn prompts_are_those_of_sentence_transformers() {
+        let prompts = |text: &str| {
+            let pooling = r#"{"pooling_mode": ["mean"], "include_prompt": true}"#;
+            let config = ("config_sentence_transformers.json", text);
+            let found = written(&[("modules.json", MODULES), ("1_Pooling/config.json", pooling), config]);
+            let Prompts { usual, query, document } = found.expect("settings").prompts;
+            [usual, query, document]
+        };
+        assert_eq!(prompts(r#"{"prompts": {}, "default_prompt_name": null}"#), ["", "", ""]);
+        let named = r#"{"prompts": {"query": "query: ", "passage": "passage: "}}"#;
+        assert_eq!(prompts(named), ["", "query: ", "passage: "]);
+        let usual = r#"{"prompts": {"topic": "about: ", "document": ""}, "default_prompt_name": "topic"}"#;
+        assert_eq!(prompts(usual), ["about: ", "about: ", ""]);
     }
 
     #[test]
@@ -140,6 +204,11 @@ mod tests {
         refused(&[("modules.json", MODULES)], "no such file");
         let several = r#"{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true}"#;
         refused(&[("modules.json", MODULES), ("1_Pooling/config.json", several)], "several");
+        let listed = r#"{"pooling_mode": ["cls", "mean"]}"#;
+        refused(&[("modules.json", MODULES), ("1_Pooling/config.json", listed)], "several");
+        let left_out = r#"{"pooling_mode": "mean", "include_prompt": false}"#;
+        let prompts = ("config_sentence_transformers.json", r#"{"prompts": {"query": "query: "}}"#);
+        refused(&[("modules.json", MODULES), ("1_Pooling/config.json", left_out), prompts], "leaves the prompt out");
         refused(&[("modules.json", r#"[{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}]"#)], "Dense");
         refused(&[("modules.json", r#"[{"path": "../../etc", "type": "x.Pooling"}]"#)], "no folder");
     }

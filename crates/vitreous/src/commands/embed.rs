@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
@@ -11,15 +10,15 @@ use serde_json::json;
 use vitreous_models::OpenOptions;
 use vitreous_pages::format;
 use vitreous_runtime::locate::unsuitable;
-use vitreous_runtime::text::{EmbedOptions, Embedder, Pooling, TextInput, TextModel, cosine};
-use vitreous_runtime::{ImageModel, OutputName, architecture, described};
+use vitreous_runtime::text::{EmbedOptions, Embedder, Pooling, Purpose, TextInput, TextModel, cosine};
+use vitreous_runtime::{ImageModel, OutputName, architecture};
 
 use super::predict::write_failure;
 use super::{PrecisionName, parse_count, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 use crate::image_answers::{Answers, ImageQuestion, ask};
-use crate::texts::{TextFiles, take_texts, text_input};
+use crate::texts::{TextFiles, TextTally, take_texts, text_input};
 use crate::vectors::VectorFile;
 
 /// Turn texts or images into vectors, or find those nearest to one
@@ -44,7 +43,7 @@ pub struct Embed {
     /// Scale vectors to length 1 [default: as the model's directory says]
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     normalize: Option<bool>,
-    /// Rank the inputs by their cosine similarity to this text or image, the nearest first
+    /// Rank the inputs by their cosine similarity to this text or image, the most similar first
     #[arg(long, value_name = "QUERY", conflicts_with = "out")]
     search: Option<OsString>,
     /// With --search, how many to show
@@ -56,7 +55,7 @@ pub struct Embed {
     /// Overwrite the file of --out
     #[arg(long, requires = "out")]
     force: bool,
-    /// Print one JSON object per line: text (or path) and embedding
+    /// Print one JSON object per line: text (or path) and embedding; with --search, rank, score, line (or image) and text (or path)
     #[arg(long, conflicts_with = "out")]
     json: bool,
     /// Precision of matrix multiplications
@@ -117,6 +116,9 @@ impl Embed {
         if texts == ["-"] {
             texts.clear();
         }
+        if let Some(file) = texts.iter().find(|text| Path::new(text).is_file()) {
+            say!("note: {file:?} is taken as a text; `--file {file}` reads the texts of that file");
+        }
         let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
         let options = EmbedOptions {
             pooling: self.pooling.map(Pooling::from),
@@ -125,33 +127,24 @@ impl Embed {
         };
         let mut embedder = Embedder::new(&model, &options, &device)?;
         let width = embedder.width();
+        let mut tally = TextTally::new();
         let query = match &self.search {
-            Some(query) => Some(embedder.embed(&[TextInput { text: text(query)?, pair: None }])?),
+            Some(query) => Some(embedder.embed(&[TextInput { text: text(query)?, pair: None }], Purpose::Query)?),
             None => None,
         };
+        let purpose = if query.is_some() { Purpose::Document } else { Purpose::Any };
         let mut answers = Vectors::new(self, query, "text", width)?;
-        let start = Instant::now();
-        let mut count = 0;
         take_texts(&texts, &self.files.files, text_input, |inputs| {
-            let vectors = embedder.embed(inputs)?;
-            count += inputs.len();
+            let vectors = embedder.embed(inputs, purpose)?;
+            tally.texts += inputs.len();
             for (input, vector) in inputs.iter().zip(vectors.chunks_exact(width)) {
                 answers.take(&input.text, vector)?;
             }
             answers.flush()
         })?;
         answers.finish()?;
-        if embedder.truncated() > 0 {
-            let texts = format::count(embedder.truncated(), "text was", "texts were");
-            say!("note: {texts} longer than the model reads, {} tokens, and truncated", model.longest);
-        }
-        let (seconds, computing) = (start.elapsed().as_secs_f64(), embedder.runner().computing());
-        say!(
-            "{} in {seconds:.2} s: {:.1} texts/s; the model took {computing:.2} s on {}",
-            format::count(count, "text", "texts"),
-            count as f64 / seconds.max(1e-9),
-            described(&device),
-        );
+        tally.truncated = embedder.truncated();
+        tally.tell(model.longest, embedder.runner().computing(), &device);
         Ok(())
     }
 
@@ -205,6 +198,9 @@ impl Answers for One {
     }
 }
 
+/// The least number of inputs that are ranked at a time.
+const MANY: usize = 64;
+
 /// Where vectors go: to a file, to standard output, or into a ranking.
 struct Vectors<'e> {
     of: &'e Embed,
@@ -239,7 +235,8 @@ impl<'e> Vectors<'e> {
         };
         if let Some(query) = &self.query {
             self.ranking.push((cosine(query, vector), self.count, input.to_string()));
-            if self.ranking.len() >= 2 * self.of.top.max(1 << 12) {
+            // Few are kept: a text may be as long as a line.
+            if self.ranking.len() >= self.of.top.max(MANY).saturating_mul(2) {
                 self.rank();
             }
             return Ok(());

@@ -3,6 +3,7 @@
 mod image_report;
 mod images;
 mod pairs;
+mod texts;
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vitreous_data::text::Languages;
 use vitreous_models::{OpenOptions, Takes};
-use vitreous_runtime::locate::{model_directory, unsuitable};
+use vitreous_runtime::locate::model_directory;
 use vitreous_train::{Recipe, RunRecord};
 
 use super::{PrecisionName, parse_beam, parse_count, parse_threads};
@@ -19,17 +20,18 @@ use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 
 /// Evaluate a model on a data set: accuracy, precision and recall per class, confusions and calibration; for a translator BLEU, chrF
-/// and perplexity
+/// and perplexity; for texts accuracy, F1, correlations, entities or the perplexity of masks
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   vitreous eval runs/small-1                       the run's own validation data
   vitreous eval MODEL --data photos/ --split test  a folder with train, val and test
-  vitreous eval runs/translation-1 --data test.tsv --beam 4 --translations test.out")]
+  vitreous eval runs/translation-1 --data test.tsv --beam 4 --translations test.out
+  vitreous eval runs/classify-text-1 --data test.jsonl")]
 pub struct Eval {
     /// A model directory, a run directory or a checkpoint file
     model: PathBuf,
-    /// The data set: images, or sentence pairs [default: a run's own data; otherwise, for images, the built-in data set]
+    /// The data set: images, sentence pairs, labelled or tagged texts, plain text [default: a run's own data; otherwise, for images, the built-in data set]
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Which split of the data set [default: validation; for pairs test, if there is such a split]
@@ -100,7 +102,7 @@ impl Eval {
         match &signature.takes {
             Takes::Images(_) => self.evaluate_images(),
             Takes::Pairs { .. } => self.evaluate_pairs(),
-            Takes::Tokens(_) => Err(unsuitable(&model, &signature, "model that can be evaluated yet").into()),
+            Takes::Tokens(_) => self.evaluate_texts(),
         }
     }
 

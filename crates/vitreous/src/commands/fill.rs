@@ -12,7 +12,7 @@ use vitreous_runtime::text::{Filler, Filling, TextModel};
 use super::{PrecisionName, parse_count, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
-use crate::texts::{TextFiles, take_texts, text_input};
+use crate::texts::{TextFiles, TextTally, take_texts, text_input};
 
 /// Fill the blanks of texts with a masked language model
 #[derive(Args)]
@@ -21,7 +21,7 @@ Examples:
   vitreous fill MODEL 'The capital of France is [MASK].'
   vitreous fill MODEL --file texts.txt --top 3 --json
 
-A blank is [MASK] or <mask>, whichever way the model itself writes it.")]
+Write a blank as [MASK] or <mask>: both are understood, whichever the model uses itself.")]
 pub struct Fill {
     /// A model directory
     model: PathBuf,
@@ -33,7 +33,7 @@ pub struct Fill {
     /// How many tokens to show for each blank
     #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count, allow_negative_numbers = true)]
     top: usize,
-    /// Print one JSON object per line: text, masks
+    /// Print one JSON object per line: text, and for each blank in `masks` the tokens with their scores in `top`
     #[arg(long)]
     json: bool,
     /// Precision of matrix multiplications
@@ -54,7 +54,9 @@ impl Fill {
         let mut filler = Filler::new(&model, &self.model.to_string_lossy(), self.precision.into(), &device)?;
         let mut out = crate::say::stdout();
         let texts: &[String] = if self.texts == ["-"] { &[] } else { &self.texts };
+        let mut tally = TextTally::new();
         take_texts(texts, &self.files.files, text_input, |inputs| {
+            tally.texts += inputs.len();
             for (input, masks) in inputs.iter().zip(filler.fill(inputs, self.top)?) {
                 let own = filler.with_own_mask(&input.text);
                 match self.json {
@@ -78,7 +80,10 @@ impl Fill {
             }
             // Whoever reads along sees them when they are there.
             Ok(out.flush()?)
-        })
+        })?;
+        tally.truncated = filler.truncated();
+        tally.tell(model.longest, filler.runner().computing(), &device);
+        Ok(())
     }
 }
 

@@ -26,7 +26,7 @@ use encoding::{Sequence, Spaces};
 use files::Files;
 use settings::Settings;
 use template::Template;
-use tokenizers::{Model as _, OffsetType, PreTokenizer as _, Tokenizer, TruncationDirection};
+use tokenizers::{Decoder as _, Model as _, OffsetType, PreTokenizer as _, Tokenizer, TruncationDirection};
 pub use train::VocabularyKind;
 use word_pieces::WordPieces;
 
@@ -78,12 +78,14 @@ impl TextTokenizer {
         open::open(directory)
     }
 
-    /// What is written before a token that goes on with a word, of a WordPiece vocabulary: `##`.
+    /// What is written before a token that goes on with a word, of vocabularies that mark it: `##`.
     pub fn continuing_prefix(&self) -> Option<&str> {
         match self.inner.get_model() {
             tokenizers::ModelWrapper::WordPiece(model) => Some(model.continuing_subword_prefix.as_str()),
-            _ => None,
+            tokenizers::ModelWrapper::BPE(model) => model.continuing_subword_prefix.as_deref(),
+            tokenizers::ModelWrapper::Unigram(_) | tokenizers::ModelWrapper::WordLevel(_) => None,
         }
+        .filter(|prefix| !prefix.is_empty())
     }
 
     /// The size that an embedding must have: the largest index, plus one.
@@ -195,6 +197,14 @@ impl TextTokenizer {
     /// Its files by name, as [`TextTokenizer::save`] writes them.
     pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>, TokeniserError> {
         save::files(self)
+    }
+
+    /// The text of tokens that are given by name, as `transformers`' `convert_tokens_to_string` has it.
+    pub fn join(&self, tokens: Vec<String>) -> Result<String, TokeniserError> {
+        match self.inner.get_decoder() {
+            Some(decoder) => decoder.decode(tokens).map_err(TokeniserError::library),
+            None => Ok(tokens.join(" ")),
+        }
     }
 
     /// Writes a `tokenizer.json`, a `tokenizer_config.json` and a `special_tokens_map.json` that `transformers` opens. Files that the

@@ -34,6 +34,8 @@ pub use settings::{MaskSettings, MaskTokensSettings, PretrainInit, PretrainTextS
 const CHUNK: usize = 1 << 12;
 /// The most sequences of an evaluation: logits of a whole vocabulary for each masked token take their time.
 const MOST_EVALUATED: usize = 1000;
+/// Sequences whose logits are computed at a time.
+const EVALUATED_AT_ONCE: usize = 100;
 
 /// Masked-language pre-training.
 #[derive(Debug)]
@@ -352,25 +354,11 @@ impl Task for MaskTokensTask {
         if count == 0 {
             return Ok(None);
         }
-        // The same masks in every evaluation.
-        let masked: Vec<_> = (0..count)
-            .map(|row| self.options.apply(self.validation.row(row), &mut Random::new(0, 0, row as u64)))
-            .collect();
-        let types = vec![0; self.validation.length()];
         let weights = Box::new(|name: &str| state.parameter(name).map(WeightView::from));
         let (architecture, precision) = (self.model.architecture.as_ref(), self.recipe.train.precision.into());
         let mut runner = EncoderRunner::new(architecture, EncoderOutput::Masked, precision, &self.device, weights)?;
-        let mut measured = measure::Sums::default();
-        for (chunk, rows) in masked.chunks(100).enumerate() {
-            let tokens: Vec<TextTokens> =
-                rows.iter().map(|(ids, at, _)| TextTokens { ids, types: &types, masked: at }).collect();
-            runner.run::<TrainError>(&tokens, |row, logits| {
-                measured.add(logits, &rows[row].2);
-                Ok(())
-            })?;
-            progress(chunk * 100 + rows.len(), count);
-        }
-        Ok(Some(measured.report(count as u64).into_scores()))
+        let report = predict_masks(&mut runner, &self.options, &self.validation, count, progress)?;
+        Ok(Some(report.into_scores()))
     }
 
     fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
@@ -382,6 +370,48 @@ impl Task for MaskTokensTask {
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>, TrainError> {
         Ok(self.tokenizer.files()?)
     }
+}
+
+/// Masks the first so many sequences, always in the same way, and measures how they are predicted.
+fn predict_masks(
+    runner: &mut EncoderRunner,
+    options: &MaskOptions,
+    texts: &PackedTexts,
+    count: usize,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<MaskedTokensReport, TrainError> {
+    let mask = |row: usize| options.apply(texts.row(row), &mut Random::new(0, 0, row as u64));
+    let types = vec![0; texts.length()];
+    let mut measured = measure::Sums::default();
+    let places: Vec<usize> = (0..count).collect();
+    for chunk in places.chunks(EVALUATED_AT_ONCE) {
+        let rows: Vec<_> = chunk.iter().map(|&row| mask(row)).collect();
+        let tokens: Vec<TextTokens> =
+            rows.iter().map(|(ids, at, _)| TextTokens { ids, types: &types, masked: at }).collect();
+        runner.run::<TrainError>(&tokens, |row, logits| {
+            measured.add(logits, &rows[row].2);
+            Ok(())
+        })?;
+        progress(chunk[0] + chunk.len(), count);
+    }
+    Ok(measured.report(count as u64))
+}
+
+/// How well a model predicts masked tokens of plain text, in sequences of this length; at most so many of them.
+pub fn evaluate_masks(
+    runner: &mut EncoderRunner,
+    tokenizer: &TextTokenizer,
+    vocabulary: usize,
+    texts: &PlainTexts,
+    (length, most): (usize, usize),
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<MaskedTokensReport, TrainError> {
+    let packed = pack(texts, tokenizer, length)?;
+    if packed.is_empty() {
+        return Err(TrainError::Data(format!("the text has fewer than the {length} tokens of a sequence")));
+    }
+    let options = mask_options(&MaskSettings::default(), tokenizer, vocabulary)?;
+    predict_masks(runner, &options, &packed, packed.len().min(most), progress)
 }
 
 fn facts(

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use vitreous_data::loader::{ArraySpec, BatchSource};
 use vitreous_data::text::{
-    EncodedTexts, Encoding, IGNORED, TaggedSentence, TaggedSplits, TextBatches, TextTargets, open_tagged,
+    EncodedTexts, Encoding, IGNORED, TaggedSentence, TaggedSplits, TextBatches, TextTargets, TextTokenizer, open_tagged,
 };
 use vitreous_engine::{CrossEntropyOptions, DType, Device, Graph, Group, Parameter, State, WeightView};
 use vitreous_models::encode::{EncoderOutput, EncoderRunner, TextTokens};
@@ -145,7 +145,7 @@ impl TagTokensTask {
         let encoder = TrainedEncoder::open(&mut recipe, &settings.finetune.init, head, &splits.tags)?;
         let longest = settings.text.max_tokens.min(encoder.input.longest);
         let encode = |sentences: &[TaggedSentence]| -> Result<Vec<(Encoding, Vec<i32>)>, TrainError> {
-            sentences.par_iter().map(|sentence| encode(&encoder, sentence, longest)).collect()
+            sentences.par_iter().map(|sentence| encode(&encoder.tokenizer, sentence, longest)).collect()
         };
         let train = encode(&splits.train)?;
         let validation = encode(&splits.validation)?;
@@ -163,12 +163,12 @@ impl TagTokensTask {
 
 /// A sentence's tokens, and their tags: the first token of a word has the word's, the others none.
 fn encode(
-    encoder: &TrainedEncoder,
+    tokenizer: &TextTokenizer,
     sentence: &TaggedSentence,
     longest: usize,
 ) -> Result<(Encoding, Vec<i32>), TrainError> {
     let words: Vec<&str> = sentence.words.iter().map(String::as_str).collect();
-    let encoding = encoder.tokenizer.encode_words(&words, longest)?;
+    let encoding = tokenizer.encode_words(&words, longest)?;
     let mut tags = vec![IGNORED; encoding.len()];
     let mut before = None;
     for (tag, &word) in tags.iter_mut().zip(&encoding.words) {
@@ -237,18 +237,7 @@ impl Task for TagTokensTask {
         let weights = Box::new(|name: &str| state.parameter(name).map(WeightView::from));
         let (architecture, precision) = (self.encoder.model.architecture.as_ref(), self.recipe.train.precision.into());
         let mut runner = EncoderRunner::new(architecture, EncoderOutput::Logits, precision, &self.device, weights)?;
-        let tokens: Vec<TextTokens> = (self.validation.iter())
-            .map(|(text, _)| TextTokens { ids: &text.ids, types: &text.token_types, masked: &[] })
-            .collect();
-        let mut sentences = vec![TaggedWords::default(); tokens.len()];
-        let mut done = 0;
-        runner.run::<TrainError>(&tokens, |sentence, logits| {
-            sentences[sentence] = tagged_words(logits, &self.validation[sentence].1);
-            done += 1;
-            progress(done, tokens.len());
-            Ok(())
-        })?;
-        let report = measure(&sentences, &self.splits.tags).map_err(TrainError::Data)?;
+        let report = tag(&mut runner, &self.validation, &self.splits.tags, progress)?;
         Ok(Some(report.into_scores()))
     }
 
@@ -259,6 +248,41 @@ impl Task for TagTokensTask {
     fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
         self.encoder.save(directory, state)
     }
+}
+
+/// Measures how sentences, given as tokens with their tags, are tagged.
+fn tag(
+    runner: &mut EncoderRunner,
+    sentences: &[(Encoding, Vec<i32>)],
+    tags: &[String],
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<TagReport, TrainError> {
+    let tokens: Vec<TextTokens> = (sentences.iter())
+        .map(|(text, _)| TextTokens { ids: &text.ids, types: &text.token_types, masked: &[] })
+        .collect();
+    let mut words = vec![TaggedWords::default(); tokens.len()];
+    let mut done = 0;
+    runner.run::<TrainError>(&tokens, |sentence, logits| {
+        words[sentence] = tagged_words(logits, &sentences[sentence].1);
+        done += 1;
+        progress(done, tokens.len());
+        Ok(())
+    })?;
+    measure(&words, tags).map_err(TrainError::Data)
+}
+
+/// How well a model with these tags tags sentences, of which at most so many tokens are read.
+pub fn evaluate_tags(
+    runner: &mut EncoderRunner,
+    tokenizer: &TextTokenizer,
+    tags: &[String],
+    sentences: &[TaggedSentence],
+    longest: usize,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<TagReport, TrainError> {
+    let encode = |sentence: &TaggedSentence| encode(tokenizer, sentence, longest);
+    let encoded: Vec<(Encoding, Vec<i32>)> = sentences.par_iter().map(encode).collect::<Result<_, _>>()?;
+    tag(runner, &encoded, tags, progress)
 }
 
 /// The words of a sentence by the logits of its tokens and their tags, of which those of words count.

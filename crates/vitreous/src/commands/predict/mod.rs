@@ -1,6 +1,7 @@
 //! `vitreous predict`: what a model says of images or texts.
 
 mod images;
+mod questions;
 mod text;
 
 pub(super) use images::write_failure;
@@ -26,14 +27,18 @@ Examples:
   vitreous predict MODEL photo.jpg photos/ --top 3
   vitreous predict MODEL --text 'A wonderful film.' 'Two hours of my life.'
   vitreous predict MODEL --file reviews.txt --json
-  vitreous predict MODEL --question 'Who wrote it?' --context 'It was written by Ada Lovelace.'")]
+  vitreous predict MODEL --question 'Who wrote it?' --context 'It was written by Ada Lovelace.'
+  vitreous predict MODEL --file questions.jsonl
+
+A model of texts that is given none reads them from standard input, one per line. \
+Files of a model that answers questions have lines such as {\"question\": \"..\", \"context\": \"..\"}.")]
 pub struct Predict {
     /// A model directory or a checkpoint file
     model: PathBuf,
     /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads an image, or a list of paths, from standard input
     #[arg(value_name = "PATH", conflicts_with_all = ["texts", "files", "question"])]
     paths: Vec<OsString>,
-    /// Texts, for a model of texts; `-` reads them from standard input, one per line
+    /// Texts, for a model of texts that classifies them or finds entities in them; `-` reads them from standard input, one per line
     #[arg(long = "text", value_name = "TEXT", num_args = 1.., conflicts_with = "files")]
     texts: Vec<String>,
     /// The second text of a pair, for a model that compares two
@@ -53,7 +58,7 @@ pub struct Predict {
     /// Of a token classifier: how tokens become entities
     #[arg(long, value_enum, default_value = "simple")]
     aggregate: AggregateName,
-    /// Print one JSON object per line: path or text, top, logits; entities; answers; or path, error
+    /// Print one JSON object per line: path or text with top (or numbers) and logits; text, entities; question, answers; path, error
     #[arg(long)]
     json: bool,
     /// Print the pooled features that the head would see, instead of classes
@@ -111,15 +116,17 @@ impl Predict {
         if wants_text {
             return self.run_on_texts();
         }
-        if self.paths.is_empty() {
+        let is_unclear = self.paths.is_empty() || self.paths == ["-"];
+        if is_unclear {
             // A model of texts reads standard input; for images there must be paths.
             let (model, _) = architecture(&self.model.to_string_lossy(), &OpenOptions::default())?;
-            return match model.signature().tokens() {
-                Some(_) => self.run_on_texts(),
-                None => {
-                    Err(Failure::input(anyhow!("name images, or folders of them, after the model; `-` reads a list")))
-                }
-            };
+            if model.signature().tokens().is_some() {
+                return self.run_on_texts();
+            }
+            if self.paths.is_empty() {
+                let what = "name images, or folders of them, as PATH after the model; `-` reads a list";
+                return Err(Failure::input(anyhow!(what)));
+            }
         }
         self.run_on_images()
     }

@@ -1,21 +1,19 @@
 //! Classes, numbers, entities and answers of texts.
 
 use std::io::Write;
-use std::time::Instant;
 
 use anyhow::anyhow;
 use serde_json::{Value as Json, json};
 use vitreous_data::text::Encoding;
 use vitreous_models::{Gives, OpenOptions};
 use vitreous_pages::format;
-use vitreous_runtime::described;
 use vitreous_runtime::locate::no_head;
 use vitreous_runtime::scores::{best, sigmoid, softmax};
-use vitreous_runtime::text::{EncoderOutput, TextInput, TextModel, TextRunner, answer, entities};
+use vitreous_runtime::text::{EncoderOutput, Entity, TextInput, TextModel, TextRunner, entities};
 
 use super::Predict;
 use crate::failure::Failure;
-use crate::texts::{take_texts, text_input};
+use crate::texts::{TextTally, take_texts, text_input};
 
 impl Predict {
     pub(super) fn run_on_texts(&self) -> Result<(), Failure> {
@@ -29,19 +27,27 @@ impl Predict {
         let signature = model.model.architecture.signature();
         let is_head =
             |gives: &&Gives| !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_) | Gives::MaskedTokens(_));
-        let Some(&head) = signature.gives.iter().find(is_head) else {
+        let Some(&(mut head)) = signature.gives.iter().find(is_head) else {
             return Err(no_head(&name, &signature, "classification head").into());
         };
         let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
         let mut runner = TextRunner::new(&model, EncoderOutput::Logits, self.precision.into(), &device)?;
+        let mut tally = TextTally::new();
         if head == Gives::Span {
-            return self.answer_question(&model, &mut runner);
+            tally.texts = self.answer_questions(&model, &mut runner)?;
+            tally.tell(model.longest, runner.computing(), &device);
+            return Ok(());
         }
         if self.question.is_some() {
             return Err(no_head(&name, &signature, "head for questions").into());
         }
-        let start = Instant::now();
-        let (mut count, mut truncated) = (0, 0);
+        if head == Gives::Numbers(1) && !states_problem(&model) {
+            head = Gives::Labels(1);
+            say!(
+                "note: the configuration has no problem_type: the one output is shown as a probability, its sigmoid, as transformers' \
+                 pipeline does; --json has it as it is, too, in `logits`"
+            );
+        }
         let mut out = crate::say::stdout();
         let texts: &[String] = if self.texts == ["-"] { &[] } else { &self.texts };
         take_texts(texts, &self.files.files, text_input, |inputs| {
@@ -55,25 +61,15 @@ impl Predict {
                 logits[text] = rows.to_vec();
                 Ok(())
             })?;
-            count += inputs.len();
-            truncated += encoded.iter().filter(|text| text.truncated).count();
+            tally.texts += inputs.len();
+            tally.truncated += encoded.iter().filter(|text| text.truncated).count();
             for ((input, encoding), logits) in inputs.iter().zip(&encoded).zip(&logits) {
                 self.write_text(&model, head, input, encoding, logits, &mut out)?;
             }
             // Whoever reads along sees them when they are there.
             Ok(out.flush()?)
         })?;
-        if truncated > 0 {
-            let texts = format::count(truncated, "text was", "texts were");
-            say!("note: {texts} longer than the model reads, {} tokens, and truncated", model.longest);
-        }
-        let (seconds, computing) = (start.elapsed().as_secs_f64(), runner.computing());
-        say!(
-            "{} in {seconds:.2} s: {:.1} texts/s; the model took {computing:.2} s on {}",
-            format::count(count, "text", "texts"),
-            count as f64 / seconds.max(1e-9),
-            described(&device),
-        );
+        tally.tell(model.longest, runner.computing(), &device);
         Ok(())
     }
 
@@ -106,7 +102,7 @@ impl Predict {
                     return Ok(());
                 }
                 let characters = |byte: usize| input.text[..byte].chars().count();
-                let entity = |entity: &vitreous_runtime::text::Entity| match entity.index {
+                let entity = |entity: &Entity| match entity.index {
                     Some(index) => json!({
                         "entity": entity.class, "score": entity.score, "index": index, "word": entity.word,
                         "start": characters(entity.start), "end": characters(entity.end),
@@ -150,33 +146,11 @@ impl Predict {
         }
         Ok(writeln!(out, "{}", Json::Object(object))?)
     }
+}
 
-    fn answer_question(&self, model: &TextModel, runner: &mut TextRunner) -> Result<(), Failure> {
-        let (Some(question), Some(context)) = (&self.question, &self.context) else {
-            let name = self.model.display();
-            let usage = format!("vitreous predict {name} --question Q --context C");
-            return Err(Failure::input(anyhow!("{name}: this model answers questions about a text: `{usage}`")));
-        };
-        if question.trim().is_empty() || context.trim().is_empty() {
-            return Err(Failure::input(anyhow!("the question and the context must not be empty")));
-        }
-        let answers = answer(model, runner, question, context, self.top)?;
-        let mut out = crate::say::stdout();
-        if self.json {
-            let characters = |byte: usize| context[..byte].chars().count();
-            let answers: Vec<Json> = answers
-                .iter()
-                .map(|answer| {
-                    json!({"answer": answer.text, "score": answer.score, "start": characters(answer.start),
-                        "end": characters(answer.end)})
-                })
-                .collect();
-            writeln!(out, "{}", json!({"question": question, "answers": answers}))?;
-        } else {
-            for answer in &answers {
-                writeln!(out, "  {:5.1} %  {}", 100.0 * answer.score, format::one_line(&answer.text))?;
-            }
-        }
-        Ok(out.flush()?)
-    }
+/// Whether the configuration says what the outputs for a text mean. One that does not may have one output that is a number, or a
+/// probability.
+fn states_problem(model: &TextModel) -> bool {
+    let settings = model.model.architecture.settings();
+    settings.get("states_problem").and_then(Json::as_bool).unwrap_or(true)
 }

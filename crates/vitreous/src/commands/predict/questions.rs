@@ -1,0 +1,58 @@
+//! Answers to questions about a text.
+
+use std::io::Write;
+
+use anyhow::anyhow;
+use serde_json::{Value as Json, json};
+use vitreous_pages::format;
+use vitreous_runtime::text::{FoundAnswer, TextInput, TextModel, TextRunner, answer};
+
+use super::Predict;
+use crate::failure::Failure;
+use crate::texts::{question_input, take_texts};
+
+impl Predict {
+    /// Answers the question of the arguments, or those of files or standard input; gives their number.
+    pub(super) fn answer_questions(&self, model: &TextModel, runner: &mut TextRunner) -> Result<usize, Failure> {
+        if let (Some(question), Some(context)) = (&self.question, &self.context) {
+            let asked = TextInput { text: question.clone(), pair: Some(context.clone()) };
+            return self.answer_question(model, runner, &asked).map(|()| 1);
+        }
+        if !self.texts.is_empty() {
+            let name = self.model.display();
+            let usage = format!("vitreous predict {name} --question Q --context C");
+            return Err(Failure::input(anyhow!("{name}: this model answers questions about a text: `{usage}`")));
+        }
+        let mut count = 0;
+        take_texts(&[], &self.files.files, question_input, |asked| {
+            count += asked.len();
+            asked.iter().try_for_each(|asked| self.answer_question(model, runner, asked))
+        })?;
+        Ok(count)
+    }
+
+    fn answer_question(&self, model: &TextModel, runner: &mut TextRunner, asked: &TextInput) -> Result<(), Failure> {
+        let TextInput { text: question, pair } = asked;
+        let context = pair.as_deref().unwrap_or_default();
+        if question.trim().is_empty() || context.trim().is_empty() {
+            return Err(Failure::input(anyhow!("the question and the context must not be empty")));
+        }
+        let answers = answer(model, runner, question, context, self.top)?;
+        let mut out = crate::say::stdout();
+        if self.json {
+            let characters = |byte: usize| context[..byte].chars().count();
+            let answer = |answer: &FoundAnswer| {
+                json!({"answer": answer.text, "score": answer.score, "start": characters(answer.start),
+                    "end": characters(answer.end)})
+            };
+            let answers: Vec<Json> = answers.iter().map(answer).collect();
+            writeln!(out, "{}", json!({"question": question, "answers": answers}))?;
+        } else {
+            writeln!(out, "{}", format::one_line(question))?;
+            for answer in &answers {
+                writeln!(out, "  {:5.1} %  {}", 100.0 * answer.score, format::one_line(&answer.text))?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+}
