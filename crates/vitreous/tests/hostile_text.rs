@@ -224,7 +224,8 @@ fn wrong_usage_says_what_to_do() {
         vitreous(&[command, &model, "--top", "0"]).failed(2, &["at least 1"]);
         vitreous(&[command, &model, "--threads", "0"]).failed(2, &["at least 1"]);
         vitreous(&[command, "sentence-transformers/none", "-"]).failed(2, &["hf download sentence-transformers/none"]);
-        vitreous(&[command, "bert_base_uncased", "--file", "x"]).failed(2, &["bert_base_uncased"]);
+        vitreous(&[command, "nothing", "--file", "x"]).failed(2, &["nothing: no such file or directory"]);
+        vitreous(&[command, "vit_base_patch16_224", "--file", "x"]).failed(2, &["is a preset, which has no weights"]);
     }
     on("embed", "sentence_mean", &["a", "--file", "x"]).failed(2, &["cannot be used with"]);
     on("embed", "sentence_mean", &["a", "--pooling", "sum"]).failed(2, &["cls, mean, max, last"]);

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_models::OpenOptions;
 use vitreous_pages::format;
-use vitreous_runtime::locate::unsuitable;
+use vitreous_runtime::locate::{open_model, unsuitable};
 use vitreous_runtime::text::{EmbedOptions, Embedder, Pooling, Purpose, TextInput, TextModel, cosine};
 use vitreous_runtime::{ImageModel, OutputName, architecture};
 
@@ -95,6 +95,10 @@ impl From<PoolingName> for Pooling {
 impl Embed {
     pub fn run(self) -> Result<(), Failure> {
         let name = self.model.to_string_lossy();
+        if !self.model.exists() {
+            // A preset has no weights.
+            open_model(&self.model, &OpenOptions::default())?;
+        }
         let (model, _) = architecture(&name, &OpenOptions::default())?;
         match model.signature().images() {
             Some(_) => self.embed_images(),
