@@ -188,7 +188,7 @@ impl BatchSource for TextBatches {
         let mut left: Vec<u32> = Vec::new();
         for (group, mut texts) in waiting.into_iter().enumerate() {
             // What came from shorter ones is spread, so that what is left over in the end is of all lengths.
-            texts.extend(left.drain(..));
+            texts.append(&mut left);
             random.shuffle(&mut texts);
             let full = texts.chunks_exact(self.batch);
             left.extend(full.remainder());

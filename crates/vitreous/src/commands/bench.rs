@@ -436,6 +436,16 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| format!("`{text}` is no number of seconds between 0 and 86400"))
 }
 
+/// Classes that targets are drawn from; `None` for tokens of the vocabulary.
+fn targets_of(signature: &Signature) -> Option<usize> {
+    let predicts_tokens =
+        |gives: &Gives| matches!(gives, Gives::MaskedTokens(_) | Gives::NextToken(_) | Gives::Sequence(_));
+    match signature.gives.iter().any(predicts_tokens) {
+        true => None,
+        false => signature.classes().or(signature.token_classes()).or(signature.vector()).or(signature.token_vectors()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -455,15 +465,5 @@ mod tests {
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         assert!(mean.abs() < 0.1 && values.iter().all(|value| value.abs() <= 2.0), "{mean}");
         assert!(values.iter().any(|&value| value > 1.9) && values.iter().any(|&value| value < -1.9));
-    }
-}
-
-/// Classes that targets are drawn from; `None` for tokens of the vocabulary.
-fn targets_of(signature: &Signature) -> Option<usize> {
-    let predicts_tokens =
-        |gives: &Gives| matches!(gives, Gives::MaskedTokens(_) | Gives::NextToken(_) | Gives::Sequence(_));
-    match signature.gives.iter().any(predicts_tokens) {
-        true => None,
-        false => signature.classes().or(signature.token_classes()).or(signature.vector()).or(signature.token_vectors()),
     }
 }

@@ -224,7 +224,7 @@ impl TextClassReport {
         self.labels = of
             .map(|(counts, name)| LabelReport {
                 name: name.clone(),
-                texts: counts.expected as u64,
+                texts: counts.expected,
                 precision: counts.precision(),
                 recall: counts.recall(),
                 f1: counts.f1(),
