@@ -33,12 +33,9 @@ fn reviews(directory: &Path) -> String {
 fn names(directory: &Path) -> String {
     let mut text = String::new();
     for index in 0..80 {
-        writeln!(
-            text,
-            "The O\nman O\nAda B-PER\nLovelace I-PER\nlives O\nin O\n{} B-LOC\n",
-            ["London", "Paris"][index % 2]
-        )
-        .expect("text");
+        let place = ["London", "Paris"][index % 2];
+        let words = format!("The O\nman O\n{index} O\nAda B-PER\nLovelace I-PER\nlives O\nin O\n{place} B-LOC\n");
+        writeln!(text, "{words}").expect("text");
     }
     written(directory, "names.conll", &text)
 }
@@ -141,6 +138,40 @@ fn masked_words_are_learnt_from_plain_text() {
     assert!(outcome.stderr.contains("accuracy of masked tokens"), "{}", outcome.stderr);
 }
 
+/// Questions and their answers, by a number in both.
+fn questions(directory: &Path) -> String {
+    let mut text = String::new();
+    for index in 0..160 {
+        let (a, b) = (index % 16, index / 16);
+        writeln!(text, "what is number {a} of {b}\tit is the film {a} of {b}").expect("text");
+    }
+    written(directory, "questions.tsv", &text)
+}
+
+#[test]
+fn texts_learn_to_find_those_that_belong_to_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (data, init) = (questions(directory.path()), encoder());
+    let words = ["embeddings", "--init", &init, "--data", &data, "train.batch=16", "optimizer.lr=0.003"];
+    let before =
+        evaluation(&trained(directory.path(), &[&words[..], &["train.epochs=1", "optimizer.lr=1e-9"]].concat()));
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = trained(directory.path(), &[&words[..], &["train.epochs=30"]].concat());
+    let after = evaluation(&run);
+    let loss = |evaluation: &Value| evaluation["loss"].as_f64().expect("a number");
+    assert!(loss(&after) < 0.7 * loss(&before), "{before} {after}");
+    // The directory says how its vectors are made.
+    for file in ["modules.json", "1_Pooling/config.json", "sentence_bert_config.json"] {
+        assert!(run.join("model").join(file).is_file(), "{file}");
+    }
+    let vector =
+        vitreous(&["embed", run.to_str().expect("UTF-8"), "what is number 3 of 4", "--json", "--device", "cpu"]);
+    let vector = vector.succeeded().json_lines().remove(0);
+    let squares =
+        vector["embedding"].as_array().expect("numbers").iter().map(|n| n.as_f64().expect("a number").powi(2));
+    assert!((squares.sum::<f64>() - 1.0).abs() < 1e-5);
+}
+
 #[test]
 fn runs_that_are_killed_end_with_the_same_bytes() {
     for (name, data) in [("classify-text", reviews as fn(&Path) -> String), ("classify-tokens", names)] {
@@ -149,6 +180,10 @@ fn runs_that_are_killed_end_with_the_same_bytes() {
         let words = [&["train", name, "--init", &init, "--data", &data, "train.epochs=2"], &SHORT[..]].concat();
         killed_and_whole_are_the_same(directory.path(), &words, &[1, 7, 12]);
     }
+    let directory = tempfile::tempdir().expect("a directory");
+    let (data, init) = (questions(directory.path()), encoder());
+    let words = [&["train", "embeddings", "--init", &init, "--data", &data], &SHORT[..]].concat();
+    killed_and_whole_are_the_same(directory.path(), &words, &[1, 12]);
     let directory = tempfile::tempdir().expect("a directory");
     let data = prose(directory.path());
     let words = [&["train", "bert", "--data", &data], &SHORT[..], &TINY_BERT].concat();

@@ -30,6 +30,7 @@ recipes!(
     "translation",
     "classify-text",
     "classify-tokens",
+    "embeddings",
     "bert"
 );
 

@@ -3,6 +3,7 @@
 pub mod classify;
 pub mod classify_text;
 pub mod mask_tokens;
+pub mod match_texts;
 pub mod tag_tokens;
 pub mod text;
 pub mod translate;
@@ -10,10 +11,11 @@ pub mod translate;
 use crate::task::TaskType;
 
 /// All tasks. A recipe that names none is of the first.
-pub static TASKS: [&dyn TaskType; 5] = [
+pub static TASKS: [&dyn TaskType; 6] = [
     &classify::Classification,
     &translate::Translation,
     &classify_text::TextClassification,
     &mask_tokens::MaskedLanguage,
     &tag_tokens::TokenClassification,
+    &match_texts::SentenceEmbedding,
 ];
