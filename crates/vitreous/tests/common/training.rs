@@ -52,9 +52,14 @@ pub fn metrics(run: &Path) -> Vec<Value> {
 /// All bytes that must not depend on how often a run was cut.
 pub fn results(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
-    for folder in ["model", "best", "checkpoints"] {
-        for entry in std::fs::read_dir(run.join(folder)).expect("a folder") {
+    let mut folders: Vec<PathBuf> = ["model", "best", "checkpoints"].map(|folder| run.join(folder)).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
             let name = path.strip_prefix(run).expect("inside").to_path_buf();
             if !name.to_string_lossy().contains(".partial") {
                 found.push((name, std::fs::read(&path).expect("a file")));
