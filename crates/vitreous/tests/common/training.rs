@@ -61,7 +61,9 @@ pub fn results(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
                 continue;
             }
             let name = path.strip_prefix(run).expect("inside").to_path_buf();
-            if !name.to_string_lossy().contains(".partial") {
+            // What a killed writer leaves is removed by a later one.
+            let unfinished = [".partial", ".begun"].iter().any(|suffix| name.to_string_lossy().ends_with(suffix));
+            if !unfinished {
                 found.push((name, std::fs::read(&path).expect("a file")));
             }
         }
