@@ -253,6 +253,20 @@ proptest! {
         }, &|_, i| ((i * i * 7 + i) % vocabulary) as i32, quick());
     }
 
+    /// Few rows that are used often, many that are used seldom, and one that has half of all numbers.
+    #[test]
+    fn embedding_of_many_numbers(
+        (vocabulary, columns) in prop_oneof![Just((2usize, 20usize)), Just((700, 900))],
+        count in prop_oneof![Just(300usize), Just(5000)],
+        often: bool,
+    ) {
+        check(&|g: &mut Graph| {
+            let table = g.parameter("table", [vocabulary, columns])?;
+            let numbers = g.input("numbers", [count], DType::I32)?;
+            g.embedding(table, numbers)
+        }, &|_, i| if often && i % 2 == 0 { 1 } else { ((i * i * 7 + i) % vocabulary) as i32 }, Checks { differences: 2, ..quick() });
+    }
+
     #[test]
     fn top_k(rows in tokens(), columns in prop_oneof![Just(1usize), Just(17), Just(130), Just(9000)], k in 1usize..9, few: bool) {
         let k = k.min(columns);

@@ -1,7 +1,7 @@
 //! Building blocks shared by families: linear layers, norms, residual branches, feed-forward blocks. Each declares its
 //! parameters with their roles.
 
-use vitreous_engine::{Graph, Init, LayerKind, Result, Role, Value};
+use vitreous_engine::{DType, Graph, Init, LayerKind, Mode, Precision, Result, Role, Value};
 
 use crate::adapters::{Adapters, adapt};
 use crate::settings::{Activation, NormOrder};
@@ -80,7 +80,13 @@ pub(crate) struct Branch<'a> {
 
 impl Branch<'_> {
     pub fn around(&self, g: &mut Graph, x: Value, f: impl FnOnce(&mut Graph, Value) -> Result<Value>) -> Result<Value> {
-        let seen = if self.order == NormOrder::Pre { norm(g, self.norm, x, self.eps)? } else { x };
+        let (x, seen) = match self.order {
+            NormOrder::Pre => (x, norm(g, self.norm, x, self.eps)?),
+            NormOrder::Post => {
+                let x = normalised_stream(g, x)?;
+                (x, x)
+            }
+        };
         let mut y = f(g, seen)?;
         y = g.dropout(y, self.dropout)?;
         if let Some((name, start)) = self.layer_scale {
@@ -91,6 +97,15 @@ impl Branch<'_> {
         y = g.stochastic_depth(y, self.stochastic_depth)?;
         let sum = g.add(x, y)?;
         if self.order == NormOrder::Post { norm(g, self.norm, sum, self.eps) } else { Ok(sum) }
+    }
+}
+
+/// A residual stream that was just normalised. Its values are of the size of one and are rounded for the next multiplication
+/// anyway: where no gradient is to come, the residual is rounded with them, which saves a pass over memory.
+fn normalised_stream(g: &mut Graph, x: Value) -> Result<Value> {
+    match (g.mode(), g.precision()) {
+        (Mode::Inference, Precision::Bf16) => g.cast(x, DType::Bf16),
+        _ => Ok(x),
     }
 }
 

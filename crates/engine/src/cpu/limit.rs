@@ -17,8 +17,6 @@ use crate::precision::Precision;
 const TRY: Duration = Duration::from_millis(2);
 /// Number of trials, of which the best counts: in others a thread may have shared its core.
 const TRIES: usize = 16;
-/// The most accumulators of any kernel.
-const MOST_SUMS: usize = 24;
 /// Floats of the widest vector.
 const WIDEST: usize = 16;
 
@@ -63,23 +61,9 @@ kernel_fn! {
 
 #[inline(always)]
 unsafe fn rounds_body<K: Kernel>(rounds: usize, values: *mut f32) {
-    const { assert!(K::ROWS * K::VECTORS <= MOST_SUMS && K::Vector::COUNT <= WIDEST) };
+    const { assert!(K::Vector::COUNT <= WIDEST) };
     // SAFETY: the caller vouches for the instruction set and for `values`.
-    unsafe {
-        let (a, b) = (K::Vector::load(values), K::Vector::load(std::hint::black_box(values)));
-        let mut sums = [K::Vector::splat(0.0); MOST_SUMS];
-        for _ in 0..rounds {
-            for sum in 0..K::ROWS * K::VECTORS {
-                sums[sum] = K::multiply_add(a, b, sums[sum]);
-            }
-        }
-        // Used, so that none is optimised away.
-        let mut total = sums[0];
-        for sum in 1..K::ROWS * K::VECTORS {
-            total = total.add(sums[sum]);
-        }
-        total.store(values);
-    }
+    unsafe { K::rounds(rounds, values) }
 }
 
 #[cfg(test)]
@@ -96,10 +80,10 @@ mod tests {
                 values.fill(f32::from_bits(0x3f80_3f80));
             }
             // SAFETY: the kernel is supported by this CPU, and there is room for its vector.
-            unsafe { multiply_add_rounds(kind, 5, values.as_mut_ptr()) };
+            unsafe { multiply_add_rounds(kind, 32, values.as_mut_ptr()) };
             let sizes = kind.sizes();
             let operations = 2.0 * values[..sizes.lanes].iter().sum::<f32>();
-            assert_eq!(operations as usize, 5 * flops_a_round(kind));
+            assert_eq!(operations as usize, 32 * flops_a_round(kind));
         }
     }
 

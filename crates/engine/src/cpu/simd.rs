@@ -23,6 +23,8 @@ pub enum Isa {
     Avx512 = 3,
     /// AVX-512 with the bf16 dot product.
     Avx512Bf16 = 4,
+    /// The same, and AMX with bf16.
+    Amx = 5,
 }
 
 /// The instruction set of the kernels, by its marketing name.
@@ -34,13 +36,14 @@ pub fn instruction_set() -> &'static str {
         Isa::Avx2 => "AVX2",
         Isa::Avx512 => "AVX-512",
         Isa::Avx512Bf16 => "AVX-512 with bf16",
+        Isa::Amx => "AVX-512 with bf16, AMX",
     }
 }
 
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// The best instruction set of this CPU, detected once. `VITREOUS_ISA` (`baseline`, `avx2`, `avx512`) lowers it, so
-/// that every path can be tested on one machine.
+/// The best instruction set of this CPU, detected once. `VITREOUS_ISA` (`baseline`, `avx2`, `avx512`, `avx512-bf16`)
+/// lowers it, so that every path can be tested on one machine.
 #[inline]
 pub fn isa() -> Isa {
     match CHOSEN.load(Ordering::Relaxed) {
@@ -48,6 +51,7 @@ pub fn isa() -> Isa {
         2 => Isa::Avx2,
         3 => Isa::Avx512,
         4 => Isa::Avx512Bf16,
+        5 => Isa::Amx,
         _ => detect(),
     }
 }
@@ -59,6 +63,7 @@ fn detect() -> Isa {
         Ok("baseline") => Isa::Baseline,
         Ok("avx2") => Isa::Avx2,
         Ok("avx512") => Isa::Avx512,
+        Ok("avx512-bf16") => Isa::Avx512Bf16,
         _ => best,
     };
     let chosen = wanted.min(best);
@@ -75,6 +80,7 @@ fn best_isa() -> Isa {
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl");
     match (avx512, avx2) {
+        (true, _) if is_x86_feature_detected!("avx512bf16") && super::gemm::amx::is_available() => Isa::Amx,
         (true, _) if is_x86_feature_detected!("avx512bf16") => Isa::Avx512Bf16,
         (true, _) => Isa::Avx512,
         (false, true) => Isa::Avx2,
@@ -579,7 +585,9 @@ macro_rules! simd_fn {
             unsafe {
                 match $crate::cpu::simd::isa() {
                     #[cfg(target_arch = "x86_64")]
-                    $crate::cpu::simd::Isa::Avx512Bf16 | $crate::cpu::simd::Isa::Avx512 => avx512($($arg),*),
+                    $crate::cpu::simd::Isa::Amx
+                    | $crate::cpu::simd::Isa::Avx512Bf16
+                    | $crate::cpu::simd::Isa::Avx512 => avx512($($arg),*),
                     #[cfg(target_arch = "x86_64")]
                     $crate::cpu::simd::Isa::Avx2 => avx2($($arg),*),
                     _ => $body::<$crate::cpu::simd::Baseline>($($arg),*),

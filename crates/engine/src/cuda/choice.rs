@@ -12,7 +12,7 @@ use super::device::Device;
 use super::hopper;
 use super::launch::{Address, Buffer, Building, Launch};
 use super::libraries::{compiler_version, driver_version};
-use super::products::{Choice, Operand, Product};
+use super::products::{Choice, Product};
 use super::remembered::{Measured, recall, remember};
 use super::start::start_kernel;
 use super::stream::{Event, Stream};
@@ -61,10 +61,10 @@ impl<'l> Fastest<'l> {
     }
 
     /// Seconds of a kernel, and of a multiplication with the launches after it. This overwrites the arena; values in
-    /// other buffers, which do not exist yet, are read and written there, too.
-    pub fn measured(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> Result<[f64; 2]> {
+    /// other buffers, which do not exist yet, are read and written there, too: none is larger than `largest`.
+    pub fn measured(&self, kernel: &Launch, product: &Product, after: &[Launch], largest: usize) -> Result<[f64; 2]> {
         let arena = self.library.arena();
-        if arena.bytes() < most_bytes(product) {
+        if arena.bytes() < largest {
             return Err(Error::Machine("there is no memory to measure a kernel in".to_string()));
         }
         self.library.fill_arena()?;
@@ -123,12 +123,6 @@ fn in_turns(stream: &Stream, ways: [Way; 2]) -> Result<[f64; 2]> {
     Ok(shortest)
 }
 
-/// Size of the largest value that a multiplication or a step after it reads or writes outside of the arena.
-fn most_bytes(product: &Product) -> usize {
-    let values = |operand: &Operand| operand.rows * operand.columns;
-    (2 * values(&product.a)).max(2 * values(&product.b)).max(4 * values(&product.d))
-}
-
 impl Choice for Fastest<'_> {
     fn can_do(&self, product: &Product) -> bool {
         self.library.can_do(product)
@@ -146,7 +140,7 @@ impl Choice for Fastest<'_> {
         Chip::of(self.device.gpu())
     }
 
-    fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool {
+    fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch], largest: usize) -> bool {
         #[cfg(test)]
         if testing::ALWAYS_OURS.get() {
             return true;
@@ -156,7 +150,7 @@ impl Choice for Fastest<'_> {
         }
         let key = self.key(kernel);
         let measured = recall(&key).or_else(|| {
-            let [ours, others] = self.measured(kernel, product, after).ok()?;
+            let [ours, others] = self.measured(kernel, product, after, largest).ok()?;
             Some(remember(key, Measured::of_kernel(ours, others)))
         });
         measured.is_some_and(|measured| measured.gain_of_kernel() > ALONE)

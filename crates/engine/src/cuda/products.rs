@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::{Activation, Op, Step};
 use crate::precision::Precision;
-use crate::types::DType;
+use crate::types::{DType, Type};
 
 /// One operand: its address, and its cuBLASLt layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,8 +65,9 @@ pub(super) trait Choice {
     fn is_faster(&self, product: &Product, other: &Product, bytes: usize) -> bool;
     /// The properties of the GPU.
     fn chip(&self) -> Chip;
-    /// Whether our own kernel for the whole node is faster than a multiplication and the launches after it.
-    fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool;
+    /// Whether our own kernel for the whole node is faster than a multiplication and the launches after it. None of the
+    /// values that they read and write has more bytes than `largest`.
+    fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch], largest: usize) -> bool;
 }
 
 /// What computes a matrix multiplication node.
@@ -154,7 +155,10 @@ pub(super) fn build(building: &Building, choice: &dyn Choice) -> Result<Work> {
         false => Vec::new(),
     };
     let kernel = hopper::build(building, choice.chip());
-    Ok(match kernel.filter(|kernel| choice.kernel_is_faster(kernel, &product, &after)) {
+    let (graph, node) = (building.graph(), building.node());
+    let types = node.inputs.iter().map(|input| graph.type_of(*input)).chain(&node.outputs);
+    let largest = types.map(Type::bytes).max().unwrap_or(0);
+    Ok(match kernel.filter(|kernel| choice.kernel_is_faster(kernel, &product, &after, largest)) {
         Some(kernel) => Work::Kernel(kernel),
         None => Work::Product { product: Box::new(product), after },
     })
@@ -331,7 +335,7 @@ pub(super) mod testing {
         fn chip(&self) -> Chip {
             A100
         }
-        fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
+        fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch], _: usize) -> bool {
             false
         }
     }
@@ -361,7 +365,7 @@ mod tests {
         fn chip(&self) -> Chip {
             A100
         }
-        fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
+        fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch], _: usize) -> bool {
             false
         }
     }
@@ -432,5 +436,24 @@ mod tests {
         // Exact GELU is not one of its epilogues.
         let (fused, _) = products(&step(Activation::Gelu), &All);
         assert!(fused.iter().all(|product| product.auxiliary.is_none()));
+    }
+
+    #[test]
+    fn a_norm_that_is_rounded_is_stored_so_and_added_to_the_product_as_it_is() {
+        let mut graph = Graph::new(Mode::Inference, Precision::Bf16);
+        let x = graph.input("x", [64, 32], DType::F32).unwrap();
+        let [scale, shift] = ["scale", "shift"].map(|name| graph.parameter(name, [32]).unwrap());
+        let weight = graph.parameter("weight", [32, 32]).unwrap();
+        let normed = graph.layer_norm(x, scale, shift, 1e-5).unwrap();
+        let rounded = graph.cast(normed, DType::Bf16).unwrap();
+        let y = graph.linear(rounded, weight, None).unwrap();
+        let sum = graph.add(rounded, y).unwrap();
+        let sum = graph.layer_norm(sum, scale, shift, 1e-5).unwrap();
+        let plan = Plan::for_cuda(&graph, &[sum]).unwrap();
+        let norms = plan.graph().nodes().iter().filter(|node| matches!(node.op, Op::LayerNorm(_)));
+        assert_eq!(norms.map(|node| node.outputs[0].dtype).collect::<Vec<_>>(), [DType::Bf16, DType::F32]);
+        assert!(!plan.graph().nodes().iter().any(|node| matches!(node.op, Op::Pointwise(_))));
+        let (found, _) = products(&plan, &All);
+        assert!(found[0].added.is_some() && found[0].result == DType::Bf16);
     }
 }

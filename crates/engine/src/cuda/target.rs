@@ -23,7 +23,8 @@ impl Target for CudaTarget {
             Lowering::Pool => pools::workspace_bytes(graph, node),
             Lowering::Attention => attention::workspace_bytes(graph, node),
             Lowering::Update => updates::workspace_bytes(graph, node),
-            Lowering::Nothing | Lowering::Pointwise | Lowering::Move | Lowering::Table | Lowering::Images => 0,
+            Lowering::Table => tables::workspace_bytes(graph, node),
+            Lowering::Nothing | Lowering::Pointwise | Lowering::Move | Lowering::Images => 0,
             Lowering::TopK(_) | Lowering::Rotary | Lowering::Unfold => 0,
         }
     }

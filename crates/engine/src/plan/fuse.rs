@@ -2,7 +2,7 @@
 //!
 //! - Elementwise nodes become steps of the node before them: bias, activation, dropout and residual of their matrix
 //!   product; the activation's gradient of the input gradient; gradient sums of the norm's gradient.
-//! - What remains elementwise before a norm becomes steps of the norm.
+//! - What remains elementwise before a norm becomes steps of the norm, and rounding its result a property of it.
 //! - A bias gradient (a sum of rows) joins the weight gradient that reads the same rows.
 //! - A bf16 value that becomes the middle of a fused node is rounded there, so that fusing changes no bit and may
 //!   differ between a block and its recomputation (a GPU's products may add a residual before that).
@@ -35,6 +35,11 @@ pub(super) fn fuse(graph: &Graph, outputs: &[Value], target: &dyn Target) -> Fus
     for node in 0..count {
         if fuser.alive[node] && matches!(fuser.nodes[node].op, Op::LayerNorm(_) | Op::RmsNorm(_)) {
             fuser.join_norm(node);
+        }
+    }
+    for node in 0..fuser.nodes.len() {
+        if fuser.alive[node] && matches!(fuser.nodes[node].op, Op::LayerNorm(_) | Op::RmsNorm(_)) {
+            fuser.join_rounding(node);
         }
     }
     for node in 0..count {
@@ -317,6 +322,24 @@ impl Fuser {
         self.alive.push(true);
         self.order.push(order);
         new
+    }
+
+    /// Stores a norm's result as bf16 if its only reader does nothing but round it.
+    fn join_rounding(&mut self, norm: usize) {
+        let value = Value::new(norm, 0);
+        let readers: Vec<usize> = self.readers(value, usize::MAX).collect();
+        let [reader] = readers[..] else { return };
+        let rounds = match &self.nodes[reader] {
+            Node { op: Op::Pointwise(Pointwise { dtype: DType::Bf16 }), inputs, steps, outputs, .. } => {
+                inputs.len() == 1 && outputs.len() == 1 && matches!(steps[..], [] | [Step::Round])
+            }
+            _ => false,
+        };
+        if rounds && !self.kept.contains(&value) {
+            self.nodes[norm].outputs[0].dtype = DType::Bf16;
+            self.alive[reader] = false;
+            self.move_value(Value::new(reader, 0), value);
+        }
     }
 
     /// Stores as bf16 what only bf16 products read.

@@ -50,7 +50,7 @@ impl Unit {
 
     /// Whether this CPU multiplies pairs.
     pub fn has_pairs() -> bool {
-        MicroKernel::best(Precision::Bf16).rounds()
+        MicroKernel::best_of_vectors(Precision::Bf16).rounds()
     }
 
     /// The kernel that multiplies such units.
@@ -58,7 +58,7 @@ impl Unit {
     /// # Panics
     /// Panics if the CPU has none: see [`Unit::has_pairs`].
     pub fn kind(self) -> MicroKernel {
-        let kind = MicroKernel::best(if self == Unit::Pair { Precision::Bf16 } else { Precision::F32 });
+        let kind = MicroKernel::best_of_vectors(if self == Unit::Pair { Precision::Bf16 } else { Precision::F32 });
         assert_eq!(kind.sizes().values, self.values(), "this machine multiplies no pairs");
         kind
     }

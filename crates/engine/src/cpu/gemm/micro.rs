@@ -1,5 +1,7 @@
 //! Micro-kernels: a register tile of a few rows and a few vectors of columns, accumulated over a block of depth.
 
+#[cfg(target_arch = "x86_64")]
+use super::amx::AmxPairs;
 use super::pack::{Packer, Singles};
 #[cfg(target_arch = "x86_64")]
 use super::pack::{Pairs8, Pairs16};
@@ -10,6 +12,8 @@ use crate::precision::Precision;
 
 /// The most rows and vectors of any kernel's register tile.
 const MOST_ROWS: usize = 8;
+/// The most accumulators of a kernel of vectors.
+const MOST_SUMS: usize = 24;
 
 /// The multiplication of one instruction set.
 ///
@@ -30,9 +34,62 @@ pub unsafe trait Kernel {
     const COLUMNS: usize = Self::VECTORS * <Self::Vector as Lanes>::COUNT;
     /// Values per unit of depth.
     const VALUES: usize = <Self::ColumnPacker as Packer>::VALUES;
+    /// Whether rows of A are always packed, `ROWS` rows of sixteen units after the other (see
+    /// [`Lines::pack_tiles`](super::pack::Lines::pack_tiles)).
+    const TILED_ROWS: bool = false;
 
     /// `sum + a * b`, for each lane's unit.
     unsafe fn multiply_add(a: Self::Vector, b: Self::Vector, sum: Self::Vector) -> Self::Vector;
+
+    /// Makes ready for register tiles of this many rows.
+    #[inline(always)]
+    unsafe fn begin(_rows: usize) {}
+
+    /// Ends what [`Kernel::begin`] began.
+    #[inline(always)]
+    unsafe fn end() {}
+
+    /// Accumulates `units` units of depth in one register tile.
+    ///
+    /// `a` has `target.rows` rows of `units` units, `b` has `units` rows of `target.columns` columns rounded up to
+    /// whole vectors, and `target` is valid.
+    #[inline(always)]
+    unsafe fn register_tile(units: usize, a: RowUnits, b: *const f32, target: Target)
+    where
+        Self: Sized,
+    {
+        // SAFETY: guaranteed by the caller; the number of vectors is that of the packed rows.
+        unsafe {
+            match target.columns.div_ceil(Self::Vector::COUNT) {
+                1 => sum::<Self, 1>(units, a, b, target),
+                2 => sum::<Self, 2>(units, a, b, target),
+                _ => sum::<Self, 3>(units, a, b, target),
+            }
+        }
+    }
+
+    /// Adds the square of the vector at `values` to each accumulator of a register tile, as often as there are rounds
+    /// (of AMX, in sixteens), and stores the sum of all accumulators there.
+    #[inline(always)]
+    unsafe fn rounds(rounds: usize, values: *mut f32) {
+        const { assert!(Self::ROWS * Self::VECTORS <= MOST_SUMS) };
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let (a, b) = (Self::Vector::load(values), Self::Vector::load(std::hint::black_box(values)));
+            let mut sums = [Self::Vector::splat(0.0); MOST_SUMS];
+            for _ in 0..rounds {
+                for sum in 0..Self::ROWS * Self::VECTORS {
+                    sums[sum] = Self::multiply_add(a, b, sums[sum]);
+                }
+            }
+            // Used, so that none is optimised away.
+            let mut total = sums[0];
+            for sum in 1..Self::ROWS * Self::VECTORS {
+                total = total.add(sums[sum]);
+            }
+            total.store(values);
+        }
+    }
 }
 
 macro_rules! f32_kernel {
@@ -98,6 +155,7 @@ pub enum MicroKernel {
     Avx2,
     Avx512,
     Avx512Pairs,
+    AmxPairs,
 }
 
 /// The tile sizes of a micro-kernel.
@@ -113,8 +171,16 @@ impl MicroKernel {
     /// The best kernel of this CPU for a precision.
     pub fn best(precision: Precision) -> Self {
         match (isa(), precision) {
-            (Isa::Avx512Bf16, Precision::Bf16) => MicroKernel::Avx512Pairs,
-            (Isa::Avx512Bf16 | Isa::Avx512, _) => MicroKernel::Avx512,
+            (Isa::Amx, Precision::Bf16) => MicroKernel::AmxPairs,
+            _ => MicroKernel::best_of_vectors(precision),
+        }
+    }
+
+    /// The best kernel of this CPU that multiplies vector by vector, for products of a few rows.
+    pub fn best_of_vectors(precision: Precision) -> Self {
+        match (isa(), precision) {
+            (Isa::Amx | Isa::Avx512Bf16, Precision::Bf16) => MicroKernel::Avx512Pairs,
+            (Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512, _) => MicroKernel::Avx512,
             (Isa::Avx2, _) => MicroKernel::Avx2,
             (Isa::Baseline, _) => MicroKernel::Baseline,
         }
@@ -122,12 +188,12 @@ impl MicroKernel {
 
     /// Whether operands are rounded to bf16.
     pub fn rounds(self) -> bool {
-        self == MicroKernel::Avx512Pairs
+        matches!(self, MicroKernel::Avx512Pairs | MicroKernel::AmxPairs)
     }
 
     pub fn sizes(self) -> Sizes {
         fn of<K: Kernel>() -> Sizes {
-            const { assert!(K::ROWS <= MOST_ROWS && K::RowPacker::COUNT == K::ROWS) };
+            const { assert!(K::TILED_ROWS || K::ROWS <= MOST_ROWS && K::RowPacker::COUNT == K::ROWS) };
             Sizes { rows: K::ROWS, columns: K::COLUMNS, lanes: K::Vector::COUNT, values: K::VALUES }
         }
         match self {
@@ -137,6 +203,8 @@ impl MicroKernel {
             MicroKernel::Avx512 => of::<Avx512F32>(),
             #[cfg(target_arch = "x86_64")]
             MicroKernel::Avx512Pairs => of::<Avx512Pairs>(),
+            #[cfg(target_arch = "x86_64")]
+            MicroKernel::AmxPairs => of::<AmxPairs>(),
             _ => of::<BaselineF32>(),
         }
     }
@@ -150,7 +218,13 @@ macro_rules! kernel_fn {
         $vis unsafe fn $name(kind: $crate::cpu::gemm::micro::MicroKernel $(, $arg: $ty)*) {
             use $crate::cpu::gemm::micro::BaselineF32;
             #[cfg(target_arch = "x86_64")]
-            use $crate::cpu::gemm::micro::{Avx2F32, Avx512F32, Avx512Pairs, MicroKernel};
+            use $crate::cpu::gemm::{amx::AmxPairs, micro::{Avx2F32, Avx512F32, Avx512Pairs, MicroKernel}};
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+            unsafe fn amx_pairs($($arg: $ty),*) {
+                // SAFETY: this function's own caller vouches for AMX-BF16 and for the arguments.
+                unsafe { $body::<AmxPairs>($($arg),*) }
+            }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
             unsafe fn avx512_pairs($($arg: $ty),*) {
@@ -172,6 +246,8 @@ macro_rules! kernel_fn {
             // SAFETY: `MicroKernel::best` names only what the machine has; the caller vouches for the arguments.
             unsafe {
                 match kind {
+                    #[cfg(target_arch = "x86_64")]
+                    MicroKernel::AmxPairs => amx_pairs($($arg),*),
                     #[cfg(target_arch = "x86_64")]
                     MicroKernel::Avx512Pairs => avx512_pairs($($arg),*),
                     #[cfg(target_arch = "x86_64")]
@@ -207,23 +283,6 @@ pub struct Target {
     pub accumulate: bool,
 }
 
-/// Accumulates `units` units of depth in one register tile.
-///
-/// # Safety
-/// `a` has `target.rows` rows of `units` units, `b` has `units` rows of `target.columns` columns rounded up to whole
-/// vectors, `target` is valid, and the CPU supports `K`.
-#[inline(always)]
-pub unsafe fn register_tile<K: Kernel>(units: usize, a: RowUnits, b: *const f32, target: Target) {
-    // SAFETY: guaranteed by the caller; the number of vectors is that of the packed rows.
-    unsafe {
-        match target.columns.div_ceil(K::Vector::COUNT) {
-            1 => sum::<K, 1>(units, a, b, target),
-            2 => sum::<K, 2>(units, a, b, target),
-            _ => sum::<K, 3>(units, a, b, target),
-        }
-    }
-}
-
 /// A body per row of a register tile, unrolled by hand: the compiler keeps all sums in registers only if their row
 /// indices are constants.
 macro_rules! each_row {
@@ -241,7 +300,7 @@ macro_rules! each_row {
 #[inline(always)]
 unsafe fn sum<K: Kernel, const VECTORS: usize>(units: usize, a: RowUnits, mut b: *const f32, target: Target) {
     let lanes = K::Vector::COUNT;
-    // SAFETY: the caller of `register_tile` guarantees all that is read and written. Rows beyond the last one read the
+    // SAFETY: the caller of `Kernel::register_tile` guarantees all that is read and written. Rows beyond the last one read the
     // last one again, and are not stored.
     unsafe {
         let mut sums = [[K::Vector::splat(0.0); VECTORS]; MOST_ROWS];

@@ -8,6 +8,8 @@
 //! We have our own GEMM because running a plan must not allocate, and because bf16 multiplication and fused epilogues
 //! account for half of the time of a training step.
 
+#[cfg(target_arch = "x86_64")]
+pub(super) mod amx;
 pub mod deep;
 mod few;
 pub(super) mod micro;

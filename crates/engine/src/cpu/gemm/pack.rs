@@ -3,6 +3,8 @@
 //! Packed operands consist of 32-bit units. A unit is one f32 or, for the bf16 dot product, two bf16 values adjacent in
 //! depth. An odd depth is padded with a zero.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use crate::cpu::simd::Lanes;
@@ -358,6 +360,54 @@ impl<T: Stored> Lines<T> {
                 }
             }
             column += P::COUNT;
+        }
+    }
+
+    /// Packs units of the lines `first .. first + count` as tiles: `COUNT` units of the first line, then of the next, up to
+    /// `height` lines; then their next `COUNT` units. Behind the depth are zeros; lines that are missing are not written.
+    ///
+    /// # Safety
+    /// As for [`Lines::pack_line`], with `to` valid for `height` lines of the units, rounded up to whole tiles.
+    #[inline(always)]
+    pub unsafe fn pack_tiles<P: Packer>(
+        &self,
+        first: usize,
+        count: usize,
+        height: usize,
+        units: &Range<usize>,
+        to: *mut u32,
+    ) {
+        let mut done = 0;
+        while done < units.len() {
+            let some = (units.len() - done).min(P::COUNT);
+            // SAFETY: guaranteed by the caller; a tile is `height * COUNT` units.
+            let to = unsafe { to.add(done * height) };
+            let mut line = 0;
+            while line < count {
+                // SAFETY: as above; `lines` lines of at most `COUNT` units.
+                unsafe {
+                    let to = to.add(line * P::COUNT);
+                    if self.depth_stride == 1 {
+                        self.pack_line::<P>(first + line, units.start + done, some, to);
+                        to.add(some).write_bytes(0, P::COUNT - some);
+                        line += 1;
+                    } else {
+                        let mut block = [0u32; MOST_LANES * MOST_LANES];
+                        let lines = (count - line).min(P::COUNT);
+                        self.pack_panel::<P>(
+                            first + line,
+                            lines,
+                            P::COUNT,
+                            units.start + done,
+                            some,
+                            block.as_mut_ptr(),
+                        );
+                        P::transpose(block.as_ptr(), to, P::COUNT);
+                        line += P::COUNT;
+                    }
+                }
+            }
+            done += some;
         }
     }
 

@@ -196,7 +196,7 @@ impl Inputs {
             shared_b: shape.shared_b || shape.batch == 1,
         };
         let kind = MicroKernel::best(self.case.precision);
-        kind == MicroKernel::Avx512Pairs && shape.route(kind) != Route::FewRows
+        kind.rounds() && shape.route(kind) != Route::FewRows
     }
 }
 
@@ -259,8 +259,8 @@ fn for_all_variants(case: Case, test: impl Fn(Case)) {
 
 #[test]
 fn sizes_that_are_not_round() {
-    for rows in [1, 3, 5, 17, 197] {
-        for columns in [1, 3, 17, 31, 64, 197] {
+    for rows in [1, 3, 5, 17, 48, 197] {
+        for columns in [1, 3, 16, 17, 31, 64, 197] {
             for depth in [1, 3, 64, 197] {
                 for_all_variants(Case { rows, columns, depth, ..PLAIN }, check);
             }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::micro::{Kernel, RowUnits, Target, kernel_fn, register_tile};
+use super::micro::{Kernel, RowUnits, Target, kernel_fn};
 use super::pack::{Lines, Packer, Stored};
 use super::{Blocking, Finish, Operand, PACKED_ROWS, Product};
 use crate::cpu::memory::{FloatShared, FloatSlice, Shared};
@@ -13,6 +13,10 @@ use crate::cpu::simd::Lanes;
 /// Units of depth packed of one group of rows before the next group's: the rest of the cache lines that were read is
 /// then still in the L1 cache.
 const PACKED_DEPTH: usize = 16;
+
+/// Rows of A that are adjacent in memory are read in place if one unit of depth is less than this many values from the
+/// next: further apart, too few of them stay in the L1 cache until the next panel of B needs them.
+const FAR: usize = 256;
 
 kernel_fn! {
     /// Packs one panel of one block of B.
@@ -125,16 +129,21 @@ enum Reading {
     Converted,
     /// Rows are adjacent in memory: several groups are packed as panels.
     Panels,
+    /// Each group of rows is packed as tiles of sixteen units.
+    Tiles,
 }
 
 impl Reading {
     #[inline(always)]
     fn of<K: Kernel, T: Stored>(a: &Lines<T>) -> Self {
+        if K::TILED_ROWS {
+            return Reading::Tiles;
+        }
         let units_in_memory = if K::VALUES == 2 { T::IS_BF16 && a.depth.is_multiple_of(2) } else { !T::IS_BF16 };
         match (a.depth_stride, a.stride) {
             (1, _) if units_in_memory => Reading::InPlace,
             (1, _) => Reading::Converted,
-            (_, 1) if units_in_memory && K::VALUES == 1 => Reading::InPlace,
+            (_, 1) if units_in_memory && K::VALUES == 1 && a.depth_stride < FAR => Reading::InPlace,
             (_, 1) => Reading::Panels,
             _ => Reading::Converted,
         }
@@ -160,7 +169,7 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
     let end_row = (groups.end * K::ROWS).min(blocking.rows);
     let reading = Reading::of::<K, T>(a);
     let chunk_groups = match reading {
-        Reading::InPlace | Reading::Converted => 1,
+        Reading::InPlace | Reading::Converted | Reading::Tiles => 1,
         Reading::Panels => PACKED_ROWS / K::ROWS,
     };
     let (scratch, spare) = scratch.split_at_mut(claimed);
@@ -168,6 +177,7 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
     let row_units: *mut u32 = row_units.as_mut_ptr().cast();
     let sums_width = columns.len().next_multiple_of(K::Vector::COUNT);
     let output_row = batch * blocking.rows;
+    let mut ready_for = 0;
     for block in 0..blocking.blocks {
         let units = blocking.block(block);
         let last = block + 1 == blocking.blocks;
@@ -195,6 +205,11 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
                     FloatShared::Bf16(_) => (sums.as_mut_ptr().add((row - first_row) * sums_width), sums_width),
                 }
             };
+            if rows != ready_for {
+                // SAFETY: the CPU supports the kernel.
+                unsafe { K::begin(rows) };
+                ready_for = rows;
+            }
             for panel in panels.clone() {
                 let panel_columns = blocking.panel(panel);
                 // SAFETY: B's panel was packed with this blocking, A and the target are as above.
@@ -207,7 +222,7 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
                         accumulate: accumulate || block > 0,
                     };
                     let b = packed.as_ptr().add(blocking.panel_start(&units, panel));
-                    register_tile::<K>(units.len(), rows_of_a, b, target);
+                    K::register_tile(units.len(), rows_of_a, b, target);
                 }
             }
             if last {
@@ -219,6 +234,8 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
             group += 1;
         }
     }
+    // SAFETY: the CPU supports the kernel.
+    unsafe { K::end() };
 }
 
 /// The rows of A of a register tile, converted if necessary.
@@ -254,6 +271,11 @@ unsafe fn group_rows<K: Kernel, T: Stored>(
         Reading::Panels => {
             let start = row_units.wrapping_add(index * K::ROWS * units.len());
             RowUnits { start: start.cast(), row_bytes: 4, unit_bytes: K::ROWS * 4 }
+        }
+        Reading::Tiles => {
+            // SAFETY: guaranteed by the caller; scratch has room for whole tiles, as a block's units are.
+            unsafe { a.pack_tiles::<K::ColumnPacker>(rows.start, rows.len(), K::ROWS, units, row_units) };
+            RowUnits { start: row_units.cast(), row_bytes: K::Vector::COUNT * 4, unit_bytes: K::ROWS * 4 }
         }
     }
 }

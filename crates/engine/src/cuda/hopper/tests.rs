@@ -41,7 +41,7 @@ impl Choice for Ours {
     fn chip(&self) -> Chip {
         H200
     }
-    fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch]) -> bool {
+    fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch], _: usize) -> bool {
         true
     }
 }
@@ -146,8 +146,8 @@ impl Choice for Tried<'_> {
     fn chip(&self) -> Chip {
         self.0.chip()
     }
-    fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch]) -> bool {
-        let seconds = self.0.measured(kernel, product, after).unwrap();
+    fn kernel_is_faster(&self, kernel: &Launch, product: &Product, after: &[Launch], largest: usize) -> bool {
+        let seconds = self.0.measured(kernel, product, after, largest).unwrap();
         assert!(seconds.iter().all(|seconds| seconds.is_finite()), "{seconds:?}");
         true
     }
