@@ -37,7 +37,7 @@ pub use graph::{Graph, Mode, Node, PARAMETER_ALIGNMENT, Value};
 pub use not_finite::{NotFinite, NotFiniteKind};
 pub use ops::{
     Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, Op, Optimizer, Padding, RotaryOptions,
-    RotaryPairing, Sliding, Step, StepOptions, StepValues,
+    RotaryPairing, Sliding, Step, StepOptions, StepValues, rotary_frequencies,
 };
 pub use parameter::{Declaration, Init, LayerKind, Level, Parameter, Role};
 pub use plan::Plan;

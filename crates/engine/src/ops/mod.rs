@@ -65,7 +65,7 @@ pub use pool::{MaxTokens, MaxTokensGradient, MeanTokens, MeanTokensGradient};
 pub use prepare_images::PrepareImages;
 pub use reshape::Reshape;
 pub use rms_norm::{RmsNorm, RmsNormGradient};
-pub use rotary::{Rotary, RotaryOptions, RotaryPairing};
+pub use rotary::{Rotary, RotaryOptions, RotaryPairing, rotary_frequencies};
 pub use slice::{Pad, Slice};
 pub use softmax::{Softmax, SoftmaxGradient};
 pub use top_k::TopK;

@@ -2,14 +2,18 @@
 
 pub mod albert;
 pub mod bert;
+mod decoder;
 mod encoder;
+pub mod gpt2;
+pub mod llama;
 pub mod transformer;
 pub mod vit;
 
 use crate::family::{Architecture, Family};
 
 /// All families.
-pub static FAMILIES: [&dyn Family; 4] = [&vit::FAMILY, &transformer::FAMILY, &bert::FAMILY, &albert::FAMILY];
+pub static FAMILIES: [&dyn Family; 6] =
+    [&vit::FAMILY, &transformer::FAMILY, &bert::FAMILY, &albert::FAMILY, &gpt2::FAMILY, &llama::FAMILY];
 
 /// The family with this name.
 pub fn family(name: &str) -> Option<&'static dyn Family> {

@@ -1,0 +1,104 @@
+//! What decoder-only language models share: their inputs, for a whole sequence and for a step with KV caches, and causal attention.
+
+use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Error, Graph, Padding, Result, Value};
+
+use crate::call::{Call, Part};
+
+/// The tokens of a call, and what attention needs to know of them.
+///
+/// The whole model has the inputs `tokens [batch, length]` and `lengths [batch]`, beyond which a sequence is padding. A step has
+/// `tokens [batch, length]`, the next tokens of each sequence; `place [batch]`, how many came before them; `length [batch]`, how many
+/// there are with them; and the caches `blocks.N.keys` and `blocks.N.values [batch, capacity, width]`, to which it adds its own.
+/// Behind the last token of a shorter sequence anything may stand: the next step overwrites it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sequence {
+    /// `[batch, length]`.
+    pub tokens: Value,
+    /// Keys that a sequence has: `[batch]`.
+    lengths: Value,
+    /// The position of the first token of each sequence, in a step: `[batch]`.
+    pub place: Option<Value>,
+    batch: usize,
+    length: usize,
+    /// Rows of a cache, and how they are stored.
+    capacity: usize,
+    cache: DType,
+}
+
+/// The KV cache of a layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LayerCache {
+    keys: Value,
+    values: Value,
+}
+
+impl Sequence {
+    /// Declares the inputs of a call.
+    pub fn new(g: &mut Graph, call: &Call, family: &'static str, max_length: usize) -> Result<Sequence> {
+        let (batch, length) = (call.batch, call.tokens);
+        let longest = if call.part == Part::Step { call.target.max(length) } else { length };
+        if longest > max_length {
+            let what = format!("a sequence of {longest} tokens is longer than max_length, {max_length}");
+            return Err(refused(family, what));
+        }
+        let tokens = g.input("tokens", [batch, length], DType::I32)?;
+        let (lengths, place) = match call.part {
+            Part::Whole => (g.input("lengths", [batch], DType::I32)?, None),
+            Part::Step => {
+                let place = g.input("place", [batch], DType::I32)?;
+                (g.input("length", [batch], DType::I32)?, Some(place))
+            }
+            Part::Encode => return Err(refused(family, "a decoder has no encoder".to_string())),
+        };
+        Ok(Sequence { tokens, lengths, place, batch, length, capacity: call.target, cache: call.cache.into() })
+    }
+
+    /// Declares the cache of a layer for keys and values of this width, if there is one. In the layer's scope.
+    pub fn layer_cache(&self, g: &mut Graph, width: usize) -> Result<Option<LayerCache>> {
+        if self.place.is_none() {
+            return Ok(None);
+        }
+        let mut declare = |name: &str| g.cache(name, [self.batch, self.capacity, width], self.cache);
+        Ok(Some(LayerCache { keys: declare("keys")?, values: declare("values")? }))
+    }
+
+    /// Causal attention of the tokens to themselves and to those before them: `q [batch, length, heads * head_dim]`.
+    pub fn attend(
+        &self,
+        g: &mut Graph,
+        [q, k, v]: [Value; 3],
+        cache: Option<LayerCache>,
+        options: AttentionOptions,
+    ) -> Result<Value> {
+        let options =
+            AttentionOptions { causal: true, padding: Padding::Lengths(self.lengths), offsets: self.place, ..options };
+        let (k, v) = match (cache, self.place) {
+            (Some(cache), Some(place)) => {
+                let (k, v) = (g.cast(k, self.cache)?, g.cast(v, self.cache)?);
+                (g.write_rows(cache.keys, k, place)?, g.write_rows(cache.values, v, place)?)
+            }
+            _ => (k, v),
+        };
+        g.attention(AttentionInputs::Separate { q, k, v }, &options)
+    }
+
+    /// The tokens that logits are computed for: all, `[batch, length, dim]`; in a step the last of each sequence, `[batch, dim]`, which
+    /// the input `last [batch]` names by its index in `batch * length` if a step takes several tokens.
+    pub fn for_logits(&self, g: &mut Graph, x: Value) -> Result<Value> {
+        let width = g.shape_of(x).columns();
+        if self.place.is_none() {
+            return Ok(x);
+        }
+        let rows = g.reshape(x, [self.batch * self.length, width])?;
+        if self.length == 1 {
+            return Ok(rows);
+        }
+        let last = g.input("last", [self.batch], DType::I32)?;
+        g.embedding(rows, last)
+    }
+}
+
+/// An error for a graph that a family cannot build.
+pub(crate) fn refused(family: &'static str, rule: String) -> Error {
+    Error::Rule { op: family, path: "config".to_string(), inputs: Vec::new(), rule }
+}

@@ -1,0 +1,54 @@
+//! What the walk over all families does not see: gradients, left-over tensors, and refusals.
+
+use serde_json::json;
+
+use super::Gpt2Config;
+use crate::testing::fixture;
+use crate::{Architecture, Call, Model, OpenOptions, Part};
+use vitreous_engine::Graph;
+
+fn open(name: &str) -> Model {
+    Model::open(&fixture("gpt2", name), &OpenOptions::default()).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn config(name: &str) -> Gpt2Config {
+    open(name).architecture.downcast_ref::<Gpt2Config>().expect("a GPT").clone()
+}
+
+#[test]
+fn a_file_without_a_head_has_the_words_for_one() {
+    assert!(config("openai").tied && config("model").tied && !config("untied").tied);
+    // A constant of the library is neither read nor missed.
+    assert_eq!(open("openai").parameters().len(), open("model").parameters().len());
+}
+
+#[test]
+fn what_is_not_known_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (key, value, says) in [
+        ("add_cross_attention", json!(true), "beside an encoder"),
+        ("activation_function", json!("mish"), "mish"),
+        ("n_layer", json!(1_000_000), "layers"),
+        ("n_embd", json!(13), "13"),
+    ] {
+        let from = fixture("gpt2", "model");
+        let text = std::fs::read_to_string(from.join("config.json")).expect("a configuration");
+        let mut changed: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        changed[key] = value;
+        std::fs::write(directory.path().join("config.json"), changed.to_string()).expect("written");
+        std::fs::copy(from.join("model.safetensors"), directory.path().join("model.safetensors")).expect("copied");
+        let error = Model::open(directory.path(), &OpenOptions::default()).err().expect(key).to_string();
+        assert!(error.contains(says), "{key}: {error}");
+    }
+}
+
+#[test]
+fn sequences_beyond_the_positions_are_refused() {
+    let config = Gpt2Config { max_length: 8, depth: 1, ..Gpt2Config::default() };
+    for call in [Call::whole(1).tokens(9), Call::whole(1).target(9).part(Part::Step)] {
+        let error = config.build(&mut Graph::for_inference(), &call).expect_err("too long").to_string();
+        assert!(error.contains("longer than max_length, 8"), "{error}");
+    }
+    let error = config.build(&mut Graph::for_inference(), &Call::whole(1).part(Part::Encode)).expect_err("no encoder");
+    assert!(error.to_string().contains("no encoder"), "{error}");
+}

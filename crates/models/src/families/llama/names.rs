@@ -1,0 +1,71 @@
+//! Hugging Face's tensor names for LLaMA and its relatives, and reading their checkpoints.
+
+use super::config::{LlamaConfig, Variant};
+use crate::checkpoint::json::Fault;
+use crate::checkpoint::{Dialect, Rule, prefix_of};
+use crate::family::{Checkpoint, Reading};
+
+/// The prefix of all tensors but those of heads, in models with one.
+const BACKBONE: &str = "model";
+const WORDS: &str = "embed_tokens.weight";
+
+/// Reads a checkpoint; `None` if it is not a LLaMA.
+pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
+    let (Some(model_type), Some(object)) = (checkpoint.model_type()?, checkpoint.config) else { return Ok(None) };
+    let Some(variant) = Variant::ALL.into_iter().find(|variant| variant.model_type() == model_type) else {
+        return Ok(None);
+    };
+    let mut config = LlamaConfig::from_hugging_face(&object, variant)?;
+    let prefix = match checkpoint.tensors {
+        None => "",
+        Some(tensors) => prefix_of(tensors, WORDS, &[BACKBONE]).ok_or_else(|| {
+            let what = format!("it is a configuration of `{model_type}`, but no tensor beside it is called `{WORDS}`");
+            Fault::whole(what)
+        })?,
+    };
+    let backbone = format!("{BACKBONE}.");
+    let (prefix, backbone) = match prefix.strip_suffix(&backbone) {
+        Some(prefix) => (prefix.to_string(), backbone),
+        None => (prefix.to_string(), String::new()),
+    };
+    // A model without a head has the words' vectors for one.
+    let head = format!("{prefix}lm_head.weight");
+    config.tied |= checkpoint.tensors.is_some_and(|tensors| !tensors.contains_key(&head));
+    checkpoint.check_layers(config.depth)?;
+    let dialect = rules(&config, &backbone).with_prefix(&prefix);
+    Ok(Some(Reading { architecture: Box::new(config), dialect, labels: Vec::new(), notes: Vec::new() }))
+}
+
+/// The dialect in which a model is written; or why there is none.
+pub(super) fn written(config: &LlamaConfig) -> Result<Dialect, String> {
+    Ok(Dialect { config: Some(config.to_hugging_face()?), ..rules(config, &format!("{BACKBONE}.")) })
+}
+
+fn rules(config: &LlamaConfig, backbone: &str) -> Dialect {
+    let names = [
+        ("embedding.words", WORDS),
+        ("norm.*", "norm.*"),
+        ("blocks.#.norm1.*", "layers.#.input_layernorm.*"),
+        ("blocks.#.norm2.*", "layers.#.post_attention_layernorm.*"),
+        ("blocks.#.attention.query.*", "layers.#.self_attn.q_proj.*"),
+        ("blocks.#.attention.key.*", "layers.#.self_attn.k_proj.*"),
+        ("blocks.#.attention.value.*", "layers.#.self_attn.v_proj.*"),
+        ("blocks.#.attention.output.*", "layers.#.self_attn.o_proj.*"),
+        ("blocks.#.attention.query_norm.*", "layers.#.self_attn.q_norm.*"),
+        ("blocks.#.attention.key_norm.*", "layers.#.self_attn.k_norm.*"),
+        ("blocks.#.mlp.gate.*", "layers.#.mlp.gate_proj.*"),
+        ("blocks.#.mlp.up.*", "layers.#.mlp.up_proj.*"),
+        ("blocks.#.mlp.down.*", "layers.#.mlp.down_proj.*"),
+    ];
+    let mut rules: Vec<Rule> =
+        names.iter().map(|(ours, theirs)| Rule::rename(ours, format!("{backbone}{theirs}"))).collect();
+    rules.push(match config.tied {
+        true => Rule::redundant("lm_head.weight"),
+        false => Rule::rename("output", "lm_head.weight"),
+    });
+    // Constants of the library, of old files.
+    for layer in 0..config.depth {
+        rules.push(Rule::redundant(format!("{backbone}layers.{layer}.self_attn.rotary_emb.inv_freq")));
+    }
+    Dialect { library: "Hugging Face", rules, ..Dialect::default() }
+}

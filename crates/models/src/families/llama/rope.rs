@@ -1,0 +1,191 @@
+//! Rotary positions: their inverse frequencies, and how these are scaled for longer texts than a model was first trained on, in steps
+//! of f32 as `transformers` computes them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use vitreous_engine::rotary_frequencies;
+
+use crate::checkpoint::json::{Fault, Object, shortest};
+use crate::settings::{ConfigError, Settings, rule};
+
+/// How inverse frequencies are scaled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum RopeScaling {
+    /// Not at all.
+    #[default]
+    None,
+    /// All are divided by a factor ("Extending Context Window of Large Language Models via Positional Interpolation").
+    Linear {
+        /// The factor.
+        factor: f32,
+    },
+    /// LLaMA 3.1: low frequencies are divided by a factor, high ones are kept, those between are interpolated.
+    Llama3 {
+        /// The factor.
+        factor: f32,
+        /// Wavelengths above `original_length` divided by this are low frequencies.
+        low_freq_factor: f32,
+        /// Wavelengths below `original_length` divided by this are high frequencies.
+        high_freq_factor: f32,
+        /// The length of texts before the extension.
+        original_length: usize,
+    },
+    /// YaRN ("YaRN: Efficient Context Window Extension of Large Language Models").
+    Yarn {
+        /// The factor.
+        factor: f32,
+        /// Rotations within `original_length` from which on frequencies are kept.
+        beta_fast: f32,
+        /// Rotations within `original_length` up to which frequencies are divided by the factor.
+        beta_slow: f32,
+        /// The length of texts before the extension.
+        original_length: usize,
+        /// What cosines and sines are multiplied by; by default it follows from the factor.
+        attention_factor: Option<f32>,
+    },
+}
+
+impl RopeScaling {
+    /// The inverse frequencies of a head of this width, and what cosines and sines are multiplied by.
+    pub fn frequencies(&self, base: f32, head_dim: usize) -> (Vec<f32>, f32) {
+        let plain = rotary_frequencies(base, head_dim);
+        match *self {
+            RopeScaling::None => (plain, 1.0),
+            RopeScaling::Linear { factor } => (plain.into_iter().map(|frequency| frequency / factor).collect(), 1.0),
+            RopeScaling::Llama3 { factor, low_freq_factor: low, high_freq_factor: high, original_length } => {
+                let original = original_length as f32;
+                let scaled = |frequency: f32| {
+                    let wavelength = std::f32::consts::TAU / frequency;
+                    if wavelength < original / high {
+                        frequency
+                    } else if wavelength > original / low {
+                        frequency / factor
+                    } else {
+                        let smooth = (original / wavelength - low) / (high - low);
+                        (1.0 - smooth) * frequency / factor + smooth * frequency
+                    }
+                };
+                (plain.into_iter().map(scaled).collect(), 1.0)
+            }
+            RopeScaling::Yarn { factor, beta_fast, beta_slow, original_length, attention_factor } => {
+                // The pair that turns so often within the original length.
+                let pair_of = |rotations: f32| {
+                    let turns = original_length as f64 / (f64::from(rotations) * std::f64::consts::TAU);
+                    head_dim as f64 * turns.ln() / (2.0 * f64::from(base).ln())
+                };
+                let low = pair_of(beta_fast).floor().max(0.0);
+                let high = pair_of(beta_slow).ceil().min(head_dim as f64 - 1.0);
+                let high = if high == low { high + 0.001 } else { high };
+                let scaled = |(pair, frequency): (usize, f32)| {
+                    let kept = 1.0 - (((pair as f64 - low) / (high - low)) as f32).clamp(0.0, 1.0);
+                    frequency / factor * (1.0 - kept) + frequency * kept
+                };
+                let usual = if factor <= 1.0 { 1.0 } else { (0.1 * f64::from(factor).ln() + 1.0) as f32 };
+                (plain.into_iter().enumerate().map(scaled).collect(), attention_factor.unwrap_or(usual))
+            }
+        }
+    }
+
+    /// An error for a scaling that cannot be computed.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let positive = |name: &str, number: f32| {
+            rule(number > 0.0 && number.is_finite(), || format!("rope_scaling: {name} must be above 0, not {number}"))
+        };
+        match *self {
+            RopeScaling::None => Ok(()),
+            RopeScaling::Linear { factor } => positive("factor", factor),
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_length } => {
+                positive("factor", factor)?;
+                positive("low_freq_factor", low_freq_factor)?;
+                positive("original_length", original_length as f32)?;
+                rule(high_freq_factor > low_freq_factor && high_freq_factor.is_finite(), || {
+                    format!("rope_scaling: high_freq_factor must be above low_freq_factor, {low_freq_factor}")
+                })
+            }
+            RopeScaling::Yarn { factor, beta_fast, beta_slow, original_length, attention_factor } => {
+                positive("factor", factor)?;
+                positive("beta_fast", beta_fast)?;
+                positive("beta_slow", beta_slow)?;
+                positive("original_length", original_length as f32)?;
+                positive("attention_factor", attention_factor.unwrap_or(1.0))
+            }
+        }
+    }
+
+    /// Reads base and scaling: `rope_parameters` of `transformers` 5, or `rope_theta` and `rope_scaling` of earlier ones.
+    pub fn read(config: &Object, usual_base: f32, max_length: usize) -> Result<(f32, RopeScaling), Fault> {
+        let object = match config.object("rope_parameters")? {
+            Some(object) => Some(object),
+            None => config.object("rope_scaling")?,
+        };
+        let number = |object: &Object, key: &str| Ok::<_, Fault>(object.number(key)?.map(|number| number as f32));
+        let base = match object.as_ref().map(|object| number(object, "rope_theta")).transpose()?.flatten() {
+            Some(base) => base,
+            None => number(config, "rope_theta")?.unwrap_or(usual_base),
+        };
+        let Some(object) = object else { return Ok((base, RopeScaling::None)) };
+        let kind = match object.text("rope_type")? {
+            Some(kind) => kind,
+            None => object.text("type")?.unwrap_or("default"),
+        };
+        if number(&object, "partial_rotary_factor")?.is_some_and(|part| part != 1.0) {
+            return Err(
+                object.fault("partial_rotary_factor", "rotating a part of each head is not known here".to_string())
+            );
+        }
+        let need = |key: &str| number(&object, key)?.ok_or_else(|| object.fault(key, "is missing".to_string()));
+        let original = || Ok::<_, Fault>(object.size("original_max_position_embeddings")?.unwrap_or(max_length));
+        let scaling = match kind {
+            "default" => RopeScaling::None,
+            "linear" => RopeScaling::Linear { factor: need("factor")? },
+            "llama3" => RopeScaling::Llama3 {
+                factor: need("factor")?,
+                low_freq_factor: need("low_freq_factor")?,
+                high_freq_factor: need("high_freq_factor")?,
+                original_length: original()?,
+            },
+            "yarn" if object.get("mscale").is_none_or(Value::is_null) => RopeScaling::Yarn {
+                factor: need("factor")?,
+                beta_fast: number(&object, "beta_fast")?.unwrap_or(32.0),
+                beta_slow: number(&object, "beta_slow")?.unwrap_or(1.0),
+                original_length: original()?,
+                attention_factor: number(&object, "attention_factor")?,
+            },
+            other => {
+                let what = format!("{other:?} is not known here: default, linear, llama3 and yarn are");
+                return Err(object.fault("rope_type", what));
+            }
+        };
+        Ok((base, scaling))
+    }
+
+    /// `rope_parameters` as `transformers` 5 reads them.
+    pub fn write(&self, base: f32) -> Value {
+        let mut entries = vec![("rope_theta", shortest(base))];
+        match *self {
+            RopeScaling::None => entries.push(("rope_type", json!("default"))),
+            RopeScaling::Linear { factor } => {
+                entries.extend([("rope_type", json!("linear")), ("factor", shortest(factor))]);
+            }
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_length } => entries.extend([
+                ("rope_type", json!("llama3")),
+                ("factor", shortest(factor)),
+                ("low_freq_factor", shortest(low_freq_factor)),
+                ("high_freq_factor", shortest(high_freq_factor)),
+                ("original_max_position_embeddings", json!(original_length)),
+            ]),
+            RopeScaling::Yarn { factor, beta_fast, beta_slow, original_length, attention_factor } => {
+                entries.extend([
+                    ("rope_type", json!("yarn")),
+                    ("factor", shortest(factor)),
+                    ("beta_fast", shortest(beta_fast)),
+                    ("beta_slow", shortest(beta_slow)),
+                    ("original_max_position_embeddings", json!(original_length)),
+                ]);
+                entries.extend(attention_factor.map(|factor| ("attention_factor", shortest(factor))));
+            }
+        }
+        Value::Object(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect::<Settings>())
+    }
+}
