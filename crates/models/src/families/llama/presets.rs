@@ -5,19 +5,19 @@ use super::rope::RopeScaling;
 
 /// The names of the presets.
 pub fn names() -> Vec<String> {
-    SIZES.iter().map(|size| size.0.to_string()).chain(OTHERS.map(str::to_string)).collect()
+    SIZES.iter().map(|(name, ..)| name.to_string()).chain(OTHERS.map(str::to_string)).collect()
 }
 
 /// LLaMA 1 and 2: name, width, layers, heads, key/value heads, width of the feed-forward block, maximum length, epsilon of the norms.
-const SIZES: [(&str, usize, usize, usize, usize, usize, usize, f32); 8] = [
-    ("llama_7b", 4096, 32, 32, 32, 11_008, 2048, 1e-6),
-    ("llama_13b", 5120, 40, 40, 40, 13_824, 2048, 1e-6),
-    ("llama_33b", 6656, 60, 52, 52, 17_920, 2048, 1e-6),
-    ("llama_65b", 8192, 80, 64, 64, 22_016, 2048, 1e-5),
-    ("llama2_7b", 4096, 32, 32, 32, 11_008, 4096, 1e-5),
-    ("llama2_13b", 5120, 40, 40, 40, 13_824, 4096, 1e-5),
-    ("llama2_70b", 8192, 80, 64, 8, 28_672, 4096, 1e-5),
-    ("tinyllama_1.1b", 2048, 22, 32, 4, 5632, 2048, 1e-5),
+const SIZES: [(&str, [usize; 6], f32); 8] = [
+    ("llama_7b", [4096, 32, 32, 32, 11_008, 2048], 1e-6),
+    ("llama_13b", [5120, 40, 40, 40, 13_824, 2048], 1e-6),
+    ("llama_33b", [6656, 60, 52, 52, 17_920, 2048], 1e-6),
+    ("llama_65b", [8192, 80, 64, 64, 22_016, 2048], 1e-5),
+    ("llama2_7b", [4096, 32, 32, 32, 11_008, 4096], 1e-5),
+    ("llama2_13b", [5120, 40, 40, 40, 13_824, 4096], 1e-5),
+    ("llama2_70b", [8192, 80, 64, 8, 28_672, 4096], 1e-5),
+    ("tinyllama_1.1b", [2048, 22, 32, 4, 5632, 2048], 1e-5),
 ];
 
 const OTHERS: [&str; 8] = [
@@ -33,7 +33,8 @@ const OTHERS: [&str; 8] = [
 
 /// The model of a preset, if it exists.
 pub fn preset(name: &str) -> Option<LlamaConfig> {
-    if let Some(&(_, dim, depth, heads, kv_heads, mlp_dim, max_length, norm_eps)) = SIZES.iter().find(|s| s.0 == name) {
+    if let Some(&(_, sizes, norm_eps)) = SIZES.iter().find(|(known, ..)| *known == name) {
+        let [dim, depth, heads, kv_heads, mlp_dim, max_length] = sizes;
         return Some(LlamaConfig {
             dim,
             depth,

@@ -37,7 +37,7 @@ fn what_is_not_known_is_refused() {
         changed[key] = value;
         std::fs::write(directory.path().join("config.json"), changed.to_string()).expect("written");
         std::fs::copy(from.join("model.safetensors"), directory.path().join("model.safetensors")).expect("copied");
-        let error = Model::open(directory.path(), &OpenOptions::default()).err().expect(key).to_string();
+        let error = Model::open(directory.path(), &OpenOptions::default()).expect_err(key).to_string();
         assert!(error.contains(says), "{key}: {error}");
     }
 }

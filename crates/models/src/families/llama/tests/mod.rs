@@ -31,7 +31,7 @@ fn what_is_not_known_is_refused() {
         changes.iter().for_each(|(key, value)| changed[*key] = value.clone());
         std::fs::write(directory.path().join("config.json"), changed.to_string()).expect("written");
         std::fs::copy(from.join("model.safetensors"), directory.path().join("model.safetensors")).expect("copied");
-        Model::open(directory.path(), &OpenOptions::default()).err().expect("refused").to_string()
+        Model::open(directory.path(), &OpenOptions::default()).expect_err("refused").to_string()
     };
     for (changes, says) in [
         (vec![("rope_parameters", json!({"rope_type": "longrope", "rope_theta": 1e4}))], "longrope"),
