@@ -65,11 +65,17 @@ pub fn available_memory() -> Option<u64> {
 /// An error if an allocation would not fit, before anything is allocated: a system that runs out of memory kills the
 /// process instead of refusing. `what` names what needs the bytes, e.g. "training with batch 512".
 pub fn check_memory(what: &str, bytes: usize) -> Result<()> {
+    if bytes < ALWAYS_THERE {
+        return Ok(());
+    }
     match available_memory() {
         Some(available) => fits(what, bytes as u64, available),
         None => Ok(()),
     }
 }
+
+/// Fewer bytes than this are not worth asking the system for what is available.
+const ALWAYS_THERE: usize = 1 << 20;
 
 pub(crate) fn fits(what: &str, bytes: u64, available: u64) -> Result<()> {
     match bytes <= available {

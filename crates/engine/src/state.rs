@@ -9,6 +9,7 @@ use crate::buffer::Floats;
 use crate::cuda;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Parameter};
+use crate::machine::check_memory;
 use crate::ops::Op;
 
 /// The flat buffers of a model. For a graph without a training step, these are the parameters alone.
@@ -28,8 +29,12 @@ pub struct State {
 }
 
 impl State {
-    /// Zeros in every buffer that the graph needs. An error if there is not enough memory.
+    /// Zeros in every buffer that the graph needs. An error if there is not enough memory, before any is taken: that of the
+    /// parameters is asked for here, as all of them get values on the host; that of the others, which a GPU may have alone,
+    /// by whoever trains.
     pub fn new(graph: &Graph) -> Result<Self> {
+        let floats = graph.parameter_floats();
+        check_memory(&format!("a model of {floats} parameters"), floats.saturating_mul(4))?;
         let [gradients, first, second, ema] = State::buffers_needed(graph);
         let by_name = graph.parameters().iter().enumerate().map(|(index, p)| (p.name.clone(), index)).collect();
         Ok(State {

@@ -1,6 +1,16 @@
 //! Fixed position tables: one row per position, one column per dimension.
 
-use crate::settings::Size;
+use vitreous_engine::{Error, Graph, Result, Value};
+
+use crate::settings::{Size, check_fixed_table};
+
+/// Adds a table of fixed positions to a graph, as the constant `positions`. It is the one thing that takes memory while a
+/// graph is built, so it is computed only if it is small enough and there is room for it.
+pub(crate) fn fixed_table(g: &mut Graph, rows: usize, dim: usize, table: impl FnOnce() -> Vec<f32>) -> Result<Value> {
+    let refused = |rule| Error::Rule { op: "positions", path: "config".to_string(), inputs: Vec::new(), rule };
+    check_fixed_table(rows, dim).map_err(|refusal| refused(refusal.0))?;
+    g.constant("positions", [rows, dim], table())
+}
 
 /// `PE(pos, 2i) = sin(pos / 10000^(2i/d))`, `PE(pos, 2i+1) = cos(pos / 10000^(2i/d))`.
 pub fn sinusoidal(count: usize, dim: usize) -> Vec<f32> {

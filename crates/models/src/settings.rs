@@ -1,6 +1,7 @@
 //! Settings: the common form of every family's configuration, and checks of configurations.
 
 use serde::{Deserialize, Serialize};
+use vitreous_engine::machine::check_memory;
 
 /// A configuration as keys and values: a recipe's `[model]`, or our own section of a `config.json`.
 pub type Settings = serde_json::Map<String, serde_json::Value>;
@@ -181,8 +182,10 @@ pub(crate) fn check_eps(eps: f32) -> Result<(), ConfigError> {
     rule(eps > 0.0 && eps.is_finite(), || format!("norm_eps must be above 0, not {eps}"))
 }
 
-/// A table of fixed positions must fit into memory easily.
+/// A table of fixed positions must not be larger than any model's, and there must be memory for it.
 pub(crate) fn check_fixed_table(rows: usize, dim: usize) -> Result<(), ConfigError> {
     let numbers = rows.saturating_mul(dim);
-    rule(numbers <= LARGEST_FIXED_TABLE, || format!("a fixed table of {numbers} positions is too large"))
+    rule(numbers <= LARGEST_FIXED_TABLE, || format!("a fixed table of {numbers} positions is too large"))?;
+    let what = format!("a fixed table of {rows} positions of {dim} numbers");
+    check_memory(&what, numbers.saturating_mul(4)).map_err(|refusal| ConfigError(refusal.to_string()))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use vitreous_engine::{Caches, DType, Device, Executor, Graph, Parameter, ResultCopy, Value};
+use vitreous_engine::{Caches, DType, Device, Executor, Graph, Parameter, ResultCopy, State, Value};
 use vitreous_models::archive::Archive;
 use vitreous_models::checkpoint::{Inventory, Presence, problems};
 use vitreous_models::{
@@ -341,4 +341,26 @@ fn decoding_with_a_cache_is_computing_everything_at_once() {
         }
     }
     assert!(decoders > 0 && language_models > 0);
+}
+
+/// A configuration can ask for more than any machine has. Its graph is built without memory, and what would take some is refused
+/// before it does: with what is needed, and what there is.
+#[cfg(target_os = "linux")] // where the system tells what is available
+#[test]
+fn a_model_beyond_memory_is_refused_before_any_is_taken() {
+    let available = vitreous_engine::machine::available_memory().expect("Linux tells");
+    for family in FAMILIES {
+        let (name, model) = models(family).swap_remove(0);
+        // A dim at which one matrix of a layer alone takes more than there is.
+        let dim = (1 << 16) * ((available as f64).sqrt() / f64::from(1 << 15)).ceil() as usize;
+        let changes = OpenOptions::default().with("dim", dim).with("heads", 1).settings;
+        let large = model.with_settings(&changes).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+        let mut graph = Graph::for_inference();
+        large.build(&mut graph, &Call::whole(1)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let said = State::new(&graph).expect_err(&name).to_string();
+        assert!(
+            said.contains(" parameters needs ") && said.contains(" are available; take a smaller"),
+            "{name}: {said}"
+        );
+    }
 }

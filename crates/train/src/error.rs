@@ -84,6 +84,9 @@ pub enum TrainError {
     /// The engine refused.
     #[error(transparent)]
     Engine(#[from] vitreous_engine::Error),
+    /// The model does not fit into memory, whatever the batch.
+    #[error("{0}")]
+    TooLarge(String),
     /// The model could not be opened or saved.
     #[error(transparent)]
     Model(#[from] ModelError),

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use vitreous_data::loader::{ArraySpec, ArrayValues, Batch};
+use vitreous_engine::machine::refusal;
 use vitreous_engine::{
     DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Parameter, Plan, Run, Shape,
     State, StepOptions, Value,
@@ -107,6 +108,7 @@ impl PassPlan {
         }
         let outputs =
             outputs.into_iter().map(|output| graph.cast(output, DType::F32)).collect::<Result<Vec<_>, _>>()?;
+        check_state(&graph, device)?;
         let wanted: Vec<Value> = [loss].into_iter().chain(outputs.iter().copied()).chain(gradient_norm).collect();
         let plan = device.plan(&graph, &wanted)?;
         Ok(PassPlan { graph, plan, loss, outputs, gradient_norm })
@@ -352,6 +354,19 @@ fn with_rows(arrays: &[ArraySpec], rows: usize) -> Vec<ArraySpec> {
     let mut arrays = arrays.to_vec();
     arrays.iter_mut().filter_map(|array| array.shape.first_mut()).for_each(|first| *first = rows);
     arrays
+}
+
+/// Refuses a model whose state alone does not fit into the device's memory, before it is planned: no other batch would help.
+fn check_state(graph: &Graph, device: &Device) -> Result<(), TrainError> {
+    let needed = device.state_bytes_needed(graph) as u64;
+    match device.available_memory()? {
+        Some(available) if needed > available => {
+            let parameters: usize = graph.parameters().iter().map(|parameter| parameter.shape.elements()).sum();
+            let what = format!("training a model of {parameters} parameters, with their gradients and moments,");
+            Err(TrainError::TooLarge(refusal(&what, needed, available, "take a smaller model").to_string()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses plans that do not fit into the device's memory, and says what would. `rest` is what the update and the state take.

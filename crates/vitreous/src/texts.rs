@@ -72,7 +72,7 @@ pub fn take_texts<T: Send + 'static>(
     match (texts, files) {
         ([], []) => {
             if std::io::stdin().is_terminal() {
-                say!("reading what you type, one text per line; Ctrl-D ends");
+                say!("reading texts from the terminal, one per line; Ctrl-D ends the input");
             }
             let lines = read_aside(Source::standard_input(), parse);
             give_on(&lines, lines.try_iter(), &mut answer)

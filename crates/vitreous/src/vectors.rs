@@ -43,7 +43,7 @@ impl VectorFile {
     pub fn create(path: &Path, kind: &str, width: usize, force: bool) -> Result<VectorFile, Failure> {
         let written = |error: std::io::Error| Failure::work(anyhow!("{}: cannot be written: {error}", path.display()));
         if path.exists() && !force {
-            return Err(Failure::input(anyhow!("{}: it exists; --force overwrites it", path.display())));
+            return Err(Failure::input(anyhow!("{}: the file exists; --force overwrites it", path.display())));
         }
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
         if !["npy", "parquet"].contains(&ending.as_str()) {

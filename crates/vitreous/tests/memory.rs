@@ -47,3 +47,41 @@ fn a_translator_beyond_memory_says_the_tokens_that_fit() {
     assert!((100..2_000_000_000).contains(&fits), "{said}");
     assert!(!run.exists());
 }
+
+/// For every family that is trained from scratch: no batch would help, so that the model itself is refused, as bad input.
+#[test]
+fn a_model_beyond_memory_is_refused_with_what_it_needs() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let (data, prose, run) =
+        (directory.path().join("pairs"), directory.path().join("prose.txt"), directory.path().join("run"));
+    pair_folder(&data);
+    std::fs::write(&prose, "the cat sat on the mat and looked at the dog\n".repeat(300)).expect("written");
+    let [data, prose, out] = [&data, &prose, &run].map(|path| path.to_str().expect("UTF-8"));
+    let large = ["model.dim=1048576", "model.heads=16", "--device", "cpu", "--out", out];
+    let text = ["--data", prose, "text.vocabulary=100", "text.max_tokens=16", "train.batch=2"];
+    let runs = [
+        vec!["train", "small"],
+        [&["train", "translation"], &TINY_TEXT[..], &["--data", data]].concat(),
+        [&["train", "bert"], &text[..]].concat(),
+    ];
+    for words in runs {
+        let said =
+            vitreous(&[&words[..], &large].concat()).failed(2, &["training a model of ", " parameters, "]).stderr;
+        assert!(said.contains(" GiB (") && said.contains(" are available; take a smaller model"), "{said}");
+        assert!(!run.exists(), "{words:?}");
+    }
+}
+
+/// A description is no allocation: what a configuration asks for is told.
+#[test]
+fn a_summary_of_a_model_beyond_memory_takes_none() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let config = r#"{"model_type": "bert", "vocab_size": 30522, "hidden_size": 1048576, "num_hidden_layers": 96,
+        "num_attention_heads": 16, "intermediate_size": 4194304, "max_position_embeddings": 512}"#;
+    std::fs::write(directory.path().join("config.json"), config).expect("written");
+    let model = directory.path().to_str().expect("UTF-8");
+    let text = vitreous(&["summary", model]).succeeded().stdout;
+    assert!(text.contains("PiB of weights") || text.contains("TiB of weights"), "{text}");
+    vitreous(&["embed", model, "a text"]).failed(2, &["no weights are here"]);
+    vitreous(&["bench", model]).failed(2, &[" are available"]);
+}

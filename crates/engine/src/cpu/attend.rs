@@ -8,6 +8,8 @@ use super::team::Team;
 use crate::graph::{Graph, Node};
 use crate::ops::attention::{PaddingKind, Sizes};
 use crate::ops::{Attention, AttentionGradient, Op};
+use crate::random::{Mask, Stream};
+use crate::types::DType;
 
 fn sizes(op: &Attention, graph: &Graph, node: &Node) -> Sizes {
     op.sizes(node.inputs.len(), |input| graph.shape_of(node.inputs[input]))
@@ -40,29 +42,38 @@ fn describe<'a>(kernel: &Kernel<'a>, op: &Attention) -> attention::Attention<'a>
 
 /// Floats of scratch memory per thread.
 pub(super) fn scratch_floats(graph: &Graph, node: &Node) -> usize {
-    let op = match &node.op {
-        Op::Attention(op) => op,
-        Op::AttentionWeights(op) => &op.of,
-        Op::AttentionGradient(op) => &op.of,
-        _ => return 0,
-    };
+    match &node.op {
+        Op::Attention(op) => {
+            let is_f32 = |input: usize| graph.type_of(node.inputs[input]).dtype == DType::F32;
+            let both_f32 = if op.packed { is_f32(0) } else { is_f32(1) && is_f32(2) };
+            attention::forward_scratch(&shapes(op, graph, node), both_f32)
+        }
+        Op::AttentionWeights(op) => attention::weights_scratch(&shapes(&op.of, graph, node)),
+        Op::AttentionGradient(op) => attention::backward_scratch(&shapes(&op.of, graph, node)),
+        _ => 0,
+    }
+}
+
+/// The shapes of an attention before it runs: its arrays are empty, and only there where it has some.
+fn shapes(op: &Attention, graph: &Graph, node: &Node) -> attention::Attention<'static> {
     let s = sizes(op, graph, node);
-    attention::scratch_floats(&attention::Attention {
+    let padding = |kind: PaddingKind| op.padding_input().filter(|_| op.padding == kind).map(|_| &[][..]);
+    attention::Attention {
         batch: s.batch,
         heads: s.heads,
         kv_heads: s.kv_heads,
         queries: s.queries,
         keys: s.keys,
         head_dim: s.head_dim,
-        scale: 1.0,
+        scale: op.scale_for(s.head_dim),
         reach: op.reach(),
-        offsets: None,
-        key_lengths: None,
-        key_mask: None,
-        bias: None,
-        dropout: None,
+        offsets: op.offsets_input().map(|_| &[][..]),
+        key_lengths: padding(PaddingKind::Lengths),
+        key_mask: padding(PaddingKind::Mask),
+        bias: op.bias_input().map(|_| Bias { values: FloatSlice::F32(&[]), batch: 0, heads: 0 }),
+        dropout: op.dropout.as_ref().map(|drop| Mask::new(Stream::new(0, 0, drop.place), drop.rate)),
         first_sample: 0,
-    })
+    }
 }
 
 /// q, k or v: an input of its own, or a part of the packed one.

@@ -8,9 +8,17 @@ use crate::ops::{BinaryCrossEntropy, CrossEntropy, CrossEntropyGradient, CrossEn
 /// Marks an ignored row in the list of losses.
 const IGNORED: f32 = f32::NEG_INFINITY;
 
-/// Floats of scratch per thread: three rows.
-pub(super) fn scratch_floats(columns: usize) -> usize {
-    3 * columns.next_multiple_of(16)
+/// Floats of scratch per thread for a loss: a row of logits and, if they are soft, one of targets.
+pub(super) fn loss_scratch(classes: usize, targets: Targets) -> usize {
+    match targets {
+        Targets::Hard => classes,
+        Targets::Soft => 2 * classes,
+    }
+}
+
+/// Floats of scratch per thread for a loss's gradient: a row of logits, one of targets, and one of the result.
+pub(super) fn gradient_scratch(classes: usize) -> usize {
+    3 * classes
 }
 
 /// Softmax over the last axis.

@@ -22,6 +22,8 @@ mod products;
 mod reductions;
 mod rotary;
 mod rows;
+#[cfg(test)]
+mod scratch_tests;
 mod simd;
 mod steps;
 mod tables;
@@ -41,7 +43,8 @@ use crate::buffer::Floats;
 use crate::cache::CacheSlots;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
-use crate::ops::Op;
+use crate::machine::check_memory;
+use crate::ops::{Op, Targets};
 use crate::plan::{Chain, Location, Plan, Target};
 use crate::random::Run;
 use crate::state::State;
@@ -108,44 +111,42 @@ impl Target for CpuTarget {
     }
 
     fn scratch_bytes(&self, graph: &Graph, node: &Node) -> usize {
-        let columns = |index: usize| node.inputs.get(index).map_or(1, |&input| graph.shape_of(input).columns());
+        let columns = |index: usize| node.inputs.get(index).map_or(0, |&input| graph.shape_of(input).columns());
+        // A row of an input, if it has to be widened.
+        let widened = |index: usize| match node.inputs.get(index).map(|&input| graph.type_of(input).dtype) {
+            Some(DType::Bf16) => columns(index),
+            _ => 0,
+        };
         let floats = match &node.op {
-            Op::Linear(_) | Op::LinearInputGradient(_) | Op::MatMul(_) => products::scratch_floats(graph, node),
-            Op::LinearWeightGradient(_) => {
-                products::scratch_floats(graph, node).max(reductions::sum_scratch(columns(0)))
+            Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => {
+                products::scratch_floats(graph, node)
             }
             Op::Pointwise(_) => steps::scratch_floats(columns(0)),
-            Op::LayerNorm(_) | Op::RmsNorm(_) | Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => {
-                norms::scratch_floats(columns(0))
-            }
+            Op::LayerNorm(_) | Op::RmsNorm(_) => norms::forward_scratch(columns(0)),
+            Op::LayerNormGradient(_) | Op::RmsNormGradient(_) => norms::gradient_scratch(columns(0)),
             Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => {
                 attend::scratch_floats(graph, node)
             }
             Op::Rotary(op) => rotary::scratch_floats(columns(0), op),
-            Op::Unfold(_) => 0,
-            Op::Fold(_) => unfold::fold_scratch(columns(0)),
+            Op::Fold(_) => unfold::fold_scratch(columns(0), node.outputs[0].shape.columns()),
             Op::SumLeading(op) => reductions::sum_scratch(op.shape.elements()),
-            Op::CrossEntropyGradient(_) | Op::BinaryCrossEntropyGradient(_) => losses::scratch_floats(columns(1)),
-            Op::Concat(_) => 1024,
+            Op::MeanTokens(_) | Op::TopK(_) | Op::Embedding(_) => widened(0),
+            Op::SoftmaxGradient(_) | Op::WriteRows(_) => widened(1),
+            Op::EmbeddingGradient(_) => tables::gradient_scratch(widened(0)),
+            // A row of the result.
+            Op::MeanTokensGradient(_) => columns(0),
+            Op::MaxTokensGradient(_) => columns(0) + widened(0),
+            // The maxima and their tokens.
+            Op::MaxTokens(_) => 2 * columns(0) + widened(0),
+            Op::CrossEntropy(op) => losses::loss_scratch(columns(0), op.targets),
+            Op::BinaryCrossEntropy(_) => losses::loss_scratch(columns(0), Targets::Soft),
+            Op::CrossEntropyGradient(_) | Op::BinaryCrossEntropyGradient(_) => losses::gradient_scratch(columns(1)),
+            Op::Concat(_) => moves::CONCAT_SCRATCH,
             Op::AccumulateGradient(_) => updates::ACCUMULATE_SCRATCH,
             Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Cache(_) | Op::StoredGradient(_) => 0,
-            Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) => 0,
-            // These hold at most three rows.
-            Op::Softmax(_) | Op::SoftmaxGradient(_) | Op::TopK(_) | Op::CrossEntropy(_) | Op::BinaryCrossEntropy(_) => {
-                losses::scratch_floats(columns(0))
-            }
-            Op::Broadcast(_) | Op::Reshape(_) | Op::WriteRows(_) | Op::Transpose(_) | Op::Slice(_) | Op::Pad(_) => {
-                losses::scratch_floats(columns(0))
-            }
-            Op::Patchify(_)
-            | Op::Unpatchify(_)
-            | Op::PrepareImages(_)
-            | Op::Embedding(_)
-            | Op::EmbeddingGradient(_) => losses::scratch_floats(columns(0)),
-            Op::MeanTokens(_) | Op::MeanTokensGradient(_) | Op::MaxTokens(_) | Op::MaxTokensGradient(_) => {
-                losses::scratch_floats(columns(0))
-            }
-            Op::GradientNorm(_) => losses::scratch_floats(columns(0)),
+            Op::Broadcast(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Pad(_) => 0,
+            Op::Patchify(_) | Op::Unpatchify(_) | Op::Unfold(_) | Op::PrepareImages(_) | Op::Softmax(_) => 0,
+            Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) => 0,
         };
         4 * floats.next_multiple_of(16)
     }
@@ -165,7 +166,7 @@ impl Plan {
 }
 
 /// Takes each tile through all kernels of a chain, after B of all its products was packed.
-fn run_chain(chain: &Chain, first: Kernel, team: &mut Team, watch: Option<&Watch>) {
+fn run_chain(plan: &Plan, chain: &Chain, first: Kernel, team: &mut Team, watch: Option<&Watch>) {
     let seen = |memory, index, tile| Kernel {
         graph: &chain.graph,
         index,
@@ -178,6 +179,8 @@ fn run_chain(chain: &Chain, first: Kernel, team: &mut Team, watch: Option<&Watch
         // Weights are no tile's, so the memory of all will do.
         products::pack(&seen(first.memory, index, 0), team);
     }
+    let floats = |index: usize| plan.node_scratch_bytes(index) / 4;
+    team.lend(chain.bytes / 4 + (chain.first..=chain.last).map(floats).max().unwrap_or(0));
     team.run(chain.tiles, &|tile, scratch| {
         let (own, rest) = scratch.split_at_mut(chain.bytes / 4);
         let memory = first.memory.of_tile(chain, tile, own);
@@ -185,6 +188,7 @@ fn run_chain(chain: &Chain, first: Kernel, team: &mut Team, watch: Option<&Watch
         for index in chain.first..=chain.last {
             // Ops that look numbers up, which may be out of range, are in no chain.
             let kernel = seen(memory, index, tile * chain.samples);
+            alone.lend(floats(index));
             let result = kernel::run(&kernel, &mut alone, None);
             debug_assert!(result.is_ok());
             if let Some(watch) = watch {
@@ -230,6 +234,8 @@ impl Executor {
 
     /// With so many bytes of arena, and of scratch a thread.
     fn with_memory(plan: Plan, threads: usize, arena: usize, scratch: usize) -> Result<Self> {
+        let needed = threads.saturating_mul(scratch).saturating_add(arena).saturating_add(plan.constant_bytes());
+        check_memory("this graph is refused: running it", needed)?;
         let team = Team::new(threads, scratch / 4)?;
         let pieces = updates::pieces(plan.graph().parameters());
         let constants = Floats::holding(&plan.constants())?;
@@ -331,11 +337,12 @@ impl Executor {
             let kernel = Kernel { graph, index, node: &graph.nodes()[index], memory, run, tile: None, fault: &fault };
             match chains.next_if(|chain| chain.first == index) {
                 Some(chain) => {
-                    run_chain(chain, kernel, &mut self.team, watch);
+                    run_chain(&self.plan, chain, kernel, &mut self.team, watch);
                     index = chain.last;
                 }
                 None if watch.is_some() && kernel.node.op.has_effect() => {}
                 None => {
+                    self.team.lend(self.plan.node_scratch_bytes(index) / 4);
                     kernel::run(&kernel, &mut self.team, buffers)?;
                     if let Some(watch) = watch {
                         watch.look(&kernel);
@@ -447,6 +454,7 @@ impl Executor {
                 _ => None,
             })
             .collect();
+        self.team.lend(self.scratch / 4);
         // More tiles than threads, so that each thread gets some.
         self.team.run(16 * self.team.threads(), &|_, scratch| scratch.fill(f32::NAN));
         for (index, float) in self.arena.as_mut_slice().iter_mut().enumerate() {

@@ -106,6 +106,9 @@ fn inner(axes: &[usize], axis: usize) -> usize {
     axes[axis..].iter().product()
 }
 
+/// Floats of scratch per thread for concatenation: bf16 values are widened piece by piece.
+pub(super) const CONCAT_SCRATCH: usize = 1024;
+
 /// Concatenation along an axis; dtypes may differ.
 pub(super) fn concat(kernel: &Kernel, team: &mut Team, axis: usize) {
     let output = kernel.output(0);
@@ -133,9 +136,13 @@ unsafe fn copy_converted(
     length: usize,
     scratch: &mut [f32],
 ) {
+    let most = match input {
+        FloatSlice::F32(_) => length,
+        FloatSlice::Bf16(_) => scratch.len(),
+    };
     let mut done = 0;
     while done < length {
-        let count = scratch.len().min(length - done);
+        let count = most.min(length - done);
         let piece = input.read(from + done..from + done + count, scratch);
         // SAFETY: guaranteed by the caller.
         unsafe { output.write(to + done, piece) };

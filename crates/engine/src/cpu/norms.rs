@@ -9,8 +9,13 @@ use super::team::Team;
 use crate::graph::{Graph, Node};
 use crate::ops::Op;
 
-/// Floats of scratch per thread: a row of each operand in f32.
-pub(super) fn scratch_floats(columns: usize) -> usize {
+/// Floats of scratch per thread: a row of x, of the result, and for the steps.
+pub(super) fn forward_scratch(columns: usize) -> usize {
+    3 * columns.next_multiple_of(16)
+}
+
+/// Floats of scratch per thread for the gradient: a row of dy, of x, of dx, and for the steps.
+pub(super) fn gradient_scratch(columns: usize) -> usize {
     4 * columns.next_multiple_of(16)
 }
 

@@ -88,14 +88,18 @@ fn bias_workspace(graph: &Graph, node: &Node) -> usize {
     }
 }
 
-/// Floats of scratch: the product's own, and behind them a row for the steps.
+/// Floats of scratch: the product's own, and behind them a piece of a row for the steps; or those of a bias gradient, which
+/// comes after the product.
 pub(super) fn scratch_floats(graph: &Graph, node: &Node) -> usize {
-    let steps = if node.steps.is_empty() { 0 } else { node.outputs[0].shape.columns() };
-    let product = ProductLayout::of(graph, node).map_or(0, |layout| match layout.divides_depth(&node.op) {
-        true => gemm::deep::scratch_floats(&layout.shape, layout.precision),
-        false => gemm::scratch_floats(&layout.shape, layout.precision),
-    });
-    product + steps
+    let Some(ProductLayout { shape, precision, .. }) = ProductLayout::of(graph, node) else { return 0 };
+    match &node.op {
+        Op::LinearWeightGradient(_) if gemm::deep::suits(&shape) => gemm::deep::scratch_floats(&shape, precision),
+        Op::LinearWeightGradient(op) if op.bias => {
+            gemm::scratch_floats(&shape, precision).max(reductions::sum_scratch(shape.rows))
+        }
+        _ if node.steps.is_empty() => gemm::scratch_floats(&shape, precision),
+        _ => gemm::scratch_floats(&shape, precision) + gemm::piece_columns(&shape, precision),
+    }
 }
 
 /// The weight gradient, and the bias gradient if it was fused in.

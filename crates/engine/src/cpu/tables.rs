@@ -7,6 +7,11 @@ use super::team::Team;
 /// Columns of the table that one tile of the gradient adds up.
 const COLUMN_BLOCK: usize = 64;
 
+/// Floats of scratch per thread for the gradient: a block of a row that has to be widened.
+pub(super) fn gradient_scratch(columns: usize) -> usize {
+    columns.min(COLUMN_BLOCK)
+}
+
 /// Rows of a table.
 pub(super) fn embedding(kernel: &Kernel, team: &mut Team) {
     let table = kernel.input(0);

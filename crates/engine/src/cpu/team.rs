@@ -33,6 +33,8 @@ struct Job {
     /// A `*const &Work`, valid while the job's `run` call has not returned.
     work: AtomicPtr<()>,
     tiles: AtomicUsize,
+    /// Floats of its scratch memory that each thread hands to the work.
+    lent: AtomicUsize,
     /// Remaining tiles in the low half, the job's number in the high half: a worker that comes late to a finished job
     /// takes no tile of the next one. A worker that has taken a tile keeps the job alive until it is done.
     left: AtomicU64,
@@ -85,12 +87,14 @@ pub struct Team<'a> {
     job: Option<Arc<Job>>,
     workers: Vec<JoinHandle<()>>,
     scratch: Scratch<'a>,
+    /// Floats of it that the next kernel gets.
+    lent: usize,
 }
 
 impl<'a> Team<'a> {
     /// The calling thread alone, with the scratch memory that it already has: for kernels inside a tile.
     pub fn alone(scratch: &'a mut [f32]) -> Self {
-        Team { job: None, workers: Vec::new(), scratch: Scratch::Lent(scratch) }
+        Team { job: None, workers: Vec::new(), lent: scratch.len(), scratch: Scratch::Lent(scratch) }
     }
 
     /// A pool of `threads` threads (at least one: the caller), each with `scratch_floats` of scratch memory.
@@ -99,6 +103,7 @@ impl<'a> Team<'a> {
         let job = Arc::new(Job {
             work: AtomicPtr::new(std::ptr::null_mut()),
             tiles: AtomicUsize::new(0),
+            lent: AtomicUsize::new(0),
             left: AtomicU64::new(0),
             done: AtomicUsize::new(0),
             started: AtomicUsize::new(0),
@@ -111,7 +116,7 @@ impl<'a> Team<'a> {
             wake: Condvar::new(),
         });
         let scratch = Scratch::Own(Floats::zeroed(scratch_floats)?);
-        let mut team = Team { job: Some(Arc::clone(&job)), workers: Vec::new(), scratch };
+        let mut team = Team { job: Some(Arc::clone(&job)), workers: Vec::new(), scratch, lent: scratch_floats };
         for index in 1..threads.max(1) {
             let job = Arc::clone(&job);
             let scratch = Floats::zeroed(scratch_floats)?;
@@ -133,6 +138,16 @@ impl<'a> Team<'a> {
         self.workers.len() + 1
     }
 
+    /// How much of the scratch memory the next kernels get: no more than they said that they need, so that a kernel which says
+    /// too little fails in every plan, and not only in those where no other kernel needs more.
+    ///
+    /// # Panics
+    /// Panics if there is less.
+    pub fn lend(&mut self, floats: usize) {
+        assert!(floats <= self.scratch.as_mut_slice().len(), "there is less scratch memory than {floats} floats");
+        self.lent = floats;
+    }
+
     /// Calls `work` once for each tile in `0..tiles`, on all threads, and returns when all are done.
     ///
     /// # Panics
@@ -142,7 +157,7 @@ impl<'a> Team<'a> {
             Some(job) if tiles != 1 && !self.workers.is_empty() => &**job,
             _ => {
                 for tile in 0..tiles {
-                    work(tile, self.scratch.as_mut_slice());
+                    work(tile, &mut self.scratch.as_mut_slice()[..self.lent]);
                 }
                 return;
             }
@@ -152,6 +167,7 @@ impl<'a> Team<'a> {
         // The reference is fat, so workers get a pointer to it; it outlives the wait at the end of this call.
         job.work.store((&raw const fat).cast_mut().cast(), Ordering::Relaxed);
         job.tiles.store(tiles, Ordering::Relaxed);
+        job.lent.store(self.lent, Ordering::Relaxed);
         job.done.store(0, Ordering::Relaxed);
         assert!(u32::try_from(tiles).is_ok(), "{tiles} tiles are more than can be counted");
         job.left.store(u64::from(number) << 32 | tiles as u64, Ordering::Release);
@@ -185,7 +201,8 @@ fn take_tiles(job: &Job, number: u32, scratch: &mut [f32]) {
         // SAFETY: `run` stored a pointer to a live `&Work` before it handed out tiles, and does not return before this
         // one is done.
         let work: &Work = unsafe { *job.work.load(Ordering::Relaxed).cast::<&Work>() };
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(tile, scratch))).is_err() {
+        let lent = job.lent.load(Ordering::Relaxed);
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(tile, &mut scratch[..lent]))).is_err() {
             job.panicked.store(true, Ordering::Relaxed);
         }
         job.done.fetch_add(1, Ordering::Release);
@@ -249,6 +266,21 @@ mod tests {
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
             }
         }
+    }
+
+    #[test]
+    fn a_kernel_gets_the_scratch_that_it_was_lent() {
+        for threads in [1, 3] {
+            let mut team = Team::new(threads, 64).unwrap();
+            for floats in [16, 0, 64] {
+                team.lend(floats);
+                team.run(100, &|_, scratch| assert_eq!(scratch.len(), floats));
+            }
+        }
+        let mut floats = [0.0; 32];
+        let mut alone = Team::alone(&mut floats);
+        alone.lend(8);
+        alone.run(2, &|_, scratch| assert_eq!(scratch.len(), 8));
     }
 
     #[test]

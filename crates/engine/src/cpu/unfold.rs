@@ -7,8 +7,8 @@ use super::team::Team;
 use crate::ops::{Fold, Unfold};
 
 /// Floats of scratch memory per thread for fold: a row of dy, and the sums of a row.
-pub(super) fn fold_scratch(columns: usize) -> usize {
-    2 * columns.next_multiple_of(16)
+pub(super) fn fold_scratch(columns: usize, channels: usize) -> usize {
+    columns.next_multiple_of(16) + channels
 }
 
 /// The values under each position of a kernel, side by side. They are not looked at, so plain units are moved.

@@ -44,6 +44,12 @@ pub(super) fn pieces(table: &[Parameter]) -> Vec<Piece> {
     pieces
 }
 
+/// How many [`pieces`] there are. A plan asks for this of models that are larger than any memory, so they are not listed.
+fn piece_count(table: &[Parameter]) -> usize {
+    let trained = table.iter().filter(|parameter| parameter.gradient_offset.is_some());
+    trained.map(|parameter| parameter.shape.elements().div_ceil(TILE)).sum()
+}
+
 impl<'a> Buffers<'a> {
     /// The buffers of a state.
     pub fn new(state: &'a mut State, pieces: &'a [Piece]) -> Self {
@@ -73,12 +79,12 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
 
 /// Floats of workspace for the gradient norm: one f64 per tile.
 pub(super) fn norm_workspace(table: &[Parameter]) -> usize {
-    2 * pieces(table).len()
+    2 * piece_count(table)
 }
 
 /// Floats of workspace for LAMB: two f64 per tile.
 pub(super) fn lamb_workspace(table: &[Parameter]) -> usize {
-    4 * pieces(table).len()
+    4 * piece_count(table)
 }
 
 /// Writes an f64 into two floats of the workspace, which is aligned to a cache line.

@@ -9,6 +9,7 @@ use super::{Executor, products};
 use crate::buffer::Floats;
 use crate::error::{Error, Result};
 use crate::graph::Parameter;
+use crate::machine::check_memory;
 use crate::plan::{FixedWeights, Plan, WeightForm, WeightKey};
 use crate::weights::WeightView;
 
@@ -148,7 +149,10 @@ impl Executor {
             let floats = ranges(&missing).last().map_or(0, |last| last.end.next_multiple_of(ALIGNMENT));
             let mut buffer = match buffer.filter(|buffer| buffer.len() == floats) {
                 Some(buffer) => buffer,
-                None => Floats::zeroed(floats)?,
+                None => {
+                    check_memory("the weights of this model", floats.saturating_mul(4))?;
+                    Floats::zeroed(floats)?
+                }
             };
             fill(plan, team, &missing, &mut buffer, |parameter| values(parameter).map(Into::into))?;
             shared.add(&missing, buffer);

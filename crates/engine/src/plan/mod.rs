@@ -64,7 +64,7 @@ pub trait Target {
     fn rounds_once(&self) -> bool {
         false
     }
-    /// Bytes that a node's kernel needs a thread.
+    /// Bytes that a node's kernel needs a thread. It gets no more, so that what is said too small is seen.
     fn scratch_bytes(&self, graph: &Graph, node: &Node) -> usize;
 }
 
@@ -83,6 +83,8 @@ pub struct Plan {
     left_on_device: Vec<Value>,
     arena_bytes: usize,
     lower_bound: usize,
+    /// Bytes that each node's kernel needs a thread, and the most of them.
+    node_scratch_bytes: Vec<usize>,
     scratch_bytes: usize,
 }
 
@@ -134,6 +136,7 @@ impl Plan {
             locations: nodes.iter().map(|node| vec![Location::Arena(0); node.outputs.len()]).collect(),
             workspaces: vec![0; nodes.len()],
             workspace_bytes: (0..nodes.len()).map(workspace_bytes).collect(),
+            node_scratch_bytes: Vec::new(),
             scratch_bytes: 0,
             graph,
             chains,
@@ -145,17 +148,20 @@ impl Plan {
             lower_bound: 0,
         };
         plan.locate().ok_or_else(too_large)?;
-        plan.scratch_bytes = plan.most_scratch(target);
+        let scratch_bytes = |index: usize| {
+            let seen = seen(&plan.graph, &plan.chains, index);
+            target.scratch_bytes(seen, &seen.nodes()[index])
+        };
+        plan.node_scratch_bytes = (0..plan.graph.nodes().len()).map(scratch_bytes).collect();
+        plan.scratch_bytes = plan.most_scratch();
         Ok(plan)
     }
 
     /// The most that a thread needs: a kernel's scratch, behind the chain's own memory if it is in one.
-    fn most_scratch(&self, target: &dyn Target) -> usize {
-        let needed = |index: usize| match chain_of(&self.chains, index) {
-            Some(chain) => chain.bytes + target.scratch_bytes(&chain.graph, &chain.graph.nodes()[index]),
-            None => target.scratch_bytes(&self.graph, &self.graph.nodes()[index]),
-        };
-        (0..self.graph.nodes().len()).map(needed).max().unwrap_or(0)
+    fn most_scratch(&self) -> usize {
+        let needed =
+            |(index, &bytes): (usize, &usize)| chain_of(&self.chains, index).map_or(0, |chain| chain.bytes) + bytes;
+        self.node_scratch_bytes.iter().enumerate().map(needed).max().unwrap_or(0)
     }
 
     /// The fused graph.
@@ -281,6 +287,18 @@ impl Plan {
     /// Bytes that each thread needs for itself.
     pub fn scratch_bytes(&self) -> usize {
         self.scratch_bytes
+    }
+
+    /// Bytes of [`Plan::scratch_bytes`] that a node's kernel needs, and gets.
+    pub fn node_scratch_bytes(&self, node: usize) -> usize {
+        self.node_scratch_bytes[node]
+    }
+
+    /// The same with other scratch memory for a node, as if its kernel had asked for that.
+    #[cfg(test)]
+    pub(crate) fn with_scratch_of(mut self, node: usize, bytes: usize) -> Plan {
+        self.node_scratch_bytes[node] = bytes;
+        self
     }
 
     /// Bytes of the constants.

@@ -32,17 +32,46 @@ pub fn draw(notes: &FlowNotes, placed: &Placed) -> String {
         draw_frame(&mut drawing, frame, &totals);
     }
     draw_links(&mut drawing, placed);
-    for slot in &placed.slots {
-        if slot.step.inside.is_residual() {
-            draw_sum(&mut drawing, slot);
-        } else {
-            draw_box(&mut drawing, slot, &totals);
-        }
-        draw_joining(&mut drawing, notes, slot);
+    for (index, slot) in placed.slots.iter().enumerate() {
+        drawing.group(&step_values(index, slot), |drawing| match slot.step.inside.is_residual() {
+            true => draw_sum(drawing, slot),
+            false => draw_box(drawing, slot, &totals),
+        });
+        draw_joining(&mut drawing, notes, index, slot);
         draw_patches(&mut drawing, slot);
     }
     draw_end(&mut drawing, notes, placed, end);
     drawing.finish()
+}
+
+/// What is drawn, as data: the attributes of a step's group. Texts round and shorten; these do not.
+fn step_values(index: usize, slot: &Slot) -> String {
+    let inside = &slot.step.inside;
+    format!(
+        "class=\"step\" data-step=\"{index}\" data-stage=\"{}\" data-repeats=\"{}\" data-shape=\"{}\" data-parameters=\"{}\" \
+         data-flops=\"{}\"",
+        slot.step.stage,
+        slot.count,
+        shape_data(&inside.shape),
+        inside.parameters,
+        inside.flops
+    )
+}
+
+/// The attributes of an arrow's group: from which step to which, and the shape of each value that it carries.
+fn edge_values(from: usize, to: &str, shapes: &[&Shape]) -> String {
+    let shapes: Vec<String> = shapes.iter().map(|shape| shape_data(shape)).collect();
+    format!("class=\"edge\" data-from=\"{from}\" data-to=\"{to}\" data-shapes=\"{}\"", shapes.join(" "))
+}
+
+/// `1x197x768`.
+fn shape_data(shape: &Shape) -> String {
+    shape.axes().iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+}
+
+/// The shapes of some edges, each as often as there are values of it.
+fn shapes_of<'e>(edges: &[&'e Edge]) -> Vec<&'e Shape> {
+    edges.iter().flat_map(|edge| std::iter::repeat_n(&edge.shape, edge.values)).collect()
 }
 
 /// The text alternative: each step with its shape.
@@ -134,7 +163,7 @@ fn two_lines(text: &str, width: f64) -> Vec<String> {
     }
 }
 
-/// The frame of a block, how often it repeats, and what one and all of them have.
+/// The frame of a block, with its name.
 fn draw_frame(drawing: &mut Drawing, frame: &Frame, totals: &Totals) {
     let outline = format!("rx=\"12\" fill=\"{}\" stroke=\"{}\" stroke-width=\"1.5\"", Ink::Paper, Ink::Line);
     drawing.rectangle([FRAME[0], frame.top], [FRAME[1] - FRAME[0], frame.bottom - frame.top], &outline);
@@ -146,6 +175,12 @@ fn draw_frame(drawing: &mut Drawing, frame: &Frame, totals: &Totals) {
     if count == 1 {
         return;
     }
+    let values = format!("class=\"block\" data-block=\"{block}\" data-repeats=\"{count}\"");
+    drawing.group(&values, |drawing| draw_repeats(drawing, frame, count, totals));
+}
+
+/// How often the block repeats, and what one and all of them have.
+fn draw_repeats(drawing: &mut Drawing, frame: &Frame, count: usize, totals: &Totals) {
     let parameters: f64 = frame.fold.first().iter().map(|step| step.inside.parameters as f64).sum();
     let flops: f64 = frame.fold.first().iter().map(|step| step.inside.flops as f64).sum();
     let share = |one: f64, total: f64| format::share(one * count as f64 / total);
@@ -182,16 +217,19 @@ fn draw_links(drawing: &mut Drawing, placed: &Placed) {
         if direct.is_empty() {
             continue;
         }
-        let (from, to) = (&placed.slots[to - 1], &placed.slots[to]);
-        let bottom = from.top + from.height;
-        drawing.line([TRUNK, bottom], [TRUNK, to.top - 4.0], &stroke);
-        arrow_head(drawing, [TRUNK, to.top], [0.0, 1.0]);
         let mut edges: Vec<&Edge> = direct.iter().map(|link| link.edge).collect();
         edges.sort_by_key(|edge| std::cmp::Reverse(edge.shape.elements()));
+        let values = edge_values(to - 1, &to.to_string(), &shapes_of(&edges));
+        let (from, to) = (&placed.slots[to - 1], &placed.slots[to]);
+        let bottom = from.top + from.height;
         let text = edges.into_iter().map(edge_text).collect::<Vec<_>>().join(" and ");
         // Where a frame ends in between, the shape is written below it.
         let ends = placed.frames.iter().map(|frame| frame.bottom).find(|&end| end > bottom && end < to.top);
-        draw_shape(drawing, ends.unwrap_or(bottom), &text);
+        drawing.group(&values, |drawing| {
+            drawing.line([TRUNK, bottom], [TRUNK, to.top - 4.0], &stroke);
+            arrow_head(drawing, [TRUNK, to.top], [0.0, 1.0]);
+            draw_shape(drawing, ends.unwrap_or(bottom), &text);
+        });
     }
     let mut lanes: Vec<usize> = Vec::new();
     let around: Vec<&Link> = placed.links.iter().filter(|link| link.from + 1 < link.to).collect();
@@ -202,7 +240,8 @@ fn draw_links(drawing: &mut Drawing, placed: &Placed) {
             Some(busy_until) => *busy_until = link.to,
             None => lanes.push(link.to),
         }
-        draw_around(drawing, placed, link, lane, &stroke);
+        let values = edge_values(link.from, &link.to.to_string(), &shapes_of(&[link.edge]));
+        drawing.group(&values, |drawing| draw_around(drawing, placed, link, lane, &stroke));
     }
 }
 
@@ -245,7 +284,7 @@ fn arrow_head(drawing: &mut Drawing, [x, y]: [f64; 2], [right, down]: [f64; 2]) 
 }
 
 /// Tables and tokens that join from the side.
-fn draw_joining(drawing: &mut Drawing, notes: &FlowNotes, slot: &Slot) {
+fn draw_joining(drawing: &mut Drawing, notes: &FlowNotes, step: usize, slot: &Slot) {
     let inside = &slot.step.inside;
     if inside.is_residual() {
         return;
@@ -253,23 +292,32 @@ fn draw_joining(drawing: &mut Drawing, notes: &FlowNotes, slot: &Slot) {
     let all = inside.joining.len() as f64 * (JOINING[0] + JOINING[1]) - JOINING[1];
     let mut top = slot.top + (slot.height - all) / 2.0;
     for value in &inside.joining {
-        let [name, kind] = words::joining(notes, value);
-        let outline = format!("rx=\"8\" fill=\"{}\" stroke=\"{}\" stroke-dasharray=\"4 3\"", Ink::Card, Ink::Soft);
-        let width = SIDE[1] - SIDE[0];
-        drawing.rectangle([SIDE[0], top], [width, JOINING[0]], &outline);
-        let middle = SIDE[0] + width / 2.0;
-        let lines =
-            [(name, Ink::Ink, " font-weight=\"600\""), (shape_text(&value.shape), Ink::Ink, ""), (kind, Ink::Soft, "")];
-        for (index, (text, ink, weight)) in lines.iter().enumerate() {
-            let attributes = format!("text-anchor=\"middle\" font-size=\"12\"{weight}");
-            let at = [middle, top + 16.0 + 16.0 * index as f64];
-            drawing.noted(text, |drawing| drawing.text(at, &attributes, *ink, &shorten(text, width, 12.0)));
-        }
-        let y = top + JOINING[0] / 2.0;
-        drawing.line([SIDE[0], y], [BOX[1] + 5.0, y], &format!("stroke=\"{}\" stroke-width=\"1.5\"", Ink::Ink));
-        arrow_head(drawing, [BOX[1], y], [-1.0, 0.0]);
+        let values = format!(
+            "class=\"joining\" data-step=\"{step}\" data-name=\"{}\" data-shape=\"{}\" data-trained=\"{}\"",
+            value.name,
+            shape_data(&value.shape),
+            value.trained
+        );
+        drawing.group(&values, |drawing| draw_side(drawing, words::joining(notes, value), &value.shape, top));
         top += JOINING[0] + JOINING[1];
     }
+}
+
+/// A box at the side, with its arrow: a name, a shape, and what kind of value it is.
+fn draw_side(drawing: &mut Drawing, [name, kind]: [String; 2], shape: &Shape, top: f64) {
+    let outline = format!("rx=\"8\" fill=\"{}\" stroke=\"{}\" stroke-dasharray=\"4 3\"", Ink::Card, Ink::Soft);
+    let width = SIDE[1] - SIDE[0];
+    drawing.rectangle([SIDE[0], top], [width, JOINING[0]], &outline);
+    let middle = SIDE[0] + width / 2.0;
+    let lines = [(name, Ink::Ink, " font-weight=\"600\""), (shape_text(shape), Ink::Ink, ""), (kind, Ink::Soft, "")];
+    for (index, (text, ink, weight)) in lines.iter().enumerate() {
+        let attributes = format!("text-anchor=\"middle\" font-size=\"12\"{weight}");
+        let at = [middle, top + 16.0 + 16.0 * index as f64];
+        drawing.noted(text, |drawing| drawing.text(at, &attributes, *ink, &shorten(text, width, 12.0)));
+    }
+    let y = top + JOINING[0] / 2.0;
+    drawing.line([SIDE[0], y], [BOX[1] + 5.0, y], &format!("stroke=\"{}\" stroke-width=\"1.5\"", Ink::Ink));
+    arrow_head(drawing, [BOX[1], y], [-1.0, 0.0]);
 }
 
 /// The image as it is cut, beside the step that cuts it, where its patches can be told apart.
@@ -302,9 +350,13 @@ fn draw_patches(drawing: &mut Drawing, slot: &Slot) {
 /// The output.
 fn draw_end(drawing: &mut Drawing, notes: &FlowNotes, placed: &Placed, top: f64) {
     let Some(last) = placed.slots.last() else { return };
-    drawing.line([TRUNK, placed.bottom], [TRUNK, top - 4.0], &format!("stroke=\"{}\" stroke-width=\"1.5\"", Ink::Ink));
-    arrow_head(drawing, [TRUNK, top], [0.0, 1.0]);
-    draw_shape(drawing, placed.bottom, &shape_text(&last.step.inside.shape));
+    let shape = &last.step.inside.shape;
+    drawing.group(&edge_values(placed.slots.len() - 1, "output", &[shape]), |drawing| {
+        let stroke = format!("stroke=\"{}\" stroke-width=\"1.5\"", Ink::Ink);
+        drawing.line([TRUNK, placed.bottom], [TRUNK, top - 4.0], &stroke);
+        arrow_head(drawing, [TRUNK, top], [0.0, 1.0]);
+        draw_shape(drawing, placed.bottom, &shape_text(shape));
+    });
     drawing.rectangle([TRUNK - 70.0, top], [140.0, 34.0], &format!("rx=\"17\" fill=\"{}\"", Ink::Accent));
     let name = notes.output;
     let attributes = "text-anchor=\"middle\" font-weight=\"700\"";

@@ -21,7 +21,7 @@ use crate::image_answers::{Answers, ImageQuestion, ask};
 use crate::texts::{TextFiles, TextTally, take_texts, text_input};
 use crate::vectors::VectorFile;
 
-/// Turn texts or images into vectors, or find those nearest to one
+/// Compute embeddings of texts or images, or search for the most similar ones
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -32,15 +32,15 @@ Examples:
 pub struct Embed {
     /// A model directory
     model: PathBuf,
-    /// Texts, or images and folders of images, as the model takes; without any, and without --file, texts are read from standard input
+    /// Texts, or images and folders of images, depending on the model; without any, and without --file, texts are read from standard input
     #[arg(value_name = "INPUT", conflicts_with = "files")]
     inputs: Vec<OsString>,
     #[command(flatten)]
     files: TextFiles,
-    /// How the vectors of tokens become one [default: as the model's directory says, else mean]
+    /// How token vectors are pooled into one [default: as the model directory says; otherwise mean]
     #[arg(long, value_enum)]
     pooling: Option<PoolingName>,
-    /// Scale vectors to length 1 [default: as the model's directory says]
+    /// Scale vectors to length 1 [default: as the model directory says; otherwise not]
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     normalize: Option<bool>,
     /// Rank the inputs by their cosine similarity to this text or image, the most similar first
@@ -110,7 +110,9 @@ impl Embed {
         let model = TextModel::open(&self.model, &OpenOptions::default())?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         if self.pooling.is_none() && model.sentence.pooling.is_none() {
-            say!("note: this model does not say how its tokens are pooled: this is their mean; --pooling chooses");
+            say!(
+                "note: the model directory does not say how token vectors are pooled: taking their mean; --pooling chooses another way"
+            );
         }
         let text = |text: &OsString| {
             let text = text.to_str().map(str::to_string);

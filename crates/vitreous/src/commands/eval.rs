@@ -20,7 +20,7 @@ use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 
 /// Evaluate a model on a data set: accuracy, precision and recall per class, confusions and calibration; for a translator BLEU, chrF
-/// and perplexity; for texts accuracy, F1, correlations, entities or the perplexity of masks
+/// and perplexity; for texts accuracy, F1, correlations, entities or the perplexity of masked tokens
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

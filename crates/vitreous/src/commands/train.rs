@@ -389,6 +389,7 @@ fn of_training(error: TrainError) -> Failure {
         | TrainError::Recipe(_)
         | TrainError::Data(_)
         | TrainError::Model(_)
+        | TrainError::TooLarge(_)
         | TrainError::Settings(_)
         | TrainError::Tokeniser(_)
         | TrainError::Config(_) => Failure::input(error),

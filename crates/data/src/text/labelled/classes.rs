@@ -86,8 +86,9 @@ impl Classes {
         }
         if names.len() > MOST_CLASSES {
             let count = names.len();
-            let reason =
-                format!("it has {count} classes, but {MOST_CLASSES} is the most: choose another column with `label`");
+            let reason = format!(
+                "it has {count} classes, but {MOST_CLASSES} is the most: name another column with data.label=NAME"
+            );
             return Err(PairsError::content(path, reason));
         }
         let indices: HashMap<String, u32> = names.iter().cloned().zip(0..).collect();
@@ -118,17 +119,17 @@ impl Classes {
         }
         let refused = |reason: String| Err(PairsError::content(path, reason));
         if count == 0 {
-            return refused("no text has a label: name the column of the labels with `label`".to_string());
+            return refused("no text has a label: name the column of the labels with data.label=NAME".to_string());
         }
         if count == 1 && meaning == Meaning::Class {
             return refused(format!(
-                "all texts are of the class `{}`, so there is nothing to learn: if it is not the label, name the column with `label`",
+                "all texts are of the class `{}`, so there is nothing to learn: if this is not the label, name its column with data.label=NAME",
                 short(&self.names[0])
             ));
         }
         if count > FEW_CLASSES && count > texts / 2 && meaning == Meaning::Class {
             return refused(format!(
-                "it has {count} classes for {texts} texts ({}): this looks like another column than the label: name it with `label`",
+                "it has {count} classes for {texts} texts ({}): this does not look like a label: name its column with data.label=NAME",
                 shown(&self.names[..3])
             ));
         }

@@ -81,7 +81,7 @@ impl Columns {
         };
         if needs_label && label.is_none() {
             return Err(format!(
-                "no column has the name of a label (label, class, sentiment, ..): name it with `label`; the columns are: {}",
+                "no column is called label, class, sentiment or the like: rename the column of the labels, or name it with data.label=NAME; the columns are: {}",
                 shown(names)
             ));
         }
@@ -91,7 +91,7 @@ impl Columns {
         }
         let is_free = |place: &usize| Some(*place) != pair && Some(*place) != label;
         let text = text.or_else(|| TEXT_NAMES.into_iter().filter_map(place).find(is_free)).ok_or_else(|| {
-            format!("no column has the name of a text (text, sentence, review, ..): name it with `text`; the columns are: {}", shown(names))
+            format!("no column is called text, sentence, review or the like: rename the column of the texts, or name it with data.text=NAME; the columns are: {}", shown(names))
         })?;
         // A text that was chosen stands alone, unless its pair has a usual name.
         let pair = pair.or_else(|| PAIR_NAMES.into_iter().filter_map(place).find(|&place| place != text));

@@ -18,6 +18,7 @@ use super::{Attention, Heads, HeadsOut};
 /// Keys per block: scores and gradients of a block stay in the L1 and L2 caches.
 const KEY_BLOCK: usize = 256;
 
+/// The scratch memory that each thread needs for [`backward`].
 pub fn scratch(attention: &Attention) -> usize {
     let width = padded(attention.head_dim);
     4 * attention.keys * width
@@ -31,7 +32,7 @@ pub fn scratch(attention: &Attention) -> usize {
 /// `out`. `d_bias` has the bias' shape and gets its gradient, summed over the samples and heads that share it.
 ///
 /// # Panics
-/// Panics if a shape does not fit, or the team's scratch memory is less than [`scratch_floats`](super::scratch_floats).
+/// Panics if a shape does not fit, or the team's scratch memory is less than [`scratch`].
 pub fn backward(
     team: &mut Team,
     attention: &Attention,

@@ -31,9 +31,9 @@ use super::team::Team;
 use crate::ops::attention::Reach;
 use crate::random;
 
-pub use backward::backward;
+pub use backward::{backward, scratch as backward_scratch};
 pub use scores::Bias;
-pub use weights::weights;
+pub use weights::{scratch as weights_scratch, weights};
 
 use rows::{PADDING, Region, padded, scale_rows, store_rows, take, transpose_rows};
 use scores::{QUERY_BLOCK, QueryBlock, Spare, query_blocks, query_range};
@@ -188,13 +188,11 @@ impl Attention<'_> {
     }
 }
 
-/// The scratch memory that each thread needs for any of the passes.
-pub fn scratch_floats(attention: &Attention) -> usize {
-    let passes = [forward_scratch, one_query::scratch, backward::scratch, weights::scratch];
-    passes.map(|scratch| scratch(attention)).into_iter().max().unwrap_or(0)
-}
-
-fn forward_scratch(attention: &Attention) -> usize {
+/// The scratch memory that each thread needs for [`forward`]; `both_f32` says whether keys and values are f32.
+pub fn forward_scratch(attention: &Attention, both_f32: bool) -> usize {
+    if one_query::suits(attention, both_f32) {
+        return one_query::scratch(attention);
+    }
     let width = padded(attention.head_dim);
     2 * attention.keys * width
         + 3 * QUERY_BLOCK * width
@@ -207,7 +205,7 @@ fn forward_scratch(attention: &Attention) -> usize {
 /// needed by [`backward`]: the logarithms of the softmax's sums, plus infinity if a query attends to no key.
 ///
 /// # Panics
-/// Panics if a shape does not fit, or the team's scratch memory is less than [`scratch_floats`].
+/// Panics if a shape does not fit, or the team's scratch memory is less than [`forward_scratch`].
 pub fn forward(
     team: &mut Team,
     attention: &Attention,
@@ -223,7 +221,8 @@ pub fn forward(
     if attention.pairs() * attention.queries == 0 {
         return;
     }
-    if one_query::suits(attention, &k, &v) {
+    let both_f32 = matches!((k.values, v.values), (FloatSlice::F32(_), FloatSlice::F32(_)));
+    if one_query::suits(attention, both_f32) {
         return one_query::forward(team, attention, q, [k, v], out, log_sums);
     }
     let unit = pairs::unit_of(attention, [&q, &k, &v]);

@@ -16,18 +16,18 @@ use super::{Attention, Heads, HeadsOut, TILE_MULTIPLICATIONS};
 /// With fewer tiles of whole samples than this, the heads of a sample are split among tiles.
 const ENOUGH_TILES: usize = 16;
 
-/// Whether this file computes the attention. For bf16, only potentially long inputs: KV caches, which have lengths or
+/// Whether this file computes the attention; `both_f32` says whether keys and values are f32. For bf16, only potentially long inputs: KV caches, which have lengths or
 /// offsets.
-pub fn suits(attention: &Attention, k: &Heads, v: &Heads) -> bool {
+pub fn suits(attention: &Attention, both_f32: bool) -> bool {
     let plain = attention.key_mask.is_none() && attention.bias.is_none() && attention.dropout.is_none();
-    let both_f32 = matches!((k.values, v.values), (FloatSlice::F32(_), FloatSlice::F32(_)));
     let has_ends = attention.key_lengths.is_some() || attention.offsets.is_some();
     attention.queries == 1 && plain && (both_f32 || has_ends)
 }
 
-/// Floats of scratch memory: a query, a result, and the weights of each head.
+/// Floats of scratch memory: a query, a result, and the weights of each head of a tile.
 pub fn scratch(attention: &Attention) -> usize {
-    2 * padded(attention.heads * attention.head_dim) + attention.heads * padded(attention.keys)
+    let heads = attention.group() * Tiling::new(attention).kv_heads;
+    2 * padded(heads * attention.head_dim) + heads * padded(attention.keys)
 }
 
 /// How samples and heads are split into tiles.

@@ -246,21 +246,27 @@ impl Case {
         let tensors = Tensors::new(self);
         let bias = Stored::new(&inputs.bias, self.bf16);
         let attention = self.attention(inputs, self.bias.map(|_| &bias));
-        let mut team = Team::new(threads, scratch_floats(&attention)).unwrap();
+        // Each pass gets as much scratch memory as it says that it needs.
+        let needed =
+            [forward_scratch(&attention, !self.bf16), weights_scratch(&attention), backward_scratch(&attention)];
+        let mut team = Team::new(threads, needed.into_iter().max().unwrap()).unwrap();
         let stores = [&inputs.q, &inputs.k, &inputs.v].map(|values| values.as_slice());
         let qkv = tensors.fill(&stores, self.bf16);
         let d_out = tensors.fill_one(&inputs.d_out, self.queries, self.bf16);
         let [q, k, v] = tensors.heads(&qkv);
         let mut out = tensors.poison_one(self.bf16);
         let mut log_sums = vec![f32::NAN; self.batch * self.heads * self.queries];
+        team.lend(needed[0]);
         forward(&mut team, &attention, q, k, v, tensors.one_out(&mut out), Shared::new(&mut log_sums));
         let mut found_weights = vec![f32::NAN; log_sums.len() * self.keys];
+        team.lend(needed[1]);
         weights(&mut team, &attention, q, k, Shared::new(&mut found_weights));
         let mut d_qkv = tensors.poison(self.bf16);
         let mut d_bias = vec![f32::NAN; if self.bias.is_some() { inputs.bias.len() } else { 0 }];
         let [dq, dk, dv] = tensors.heads_out(&mut d_qkv);
         let shared_bias = self.bias.map(|_| Shared::new(&mut d_bias));
         let (out_read, d_out) = (tensors.one(&out), tensors.one(&d_out));
+        team.lend(needed[2]);
         backward(&mut team, &attention, q, k, v, out_read, d_out, &log_sums, dq, dk, dv, shared_bias);
         let wide = |values: &[f32]| values.iter().map(|&x| f64::from(x)).collect::<Values>();
         let [dq, dk, dv] = tensors.read_back(&d_qkv);

@@ -8,6 +8,7 @@ use super::small_product::Rows;
 use super::softmax::{BlockShape, Running, finish, online_step, weigh};
 use super::{Attention, Heads};
 
+/// The scratch memory that each thread needs for [`weights`].
 pub fn scratch(attention: &Attention) -> usize {
     let width = padded(attention.head_dim);
     attention.keys * width
@@ -20,7 +21,7 @@ pub fn scratch(attention: &Attention) -> usize {
 /// The softmax's weights before dropout, `[batch, heads, queries, keys]`; 0 where a key is masked.
 ///
 /// # Panics
-/// Panics if a shape does not fit, or the team's scratch memory is less than [`scratch_floats`](super::scratch_floats).
+/// Panics if a shape does not fit, or the team's scratch memory is less than [`scratch`].
 pub fn weights(team: &mut Team, attention: &Attention, q: Heads, k: Heads, weights: Shared<f32>) {
     attention.check();
     assert_eq!(weights.len(), attention.pairs() * attention.queries * attention.keys);

@@ -3,7 +3,7 @@
 use half::bf16;
 
 use super::pack::Stored;
-use super::{FEW_ROWS, Finish, Operand, Product, Shape};
+use super::{Finish, Operand, Product, Shape};
 use crate::cpu::memory::FloatSlice;
 use crate::cpu::simd::{Lanes, simd_fn};
 use crate::cpu::team::Team;
@@ -14,13 +14,14 @@ const TILE_VALUES: usize = 1 << 16;
 const ABREAST: usize = 4;
 
 /// Columns per tile; a multiple of the widest kernel's step, except for the last tile.
-fn tile_columns(shape: &Shape) -> usize {
+pub fn tile_columns(shape: &Shape) -> usize {
     (TILE_VALUES / shape.depth.max(1)).next_multiple_of(128).min(shape.columns)
 }
 
 /// A as f32, and the tile's sums.
 pub fn scratch_floats(shape: &Shape) -> usize {
-    (FEW_ROWS * (shape.depth + tile_columns(shape))).next_multiple_of(16)
+    let rows = if shape.shared_b { shape.rows * shape.batch } else { shape.rows };
+    (rows * (shape.depth + tile_columns(shape))).next_multiple_of(16)
 }
 
 pub fn multiply(team: &mut Team, product: &Product, claimed: usize, finish: Option<&Finish>) {

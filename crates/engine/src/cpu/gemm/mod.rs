@@ -177,6 +177,11 @@ impl Blocking {
         panel * self.sizes.columns..((panel + 1) * self.sizes.columns).min(self.columns)
     }
 
+    /// The valid columns of a tile's panels.
+    fn tile_columns(&self, panels: &Range<usize>) -> Range<usize> {
+        self.panel(panels.start).start..self.panel(panels.end - 1).end
+    }
+
     /// Offset of a block's panel in packed B.
     fn panel_start(&self, block: &Range<usize>, panel: usize) -> usize {
         block.start * self.padded_columns + panel * self.sizes.columns * block.len()
@@ -260,6 +265,21 @@ pub fn scratch_floats(shape: &Shape, precision: Precision) -> usize {
         // Whether a batch with a shared B can be folded depends on A's strides.
         Route::Tiles if shape.shared_b => needed(shape).max(needed(&shape.folded())),
         Route::Tiles => needed(shape),
+    }
+}
+
+/// The most columns of a piece of a row that [`Finish`] is called with.
+pub fn piece_columns(shape: &Shape, precision: Precision) -> usize {
+    let kind = MicroKernel::best(precision);
+    let columns = |shape: &Shape| {
+        let blocking = Blocking::new(shape, kind);
+        let tile = |index: usize| blocking.tile_columns(&part(blocking.panels, blocking.column_tiles, index)).len();
+        (0..blocking.column_tiles).map(tile).max().unwrap_or(0)
+    };
+    match shape.route(kind) {
+        Route::FewRows => few::tile_columns(shape),
+        Route::Tiles if shape.shared_b => columns(shape).max(columns(&shape.folded())),
+        Route::WholeProducts | Route::Tiles => columns(shape),
     }
 }
 

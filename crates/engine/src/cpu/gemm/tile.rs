@@ -164,7 +164,7 @@ unsafe fn compute_with<K: Kernel, T: Stored>(
     finish: Option<&Finish>,
 ) {
     let (groups, panels) = blocking.tile(tile);
-    let columns = blocking.panel(panels.start).start..blocking.panel(panels.end - 1).end;
+    let columns = blocking.tile_columns(&panels);
     let first_row = groups.start * K::ROWS;
     let end_row = (groups.end * K::ROWS).min(blocking.rows);
     let reading = Reading::of::<K, T>(a);

@@ -16,7 +16,7 @@ use super::config::{TextPositions, TransformerConfig};
 use crate::blocks::{Branch, Mlp, embedding_table, linear, norm};
 use crate::call::StepShape;
 use crate::positions;
-use crate::settings::{NormOrder, check_fixed_table};
+use crate::settings::NormOrder;
 
 /// What a Transformer computes of pairs.
 #[derive(Clone, Copy, Debug)]
@@ -181,8 +181,7 @@ fn position_table(g: &mut Graph, config: &TransformerConfig, length: usize) -> R
     }
     match config.positions {
         TextPositions::Sinusoidal => {
-            check_fixed_table(length, config.dim).map_err(|refusal| refused(refusal.0))?;
-            g.constant("positions", [length, config.dim], positions::sinusoidal(length, config.dim))
+            positions::fixed_table(g, length, config.dim, || positions::sinusoidal(length, config.dim))
         }
         TextPositions::Learned => {
             g.declare("positions", [config.max_length, config.dim], Role::Position.starting(Init::Table))

@@ -131,10 +131,10 @@ fn position_table(g: &mut Graph, config: &VitConfig) -> Result<Option<Value>> {
             g.declare("positions", [count, config.dim], Role::Position.starting(Init::Normal(0.02)))?
         }
         Positions::Sinusoidal => {
-            g.constant("positions", [count, config.dim], positions::sinusoidal(count, config.dim))?
+            positions::fixed_table(g, count, config.dim, || positions::sinusoidal(count, config.dim))?
         }
         Positions::SinCos2d => {
-            g.constant("positions", [count, config.dim], positions::sin_cos_2d(config.grid(), config.dim))?
+            positions::fixed_table(g, count, config.dim, || positions::sin_cos_2d(config.grid(), config.dim))?
         }
     }))
 }

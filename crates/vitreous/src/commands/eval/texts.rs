@@ -38,7 +38,7 @@ impl Eval {
             ("--languages", self.languages.is_some()),
             ("--translations", self.translations.is_some()),
         ];
-        self.refuse(&of_others, "means nothing to an encoder of texts")?;
+        self.refuse(&of_others, "does not apply to a text encoder")?;
         let model = TextModel::open(&self.model, &OpenOptions::default())?;
         let name = self.model.to_string_lossy();
         let signature = model.model.architecture.signature();
@@ -115,6 +115,8 @@ impl Eval {
 
     /// The part of the data that was asked for; by default validation, or what there is.
     fn texts_of_split<T>(&self, parts: [Vec<T>; 3]) -> Result<Vec<T>, Failure> {
+        let named = ["train", "validation", "test"].into_iter().zip(&parts).filter(|(_, part)| !part.is_empty());
+        let there: Vec<&str> = named.map(|(name, _)| name).collect();
         let [train, validation, test] = parts;
         let chosen = match self.split {
             Some(Split::Train) => train,
@@ -125,7 +127,11 @@ impl Eval {
             None => train,
         };
         if chosen.is_empty() {
-            return Err(Failure::input(anyhow!("the data has no such part: --split names another")));
+            let hint = match there[..] {
+                [] => "it has no texts".to_string(),
+                _ => format!("it has --split {}", there.join(", --split ")),
+            };
+            return Err(Failure::input(anyhow!("the data has no such split; {hint}")));
         }
         let places = spread(chosen.len(), self.limit);
         let mut chosen: Vec<Option<T>> = chosen.into_iter().map(Some).collect();
@@ -205,8 +211,7 @@ impl Eval {
             for row in rows {
                 let number = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
                 let texts = row.get("texts").or_else(|| row.get("entities")).and_then(Json::as_u64).unwrap_or(0);
-                let name: String =
-                    format::one_line(row["name"].as_str().unwrap_or_default()).chars().take(26).collect();
+                let name: String = format::shortened(&format::one_line(row["name"].as_str().unwrap_or_default()), 26);
                 let (precision, recall, f1) = (number("precision"), number("recall"), number("f1"));
                 writeln!(out, "{name:<28}{precision:>10.4}{recall:>10.4}{f1:>10.4}{texts:>10}")?;
             }

@@ -30,15 +30,15 @@ Examples:
   vitreous predict MODEL --question 'Who wrote it?' --context 'It was written by Ada Lovelace.'
   vitreous predict MODEL --file questions.jsonl
 
-A model of texts that is given none reads them from standard input, one per line. \
-Files of a model that answers questions have lines such as {\"question\": \"..\", \"context\": \"..\"}.")]
+A text model that is given no texts reads them from standard input, one per line. \
+For a question answering model, each line of a file is an object such as {\"question\": \"..\", \"context\": \"..\"}.")]
 pub struct Predict {
     /// A model directory or a checkpoint file
     model: PathBuf,
     /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads an image, or a list of paths, from standard input
     #[arg(value_name = "PATH", conflicts_with_all = ["texts", "files", "question"])]
     paths: Vec<OsString>,
-    /// Texts, for a model of texts that classifies them or finds entities in them; `-` reads them from standard input, one per line
+    /// Texts, for a model that classifies texts or finds entities; `-` reads them from standard input, one per line
     #[arg(long = "text", value_name = "TEXT", num_args = 1.., conflicts_with = "files")]
     texts: Vec<String>,
     /// The second text of a pair, for a model that compares two
@@ -46,19 +46,19 @@ pub struct Predict {
     pair: Option<String>,
     #[command(flatten)]
     files: TextFiles,
-    /// A question, for a model that answers questions; `--context` is where it looks
+    /// A question, for a question answering model, which looks for the answer in `--context`
     #[arg(long, value_name = "Q", requires = "context", conflicts_with_all = ["texts", "files"])]
     question: Option<String>,
-    /// The text that has the answer to `--question`
+    /// The text in which the answer to `--question` is looked for
     #[arg(long, value_name = "C", requires = "question")]
     context: Option<String>,
     /// How many classes to show for each image or text, or answers to a question
     #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count, allow_negative_numbers = true)]
     top: usize,
-    /// Of a token classifier: how tokens become entities
+    /// For token classifiers: how tokens are grouped into entities
     #[arg(long, value_enum, default_value = "simple")]
     aggregate: AggregateName,
-    /// Print one JSON object per line: path or text with top (or numbers) and logits; text, entities; question, answers; path, error
+    /// Print one JSON object per line: path or text, with top and logits, numbers, entities, or answers; error for a file that cannot be read
     #[arg(long)]
     json: bool,
     /// Print the pooled features that the head would see, instead of classes

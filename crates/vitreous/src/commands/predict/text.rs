@@ -19,7 +19,9 @@ impl Predict {
     pub(super) fn run_on_texts(&self) -> Result<(), Failure> {
         if self.features {
             let model = self.model.display();
-            return Err(Failure::input(anyhow!("vectors of texts are `vitreous embed {model} TEXT`")));
+            return Err(Failure::input(anyhow!(
+                "--features is for images; `vitreous embed {model} TEXT` gives the vectors of texts"
+            )));
         }
         let model = TextModel::open(&self.model, &OpenOptions::default())?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
