@@ -202,6 +202,17 @@ impl EpochOrder {
         EpochOrder { epoch, samples, batches }
     }
 
+    /// The order of an epoch whose batches are given one after the other: the group and the samples of each.
+    pub fn of_batches(epoch: u64, batches: impl IntoIterator<Item = (usize, Vec<u32>)>) -> EpochOrder {
+        let mut order = EpochOrder::new(epoch, Vec::new(), Vec::new());
+        for (group, samples) in batches {
+            let start = order.samples.len();
+            order.samples.extend(samples);
+            order.batches.push((group, start..order.samples.len()));
+        }
+        order
+    }
+
     /// The epoch, from 0.
     pub fn epoch(&self) -> u64 {
         self.epoch

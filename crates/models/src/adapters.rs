@@ -11,6 +11,9 @@
 
 use vitreous_engine::{Error, Graph, Init, Result, Role, State, Value};
 
+use crate::call::Call;
+use crate::family::Architecture;
+
 /// Which layers have adapters, and their rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adapters {
@@ -78,6 +81,19 @@ pub fn merged(state: &State, adapters: &Adapters, parameter: &str) -> Result<Vec
         }
     }
     Ok(weight)
+}
+
+/// The parameters of a model as it is without adapters: those of a state that has some, with each folded into its weight.
+pub fn without_adapters(architecture: &dyn Architecture, state: &State, adapters: &Adapters) -> Result<State> {
+    let mut graph = Graph::for_inference();
+    architecture.build(&mut graph, &Call::whole(1))?;
+    let mut plain = State::new(&graph)?;
+    let names: Vec<String> = plain.table().iter().map(|parameter| parameter.name.clone()).collect();
+    for name in names {
+        let values = merged(state, adapters, &name)?;
+        plain.parameter_mut(&name)?.copy_from_slice(&values);
+    }
+    Ok(plain)
 }
 
 /// Folds all adapters into the weights of their layers. Each B becomes zero, so that the model with adapters computes

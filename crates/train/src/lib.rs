@@ -8,6 +8,7 @@ pub mod checkpoint;
 mod error;
 mod evaluation;
 mod events;
+mod finetuning;
 pub mod fingerprint;
 pub mod groups;
 pub mod measures;

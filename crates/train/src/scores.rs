@@ -5,6 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -152,6 +153,11 @@ impl Scores {
     pub fn any_report(&self) -> &dyn Report {
         self.report.as_ref()
     }
+}
+
+/// Reads a task's own report from `evaluation.json`; `None` if it is of another task, which has no such key.
+pub(crate) fn read_report<R: DeserializeOwned>(evaluation: &Value, key: &str) -> Option<Result<R, String>> {
+    evaluation.get(key).map(|_| R::deserialize(evaluation).map_err(|error| error.to_string()))
 }
 
 /// Reads a number that JSON had to write as null because it is NaN.

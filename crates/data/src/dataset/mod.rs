@@ -35,7 +35,7 @@ pub(crate) use files::{counted, extension, list, some_of};
 pub use inspect::{Inspection, Sizes, count_labels, inspect};
 pub use open::{OpenDataset, open};
 pub use split::{Split, ValidationRule};
-pub(crate) use split::{TEST_NAMES, TRAIN_NAMES, VALIDATION_NAMES, is_drawn, name_hash};
+pub(crate) use split::{TEST_NAMES, TRAIN_NAMES, VALIDATION_NAMES, draw_texts, is_drawn, name_hash};
 
 /// Images with labels.
 pub trait Dataset: Send + Sync {

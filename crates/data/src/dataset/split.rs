@@ -1,6 +1,6 @@
 //! Splits of a data set: named by folders, files and cells, or drawn from the training part by a hash of each sample's name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -85,6 +85,16 @@ pub(super) fn draw(samples: &[(u64, u32)], share: f64, rule: ValidationRule) -> 
         ValidationRule::ByName => samples.iter().map(|&(hash, _)| is_drawn(hash, share)).collect(),
         ValidationRule::Stratified => draw_stratified(samples, share),
     }
+}
+
+/// Which texts are drawn for validation, stratified by class. Texts with the same hash of their content are drawn together, as if all were
+/// of the class of the first: what is evaluated was never trained on.
+pub(crate) fn draw_texts(texts: &[(u64, u32)], share: f64) -> Vec<bool> {
+    let mut known = HashSet::new();
+    let distinct: Vec<(u64, u32)> = texts.iter().copied().filter(|&(hash, _)| known.insert(hash)).collect();
+    let drawn = draw_stratified(&distinct, share);
+    let drawn: HashSet<u64> = distinct.iter().zip(drawn).filter(|(_, drawn)| *drawn).map(|(text, _)| text.0).collect();
+    texts.iter().map(|(hash, _)| drawn.contains(hash)).collect()
 }
 
 fn draw_stratified(samples: &[(u64, u32)], share: f64) -> Vec<bool> {
@@ -268,6 +278,17 @@ mod tests {
         assert_eq!(stratified(&[1, 1], 0.5), [0, 0]);
         assert_eq!(stratified(&[2], 0.01), [1]);
         assert_eq!(stratified(&[50, 50], 0.0), [0, 0]);
+        assert_eq!(stratified(&[1], 0.5), [0]);
+        assert_eq!(stratified(&[2, 2], 0.99), [1, 1]);
+    }
+
+    #[test]
+    fn equal_texts_stay_together() {
+        let texts: Vec<(u64, u32)> = (0..90).map(|index| (name_hash(&[index % 30]), u32::from(index % 3))).collect();
+        let drawn = draw_texts(&texts, 0.2);
+        assert_eq!(drawn.iter().filter(|drawn| **drawn).count(), 18);
+        assert_eq!(drawn[..30], drawn[30..60]);
+        assert_eq!(drawn[..30], drawn[60..]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::shapes::{self, BatchShape, Lengths, cost, fits};
+use super::token_arrays::write_rows;
 use super::{EncodedPairs, PADDING, shifted_target, source_of, wanted_target};
 use crate::loader::{ArraySpec, ArrayValues, Batch, BatchSource, EpochOrder, LoadError, NamedArray};
 use crate::random::Random;
@@ -147,13 +148,7 @@ impl BatchSource for PairBatches {
             }
         }
         random.shuffle(&mut batches);
-        let mut samples = Vec::with_capacity(self.shape_of.len());
-        let mut ranges = Vec::with_capacity(batches.len());
-        for (group, rows) in batches {
-            ranges.push((group, samples.len()..samples.len() + rows.len()));
-            samples.extend(rows);
-        }
-        EpochOrder::new(epoch, samples, ranges)
+        EpochOrder::of_batches(epoch, batches)
     }
 
     fn fill(&self, order: &EpochOrder, batch: &mut Batch) -> Result<(), LoadError> {
@@ -165,9 +160,9 @@ impl BatchSource for PairBatches {
             let ArrayValues::I32(values) = values else { unreachable!("all arrays are of tokens") };
             let width = shape.get(1).copied().unwrap_or(1);
             match *name {
-                "source" => write_rows(values, width, rows.iter().map(|&row| source_of(source(row)))),
-                "target" => write_rows(values, width, rows.iter().map(|&row| shifted_target(target(row)))),
-                "wanted" => write_rows(values, width, rows.iter().map(|&row| wanted_target(target(row)))),
+                "source" => write_tokens(values, width, rows.iter().map(|&row| source_of(source(row)))),
+                "target" => write_tokens(values, width, rows.iter().map(|&row| shifted_target(target(row)))),
+                "wanted" => write_tokens(values, width, rows.iter().map(|&row| wanted_target(target(row)))),
                 _ => {
                     values.fill(0);
                     let lengths = rows.iter().map(|&row| lengths(pairs, row as usize).0 as i32);
@@ -187,9 +182,6 @@ fn lengths(pairs: &EncodedPairs, index: usize) -> Lengths {
 }
 
 /// Writes rows of tokens, filled up with padding.
-fn write_rows<R: Iterator<Item = u32>>(matrix: &mut [i32], width: usize, rows: impl Iterator<Item = R>) {
-    matrix.fill(PADDING as i32);
-    for (place, row) in matrix.chunks_exact_mut(width).zip(rows) {
-        place.iter_mut().zip(row).for_each(|(place, token)| *place = token as i32);
-    }
+fn write_tokens<R: Iterator<Item = u32>>(matrix: &mut [i32], width: usize, rows: impl Iterator<Item = R>) {
+    write_rows(matrix, width, PADDING as i32, rows.map(|row| row.map(|token| token as i32)));
 }

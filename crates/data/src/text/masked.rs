@@ -10,6 +10,7 @@ use crate::loader::{ArraySpec, ArrayValues, Batch, BatchSource, EpochOrder, Load
 use crate::random::Random;
 
 use super::IGNORED;
+use super::token_arrays::{fill_token_array, token_arrays};
 
 /// Token sequences of one length, with the special tokens at their ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,10 +200,7 @@ impl MaskedBatches {
     ) -> MaskedBatches {
         let texts = texts.into();
         let (length, count) = (texts.length(), options.count(texts.length()));
-        let mut arrays = vec![ArraySpec::i32("tokens", [batch, length]), ArraySpec::i32("lengths", [batch])];
-        if has_types {
-            arrays.push(ArraySpec::i32("token_types", [batch, length]));
-        }
+        let mut arrays = token_arrays(batch, length, has_types);
         arrays.push(ArraySpec::i32("masked", [batch * count]));
         arrays.push(ArraySpec::i32("targets", [batch * count]));
         MaskedBatches { texts, options, batch, seed, groups: vec![arrays] }
@@ -222,10 +220,7 @@ impl BatchSource for MaskedBatches {
         let mut random = Random::new(self.seed, epoch, 0);
         let mut order: Vec<u32> = (0..self.texts.len() as u32).collect();
         random.shuffle(&mut order);
-        order.truncate(self.batches_per_epoch() * self.batch);
-        let ranges = (0..self.batches_per_epoch()).map(|index| (0, index * self.batch..(index + 1) * self.batch));
-        let ranges = ranges.collect();
-        EpochOrder::new(epoch, order, ranges)
+        EpochOrder::of_batches(epoch, order.chunks_exact(self.batch).map(|rows| (0, rows.to_vec())))
     }
 
     fn fill(&self, order: &EpochOrder, batch: &mut Batch) -> Result<(), LoadError> {
@@ -238,15 +233,15 @@ impl BatchSource for MaskedBatches {
         };
         let masked: Vec<_> = rows.iter().map(mask).collect();
         batch.units = masked.iter().map(|(_, positions, _)| positions.len()).sum();
-        for NamedArray { name, values, .. } in &mut batch.arrays {
-            let ArrayValues::I32(values) = values else { unreachable!("all arrays are of tokens") };
+        for array in &mut batch.arrays {
+            // Sequences have one length, so that nothing is filled up, and their tokens are of one type.
+            if fill_token_array(array, 0, masked.iter().map(|(tokens, ..)| (&tokens[..], &[][..]))) {
+                continue;
+            }
+            let NamedArray { name, values: ArrayValues::I32(values), .. } = array else {
+                unreachable!("all arrays are of tokens")
+            };
             match *name {
-                "tokens" => {
-                    let all = masked.iter().flat_map(|(tokens, ..)| tokens);
-                    values.iter_mut().zip(all).for_each(|(to, &token)| *to = token as i32);
-                }
-                "lengths" => values.fill(length as i32),
-                "token_types" => values.fill(0),
                 "masked" => {
                     values.fill(0);
                     for (row, (_, positions, _)) in masked.iter().enumerate() {

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use super::shapes;
+use super::shapes::PaddedLengths;
 use super::text_batches::EncodedTexts;
-use crate::loader::{ArraySpec, ArrayValues, Batch, BatchSource, EpochOrder, LoadError, NamedArray};
+use super::token_arrays::{TextRows, fill_token_array, token_arrays};
+use crate::loader::{ArraySpec, ArrayValues, Batch, BatchSource, EpochOrder, LoadError};
 use crate::random::Random;
-
-/// The most lengths of batches: each costs the engine a plan.
-const MOST_LENGTHS: usize = 10;
 
 /// Batches of pairs: the first half of a batch's rows are first texts, the second half are the texts that belong to them, in the same
 /// order.
@@ -22,42 +20,34 @@ pub struct MatchedBatches {
     batch: usize,
     seed: u64,
     padding: u32,
-    lengths: Vec<usize>,
+    padded: PaddedLengths,
     groups: Vec<Vec<ArraySpec>>,
-    length_of: Vec<u32>,
 }
 
 impl MatchedBatches {
-    /// Batches of so many pairs; no text is longer than `longest`.
+    /// Batches of so many pairs.
     pub fn new(
         (first, second): (EncodedTexts, EncodedTexts),
-        (batch, longest): (usize, usize),
-        (has_types, padding): (bool, u32),
+        batch: usize,
+        TextRows { longest, has_types, padding }: TextRows,
         seed: u64,
     ) -> MatchedBatches {
-        let own = |index: usize| first.ids(index).len().max(second.ids(index).len());
-        let chosen = shapes::choose((0..first.len()).map(|index| (own(index), 1)), MOST_LENGTHS);
-        let mut lengths: Vec<usize> = chosen.iter().map(|&(length, _)| length.min(longest)).collect();
-        lengths.dedup();
-        let fitting = |length: usize| lengths.iter().position(|&most| length <= most).unwrap_or(lengths.len() - 1);
-        let length_of = (0..first.len()).map(|index| fitting(own(index)) as u32).collect();
-        let arrays = |length: usize| {
-            let mut arrays =
-                vec![ArraySpec::i32("tokens", [2 * batch, length]), ArraySpec::i32("lengths", [2 * batch])];
-            if has_types {
-                arrays.push(ArraySpec::i32("token_types", [2 * batch, length]));
-            }
+        // Both texts of a pair fit into the length of its batch.
+        let counts = first.token_counts().into_iter().zip(second.token_counts());
+        let padded = PaddedLengths::choose(&counts.map(|(a, b)| a.max(b)).collect::<Vec<_>>(), longest);
+        let arrays = |&length: &usize| {
+            let mut arrays = token_arrays(2 * batch, length, has_types);
             arrays.push(ArraySpec::i32("targets", [batch]));
             arrays
         };
-        let groups = lengths.iter().map(|&length| arrays(length)).collect();
+        let groups = padded.lengths.iter().map(arrays).collect();
         let (first, second) = (Arc::new(first), Arc::new(second));
-        MatchedBatches { first, second, batch, seed, padding, lengths, groups, length_of }
+        MatchedBatches { first, second, batch, seed, padding, padded, groups }
     }
 
     /// The length of each group's batches.
     pub fn lengths(&self) -> &[usize] {
-        &self.lengths
+        &self.padded.lengths
     }
 }
 
@@ -75,41 +65,20 @@ impl BatchSource for MatchedBatches {
         let mut random = Random::new(self.seed, epoch, 0);
         let mut order: Vec<u32> = (0..self.first.len() as u32).collect();
         random.shuffle(&mut order);
-        order.truncate(self.batches_per_epoch() * self.batch);
-        let group = |rows: &[u32]| rows.iter().map(|&pair| self.length_of[pair as usize] as usize).max().unwrap_or(0);
-        let groups: Vec<usize> = order.chunks_exact(self.batch).map(group).collect();
-        let ranges = groups.into_iter().enumerate();
-        let ranges = ranges.map(|(index, group)| (group, index * self.batch..(index + 1) * self.batch)).collect();
-        EpochOrder::new(epoch, order, ranges)
+        let length_of = |&pair: &u32| self.padded.of_text[pair as usize] as usize;
+        let batches = order.chunks_exact(self.batch);
+        let batches = batches.map(|rows| (rows.iter().map(length_of).max().unwrap_or(0), rows.to_vec()));
+        EpochOrder::of_batches(epoch, batches)
     }
 
     fn fill(&self, order: &EpochOrder, batch: &mut Batch) -> Result<(), LoadError> {
         let rows = order.samples(batch.position.index);
-        let texts = || {
-            let first = rows.iter().map(|&pair| (&self.first, pair as usize));
-            first.chain(rows.iter().map(|&pair| (&self.second, pair as usize)))
-        };
-        for NamedArray { name, shape, values } in &mut batch.arrays {
-            let ArrayValues::I32(values) = values else { unreachable!("all arrays are of tokens") };
-            let width = shape.get(1).copied().unwrap_or(1);
-            match *name {
-                "tokens" => {
-                    values.fill(self.padding as i32);
-                    for (row, (texts, pair)) in values.chunks_exact_mut(width).zip(texts()) {
-                        row.iter_mut().zip(texts.ids(pair)).for_each(|(to, &id)| *to = id as i32);
-                    }
-                }
-                "token_types" => {
-                    values.fill(0);
-                    for (row, (texts, pair)) in values.chunks_exact_mut(width).zip(texts()) {
-                        row.iter_mut().zip(texts.types(pair)).for_each(|(to, &kind)| *to = kind as i32);
-                    }
-                }
-                "lengths" => {
-                    let lengths = texts().map(|(texts, pair)| texts.ids(pair).len() as i32);
-                    values.iter_mut().zip(lengths).for_each(|(to, length)| *to = length);
-                }
-                _ => values.iter_mut().enumerate().for_each(|(index, to)| *to = index as i32),
+        for array in &mut batch.arrays {
+            let first = rows.iter().map(|&pair| self.first.row(pair as usize));
+            let second = rows.iter().map(|&pair| self.second.row(pair as usize));
+            if !fill_token_array(array, self.padding, first.chain(second)) {
+                let ArrayValues::I32(targets) = &mut array.values else { unreachable!("targets are rows") };
+                targets.iter_mut().zip(0..).for_each(|(target, row)| *target = row);
             }
         }
         batch.units = rows.len();
@@ -132,7 +101,8 @@ mod tests {
             };
             (0..50).map(text).collect::<Vec<_>>().iter().collect()
         };
-        let batches = MatchedBatches::new((texts(100), texts(200)), (8, 32), (false, 0), 3);
+        let rows = TextRows { longest: 32, has_types: false, padding: 0 };
+        let batches = MatchedBatches::new((texts(100), texts(200)), 8, rows, 3);
         assert_eq!(batches.batches_per_epoch(), 6);
         let order = batches.order(2);
         for index in 0..order.len() {

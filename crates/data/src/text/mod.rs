@@ -20,7 +20,6 @@
 //! ```
 
 mod batches;
-mod draw;
 mod encode;
 mod error;
 mod file;
@@ -38,6 +37,7 @@ mod special;
 mod split_files;
 mod tagged;
 mod text_batches;
+mod token_arrays;
 mod tokeniser;
 mod tokenisers;
 mod tokenizer;
@@ -58,6 +58,7 @@ pub use shapes::{BatchShape, padded_length};
 pub use special::{END, PADDING, SPECIAL_TOKENS, START, shifted_target, source_of, wanted_target};
 pub use tagged::{TaggedSentence, TaggedSplits, open_tagged};
 pub use text_batches::{EncodedTexts, IGNORED, TextBatches, TextTargets};
+pub use token_arrays::TextRows;
 pub use tokeniser::Tokeniser;
 pub use tokenisers::{SHARED_FILE, SOURCE_FILE, TARGET_FILE, Tokenisers};
 pub use tokenizer::{Encoding, SpecialIds, TextTokenizer, VocabularyKind};

@@ -75,6 +75,30 @@ pub(super) fn choose(pairs: impl IntoIterator<Item = Lengths>, most: usize) -> V
     chosen
 }
 
+/// The lengths that texts are padded to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PaddedLengths {
+    /// Ascending; all texts fit into the last.
+    pub lengths: Vec<usize>,
+    /// For each text, the index of the shortest length that it fits into.
+    pub of_text: Vec<u32>,
+}
+
+/// The most lengths of batches: each costs the engine a plan.
+const MOST_LENGTHS: usize = 10;
+
+impl PaddedLengths {
+    /// A few lengths for texts with so many tokens each, none of which has more than `longest`.
+    pub fn choose(texts: &[usize], longest: usize) -> PaddedLengths {
+        let chosen = choose(texts.iter().map(|&tokens| (tokens, 1)), MOST_LENGTHS);
+        let mut lengths: Vec<usize> = chosen.iter().map(|&(length, _)| length.min(longest)).collect();
+        lengths.dedup();
+        let fitting = |tokens: usize| lengths.iter().position(|&most| tokens <= most).unwrap_or(lengths.len() - 1);
+        let of_text = texts.iter().map(|&tokens| fitting(tokens) as u32).collect();
+        PaddedLengths { lengths, of_text }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,10 +6,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::PairsError;
-use super::draw::draw;
 use super::lines::Lines;
 use super::split_files::{content_of, file_name, split_files, split_named};
-use crate::dataset::{Split, counted, extension, name_hash, some_of};
+use crate::dataset::{Split, counted, draw_texts, extension, name_hash, some_of};
 
 /// The most words of a sentence; a file that has more between blank lines does not separate its sentences.
 const MOST_WORDS: usize = 1 << 16;
@@ -303,7 +302,7 @@ impl TaggedSplits {
         let hashes: Vec<(u64, u32)> =
             all.iter().map(|sentence| (name_hash(sentence.words.join(" ").as_bytes()), 0)).collect();
         let total = all.len();
-        for (sentence, is_drawn) in all.into_iter().zip(draw(&hashes, share)) {
+        for (sentence, is_drawn) in all.into_iter().zip(draw_texts(&hashes, share)) {
             if is_drawn { self.validation.push(sentence) } else { self.train.push(sentence) }
         }
         let were = counted(self.validation.len(), "sentence was", "sentences were");

@@ -7,12 +7,10 @@
 use std::sync::Arc;
 
 use super::Encoding;
-use super::shapes;
-use crate::loader::{ArraySpec, ArrayValues, Batch, BatchSource, EpochOrder, LoadError, NamedArray};
+use super::shapes::PaddedLengths;
+use super::token_arrays::{Row, TextRows, fill_token_array, token_arrays, write_rows};
+use crate::loader::{ArraySpec, ArrayValues, Batch, BatchSource, EpochOrder, LoadError};
 use crate::random::Random;
-
-/// The most lengths of batches: each costs the engine a plan.
-const MOST_LENGTHS: usize = 10;
 
 /// The target of a token, or of a text, that the loss ignores.
 pub const IGNORED: i32 = -100;
@@ -55,6 +53,14 @@ impl EncodedTexts {
     /// The types of a text's tokens.
     pub fn types(&self, index: usize) -> &[u32] {
         &self.types[self.range(index)]
+    }
+
+    pub(super) fn row(&self, index: usize) -> Row<'_> {
+        (self.ids(index), self.types(index))
+    }
+
+    pub(super) fn token_counts(&self) -> Vec<usize> {
+        (0..self.len()).map(|index| self.range(index).len()).collect()
     }
 
     /// The number of all tokens.
@@ -100,36 +106,32 @@ pub struct TextBatches {
     batch: usize,
     seed: u64,
     padding: u32,
-    /// By ascending length; all texts fit into the last.
-    lengths: Vec<usize>,
+    padded: PaddedLengths,
     groups: Vec<Vec<ArraySpec>>,
-    /// The length of each text, by its index.
-    length_of: Vec<u32>,
     padding_share: f64,
 }
 
 impl TextBatches {
-    /// Batches of this many texts, none of which is longer than `longest`.
+    /// Batches of this many texts.
     pub fn new(
         texts: impl Into<Arc<EncodedTexts>>,
         targets: TextTargets,
-        (batch, longest): (usize, usize),
-        (has_types, padding): (bool, u32),
+        batch: usize,
+        TextRows { longest, has_types, padding }: TextRows,
         seed: u64,
     ) -> TextBatches {
         let texts = texts.into();
-        let own = |index: usize| texts.ids(index).len();
-        let chosen = shapes::choose((0..texts.len()).map(|index| (own(index), 1)), MOST_LENGTHS);
-        let mut lengths: Vec<usize> = chosen.iter().map(|&(length, _)| length.min(longest)).collect();
-        lengths.dedup();
-        let fitting = |length: usize| lengths.iter().position(|&most| length <= most).unwrap_or(lengths.len() - 1);
-        let length_of: Vec<u32> = (0..texts.len()).map(|index| fitting(own(index)) as u32).collect();
-        let groups = lengths.iter().map(|&length| arrays(batch, length, has_types, &targets)).collect();
+        let padded = PaddedLengths::choose(&texts.token_counts(), longest);
+        let arrays = |&length: &usize| {
+            let mut arrays = token_arrays(batch, length, has_types);
+            arrays.push(targets.array(batch, length));
+            arrays
+        };
+        let groups = padded.lengths.iter().map(arrays).collect();
         let targets = Arc::new(targets);
-        let mut batches =
-            TextBatches { texts, targets, batch, seed, padding, lengths, groups, length_of, padding_share: 0.0 };
+        let mut batches = TextBatches { texts, targets, batch, seed, padding, padded, groups, padding_share: 0.0 };
         let order = batches.order(0);
-        let places: usize = (0..order.len()).map(|index| batch * batches.lengths[order.group(index)]).sum();
+        let places: usize = (0..order.len()).map(|index| batch * batches.lengths()[order.group(index)]).sum();
         let seen = (0..order.len()).flat_map(|index| order.samples(index));
         let filled: usize = seen.map(|&text| batches.texts.ids(text as usize).len()).sum();
         batches.padding_share = if places == 0 { 0.0 } else { 1.0 - filled as f64 / places as f64 };
@@ -143,7 +145,7 @@ impl TextBatches {
 
     /// The length of each group's batches.
     pub fn lengths(&self) -> &[usize] {
-        &self.lengths
+        &self.padded.lengths
     }
 
     /// The share of padding in all tokens of the first epoch.
@@ -152,87 +154,20 @@ impl TextBatches {
     }
 }
 
-/// The arrays of a batch.
-fn arrays(batch: usize, length: usize, has_types: bool, targets: &TextTargets) -> Vec<ArraySpec> {
-    let mut arrays = vec![ArraySpec::i32("tokens", [batch, length]), ArraySpec::i32("lengths", [batch])];
-    if has_types {
-        arrays.push(ArraySpec::i32("token_types", [batch, length]));
-    }
-    arrays.push(match targets {
-        TextTargets::Classes(_) => ArraySpec::i32("targets", [batch]),
-        TextTargets::Labels { count, .. } => ArraySpec::f32("targets", [batch, *count]),
-        TextTargets::Numbers(_) => ArraySpec::f32("targets", [batch, 1]),
-        TextTargets::Tags(_) => ArraySpec::i32("targets", [batch, length]),
-    });
-    arrays
-}
-
-impl BatchSource for TextBatches {
-    fn groups(&self) -> &[Vec<ArraySpec>] {
-        &self.groups
-    }
-
-    fn batches_per_epoch(&self) -> usize {
-        self.texts.len() / self.batch
-    }
-
-    fn order(&self, epoch: u64) -> EpochOrder {
-        let mut random = Random::new(self.seed, epoch, 0);
-        let mut order: Vec<u32> = (0..self.texts.len() as u32).collect();
-        random.shuffle(&mut order);
-        let mut waiting = vec![Vec::new(); self.lengths.len()];
-        for text in order {
-            waiting[self.length_of[text as usize] as usize].push(text);
+impl TextTargets {
+    /// The array of a batch's targets.
+    fn array(&self, batch: usize, length: usize) -> ArraySpec {
+        match self {
+            TextTargets::Classes(_) => ArraySpec::i32("targets", [batch]),
+            TextTargets::Labels { count, .. } => ArraySpec::f32("targets", [batch, *count]),
+            TextTargets::Numbers(_) => ArraySpec::f32("targets", [batch, 1]),
+            TextTargets::Tags(_) => ArraySpec::i32("targets", [batch, length]),
         }
-        let mut batches: Vec<(usize, Vec<u32>)> = Vec::new();
-        let mut left: Vec<u32> = Vec::new();
-        for (group, mut texts) in waiting.into_iter().enumerate() {
-            // What came from shorter ones is spread, so that what is left over in the end is of all lengths.
-            texts.append(&mut left);
-            random.shuffle(&mut texts);
-            let full = texts.chunks_exact(self.batch);
-            left.extend(full.remainder());
-            batches.extend(full.map(|rows| (group, rows.to_vec())));
-        }
-        random.shuffle(&mut batches);
-        let mut samples = Vec::with_capacity(self.texts.len());
-        let mut ranges = Vec::with_capacity(batches.len());
-        for (group, rows) in batches {
-            ranges.push((group, samples.len()..samples.len() + rows.len()));
-            samples.extend(rows);
-        }
-        EpochOrder::new(epoch, samples, ranges)
     }
 
-    fn fill(&self, order: &EpochOrder, batch: &mut Batch) -> Result<(), LoadError> {
-        let rows = order.samples(batch.position.index);
-        for NamedArray { name, shape, values } in &mut batch.arrays {
-            let width = shape.get(1).copied().unwrap_or(1);
-            match (*name, values) {
-                ("tokens", ArrayValues::I32(values)) => {
-                    let ids = |text: u32| self.texts.ids(text as usize).iter().map(|&id| id as i32);
-                    write_rows(values, width, self.padding as i32, rows.iter().map(|&text| ids(text)));
-                }
-                ("token_types", ArrayValues::I32(values)) => {
-                    let types = |text: u32| self.texts.types(text as usize).iter().map(|&kind| kind as i32);
-                    write_rows(values, width, 0, rows.iter().map(|&text| types(text)));
-                }
-                ("lengths", ArrayValues::I32(values)) => {
-                    let length = |text: u32| self.texts.ids(text as usize).len() as i32;
-                    values.iter_mut().zip(rows).for_each(|(value, &text)| *value = length(text));
-                }
-                (_, values) => self.fill_targets(rows, width, values),
-            }
-        }
-        batch.units = rows.len();
-        batch.samples.extend(rows.iter().map(|&row| row as usize));
-        Ok(())
-    }
-}
-
-impl TextBatches {
-    fn fill_targets(&self, rows: &[u32], width: usize, values: &mut ArrayValues) {
-        match (self.targets.as_ref(), values) {
+    /// Fills it with the targets of these texts.
+    fn fill(&self, rows: &[u32], width: usize, values: &mut ArrayValues) {
+        match (self, values) {
             (TextTargets::Classes(classes), ArrayValues::I32(values)) => {
                 values.iter_mut().zip(rows).for_each(|(value, &text)| *value = classes[text as usize] as i32);
             }
@@ -253,11 +188,48 @@ impl TextBatches {
     }
 }
 
-/// Writes rows of numbers, filled up with another.
-fn write_rows<R: Iterator<Item = i32>>(matrix: &mut [i32], width: usize, filler: i32, rows: impl Iterator<Item = R>) {
-    matrix.fill(filler);
-    for (place, row) in matrix.chunks_exact_mut(width).zip(rows) {
-        place.iter_mut().zip(row).for_each(|(place, number)| *place = number);
+impl BatchSource for TextBatches {
+    fn groups(&self) -> &[Vec<ArraySpec>] {
+        &self.groups
+    }
+
+    fn batches_per_epoch(&self) -> usize {
+        self.texts.len() / self.batch
+    }
+
+    fn order(&self, epoch: u64) -> EpochOrder {
+        let mut random = Random::new(self.seed, epoch, 0);
+        let mut order: Vec<u32> = (0..self.texts.len() as u32).collect();
+        random.shuffle(&mut order);
+        let mut waiting = vec![Vec::new(); self.lengths().len()];
+        for text in order {
+            waiting[self.padded.of_text[text as usize] as usize].push(text);
+        }
+        let mut batches: Vec<(usize, Vec<u32>)> = Vec::new();
+        let mut left: Vec<u32> = Vec::new();
+        for (group, mut texts) in waiting.into_iter().enumerate() {
+            // What came from shorter ones is spread, so that what is left over in the end is of all lengths.
+            texts.append(&mut left);
+            random.shuffle(&mut texts);
+            let full = texts.chunks_exact(self.batch);
+            left.extend(full.remainder());
+            batches.extend(full.map(|rows| (group, rows.to_vec())));
+        }
+        random.shuffle(&mut batches);
+        EpochOrder::of_batches(epoch, batches)
+    }
+
+    fn fill(&self, order: &EpochOrder, batch: &mut Batch) -> Result<(), LoadError> {
+        let rows = order.samples(batch.position.index);
+        for array in &mut batch.arrays {
+            if !fill_token_array(array, self.padding, rows.iter().map(|&text| self.texts.row(text as usize))) {
+                let width = array.shape.get(1).copied().unwrap_or(1);
+                self.targets.fill(rows, width, &mut array.values);
+            }
+        }
+        batch.units = rows.len();
+        batch.samples.extend(rows.iter().map(|&row| row as usize));
+        Ok(())
     }
 }
 
@@ -279,7 +251,8 @@ mod tests {
     fn each_epoch_has_other_batches_of_all_texts_but_less_than_one_batch() {
         let lengths: Vec<usize> = (0..203).map(|n| 1 + n * 37 % 64).collect();
         let classes = TextTargets::Classes((0..203).map(|n| n % 3).collect());
-        let batches = TextBatches::new(texts(&lengths), classes, (8, 64), (true, 9), 5);
+        let rows = TextRows { longest: 64, has_types: true, padding: 9 };
+        let batches = TextBatches::new(texts(&lengths), classes, 8, rows, 5);
         assert_eq!(batches.batches_per_epoch(), 25);
         assert!(batches.padding_share() < 0.2, "{}", batches.padding_share());
         let mut orders = Vec::new();
@@ -313,7 +286,8 @@ mod tests {
     #[test]
     fn targets_are_those_of_each_text() {
         let one = |targets: TextTargets| {
-            let batches = TextBatches::new(texts(&[3, 2]), targets, (2, 8), (false, 0), 1);
+            let rows = TextRows { longest: 8, has_types: false, padding: 0 };
+            let batches = TextBatches::new(texts(&[3, 2]), targets, 2, rows, 1);
             let order = batches.order(0);
             batches.batch(&order, 0).expect("a batch")
         };

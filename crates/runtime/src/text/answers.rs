@@ -7,6 +7,7 @@ use vitreous_data::text::{Encoding, TokeniserError};
 use super::model::TextModel;
 use super::runner::TextRunner;
 use crate::error::Error;
+use crate::scores::softmax;
 
 /// The most tokens of a window, and by how many windows overlap at most.
 const USUAL_WINDOW: (usize, usize) = (384, 128);
@@ -79,12 +80,8 @@ fn spans(window: &Encoding, logits: &[f32], count: usize) -> Vec<(usize, usize, 
     // Tokens of the context, and the first token, which stands for "no answer".
     let counts: Vec<bool> = window.sequence.iter().enumerate().map(|(i, s)| i == 0 || *s == Some(1)).collect();
     let probabilities = |which: usize| {
-        let logit = |index: usize| if counts[index] { f64::from(logits[2 * index + which]) } else { -10_000.0 };
-        let all: Vec<f64> = (0..counts.len()).map(logit).collect();
-        let largest = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let powers: Vec<f64> = all.iter().map(|logit| (logit - largest).exp()).collect();
-        let sum: f64 = powers.iter().sum();
-        let mut scores: Vec<f64> = powers.into_iter().map(|power| power / sum).collect();
+        let logit = |index: usize| if counts[index] { logits[2 * index + which] } else { -10_000.0 };
+        let mut scores = softmax(&(0..counts.len()).map(logit).collect::<Vec<f32>>());
         // It is no part of an answer.
         if let Some(first) = scores.first_mut() {
             *first = 0.0;

@@ -7,7 +7,7 @@ use super::model::{TextInput, TextModel};
 use super::runner::TextRunner;
 use crate::error::Error;
 use crate::locate::no_head;
-use crate::scores::softmax;
+use crate::scores::{best, softmax};
 
 /// A token that would fill a mask.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +90,7 @@ impl<'m> Filler<'m> {
             for logits in rows.chunks_exact(vocabulary) {
                 let scores = softmax(logits);
                 let mut top = Vec::new();
-                for id in best_of_many(&scores, count) {
+                for id in best(&scores, count) {
                     let token = tokenizer.decode(&[id as u32], false)?;
                     top.push(Filling { id: id as u32, token, score: scores[id] });
                 }
@@ -99,30 +99,5 @@ impl<'m> Filler<'m> {
             Ok(())
         })?;
         Ok(filled)
-    }
-}
-
-/// The indices of the largest scores, the largest first, without sorting a whole vocabulary.
-fn best_of_many(scores: &[f64], count: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..scores.len()).collect();
-    let count = count.min(order.len());
-    let by_score = |a: &usize, b: &usize| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b));
-    if count < order.len() && count > 0 {
-        order.select_nth_unstable_by(count - 1, by_score);
-    }
-    order.truncate(count);
-    order.sort_by(by_score);
-    order
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_best_come_first() {
-        assert_eq!(best_of_many(&[0.1, 0.5, 0.1, 0.3], 3), [1, 3, 0]);
-        assert_eq!(best_of_many(&[0.1, 0.5], 9), [1, 0]);
-        assert_eq!(best_of_many(&[0.1, 0.5], 0), [0usize; 0]);
     }
 }

@@ -8,6 +8,7 @@ mod classes;
 mod correlation;
 mod counts;
 mod entities;
+mod logits;
 mod schemes;
 
 pub use answers::{exact_match, normalized_answer, squad, token_f1};
@@ -15,6 +16,7 @@ pub use classes::ClassMeasures;
 pub use correlation::{pearson, spearman};
 pub use counts::{Average, Counts};
 pub use entities::{Entity, EntityMeasures, Scheme, entities};
+pub use logits::{binary_cross_entropy, cross_entropy, largest, softmax};
 
 /// The perplexity of tokens: `exp(sum of losses / number of tokens)`, of losses in nats.
 pub fn perplexity(summed_loss: f64, tokens: u64) -> f64 {

@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use super::super::PairsError;
-use super::super::draw::draw;
 use super::super::split_files::file_name;
 use super::classes::{Classes, Meaning, labels_of, meaning, number};
 use super::columns::{short, shown};
 use super::rows::{Row, Written};
 use super::{LabelledSplits, LabelledText, OpenLabelled, Part};
-use crate::dataset::{Split, counted, name_hash};
+use crate::dataset::{Split, counted, draw_texts, name_hash};
 
 /// How many classes are counted in a note.
 const COUNTED_CLASSES: usize = 10;
@@ -170,7 +169,7 @@ impl LabelledSplits {
             let class = if self.several_labels { 0 } else { text.labels.first().copied().unwrap_or_default() };
             (name_hash(&content), class)
         };
-        let drawn = draw(&all.iter().map(hashed).collect::<Vec<_>>(), share);
+        let drawn = draw_texts(&all.iter().map(hashed).collect::<Vec<_>>(), share);
         let total = all.len();
         for (text, is_drawn) in all.into_iter().zip(drawn) {
             if is_drawn { self.validation.push(text) } else { self.train.push(text) }

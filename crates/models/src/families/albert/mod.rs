@@ -20,9 +20,10 @@ use vitreous_engine::{Graph, Result};
 use crate::call::{Call, Outputs};
 use crate::checkpoint::Dialect;
 use crate::checkpoint::json::Fault;
-use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
+use crate::families::encoder::{self, Encoder, EncoderConfig};
+use crate::family::{Architecture, Checkpoint, Family, Reading};
 use crate::settings::{ConfigError, Settings};
-use crate::signature::{Head, Signature};
+use crate::signature::Head;
 
 pub use config::AlbertConfig;
 pub use graph::albert;
@@ -51,9 +52,7 @@ impl Family for Albert {
     }
 
     fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let config: AlbertConfig = parse_settings(settings)?;
-        config.check()?;
-        Ok(Box::new(config))
+        encoder::from_settings::<AlbertConfig>(settings)
     }
 
     fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
@@ -61,35 +60,28 @@ impl Family for Albert {
     }
 }
 
-impl Architecture for AlbertConfig {
-    fn family(&self) -> &'static dyn Family {
+impl EncoderConfig for AlbertConfig {
+    fn own_family() -> &'static dyn Family {
         &FAMILY
     }
 
-    fn settings(&self) -> Settings {
-        to_settings(self)
+    fn to_encoder(&self) -> Encoder {
+        self.encoder()
     }
 
-    fn signature(&self) -> Signature {
-        self.encoder().signature()
+    fn check_settings(&self) -> std::result::Result<(), ConfigError> {
+        self.check()
     }
 
-    fn build(&self, graph: &mut Graph, call: &Call) -> Result<Outputs> {
+    fn with_parts(&self, head: Head, pooler: bool) -> AlbertConfig {
+        AlbertConfig { head, states_problem: true, pooler, ..self.clone() }
+    }
+
+    fn build_graph(&self, graph: &mut Graph, call: &Call) -> Result<Outputs> {
         albert(graph, self, call)
     }
 
-    fn with_head(&self, head: Head) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let pooler = self.encoder().pooler_with(head);
-        let config = AlbertConfig { head, states_problem: true, pooler, ..self.clone() };
-        config.check()?;
-        Ok(Box::new(config))
-    }
-
-    fn dialect(&self, format: Format) -> std::result::Result<Dialect, String> {
-        match format {
-            Format::Own => Ok(Dialect::own()),
-            Format::HuggingFace => names::written(self),
-            Format::Npz => Err("Google's .npz is for Vision Transformers; save to a directory instead".to_string()),
-        }
+    fn hugging_face(&self) -> std::result::Result<Dialect, String> {
+        names::written(self)
     }
 }

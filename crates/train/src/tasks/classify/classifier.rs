@@ -4,15 +4,15 @@ use std::path::Path;
 
 use vitreous_data::dataset::Splits;
 use vitreous_data::image::{Channels, Preprocess};
-use vitreous_engine::{Graph, Role, State};
-use vitreous_models::adapters::merged;
+use vitreous_engine::{Role, State};
 use vitreous_models::{
-    Adapters, Architecture, Call, ConfigError, Head, ImageInput, Initialisation, Model, OpenOptions, Preprocessing,
-    SaveOptions, Settings, initialise,
+    Architecture, ConfigError, Head, ImageInput, Initialisation, Model, Preprocessing, SaveOptions, Settings,
+    initialise,
 };
 
-use super::settings::{ClassifySettings, FinetuneSettings, InitChoice};
+use super::settings::{ClassifySettings, InitChoice};
 use crate::error::TrainError;
+use crate::finetuning::open_pretrained;
 use crate::recipe::Recipe;
 
 /// The settings of a recipe's `model` that are those of the run also where a pretrained model has others: the size of the images, for
@@ -29,12 +29,6 @@ pub(super) struct Classifier {
     pub preprocess: Preprocess,
 }
 
-/// The adapters of LoRA, if the recipe has some.
-pub(super) fn adapters(settings: &FinetuneSettings) -> Option<Adapters> {
-    let (rank, alpha) = (settings.lora_rank, settings.lora_alpha as f32);
-    (rank > 0).then_some(Adapters { rank, alpha, mlp: false })
-}
-
 impl Classifier {
     /// The recipe's model with a head for the data's classes. The recipe's model becomes the one that is trained.
     pub fn new(recipe: &mut Recipe, settings: &ClassifySettings, splits: &Splits) -> Result<Classifier, TrainError> {
@@ -43,7 +37,12 @@ impl Classifier {
                 with_classes(recipe.architecture()?.as_ref(), splits.classes.len())?,
                 splits.classes.clone(),
             )?,
-            init => open(Path::new(init), recipe, splits)?,
+            init => {
+                let head = Head::Classes(splits.classes.len());
+                let mut model = open_pretrained(Path::new(init), recipe, &KEPT_SETTINGS, |_| Some(head))?;
+                model.assets.labels.clone_from(&splits.classes);
+                model
+            }
         };
         recipe.task.check_model(model.architecture.as_ref()).map_err(TrainError::Data)?;
         recipe.set_architecture(model.architecture.as_ref());
@@ -90,20 +89,6 @@ impl Classifier {
         Ok(())
     }
 
-    /// The parameters of an ordinary model, with LoRA's adapters merged; `None` without adapters.
-    pub fn without_adapters(&self, settings: &FinetuneSettings, state: &State) -> Result<Option<State>, TrainError> {
-        let Some(adapters) = adapters(settings) else { return Ok(None) };
-        let mut graph = Graph::for_inference();
-        self.model.architecture.build(&mut graph, &Call::whole(1))?;
-        let mut plain = State::new(&graph)?;
-        let names: Vec<String> = plain.table().iter().map(|parameter| parameter.name.clone()).collect();
-        for name in names {
-            let values = merged(state, &adapters, &name)?;
-            plain.parameter_mut(&name)?.copy_from_slice(&values);
-        }
-        Ok(Some(plain))
-    }
-
     /// Writes a model directory.
     pub fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
         let preprocessor = self.preprocess.to_hugging_face()?;
@@ -119,16 +104,4 @@ fn with_classes(architecture: &dyn Architecture, classes: usize) -> Result<Box<d
         true => architecture.with_settings(&Settings::from_iter([("classes".to_string(), classes.into())])),
         false => architecture.with_head(Head::Classes(classes)),
     }
-}
-
-/// Opens a pretrained model: its own settings, then those that the recipe keeps, then one check of all of them together.
-fn open(init: &Path, recipe: &Recipe, splits: &Splits) -> Result<Model, TrainError> {
-    let own = Model::open(init, &OpenOptions::default())?.architecture.settings();
-    let kept = KEPT_SETTINGS.iter().filter(|key| own.contains_key(**key));
-    let kept = kept.filter_map(|key| Some((key.to_string(), recipe.model_setting(key)?.clone())));
-    let options =
-        OpenOptions { settings: kept.collect::<Settings>(), replace_head: Some(Head::Classes(splits.classes.len())) };
-    let mut model = Model::open(init, &options)?;
-    model.assets.labels.clone_from(&splits.classes);
-    Ok(model)
 }

@@ -21,14 +21,14 @@ use vitreous_models::Architecture;
 
 use crate::error::TrainError;
 use crate::fingerprint::{Mark, of_images};
-use crate::groups::{TrainedParts, block_count, group_of};
+use crate::groups::block_count;
 use crate::recipe::{LossKind, Recipe, RecipeError};
 use crate::scores::{Metric, Scores};
 use crate::task::{
     Averaging, Correct, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, pretrained, thousands,
 };
 
-use classifier::{Classifier, KEPT_SETTINGS, adapters};
+use classifier::{Classifier, KEPT_SETTINGS};
 use evaluate::Evaluator;
 use inputs::{form_for, logits};
 pub use report::{ClassifyReport, LabelMetrics};
@@ -251,30 +251,23 @@ impl Task for ClassifyTask {
 
     fn build(&self, graph: &mut Graph, arrays: &[ArraySpec]) -> Result<Objective, TrainError> {
         let rows = arrays.first().and_then(|array| array.shape.first()).copied().unwrap_or(0);
-        let adapters = adapters(&self.settings.finetune);
+        let adapters = self.settings.finetune.parts().adapters();
         let architecture = self.classifier.model.architecture.as_ref();
         let logits = logits(graph, architecture, &self.training, rows, adapters.as_ref())?;
         Ok(Objective { loss: self.loss(graph, logits, rows)?, outputs: vec![logits] })
     }
 
     fn group(&self, parameter: &Parameter) -> Option<Group> {
-        let FinetuneSettings { freeze, lora_rank, head_lr, backbone_lr, .. } = self.settings.finetune;
-        let backbone = if freeze { 0.0 } else { backbone_lr };
-        let parts = TrainedParts { head: head_lr, backbone, adapters_only: lora_rank > 0 };
-        group_of(&self.recipe.optimizer, parts, self.blocks, parameter)
+        self.settings.finetune.parts().group(&self.recipe.optimizer, self.blocks, parameter)
     }
 
     fn initialise(&self, state: &mut State) -> Result<(), TrainError> {
         self.classifier.initialise(&self.settings, self.recipe.train.seed, state)
     }
 
-    /// An answer is right where the class of an image has a greater logit than all others. Mixed images and images with several labels
-    /// have no right class.
+    /// Mixed images and images with several labels have no right class.
     fn correct(&self, batch: &Batch, outputs: &[&[f32]]) -> Option<Correct> {
-        let (labels, logits) = (batch.i32("targets")?, outputs.first()?);
-        let rows = logits.chunks_exact(logits.len() / labels.len());
-        let right = rows.zip(labels).filter(|(row, label)| is_first(row, **label)).count() as u64;
-        Some(Correct { right, total: labels.len() as u64 })
+        Correct::by_largest_logits(batch.i32("targets")?, outputs.first()?)
     }
 
     fn evaluation_bytes(&self, rows: usize) -> Result<usize, TrainError> {
@@ -290,7 +283,7 @@ impl Task for ClassifyTask {
     }
 
     fn exported(&self, state: &State) -> Result<Option<State>, TrainError> {
-        self.classifier.without_adapters(&self.settings.finetune, state)
+        self.settings.finetune.parts().merged(self.classifier.model.architecture.as_ref(), state)
     }
 
     fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
@@ -369,10 +362,4 @@ fn facts(settings: &ClassifySettings, splits: &Splits, training: &ImageBatchOpti
         row_sizes: vec![1],
         averaging: Averaging { ema: settings.train.ema, ema_warmup: settings.train.ema_warmup, checkpoints: 1 },
     })
-}
-
-/// Whether the label's logit is greater than all others.
-pub(crate) fn is_first(logits: &[f32], label: i32) -> bool {
-    let own = logits[label as usize];
-    logits.iter().enumerate().all(|(class, &other)| other < own || class == label as usize)
 }

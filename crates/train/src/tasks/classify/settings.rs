@@ -5,9 +5,8 @@ use vitreous_data::dataset::ValidationRule;
 use vitreous_data::image::augment::AugmentSettings;
 use vitreous_data::image::{Channels, Crop, Interpolation, Placement, Preprocess, Resize};
 
-use crate::recipe::rules::{
-    Checked, FRACTION, NOT_NEGATIVE, POSITIVE, check_smoothing, is_fraction, is_not_negative, is_positive, refuse,
-};
+use crate::finetuning::Finetuning;
+use crate::recipe::rules::{Checked, FRACTION, POSITIVE, check_smoothing, is_fraction, is_positive, refuse};
 use crate::recipe::{LossSettings, choice};
 
 const MOST_THREADS: usize = 1024;
@@ -157,15 +156,17 @@ impl Default for PreprocessSettings {
 
 impl Default for FinetuneSettings {
     fn default() -> Self {
-        FinetuneSettings {
-            init: String::new(),
-            own_preprocess: true,
-            freeze: false,
-            lora_rank: 0,
-            lora_alpha: 16.0,
-            head_lr: 1.0,
-            backbone_lr: 1.0,
-        }
+        let Finetuning { freeze, lora_rank, lora_alpha, head_lr, backbone_lr } = Finetuning::default();
+        let init = String::new();
+        FinetuneSettings { init, own_preprocess: true, freeze, lora_rank, lora_alpha, head_lr, backbone_lr }
+    }
+}
+
+impl FinetuneSettings {
+    /// What is trained of a pretrained model.
+    pub(super) fn parts(&self) -> Finetuning {
+        let FinetuneSettings { freeze, lora_rank, lora_alpha, head_lr, backbone_lr, .. } = *self;
+        Finetuning { freeze, lora_rank, lora_alpha, head_lr, backbone_lr }
     }
 }
 
@@ -215,7 +216,7 @@ impl ClassifySettings {
         }?;
         check_smoothing(self.loss.label_smoothing)?;
         check_preprocess(&self.preprocess)?;
-        check_finetune(&self.finetune)
+        self.finetune.parts().check()
     }
 
     /// Threads that prepare images.
@@ -239,22 +240,6 @@ fn check_preprocess(settings: &PreprocessSettings) -> Checked {
         }
         () if !std.iter().all(|&value| is_positive(f64::from(value))) => {
             refuse("preprocess.std", &format!("{std:?}"), POSITIVE)
-        }
-        () => Ok(()),
-    }
-}
-
-fn check_finetune(settings: &FinetuneSettings) -> Checked {
-    let FinetuneSettings { lora_alpha, head_lr, backbone_lr, freeze, lora_rank, .. } = settings;
-    match () {
-        () if *freeze && *lora_rank > 0 => {
-            refuse("finetune.freeze", freeze, "LoRA freezes the backbone itself: set one of the two")
-        }
-        () if !is_positive(*lora_alpha) => refuse("finetune.lora_alpha", lora_alpha, POSITIVE),
-        () if !is_not_negative(*head_lr) => refuse("finetune.head_lr", head_lr, NOT_NEGATIVE),
-        () if !is_not_negative(*backbone_lr) => refuse("finetune.backbone_lr", backbone_lr, NOT_NEGATIVE),
-        () if *head_lr == 0.0 && (*backbone_lr == 0.0 || *freeze) => {
-            refuse("finetune.head_lr", head_lr, "nothing would learn, because the backbone is frozen, too")
         }
         () => Ok(()),
     }

@@ -4,8 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use vitreous_data::text::LabelledText;
 
-use crate::measures::{Average, ClassMeasures, pearson, spearman};
-use crate::scores::{Direction, Format, LOSS, Metric, Report, Score, Scores, nan_if_null};
+use crate::measures::{
+    Average, ClassMeasures, binary_cross_entropy, cross_entropy, largest, pearson, softmax, spearman,
+};
+use crate::scores::{Direction, Format, LOSS, Metric, Report, Score, Scores, nan_if_null, read_report};
 use crate::tasks::text::beginning;
 
 static ACCURACY: Metric = Metric {
@@ -156,21 +158,15 @@ pub fn measure(
 
 fn measure_classes(report: &mut TextClassReport, classes: &[String], texts: &[LabelledText], logits: &[Vec<f32>]) {
     let expected: Vec<usize> = texts.iter().map(|text| text.labels.first().map_or(0, |&l| l as usize)).collect();
-    let mut found = Vec::new();
+    let found: Vec<usize> = logits.iter().map(|row| largest(row)).collect();
+    let losses = logits.iter().zip(&expected).map(|(row, &label)| cross_entropy(row, label));
+    report.loss = losses.sum::<f64>() / expected.len() as f64;
     let mut mistakes = Vec::new();
-    let mut loss = 0.0;
-    for ((row, &label), text) in logits.iter().zip(&expected).zip(texts) {
-        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let powers: Vec<f64> = row.iter().map(|&logit| f64::from(logit - largest).exp()).collect();
-        let sum: f64 = powers.iter().sum();
-        let best = (0..row.len()).fold(0, |best, class| if row[class] > row[best] { class } else { best });
-        loss += sum.ln() - f64::from(row[label] - largest);
-        found.push(best);
+    for (((row, &label), &best), text) in logits.iter().zip(&expected).zip(&found).zip(texts) {
         if best != label {
-            mistakes.push((powers[best] / sum, text, label, best));
+            mistakes.push((softmax(row)[best], text, label, best));
         }
     }
-    report.loss = loss / expected.len() as f64;
     let measures = ClassMeasures::of(&expected, &found);
     report.push(&ACCURACY, measures.accuracy());
     report.push(&MACRO_F1, measures.f1(Average::Macro));
@@ -202,11 +198,7 @@ fn measure_labels(report: &mut TextClassReport, classes: &[String], texts: &[Lab
     }
     let all: Vec<f32> = logits.iter().flatten().copied().collect();
     let found: Vec<bool> = all.iter().map(|&logit| logit > 0.0).collect();
-    // -log sigmoid(x) of what is there, -log sigmoid(-x) of what is not.
-    let losses = all.iter().zip(&expected).map(|(&logit, &there)| {
-        let x = if there { -f64::from(logit) } else { f64::from(logit) };
-        x.max(0.0) + (-x.abs()).exp().ln_1p()
-    });
+    let losses = all.iter().zip(&expected).map(|(&logit, &is_there)| binary_cross_entropy(logit, is_there));
     report.loss = losses.sum::<f64>() / all.len() as f64;
     let measures = ClassMeasures::of_several(&expected, &found, count);
     report.push(&MICRO_F1, measures.f1(Average::Micro));
@@ -245,8 +237,7 @@ impl TextClassReport {
 
     /// Reads a report; `None` if it is of another task.
     pub(super) fn read(value: &Json) -> Option<Result<TextClassReport, String>> {
-        let is_own = value.get("predicted").is_some() && value.get("texts").is_some();
-        is_own.then(|| TextClassReport::deserialize(value).map_err(|error| error.to_string()))
+        read_report(value, "predicted")
     }
 }
 

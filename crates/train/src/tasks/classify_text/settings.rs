@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use vitreous_data::text::{LabelKind, OpenLabelled};
 
-use crate::recipe::rules::{Checked, POSITIVE, check_smoothing, refuse};
+use crate::recipe::rules::{Checked, check_smoothing};
 use crate::recipe::{LossKind, LossSettings, Recipe, choice};
-use crate::tasks::text::TextFinetuneSettings;
+use crate::tasks::text::{TextFinetuneSettings, TextLengthSettings, TextTaskSettings, TextTrainSettings};
 
 /// The keys that only text classification has, by section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,14 +21,6 @@ pub struct ClassifyTextSettings {
     pub loss: LossSettings,
     /// Fine-tuning of a pretrained model.
     pub finetune: TextFinetuneSettings,
-}
-
-/// The batch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TextTrainSettings {
-    /// Texts per batch.
-    pub batch: usize,
 }
 
 /// Columns of the data. Empty names are found out.
@@ -61,14 +53,6 @@ choice! {
     }
 }
 
-/// How much of a text is read.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TextLengthSettings {
-    /// The most tokens of a text, with special tokens; longer ones are truncated.
-    pub max_tokens: usize,
-}
-
 impl Default for ClassifyTextSettings {
     fn default() -> Self {
         ClassifyTextSettings {
@@ -78,12 +62,6 @@ impl Default for ClassifyTextSettings {
             loss: LossSettings { kind: LossKind::Auto, label_smoothing: 0.0 },
             finetune: TextFinetuneSettings::default(),
         }
-    }
-}
-
-impl Default for TextTrainSettings {
-    fn default() -> Self {
-        TextTrainSettings { batch: 32 }
     }
 }
 
@@ -100,24 +78,16 @@ impl Default for LabelledDataSettings {
     }
 }
 
-impl Default for TextLengthSettings {
-    fn default() -> Self {
-        TextLengthSettings { max_tokens: 256 }
-    }
-}
-
-impl ClassifyTextSettings {
-    /// Refuses values that make no sense.
-    pub(super) fn check(&self) -> Checked {
-        match () {
-            () if self.train.batch == 0 => refuse("train.batch", &self.train.batch, POSITIVE),
-            () if self.text.max_tokens < 4 => {
-                refuse("text.max_tokens", &self.text.max_tokens, "it must be at least 4: special tokens count, too")
-            }
-            () => Ok(()),
-        }?;
-        self.finetune.check()?;
+impl TextTaskSettings for ClassifyTextSettings {
+    fn check(&self) -> Checked {
+        self.train.check()?;
+        self.text.check()?;
+        self.finetune.parts().check()?;
         check_smoothing(self.loss.label_smoothing)
+    }
+
+    fn init(&mut self) -> &mut String {
+        &mut self.finetune.init
     }
 }
 

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::measures::perplexity;
-use crate::scores::{Direction, Format, LOSS, Metric, PERPLEXITY, Report, Score, Scores, nan_if_null};
+use crate::measures::{cross_entropy, largest, perplexity};
+use crate::scores::{Direction, Format, LOSS, Metric, PERPLEXITY, Report, Score, Scores, nan_if_null, read_report};
 
 static MASKED_ACCURACY: Metric = Metric {
     key: "masked_accuracy",
@@ -47,11 +47,8 @@ impl Sums {
     pub fn add(&mut self, logits: &[f32], wanted: &[u32]) {
         let width = logits.len() / wanted.len().max(1);
         for (row, &token) in logits.chunks_exact(width.max(1)).zip(wanted) {
-            let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let sum: f64 = row.iter().map(|&logit| f64::from(logit - largest).exp()).sum();
-            let own = row[token as usize];
-            self.loss += sum.ln() - f64::from(own - largest);
-            self.right += u64::from(own == largest);
+            self.loss += cross_entropy(row, token as usize);
+            self.right += u64::from(row[token as usize] == row[largest(row)]);
             self.tokens += 1;
         }
     }
@@ -76,7 +73,7 @@ impl MaskedTokensReport {
 
     /// Reads a report; `None` if it is of another task.
     pub(super) fn read(value: &Json) -> Option<Result<MaskedTokensReport, String>> {
-        value.get("masked_tokens").map(|_| MaskedTokensReport::deserialize(value).map_err(|error| error.to_string()))
+        read_report(value, "masked_tokens")
     }
 }
 

@@ -7,25 +7,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use vitreous_data::loader::{ArraySpec, BatchSource};
+use vitreous_data::loader::BatchSource;
 use vitreous_data::random::Random;
 use vitreous_data::text::{
     IGNORED, MaskOptions, MaskedBatches, PackedTexts, PlainTexts, TextTokenizer, TokenKind, VocabularyKind, open_plain,
 };
-use vitreous_engine::{CrossEntropyOptions, DType, Device, Graph, Group, Parameter, State, WeightView};
+use vitreous_engine::{CrossEntropyOptions, Device, Graph, Value};
 use vitreous_models::encode::{EncoderOutput, EncoderRunner, TextTokens};
-use vitreous_models::{
-    Architecture, Call, Head, Initialisation, Model, OpenOptions, SaveOptions, Settings, initialise,
-};
+use vitreous_models::{Architecture, Head, Model, Outputs, Settings};
 
 use crate::error::TrainError;
+use crate::finetuning::{Finetuning, open_pretrained};
 use crate::fingerprint::Mark;
-use crate::groups::{TrainedParts, block_count, group_of};
-use crate::recipe::{Recipe, RecipeError, ScheduleKind};
+use crate::recipe::{Recipe, RecipeError};
 use crate::scores::{Metric, Scores};
-use crate::task::{
-    Averaging, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, pretrained, thousands,
-};
+use crate::task::{Objective, Task, TaskContext, TaskFacts, Weighting, thousands};
+use crate::tasks::text::{TextData, TextObjective, TextTask, TextTaskType, TrainedEncoder, finetuning_recipe};
 
 pub use measure::MaskedTokensReport;
 pub use settings::{MaskSettings, MaskTokensSettings, PretrainInit, PretrainTextSettings, VocabularyChoice};
@@ -41,95 +38,44 @@ const EVALUATED_AT_ONCE: usize = 100;
 #[derive(Debug)]
 pub struct MaskedLanguage;
 
-impl TaskType for MaskedLanguage {
-    fn name(&self) -> &'static str {
-        "masked-language"
-    }
+impl TextTaskType for MaskedLanguage {
+    type Settings = MaskTokensSettings;
 
-    fn metrics(&self) -> &'static [&'static Metric] {
-        &measure::METRICS
-    }
+    const NAME: &'static str = "masked-language";
+    const METRICS: &'static [&'static Metric] = &measure::METRICS;
+    const NEEDS: &'static str = "masked tokens are predicted by";
+    const NO_DATA: &'static str = "name a text file, or a folder of them, with `vitreous train bert --data FILE`";
 
-    fn defaults(&self) -> Recipe {
-        let mut recipe = Recipe::new(&MaskedLanguage, &MaskTokensSettings::default());
-        recipe.train.epochs = 1;
-        recipe.data.validation_share = 0.01;
+    fn default_recipe() -> Recipe {
+        let mut recipe = finetuning_recipe(&MaskedLanguage, &MaskTokensSettings::default(), 1, 0.01);
         let optimizer = &mut recipe.optimizer;
         (optimizer.lr, optimizer.betas, optimizer.eps) = (5e-4, [0.9, 0.98], 1e-6);
-        (optimizer.weight_decay, optimizer.clip) = (0.01, 1.0);
-        recipe.schedule.kind = ScheduleKind::Linear;
         recipe.schedule.warmup_epochs = 0.05;
         recipe
     }
 
-    fn usual_family(&self) -> &'static str {
-        "bert"
-    }
-
-    fn check_model(&self, architecture: &dyn Architecture) -> Result<(), String> {
-        let signature = architecture.signature();
-        match signature.tokens() {
-            Some(_) => Ok(()),
-            None => {
-                Err(format!("this is {}, but masked tokens are predicted by an encoder of texts", signature.what()))
-            }
-        }
-    }
-
-    fn normalise(&self, recipe: &mut Recipe) -> Result<(), RecipeError> {
-        let own: MaskTokensSettings = recipe.own()?;
-        recipe.set_own(&own);
-        Ok(())
-    }
-
-    fn check(&self, recipe: &Recipe) -> Result<(), RecipeError> {
-        recipe.own::<MaskTokensSettings>()?.check()
-    }
-
-    fn complete(&self, recipe: &mut Recipe, _overrides: &[String]) -> Result<(), TrainError> {
-        if !recipe.data.path.is_empty() {
-            recipe.data.path = absolute(&recipe.data.path)?;
-        }
-        let mut settings: MaskTokensSettings = recipe.own()?;
-        if !settings.finetune.init.is_empty() {
-            settings.finetune.init = pretrained(&settings.finetune.init)?;
-            recipe.set_own(&settings);
-        }
-        Ok(())
-    }
-
-    fn open(&self, recipe: Recipe, context: &TaskContext) -> Result<Box<dyn Task>, TrainError> {
-        if recipe.data.path.is_empty() {
-            let what =
-                "there is no data: name a text file, or a folder of them, with `vitreous train bert --data FILE`";
-            return Err(TrainError::Data(what.to_string()));
-        }
-        let texts = open_plain(Path::new(&recipe.data.path)).map_err(|error| TrainError::Data(error.to_string()))?;
+    fn open_data(recipe: Recipe, path: &Path, context: &TaskContext) -> Result<Box<dyn Task>, TrainError> {
+        let texts = open_plain(path).map_err(|error| TrainError::Data(error.to_string()))?;
         // A run that is resumed keeps its vocabulary.
         let tokenizer = context.resumed.map(TextTokenizer::open).transpose()?;
         Ok(Box::new(MaskTokensTask::new(recipe, &texts, tokenizer, context.device)?))
     }
 
-    fn read_scores(&self, evaluation: &Json) -> Option<Result<Scores, String>> {
+    fn scores_of(evaluation: &Json) -> Option<Result<Scores, String>> {
         Some(MaskedTokensReport::read(evaluation)?.map(MaskedTokensReport::into_scores))
     }
 }
 
 /// An encoder that is pre-trained.
-pub struct MaskTokensTask {
-    recipe: Recipe,
-    facts: TaskFacts,
-    model: Model,
-    tokenizer: TextTokenizer,
-    /// Whether the model has values to start from.
-    is_pretrained: bool,
+pub type MaskTokensTask = TextTask<MaskedTokens>;
+
+/// Predicting masked tokens.
+pub struct MaskedTokens {
     files: Vec<(String, u64)>,
     train: Arc<PackedTexts>,
     validation: PackedTexts,
     options: MaskOptions,
     batches: Arc<MaskedBatches>,
-    blocks: usize,
-    device: Device,
 }
 
 impl MaskTokensTask {
@@ -141,48 +87,45 @@ impl MaskTokensTask {
         device: &Device,
     ) -> Result<MaskTokensTask, TrainError> {
         let settings: MaskTokensSettings = recipe.own()?;
-        let init = settings.finetune.init.clone();
-        let tokenizer = match (tokenizer, init.as_str()) {
+        let init = settings.finetune.init.as_str();
+        let tokenizer = match (tokenizer, init) {
             (Some(tokenizer), _) => tokenizer,
             (None, "") => learn(&settings.text, texts)?,
             (None, init) => TextTokenizer::open(Path::new(init))?,
         };
-        let model = open_model(&mut recipe, &init, tokenizer.vocabulary_size())?;
-        let input = model.architecture.signature().tokens();
-        let input = input.ok_or_else(|| TrainError::Data("this model takes no single texts".to_string()))?;
-        let length = settings.text.max_tokens;
-        if length > input.longest {
-            let what = format!("text.max_tokens is {length}, but the model reads {} at most: lower it", input.longest);
+        let model = open_model(&mut recipe, init, tokenizer.vocabulary_size())?;
+        let encoder = TrainedEncoder::new(&mut recipe, model, tokenizer)?;
+        let (length, longest) = (settings.text.max_tokens, encoder.input.longest);
+        if length > longest {
+            let what = format!("text.max_tokens is {length}, but the model reads {longest} at most: lower it");
             return Err(TrainError::Data(what));
         }
-        let mut train = pack(texts, &tokenizer, length)?;
+        let mut train = pack(texts, &encoder.tokenizer, length)?;
         let drawn = (train.len() as f64 * recipe.data.validation_share).round() as usize;
         let validation = train.split_off(drawn);
-        let options = mask_options(&settings.mask, &tokenizer, input.vocabulary)?;
-        let train = Arc::new(train);
-        let batch = settings.train.batch;
-        let has_types = input.token_types > 1;
-        let seed = recipe.train.seed;
-        let batches = Arc::new(MaskedBatches::new(train.clone(), options.clone(), batch, has_types, seed));
-        let facts =
-            facts(&settings, (&recipe.data.path, texts), &train, &validation, (&options, &batches), &tokenizer)?;
-        let (blocks, device) = (block_count(model.parameters()), device.clone());
+        let options = mask_options(&settings.mask, &encoder.tokenizer, encoder.input.vocabulary)?;
+        let (train, batch, has_types) = (Arc::new(train), settings.train.batch, encoder.input.token_types > 1);
+        let batches = MaskedBatches::new(train.clone(), options.clone(), batch, has_types, recipe.train.seed);
+        let path = Path::new(&recipe.data.path);
+        let vocabulary = thousands(encoder.tokenizer.vocabulary_size());
+        let data = TextData {
+            name: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+            samples: [train.len(), validation.len()],
+            unit: "sequences",
+            more: format!(" of {length} tokens; vocabulary size {vocabulary}"),
+            notes: texts.notes().to_vec(),
+            batches: &batches,
+            batch,
+            texts_per_sample: 1,
+        };
+        let facts = data.facts()?;
+        // What is learnt from is the masked tokens.
+        let units_per_epoch = facts.units_per_epoch * options.count(length) as u64;
+        let facts = TaskFacts { unit: "masked tokens", units_per_epoch, weighting: Weighting::ByUnits, ..facts };
         let files = texts.files().iter().map(|file| (file.name.clone(), file.bytes)).collect();
-        let is_pretrained = !init.is_empty();
-        Ok(MaskTokensTask {
-            recipe,
-            facts,
-            model,
-            tokenizer,
-            is_pretrained,
-            files,
-            train,
-            validation,
-            options,
-            batches,
-            blocks,
-            device,
-        })
+        let objective = MaskedTokens { files, train, validation, options, batches: Arc::new(batches) };
+        let (finetuning, device) = (Finetuning::default(), device.clone());
+        Ok(TextTask { recipe, finetuning, facts, encoder, objective, device })
     }
 }
 
@@ -205,7 +148,7 @@ fn learn(settings: &PretrainTextSettings, texts: &PlainTexts) -> Result<TextToke
 
 /// The recipe's model, or one to go on from, with a masked-token head and this vocabulary.
 fn open_model(recipe: &mut Recipe, init: &str, vocabulary: usize) -> Result<Model, TrainError> {
-    let model = match init {
+    Ok(match init {
         "" => {
             let size = Settings::from_iter([("vocabulary".to_string(), vocabulary.into())]);
             recipe.change_model(&size)?;
@@ -213,17 +156,12 @@ fn open_model(recipe: &mut Recipe, init: &str, vocabulary: usize) -> Result<Mode
             Model::new(head.map_err(|error| RecipeError::Model(error.0))?, Vec::new())?
         }
         init => {
-            let own = Model::open(Path::new(init), &OpenOptions::default())?;
-            recipe.task.check_model(own.architecture.as_ref()).map_err(TrainError::Data)?;
             // A head that is there goes on, too.
-            let has_head = own.architecture.signature().masked_tokens().is_some();
-            let replace_head = (!has_head).then_some(Head::MaskedTokens);
-            Model::open(Path::new(init), &OpenOptions { replace_head, ..OpenOptions::default() })?
+            let has_head = |own: &dyn Architecture| own.signature().masked_tokens().is_some();
+            let head = |own: &dyn Architecture| (!has_head(own)).then_some(Head::MaskedTokens);
+            open_pretrained(Path::new(init), recipe, &[], head)?
         }
-    };
-    recipe.set_architecture(model.architecture.as_ref());
-    recipe.check()?;
-    Ok(model)
+    })
 }
 
 /// All documents as sequences of one length.
@@ -295,13 +233,9 @@ fn mask_options(
     Ok(MaskOptions { share, random, kept, whole_words, mask, tokens })
 }
 
-impl Task for MaskTokensTask {
-    fn recipe(&self) -> &Recipe {
-        &self.recipe
-    }
-
-    fn facts(&self) -> &TaskFacts {
-        &self.facts
+impl TextObjective for MaskedTokens {
+    fn batches(&self) -> Arc<dyn BatchSource> {
+        self.batches.clone()
     }
 
     fn data_marks(&self) -> Vec<(String, Mark)> {
@@ -314,61 +248,32 @@ impl Task for MaskTokensTask {
         ]
     }
 
-    fn batches(&self) -> Arc<dyn BatchSource> {
-        self.batches.clone()
-    }
-
     /// The mean loss over the masked tokens; logits are computed for these alone.
-    fn build(&self, graph: &mut Graph, arrays: &[ArraySpec]) -> Result<Objective, TrainError> {
-        let shape = |name: &str| arrays.iter().find(|array| array.name == name).map_or(&[][..], |array| &array.shape);
-        let (&[rows, length], &[masked]) = (shape("tokens"), shape("masked")) else {
-            return Err(TrainError::Data("a batch has no masked tokens".to_string()));
-        };
-        let call = Call::whole(rows).tokens(length).masked(masked);
-        let logits = self.model.architecture.build(graph, &call)?.need("logits")?;
-        let targets = graph.input("targets", [masked], DType::I32)?;
+    fn loss(&self, graph: &mut Graph, given: &Outputs, targets: Value) -> vitreous_engine::Result<Objective> {
         let options = CrossEntropyOptions { ignored_index: Some(IGNORED), ..CrossEntropyOptions::default() };
-        Ok(Objective { loss: graph.cross_entropy(logits, targets, options)?, outputs: Vec::new() })
+        Ok(Objective { loss: graph.cross_entropy(given.need("logits")?, targets, options)?, outputs: Vec::new() })
     }
 
-    fn group(&self, parameter: &Parameter) -> Option<Group> {
-        group_of(&self.recipe.optimizer, TrainedParts::default(), self.blocks, parameter)
+    fn validation_samples(&self) -> usize {
+        self.validation.len().min(MOST_EVALUATED)
     }
 
-    fn initialise(&self, state: &mut State) -> Result<(), TrainError> {
-        if self.is_pretrained {
-            self.model.load(state)?;
-        }
-        let is_new = |parameter: &Parameter| self.model.is_new(&parameter.name);
-        initialise(state, Initialisation::TruncatedNormal, self.recipe.train.seed, &is_new)?;
-        state.start_average();
-        Ok(())
+    fn evaluated_output(&self) -> EncoderOutput {
+        EncoderOutput::Masked
     }
 
     fn evaluate(
-        &mut self,
-        state: &State,
+        &self,
+        runner: &mut EncoderRunner,
         progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Option<Scores>, TrainError> {
-        let count = self.validation.len().min(MOST_EVALUATED);
-        if count == 0 {
-            return Ok(None);
-        }
-        let weights = Box::new(|name: &str| state.parameter(name).map(WeightView::from));
-        let (architecture, precision) = (self.model.architecture.as_ref(), self.recipe.train.precision.into());
-        let mut runner = EncoderRunner::new(architecture, EncoderOutput::Masked, precision, &self.device, weights)?;
-        let report = predict_masks(&mut runner, &self.options, &self.validation, count, progress)?;
-        Ok(Some(report.into_scores()))
+    ) -> Result<Scores, TrainError> {
+        let report = predict_masks(runner, &self.options, &self.validation, self.validation_samples(), progress)?;
+        Ok(report.into_scores())
     }
 
-    fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
-        let files = self.tokenizer.files()?;
-        let options = SaveOptions { state: Some(state), widen: true, files: &files, ..SaveOptions::default() };
-        self.model.save(directory, &options).map(|_| ()).map_err(TrainError::of_saving)
-    }
-
-    fn files(&self) -> Result<Vec<(String, Vec<u8>)>, TrainError> {
-        Ok(self.tokenizer.files()?)
+    /// The vocabulary, which a run that is resumed goes on with.
+    fn files(&self, encoder: &TrainedEncoder) -> Result<Vec<(String, Vec<u8>)>, TrainError> {
+        Ok(encoder.tokenizer.files()?)
     }
 }
 
@@ -412,39 +317,4 @@ pub fn evaluate_masks(
     }
     let options = mask_options(&MaskSettings::default(), tokenizer, vocabulary)?;
     predict_masks(runner, &options, &packed, packed.len().min(most), progress)
-}
-
-fn facts(
-    settings: &MaskTokensSettings,
-    (path, texts): (&str, &PlainTexts),
-    train: &PackedTexts,
-    validation: &PackedTexts,
-    (options, batches): (&MaskOptions, &MaskedBatches),
-    tokenizer: &TextTokenizer,
-) -> Result<TaskFacts, TrainError> {
-    let (count, batch) = (batches.batches_per_epoch(), settings.train.batch);
-    if count == 0 {
-        let what = format!("a batch of {batch} is more than the {} training sequences; lower train.batch", train.len());
-        return Err(TrainError::Data(what));
-    }
-    let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy()).into_owned();
-    Ok(TaskFacts {
-        data: name.clone(),
-        summary: format!(
-            "{name}: {} training sequences and {} validation sequences of {} tokens; vocabulary size {}",
-            thousands(train.len()),
-            thousands(validation.len()),
-            train.length(),
-            thousands(tokenizer.vocabulary_size()),
-        ),
-        notes: texts.notes().to_vec(),
-        samples: train.len(),
-        unit: "masked tokens",
-        units_per_epoch: (count * batch * options.count(train.length())) as u64,
-        loader_threads: 1,
-        weighting: Weighting::ByUnits,
-        batch_size: ("train.batch", batch),
-        row_sizes: vec![1],
-        averaging: Averaging::default(),
-    })
 }

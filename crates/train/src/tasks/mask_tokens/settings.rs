@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::recipe::choice;
-use crate::recipe::rules::{Checked, FRACTION, POSITIVE, is_fraction, refuse};
-use crate::tasks::classify_text::TextTrainSettings;
+use crate::recipe::rules::{Checked, FRACTION, is_fraction, refuse};
+use crate::tasks::text::{TextTaskSettings, TextTrainSettings};
 
 /// The keys that only masked-language pre-training has, by section.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -85,12 +85,11 @@ impl Default for MaskSettings {
     }
 }
 
-impl MaskTokensSettings {
-    /// Refuses values that make no sense.
-    pub(super) fn check(&self) -> Checked {
+impl TextTaskSettings for MaskTokensSettings {
+    fn check(&self) -> Checked {
         let MaskSettings { share, random, kept, .. } = self.mask;
+        self.train.check()?;
         match () {
-            () if self.train.batch == 0 => refuse("train.batch", &self.train.batch, POSITIVE),
             () if self.text.max_tokens < 8 => {
                 refuse("text.max_tokens", &self.text.max_tokens, "it must be at least 8: sequences have special tokens")
             }
@@ -100,5 +99,9 @@ impl MaskTokensSettings {
             () if random + kept > 1.0 => refuse("mask.random", &random, "with mask.kept it must be at most 1"),
             () => Ok(()),
         }
+    }
+
+    fn init(&mut self) -> &mut String {
+        &mut self.finetune.init
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::scores::{Direction, Format, LOSS, Metric, Report, Score, Scores, nan_if_null};
+use crate::scores::{Direction, Format, LOSS, Metric, Report, Score, Scores, nan_if_null, read_report};
 
 static RETRIEVAL: Metric = Metric {
     key: "retrieval",
@@ -80,7 +80,7 @@ impl EmbeddingReport {
 
     /// Reads a report; `None` if it is of another task.
     pub(super) fn read(value: &Json) -> Option<Result<EmbeddingReport, String>> {
-        value.get("retrieval").map(|_| EmbeddingReport::deserialize(value).map_err(|error| error.to_string()))
+        read_report(value, "retrieval")
     }
 }
 

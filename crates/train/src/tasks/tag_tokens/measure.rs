@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::measures::{Average, EntityMeasures, Scheme};
-use crate::scores::{Direction, Format, LOSS, Metric, Report, Score, Scores, nan_if_null};
+use crate::scores::{Direction, Format, LOSS, Metric, Report, Score, Scores, nan_if_null, read_report};
 
 static ENTITY_F1: Metric = Metric {
     key: "entity_f1",
@@ -114,7 +114,7 @@ impl TagReport {
 
     /// Reads a report; `None` if it is of another task.
     pub(super) fn read(value: &Json) -> Option<Result<TagReport, String>> {
-        value.get("entity_f1").map(|_| TagReport::deserialize(value).map_err(|error| error.to_string()))
+        read_report(value, "entity_f1")
     }
 }
 

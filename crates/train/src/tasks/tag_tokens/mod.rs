@@ -8,24 +8,25 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use vitreous_data::loader::{ArraySpec, BatchSource};
+use vitreous_data::loader::BatchSource;
 use vitreous_data::text::{
     EncodedTexts, Encoding, IGNORED, TaggedSentence, TaggedSplits, TextBatches, TextTargets, TextTokenizer, open_tagged,
 };
-use vitreous_engine::{CrossEntropyOptions, DType, Device, Graph, Group, Parameter, State, WeightView};
-use vitreous_models::encode::{EncoderOutput, EncoderRunner, TextTokens};
-use vitreous_models::{Architecture, Call, Head};
+use vitreous_engine::{CrossEntropyOptions, Device, Graph, Value};
+use vitreous_models::encode::EncoderRunner;
+use vitreous_models::{Head, Outputs};
 
 use crate::error::TrainError;
 use crate::fingerprint::Mark;
-use crate::recipe::rules::{POSITIVE, refuse};
-use crate::recipe::{Recipe, RecipeError, ScheduleKind};
+use crate::measures::{cross_entropy, largest};
+use crate::recipe::Recipe;
+use crate::recipe::rules::Checked;
 use crate::scores::{Metric, Scores};
-use crate::task::{
-    Averaging, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, pretrained, thousands,
+use crate::task::{Objective, Task, TaskContext};
+use crate::tasks::text::{
+    TextData, TextFinetuneSettings, TextLengthSettings, TextObjective, TextTask, TextTaskSettings, TextTaskType,
+    TextTrainSettings, TrainedEncoder, finetuning_recipe, run_texts,
 };
-use crate::tasks::classify_text::{TextLengthSettings, TextTrainSettings};
-use crate::tasks::text::{TextFinetuneSettings, TrainedEncoder};
 
 pub use measure::{EntityTypeReport, TagReport, TaggedWords, measure};
 
@@ -41,100 +42,54 @@ pub struct TagTokensSettings {
     pub finetune: TextFinetuneSettings,
 }
 
+impl TextTaskSettings for TagTokensSettings {
+    fn check(&self) -> Checked {
+        self.train.check()?;
+        self.text.check()?;
+        self.finetune.parts().check()
+    }
+
+    fn init(&mut self) -> &mut String {
+        &mut self.finetune.init
+    }
+}
+
 /// Token classification.
 #[derive(Debug)]
 pub struct TokenClassification;
 
-impl TaskType for TokenClassification {
-    fn name(&self) -> &'static str {
-        "token-classification"
+impl TextTaskType for TokenClassification {
+    type Settings = TagTokensSettings;
+
+    const NAME: &'static str = "token-classification";
+    const METRICS: &'static [&'static Metric] = &measure::METRICS;
+    const NEEDS: &'static str = "classification of tokens needs";
+    const NO_DATA: &'static str = "name tagged sentences with `vitreous train classify-tokens --init MODEL --data DIR`";
+
+    fn default_recipe() -> Recipe {
+        finetuning_recipe(&TokenClassification, &TagTokensSettings::default(), 3, 0.1)
     }
 
-    fn metrics(&self) -> &'static [&'static Metric] {
-        &measure::METRICS
-    }
-
-    fn defaults(&self) -> Recipe {
-        let mut recipe = Recipe::new(&TokenClassification, &TagTokensSettings::default());
-        recipe.train.epochs = 3;
-        recipe.data.validation_share = 0.1;
-        (recipe.optimizer.lr, recipe.optimizer.weight_decay, recipe.optimizer.clip) = (5e-5, 0.01, 1.0);
-        recipe.schedule.kind = ScheduleKind::Linear;
-        recipe.schedule.warmup_epochs = 0.1;
-        recipe
-    }
-
-    fn usual_family(&self) -> &'static str {
-        "bert"
-    }
-
-    fn check_model(&self, architecture: &dyn Architecture) -> Result<(), String> {
-        let signature = architecture.signature();
-        match signature.tokens() {
-            Some(_) => Ok(()),
-            None => {
-                Err(format!("this is {}, but classification of tokens needs an encoder of texts", signature.what()))
-            }
-        }
-    }
-
-    fn normalise(&self, recipe: &mut Recipe) -> Result<(), RecipeError> {
-        let own: TagTokensSettings = recipe.own()?;
-        recipe.set_own(&own);
-        Ok(())
-    }
-
-    fn check(&self, recipe: &Recipe) -> Result<(), RecipeError> {
-        let settings: TagTokensSettings = recipe.own()?;
-        match () {
-            () if settings.train.batch == 0 => refuse("train.batch", &settings.train.batch, POSITIVE),
-            () if settings.text.max_tokens < 4 => {
-                refuse("text.max_tokens", &settings.text.max_tokens, "it must be at least 4: special tokens count, too")
-            }
-            () => Ok(()),
-        }?;
-        settings.finetune.check()
-    }
-
-    fn complete(&self, recipe: &mut Recipe, _overrides: &[String]) -> Result<(), TrainError> {
-        if !recipe.data.path.is_empty() {
-            recipe.data.path = absolute(&recipe.data.path)?;
-        }
-        let mut settings: TagTokensSettings = recipe.own()?;
-        if !settings.finetune.init.is_empty() {
-            settings.finetune.init = pretrained(&settings.finetune.init)?;
-            recipe.set_own(&settings);
-        }
-        Ok(())
-    }
-
-    fn open(&self, recipe: Recipe, context: &TaskContext) -> Result<Box<dyn Task>, TrainError> {
-        if recipe.data.path.is_empty() {
-            let what =
-                "there is no data: name tagged sentences with `vitreous train classify-tokens --init MODEL --data DIR`";
-            return Err(TrainError::Data(what.to_string()));
-        }
-        let splits = open_tagged(Path::new(&recipe.data.path), recipe.data.validation_share)
-            .map_err(|error| TrainError::Data(error.to_string()))?;
+    fn open_data(recipe: Recipe, path: &Path, context: &TaskContext) -> Result<Box<dyn Task>, TrainError> {
+        let splits = open_tagged(path, recipe.data.validation_share);
+        let splits = splits.map_err(|error| TrainError::Data(error.to_string()))?;
         Ok(Box::new(TagTokensTask::new(recipe, splits, context.device)?))
     }
 
-    fn read_scores(&self, evaluation: &Json) -> Option<Result<Scores, String>> {
+    fn scores_of(evaluation: &Json) -> Option<Result<Scores, String>> {
         Some(TagReport::read(evaluation)?.map(TagReport::into_scores))
     }
 }
 
 /// A token classifier that is trained.
-pub struct TagTokensTask {
-    recipe: Recipe,
-    settings: TagTokensSettings,
-    facts: TaskFacts,
+pub type TagTokensTask = TextTask<TokenClasses>;
+
+/// Predicting the tag of each word.
+pub struct TokenClasses {
     splits: TaggedSplits,
-    encoder: TrainedEncoder,
     batches: Arc<TextBatches>,
     /// Validation sentences with the tags of their tokens.
     validation: Vec<(Encoding, Vec<i32>)>,
-    device: Device,
 }
 
 impl TagTokensTask {
@@ -143,22 +98,42 @@ impl TagTokensTask {
         let settings: TagTokensSettings = recipe.own()?;
         let head = Head::TokenClasses(splits.tags.len());
         let encoder = TrainedEncoder::open(&mut recipe, &settings.finetune.init, head, &splits.tags)?;
-        let longest = settings.text.max_tokens.min(encoder.input.longest);
-        let encode = |sentences: &[TaggedSentence]| -> Result<Vec<(Encoding, Vec<i32>)>, TrainError> {
-            sentences.par_iter().map(|sentence| encode(&encoder.tokenizer, sentence, longest)).collect()
-        };
-        let train = encode(&splits.train)?;
-        let validation = encode(&splits.validation)?;
-        let texts: EncodedTexts = train.iter().map(|(text, _)| text).collect();
+        let (batch, rows) = (settings.train.batch, encoder.rows(settings.text.max_tokens));
+        let train = encode_all(&encoder.tokenizer, &splits.train, rows.longest)?;
+        let validation = encode_all(&encoder.tokenizer, &splits.validation, rows.longest)?;
+        let mut notes = splits.notes.clone();
         let truncated = train.iter().filter(|(text, _)| text.truncated).count();
+        if truncated > 0 {
+            let most = rows.longest;
+            notes.push(format!("{truncated} training sentences have more than {most} tokens, and are truncated"));
+        }
+        let texts: EncodedTexts = train.iter().map(|(text, _)| text).collect();
         let targets = TextTargets::Tags(train.into_iter().map(|(_, tags)| tags).collect());
-        let tokens = (encoder.input.token_types > 1, encoder.padding());
-        let shape = (settings.train.batch, longest);
-        let batches = Arc::new(TextBatches::new(texts, targets, shape, tokens, recipe.train.seed));
-        let facts = facts(&settings, &splits, &batches, truncated)?;
-        let device = device.clone();
-        Ok(TagTokensTask { recipe, settings, facts, splits, encoder, batches, validation, device })
+        let batches = TextBatches::new(texts, targets, batch, rows, recipe.train.seed);
+        let data = TextData {
+            name: splits.name.clone(),
+            samples: [splits.train.len(), splits.validation.len()],
+            unit: "sentences",
+            more: format!(", {} tags; {:.1} % padding", splits.tags.len(), 100.0 * batches.padding_share()),
+            notes,
+            batches: &batches,
+            batch,
+            texts_per_sample: 1,
+        };
+        let facts = data.facts()?;
+        let objective = TokenClasses { splits, batches: Arc::new(batches), validation };
+        let (finetuning, device) = (settings.finetune.parts(), device.clone());
+        Ok(TextTask { recipe, finetuning, facts, encoder, objective, device })
     }
+}
+
+/// Sentences as tokens with their tags, by all threads.
+fn encode_all(
+    tokenizer: &TextTokenizer,
+    sentences: &[TaggedSentence],
+    longest: usize,
+) -> Result<Vec<(Encoding, Vec<i32>)>, TrainError> {
+    sentences.par_iter().map(|sentence| encode(tokenizer, sentence, longest)).collect()
 }
 
 /// A sentence's tokens, and their tags: the first token of a word has the word's, the others none.
@@ -180,13 +155,9 @@ fn encode(
     Ok((encoding, tags))
 }
 
-impl Task for TagTokensTask {
-    fn recipe(&self) -> &Recipe {
-        &self.recipe
-    }
-
-    fn facts(&self) -> &TaskFacts {
-        &self.facts
+impl TextObjective for TokenClasses {
+    fn batches(&self) -> Arc<dyn BatchSource> {
+        self.batches.clone()
     }
 
     fn data_marks(&self) -> Vec<(String, Mark)> {
@@ -200,53 +171,22 @@ impl Task for TagTokensTask {
         marks
     }
 
-    fn batches(&self) -> Arc<dyn BatchSource> {
-        self.batches.clone()
-    }
-
     /// The mean loss over words.
-    fn build(&self, graph: &mut Graph, arrays: &[ArraySpec]) -> Result<Objective, TrainError> {
-        let tokens = arrays.iter().find(|array| array.name == "tokens").map(|array| &array.shape[..]);
-        let &[rows, length] = tokens.unwrap_or_default() else {
-            return Err(TrainError::Data("a batch of sentences has no tokens".to_string()));
-        };
-        let adapters = self.settings.finetune.adapters();
-        let call = Call::whole(rows).tokens(length).adapters(adapters.as_ref());
-        let logits = self.encoder.model.architecture.build(graph, &call)?.need("logits")?;
-        let targets = graph.input("targets", [rows, length], DType::I32)?;
+    fn loss(&self, graph: &mut Graph, given: &Outputs, targets: Value) -> vitreous_engine::Result<Objective> {
         let options = CrossEntropyOptions { ignored_index: Some(IGNORED), ..CrossEntropyOptions::default() };
-        Ok(Objective { loss: graph.cross_entropy(logits, targets, options)?, outputs: Vec::new() })
+        Ok(Objective { loss: graph.cross_entropy(given.need("logits")?, targets, options)?, outputs: Vec::new() })
     }
 
-    fn group(&self, parameter: &Parameter) -> Option<Group> {
-        self.settings.finetune.group(&self.recipe.optimizer, self.encoder.blocks, parameter)
-    }
-
-    fn initialise(&self, state: &mut State) -> Result<(), TrainError> {
-        self.encoder.initialise(self.recipe.train.seed, state)
+    fn validation_samples(&self) -> usize {
+        self.validation.len()
     }
 
     fn evaluate(
-        &mut self,
-        state: &State,
+        &self,
+        runner: &mut EncoderRunner,
         progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Option<Scores>, TrainError> {
-        if self.validation.is_empty() {
-            return Ok(None);
-        }
-        let weights = Box::new(|name: &str| state.parameter(name).map(WeightView::from));
-        let (architecture, precision) = (self.encoder.model.architecture.as_ref(), self.recipe.train.precision.into());
-        let mut runner = EncoderRunner::new(architecture, EncoderOutput::Logits, precision, &self.device, weights)?;
-        let report = tag(&mut runner, &self.validation, &self.splits.tags, progress)?;
-        Ok(Some(report.into_scores()))
-    }
-
-    fn exported(&self, state: &State) -> Result<Option<State>, TrainError> {
-        self.encoder.without_adapters(self.settings.finetune.adapters(), state)
-    }
-
-    fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
-        self.encoder.save(directory, state)
+    ) -> Result<Scores, TrainError> {
+        Ok(tag(runner, &self.validation, &self.splits.tags, progress)?.into_scores())
     }
 }
 
@@ -257,16 +197,10 @@ fn tag(
     tags: &[String],
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<TagReport, TrainError> {
-    let tokens: Vec<TextTokens> = (sentences.iter())
-        .map(|(text, _)| TextTokens { ids: &text.ids, types: &text.token_types, masked: &[] })
-        .collect();
-    let mut words = vec![TaggedWords::default(); tokens.len()];
-    let mut done = 0;
-    runner.run::<TrainError>(&tokens, |sentence, logits| {
+    let mut words = vec![TaggedWords::default(); sentences.len()];
+    let texts = sentences.iter().map(|(text, _)| text);
+    run_texts(runner, texts, progress, |sentence, logits| {
         words[sentence] = tagged_words(logits, &sentences[sentence].1);
-        done += 1;
-        progress(done, tokens.len());
-        Ok(())
     })?;
     measure(&words, tags).map_err(TrainError::Data)
 }
@@ -280,9 +214,7 @@ pub fn evaluate_tags(
     longest: usize,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<TagReport, TrainError> {
-    let encode = |sentence: &TaggedSentence| encode(tokenizer, sentence, longest);
-    let encoded: Vec<(Encoding, Vec<i32>)> = sentences.par_iter().map(encode).collect::<Result<_, _>>()?;
-    tag(runner, &encoded, tags, progress)
+    tag(runner, &encode_all(tokenizer, sentences, longest)?, tags, progress)
 }
 
 /// The words of a sentence by the logits of its tokens and their tags, of which those of words count.
@@ -290,50 +222,9 @@ fn tagged_words(logits: &[f32], tags: &[i32]) -> TaggedWords {
     let classes = logits.len() / tags.len().max(1);
     let mut words = TaggedWords::default();
     for (row, &tag) in logits.chunks_exact(classes.max(1)).zip(tags).filter(|(_, tag)| **tag != IGNORED) {
-        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = row.iter().map(|&logit| f64::from(logit - largest).exp()).sum();
-        let best = (0..row.len()).fold(0, |best, class| if row[class] > row[best] { class } else { best });
-        words.loss += sum.ln() - f64::from(row[tag as usize] - largest);
+        words.loss += cross_entropy(row, tag as usize);
         words.expected.push(tag as u32);
-        words.predicted.push(best as u32);
+        words.predicted.push(largest(row) as u32);
     }
     words
-}
-
-fn facts(
-    settings: &TagTokensSettings,
-    splits: &TaggedSplits,
-    batches: &TextBatches,
-    truncated: usize,
-) -> Result<TaskFacts, TrainError> {
-    let (count, batch, samples) = (batches.batches_per_epoch(), settings.train.batch, splits.train.len());
-    if count == 0 {
-        let what = format!("a batch of {batch} is more than the {samples} training sentences; lower train.batch");
-        return Err(TrainError::Data(what));
-    }
-    let mut notes = splits.notes.clone();
-    if truncated > 0 {
-        let most = settings.text.max_tokens;
-        notes.push(format!("{truncated} training sentences have more than {most} tokens, and are truncated"));
-    }
-    Ok(TaskFacts {
-        data: splits.name.clone(),
-        summary: format!(
-            "{}: {} training sentences, {} validation sentences, {} tags; {:.1} % padding",
-            splits.name,
-            thousands(samples),
-            thousands(splits.validation.len()),
-            splits.tags.len(),
-            100.0 * batches.padding_share()
-        ),
-        notes,
-        samples,
-        unit: "sentences",
-        units_per_epoch: (count * batch) as u64,
-        loader_threads: 1,
-        weighting: Weighting::Equal,
-        batch_size: ("train.batch", batch),
-        row_sizes: vec![1; batches.lengths().len()],
-        averaging: Averaging::default(),
-    })
 }

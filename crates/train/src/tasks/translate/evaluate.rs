@@ -8,7 +8,7 @@ use vitreous_models::generate::SearchOptions;
 use super::TranslateTask;
 use super::measure::{self, TranslatorScores, TranslatorTest, longest_side};
 use crate::error::TrainError;
-use crate::scores::{Direction, Format, LOSS, Metric, PERPLEXITY, Report, Score, Scores, nan_if_null};
+use crate::scores::{Direction, Format, LOSS, Metric, PERPLEXITY, Report, Score, Scores, nan_if_null, read_report};
 
 static BLEU: Metric = Metric {
     key: "bleu",
@@ -77,7 +77,7 @@ impl TranslationReport {
 
     /// Reads a report; `None` if it is of another task.
     pub(super) fn read(value: &Value) -> Option<Result<TranslationReport, String>> {
-        value.get("bleu").map(|_| TranslationReport::deserialize(value).map_err(|error| error.to_string()))
+        read_report(value, "bleu")
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ClassScores, mean};
+use crate::measures::binary_cross_entropy;
 use crate::scores::nan_if_null;
 
 /// Accumulates predictions for samples of any number of labels. A class is predicted when its logit is above 0, its probability
@@ -66,10 +67,7 @@ impl MultiLabel {
             self.targets[start..][label as usize] = true;
         }
         for (&logit, &target) in logits.iter().zip(&self.targets[start..]) {
-            let logit = f64::from(logit);
-            let of_truth = if target { logit } else { -logit };
-            // -ln σ(x), which must not overflow.
-            self.loss += (-of_truth.abs()).exp().ln_1p() - of_truth.min(0.0);
+            self.loss += binary_cross_entropy(logit, target);
         }
     }
 
