@@ -274,6 +274,33 @@ impl Graph {
         Ok(value)
     }
 
+    /// An intervention: whatever has read `value` so far reads `by` instead, for example an input that was declared before the
+    /// model was built. What then nobody needs is not computed.
+    pub fn replace(&mut self, value: Value, by: Value) -> Result<()> {
+        let refused = |graph: &Graph, rule: String| {
+            let node = graph.nodes.get(value.node());
+            let (op, path) = node.map_or(("replace", String::new()), |node| (node.op.name(), node.path.clone()));
+            Err(Error::Rule { op, path, inputs: Vec::new(), rule })
+        };
+        for one in [value, by] {
+            if self.nodes.get(one.node()).is_none_or(|node| one.output() >= node.outputs.len()) {
+                return refused(self, "a value to be replaced, or its replacement, is not of this graph".to_string());
+            }
+        }
+        let (old, new) = (self.type_of(value), self.type_of(by));
+        if old != new {
+            return refused(self, format!("it is {old}, and can only be replaced by the same, not by {new}"));
+        }
+        let first_reader = self.nodes.iter().position(|node| node.inputs.contains(&value));
+        if first_reader.is_some_and(|reader| reader <= by.node()) {
+            return refused(self, format!("`{}` must be there before what reads it", self.path(by)));
+        }
+        for input in self.nodes.iter_mut().flat_map(|node| &mut node.inputs).filter(|input| **input == value) {
+            *input = by;
+        }
+        Ok(())
+    }
+
     /// The shape and values of the constant with this path.
     pub fn constant_values(&self, path: &str) -> Option<(&Shape, &[f32])> {
         match &self.nodes[self.names.get(path)?.node()].op {

@@ -458,3 +458,29 @@ fn too_much_memory_is_refused() {
     g.parameter("p", [1 << 46]).unwrap();
     assert!(State::new(&g).is_err());
 }
+
+#[test]
+fn a_value_can_be_replaced_by_one_that_was_there_before() {
+    let mut g = Graph::for_inference();
+    let instead = g.input("instead", [2], F32).unwrap();
+    let other = g.input("other", [3], F32).unwrap();
+    let x = g.input("x", [2], F32).unwrap();
+    let doubled = g.add(x, x).unwrap();
+    let y = g.multiply(doubled, doubled).unwrap();
+    let late = g.scale(x, 3.0).unwrap();
+    let refusal = |g: &mut Graph, by: Value| g.replace(doubled, by).expect_err("refused").to_string();
+    assert!(refusal(&mut g, other).contains("can only be replaced by the same"));
+    assert!(refusal(&mut g, late).contains("must be there before what reads it"));
+    g.replace(doubled, instead).unwrap();
+    let plan = Plan::for_cpu_with_fixed_weights(&g, &[y]).unwrap();
+    assert_eq!(plan.graph().inputs().map(|(name, _)| name).collect::<Vec<_>>(), ["instead"], "x is not needed");
+    let no_weights = |_: &vitreous_engine::Parameter| Err::<&[f32], _>(Error::Machine(String::new()));
+    let mut executor = Executor::with_weights(plan, 1, no_weights).unwrap();
+    executor.input("instead").unwrap().copy_from_slice(&[3.0, -5.0]);
+    executor.infer().unwrap();
+    assert_eq!(executor.output(y).unwrap(), [9.0, 25.0]);
+    // Gradients go to what it was replaced by.
+    let seed = g.input("seed", [2], F32).unwrap();
+    assert!(g.gradients_from(y, seed, &[x], GradientOptions::default()).is_err());
+    assert!(g.gradients_from(y, seed, &[instead], GradientOptions::default()).is_ok());
+}

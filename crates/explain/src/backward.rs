@@ -1,57 +1,84 @@
-//! The backward pass: a class' gradient with respect to the output of every layer's attention.
+//! The backward pass: the gradient of a number that a model computes, with respect to values inside it.
 
-use vitreous_engine::{DType, Device, Executor, GradientOptions, Graph, Mode, Precision, Run, State, Value};
-use vitreous_models::{Call, Model};
+use vitreous_engine::{DType, Device, Executor, GradientOptions, Graph, Run, State, Value};
+use vitreous_models::Model;
 
 use crate::error::ExplainError;
-use crate::taps::Tap;
+use crate::inputs::{InputValues, fill};
 
-/// The input that says of which class, by a 1 among zeros: one plan serves every class.
-const SEED: &str = "class";
+/// The input that says of which outputs, by a 1 among zeros: one plan serves every class.
+pub(crate) const SEED: &str = "seed";
+
+/// The number that gradients are taken of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Objective {
+    /// `Σ value · seed`, with the input [`SEED`] of the value's shape.
+    Seeded(Value),
+    /// `½ Σ value²`: half the squared length of features, whose gradient begins with the features.
+    HalfSquaredLength(Value),
+}
 
 pub(crate) struct Backward {
     executor: Executor,
-    state: State,
+    objective: Objective,
     gradients: Vec<Value>,
-    has_head: bool,
 }
 
 impl Backward {
-    pub fn new(model: &Model, device: &Device) -> Result<Backward, ExplainError> {
-        let mut graph = Graph::new(Mode::Inference, Precision::F32);
-        let built = model.architecture.build(&mut graph, &Call::whole(1))?;
-        let logits = built.get("logits");
-        let outputs: Vec<Value> = Tap::all(&graph)?.iter().map(|tap| tap.output).collect();
-        let (answer, seed) = match logits {
-            Some(logits) => (logits, graph.input(SEED, graph.shape_of(logits).clone(), DType::F32)?),
-            // The gradient of half the squared length of the features begins with the features.
-            None => (built.need("features")?, built.need("features")?),
+    /// Adds gradients to a model's graph with respect to `wanted`, and plans for them. `purpose` is for the error of too little memory.
+    pub fn new(
+        graph: &mut Graph,
+        objective: Objective,
+        wanted: &[Value],
+        purpose: &str,
+        device: &Device,
+    ) -> Result<Backward, ExplainError> {
+        let (value, seed) = match objective {
+            Objective::Seeded(value) => (value, graph.input(SEED, graph.shape_of(value).clone(), DType::F32)?),
+            Objective::HalfSquaredLength(value) => (value, value),
         };
-        let gradients = graph.gradients_from(answer, seed, &outputs, GradientOptions::default())?;
-        let plan = device.plan(&graph, &gradients)?;
-        let bytes = device.bytes_needed(&plan).saturating_add(device.state_bytes_needed(&graph));
-        device.check_memory("relevance for a class", bytes)?;
-        // Forward and backward products want a matrix packed in different ways: so weights are kept plain, once.
-        let mut state = State::new(&graph)?;
+        let gradients = graph.gradients_from(value, seed, wanted, GradientOptions::default())?;
+        let outputs: Vec<Value> = gradients.iter().copied().chain([value]).collect();
+        let plan = device.plan(graph, &outputs)?;
+        device.check_memory(purpose, device.bytes_needed(&plan))?;
+        Ok(Backward { executor: Executor::new(plan, device)?, objective, gradients })
+    }
+
+    /// A model's parameters, for the backward passes of all graphs of it. Forward and backward products want a matrix packed in
+    /// different ways: so weights are kept plain, once.
+    pub fn state(model: &Model, graph: &Graph, device: &Device) -> Result<State, ExplainError> {
+        device.check_memory("the model's weights for gradients", device.state_bytes_needed(graph))?;
+        let mut state = State::new(graph)?;
         model.load(&mut state)?;
-        let executor = Executor::new(plan, device)?;
-        Ok(Backward { executor, state, gradients, has_head: logits.is_some() })
+        Ok(state)
     }
 
-    pub fn run(&mut self, pixels: &[f32], class: Option<usize>) -> Result<(), ExplainError> {
-        self.executor.input("images")?.copy_from_slice(pixels);
-        if self.has_head {
-            let seed = self.executor.input(SEED)?;
-            seed.fill(0.0);
-            if let Some(class) = class {
-                seed[class] = 1.0;
+    pub fn run(&mut self, state: &mut State, inputs: &[(&str, InputValues)]) -> Result<(), ExplainError> {
+        fill(&mut self.executor, inputs)?;
+        Ok(self.executor.run(state, Run { seed: 0, step: 0 })?)
+    }
+
+    /// The gradient with respect to one of the values that were wanted, by its place among them.
+    pub fn gradient(&self, place: usize) -> Result<&[f32], ExplainError> {
+        Ok(self.executor.output_slice(self.gradients[place])?)
+    }
+
+    /// The number that gradients are of, for each of `samples` that lie one behind the other.
+    pub fn objectives(&self, samples: usize, seed: &[f32]) -> Result<Vec<f64>, ExplainError> {
+        let product = |(&a, &b): (&f32, &f32)| f64::from(a) * f64::from(b);
+        Ok(match self.objective {
+            Objective::Seeded(value) => {
+                let values = self.executor.output(value)?;
+                let size = values.len() / samples.max(1);
+                let rows = values.chunks_exact(size).zip(seed.chunks_exact(size));
+                rows.map(|(values, seed)| values.iter().zip(seed).filter(|(_, seed)| **seed != 0.0).map(product).sum())
+                    .collect()
             }
-        }
-        Ok(self.executor.run(&mut self.state, Run { seed: 0, step: 0 })?)
-    }
-
-    /// The gradient with respect to the output of a layer's attention, `[tokens, dim]`.
-    pub fn output_gradient(&self, layer: usize) -> Result<&[f32], ExplainError> {
-        Ok(self.executor.output_slice(self.gradients[layer])?)
+            Objective::HalfSquaredLength(value) => {
+                let values = self.executor.output(value)?;
+                let rows = values.chunks_exact(values.len() / samples.max(1));
+                rows.map(|row| row.iter().zip(row).map(product).sum::<f64>() / 2.0).collect()
+            }
+        })
     }
 }

@@ -9,7 +9,7 @@ pub enum ExplainError {
     /// A layer or a head that the model has not.
     #[error("there is no {what} {asked}: the model has {}", counted(*.count, .what))]
     NotThere {
-        /// `layer`, `layer of the encoder`, `head` or `class`.
+        /// `layer`, `layer of the encoder`, `head`, `class` or `token`.
         what: &'static str,
         /// What was asked for.
         asked: usize,
@@ -36,6 +36,31 @@ pub enum ExplainError {
         /// What it is.
         what: &'static str,
     },
+    /// A model that takes no single texts.
+    #[error("this is {what}, which takes no single texts")]
+    NoTexts {
+        /// What it is.
+        what: &'static str,
+    },
+    /// A text without a token.
+    #[error("the text has no token: there is nothing to explain")]
+    NoTokens,
+    /// A number to explain that the model does not compute.
+    #[error("this is {what}: {target} is none of its outputs")]
+    NoTarget {
+        /// What it is.
+        what: &'static str,
+        /// What was asked for.
+        target: &'static str,
+    },
+    /// A baseline of another length than the text.
+    #[error("the baseline has {got} tokens, but the text has {expected}: give one for each")]
+    Baseline {
+        /// How many came.
+        got: usize,
+        /// How many there should be.
+        expected: usize,
+    },
     /// A share of weights to leave out that is none.
     #[error("a share of {0} of the weights cannot be left out of a rollout: take one from 0 on and below 1")]
     Discard(f32),
@@ -58,7 +83,7 @@ pub enum ExplainError {
         "the {side} has {got} tokens with its start or end, but the model reads at most {most}: give a shorter one"
     )]
     TooLong {
-        /// `source` or `target`.
+        /// `source`, `target` or `text`.
         side: &'static str,
         /// How many there are.
         got: usize,
@@ -68,7 +93,7 @@ pub enum ExplainError {
     /// A token that the model has no row for.
     #[error("the {side} has token {token}, but the model knows {vocabulary}: its tokeniser is of another model")]
     NoToken {
-        /// `source` or `target`.
+        /// `source`, `target` or `text`.
         side: &'static str,
         /// What came.
         token: u32,

@@ -2,24 +2,24 @@
 
 use std::ops::Range;
 
-use vitreous_engine::Device;
 use vitreous_engine::machine::check_memory;
-use vitreous_models::{ImageInput, Model};
+use vitreous_engine::{Device, Graph, State, Value};
+use vitreous_models::{Call, ImageInput, Model};
 
-use crate::backward::Backward;
+use crate::backward::{Backward, Objective, SEED};
 use crate::distance::{distance, entropy};
 use crate::error::ExplainError;
 use crate::explanation::{Explanation, LayerAttention, Relevance, Rollout};
 use crate::forward::Forward;
 use crate::heads::Heads;
-use crate::matrix::{copy_columns, turned};
+use crate::inputs::InputValues::Floats;
 use crate::parallel::pieces;
 use crate::patches::patch_features;
-use crate::relevance::{Head, through_head};
+use crate::relevance::through_layers;
 use crate::rollout::{Fused, least_kept, through_layer};
 use crate::settings::{Choice, Classes, Settings, Structure};
 use crate::spread::Spread;
-use crate::taps::Projection;
+use crate::taps::Tap;
 use crate::token_grid::TokenGrid;
 
 /// A model made ready to be explained, one image after the other.
@@ -30,9 +30,19 @@ pub struct Explainer<'m> {
     layout: TokenGrid,
     images: ImageInput,
     forward: Forward,
+    outputs: ImageOutputs,
     heads: Heads,
     /// Made when it is first needed: it has the model's weights once more.
-    backward: Option<Backward>,
+    backward: Option<(Backward, State)>,
+}
+
+/// What is asked of a model besides what its attention reads.
+#[derive(Clone, Copy)]
+struct ImageOutputs {
+    logits: Option<Value>,
+    features: Value,
+    /// All tokens after the last layer, where the model has no head.
+    tokens: Option<Value>,
 }
 
 /// The matrices of tokens by tokens that are held at once, besides the model: those that are kept, one for each way of joining heads and
@@ -56,10 +66,11 @@ impl<'m> Explainer<'m> {
         let settings = Settings { choice, threads: settings.threads.max(1), ..settings };
         let layout = TokenGrid::of(&images);
         check_memory(&format!("explaining {} tokens an image", layout.tokens()), bytes_needed(&settings, &layout))?;
-        let forward = Forward::new(model, device)?;
+        let (forward, outputs) = forward(model, device)?;
         // A model has a layer at least, and all are alike.
         let heads = Heads::new(&forward.taps[0], layout.tokens(), settings.memory, device)?;
-        Ok(Explainer { model, device: device.clone(), settings, layout, images, forward, heads, backward: None })
+        let device = device.clone();
+        Ok(Explainer { model, device, settings, layout, images, forward, outputs, heads, backward: None })
     }
 
     /// Where the model's tokens lie.
@@ -70,9 +81,12 @@ impl<'m> Explainer<'m> {
     /// Explains one prepared image, `[channels, height, width]`.
     pub fn explain(&mut self, pixels: &[f32]) -> Result<Explanation, ExplainError> {
         self.run(pixels)?;
-        let (logits, features) = (self.forward.logits()?, self.forward.features()?);
-        let patches = match self.forward.tokens()? {
+        let ImageOutputs { logits, features, tokens } = self.outputs;
+        let logits = logits.map(|logits| self.forward.output(logits)).transpose()?;
+        let features = self.forward.output(features)?;
+        let patches = match tokens {
             Some(tokens) => {
+                let tokens = self.forward.output(tokens)?;
                 let dim = tokens.len() / self.layout.tokens();
                 Some(patch_features(tokens[self.layout.prefix * dim..].to_vec(), dim)?)
             }
@@ -111,7 +125,7 @@ impl<'m> Explainer<'m> {
         if got != expected {
             return Err(ExplainError::Pixels { got, channels, image, expected });
         }
-        self.forward.run(pixels)
+        self.forward.run(&[("images", Floats(pixels))])
     }
 
     /// The weights that are kept, and all rollouts, from the last layer to the first.
@@ -173,33 +187,44 @@ impl<'m> Explainer<'m> {
 
     fn relevance(&mut self, pixels: &[f32], class: Option<usize>) -> Result<Relevance, ExplainError> {
         let Explainer { model, device, settings, layout, forward, heads, backward, .. } = self;
-        let backward = match backward {
-            Some(backward) => backward,
-            None => backward.insert(Backward::new(model, device)?),
+        let (backward, state) = match backward {
+            Some(there) => there,
+            None => backward.insert(backward_pass(model, device)?),
         };
-        backward.run(pixels, class)?;
-        let tokens = layout.tokens();
-        let mut row: Vec<f64> = layout.reading().into_iter().map(f64::from).collect();
-        for layer in (0..forward.taps.len()).rev() {
-            let (count, dim, width) =
-                (forward.taps[layer].op.heads, forward.taps[layer].dim, forward.taps[layer].head_width());
-            let output_gradient = backward.output_gradient(layer)?;
-            let mut sum = vec![0.0; tokens];
-            let (mut d, mut values) = (vec![0.0; tokens * width], vec![0.0; tokens * width]);
-            heads.of_layer(forward, layer, |heads, weights| {
-                for (head, weights) in heads.zip(weights.chunks_exact(tokens * tokens)) {
-                    copy_columns(output_gradient, dim, head * width..(head + 1) * width, &mut d);
-                    forward.copy_heads(layer, Projection::Value, &(head..head + 1), &mut values)?;
-                    let head = Head { weights, output_gradient: &d, values: &turned(&values, width) };
-                    let part = through_head(&row, head, settings.threads);
-                    sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
-                }
-                Ok(())
-            })?;
-            row.iter_mut().zip(sum).for_each(|(row, sum)| *row += sum / count as f64);
+        let mut seed = vec![0.0; model.architecture.signature().classes().unwrap_or(0)];
+        if let Some(class) = class {
+            seed[class] = 1.0;
         }
+        backward.run(state, &[("images", Floats(pixels)), (SEED, Floats(&seed))])?;
+        let reading = layout.reading().into_iter().map(f64::from).collect();
+        let row = through_layers(reading, forward, backward, heads, settings.threads)?;
         Ok(Relevance { class, patches: patches(layout, &row) })
     }
+}
+
+fn forward(model: &Model, device: &Device) -> Result<(Forward, ImageOutputs), ExplainError> {
+    let mut graph = Graph::for_inference();
+    let built = model.architecture.build(&mut graph, &Call::whole(1))?;
+    let (features, logits) = (built.need("features")?, built.get("logits"));
+    let tokens = if logits.is_none() { Some(built.need("tokens")?) } else { None };
+    let outputs: Vec<Value> = [features].into_iter().chain(logits).chain(tokens).collect();
+    let taps = Tap::all(&graph)?;
+    let forward = Forward::new(model, &graph, taps, &outputs, "explaining an image", device)?;
+    Ok((forward, ImageOutputs { logits, features, tokens }))
+}
+
+/// Gradients with respect to the output of every layer's attention.
+fn backward_pass(model: &Model, device: &Device) -> Result<(Backward, State), ExplainError> {
+    let mut graph = Graph::for_inference();
+    let built = model.architecture.build(&mut graph, &Call::whole(1))?;
+    let objective = match built.get("logits") {
+        Some(logits) => Objective::Seeded(logits),
+        None => Objective::HalfSquaredLength(built.need("features")?),
+    };
+    let outputs: Vec<Value> = Tap::all(&graph)?.iter().map(|tap| tap.output).collect();
+    let backward = Backward::new(&mut graph, objective, &outputs, "relevance for a class", device)?;
+    let state = Backward::state(model, &graph, device)?;
+    Ok((backward, state))
 }
 
 /// The rows of all rollouts, by fusion and then by share that is left out, each times its layer's matrix.

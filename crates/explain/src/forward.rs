@@ -5,57 +5,45 @@
 
 use std::ops::Range;
 
-use vitreous_engine::{Device, Executor, Graph, Mode, Parameter, Precision, Value};
-use vitreous_models::{Call, Model};
+use vitreous_engine::{Device, Executor, Graph, Parameter, Value};
+use vitreous_models::Model;
 
 use crate::error::ExplainError;
+use crate::inputs::{InputValues, fill};
 use crate::matrix::copy_columns;
 use crate::taps::{Projection, Tap};
 
 pub(crate) struct Forward {
     executor: Executor,
-    logits: Option<Value>,
-    features: Value,
-    /// All tokens after the last layer, where the model has no head.
-    tokens: Option<Value>,
     /// Attention of every layer.
     pub taps: Vec<Tap>,
 }
 
 impl Forward {
-    pub fn new(model: &Model, device: &Device) -> Result<Forward, ExplainError> {
-        let mut graph = Graph::new(Mode::Inference, Precision::F32);
-        let built = model.architecture.build(&mut graph, &Call::whole(1))?;
-        let (features, logits) = (built.need("features")?, built.get("logits"));
-        let taps = Tap::all(&graph)?;
-        let mut outputs = vec![features];
-        outputs.extend(logits);
-        let tokens = if logits.is_none() { Some(built.need("tokens")?) } else { None };
-        outputs.extend(tokens);
-        outputs.extend(taps.iter().flat_map(|tap| &tap.inputs));
-        let plan = device.plan_with_fixed_weights(&graph, &outputs)?;
-        device.check_memory("explaining an image", device.bytes_needed_with_weights(&plan))?;
+    /// Plans a model's graph for what its layers' attention reads, and `outputs`. `purpose` is for the error of too little memory.
+    pub fn new(
+        model: &Model,
+        graph: &Graph,
+        taps: Vec<Tap>,
+        outputs: &[Value],
+        purpose: &str,
+        device: &Device,
+    ) -> Result<Forward, ExplainError> {
+        let outputs: Vec<Value> = outputs.iter().chain(taps.iter().flat_map(|tap| &tap.inputs)).copied().collect();
+        let plan = device.plan_with_fixed_weights(graph, &outputs)?;
+        device.check_memory(purpose, device.bytes_needed_with_weights(&plan))?;
         let lend = |parameter: &Parameter| model.weight(&parameter.name).map_err(ExplainError::from);
-        let executor = Executor::with_weights(plan, device, lend)?;
-        Ok(Forward { executor, logits, features, tokens, taps })
+        Ok(Forward { executor: Executor::with_weights(plan, device, lend)?, taps })
     }
 
-    pub fn run(&mut self, pixels: &[f32]) -> Result<(), ExplainError> {
-        self.executor.input("images")?.copy_from_slice(pixels);
+    pub fn run(&mut self, inputs: &[(&str, InputValues)]) -> Result<(), ExplainError> {
+        fill(&mut self.executor, inputs)?;
         Ok(self.executor.infer()?)
     }
 
-    pub fn logits(&self) -> Result<Option<Vec<f32>>, ExplainError> {
-        Ok(self.logits.map(|logits| self.executor.output(logits)).transpose()?)
-    }
-
-    pub fn features(&self) -> Result<Vec<f32>, ExplainError> {
-        Ok(self.executor.output(self.features)?)
-    }
-
-    /// The final tokens, `[tokens, dim]`, where the model has no head.
-    pub fn tokens(&self) -> Result<Option<Vec<f32>>, ExplainError> {
-        Ok(self.tokens.map(|tokens| self.executor.output(tokens)).transpose()?)
+    /// One of the outputs that it was made for.
+    pub fn output(&self, value: Value) -> Result<Vec<f32>, ExplainError> {
+        Ok(self.executor.output(value)?)
     }
 
     /// What some heads of a layer read, `[tokens, heads · head width]`.

@@ -1,4 +1,4 @@
-//! Relevance: how much each patch speaks for a class.
+//! Relevance: how much each patch of an image, or each token of a text, speaks for a class.
 //!
 //! After "Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder Transformers" (Chefer, Gur and
 //! Wolf, 2021), for self-attention. With the weights `A` of a head, and the gradient `∇A` of the class' logit with respect to them,
@@ -16,7 +16,13 @@
 //!
 //! A model without a head has no logit; there it is half the squared length of its features whose gradient is taken.
 
+use crate::backward::Backward;
+use crate::error::ExplainError;
+use crate::forward::Forward;
+use crate::heads::Heads;
+use crate::matrix::{copy_columns, turned};
 use crate::parallel::pieces;
+use crate::taps::Projection;
 
 /// Rows of queries that are one piece of work: sums are added piece by piece, so that threads change no bit.
 const PIECE: usize = 64;
@@ -30,6 +36,36 @@ pub struct Head<'a> {
     pub output_gradient: &'a [f32],
     /// Its values, turned: `[width, tokens]`.
     pub values: &'a [f32],
+}
+
+/// `reading · R`, from a forward pass and a backward pass for the outputs of all layers' attention.
+pub(crate) fn through_layers(
+    reading: Vec<f64>,
+    forward: &Forward,
+    backward: &Backward,
+    heads: &mut Heads,
+    threads: usize,
+) -> Result<Vec<f64>, ExplainError> {
+    let mut row = reading;
+    let tokens = row.len();
+    for (layer, tap) in forward.taps.iter().enumerate().rev() {
+        let (count, dim, width) = (tap.op.heads, tap.dim, tap.head_width());
+        let output_gradient = backward.gradient(layer)?;
+        let mut sum = vec![0.0; tokens];
+        let (mut d, mut values) = (vec![0.0; tokens * width], vec![0.0; tokens * width]);
+        heads.of_layer(forward, layer, |heads, weights| {
+            for (head, weights) in heads.zip(weights.chunks_exact(tokens * tokens)) {
+                copy_columns(output_gradient, dim, head * width..(head + 1) * width, &mut d);
+                forward.copy_heads(layer, Projection::Value, &(head..head + 1), &mut values)?;
+                let head = Head { weights, output_gradient: &d, values: &turned(&values, width) };
+                let part = through_head(&row, head, threads);
+                sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+            }
+            Ok(())
+        })?;
+        row.iter_mut().zip(sum).for_each(|(row, sum)| *row += sum / count as f64);
+    }
+    Ok(row)
 }
 
 /// A row times one head's part of a layer: `row · max(0, ∇A ⊙ A)`.

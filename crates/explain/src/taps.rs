@@ -55,3 +55,13 @@ impl Tap {
         (value, first + heads.start * width..first + heads.end * width)
     }
 }
+
+/// The vectors of all tokens before the first layer, and after each: `[1, tokens, dim]`. A layer is a block of the graph.
+pub(crate) fn layer_outputs(graph: &Graph) -> vitreous_engine::Result<Vec<Value>> {
+    let blocks = graph.nodes().iter().filter_map(|node| node.block).max().map_or(0, |last| last + 1);
+    let inside = |block: u32| graph.nodes().iter().filter(move |node| node.block == Some(block));
+    // The first op of a layer reads what comes in.
+    let before = inside(0).next().map(|node| node.inputs[0]);
+    let after = (0..blocks).filter_map(|block| inside(block).last()).map(|node| graph.find(&node.path));
+    before.map(Ok).into_iter().chain(after).collect()
+}

@@ -5,15 +5,19 @@
 //! `read[..=t]` before it.
 
 mod alignment;
+mod attention;
 mod words;
 
 use vitreous_engine::{Device, Executor, Graph, Mode, Op, Parameter, Precision, Value};
 use vitreous_models::generate::{SpecialTokens, Weights};
-use vitreous_models::{Architecture, Call, TokenInput};
+use vitreous_models::{Architecture, Call};
 
 use crate::error::ExplainError;
+use crate::tokens::check_tokens;
 
 pub use alignment::{Link, align, usual_layer};
+pub(crate) use attention::AttentionKeeper;
+pub use attention::TextAttention;
 pub use words::by_words;
 
 /// The layers and heads whose weights are kept.
@@ -81,19 +85,6 @@ impl TextChoice {
         }
         Ok(())
     }
-}
-
-/// The attention of one layer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TextAttention {
-    /// Which layer of its stack.
-    pub layer: usize,
-    /// Whose weights are kept.
-    pub heads: Vec<usize>,
-    /// `[heads, queries, keys]`.
-    pub weights: Vec<f32>,
-    /// The mean over all heads of the layer, whichever are kept: `[queries, keys]`.
-    pub mean: Vec<f32>,
 }
 
 /// What the model makes of a sentence and its translation.
@@ -180,31 +171,21 @@ pub fn explain_text(
 impl TextExplanation {
     /// Keeps what is chosen of one layer's weights.
     fn take(&mut self, tap: &Tap, weights: &[f32], heads: usize, choice: &TextChoice) {
-        let one_head = weights.len() / heads;
-        let mean = mean(weights, one_head);
+        let mut keeper = AttentionKeeper::new(tap.layer, &choice.heads, weights.len() / heads);
+        keeper.add(0..heads, weights);
+        let attention = keeper.finish();
         let (layers, to) = match tap.stack {
             Stack::Encoder => (&choice.encoder_layers, &mut self.encoder),
             Stack::Decoder => (&choice.decoder_layers, &mut self.decoder),
             Stack::Cross => {
-                self.cross_means.push(mean.clone());
+                self.cross_means.push(attention.mean.clone());
                 (&choice.decoder_layers, &mut self.cross)
             }
         };
         if layers.contains(&tap.layer) {
-            let kept = choice.heads.iter().flat_map(|head| &weights[head * one_head..(head + 1) * one_head]);
-            let weights = kept.copied().collect();
-            to.push(TextAttention { layer: tap.layer, heads: choice.heads.clone(), weights, mean });
+            to.push(attention);
         }
     }
-}
-
-fn mean(weights: &[f32], one_head: usize) -> Vec<f32> {
-    let mut sum = vec![0.0f64; one_head];
-    for head in weights.chunks_exact(one_head) {
-        sum.iter_mut().zip(head).for_each(|(sum, &weight)| *sum += f64::from(weight));
-    }
-    let heads = (weights.len() / one_head) as f64;
-    sum.into_iter().map(|sum| (sum / heads) as f32).collect()
 }
 
 /// Whose attention, to whom.
@@ -243,15 +224,4 @@ fn taps(graph: &mut Graph) -> Result<Vec<Tap>, ExplainError> {
         taps.push(Tap { stack, layer, weights });
     }
     Ok(taps)
-}
-
-fn check_tokens(side: &'static str, tokens: &[u32], of_model: TokenInput) -> Result<(), ExplainError> {
-    let TokenInput { vocabulary, longest, .. } = of_model;
-    if tokens.len() > longest {
-        return Err(ExplainError::TooLong { side, got: tokens.len(), most: longest });
-    }
-    match tokens.iter().find(|&&token| token as usize >= vocabulary) {
-        Some(&token) => Err(ExplainError::NoToken { side, token, vocabulary }),
-        None => Ok(()),
-    }
 }
