@@ -75,6 +75,9 @@ pub enum Error {
         /// The number of allowed values.
         limit: usize,
     },
+    /// Something needs more memory than is available.
+    #[error("{0}")]
+    Memory(String),
     /// The operating system refused memory or threads.
     #[error("{0}")]
     Machine(String),

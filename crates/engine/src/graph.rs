@@ -215,7 +215,8 @@ impl Graph {
 
     /// Floats in the flat buffer of parameters, padding included.
     pub fn parameter_floats(&self) -> usize {
-        self.parameters.iter().map(|p| padded(p.offset + p.shape.elements())).max().unwrap_or(0)
+        // Each lies behind those before it.
+        self.parameters.last().map_or(0, |p| padded(p.offset + p.shape.elements()))
     }
 
     /// Floats in the flat buffers of gradients and moments, padding included.

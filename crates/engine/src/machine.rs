@@ -86,7 +86,7 @@ pub(crate) fn fits(what: &str, bytes: u64, available: u64) -> Result<()> {
 
 /// The error for `what` needing more bytes than are available, with advice.
 pub fn refusal(what: &str, bytes: u64, available: u64, advice: &str) -> Error {
-    Error::Machine(format!(
+    Error::Memory(format!(
         "{what} needs {} ({bytes} bytes) of memory, but {} are available; {advice}",
         size_in_words(bytes),
         size_in_words(available)

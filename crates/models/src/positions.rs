@@ -14,10 +14,11 @@ pub(crate) fn fixed_table(g: &mut Graph, rows: usize, dim: usize, table: impl Fn
 
 /// `PE(pos, 2i) = sin(pos / 10000^(2i/d))`, `PE(pos, 2i+1) = cos(pos / 10000^(2i/d))`.
 pub fn sinusoidal(count: usize, dim: usize) -> Vec<f32> {
+    let frequencies: Vec<f64> = (0..dim).map(|column| 10000f64.powf(-((column / 2 * 2) as f64) / dim as f64)).collect();
     let mut table = Vec::with_capacity(count * dim);
     for position in 0..count {
-        for column in 0..dim {
-            let angle = position as f64 * 10000f64.powf(-((column / 2 * 2) as f64) / dim as f64);
+        for (column, frequency) in frequencies.iter().enumerate() {
+            let angle = position as f64 * frequency;
             table.push(if column % 2 == 0 { angle.sin() } else { angle.cos() } as f32);
         }
     }

@@ -150,8 +150,9 @@ pub(crate) fn rule(kept: bool, says: impl FnOnce() -> String) -> Result<(), Conf
 
 /// Upper bound of every size: products of sizes stay far from overflow, and the graph checks each one.
 const LARGEST_SIZE: usize = 1 << (usize::BITS / 8 * 5);
-/// More layers than any model has.
-const MOST_LAYERS: usize = 1 << 16;
+/// As many layers as the deepest published model has (DeepNet). A configuration may come without weights, which would bound
+/// their number, and a graph of 65,536 layers takes minutes to plan.
+pub(crate) const MOST_LAYERS: usize = 1000;
 /// The largest table of fixed positions, in elements: it is computed, and allocated, when the graph is built.
 const LARGEST_FIXED_TABLE: usize = 1 << 26;
 

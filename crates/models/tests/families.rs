@@ -364,3 +364,17 @@ fn a_model_beyond_memory_is_refused_before_any_is_taken() {
         );
     }
 }
+
+/// Without weights nothing else bounds their number, and each takes time to build and plan.
+#[test]
+fn no_family_builds_more_layers_than_any_model_has() {
+    for family in FAMILIES {
+        let (name, model) = models(family).swap_remove(0);
+        let layers = ["depth", "encoder_layers"].into_iter().find(|key| model.settings().contains_key(*key));
+        let key = layers.unwrap_or_else(|| panic!("{name} says its layers in another way"));
+        let of = |layers: usize| model.with_settings(&OpenOptions::default().with(key, layers).settings);
+        assert!(of(1000).is_ok(), "{name}");
+        let said = of(1001).expect_err(&name).to_string();
+        assert!(said.contains("1000"), "{name}: {said}");
+    }
+}

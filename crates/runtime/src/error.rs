@@ -41,6 +41,13 @@ impl Error {
 
     /// Whether other input would mend it: a command then ends with another exit code than when work fails.
     pub fn is_input(&self) -> bool {
-        !matches!(self, Error::Engine(_))
+        match self {
+            // Another model, or a smaller batch, would fit.
+            Error::Engine(vitreous_engine::Error::Memory(_)) => true,
+            Error::Engine(_) => false,
+            Error::Input(_) | Error::Model(_) | Error::Preprocessing { .. } | Error::Image(_) | Error::Tokenizer(_) => {
+                true
+            }
+        }
     }
 }

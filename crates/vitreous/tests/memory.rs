@@ -3,8 +3,12 @@
 
 mod common;
 
+use std::io::Write;
+use std::path::Path;
+
 use common::translation::{TINY_TEXT, pair_folder};
-use common::vitreous;
+use common::{changed_copy, fixtures, vitreous};
+use serde_json::{Value, json};
 
 /// The number behind a text.
 fn number_behind(text: &str, what: &str) -> usize {
@@ -84,4 +88,48 @@ fn a_summary_of_a_model_beyond_memory_takes_none() {
     assert!(text.contains("PiB of weights") || text.contains("TiB of weights"), "{text}");
     vitreous(&["embed", model, "a text"]).failed(2, &["no weights are here"]);
     vitreous(&["bench", model]).failed(2, &[" are available"]);
+}
+
+/// A copy of a tiny encoder whose table of words has so many rows. They are a hole at the end of the file, and take no room on a disk.
+fn with_rows(to: &Path, rows: usize) {
+    changed_copy("texts/bert_plain", to, "config.json", |config| config["vocab_size"] = rows.into());
+    let bytes = std::fs::read(fixtures().join("texts/bert_plain/model.safetensors")).expect("weights");
+    let (length, rest) = bytes.split_at(8);
+    let (header, data) = rest.split_at(u64::from_le_bytes(length.try_into().expect("eight bytes")) as usize);
+    let mut header: serde_json::Map<String, Value> = serde_json::from_slice(header).expect("JSON");
+    let table = "embeddings.word_embeddings.weight";
+    let dim = header[table]["shape"][1].as_u64().expect("a size") as usize;
+    header.remove("__metadata__");
+    header.remove(table);
+    let mut values = Vec::new();
+    for tensor in header.values_mut() {
+        let [from, to] = [0, 1].map(|side| tensor["data_offsets"][side].as_u64().expect("an offset") as usize);
+        tensor["data_offsets"] = json!([values.len(), values.len() + to - from]);
+        values.extend_from_slice(&data[from..to]);
+    }
+    let end = values.len() + 4 * rows * dim;
+    header
+        .insert(table.to_string(), json!({"dtype": "F32", "shape": [rows, dim], "data_offsets": [values.len(), end]}));
+    let header = serde_json::to_vec(&header).expect("JSON");
+    let mut file = std::fs::File::create(to.join("model.safetensors")).expect("a file");
+    file.write_all(&(header.len() as u64).to_le_bytes()).expect("written");
+    file.write_all(&header).and_then(|()| file.write_all(&values)).expect("written");
+    file.set_len((8 + header.len() + end) as u64).expect("a hole");
+}
+
+#[test]
+fn weights_beyond_memory_are_refused_before_they_are_read() {
+    let rows = 4_000_000_000;
+    let available = vitreous_engine::machine::available_memory().expect("Linux tells");
+    if available > 100 << 30 {
+        return eprintln!("skipped: {available} bytes of memory are enough for the largest table of words");
+    }
+    let directory = tempfile::tempdir().expect("a folder");
+    let model = directory.path().join("model");
+    with_rows(&model, rows);
+    let (model, out) = (model.to_str().expect("UTF-8"), directory.path().join("out"));
+    vitreous(&["embed", model, "a text", "--device", "cpu"])
+        .failed(2, &["running the model needs 119", " are available"]);
+    vitreous(&["convert", model, out.to_str().expect("UTF-8")]).failed(2, &["word_embeddings", " are available"]);
+    assert!(!out.exists());
 }

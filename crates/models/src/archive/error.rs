@@ -66,6 +66,9 @@ pub enum ArchiveError {
         /// Length of the slice.
         got: usize,
     },
+    /// There is not enough memory for the values of a tensor.
+    #[error("{0}")]
+    Memory(String),
     /// A tensor cannot be written.
     #[error("{}: cannot write tensor `{tensor}`: {what}", .file.display())]
     Unwritable {

@@ -33,6 +33,7 @@ mod error;
 mod json;
 mod npz;
 mod pickle;
+mod room;
 mod safetensors;
 mod shards;
 mod source;
@@ -45,6 +46,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 pub use error::{ArchiveError, Result};
+pub(crate) use room::zeros;
 pub use tensor::{ElementType, TensorView};
 pub(crate) use write::write_safetensors_into;
 pub use write::{TensorToWrite, write_npz, write_safetensors};

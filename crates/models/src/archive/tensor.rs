@@ -9,6 +9,7 @@ use half::{bf16, f16};
 use vitreous_engine::WeightView;
 
 use super::error::{ArchiveError, Fault, Parsed, Result};
+use super::room::{room, zeros};
 use super::zip;
 
 /// The type of a tensor's elements.
@@ -162,8 +163,7 @@ impl<'a> TensorView<'a> {
         {
             return Ok(Cow::Borrowed(numbers));
         }
-        let mut numbers = self.room(self.elements())?;
-        numbers.resize(self.elements(), 0.0);
+        let mut numbers = zeros(self.name, self.elements(), 1)?;
         self.convert(&content, &mut numbers);
         Ok(Cow::Owned(numbers))
     }
@@ -200,7 +200,7 @@ impl<'a> TensorView<'a> {
             return Ok(content);
         }
         let width = self.element.bytes();
-        let mut bytes = self.room(self.elements() * width)?;
+        let mut bytes = room(self.name, self.elements() * width, 1)?;
         self.rows(|first, count, stride| {
             for index in 0..count {
                 let at = (first + index * stride) * width;
@@ -230,15 +230,6 @@ impl<'a> TensorView<'a> {
                 Ok(Cow::Owned(inflated))
             }
         }
-    }
-
-    fn room<T>(&self, count: usize) -> Result<Vec<T>> {
-        let mut room = Vec::new();
-        room.try_reserve_exact(count).map_err(|_| {
-            let what = format!("there is not enough memory for its {count} elements");
-            Fault::unsupported(what, "free some memory").in_tensor(self.name).in_file(self.file)
-        })?;
-        Ok(room)
     }
 
     /// Calls `row(first, count, stride)`, in elements, for runs that make up the tensor in row-major order.

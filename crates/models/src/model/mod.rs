@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use vitreous_engine::{Parameter, Role, State, WeightView};
 
-use crate::archive::{Archive, ArchiveError, ElementType};
+use crate::archive::{Archive, ArchiveError, ElementType, zeros};
 use crate::checkpoint::resize::resize;
 use crate::checkpoint::{Dialect, Entry, GridTable, Storage};
 use crate::family::Architecture;
@@ -106,7 +106,7 @@ impl Model {
         if let Some(whole) = source.whole(&atoms)? {
             return Ok(whole);
         }
-        let mut values = vec![0.0; parameter.shape.elements()];
+        let mut values = zeros(name, parameter.shape.elements(), 1)?;
         source.fill(&atoms, &mut values)?;
         Ok(values.into())
     }

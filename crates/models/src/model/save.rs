@@ -17,7 +17,7 @@ use vitreous_engine::{Parameter, State};
 use super::aside::{Aside, all_of};
 use super::open::OWN_PREFIX;
 use super::{Model, ModelError, Preprocessing};
-use crate::archive::{ArchiveError, ElementType, TensorToWrite, write_npz, write_safetensors_into};
+use crate::archive::{ArchiveError, ElementType, TensorToWrite, write_npz, write_safetensors_into, zeros};
 use crate::checkpoint::json::put_labels;
 use crate::checkpoint::{Dialect, Entry, Presence};
 use crate::family::Format;
@@ -239,7 +239,8 @@ impl<'a> Values<'a> {
     fn tensor(self, entry: Entry, element: ElementType) -> TensorToWrite<'a> {
         let (name, shape) = (entry.name.clone(), entry.shape.clone());
         TensorToWrite::new(name, &shape, element, move || {
-            let mut theirs = vec![0f32; entry.shape.iter().product()];
+            // Its bytes are a copy.
+            let mut theirs = zeros(&entry.name, entry.shape.iter().product(), 2)?;
             let size = theirs.len() / entry.atoms.len();
             for (atom, theirs) in entry.atoms.iter().zip(theirs.chunks_exact_mut(size.max(1))) {
                 if let Some(ours) = self.atom(atom, theirs.len())? {
@@ -262,7 +263,7 @@ impl<'a> Values<'a> {
         if let Some(whole) = source.whole(&atoms)? {
             return Ok(Some(whole.into_f32()));
         }
-        let mut values = vec![0.0; size];
+        let mut values = zeros(atom, size, 1)?;
         source.fill(&atoms, &mut values)?;
         Ok(Some(Cow::Owned(values)))
     }

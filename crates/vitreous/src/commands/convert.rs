@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use vitreous_data::image::{Placement, Preprocess};
-use vitreous_models::{Head, Model, OpenOptions, Preprocessing, SaveOptions, Size, Written};
+use vitreous_models::archive::ArchiveError;
+use vitreous_models::{Head, Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Size, Written};
 use vitreous_runtime::image_model::preprocessing_at_model_size;
 use vitreous_runtime::locate::unsuitable;
 use vitreous_runtime::open_model;
@@ -62,7 +63,10 @@ impl Convert {
             preprocessor: preprocessor.as_deref().map(str::as_bytes),
             ..SaveOptions::default()
         };
-        let written = model.save(&self.to, &options).map_err(Failure::work)?;
+        let written = model.save(&self.to, &options).map_err(|error| match error {
+            ModelError::Archive(ArchiveError::Memory(_)) => Failure::input(error),
+            _ => Failure::work(error),
+        })?;
         self.report(&model, &written);
         let crop = prepared.and_then(|prepared| prepared.crop);
         if written != Written::Npz && crop.is_some_and(|crop| crop.placement == Placement::Torchvision) {

@@ -81,9 +81,6 @@ impl Default for AlbertConfig {
     }
 }
 
-/// The number of tensors does not bound the number of layers here, so that something else has to.
-const MOST_LAYERS: usize = 1024;
-
 pub(super) const HEAD_NAMES: HeadNames = HeadNames {
     class: "Albert",
     pretrains_masked: true,
@@ -131,9 +128,7 @@ impl AlbertConfig {
         let AlbertConfig { depth, groups, inner_layers, .. } = *self;
         rule(groups > 0 && inner_layers > 0, || "groups and inner_layers must be at least 1".to_string())?;
         rule(groups <= depth, || format!("{groups} groups are more than {depth} layers that could use them"))?;
-        let layers = depth.saturating_mul(inner_layers);
-        rule(layers <= MOST_LAYERS, || format!("{layers} layers are more than {MOST_LAYERS}"))?;
-        self.encoder().check(layers)
+        self.encoder().check(depth.saturating_mul(inner_layers))
     }
 
     /// Reads a configuration, without pooler and head, which follow from the class and the tensors.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{Activation, ConfigError, NormOrder, check_sizes};
+use crate::settings::{Activation, ConfigError, MOST_LAYERS, NormOrder, check_sizes};
 
 /// The kind of position encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,9 +74,6 @@ impl Default for TransformerConfig {
         }
     }
 }
-
-/// More layers than any model has: a configuration with more is damaged.
-const MOST_LAYERS: usize = 1000;
 
 impl TransformerConfig {
     /// An error for a configuration that cannot be built, with the requirement.
