@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::Value;
 use tempfile::TempDir;
 use vitreous_data::text::{Encoding, TextTokenizer, TokeniserError, VocabularyKind};
 
@@ -224,5 +225,61 @@ fn a_vocabulary_needs_text_and_a_sensible_size() {
         assert!(matches!(train(&["text"], 10), Err(TokeniserError::Vocabulary { size: 10, .. })));
         assert!(matches!(train(&["text"], usize::MAX), Err(TokeniserError::Vocabulary { .. })));
         train(&["a"], 500).expect("one letter is enough");
+    }
+}
+
+/// Words, each with how often it occurs, one text after the other with those that occur so often (make_trained.py).
+fn texts_of_words(words: &Value) -> Vec<String> {
+    let words: Vec<(&String, u64)> = words
+        .as_object()
+        .expect("words")
+        .iter()
+        .map(|(word, count)| (word, count.as_u64().expect("a count")))
+        .collect();
+    let most = words.iter().map(|(_, count)| *count).max().expect("words");
+    let text = |number: u64| {
+        let there = words.iter().filter(|(_, count)| number < *count).map(|(word, _)| word.as_str());
+        there.collect::<Vec<_>>().join(" ") + "."
+    };
+    (0..most).map(text).collect()
+}
+
+#[test]
+fn what_is_learnt_is_what_the_tokenizers_package_learns() {
+    let path = fixture("trained.json");
+    let expected: Value = serde_json::from_slice(&std::fs::read(path).expect("a fixture")).expect("JSON");
+    let texts = texts_of_words(&expected["words"]);
+    let learnt = |kind: VocabularyKind, name: &str| -> Value {
+        let size = expected[name]["size"].as_u64().expect("a size") as usize;
+        let tokenizer = TextTokenizer::train(kind, &mut texts.iter().cloned(), size, true).expect("learnt");
+        let folder = TempDir::new().expect("a folder");
+        tokenizer.save(folder.path()).expect("saved");
+        let file = std::fs::read(folder.path().join("tokenizer.json")).expect("written");
+        serde_json::from_slice::<Value>(&file).expect("JSON")["model"].take()
+    };
+    let list = |name: &str| expected[name]["learnt"].as_array().expect("a list").clone();
+
+    let pieces = learnt(VocabularyKind::WordPiece, "wordpiece");
+    let mut tokens: Vec<&String> = pieces["vocab"].as_object().expect("a vocabulary").keys().collect();
+    tokens.sort();
+    assert_eq!(tokens, list("wordpiece").iter().map(|token| token.as_str().expect("a token")).collect::<Vec<_>>());
+
+    let pairs = learnt(VocabularyKind::Bpe, "bpe");
+    assert_eq!(pairs["merges"].as_array(), Some(&list("bpe")));
+
+    let unigram = learnt(VocabularyKind::Unigram, "unigram");
+    let mut found: Vec<(String, f64)> = serde_json::from_value(unigram["vocab"].clone()).expect("pieces");
+    found.drain(..5);
+    let lowest = found.iter().map(|piece| piece.1).fold(f64::INFINITY, f64::min);
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    let theirs = list("unigram");
+    assert_eq!(found.len(), theirs.len());
+    for ((piece, score), theirs) in found.iter().zip(&theirs) {
+        assert_eq!(piece, theirs[0].as_str().expect("a piece"));
+        match theirs[1].as_f64() {
+            Some(theirs) => assert!((score - theirs).abs() < 1e-3, "{piece:?}: {score} and {theirs}"),
+            // Letters that nothing was learnt for have the lowest score.
+            None => assert_eq!(*score, lowest, "{piece:?}"),
+        }
     }
 }

@@ -249,8 +249,9 @@ fn train_word_pieces(words: WordCounts, size: usize) -> Result<Model, TokeniserE
         let letters = word.chars().enumerate().map(|(n, letter)| if n == 0 { letter } else { private(letter) });
         (letters.collect(), count)
     };
-    let kind = VocabularyKind::WordPiece;
-    let model = merge_pairs(words.into_iter().map(disguised), kind, size, Default::default())?;
+    // Also those that begin no word here: another text may have one that they begin.
+    let letters = words.keys().flat_map(|word| word.chars()).collect();
+    let model = merge_pairs(words.into_iter().map(disguised), VocabularyKind::WordPiece, size, letters)?;
     let public = |letter: char| match u32::from(letter).checked_sub(PRIVATE) {
         Some(place) => inner.get(place as usize).copied().unwrap_or(letter),
         None => letter,
