@@ -141,7 +141,7 @@ fn vectors_are_written_to_npy() {
     assert_close(&ours, &theirs.concat(), LIMIT);
 
     let before = fs::read(&out).expect("a file");
-    on("embed", "sentence_mean", &arguments).failed(2, &["vectors.npy: it exists", "--force"]);
+    on("embed", "sentence_mean", &arguments).failed(2, &["vectors.npy: the file exists", "--force"]);
     assert_eq!(fs::read(&out).expect("a file"), before);
     let other = ["a", "--out", out.to_str().expect("text"), "--force"];
     on("embed", "sentence_mean", &other).succeeded();

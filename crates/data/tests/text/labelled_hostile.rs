@@ -19,13 +19,13 @@ fn assert_refused(name: &str, content: &[u8], parts: &[&str]) {
 
 #[test]
 fn columns_that_are_missing_or_doubled_are_named() {
-    assert_refused("a.csv", b"id,text,stamp\n1,a,b\n", &["a.csv, line 1", "`label`", "id, text, stamp"]);
-    assert_refused("a.csv", b"id,words,label\n1,a,b\n", &["line 1", "`text`", "id, words, label"]);
+    assert_refused("a.csv", b"id,text,stamp\n1,a,b\n", &["a.csv, line 1", "data.label=NAME", "id, text, stamp"]);
+    assert_refused("a.csv", b"id,words,label\n1,a,b\n", &["line 1", "data.text=NAME", "id, words, label"]);
     assert_refused("a.csv", b"text,label,label\na,b,c\n", &["two columns are called `label`"]);
     assert_refused(
         "a.jsonl",
         b"{\"text\": \"a\", \"stamp\": 1}\n",
-        &["line 1", "`label`", "the columns are:", "stamp"],
+        &["line 1", "data.label=NAME", "the columns are:", "stamp"],
     );
     let options = OpenLabelled { label: "topic".into(), ..OpenLabelled::default() };
     let refused = refused_with("a.csv", b"text,label\na,b\n", &options);
@@ -95,7 +95,7 @@ fn texts_without_labels_are_refused_unless_they_are_for_testing() {
 fn labels_that_are_not_classes_are_refused() {
     assert_refused("a.csv", b"text,label\na,x\nb,x\n", &["class `x`", "nothing to learn"]);
     let every: String = (0..60).map(|row| format!("text {row},{}\n", row.min(31))).collect();
-    assert_refused("a.csv", format!("text,label\n{every}").as_bytes(), &["32 classes for 60 texts", "`label`"]);
+    assert_refused("a.csv", format!("text,label\n{every}").as_bytes(), &["32 classes for 60 texts", "data.label=NAME"]);
     let many: String = (0..300_000).map(|row| format!("t,{}\n", row % 100_000)).collect();
     assert_refused("a.csv", format!("text,label\n{many}").as_bytes(), &["100000 classes", "65536"]);
     let options = OpenLabelled { classes: vec!["a".into(), "a".into()], ..OpenLabelled::default() };
