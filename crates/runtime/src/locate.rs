@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use vitreous_models::model::USUAL_WEIGHTS;
-use vitreous_models::{Architecture, Model, OpenOptions, Signature, preset, preset_names};
+use vitreous_models::{Architecture, Head, Model, OpenOptions, Signature, preset, preset_names};
 use vitreous_train::recipe::nearest;
 
 use crate::error::Error;
@@ -49,14 +49,20 @@ pub fn unsuitable(model: &str, signature: &Signature, wanted: &str) -> Error {
     Error::input(format!("{model}: this is {}, no {wanted}; use it with {}", signature.what(), commands.join(", ")))
 }
 
-/// The error of a model without the head that a command needs: what it has instead, and how to get one.
-pub fn no_head(model: &str, signature: &Signature, head: &str) -> Error {
+/// The error of a model without the head that a command needs: what it has instead, and which commands train one of `heads`.
+pub fn no_head(model: &str, signature: &Signature, head: &str, heads: &[Head]) -> Error {
     let commands = unsuitable(model, signature, "").to_string();
     let usable = commands.rsplit_once("; ").map_or("", |(_, usable)| usable);
-    Error::input(format!(
-        "{model}: this is {}, which has no {head}; fine-tune one with `vitreous train`, or {usable}",
-        signature.what()
-    ))
+    let trained: Vec<String> = heads
+        .iter()
+        .filter_map(|head| head.trained_by())
+        .map(|command| format!("`vitreous {}`", command.replace("MODEL", model)))
+        .collect();
+    let train = match trained[..] {
+        [] => "open a model that has one".to_string(),
+        _ => format!("train one with {}", trained.join(" or ")),
+    };
+    Error::input(format!("{model}: this is {}, which has no {head}; {train}, or {usable}", signature.what()))
 }
 
 /// The model directory that is meant: by a run directory its model, by a file of weights the directory around it. Without its

@@ -49,6 +49,10 @@ impl VectorFile {
         if !["npy", "parquet"].contains(&ending.as_str()) {
             return Err(Failure::input(anyhow!("{}: name a file that ends in .npy or .parquet", path.display())));
         }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            return Err(Failure::input(anyhow!("{}: there is no directory {}", path.display(), folder.display())));
+        }
         let mut partial = PartialFile::create(path).map_err(written)?;
         let file = partial.file().try_clone().map_err(written)?;
         let format = match ending.as_str() {

@@ -1,6 +1,7 @@
 //! What a masked language model would put in the place of masks.
 
 use vitreous_engine::{Device, Precision};
+use vitreous_models::Head;
 use vitreous_models::encode::EncoderOutput;
 
 use super::model::{TextInput, TextModel};
@@ -35,7 +36,7 @@ impl<'m> Filler<'m> {
     pub fn new(model: &'m TextModel, name: &str, precision: Precision, device: &Device) -> Result<Filler<'m>, Error> {
         let signature = model.model.architecture.signature();
         if signature.masked_tokens().is_none() {
-            return Err(no_head(name, &signature, "masked-token head"));
+            return Err(no_head(name, &signature, "masked-token head", &[Head::MaskedTokens]));
         }
         let is_known = |mask: &u32| (*mask as usize) < model.input.vocabulary;
         let Some(mask) = model.tokenizer.special().mask.filter(is_known) else {

@@ -70,11 +70,11 @@ impl Columns {
         let chosen = |option: &str, wanted: &str| match wanted {
             "" => Ok(None),
             wanted => place(wanted).map(Some).ok_or_else(|| {
-                format!("there is no column `{wanted}`, which {option} names; the columns are: {}", shown(names))
+                format!("there is no column `{wanted}`, which data.{option} names; the columns are: {}", shown(names))
             }),
         };
-        let (mut text, mut pair) = (chosen("`text`", &options.text)?, chosen("`pair`", &options.pair)?);
-        let label = match chosen("`label`", &options.label) {
+        let (mut text, mut pair) = (chosen("text", &options.text)?, chosen("pair", &options.pair)?);
+        let label = match chosen("label", &options.label) {
             Ok(None) => LABEL_NAMES.into_iter().find_map(place),
             Err(reason) if needs_label => return Err(reason),
             chosen => chosen.unwrap_or(None),
@@ -153,7 +153,7 @@ impl Positions {
             wanted => match wanted.parse::<usize>() {
                 Ok(number) if (1..=count).contains(&number) => Ok(Some(number - 1)),
                 _ => Err(format!(
-                    "there is no column `{}`, which `{option}` names: the first row does not name the columns (it is: {}), so give a number from 1 to {count}",
+                    "there is no column `{}`, which data.{option} names: the first row does not name the columns (it is: {}), so give a number from 1 to {count}",
                     short(wanted),
                     shown(rows.first().copied().unwrap_or_default()),
                 )),

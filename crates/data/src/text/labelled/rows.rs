@@ -83,6 +83,7 @@ impl RowReader<'_> {
             }
             Some(Format::Tsv) => self.table(path, '\t', needs_label),
             Some(Format::JsonLines) => self.json_lines(path, needs_label),
+            None if !path.exists() => Err(PairsError::content(path, "there is no such file or directory")),
             None => {
                 let reason =
                     "its name must end in .csv, .tsv or .jsonl: give one of these, or a directory with train.csv";
@@ -188,7 +189,7 @@ fn unknown_header(path: &Path, rows: &[Row]) -> Result<(), PairsError> {
         return Ok(());
     }
     let reason = format!(
-        "no other row has the label `{}`: if this row names the columns, say which is the `text` and which the `label`, or call them \
+        "no other row has the label `{}`: if this row names the columns, name them with data.text=NAME and data.label=NAME, or call them \
          text and label",
         short(first)
     );

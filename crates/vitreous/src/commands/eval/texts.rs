@@ -10,7 +10,7 @@ use vitreous_data::text::{
     LabelKind, LabelledText, OpenLabelled, TaggedSentence, open_labelled, open_plain, open_tagged,
 };
 use vitreous_models::encode::{EncoderOutput, EncoderRunner};
-use vitreous_models::{Gives, OpenOptions};
+use vitreous_models::{Gives, Head, OpenOptions};
 use vitreous_pages::format;
 use vitreous_runtime::described;
 use vitreous_runtime::locate::no_head;
@@ -44,7 +44,13 @@ impl Eval {
         let signature = model.model.architecture.signature();
         let is_head = |gives: &&Gives| !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_) | Gives::Span);
         let Some(&head) = signature.gives.iter().find(is_head) else {
-            return Err(no_head(&name, &signature, "head that can be evaluated").into());
+            return Err(no_head(
+                &name,
+                &signature,
+                "head that can be evaluated",
+                &[Head::Classes(1), Head::TokenClasses(1)],
+            )
+            .into());
         };
         let data = self.text_data()?;
         let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
@@ -216,6 +222,7 @@ impl Eval {
                 writeln!(out, "{name:<28}{precision:>10.4}{recall:>10.4}{f1:>10.4}{texts:>10}")?;
             }
         }
+        let what = if count == 1 { what.trim_end_matches('s') } else { what };
         say!("{} {what} of {data} in {seconds:.2} s on {device}", format::thousands(count));
         Ok(out.flush()?)
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::anyhow;
 use serde_json::{Value as Json, json};
 use vitreous_data::text::Encoding;
-use vitreous_models::{Gives, OpenOptions};
+use vitreous_models::{Gives, Head, OpenOptions};
 use vitreous_pages::format;
 use vitreous_runtime::locate::no_head;
 use vitreous_runtime::scores::{best, sigmoid, softmax};
@@ -30,7 +30,9 @@ impl Predict {
         let is_head =
             |gives: &&Gives| !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_) | Gives::MaskedTokens(_));
         let Some(&(mut head)) = signature.gives.iter().find(is_head) else {
-            return Err(no_head(&name, &signature, "classification head").into());
+            return Err(
+                no_head(&name, &signature, "classification head", &[Head::Classes(1), Head::TokenClasses(1)]).into()
+            );
         };
         let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
         let mut runner = TextRunner::new(&model, EncoderOutput::Logits, self.precision.into(), &device)?;
@@ -41,7 +43,7 @@ impl Predict {
             return Ok(());
         }
         if self.question.is_some() {
-            return Err(no_head(&name, &signature, "head for questions").into());
+            return Err(no_head(&name, &signature, "head for questions", &[Head::Span]).into());
         }
         if head == Gives::Numbers(1) && !states_problem(&model) {
             head = Gives::Labels(1);
