@@ -9,7 +9,7 @@ mod model;
 mod runner;
 mod sentence;
 
-pub use answers::{FoundAnswer, answer};
+pub use answers::{FoundAnswer, Question, answer_all};
 pub use dense::DenseSettings;
 pub use embed::{EmbedOptions, Embedder, Purpose, cosine};
 pub use entities::{Aggregation, Entity, entities};
