@@ -353,7 +353,10 @@ fn a_model_beyond_memory_is_refused_before_any_is_taken() {
         let (name, model) = models(family).swap_remove(0);
         // A dim at which one matrix of a layer alone takes more than there is.
         let dim = (1 << 16) * ((available as f64).sqrt() / f64::from(1 << 15)).ceil() as usize;
-        let changes = OpenOptions::default().with("dim", dim).with("heads", 1).settings;
+        let mut changes = OpenOptions::default().with("dim", dim).with("heads", 1).settings;
+        if model.settings().contains_key("kv_heads") {
+            changes.insert("kv_heads".to_string(), 1.into());
+        }
         let large = model.with_settings(&changes).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
         let mut graph = Graph::for_inference();
         large.build(&mut graph, &Call::whole(1)).unwrap_or_else(|error| panic!("{name}: {error}"));

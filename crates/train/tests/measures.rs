@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use vitreous_train::measures::{
     Average, ClassMeasures, EntityMeasures, Scheme, entities, exact_match, normalized_answer, pearson, spearman, squad,
-    token_f1,
+    squad2, token_f1,
 };
 
 #[derive(Deserialize)]
@@ -13,6 +13,7 @@ struct Fixture {
     correlations: Vec<Correlation>,
     answers: Vec<Answer>,
     entities: Vec<Entities>,
+    answers2: Vec<Answer2>,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +50,14 @@ struct Answer {
     answer: String,
     expected: Vec<String>,
     normalized: String,
+    exact: f64,
+    f1: f64,
+}
+
+#[derive(Deserialize)]
+struct Answer2 {
+    answer: String,
+    expected: Vec<String>,
     exact: f64,
     f1: f64,
 }
@@ -136,6 +145,21 @@ fn answers_are_compared_as_squads_evaluation_does() {
     let answers: Vec<&str> = cases.iter().map(|case| case.answer.as_str()).collect();
     let mean = |number: fn(&Answer) -> f64| cases.iter().map(number).sum::<f64>() / cases.len() as f64;
     let (exact, f1) = squad(&expected, &answers);
+    assert_near(&[exact, f1], &[mean(|case| case.exact), mean(|case| case.f1)], "all");
+}
+
+#[test]
+fn answers_that_may_be_missing_are_compared_as_squad_2_does() {
+    let cases = fixture().answers2;
+    assert!(cases.iter().any(|case| case.expected.is_empty() && case.exact == 1.0));
+    for case in &cases {
+        let (exact, f1) = squad2(&[case.expected.clone()], &[&case.answer]);
+        assert_near(&[exact, f1], &[case.exact, case.f1], &format!("{:?} for {:?}", case.answer, case.expected));
+    }
+    let (expected, answers): (Vec<_>, Vec<_>) =
+        cases.iter().map(|case| (case.expected.clone(), case.answer.as_str())).unzip();
+    let mean = |number: fn(&Answer2) -> f64| cases.iter().map(number).sum::<f64>() / cases.len() as f64;
+    let (exact, f1) = squad2(&expected, &answers);
     assert_near(&[exact, f1], &[mean(|case| case.exact), mean(|case| case.f1)], "all");
 }
 

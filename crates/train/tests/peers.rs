@@ -1,5 +1,8 @@
 //! Schedules, parameter groups and whole training runs beside PyTorch and timm (tests/fixtures/make_training.py).
 
+mod hashed;
+
+use hashed::hashed;
 use serde_json::Value;
 use vitreous_data::dataset::builtin;
 use vitreous_data::loader::{ArrayValues, Batch, NamedArray};
@@ -79,21 +82,6 @@ fn rates_and_decay_of_each_parameter_are_those_of_timm() {
         let group = task.group(parameter).expect("it is trained");
         assert!((group.rate_factor - factor).abs() < 1e-9 && group.decay == decay, "{theirs}: {group:?}");
     }
-}
-
-/// Numbers in -1..1 by a hash of the place, as the script computes them.
-fn hashed(name: &str, count: usize) -> Vec<f32> {
-    let crc = name.bytes().fold(!0u32, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg()))
-    });
-    let start = u64::from(!crc) << 20;
-    let number = |index: u64| {
-        let x = start + index;
-        let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((x ^ (x >> 31)) >> 40) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..count as u64).map(number).collect()
 }
 
 fn start(state: &mut State) {

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::texts::{assert_close, expected, numbers, on, strings};
+use common::texts::{assert_close, change, copied, expected, numbers, on, strings};
 use common::{vitreous, vitreous_with_input};
 use serde_json::{Value, json};
 
@@ -255,4 +255,54 @@ fn texts_come_in_on_standard_input_and_text_output_is_one_line_each() {
     }
     let file = on("embed", "sentence_mean", &["pictures/noise.png"]).succeeded();
     assert!(file.stderr.contains("is taken as a text"), "{}", file.stderr);
+}
+
+/// Linear layers behind the pooling, of all activations that are known here, with and without a bias and residual connections.
+#[test]
+fn dense_modules_are_those_of_sentence_transformers() {
+    let file = fs::read(common::fixtures().join("texts/dense.json")).expect("a fixture");
+    let expected: Value = serde_json::from_slice(&file).expect("JSON");
+    for model in ["sentence_dense", "sentence_layers"] {
+        let texts = strings(&expected[model]["texts"]);
+        let run = on("embed", model, &[&["--json"], &texts[..]].concat()).succeeded();
+        assert_all_close(&run.json_lines(), &expected[model]["vectors"]);
+    }
+    // More texts than are computed at a time.
+    let folder = tempfile::tempdir().expect("a folder");
+    let texts = strings(&expected["sentence_layers"]["texts"]).repeat(40);
+    let many = on("embed", "sentence_layers", &["--json", "--file", &lines_in(folder.path(), &texts)]).succeeded();
+    let theirs = expected["sentence_layers"]["vectors"].as_array().expect("vectors");
+    assert_all_close(&many.json_lines(), &theirs.iter().cycle().take(texts.len()).cloned().collect());
+    let length = |more: &[&str]| {
+        let run = on("embed", "sentence_layers", &[&["--json", "a meal"], more].concat()).succeeded();
+        numbers(&run.json_lines()[0]["embedding"]).iter().map(|number| number * number).sum::<f64>().sqrt()
+    };
+    assert!((length(&[]) - 1.0).abs() < 1e-6 && (length(&["--normalize=false"]) - 1.0).abs() > 0.1);
+}
+
+#[test]
+fn dense_modules_that_are_not_known_are_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let changed = |number: usize, change_it: &dyn Fn(&str)| {
+        let model = copied("sentence_dense", &folder.path().join(number.to_string()));
+        change_it(&model);
+        vitreous(&["embed", &model, "a", "--device", "cpu"])
+    };
+    let config = |key: &'static str, value: Value| {
+        move |model: &str| change(model, "2_Dense/config.json", |config| config[key] = value.clone())
+    };
+    let selu = json!("torch.nn.modules.activation.SELU");
+    changed(0, &config("activation_function", selu)).failed(2, &["2_Dense/config.json", "SELU", "GELU"]);
+    let own = json!("somebody.code.Activation");
+    changed(1, &config("activation_function", own)).failed(2, &["\"somebody.code.Activation\""]);
+    let tokens = json!("token_embeddings");
+    changed(2, &config("module_input_name", tokens)).failed(2, &["\"token_embeddings\""]);
+    changed(3, &config("in_features", json!(9))).failed(2, &["9 numbers", "have 8"]);
+    changed(4, &config("out_features", json!(6))).failed(2, &["linear.weight", "[5, 8]", "[6, 8]"]);
+    changed(5, &config("out_features", json!(u64::MAX))).failed(2, &["2_Dense"]);
+    changed(6, &config("bias", json!(3))).failed(2, &["bias is 3"]);
+    let without =
+        |file: &'static str| move |model: &str| fs::remove_file(Path::new(model).join(file)).expect("removed");
+    changed(7, &without("2_Dense/model.safetensors")).failed(2, &["2_Dense", "pytorch_model.bin"]);
+    changed(8, &without("2_Dense/config.json")).failed(2, &["2_Dense/config.json"]);
 }

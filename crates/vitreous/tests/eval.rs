@@ -194,3 +194,58 @@ fn several_labels_have_their_own_report() {
     let text = vitreous(&["eval", "tiny_vit", "--data", data]).succeeded().stdout;
     assert!(text.contains("mean average precision") && text.contains("micro F1"), "{text}");
 }
+
+/// Exact match and F1 as SQuAD's scripts compute them of the pipeline's answers (texts/make_questions.py), of both versions of SQuAD.
+#[test]
+fn answers_to_questions_are_measured_as_squad_does() {
+    let bytes = std::fs::read(fixtures().join("texts/evaluation.json")).expect("a fixture");
+    let expected: Value = serde_json::from_slice(&bytes).expect("JSON");
+    let evaluated = |data: &str, more: &[&str]| {
+        let arguments = [&["eval", "texts/bert_answers", "--data", data, "--device", "cpu"], more].concat();
+        vitreous(&arguments).succeeded()
+    };
+    for (name, without) in [("questions", 0), ("questions2", 4)] {
+        let report = &evaluated(&format!("texts/{name}.json"), &["--json"]).json_lines()[0];
+        assert_eq!((&report["questions"], &report["without_answer"]), (&expected[name]["questions"], &json!(without)));
+        for key in ["exact_match", "f1"] {
+            let (ours, theirs) = (number(&report[key]), number(&expected[name][key]));
+            assert!((ours - theirs).abs() < 1e-9, "{name}, {key}: {ours} is not {theirs}");
+        }
+    }
+    let shown = evaluated("texts/questions.json", &[]);
+    let percent = |key: &str| format!("{:.2} %", 100.0 * number(&expected["questions"][key]));
+    assert!(
+        shown.stdout.contains(&percent("exact_match")) && shown.stdout.contains(&percent("f1")),
+        "{}",
+        shown.stdout
+    );
+    assert!(shown.stderr.contains("24 questions of "), "{}", shown.stderr);
+
+    // JSON lines with the same questions.
+    let squad: Value =
+        serde_json::from_slice(&std::fs::read(fixtures().join("texts/questions.json")).expect("a fixture"))
+            .expect("JSON");
+    let mut lines = String::new();
+    for paragraph in squad["data"][0]["paragraphs"].as_array().expect("paragraphs") {
+        for asked in paragraph["qas"].as_array().expect("questions") {
+            let answers: Value =
+                asked["answers"].as_array().expect("answers").iter().map(|answer| answer["text"].clone()).collect();
+            let line =
+                json!({"question": asked["question"], "context": paragraph["context"], "answers": {"text": answers}});
+            lines.push_str(&format!("{line}\n"));
+        }
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("validation.jsonl");
+    std::fs::write(&file, lines).expect("written");
+    for data in [&file, &folder.path().to_path_buf()] {
+        let report = &evaluated(data.to_str().expect("UTF-8"), &["--json"]).json_lines()[0];
+        assert!((number(&report["f1"]) - number(&expected["questions"]["f1"])).abs() < 1e-9, "{report}");
+    }
+    let some = &evaluated("texts/questions.json", &["--json", "--limit", "5"]).json_lines()[0];
+    assert_eq!(some["questions"], 5);
+    let refused = |data: &str, says: &str| vitreous(&["eval", "texts/bert_answers", "--data", data]).failed(2, &[says]);
+    refused("texts/answers.json", "not the JSON of SQuAD");
+    refused("texts/missing.json", "missing.json");
+    vitreous(&["eval", "texts/bert_answers"]).failed(2, &["--data PATH"]);
+}

@@ -209,9 +209,9 @@ fn modules_outside_of_the_directory_are_refused() {
         change(&model, "modules.json", |modules| modules[1]["path"] = json!(path));
         vitreous(&["embed", &model, "a"]).failed(2, &["modules.json", "no folder of the model's"]);
     }
-    let model = copied("sentence_mean", &folder.path().join("dense"));
-    change(&model, "modules.json", |modules| modules[2]["type"] = json!("sentence_transformers.models.Dense"));
-    vitreous(&["embed", &model, "a"]).failed(2, &["\"Dense\" is not known here"]);
+    let model = copied("sentence_mean", &folder.path().join("cnn"));
+    change(&model, "modules.json", |modules| modules[2]["type"] = json!("sentence_transformers.models.CNN"));
+    vitreous(&["embed", &model, "a"]).failed(2, &["\"CNN\" is not known here"]);
     let model = copied("sentence_mean", &folder.path().join("longest"));
     change(&model, "sentence_bert_config.json", |config| config["max_seq_length"] = json!(1));
     vitreous(&["embed", &model, "a"]).failed(2, &["1", "special"]);

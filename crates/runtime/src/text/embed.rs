@@ -2,8 +2,10 @@
 
 use vitreous_engine::{Device, Precision};
 
+use super::dense::Dense;
 use super::model::{TextInput, TextModel};
 use super::runner::TextRunner;
+use super::sentence::VectorModule;
 use crate::error::Error;
 use vitreous_models::Pooling;
 use vitreous_models::encode::EncoderOutput;
@@ -34,20 +36,53 @@ pub enum Purpose {
 pub struct Embedder<'m> {
     model: &'m TextModel,
     runner: TextRunner<'m>,
-    normalise: bool,
+    /// Numbers of a vector of a token.
+    token_width: usize,
+    /// What is done with the pooled vectors, one after the other.
+    modules: Vec<ReadyModule>,
+    /// Numbers of a vector in the end.
     width: usize,
     truncated: usize,
+}
+
+/// A module of sentence-transformers made ready on a device.
+enum ReadyModule {
+    Dense(Box<Dense>),
+    Normalize,
 }
 
 impl<'m> Embedder<'m> {
     /// Makes a model ready on a device.
     pub fn new(model: &'m TextModel, options: &EmbedOptions, device: &Device) -> Result<Embedder<'m>, Error> {
         let signature = model.model.architecture.signature();
-        let width = signature.token_vectors().ok_or_else(|| Error::input(format!("this is {}", signature.what())))?;
+        let token_width = signature.token_vectors();
+        let token_width = token_width.ok_or_else(|| Error::input(format!("this is {}", signature.what())))?;
         let pooling = options.pooling.or(model.sentence.pooling).unwrap_or(Pooling::Mean);
         let runner = TextRunner::new(model, EncoderOutput::Pooled(pooling), options.precision, device)?;
-        let normalise = options.normalise.unwrap_or(model.sentence.normalise);
-        Ok(Embedder { model, runner, normalise, width, truncated: 0 })
+        let mut after = model.sentence.after_pooling.clone();
+        if options.normalise.is_some() {
+            // What was asked for is about the vectors in the end.
+            while after.pop_if(|module| *module == VectorModule::Normalize).is_some() {}
+            after.extend(options.normalise.filter(|asked| *asked).map(|_| VectorModule::Normalize));
+        }
+        let (mut modules, mut width) = (Vec::new(), token_width);
+        for module in after {
+            modules.push(match module {
+                VectorModule::Normalize => ReadyModule::Normalize,
+                VectorModule::Dense(settings) if settings.inputs == width => {
+                    width = settings.outputs;
+                    ReadyModule::Dense(Box::new(Dense::open(&settings, options.precision, device)?))
+                }
+                VectorModule::Dense(settings) => {
+                    return Err(Error::input(format!(
+                        "{}: it takes vectors of {} numbers, but those before it have {width}",
+                        settings.folder.join("config.json").display(),
+                        settings.inputs
+                    )));
+                }
+            });
+        }
+        Ok(Embedder { model, runner, token_width, modules, width, truncated: 0 })
     }
 
     /// Numbers of a vector.
@@ -85,14 +120,17 @@ impl<'m> Embedder<'m> {
             }
         };
         self.truncated += encoded.iter().filter(|text| text.truncated).count();
-        let width = self.width;
+        let mut width = self.token_width;
         let mut vectors = vec![0.0; texts.len() * width];
         self.runner.run(&encoded, |text, vector| {
             vectors[text * width..][..width].copy_from_slice(vector);
             Ok(())
         })?;
-        if self.normalise {
-            vectors.chunks_exact_mut(width).for_each(normalise);
+        for module in &mut self.modules {
+            match module {
+                ReadyModule::Normalize => vectors.chunks_exact_mut(width).for_each(normalise),
+                ReadyModule::Dense(dense) => (vectors, width) = (dense.apply(&vectors)?, dense.outputs()),
+            }
         }
         Ok(vectors)
     }

@@ -1,6 +1,7 @@
 //! Models of texts: from text to vectors, classes, entities, answers and blanks.
 
 mod answers;
+mod dense;
 mod embed;
 mod entities;
 mod fill;
@@ -8,12 +9,13 @@ mod model;
 mod runner;
 mod sentence;
 
-pub use answers::{FoundAnswer, answer};
+pub use answers::{FoundAnswer, Question, answer_all};
+pub use dense::DenseSettings;
 pub use embed::{EmbedOptions, Embedder, Purpose, cosine};
 pub use entities::{Aggregation, Entity, entities};
 pub use fill::{Filler, Filling};
 pub use model::{TextInput, TextModel};
 pub use runner::TextRunner;
-pub use sentence::{Prompts, SentenceSettings};
+pub use sentence::{Prompts, SentenceSettings, VectorModule};
 pub use vitreous_models::Pooling;
 pub use vitreous_models::encode::EncoderOutput;

@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 use vitreous_files::open::read_text;
 use vitreous_models::Pooling;
 
+use super::dense::DenseSettings;
 use crate::error::Error;
 
 /// The largest of these files.
@@ -16,14 +17,23 @@ const MOST_BYTES: u64 = 1 << 20;
 pub struct SentenceSettings {
     /// How tokens are pooled.
     pub pooling: Option<Pooling>,
-    /// Whether vectors are scaled to length 1.
-    pub normalise: bool,
+    /// What is done with the pooled vector, one after the other.
+    pub after_pooling: Vec<VectorModule>,
     /// The most tokens of a text.
     pub longest: Option<usize>,
     /// Whether texts are lower-cased, whatever the tokenizer does.
     pub lower_case: bool,
     /// What is written before texts.
     pub prompts: Prompts,
+}
+
+/// What sentence-transformers does with the vector of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VectorModule {
+    /// A linear layer.
+    Dense(DenseSettings),
+    /// Scales it to length 1.
+    Normalize,
 }
 
 /// What is written before a text, by what it is for; empty where there is nothing to write.
@@ -84,11 +94,20 @@ impl SentenceSettings {
                     let file = directory.join(folder).join("config.json");
                     settings.pooling = Some(read_pooling(&file, &settings.prompts)?);
                 }
-                "Normalize" => settings.normalise = true,
+                kind @ ("Dense" | "Normalize") if settings.pooling.is_none() => {
+                    return Err(refuse(format!(
+                        "the module {kind:?} stands before the pooling, which is not possible here"
+                    )));
+                }
+                "Dense" => {
+                    let dense = DenseSettings::read(&directory.join(folder))?;
+                    settings.after_pooling.push(VectorModule::Dense(dense));
+                }
+                "Normalize" => settings.after_pooling.push(VectorModule::Normalize),
                 other => {
                     return Err(refuse(format!(
-                        "a module {other:?} is not known here: Transformer, Pooling and Normalize are. With the file moved away, `embed \
-                         --pooling` gives vectors without it"
+                        "a module {other:?} is not known here: Transformer, Pooling, Dense and Normalize are. With the file moved away, \
+                         `embed --pooling` gives vectors without it"
                     )));
                 }
             }
@@ -128,7 +147,7 @@ fn read_pooling(file: &Path, prompts: &Prompts) -> Result<Pooling, Error> {
     }
 }
 
-fn read_json(file: &Path) -> Result<Option<Json>, Error> {
+pub(super) fn read_json(file: &Path) -> Result<Option<Json>, Error> {
     let text = match read_text(file, MOST_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -169,7 +188,7 @@ mod tests {
         ]);
         let expected = SentenceSettings {
             pooling: Some(Pooling::Mean),
-            normalise: true,
+            after_pooling: vec![VectorModule::Normalize],
             longest: Some(256),
             ..SentenceSettings::default()
         };
@@ -209,7 +228,9 @@ mod tests {
         let left_out = r#"{"pooling_mode": "mean", "include_prompt": false}"#;
         let prompts = ("config_sentence_transformers.json", r#"{"prompts": {"query": "query: "}}"#);
         refused(&[("modules.json", MODULES), ("1_Pooling/config.json", left_out), prompts], "leaves the prompt out");
-        refused(&[("modules.json", r#"[{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}]"#)], "Dense");
+        refused(&[("modules.json", r#"[{"path": "2_CNN", "type": "sentence_transformers.models.CNN"}]"#)], "\"CNN\"");
+        let early = r#"[{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}]"#;
+        refused(&[("modules.json", early)], "before the pooling");
         refused(&[("modules.json", r#"[{"path": "../../etc", "type": "x.Pooling"}]"#)], "no folder");
     }
 }

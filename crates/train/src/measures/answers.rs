@@ -49,15 +49,41 @@ pub fn token_f1(expected: &str, answer: &str) -> f64 {
     2.0 * precision * recall / (precision + recall)
 }
 
+/// Exact matches and F1 as the evaluation of SQuAD 2.0 has them, whose questions need not have an answer: expected answers of which
+/// nothing is left after they are normalised do not count, and where none is left, no words at all are the right answer.
+pub fn squad2<E: AsRef<str>, A: AsRef<str>>(expected: &[Vec<E>], answers: &[A]) -> (f64, f64) {
+    assert_eq!(expected.len(), answers.len(), "as many answers as questions");
+    let (mut exact, mut f1) = (0.0, 0.0);
+    for (expected, answer) in expected.iter().zip(answers) {
+        let answer = answer.as_ref();
+        let counts = |expected: &&E| !normalized_answer(expected.as_ref()).is_empty();
+        let expected: Vec<&E> = expected.iter().filter(counts).collect();
+        if expected.is_empty() {
+            let is_right = f64::from(u8::from(normalized_answer(answer).is_empty()));
+            (exact, f1) = (exact + is_right, f1 + is_right);
+            continue;
+        }
+        let (own_exact, own_f1) = best_of(&expected, answer);
+        (exact, f1) = (exact + own_exact, f1 + own_f1);
+    }
+    (exact / answers.len() as f64, f1 / answers.len() as f64)
+}
+
+/// Exact match and F1 with the expected answer that suits best.
+fn best_of<E: AsRef<str>>(expected: &[E], answer: &str) -> (f64, f64) {
+    let is_exact = expected.iter().any(|expected| exact_match(expected.as_ref(), answer));
+    let f1 = expected.iter().map(|expected| token_f1(expected.as_ref(), answer)).fold(0.0, f64::max);
+    (f64::from(u8::from(is_exact)), f1)
+}
+
 /// The shares of exact matches and the mean F1 of answers, each compared with the expected answer that suits it best. NaN if there are
 /// no answers; a question without expected answers counts 0.
 pub fn squad<E: AsRef<str>, A: AsRef<str>>(expected: &[Vec<E>], answers: &[A]) -> (f64, f64) {
     assert_eq!(expected.len(), answers.len(), "as many answers as questions");
     let (mut exact, mut f1) = (0.0, 0.0);
     for (expected, answer) in expected.iter().zip(answers) {
-        let answer = answer.as_ref();
-        exact += f64::from(u8::from(expected.iter().any(|expected| exact_match(expected.as_ref(), answer))));
-        f1 += expected.iter().map(|expected| token_f1(expected.as_ref(), answer)).fold(0.0, f64::max);
+        let (own_exact, own_f1) = best_of(expected, answer.as_ref());
+        (exact, f1) = (exact + own_exact, f1 + own_f1);
     }
     (exact / answers.len() as f64, f1 / answers.len() as f64)
 }

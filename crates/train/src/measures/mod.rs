@@ -11,7 +11,7 @@ mod entities;
 mod logits;
 mod schemes;
 
-pub use answers::{exact_match, normalized_answer, squad, token_f1};
+pub use answers::{exact_match, normalized_answer, squad, squad2, token_f1};
 pub use classes::ClassMeasures;
 pub use correlation::{pearson, spearman};
 pub use counts::{Average, Counts};

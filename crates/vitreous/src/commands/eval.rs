@@ -3,6 +3,7 @@
 mod image_report;
 mod images;
 mod pairs;
+mod questions;
 mod texts;
 
 use std::path::{Path, PathBuf};
@@ -20,18 +21,19 @@ use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 
 /// Evaluate a model on a data set: accuracy, precision and recall per class, confusions and calibration; for a translator BLEU, chrF
-/// and perplexity; for texts accuracy, F1, correlations, entities or the perplexity of masked tokens
+/// and perplexity; for texts accuracy, F1, correlations, entities, answers to questions or the perplexity of masked tokens
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   vitreous eval runs/small-1                       the run's own validation data
   vitreous eval MODEL --data photos/ --split test  a folder with train, val and test
   vitreous eval runs/translation-1 --data test.tsv --beam 4 --translations test.out
-  vitreous eval runs/classify-text-1 --data test.jsonl")]
+  vitreous eval runs/classify-text-1 --data test.jsonl
+  vitreous eval MODEL --data dev-v1.1.json         questions, as in SQuAD")]
 pub struct Eval {
     /// A model directory, a run directory or a checkpoint file
     model: PathBuf,
-    /// The data set: images, sentence pairs, labelled or tagged texts, plain text [default: a run's own data; otherwise, for images, the built-in data set]
+    /// The data set: images, sentence pairs, labelled or tagged texts, questions, plain text [default: a run's own data; otherwise, for images, the built-in data set]
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Which split of the data set [default: validation; for pairs test, if there is such a split]

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::rope::RopeScaling;
 use crate::checkpoint::json::{Fault, Object, shortest};
-use crate::settings::{Activation, ConfigError, Settings, check_eps, check_rates, check_sizes, choice, rule};
+use crate::settings::{
+    Activation, ConfigError, Settings, check_eps, check_layers, check_rates, check_sizes, choice, rule,
+};
 
 choice! {
     /// Which relative of LLaMA a model is: which settings Hugging Face's class for it has.
@@ -160,15 +162,14 @@ impl LlamaConfig {
             ("max_length", self.max_length),
             ("window", self.window.unwrap_or(1)),
         ])?;
-        let divides = self.head_dim.is_some() || self.dim.is_multiple_of(self.heads);
-        rule(divides, || format!("{} heads do not divide a dim of {}", self.heads, self.dim))?;
+        // With a width of its own, heads need not divide the width of a token.
+        check_layers(if self.head_dim.is_some() { self.heads } else { self.dim }, self.heads, self.depth)?;
         rule(self.head_dim().is_multiple_of(2), || {
             format!("a head of {} values cannot be rotated in pairs: head_dim must be even", self.head_dim())
         })?;
         rule(self.heads.is_multiple_of(self.kv_heads), || {
             format!("{} kv_heads do not divide {} heads", self.kv_heads, self.heads)
         })?;
-        rule(self.depth <= 1 << 16, || format!("{} layers are too many", self.depth))?;
         rule(self.rope_base > 1.0 && self.rope_base.is_finite(), || {
             format!("rope_base must be above 1, not {}", self.rope_base)
         })?;

@@ -22,7 +22,9 @@ use crate::fingerprint::Mark;
 use crate::recipe::{Recipe, RecipeError};
 use crate::scores::{Metric, Scores};
 use crate::task::{Objective, Task, TaskContext, TaskFacts, Weighting, thousands};
-use crate::tasks::text::{TextData, TextObjective, TextTask, TextTaskType, TrainedEncoder, finetuning_recipe};
+use crate::tasks::text::{
+    KEPT_SETTINGS, TextData, TextObjective, TextTask, TextTaskType, TrainedEncoder, finetuning_recipe,
+};
 
 pub use measure::MaskedTokensReport;
 pub use settings::{MaskSettings, MaskTokensSettings, PretrainInit, PretrainTextSettings, VocabularyChoice};
@@ -159,7 +161,7 @@ fn open_model(recipe: &mut Recipe, init: &str, vocabulary: usize) -> Result<Mode
             // A head that is there goes on, too.
             let has_head = |own: &dyn Architecture| own.signature().masked_tokens().is_some();
             let head = |own: &dyn Architecture| (!has_head(own)).then_some(Head::MaskedTokens);
-            open_pretrained(Path::new(init), recipe, &[], head)?
+            open_pretrained(Path::new(init), recipe, &KEPT_SETTINGS, head)?
         }
     })
 }

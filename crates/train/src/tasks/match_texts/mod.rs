@@ -11,6 +11,7 @@ use serde_json::{Value as Json, json};
 use vitreous_data::loader::BatchSource;
 use vitreous_data::text::{EncodedTexts, Encoding, MatchedBatches, OpenPairs, Pair, PairSplits, open};
 use vitreous_engine::{CrossEntropyOptions, DType, Device, Graph, Parameter, Value};
+use vitreous_files::open::read_text;
 use vitreous_files::partial;
 use vitreous_models::encode::{EncoderOutput, EncoderRunner};
 use vitreous_models::{Head, Outputs, Pooling, pool};
@@ -131,6 +132,7 @@ impl MatchTextsTask {
     /// Fine-tunes a recipe's pretrained model on these pairs.
     pub fn new(mut recipe: Recipe, mut splits: PairSplits, device: &Device) -> Result<MatchTextsTask, TrainError> {
         let settings: MatchTextsSettings = recipe.own()?;
+        check_modules(Path::new(&settings.finetune.init))?;
         splits.validation.truncate(MOST_EVALUATED);
         let encoder = TrainedEncoder::open(&mut recipe, &settings.finetune.init, Head::None, &[])?;
         let (batch, rows) = (settings.train.batch, encoder.rows(settings.text.max_tokens));
@@ -166,6 +168,28 @@ impl MatchTextsTask {
         let Objective { loss, .. } = task.build(&mut graph, &arrays)?;
         task.objective.trained = graph.parameters_behind(loss).into_iter().map(str::to_string).collect();
         Ok(task)
+    }
+}
+
+/// Refuses a directory of sentence-transformers with modules that the directory of the run would not have.
+fn check_modules(init: &Path) -> Result<(), TrainError> {
+    let file = init.join("modules.json");
+    let text = match read_text(&file, 1 << 20) {
+        Ok(text) => text,
+        // Any other encoder; one that is not there at all is reported when it is opened.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(TrainError::Data(format!("{}: {error}", file.display()))),
+    };
+    let modules: Json = serde_json::from_str(&text)
+        .map_err(|error| TrainError::Data(format!("{}: this is no JSON: {error}", file.display())))?;
+    let kinds = modules.as_array().into_iter().flatten().filter_map(|module| module.get("type")?.as_str());
+    let mut kinds = kinds.map(|kind| kind.rsplit('.').next().unwrap_or(kind));
+    match kinds.find(|kind| !["Transformer", "Pooling", "Normalize"].contains(kind)) {
+        None => Ok(()),
+        Some(kind) => Err(TrainError::Data(format!(
+            "{}: its module {kind:?} cannot be trained here; with the file moved away, the encoder is trained without it",
+            file.display()
+        ))),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::groups::block_count;
 use crate::recipe::Recipe;
 
 /// The settings of a recipe's `model` that are those of the run also where a pretrained model has others.
-const KEPT_SETTINGS: [&str; 2] = ["dropout", "attention_dropout"];
+pub(crate) const KEPT_SETTINGS: [&str; 2] = ["dropout", "attention_dropout"];
 
 /// An encoder that is trained, with its tokenizer.
 pub(crate) struct TrainedEncoder {

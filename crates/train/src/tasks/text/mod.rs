@@ -8,7 +8,7 @@ mod settings;
 mod task;
 mod task_type;
 
-pub(crate) use encoder::{TrainedEncoder, run_texts};
+pub(crate) use encoder::{KEPT_SETTINGS, TrainedEncoder, run_texts};
 pub(crate) use facts::TextData;
 pub use settings::{TextFinetuneSettings, TextLengthSettings, TextTrainSettings};
 pub(crate) use task::TextObjective;

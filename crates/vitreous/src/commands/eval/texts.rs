@@ -1,7 +1,7 @@
-//! `vitreous eval` of an encoder of texts: classes, numbers, tags of words, or masked tokens.
+//! `vitreous eval` of an encoder of texts: classes, numbers, tags of words, answers to questions, or masked tokens.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::anyhow;
@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 use vitreous_data::text::{
     LabelKind, LabelledText, OpenLabelled, TaggedSentence, open_labelled, open_plain, open_tagged,
 };
+use vitreous_engine::Device;
 use vitreous_models::encode::{EncoderOutput, EncoderRunner};
 use vitreous_models::{Gives, Head, OpenOptions};
 use vitreous_pages::format;
@@ -42,7 +43,7 @@ impl Eval {
         let model = TextModel::open(&self.model, &OpenOptions::default())?;
         let name = self.model.to_string_lossy();
         let signature = model.model.architecture.signature();
-        let is_head = |gives: &&Gives| !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_) | Gives::Span);
+        let is_head = |gives: &&Gives| !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_));
         let Some(&head) = signature.gives.iter().find(is_head) else {
             return Err(no_head(
                 &name,
@@ -54,10 +55,6 @@ impl Eval {
         };
         let data = self.text_data()?;
         let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
-        let architecture = model.model.architecture.as_ref();
-        let output = if matches!(head, Gives::MaskedTokens(_)) { EncoderOutput::Masked } else { EncoderOutput::Logits };
-        let mut runner = EncoderRunner::new(architecture, output, self.precision.into(), &device, model.weights())
-            .map_err(Failure::work)?;
         let start = Instant::now();
         let bar = progress_bar(0, "texts");
         let mut progress = |done: usize, all: usize| {
@@ -65,18 +62,40 @@ impl Eval {
             bar.set_position(done as u64);
         };
         let scores = match head {
+            Gives::Span => self.evaluate_questions(&data, &model, &device, &mut progress)?,
+            head => self.evaluate_head(head, &data, &model, &device, &mut progress)?,
+        };
+        bar.finish_and_clear();
+        let seconds = start.elapsed().as_secs_f64();
+        self.write_text_scores(&scores, &data.to_string_lossy(), seconds, &described(&device))
+    }
+
+    /// Evaluates a head for masked tokens, classes of tokens, or classes, labels or numbers of texts.
+    fn evaluate_head(
+        &self,
+        head: Gives,
+        data: &Path,
+        model: &TextModel,
+        device: &Device,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Scores, Failure> {
+        let architecture = model.model.architecture.as_ref();
+        let output = if matches!(head, Gives::MaskedTokens(_)) { EncoderOutput::Masked } else { EncoderOutput::Logits };
+        let mut runner = EncoderRunner::new(architecture, output, self.precision.into(), device, model.weights())
+            .map_err(Failure::work)?;
+        Ok(match head {
             Gives::MaskedTokens(_) => {
-                let texts = open_plain(&data).map_err(Failure::input)?;
+                let texts = open_plain(data).map_err(Failure::input)?;
                 let sizes = (MASKED_LENGTH.min(model.longest), self.limit.unwrap_or(MOST_MASKED));
                 let vocabulary = model.input.vocabulary;
-                evaluate_masks(&mut runner, &model.tokenizer, vocabulary, &texts, sizes, &mut progress)
+                evaluate_masks(&mut runner, &model.tokenizer, vocabulary, &texts, sizes, progress)
                     .map_err(Failure::input)?
                     .into_scores()
             }
             Gives::TokenClasses(_) => {
-                let sentences = self.tagged(&data, &model)?;
+                let sentences = self.tagged(data, model)?;
                 let tags = &model.model.assets.labels;
-                evaluate_tags(&mut runner, &model.tokenizer, tags, &sentences, model.longest, &mut progress)
+                evaluate_tags(&mut runner, &model.tokenizer, tags, &sentences, model.longest, progress)
                     .map_err(Failure::work)?
                     .into_scores()
             }
@@ -86,17 +105,14 @@ impl Eval {
                     Gives::Numbers(_) => Predicted::Number,
                     _ => Predicted::Class,
                 };
-                let texts = self.labelled(&data, &model, predicted)?;
+                let texts = self.labelled(data, model, predicted)?;
                 let inputs: Vec<TextInput> =
                     texts.iter().map(|text| TextInput { text: text.text.clone(), pair: text.pair.clone() }).collect();
                 let encoded = model.encode_all(&inputs)?;
-                let logits = classify(&mut runner, &encoded, &mut progress).map_err(Failure::work)?;
-                measure(predicted, &class_names(&model, head), &texts, &logits).into_scores()
+                let logits = classify(&mut runner, &encoded, progress).map_err(Failure::work)?;
+                measure(predicted, &class_names(model, head), &texts, &logits).into_scores()
             }
-        };
-        bar.finish_and_clear();
-        let seconds = start.elapsed().as_secs_f64();
-        self.write_text_scores(&scores, &data.to_string_lossy(), seconds, &described(&device))
+        })
     }
 
     /// The data that was named, or that of the run.
@@ -120,7 +136,7 @@ impl Eval {
     }
 
     /// The part of the data that was asked for; by default validation, or what there is.
-    fn texts_of_split<T>(&self, parts: [Vec<T>; 3]) -> Result<Vec<T>, Failure> {
+    pub(super) fn texts_of_split<T>(&self, parts: [Vec<T>; 3]) -> Result<Vec<T>, Failure> {
         let named = ["train", "validation", "test"].into_iter().zip(&parts).filter(|(_, part)| !part.is_empty());
         let there: Vec<&str> = named.map(|(name, _)| name).collect();
         let [train, validation, test] = parts;
@@ -144,12 +160,7 @@ impl Eval {
         Ok(places.into_iter().filter_map(|place| chosen[place].take()).collect())
     }
 
-    fn labelled(
-        &self,
-        data: &std::path::Path,
-        model: &TextModel,
-        kind: Predicted,
-    ) -> Result<Vec<LabelledText>, Failure> {
+    fn labelled(&self, data: &Path, model: &TextModel, kind: Predicted) -> Result<Vec<LabelledText>, Failure> {
         let own = self.recipe_of_run()?.filter(|recipe| recipe.task.name() == "text-classification");
         let usual = OpenLabelled { validation_share: 0.1, ..OpenLabelled::default() };
         let options = own.map_or(usual, |recipe| labelled_options(&recipe, &[]));
@@ -177,7 +188,7 @@ impl Eval {
     }
 
     /// Sentences with the indices of the model's tags.
-    fn tagged(&self, data: &std::path::Path, model: &TextModel) -> Result<Vec<TaggedSentence>, Failure> {
+    fn tagged(&self, data: &Path, model: &TextModel) -> Result<Vec<TaggedSentence>, Failure> {
         let splits = open_tagged(data, self.drawn(0.1)).map_err(Failure::input)?;
         let own = &model.model.assets.labels;
         let place = |tag: &String| {

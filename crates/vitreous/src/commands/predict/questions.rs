@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::anyhow;
 use serde_json::{Value as Json, json};
 use vitreous_pages::format;
-use vitreous_runtime::text::{FoundAnswer, TextInput, TextModel, TextRunner, answer};
+use vitreous_runtime::text::{FoundAnswer, Question, TextInput, TextModel, TextRunner, answer_all};
 
 use super::Predict;
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ impl Predict {
         if question.trim().is_empty() || context.trim().is_empty() {
             return Err(Failure::input(anyhow!("the question and the context must not be empty")));
         }
-        let answers = answer(model, runner, question, context, self.top)?;
+        let answers = answer_all(model, runner, &[Question { question, context }], self.top, false)?.concat();
         let mut out = crate::say::stdout();
         if self.json {
             let characters = |byte: usize| context[..byte].chars().count();
