@@ -38,17 +38,31 @@ pub fn answer(
     windows.iter().try_for_each(|window| model.check(window))?;
     let mut found = vec![Vec::new(); windows.len()];
     runner.run(&windows, |index, logits| {
-        // More than are asked for: some become the same answer.
-        found[index] = spans(&windows[index], logits, count.saturating_mul(2).saturating_add(10));
+        found[index] = spans(&windows[index], logits, candidates(count));
         Ok(())
     })?;
+    Ok(merged(&windows, found, context, count))
+}
+
+/// The best answers in one window, from its logits.
+pub fn answers_in(window: &Encoding, context: &str, logits: &[f32], count: usize) -> Vec<FoundAnswer> {
+    let spans = spans(window, logits, candidates(count));
+    merged(std::slice::from_ref(window), vec![spans], context, count)
+}
+
+/// More than are asked for: some become the same answer.
+fn candidates(count: usize) -> usize {
+    count.saturating_mul(2).saturating_add(10)
+}
+
+/// The spans of windows as answers, the best first. The same words, of one window or of several, are one answer.
+fn merged(windows: &[Encoding], found: Vec<Vec<Span>>, context: &str, count: usize) -> Vec<FoundAnswer> {
     let mut answers: Vec<FoundAnswer> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for (window, spans) in windows.iter().zip(found) {
         for (start, end, score) in spans {
             let (start, end) = aligned_to_words(window, start, end);
             let text = context[start..end].to_string();
-            // The same words, of this window or another one, are one answer.
             let place = *places.entry(text.to_lowercase()).or_insert(answers.len());
             match answers.get_mut(place) {
                 Some(answer) => answer.score += score,
@@ -58,7 +72,15 @@ pub fn answer(
     }
     answers.sort_by(|a, b| b.score.total_cmp(&a.score));
     answers.truncate(count);
-    Ok(answers)
+    answers
+}
+
+/// The first and last token of an answer, and its probability.
+type Span = (usize, usize, f64);
+
+/// The most probable start and end tokens of an answer in a window, with their probability; `None` where the window has no context.
+pub fn best_span(window: &Encoding, logits: &[f32]) -> Option<Span> {
+    spans(window, logits, 1).first().copied()
 }
 
 /// The question with all of the context, in as many parts as it takes.
@@ -75,7 +97,7 @@ fn windows(model: &TextModel, question: &str, context: &str) -> Result<Vec<Encod
 }
 
 /// The most probable pairs of start and end tokens of a window, the most probable first.
-fn spans(window: &Encoding, logits: &[f32], count: usize) -> Vec<(usize, usize, f64)> {
+fn spans(window: &Encoding, logits: &[f32], count: usize) -> Vec<Span> {
     // Tokens of the context, and the first token, which stands for "no answer".
     let counts: Vec<bool> = window.sequence.iter().enumerate().map(|(i, s)| i == 0 || *s == Some(1)).collect();
     let probabilities = |which: usize| {

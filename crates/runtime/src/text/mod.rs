@@ -8,7 +8,7 @@ mod model;
 mod runner;
 mod sentence;
 
-pub use answers::{FoundAnswer, answer};
+pub use answers::{FoundAnswer, answer, answers_in, best_span};
 pub use embed::{EmbedOptions, Embedder, Purpose, cosine};
 pub use entities::{Aggregation, Entity, entities};
 pub use fill::{Filler, Filling};
