@@ -10,6 +10,10 @@ export const interactions = {
   "explain-text": [
     choosingALayerOrHeadChangesTheMap, choosingAKindChangesTheMap, wordsLightUp, anotherLayerAlignsOtherwise, placesOfTheMapAreRead,
   ],
+  "explain-encoder": [
+    choosingALayerOrHeadChangesTheMap, aSmallMapOpensLarge, cellsOfTheMapAreRead, tokensShowTheirLines, theAddressKeepsLayerHeadsAndToken,
+    anotherTokenIsFilledIn, navigationStaysInView,
+  ],
 };
 
 // The picture of a canvas, as text that can be compared.
@@ -101,9 +105,13 @@ async function anotherLayerAlignsOtherwise(page) {
 }
 
 async function placesOfTheMapAreRead(page) {
-  const wrong = [];
   const [kind] = await page.locator("#kind option").evaluateAll((options) => options.map((option) => option.value));
   await page.locator("#kind").selectOption(kind);
+  return cellsOfTheMapAreRead(page);
+}
+
+async function cellsOfTheMapAreRead(page) {
+  const wrong = [];
   await page.locator("#map").focus();
   await page.keyboard.press("ArrowRight");
   const first = await page.locator("#readout").textContent();
@@ -112,6 +120,64 @@ async function placesOfTheMapAreRead(page) {
   if (!first.includes("%") || first === second) wrong.push(`arrow keys on the map say "${first}" and "${second}"`);
   await page.keyboard.press("Escape");
   return wrong;
+}
+
+async function aSmallMapOpensLarge(page) {
+  const wrong = [];
+  const [first, last] = [page.locator("#overview button").first(), page.locator("#overview button").last()];
+  await first.click();
+  const before = [await picture(page), await page.locator("#says").textContent()];
+  await last.click();
+  if ((await picture(page)) === before[0]) wrong.push("two small maps open the same large one");
+  if ((await page.locator("#says").textContent()) === before[1]) wrong.push("two small maps are said to be the same");
+  if ((await last.getAttribute("aria-pressed")) !== "true") wrong.push("the small map that is shown large is not marked");
+  return wrong;
+}
+
+// Pointing at a token shows its lines alone; leaving it shows all again; a click keeps them.
+async function tokensShowTheirLines(page) {
+  const wrong = [];
+  const drawn = () => page.locator("#flow").evaluate((flow) => [...flow.children].map((path) => path.getAttribute("d")).join("").split("M").length - 1);
+  const all = await drawn();
+  const token = page.locator("#from button").nth(1);
+  await token.scrollIntoViewIfNeeded();
+  await token.hover();
+  const alone = await drawn();
+  if (!all || alone >= all || alone === 0) wrong.push(`${all} lines in all, ${alone} of one token`);
+  await page.mouse.move(0, 0);
+  if ((await drawn()) !== all) wrong.push("the lines of all tokens do not come back");
+  await token.click();
+  await page.mouse.move(0, 0);
+  if ((await drawn()) !== alone) wrong.push("a click does not keep the lines of one token");
+  const said = await page.locator("#lines-says").textContent();
+  await page.keyboard.press("ArrowDown");
+  if ((await page.locator("#lines-says").textContent()) === said) wrong.push("arrow keys do not go to the next token");
+  await page.keyboard.press("Escape");
+  if ((await drawn()) !== all) wrong.push("Escape does not show all lines");
+  return wrong;
+}
+
+async function theAddressKeepsLayerHeadsAndToken(page) {
+  const wrong = [];
+  const view = () => page.evaluate(() => JSON.stringify(state));
+  await page.locator("#layer").selectOption({ index: 0 });
+  const heads = page.locator("#heads button");
+  for (let at = 1; at < Math.min(3, await heads.count()); at++) await heads.nth(at).click();
+  await page.locator("#to button").nth(1).click();
+  const [kept, address] = [await view(), page.url()];
+  await page.goto("about:blank");
+  await page.goto(address, { waitUntil: "load" });
+  if ((await view()) !== kept) wrong.push(`${address.split("#")[1]} opens ${await view()}, not ${kept}`);
+  await page.evaluate(() => show({ ...usual }, "push"));
+  return wrong;
+}
+
+async function anotherTokenIsFilledIn(page) {
+  if (!(await page.locator("#place").count())) return [];
+  const rows = () => page.locator("#lens-rows").textContent();
+  const before = await rows();
+  await page.locator("#place").selectOption({ index: 2 });
+  return (await rows()) === before ? ["another token has the same fillings"] : [];
 }
 
 // What is said of the patch under the pointer is said of the map that is shown now.

@@ -27,11 +27,11 @@ use crate::text::{AttentionKeeper, TextAttention};
 use crate::tokens::check_tokens;
 
 pub use fillings::LayerFillings;
-pub use integrated::Attributions;
+pub use integrated::{Attributions, Steps};
 use integrated::{PathPass, WordLookup};
 pub use quadrature::gauss_legendre;
-pub use target::Target;
 use target::DIRECTION;
+pub use target::Target;
 
 /// How texts are explained.
 #[derive(Clone, Debug)]
@@ -40,8 +40,8 @@ pub struct EncoderSettings {
     pub choice: Choice,
     /// How tokens become the text's vector.
     pub pooling: Pooling,
-    /// Points of the integral of integrated gradients, at least 1.
-    pub steps: usize,
+    /// Points of the integral of integrated gradients.
+    pub steps: Steps,
     /// Threads for what is done on the processor, whatever the model runs on, at least 1. They change no bit.
     pub threads: usize,
     /// Bytes of attention weights that are held at once, besides those that are kept.
@@ -49,9 +49,10 @@ pub struct EncoderSettings {
 }
 
 impl EncoderSettings {
-    /// Everything of attention, the mean of all tokens, 32 steps.
+    /// Everything of attention, the mean of all tokens, as many steps as are needed.
     pub fn usual(model: Structure, threads: usize) -> EncoderSettings {
-        EncoderSettings { choice: Choice::all(model), pooling: Pooling::Mean, steps: 32, threads, memory: 256 << 20 }
+        let (choice, pooling, steps) = (Choice::all(model), Pooling::Mean, Steps::AsNeeded);
+        EncoderSettings { choice, pooling, steps, threads, memory: 256 << 20 }
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use common::{CPU, bits, fixture, gpu, near, wide};
 use vitreous_engine::Device;
-use vitreous_explain::encoder::{EncoderExplainer, EncoderSettings, Target, gauss_legendre};
+use vitreous_explain::encoder::{EncoderExplainer, EncoderSettings, Steps, Target, gauss_legendre};
 use vitreous_explain::{Choice, ExplainError, Structure};
 use vitreous_models::archive::Archive;
 use vitreous_models::encode::TextTokens;
@@ -125,7 +125,7 @@ fn compare(case: &Case, device: &Device, limit: f64) {
     for (name, target, pooling) in targets {
         let steps = if pooling == Pooling::Max { &STEPS[..1] } else { &STEPS[..] };
         for &steps in steps {
-            let settings = EncoderSettings { pooling, steps, ..case.settings() };
+            let settings = EncoderSettings { pooling, steps: Steps::Exactly(steps), ..case.settings() };
             let mut explainer = EncoderExplainer::new(&case.model, settings, device).expect("an encoder");
             let mut pass = explainer.read(text).expect("a text");
             let what = format!("{}, {name}", case.name);
@@ -200,7 +200,7 @@ fn contributions_sum_to_the_difference() {
             if pooling == Pooling::Max {
                 continue;
             }
-            let settings = EncoderSettings { pooling, steps: 64, ..case.settings() };
+            let settings = EncoderSettings { pooling, steps: Steps::Exactly(64), ..case.settings() };
             let mut explainer = EncoderExplainer::new(&case.model, settings, &CPU).expect("an encoder");
             let mut pass = explainer.read(TextTokens { ids: &ids, types: &types, masked: &[] }).expect("a text");
             let found = pass.attributions(&target, &baseline).expect("attributions");
@@ -212,6 +212,31 @@ fn contributions_sum_to_the_difference() {
             }
         }
     }
+}
+
+#[test]
+fn as_many_steps_are_taken_as_are_needed() {
+    let case = Case::open("bert_plain");
+    let (ids, types, baseline) = (case.numbers("ids"), case.types(), case.numbers("baseline"));
+    let found = |pooling: Pooling, steps: Steps, baseline: &[u32]| {
+        let settings = EncoderSettings { pooling, steps, ..case.settings() };
+        let mut explainer = EncoderExplainer::new(&case.model, settings, &CPU).expect("an encoder");
+        let mut pass = explainer.read(TextTokens { ids: &ids, types: &types, masked: &[] }).expect("a text");
+        pass.attributions(&Target::HalfSquaredLength, baseline).expect("attributions")
+    };
+    // A mean is smooth, a maximum is not.
+    let smooth = found(Pooling::Mean, Steps::AsNeeded, &baseline);
+    assert_eq!(smooth, found(Pooling::Mean, Steps::Exactly(32), &baseline));
+    assert!(smooth.error_share() < 1e-4, "{}", smooth.error_share());
+    let few = found(Pooling::Max, Steps::Exactly(32), &baseline);
+    assert!(few.error_share() > 0.01, "{}: this text no longer needs more steps", few.error_share());
+    let enough = found(Pooling::Max, Steps::AsNeeded, &baseline);
+    assert!(enough.steps > 32 && (enough.error_share() <= 0.01 || enough.steps == 512), "{enough:?}");
+    assert_eq!(enough, found(Pooling::Max, Steps::Exactly(enough.steps), &baseline));
+    // Where there is no way to go, nothing is contributed and nothing missed.
+    let nothing = found(Pooling::Mean, Steps::AsNeeded, &ids);
+    assert_eq!((nothing.steps, nothing.error_share()), (32, 0.0));
+    assert!(nothing.tokens.iter().all(|&contribution| contribution == 0.0));
 }
 
 #[test]
@@ -259,7 +284,8 @@ fn one_explainer_explains_texts_of_any_length_and_any_target() {
     assert_eq!(bits(&relevance(&mut explainer, whole, 2)), bits(&first));
     // Several targets of one text, one after the other, are as each alone.
     let mut pass = explainer.read(whole).expect("a text");
-    let (_, again) = (pass.relevance(&Target::Output(0)).expect("one"), pass.relevance(&Target::Output(2)).expect("two"));
+    let (_, again) =
+        (pass.relevance(&Target::Output(0)).expect("one"), pass.relevance(&Target::Output(2)).expect("two"));
     assert_eq!(bits(&again), bits(&first));
     let length = pass.relevance(&Target::HalfSquaredLength).expect("three");
     assert_ne!(bits(&length), bits(&first));
@@ -276,9 +302,8 @@ fn what_the_model_has_not_is_refused() {
     assert!(refused(Choice { layers: vec![3], heads: vec![] }).to_string().contains("no layer 3"));
     assert!(refused(Choice { layers: vec![], heads: vec![9] }).to_string().contains("no head 9"));
     let mut explainer = EncoderExplainer::new(&case.model, case.settings(), &CPU).expect("an encoder");
-    let mut refusal = |ids: &[u32]| {
-        explainer.read(TextTokens { ids, types: &[], masked: &[] }).err().expect("refused").to_string()
-    };
+    let mut refusal =
+        |ids: &[u32]| explainer.read(TextTokens { ids, types: &[], masked: &[] }).err().expect("refused").to_string();
     assert!(refusal(&[]).contains("no token"));
     assert!(refusal(&[3; 13]).contains("the text has 13 tokens"));
     assert!(refusal(&[99]).contains("token 99"));

@@ -279,16 +279,29 @@ impl Signature {
             Takes::Pairs { .. } => {
                 &["translate MODEL TEXT", "eval MODEL --data FILE", "explain MODEL --text TEXT", "summary MODEL"]
             }
-            Takes::Tokens(_) if self.masked_tokens().is_some() => {
-                &["fill MODEL TEXT", "embed MODEL TEXT", "eval MODEL --data FILE", "summary MODEL"]
+            Takes::Tokens(_) if self.masked_tokens().is_some() => &[
+                "fill MODEL TEXT",
+                "embed MODEL TEXT",
+                "eval MODEL --data FILE",
+                "explain MODEL --text TEXT",
+                "summary MODEL",
+            ],
+            Takes::Tokens(_) if self.named_outputs() > 0 => &[
+                "predict MODEL --text TEXT",
+                "embed MODEL TEXT",
+                "eval MODEL --data FILE",
+                "explain MODEL --text TEXT",
+                "summary MODEL",
+            ],
+            Takes::Tokens(_) if self.is_span() => &[
+                "predict MODEL --question Q --context C",
+                "embed MODEL TEXT",
+                "explain MODEL --question Q --context C",
+                "summary MODEL",
+            ],
+            Takes::Tokens(_) if self.token_vectors().is_some() => {
+                &["embed MODEL TEXT", "explain MODEL --text TEXT", "summary MODEL"]
             }
-            Takes::Tokens(_) if self.named_outputs() > 0 => {
-                &["predict MODEL --text TEXT", "embed MODEL TEXT", "eval MODEL --data FILE", "summary MODEL"]
-            }
-            Takes::Tokens(_) if self.is_span() => {
-                &["predict MODEL --question Q --context C", "embed MODEL TEXT", "summary MODEL"]
-            }
-            Takes::Tokens(_) if self.token_vectors().is_some() => &["embed MODEL TEXT", "summary MODEL"],
             Takes::Tokens(_) => &["summary MODEL"],
         }
     }

@@ -98,6 +98,19 @@ pub fn shortened(text: &str, most: usize) -> String {
     }
 }
 
+/// The most characters of a text in a title.
+const LONGEST_TITLE: usize = 60;
+
+/// The beginning of a text, in one line, for a title.
+pub fn title(text: &str) -> String {
+    let mut short: String =
+        text.chars().take(LONGEST_TITLE).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if text.chars().count() > LONGEST_TITLE {
+        short.push('\u{2026}');
+    }
+    short
+}
+
 /// Rows as columns of text: the first to the left, the others to the right.
 pub fn table(rows: &[Vec<String>]) -> Vec<String> {
     let rows: Vec<Vec<String>> =

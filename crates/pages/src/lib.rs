@@ -1,7 +1,7 @@
 //! Pages that open from disk: one file each, nothing fetched, readable in light and dark, on a phone and on paper.
 //!
 //! Parts of pages (charts, maps, sections) are functions from data to HTML or SVG, so that other programs can show them, too. The
-//! modules [`explain`], [`explain_text`], [`report`] and [`summary`] put them together.
+//! modules [`explain`], [`explain_text`], [`explain_encoder`], [`report`] and [`summary`] put them together.
 //!
 //! A [`Document`] is a title, a lead and sections of HTML. What users can name (files, classes) goes through [`escape`] before it
 //! is put into HTML, and through [`Document::data`] before a script reads it.
@@ -10,6 +10,7 @@ pub mod chart;
 pub mod colour;
 mod document;
 pub mod explain;
+pub mod explain_encoder;
 pub mod explain_text;
 pub mod flow;
 pub mod folding;
@@ -18,6 +19,7 @@ pub mod interval;
 mod picture;
 pub mod report;
 pub mod summary;
+mod token_map;
 pub mod write;
 
 pub use document::{Document, GENERATOR, escape};

@@ -288,6 +288,113 @@ fn words_and_tokens_of_a_translation_have_their_weights() {
 }
 
 #[test]
+fn tokens_of_an_encoder_have_their_maps_and_lines() {
+    let one = explained(&["texts/bert_masked", "--text", "The engine was [MASK] by Ada."]);
+    let tokens = one.line["tokens"].as_array().expect("tokens").len();
+    let question = "(() => {
+        const views = [];
+        for (const layer of [0, 1]) for (const heads of [[-1], [0], [1], [0, 1]]) {
+            show({ layer, heads, side: null, token: null });
+            const { rows, columns, values } = board.shown;
+            views.push({ layer, heads, rows, columns, values: [...values], size: [map.height, map.width], says: byId('says').textContent,
+                         lines: linesOf(null, null), from: linesOf('from', 3), to: linesOf('to', 2), drawn: byId('flow').children.map((path) => path.attributes) });
+        }
+        const overview = overviewCells.map((cell) => ({ ...cell.dataset, painted: [...cell.querySelector('canvas').painted.data] }));
+        show({ layer: 1, heads: [0, 1], side: 'to', token: 2 });
+        const [kept, said] = [address(), byId('lines-says').textContent];
+        location.hash = kept;
+        const again = addressed();
+        location.hash = '#layer=9&heads=7,x&from=99';
+        const odd = addressed();
+        location.hash = '#relevance';
+        const section = addressed();
+        showFillings(2);
+        const filled = byId('lens-rows').children.map((row) => row.children.slice(1).map((cell) => cell.children[0].textContent));
+        return { views, overview, kept, said, again, odd, section, toggles: [toggled(0), toggled(-1)], filled };
+    })()";
+    let Some(found) = ask(&one.page, question) else { return };
+    let weights = |layer: u64, heads: &[i64]| -> Vec<f64> {
+        let all = &one.arrays[&format!("attention.{layer}")];
+        let heads: Vec<usize> =
+            if heads == [-1] { vec![0, 1] } else { heads.iter().map(|&head| head as usize).collect() };
+        let size = tokens * tokens;
+        let mean =
+            |at: usize| heads.iter().map(|head| f64::from(all[head * size + at])).sum::<f64>() / heads.len() as f64;
+        (0..size).map(mean).collect()
+    };
+    let views = found["views"].as_array().expect("views");
+    assert_eq!(views.len(), 8);
+    for view in views {
+        let layer = view["layer"].as_u64().expect("a layer");
+        let heads: Vec<i64> = list(&view["heads"]).iter().map(|&head| head as i64).collect();
+        let (what, expected) = (format!("layer {layer}, heads {heads:?}"), weights(layer, &heads));
+        for (shown, expected) in list(&view["values"]).iter().zip(&expected) {
+            close(&what, *shown, *expected, 1e-4);
+        }
+        assert_eq!((&view["rows"], &view["columns"]), (&one.line["tokens"], &one.line["tokens"]), "{what}");
+        assert_eq!(view["size"], serde_json::json!([tokens, tokens]));
+        assert!(view["says"].as_str().expect("text").starts_with(&format!("Layer {layer}, ")), "{what}");
+        // A line for every weight of one percent or more, of each head by itself.
+        let mut all: Vec<(usize, usize, i64)> = Vec::new();
+        for &head in &heads {
+            let of_head = weights(layer, &[head]);
+            let strong = (0..of_head.len()).filter(|&at| of_head[at] >= 0.01);
+            all.extend(strong.map(|at| (at / tokens, at % tokens, head)));
+        }
+        let drawn = |key: &str| -> Vec<(usize, usize, i64)> {
+            let lines = view[key].as_array().expect("lines").iter().map(list);
+            lines.map(|line| (line[0] as usize, line[1] as usize, line[3] as i64)).collect()
+        };
+        let mut lines = drawn("lines");
+        lines.sort_unstable_by_key(|line| (line.2, line.0, line.1));
+        all.sort_unstable_by_key(|line| (line.2, line.0, line.1));
+        assert_eq!(lines, all, "{what}");
+        assert!(drawn("from").iter().all(|line| line.0 == 3) && drawn("to").iter().all(|line| line.1 == 2), "{what}");
+        assert_eq!(drawn("from").len(), all.iter().filter(|line| line.0 == 3).count());
+        assert_eq!(drawn("to").len(), all.iter().filter(|line| line.1 == 2).count());
+        // Each is drawn, with an opacity that is its weight to 1/32.
+        let weight = |from: usize, to: usize, head: i64| weights(layer, &[head])[from * tokens + to];
+        let mut count = 0;
+        for path in view["drawn"].as_array().expect("paths") {
+            let opacity: f64 = path["stroke-opacity"].as_str().expect("an opacity").parse().expect("a number");
+            for line in path["d"].as_str().expect("a path").split('M').skip(1) {
+                count += 1;
+                let (from, to) = line.split_once("L100 ").expect("a line");
+                let place = |text: &str| (text.trim_start_matches("0 ").parse::<f64>().expect("a row") - 0.5) as usize;
+                let (from, to) = (place(from), place(to));
+                let near = heads.iter().any(|&head| (weight(from, to, head) - opacity).abs() <= 0.5 / 32.0 + 1e-3);
+                assert!(near || opacity <= 1.0 / 32.0 + 1e-3, "{what}: {from} to {to} has an opacity of {opacity}");
+            }
+        }
+        assert_eq!(count, all.len(), "{what}");
+    }
+    let overview = found["overview"].as_array().expect("cells");
+    assert_eq!(overview.len(), 2 * 3);
+    for cell in overview {
+        let of = |key: &str| cell[key].as_str().expect("a number").parse::<i64>().expect("a number");
+        let expected = weights(of("layer") as u64, &[of("head")]);
+        let largest = expected.iter().copied().fold(0.0, f64::max);
+        // Green grows with the weight, all along the scale.
+        let green: Vec<f64> = list(&cell["painted"]).chunks_exact(4).map(|pixel| pixel[1]).collect();
+        for (a, b) in (0..expected.len()).flat_map(|a| (0..expected.len()).map(move |b| (a, b))) {
+            assert!(expected[a] <= expected[b] + 0.02 * largest || green[a] >= green[b], "{a} and {b} of {cell}");
+        }
+    }
+    assert_eq!(found["kept"], "#layer=1&heads=0,1&to=2");
+    assert_eq!(found["again"], serde_json::json!({"layer": 1, "heads": [0, 1], "side": "to", "token": 2}));
+    assert_eq!(found["odd"], serde_json::json!({"layer": 1, "heads": [-1], "side": null, "token": null}));
+    assert_eq!(found["section"], Value::Null);
+    assert_eq!(found["toggles"], serde_json::json!([[1], [-1]]));
+    assert!(found["said"].as_str().expect("text").contains("is attended to by"), "{}", found["said"]);
+    let fillings = one.line["fillings"].as_array().expect("layers");
+    for (row, layer) in found["filled"].as_array().expect("rows").iter().zip(fillings.iter().rev()) {
+        let expected: Vec<&Value> =
+            layer["tokens"][2].as_array().expect("a top").iter().map(|one| &one["token"]).collect();
+        assert_eq!(row.as_array().expect("cells").iter().collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
 fn the_pointer_reads_curves_where_they_are_drawn() {
     let folder = tempfile::tempdir().expect("a folder");
     let run = folder.path().join("run");

@@ -149,7 +149,8 @@ impl Target {
                     let dim = vectors.len() / tokens;
                     for column in 0..dim {
                         let number = |token: usize| vectors[token * dim + column];
-                        let largest = (1..tokens).fold(0, |best, token| if number(token) > number(best) { token } else { best });
+                        let largest =
+                            (1..tokens).fold(0, |best, token| if number(token) > number(best) { token } else { best });
                         reading[largest] += 1.0 / dim as f64;
                     }
                 }

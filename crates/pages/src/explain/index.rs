@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use super::Result;
-use crate::{Document, escape, image};
+use crate::{Document, colour, escape, image};
 use vitreous_data::image::{Image, Interpolation, resize};
 use vitreous_explain::{LayerSpread, TokenGrid};
 
 use super::sections::{columns, describe_spread, distance_chart, entropy_chart, flow as flow_section};
 use super::weights::WeightPictures;
-use super::{ImageModel, STYLE, scale_style};
+use super::{ImageModel, STYLE};
 use crate::flow;
 use crate::format;
 
@@ -75,7 +75,7 @@ pub fn page(index: &Index) -> Result<String> {
     let mut document = Document::new(&format!("Inside the model: {images}"));
     document
         .lead(&format!("<dl class=\"facts\"><dt>Model</dt><dd class=\"mono\">{}</dd></dl>", escape(&index.model.path)));
-    document.kind(KIND).style(flow::STYLE).style(&scale_style()).style(STYLE);
+    document.kind(KIND).style(flow::STYLE).style(&colour::scale_style()).style(STYLE);
     let [distance, entropy] = spread_charts(index.spread);
     document
         .section("images", "Images", &thumbnails(index)?)

@@ -88,7 +88,7 @@ pub fn page(page: &ImagePage) -> Result<String> {
     let kept = Kept::within_budget(page.explanation);
     let mut document = Document::new(&format!("Inside the model: {name}"));
     document.kind(KIND).style(flow::STYLE);
-    document.lead(&lead(page)).style(&root_style(page)?).style(&scale_style()).style(STYLE);
+    document.lead(&lead(page)).style(&root_style(page)?).style(&colour::scale_style()).style(STYLE);
     document.section("attention", "Attention", &attention::section(page, kept)?);
     if let Some(features) = &page.explanation.patches {
         document.section("patches", "Patch features", &patches::section(&page.explanation.layout, features)?);
@@ -171,16 +171,9 @@ fn root_style(page: &ImagePage) -> Result<String> {
     ))
 }
 
-/// The colour bar of legends.
-fn scale_style() -> String {
-    let stops: Vec<String> = (0..=16).map(|stop| colour::hex(colour::sequential(stop as f32 / 16.0))).collect();
-    format!(":root {{ --scale: linear-gradient(to right, {}); }}\n", stops.join(", "))
-}
-
 fn data(page: &ImagePage, kept: Kept) -> Value {
     let explanation = page.explanation;
     let layout = &explanation.layout;
-    let colours: Vec<u8> = (0..=255).flat_map(|step| colour::sequential(step as f32 / 255.0)).collect();
     let layers: Vec<Value> = explanation.attention.iter().map(|layer| packed::layer(layer, layout, kept)).collect();
     json!({
         "grid": [layout.grid.height, layout.grid.width],
@@ -188,7 +181,7 @@ fn data(page: &ImagePage, kept: Kept) -> Value {
         "reader": reader_name(layout),
         "mean": mean_name(explanation, page.model),
         "kept": kept.name(),
-        "colours": base64(&colours),
+        "colours": base64(&colour::table()),
         "layers": layers,
         "similarity": explanation.patches.as_ref().and_then(packed::similarity),
     })

@@ -1,18 +1,3 @@
-const byId = (id) => document.getElementById(id);
-const data = JSON.parse(byId("explain-data").textContent);
-
-function bytes(text) {
-  const raw = atob(text);
-  const out = new Uint8Array(raw.length);
-  for (let at = 0; at < raw.length; at++) out[at] = raw.charCodeAt(at);
-  return out;
-}
-
-const colours = bytes(data.colours);
-const weightsOf = (text) => Float32Array.from(new Uint16Array(bytes(text).buffer), (share) => share / 65535);
-const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
-const quoted = (text) => `\u201c\u2068${text}\u2069\u201d`;
-
 // ---- Words that highlight each other, and the lines between them.
 
 const words = { source: data.source.words, target: data.written.words };
@@ -102,16 +87,13 @@ showAlignment({});
 
 // ---- Maps of every layer and head.
 
-const MEAN = -1;
 const KINDS = {
   encoder: { rows: "source", columns: "source", row: (name) => `${name} attends`, name: "Encoder" },
   decoder: { rows: "written", columns: "read", row: (name) => `Generating ${name}, it attends`, name: "Decoder" },
   cross: { rows: "written", columns: "source", row: (name) => `Generating ${name}, it attends`, name: "Cross-attention" },
 };
-const map = byId("map");
-const marker = byId("marker");
 const headCells = [...(byId("heads")?.querySelectorAll("button") ?? [])];
-const view = { kind: byId("kind").value, layer: 0, head: MEAN, cursor: null, shown: null };
+const view = { kind: byId("kind").value, layer: 0, head: MEAN, shown: null };
 
 // Weights between tokens; NaN where they are masked.
 function pieces(kind, place, head) {
@@ -145,60 +127,14 @@ function weights(kind, place, head) {
   return { rows: rows.map((row) => row[0]), columns: columns.map((column) => column[0]), values: joined(from, rows, columns) };
 }
 
-function paint(canvas, { rows, columns, values }) {
-  [canvas.width, canvas.height] = [columns.length, rows.length];
-  let high = 0;
-  for (const value of values) if (value > high) high = value;
-  const context = canvas.getContext("2d");
-  const picture = context.createImageData(columns.length, rows.length);
-  values.forEach((value, at) => {
-    if (Number.isNaN(value)) return;
-    let share = high > 0 ? value / high : 0;
-    if (byId("root").checked) share = Math.sqrt(share);
-    const colour = 3 * Math.round(255 * share);
-    picture.data.set([colours[colour], colours[colour + 1], colours[colour + 2], 255], 4 * at);
-  });
-  context.putImageData(picture, 0, 0);
-  return high;
-}
-
-function label(element, names) {
-  element.replaceChildren(...names.map((name) => {
-    const span = document.createElement("span");
-    span.textContent = name;
-    span.title = name;
-    return span;
-  }));
-}
-
 const headName = (head) => (head === MEAN ? "mean over heads" : `head ${data.heads[head]}`);
 
-function readOut(cell) {
-  const { rows, columns, values } = view.shown;
-  [byId("down"), byId("across")].forEach((names, axis) => {
-    [...names.children].forEach((name, at) => name.classList.toggle("lit", Boolean(cell) && cell[axis] === at));
-  });
-  marker.hidden = !cell;
-  if (!cell) {
-    byId("readout").textContent = "Point at a cell of the map, or use the arrow keys on it, to read its weight.";
-    return;
-  }
-  const [row, column] = cell;
-  [marker.style.top, marker.style.left] = [`calc(${row} * var(--cell))`, `calc(${column} * var(--cell))`];
-  const value = values[row * columns.length + column];
-  const who = KINDS[view.kind].row(quoted(rows[row]));
-  const text = Number.isNaN(value)
+board.say = (row, column, value) => {
+  const { rows, columns } = view.shown;
+  return Number.isNaN(value)
     ? `${quoted(columns[column])} is masked for ${quoted(rows[row])}: it is not generated yet.`
-    : `${who} to ${quoted(columns[column])} with ${percent(value)}.`;
-  byId("readout").textContent = text;
-}
-
-// The largest weight, for readers who cannot see the map.
-function strongest({ rows, columns, values }) {
-  let best = 0;
-  values.forEach((value, at) => { if (value > values[best] || Number.isNaN(values[best])) best = at; });
-  return `most on ${quoted(columns[best % columns.length])} from ${quoted(rows[Math.floor(best / columns.length)])}: ${percent(values[best])}`;
-}
+    : `${KINDS[view.kind].row(quoted(rows[row]))} to ${quoted(columns[column])} with ${percent(value)}.`;
+};
 
 function showMap(change) {
   Object.assign(view, change);
@@ -212,17 +148,8 @@ function showMap(change) {
   byId("layer").value = String(view.layer);
   byId("head").value = String(view.head);
   view.shown = weights(view.kind, view.layer, view.head);
-  const { rows, columns } = view.shown;
-  byId("high").textContent = percent(paint(map, view.shown));
-  map.style.width = `calc(${columns.length} * var(--cell))`;
-  map.style.height = `calc(${rows.length} * var(--cell))`;
-  label(byId("down"), rows);
-  label(byId("across"), columns);
   const where = `${KINDS[view.kind].name}, layer ${layers[view.layer].layer}, ${headName(view.head)}`;
-  byId("says").textContent = `${where}: ${strongest(view.shown)}.`;
-  map.setAttribute("aria-label", `${where}: ${rows.length} rows by ${columns.length} columns, ${strongest(view.shown)}. Arrow keys read single cells.`);
-  view.cursor = null;
-  readOut(null);
+  showBoard(view.shown, where);
   for (const cell of headCells) {
     const head = Number(cell.dataset.head);
     paint(cell.querySelector("canvas"), weights(view.kind, view.layer, head));
@@ -232,46 +159,8 @@ function showMap(change) {
   if (headCells.length) byId("heads-of").textContent = `${KINDS[view.kind].name.toLowerCase()}, layer ${layers[view.layer].layer}`;
 }
 
-function cellAt(event) {
-  const box = map.getBoundingClientRect();
-  const { rows, columns } = view.shown;
-  const inside = (share, count) => Math.min(count - 1, Math.max(0, Math.floor(share * count)));
-  return [inside((event.clientY - box.top) / box.height, rows.length), inside((event.clientX - box.left) / box.width, columns.length)];
-}
-
-map.addEventListener("pointermove", (event) => readOut(cellAt(event)));
-map.addEventListener("pointerleave", () => readOut(view.cursor));
-map.addEventListener("click", (event) => {
-  view.cursor = cellAt(event);
-  readOut(view.cursor);
-});
-
-const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-
-map.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") readOut((view.cursor = null));
-  const step = ARROWS[event.key];
-  if (!step) return;
-  event.preventDefault();
-  const last = [view.shown.rows.length - 1, view.shown.columns.length - 1];
-  view.cursor = view.cursor ? view.cursor.map((place, axis) => Math.min(last[axis], Math.max(0, place + step[axis]))) : [0, 0];
-  readOut(view.cursor);
-  marker.scrollIntoView({ block: "nearest", inline: "nearest" });
-});
-
-// Tab reaches only the chosen head; arrow keys go from one to the next.
-headCells.forEach((cell, at) => {
-  cell.addEventListener("click", () => showMap({ head: Number(cell.dataset.head) }));
-  cell.addEventListener("keydown", (event) => {
-    const step = ARROWS[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const inOneRow = headCells.filter((one) => one.offsetTop === headCells[0].offsetTop).length;
-    const next = headCells[at + step[0] * inOneRow + step[1]];
-    next?.focus();
-    next?.click();
-  });
-});
+arrows(headCells, () => headCells.filter((one) => one.offsetTop === headCells[0].offsetTop).length);
+for (const cell of headCells) cell.addEventListener("click", () => showMap({ head: Number(cell.dataset.head) }));
 byId("kind").addEventListener("change", (event) => showMap({ kind: event.target.value }));
 byId("layer").addEventListener("change", (event) => showMap({ layer: Number(event.target.value) }));
 byId("head").addEventListener("change", (event) => showMap({ head: Number(event.target.value) }));

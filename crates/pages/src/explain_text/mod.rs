@@ -5,7 +5,8 @@ mod packed;
 pub mod sections;
 pub mod words;
 
-use crate::{Document, base64, colour};
+use crate::token_map::{self, packed::BUDGET};
+use crate::{Document, base64, colour, format};
 use serde_json::{Value, json};
 use vitreous_data::text::{Tokeniser, Tokenisers, Word};
 use vitreous_explain::text::{TextAttention, TextExplanation, usual_layer};
@@ -16,8 +17,6 @@ use words::{Words, special_name};
 pub const KIND: &str = "explain-text";
 const STYLE: &str = include_str!("explain_text.css");
 const SCRIPT: &str = include_str!("explain_text.js");
-/// The most characters of a text in the title.
-const TITLE: usize = 60;
 
 /// What the page of one sentence shows.
 pub struct SentencePage<'a> {
@@ -50,31 +49,17 @@ impl SentencePage<'_> {
 
 /// The page.
 pub fn page(page: &SentencePage) -> String {
-    let with_heads = packed::holds_heads(page.explanation, packed::BUDGET);
-    let mut document = Document::new(&format!("Inside the translator: {}", shortened(page.text)));
-    document.kind(KIND).lead(&sections::lead(page)).style(&scale_style()).style(STYLE);
+    let with_heads = packed::holds_heads(page.explanation, BUDGET);
+    let mut document = Document::new(&format!("Inside the translator: {}", format::title(page.text)));
+    document.kind(KIND).lead(&sections::lead(page)).style(&colour::scale_style());
+    document.style(token_map::STYLE).style(STYLE);
     document
         .section("translation", "Cross-attention between words", &sections::translation(page))
         .section("alignment", "Word alignment", &sections::alignment(page))
         .section("attention", "Every layer and head", &sections::attention(page, with_heads))
         .section("sure", "Token probabilities", &sections::sure(page));
-    document.data("explain-data", &data(page, with_heads)).script(SCRIPT);
+    document.data("explain-data", &data(page, with_heads)).script(&token_map::script(SCRIPT));
     document.finish()
-}
-
-fn shortened(text: &str) -> String {
-    let mut short: String =
-        text.chars().take(TITLE).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    if text.chars().count() > TITLE {
-        short.push('\u{2026}');
-    }
-    short
-}
-
-/// The colour bar of legends.
-fn scale_style() -> String {
-    let stops: Vec<String> = (0..=16).map(|stop| colour::hex(colour::sequential(stop as f32 / 16.0))).collect();
-    format!(":root {{ --scale: linear-gradient(to right, {}); }}\n", stops.join(", "))
 }
 
 /// A token as text.
@@ -92,11 +77,10 @@ fn data(page: &SentencePage, with_heads: bool) -> Value {
     };
     let (source, target) = (&tokenisers.source, &tokenisers.target);
     let layers = |layers: &[TextAttention]| -> Vec<Value> {
-        layers.iter().map(|attention| packed::layer(attention, with_heads)).collect()
+        layers.iter().map(|attention| token_map::packed::layer(attention, with_heads)).collect()
     };
     let links = words.links.iter().map(|links| links.iter().map(|l| json!([l.target, l.source, l.weight])).collect());
     let lines = drawings::Lines::of(words);
-    let colours: Vec<u8> = (0..=255).flat_map(|step| colour::sequential(step as f32 / 255.0)).collect();
     json!({
         "source": side(source, &explanation.source, &words.source),
         "read": side(target, &explanation.read, &words.read),
@@ -106,10 +90,10 @@ fn data(page: &SentencePage, with_heads: bool) -> Value {
         "encoder": layers(&explanation.encoder),
         "decoder": layers(&explanation.decoder),
         "cross": layers(&explanation.cross),
-        "between": words.between.iter().map(|weights| packed::weights(weights)).collect::<Vec<_>>(),
+        "between": words.between.iter().map(|weights| token_map::packed::weights(weights)).collect::<Vec<_>>(),
         "links": links.collect::<Vec<Value>>(),
         "layer": page.usual_layer(),
         "lines": { "left": lines.left, "right": lines.right, "top": lines.top, "step": lines.step },
-        "colours": base64(&colours),
+        "colours": base64(&colour::table()),
     })
 }

@@ -2,20 +2,12 @@
 
 use std::fmt::Write;
 
-use crate::chart::{Bars, text_width};
-use crate::escape;
+use crate::chart::Bars;
+use crate::{escape, token_map};
 use vitreous_data::text::Word;
 
 use super::{SentencePage, drawings, piece};
 use crate::format;
-
-/// Height and width of a cell of the large map, in pixels. The style has the same.
-const CELL: usize = 22;
-/// The size of the names on its axes, and the most room for them.
-const NAME_TEXT: f64 = 13.0;
-const MOST_NAME: f64 = 140.0;
-/// At most so many rows of the large map are visible at once.
-const MOST_ROWS: usize = 26;
 
 /// Model, sentence and translation, above the first section.
 pub fn lead(page: &SentencePage) -> String {
@@ -101,9 +93,8 @@ pub fn alignment(page: &SentencePage) -> String {
 pub fn attention(page: &SentencePage, with_heads: bool) -> String {
     let explanation = page.explanation;
     let (source, written) = (&page.words.source, &page.words.written);
-    let rows = source.len().max(written.len()).min(MOST_ROWS);
-    let names = source.iter().chain(written).map(|word| text_width(&word.text, NAME_TEXT));
-    let names = names.fold(60.0, f64::max).min(MOST_NAME) as usize + 10;
+    let rows = source.len().max(written.len());
+    let names = source.iter().chain(written).map(|word| word.text.as_str());
     let mut html = format!(
         "<p>Rows are queries, columns are keys; a row sums to 100 %. In the <em>encoder</em> the words of the source attend to each other. In \
          the <em>decoder</em> a row is the word that is generated next; it attends only to the words before it, and cells without \
@@ -134,14 +125,8 @@ pub fn attention(page: &SentencePage, with_heads: bool) -> String {
     let _ = write!(
         html,
         "</select></label><label><input type=\"checkbox\" id=\"whole\" checked autocomplete=\"off\"> whole words</label>\
-         <label><input type=\"checkbox\" id=\"root\" autocomplete=\"off\"> square-root scale: shows weak weights</label></div>\
-         <div class=\"legend\"><span>0 %</span><span class=\"scale\"></span><output id=\"high\">100 %</output></div>\
-         <p id=\"says\">&nbsp;</p><p id=\"readout\" aria-live=\"polite\">&nbsp;</p>\
-         <div class=\"board\" style=\"--names:{names}px;height:{}px\"><div class=\"corner\"></div><div class=\"across\" id=\"across\" aria-hidden=\"true\"></div>\
-         <div class=\"down\" id=\"down\" aria-hidden=\"true\"></div>\
-         <div class=\"stage\"><canvas id=\"map\" width=\"1\" height=\"1\" tabindex=\"0\" role=\"img\" aria-label=\"Attention between words\"></canvas>\
-         <div id=\"marker\" hidden></div></div></div>",
-        names + CELL * rows + 18
+         <label><input type=\"checkbox\" id=\"root\" autocomplete=\"off\"> square-root scale: shows weak weights</label></div>{}",
+        token_map::board(names, rows, "Attention between words")
     );
     if with_heads {
         html.push_str("<h3>All heads of <span id=\"heads-of\">the layer</span></h3><div class=\"strip\" id=\"heads\">");

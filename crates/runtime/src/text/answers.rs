@@ -54,8 +54,7 @@ pub fn answer_all(
     windows.iter().try_for_each(|window| model.check(window))?;
     let mut found = vec![Spans::default(); windows.len()];
     runner.run(&windows, |index, logits| {
-        // More than are asked for: some become the same answer.
-        found[index] = Spans::of(&windows[index], logits, count.saturating_mul(2).saturating_add(10));
+        found[index] = Spans::of(&windows[index], logits, candidates(count));
         Ok(())
     })?;
     let mut all: Vec<Answers> = questions.iter().map(|_| Answers::default()).collect();
@@ -64,6 +63,26 @@ pub fn answer_all(
     }
     Ok(all.into_iter().map(|answers| answers.best(count, may_lack_one)).collect())
 }
+
+/// The best answers in one window, from its logits.
+pub fn answers_in(window: &Encoding, context: &str, logits: &[f32], count: usize) -> Vec<FoundAnswer> {
+    let mut answers = Answers::default();
+    answers.add(context, window, Spans::of(window, logits, candidates(count)));
+    answers.best(count, false)
+}
+
+/// The most probable start and end tokens of an answer in a window, with their probability; `None` where the window has no context.
+pub fn best_span(window: &Encoding, logits: &[f32]) -> Option<Span> {
+    Spans::of(window, logits, 1).best.first().copied()
+}
+
+/// More than are asked for: some become the same answer.
+fn candidates(count: usize) -> usize {
+    count.saturating_mul(2).saturating_add(10)
+}
+
+/// The first and last token of an answer, and its probability.
+type Span = (usize, usize, f64);
 
 /// The answers to a question that were found so far.
 #[derive(Default)]
@@ -117,7 +136,7 @@ fn windows(model: &TextModel, &Question { question, context }: &Question) -> Res
 #[derive(Clone, Debug, Default)]
 struct Spans {
     /// The most probable pairs of start and end tokens, the most probable first.
-    best: Vec<(usize, usize, f64)>,
+    best: Vec<Span>,
     /// The score of the first token, which stands for "no answer".
     none: f64,
 }

@@ -57,7 +57,7 @@ impl<'m> Embedder<'m> {
         let signature = model.model.architecture.signature();
         let token_width = signature.token_vectors();
         let token_width = token_width.ok_or_else(|| Error::input(format!("this is {}", signature.what())))?;
-        let pooling = options.pooling.or(model.sentence.pooling).unwrap_or(Pooling::Mean);
+        let pooling = options.pooling.unwrap_or(model.sentence.pooling());
         let runner = TextRunner::new(model, EncoderOutput::Pooled(pooling), options.precision, device)?;
         let mut after = model.sentence.after_pooling.clone();
         if options.normalise.is_some() {
@@ -102,23 +102,8 @@ impl<'m> Embedder<'m> {
 
     /// The vectors of texts, one after the other.
     pub fn embed(&mut self, texts: &[TextInput], purpose: Purpose) -> Result<Vec<f32>, Error> {
-        let settings = &self.model.sentence;
-        let prompt = match purpose {
-            Purpose::Any => &settings.prompts.usual,
-            Purpose::Query => &settings.prompts.query,
-            Purpose::Document => &settings.prompts.document,
-        };
-        let encoded = match prompt.is_empty() && !settings.lower_case {
-            true => self.model.encode_all(texts)?,
-            false => {
-                let text = |text: &str| if settings.lower_case { text.to_lowercase() } else { text.to_string() };
-                let prompted = |input: &TextInput| TextInput {
-                    text: text(&format!("{prompt}{}", input.text)),
-                    pair: input.pair.as_deref().map(text),
-                };
-                self.model.encode_all(&texts.iter().map(prompted).collect::<Vec<_>>())?
-            }
-        };
+        let prepared: Vec<TextInput> = texts.iter().map(|input| self.model.sentence.prepared(input, purpose)).collect();
+        let encoded = self.model.encode_all(&prepared)?;
         self.truncated += encoded.iter().filter(|text| text.truncated).count();
         let mut width = self.token_width;
         let mut vectors = vec![0.0; texts.len() * width];

@@ -38,13 +38,11 @@ impl<'m> Filler<'m> {
         if signature.masked_tokens().is_none() {
             return Err(no_head(name, &signature, "masked-token head", &[Head::MaskedTokens]));
         }
-        let is_known = |mask: &u32| (*mask as usize) < model.input.vocabulary;
-        let Some(mask) = model.tokenizer.special().mask.filter(is_known) else {
+        let Some(mask) = model.mask() else {
             return Err(Error::input(format!("{name}: its tokenizer has no mask token that the model knows")));
         };
-        let text = model.tokenizer.token(mask).unwrap_or_default();
         let runner = TextRunner::new(model, EncoderOutput::Masked, precision, device)?;
-        Ok(Filler { model, runner, mask: (mask, text), seen: 0, truncated: 0 })
+        Ok(Filler { model, runner, mask, seen: 0, truncated: 0 })
     }
 
     /// What runs the model.
@@ -62,9 +60,9 @@ impl<'m> Filler<'m> {
         &self.mask.1
     }
 
-    /// A text with its masks as this model writes them: `[MASK]` and `<mask>` are both understood.
+    /// A text with its masks as this model writes them: see [`TextModel::with_own_mask`].
     pub fn with_own_mask(&self, text: &str) -> String {
-        ["[MASK]", "<mask>"].iter().fold(text.to_string(), |text, mask| text.replace(mask, self.mask()))
+        self.model.with_own_mask(text)
     }
 
     /// For each text, for each of its masks, the most probable tokens.

@@ -9,7 +9,7 @@ mod model;
 mod runner;
 mod sentence;
 
-pub use answers::{FoundAnswer, Question, answer_all};
+pub use answers::{FoundAnswer, Question, answer_all, answers_in, best_span};
 pub use dense::DenseSettings;
 pub use embed::{EmbedOptions, Embedder, Purpose, cosine};
 pub use entities::{Aggregation, Entity, entities};

@@ -80,6 +80,18 @@ impl TextModel {
         }
     }
 
+    /// The token that stands for one to be predicted, and how it is written; `None` where the tokenizer has none that the model knows.
+    pub fn mask(&self) -> Option<(u32, String)> {
+        let mask = self.tokenizer.special().mask.filter(|mask| (*mask as usize) < self.input.vocabulary)?;
+        Some((mask, self.tokenizer.token(mask).unwrap_or_default()))
+    }
+
+    /// A text with its masks as this model writes them: `[MASK]` and `<mask>` are both understood.
+    pub fn with_own_mask(&self, text: &str) -> String {
+        let Some((_, own)) = self.mask() else { return text.to_string() };
+        ["[MASK]", "<mask>"].iter().fold(text.to_string(), |text, mask| text.replace(mask, &own))
+    }
+
     /// The name of a class; its number where the model has no names.
     pub fn label(&self, class: usize) -> String {
         crate::scores::label(&self.model.assets.labels, class)

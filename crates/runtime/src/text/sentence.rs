@@ -7,6 +7,8 @@ use vitreous_files::open::read_text;
 use vitreous_models::Pooling;
 
 use super::dense::DenseSettings;
+use super::embed::Purpose;
+use super::model::TextInput;
 use crate::error::Error;
 
 /// The largest of these files.
@@ -67,6 +69,22 @@ impl Prompts {
 }
 
 impl SentenceSettings {
+    /// How tokens are pooled: the mean where nothing says otherwise.
+    pub fn pooling(&self) -> Pooling {
+        self.pooling.unwrap_or(Pooling::Mean)
+    }
+
+    /// A text as its vector is computed: with the prompt of what it is for, and in lower case where that is wanted.
+    pub fn prepared(&self, input: &TextInput, purpose: Purpose) -> TextInput {
+        let prompt = match purpose {
+            Purpose::Any => &self.prompts.usual,
+            Purpose::Query => &self.prompts.query,
+            Purpose::Document => &self.prompts.document,
+        };
+        let cased = |text: String| if self.lower_case { text.to_lowercase() } else { text };
+        TextInput { text: cased(format!("{prompt}{}", input.text)), pair: input.pair.clone().map(cased) }
+    }
+
     /// Reads `modules.json` and what it names.
     pub(super) fn read(directory: &Path) -> Result<SentenceSettings, Error> {
         let mut settings = SentenceSettings::default();

@@ -1,7 +1,9 @@
-//! `vitreous explain`: what a model does inside with images, or a translator with sentences, as pages, pictures and numbers.
+//! `vitreous explain`: what a model does inside with images, a translator with sentences, or an encoder with texts, as pages, pictures and
+//! numbers.
 
 mod arrays;
 mod choose;
+mod encoder;
 mod files;
 mod json;
 mod names;
@@ -22,7 +24,7 @@ use vitreous_explain::{
     Choice, Classes, ExplainError, Explainer, Explanation, ModelPictures, Settings, Spread, Structure, pictures,
 };
 use vitreous_models::{Call, OpenOptions, Size};
-use vitreous_runtime::locate::{model_directory, unsuitable};
+use vitreous_runtime::locate::model_directory;
 use vitreous_runtime::scores::{best, softmax};
 use vitreous_runtime::{ImageModel, described};
 
@@ -41,12 +43,15 @@ use vitreous_pages::{flow, write};
 use choose::Numbers;
 use names::Names;
 
-/// Look inside: attention, rollout, relevance and more, as a page an image; of a translator, as a page a sentence
+/// Look inside: attention, rollout, relevance and more, as a page an image; of translators and encoders of texts, as a page a text
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   vitreous explain runs/small-1 photos
-  vitreous explain runs/translation-1 --text 'Click the button.'")]
+  vitreous explain runs/translation-1 --text 'Click the button.'
+  vitreous explain BERT --text 'The capital of France is [MASK].'
+  vitreous explain CLASSIFIER --text 'A wonderful film.' --class negative
+  vitreous explain MODEL --question 'Who wrote it?' --context 'It was written by Ada Lovelace.'")]
 pub struct Explain {
     /// A model directory, a checkpoint file, or the directory of a run
     model: PathBuf,
@@ -56,10 +61,26 @@ pub struct Explain {
     /// How many test images of a run's data are explained where no image is named, spread over the classes
     #[arg(long, value_name = "N", default_value = "4", value_parser = parse_count, conflicts_with = "paths", allow_negative_numbers = true)]
     samples: usize,
-    /// A sentence, for a translator in place of images; can be given again. It is translated on the CPU, and looked at on the device
+    /// A text, for a translator or an encoder in place of images; can be given again. A translator translates it on the CPU, and is looked at on the device
     #[arg(long = "text", value_name = "TEXT", allow_hyphen_values = true)]
-    #[arg(conflicts_with_all = ["paths", "classes", "top", "discard", "pages", "image", "head_count"])]
+    #[arg(conflicts_with_all = ["paths", "discard", "pages", "image", "head_count"])]
     texts: Vec<String>,
+    /// The second text of a pair, for a model that compares two; for a model of embeddings, the text whose similarity is explained
+    #[arg(long, value_name = "TEXT", requires = "texts", allow_hyphen_values = true)]
+    pair: Option<String>,
+    /// A question, for a model that answers questions; `--context` is where it looks
+    #[arg(long, value_name = "Q", requires = "context", allow_hyphen_values = true)]
+    #[arg(conflicts_with_all = ["paths", "texts", "discard", "pages", "image", "head_count"])]
+    question: Option<String>,
+    /// The text that has the answer to `--question`
+    #[arg(long, value_name = "C", requires = "question", allow_hyphen_values = true)]
+    context: Option<String>,
+    /// The token of a text whose class or filling is explained, from 0, if not the first mask or the surest entity
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    token: Option<usize>,
+    /// Steps of integrated gradients, for encoders of texts [default: 32, and more while their sum is not near enough]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    steps: Option<usize>,
     /// The translation of that sentence that is looked at, in place of the model's own
     #[arg(long = "target", value_name = "TEXT", requires = "texts", allow_hyphen_values = true)]
     targets: Vec<String>,
@@ -72,12 +93,12 @@ pub struct Explain {
     /// Heads whose attention is shown, from 0, as in `0-2`; all by default
     #[arg(long, value_name = "LIST", value_parser = Numbers::parse, allow_hyphen_values = true)]
     heads: Option<Numbers>,
-    /// A class, by name or number, for which relevance is shown besides the likeliest ones; can be given again
+    /// A class, by name or number, for which relevance is shown besides the likeliest ones; of a masked language model, a token; can be given again
     #[arg(long = "class", value_name = "CLASS", allow_hyphen_values = true)]
     classes: Vec<String>,
-    /// How many of the likeliest classes are shown, and relevance for them
-    #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count, allow_negative_numbers = true)]
-    top: usize,
+    /// How many of the likeliest classes are shown, and relevance for them; of texts, relevance is for the likeliest alone [default: 5]
+    #[arg(long, value_name = "K", value_parser = parse_count, allow_negative_numbers = true)]
+    top: Option<usize>,
     /// The share of the weakest weights that a second rollout leaves out of each layer
     #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = choose::parse_share, allow_negative_numbers = true)]
     discard: f32,
@@ -133,8 +154,7 @@ struct Tally {
 
 impl Explain {
     pub fn run(self) -> Result<(), Failure> {
-        if !self.texts.is_empty() {
-            self.check_texts()?;
+        if !self.texts.is_empty() || self.question.is_some() {
             return self.explain_texts();
         }
         self.check_images()?;
@@ -204,7 +224,23 @@ impl Explain {
         Ok(())
     }
 
+    /// Explains texts, as the model is a translator or an encoder.
     fn explain_texts(&self) -> Result<(), Failure> {
+        let model = self.model.to_string_lossy();
+        // Of a model that is not there, whoever opens it says so.
+        if self.model.exists() {
+            let signature = vitreous_runtime::architecture(&model, &OpenOptions::default())?.0.signature();
+            if signature.images().is_some() {
+                return Err(Failure::input(anyhow!(
+                    "{model}: this is no translator but {}, which reads no text; give it images: vitreous explain {model} photo.jpg",
+                    signature.what()
+                )));
+            }
+            if signature.tokens().is_some() {
+                return encoder::run(self);
+            }
+        }
+        self.check_translator_options()?;
         let request = text::Request {
             texts: &self.texts,
             targets: &self.targets,
@@ -217,6 +253,27 @@ impl Explain {
             device: self.device,
         };
         text::run(&self.model, &request)
+    }
+
+    /// Refuses what is for encoders of texts alone.
+    fn check_translator_options(&self) -> Result<(), Failure> {
+        let given = [
+            ("--class", !self.classes.is_empty()),
+            ("--top", self.top.is_some()),
+            ("--pair", self.pair.is_some()),
+            ("--question", self.question.is_some()),
+            ("--token", self.token.is_some()),
+            ("--steps", self.steps.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::input(anyhow!("{option} cannot be used with a translator"))),
+            None => Ok(()),
+        }
+    }
+
+    /// How many classes are shown.
+    fn top(&self) -> usize {
+        self.top.unwrap_or(5)
     }
 
     /// Refuses to look for images where there can be none.
@@ -234,22 +291,8 @@ impl Explain {
             (None, Some(_)) => Err(Failure::input(anyhow!(
                 "{model}: this is a translator, which sees no images; give it a sentence: --text '..'"
             ))),
-            (None, None) => Err(unsuitable(&model, &signature, "model that can be explained yet").into()),
-        }
-    }
-
-    /// Refuses to explain texts to a model of images.
-    fn check_texts(&self) -> Result<(), Failure> {
-        let model = self.model.to_string_lossy();
-        if !self.model.exists() {
-            // Whoever opens it says so.
-            return Ok(());
-        }
-        let signature = vitreous_runtime::architecture(&model, &OpenOptions::default())?.0.signature();
-        match signature.images() {
-            None => Ok(()),
-            Some(_) => Err(Failure::input(anyhow!(
-                "{model}: this is no translator but {}, which reads no text; give it images: vitreous explain {model} photo.jpg",
+            (None, None) => Err(Failure::input(anyhow!(
+                "{model}: this is {}, which sees no images; give it a text: --text '..'",
                 signature.what()
             ))),
         }
@@ -297,7 +340,7 @@ impl Explain {
         let named = choose::classes(&self.classes, &model.model).map_err(Failure::Input)?;
         let mut discards = vec![0.0, self.discard];
         discards.dedup();
-        let classes = Classes::TopAnd(self.top, named);
+        let classes = Classes::TopAnd(self.top(), named);
         Ok(Settings { choice, discards, classes, ..Settings::usual(structure, threads) })
     }
 
@@ -352,7 +395,7 @@ impl Explain {
             None => None,
         };
         if self.json {
-            let object = json::object(&path, page.as_deref(), &explanation, setting.model, self.top);
+            let object = json::object(&path, page.as_deref(), &explanation, setting.model, self.top());
             writeln!(out, "{object}")?;
         } else if let Some(page) = page {
             let page = format::one_line(&page.to_string_lossy());
@@ -402,7 +445,7 @@ impl Explain {
             explanation,
             weights: &setting.weights,
             flow: &setting.flow,
-            top: self.top,
+            top: self.top(),
         };
         let file = directory.join(files::PAGE);
         files::remove_earlier(&directory)?;

@@ -100,7 +100,7 @@ pub fn classes(asked: &[String], model: &Model) -> Result<Vec<usize>> {
 
 /// By its whole name first, since names may be numbers, too; then by number; then by a name that differs in capitals alone.
 fn class(text: &str, model: &Model) -> Result<usize> {
-    let (labels, count) = (&model.assets.labels, model.architecture.signature().classes().unwrap_or(0));
+    let (labels, count) = (&model.assets.labels, model.architecture.signature().named_outputs());
     let shown = one_line(text);
     if count == 0 {
         bail!("--class {shown}: this model has no head, so it knows no classes");

@@ -1,6 +1,6 @@
 //! `vitreous explain MODEL --text ..`: what a translator does inside with a sentence.
 
-mod arrays;
+pub(super) mod arrays;
 mod json;
 
 use std::io::{BufWriter, Write};
@@ -172,7 +172,7 @@ fn own_translation(model: &TranslatorModel, translator: &mut TextTranslator, tex
 }
 
 /// The first words of a text, as a name.
-fn folder_name(text: &str) -> String {
+pub(super) fn folder_name(text: &str) -> String {
     safe(&text.split_whitespace().take(NAME_WORDS).collect::<Vec<_>>().join("-"))
 }
 

@@ -10,7 +10,7 @@ use vitreous_models::archive::{ElementType, Result, TensorToWrite, write_npz};
 pub fn write(path: &Path, explanation: &TextExplanation) -> Result<()> {
     let (source, target) = (explanation.source.len(), explanation.written.len());
     let sides = [("source", &explanation.source), ("read", &explanation.read), ("written", &explanation.written)];
-    let mut tensors: Vec<TensorToWrite> = sides.map(|(name, tokens)| numbers(name, tokens)).into();
+    let mut tensors: Vec<TensorToWrite> = sides.map(|(name, tokens)| numbers(name, &[tokens.len()], tokens)).into();
     tensors.push(TensorToWrite::f32("probability", &[target], &explanation.probabilities));
     let kinds = [
         ("encoder", &explanation.encoder, [source, source]),
@@ -26,7 +26,8 @@ pub fn write(path: &Path, explanation: &TextExplanation) -> Result<()> {
     write_npz(path, tensors)
 }
 
-fn numbers<'a>(name: &str, tokens: &'a [u32]) -> TensorToWrite<'a> {
+/// Tokens, as 32-bit integers.
+pub fn numbers<'a>(name: &str, shape: &[usize], tokens: &'a [u32]) -> TensorToWrite<'a> {
     let bytes = move || Ok(Cow::Owned(tokens.iter().flat_map(|&token| (token as i32).to_le_bytes()).collect()));
-    TensorToWrite::new(name, &[tokens.len()], ElementType::I32, bytes)
+    TensorToWrite::new(name, shape, ElementType::I32, bytes)
 }

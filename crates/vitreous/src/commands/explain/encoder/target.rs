@@ -1,0 +1,196 @@
+//! Which numbers the relevance of tokens is computed for.
+
+use anyhow::anyhow;
+use vitreous_explain::encoder::{Target, TextPass};
+use vitreous_models::Gives;
+use vitreous_pages::explain_encoder::{NamedFillings, TokenRelevance};
+use vitreous_pages::format::one_line;
+use vitreous_runtime::scores::{best, softmax};
+use vitreous_runtime::text::{TextModel, best_span};
+
+use super::super::{Explain, choose, failure};
+use super::{ReadText, Setting};
+use crate::failure::Failure;
+
+/// The class of what is no entity.
+const OUTSIDE: &str = "O";
+
+/// A number, what it is in words, and what it is called in arrays.
+type Named = (Target, String, String);
+
+/// Refuses options that this model or its texts have no use for.
+pub fn check_options(explain: &Explain, model: &TextModel, texts: &[ReadText]) -> Result<(), Failure> {
+    let signature = model.model.architecture.signature();
+    let (named, masked) = (signature.named_outputs() > 0, signature.masked_tokens().is_some());
+    if explain.token.is_some() && !masked && signature.token_classes().is_none() {
+        let what = format!("--token is for models with an output for each token, and this is {}", signature.what());
+        return Err(Failure::input(anyhow!(what)));
+    }
+    if let Some(token) = explain.token {
+        let lengths = texts.iter().map(|text| text.encoding.len());
+        if let Some(count) = lengths.filter(|&count| token >= count).min() {
+            let what = format!("--token {token}: the text has {count} tokens, 0 to {}", count - 1);
+            return Err(Failure::input(anyhow!(what)));
+        }
+    }
+    match explain.classes.first() {
+        Some(class) if !named && !masked => Err(Failure::input(anyhow!(
+            "--class {}: this is {}, which has no classes",
+            one_line(class),
+            signature.what()
+        ))),
+        _ => classes(explain, model).map(|_| ()),
+    }
+}
+
+/// The classes that were asked for; of a masked language model, tokens of its vocabulary.
+fn classes(explain: &Explain, model: &TextModel) -> Result<Vec<usize>, Failure> {
+    if model.model.architecture.signature().masked_tokens().is_none() {
+        return choose::classes(&explain.classes, &model.model).map_err(Failure::Input);
+    }
+    let id = |text: &String| {
+        let known = model.tokenizer.id(text).filter(|&id| (id as usize) < model.input.vocabulary);
+        known.map(|id| id as usize).ok_or_else(|| {
+            let what = "is no token of the vocabulary: write one as the page does";
+            Failure::input(anyhow!("--class {}: this {what}", one_line(text)))
+        })
+    };
+    explain.classes.iter().map(id).collect()
+}
+
+/// The relevance of all tokens for each number, or why there is none.
+pub fn relevance(
+    explain: &Explain,
+    setting: &Setting,
+    text: &ReadText,
+    pass: &mut TextPass,
+    logits: &[f32],
+    fillings: &[NamedFillings],
+) -> Result<(Vec<TokenRelevance>, Option<String>), Failure> {
+    let targets = match targets(explain, setting, text, logits, fillings)? {
+        Ok(targets) => targets,
+        Err(note) => return Ok((Vec::new(), Some(note))),
+    };
+    let baseline = baseline(setting.model, text);
+    let note = baseline.is_none().then(|| {
+        "Integrated gradients are left out: the tokenizer has no padding token that the model knows, from which they would begin.".to_string()
+    });
+    let mut found = Vec::new();
+    for (target, name, key) in targets {
+        let gradient_attention = pass.relevance(&target).map_err(failure)?;
+        let integrated = match &baseline {
+            Some(baseline) => Some(pass.attributions(&target, baseline).map_err(failure)?),
+            None => None,
+        };
+        found.push(TokenRelevance { target, name, key, gradient_attention, integrated });
+    }
+    Ok((found, note))
+}
+
+/// The text that says nothing: padding in place of all tokens but those that the tokenizer added, and masks.
+fn baseline(model: &TextModel, text: &ReadText) -> Option<Vec<u32>> {
+    let padding = model.tokenizer.special().padding.filter(|&id| (id as usize) < model.input.vocabulary)?;
+    let stays = |at: usize| text.encoding.special[at] || text.masked.contains(&at);
+    let ids = text.encoding.ids.iter().enumerate();
+    Some(ids.map(|(at, &id)| if stays(at) { id } else { padding }).collect())
+}
+
+/// The numbers; or, as an error, a sentence that says why there is none.
+fn targets(
+    explain: &Explain,
+    setting: &Setting,
+    text: &ReadText,
+    logits: &[f32],
+    fillings: &[NamedFillings],
+) -> Result<Result<Vec<Named>, String>, Failure> {
+    let model = setting.model;
+    let signature = model.model.architecture.signature();
+    let is_head = |gives: &&Gives| !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_));
+    let asked = classes(explain, model)?;
+    let with_asked = |first: usize| {
+        let others = asked.iter().copied().filter(move |&class| class != first);
+        std::iter::once(first).chain(others)
+    };
+    let largest = |logits: &[f32]| best(&softmax(logits), 1).first().copied().unwrap_or(0);
+    Ok(Ok(match signature.gives.iter().find(is_head) {
+        Some(Gives::Classes(_) | Gives::Labels(_)) => {
+            let of = |class: usize| {
+                (Target::Output(class), format!("the logit of “{}”", model.label(class)), class.to_string())
+            };
+            with_asked(largest(logits)).map(of).collect()
+        }
+        Some(Gives::Numbers(_)) => {
+            let of =
+                |at: usize| (Target::Output(at), format!("the predicted number “{}”", model.label(at)), at.to_string());
+            with_asked(asked.first().copied().unwrap_or(0)).map(of).collect()
+        }
+        Some(Gives::TokenClasses(count)) => {
+            let Some(token) = explain.token.or_else(|| surest(model, text, logits, *count)) else {
+                return Ok(Err("The text has no token of its own, so there is no class to explain.".to_string()));
+            };
+            let of = |class: usize| {
+                let name = format!(
+                    "“{}” as the class of token {token}, “{}”",
+                    model.label(class),
+                    token_name(model, text, token)
+                );
+                (Target::OfToken { token, output: class }, name, format!("{token}.{class}"))
+            };
+            with_asked(largest(&logits[token * count..][..*count])).map(of).collect()
+        }
+        Some(Gives::MaskedTokens(_)) => {
+            let Some(token) = explain.token.or_else(|| text.masked.first().copied()) else {
+                let mask = model.mask().map_or("the mask token".to_string(), |(_, mask)| mask);
+                return Ok(Err(format!(
+                    "The text has no {mask}, so there is no answer whose tokens could be relevant: write {mask} in place of a word, or choose a \
+                     token with --token."
+                )));
+            };
+            let best = fillings.last().and_then(|last| last.tokens[token].first()).map_or(0, |(id, _, _)| *id as usize);
+            let of = |id: usize| {
+                let filling = model.tokenizer.token(id as u32).unwrap_or_default();
+                let name = format!(
+                    "the logit of “{filling}” in the place of token {token}, “{}”",
+                    token_name(model, text, token)
+                );
+                (Target::OfToken { token, output: id }, name, format!("{token}.{id}"))
+            };
+            with_asked(best).map(of).collect()
+        }
+        Some(Gives::Span) => match best_span(&text.encoding, logits) {
+            Some((start, end, _)) => {
+                let name =
+                    format!("the answer from token {start} to token {end}: its start logit and its end logit, added");
+                vec![(Target::Span { start, end }, name, format!("{start}.{end}"))]
+            }
+            None => return Ok(Err("The context has no token, so there is no answer.".to_string())),
+        },
+        Some(Gives::Vector(_) | Gives::TokenVectors(_) | Gives::NextToken(_) | Gives::Sequence(_)) | None => {
+            match &setting.other {
+                Some((other, vector)) => {
+                    let name = format!("the cosine similarity with “{other}”");
+                    vec![(Target::Similarity(vector.clone()), name, "similarity".to_string())]
+                }
+                None => {
+                    let name = "half the squared length of the text's vector (the model has no head; --pair TEXT explains a similarity)";
+                    vec![(Target::HalfSquaredLength, name.to_string(), "vector".to_string())]
+                }
+            }
+        }
+    }))
+}
+
+fn token_name(model: &TextModel, text: &ReadText, token: usize) -> String {
+    model.tokenizer.token(text.encoding.ids[token]).unwrap_or_default()
+}
+
+/// The token whose class is most probable, of those that are in an entity; where none is, of all that the text has.
+fn surest(model: &TextModel, text: &ReadText, logits: &[f32], classes: usize) -> Option<usize> {
+    let scored = |at: usize| {
+        let scores = softmax(&logits[at * classes..][..classes]);
+        let class = best(&scores, 1).first().copied().unwrap_or(0);
+        (at, model.label(class) != OUTSIDE, scores[class])
+    };
+    let own = (0..text.encoding.len()).filter(|&at| !text.encoding.special[at]).map(scored);
+    own.max_by(|a, b| a.1.cmp(&b.1).then(a.2.total_cmp(&b.2)).then(b.0.cmp(&a.0))).map(|(at, _, _)| at)
+}
