@@ -5,6 +5,7 @@
 // A build without GPUs has no use for what only they need.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code, unreachable_code))]
 
+mod blocks;
 mod buffer;
 mod cache;
 pub mod cpu;
@@ -28,6 +29,7 @@ mod trim;
 mod types;
 mod weights;
 
+pub use blocks::BlockFormat;
 pub use buffer::Floats;
 pub use cache::{CacheSlots, Caches, ResultCopy, SlotCopy};
 pub use error::{Error, Result};

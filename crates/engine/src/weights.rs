@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
+use crate::blocks::BlockFormat;
 use crate::cpu;
 use crate::cuda;
 use crate::executor::Device;
@@ -21,6 +22,8 @@ pub enum WeightView<'w> {
     F16(Cow<'w, [f16]>),
     /// The upper half of 32-bit floats.
     Bf16(Cow<'w, [bf16]>),
+    /// Quantised blocks, rows of whole blocks one after another.
+    Blocks(BlockFormat, Cow<'w, [u8]>),
 }
 
 impl<'w> WeightView<'w> {
@@ -30,6 +33,7 @@ impl<'w> WeightView<'w> {
             WeightView::F32(values) => values.len(),
             WeightView::F16(values) => values.len(),
             WeightView::Bf16(values) => values.len(),
+            WeightView::Blocks(format, bytes) => bytes.len() / format.bytes() * format.values(),
         }
     }
 
@@ -44,13 +48,14 @@ impl<'w> WeightView<'w> {
             WeightView::F32(values) => 4 * values.len(),
             WeightView::F16(values) => 2 * values.len(),
             WeightView::Bf16(values) => 2 * values.len(),
+            WeightView::Blocks(_, bytes) => bytes.len(),
         }
     }
 
-    /// The values from `start` on as f32, as many as `to` has room for. Every format here widens exactly.
+    /// The values from `start` on as f32, as many as `to` has room for. Floats widen exactly.
     ///
     /// # Panics
-    /// Panics if there are not so many.
+    /// Panics if there are not so many, or if they begin or end within a quantised block.
     pub fn read_into(&self, start: usize, to: &mut [f32]) {
         let range = start..start + to.len();
         match self {
@@ -59,13 +64,14 @@ impl<'w> WeightView<'w> {
                 values[range].iter().zip(to).for_each(|(from, to)| *to = from.to_f32());
             }
             WeightView::Bf16(values) => cpu::widen(&values[range], to),
+            WeightView::Blocks(format, bytes) => format.dequantise(&bytes[block_bytes(*format, range)], to),
         }
     }
 
     /// Some of the values: a view of what is lent, or a copy.
     ///
     /// # Panics
-    /// Panics if there are not so many.
+    /// Panics if there are not so many, or if they begin or end within a quantised block.
     pub fn into_part(self, range: Range<usize>) -> WeightView<'w> {
         fn part<T: Copy>(values: Cow<'_, [T]>, range: Range<usize>) -> Cow<'_, [T]> {
             match values {
@@ -77,6 +83,7 @@ impl<'w> WeightView<'w> {
             WeightView::F32(values) => WeightView::F32(part(values, range)),
             WeightView::F16(values) => WeightView::F16(part(values, range)),
             WeightView::Bf16(values) => WeightView::Bf16(part(values, range)),
+            WeightView::Blocks(format, bytes) => WeightView::Blocks(format, part(bytes, block_bytes(format, range))),
         }
     }
 
@@ -91,6 +98,15 @@ impl<'w> WeightView<'w> {
             }
         }
     }
+}
+
+/// The bytes of a range of values, which must be whole blocks: a row is.
+fn block_bytes(format: BlockFormat, values: Range<usize>) -> Range<usize> {
+    let at = |value: usize| {
+        assert!(value.is_multiple_of(format.values()), "value {value} is within a block of {}", format.name());
+        value / format.values() * format.bytes()
+    };
+    at(values.start)..at(values.end)
 }
 
 impl<'w> From<Cow<'w, [f32]>> for WeightView<'w> {

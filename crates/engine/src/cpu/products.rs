@@ -183,7 +183,7 @@ pub(super) fn pack_weight(team: &mut Team, graph: &Graph, node: &Node, weight: &
     match weight {
         WeightView::F32(values) => pack_into(team, &layout, FloatSlice::F32(values), packed),
         WeightView::Bf16(values) => pack_into(team, &layout, FloatSlice::Bf16(values), packed),
-        WeightView::F16(_) => {
+        WeightView::F16(_) | WeightView::Blocks(..) => {
             // Row i of the weight `[out, in]` is column i of B.
             let read = |rows: Range<usize>, to: &mut [f32]| weight.read_into(rows.start * layout.shape.depth, to);
             gemm::pack_columns(team, &layout.shape, layout.precision, read, packed);
