@@ -47,9 +47,9 @@ impl WeightKey {
     /// Floats that the form takes.
     pub fn floats(&self) -> usize {
         match self {
-            WeightKey::Plain { floats, .. } | WeightKey::Packed { floats, .. } | WeightKey::Quantised { floats, .. } => {
-                *floats
-            }
+            WeightKey::Plain { floats, .. }
+            | WeightKey::Packed { floats, .. }
+            | WeightKey::Quantised { floats, .. } => *floats,
         }
     }
 }

@@ -1,8 +1,6 @@
 //! The product of some rows of quantised activations with panels of quantised weights.
 
-use std::ops::Range;
-
-use super::activations::RowLayout;
+use super::activations::{RowLayout, group_of};
 use super::lanes::{PanelLanes, Portable};
 use super::layout::{Layout, PANEL, SLICE};
 use crate::blocks::BlockFormat;
@@ -16,8 +14,37 @@ pub(super) struct Tile<'a> {
     pub weights: &'a [u8],
     /// All of them, quantised.
     pub activations: &'a [u8],
+    pub all_rows: usize,
+    /// From one to another, whole groups of them.
     pub rows: (usize, usize),
     pub panels: (usize, usize),
+}
+
+/// The most rows that kernels multiply together.
+pub(super) fn most_rows() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    match instructions() {
+        Instructions::Vnni => return super::x86::Vnni::MOST_ROWS,
+        Instructions::Avx2 => return super::x86::Avx2::MOST_ROWS,
+        Instructions::Portable => {}
+    }
+    Portable::MOST_ROWS
+}
+
+#[cfg(target_arch = "x86_64")]
+enum Instructions {
+    Vnni,
+    Avx2,
+    Portable,
+}
+
+#[cfg(target_arch = "x86_64")]
+fn instructions() -> Instructions {
+    match isa() {
+        Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx if is_x86_feature_detected!("avx512vnni") => Instructions::Vnni,
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx if is_x86_feature_detected!("f16c") => Instructions::Avx2,
+        _ => Instructions::Portable,
+    }
 }
 
 /// `sums [rows, 16 * panels] = activations · weights`.
@@ -30,14 +57,10 @@ pub(super) fn multiply(tile: &Tile, sums: &mut [f32]) {
     // SAFETY: the lengths were just checked, and the instructions are those that the CPU was detected to have.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        match isa() {
-            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx if is_x86_feature_detected!("avx512vnni") => {
-                return vnni(tile, &row, sums);
-            }
-            Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx if is_x86_feature_detected!("f16c") => {
-                return avx2(tile, &row, sums);
-            }
-            _ => {}
+        match instructions() {
+            Instructions::Vnni => return vnni(tile, &row, sums),
+            Instructions::Avx2 => return avx2(tile, &row, sums),
+            Instructions::Portable => {}
         }
         multiply_body::<Portable>(tile, &row, sums);
     }
@@ -84,149 +107,193 @@ const GROUPS_WITH_OFFSETS: u8 = 2;
 /// One of a block, and a factor for each half of the slice.
 const HALF_SLICES: u8 = 3;
 
-/// Inputs of a slice come four at a time.
+/// Inputs of a slice come four at a time; vectors of four bits have those of both halves of it.
 const QUADS: usize = SLICE / 4;
+const VECTORS: usize = QUADS / 2;
 
 #[inline(always)]
 unsafe fn panels<L: PanelLanes, const BITS: usize, const SCALES: u8>(tile: &Tile, row: &RowLayout, sums: &mut [f32]) {
     let columns = (tile.panels.1 - tile.panels.0) * PANEL;
+    let (panel_bytes, sums) = (tile.layout.panel_bytes(), sums.as_mut_ptr());
     for panel in tile.panels.0..tile.panels.1 {
         let column = (panel - tile.panels.0) * PANEL;
-        let mut rows = tile.rows.0..tile.rows.1;
-        // SAFETY: guaranteed by the caller; each call takes the next rows.
-        unsafe {
-            let start = |rows: &Range<usize>| (rows.start - tile.rows.0) * columns + column;
-            while L::MOST_ROWS >= 12 && rows.len() >= 12 {
-                let to = sums.as_mut_ptr().add(start(&rows));
-                rows_of_panel::<L, BITS, SCALES, 12>(tile, row, panel, rows.start, to, columns);
-                rows.start += 12;
+        let mut first = tile.rows.0;
+        while first < tile.rows.1 {
+            let (_, size) = group_of(first, tile.all_rows, L::MOST_ROWS);
+            // SAFETY: guaranteed by the caller; groups follow one another.
+            unsafe {
+                let group = Group {
+                    weights: tile.weights.as_ptr().add(panel * panel_bytes),
+                    rows: tile.activations.as_ptr().add(first * row.bytes),
+                    sums: sums.add((first - tile.rows.0) * columns + column),
+                    columns,
+                };
+                match size {
+                    12 if L::MOST_ROWS >= 12 => group_of_panel::<L, BITS, SCALES, 12>(tile.layout, row, &group),
+                    4 if L::MOST_ROWS >= 4 => group_of_panel::<L, BITS, SCALES, 4>(tile.layout, row, &group),
+                    2 if L::MOST_ROWS >= 2 => group_of_panel::<L, BITS, SCALES, 2>(tile.layout, row, &group),
+                    _ => group_of_panel::<L, BITS, SCALES, 1>(tile.layout, row, &group),
+                }
             }
-            while L::MOST_ROWS >= 4 && rows.len() >= 4 {
-                let to = sums.as_mut_ptr().add(start(&rows));
-                rows_of_panel::<L, BITS, SCALES, 4>(tile, row, panel, rows.start, to, columns);
-                rows.start += 4;
-            }
-            while L::MOST_ROWS >= 2 && rows.len() >= 2 {
-                let to = sums.as_mut_ptr().add(start(&rows));
-                rows_of_panel::<L, BITS, SCALES, 2>(tile, row, panel, rows.start, to, columns);
-                rows.start += 2;
-            }
-            while !rows.is_empty() {
-                let to = sums.as_mut_ptr().add(start(&rows));
-                rows_of_panel::<L, BITS, SCALES, 1>(tile, row, panel, rows.start, to, columns);
-                rows.start += 1;
-            }
+            first += size;
         }
     }
 }
 
-/// `ROWS` rows by one panel.
-#[inline(always)]
-unsafe fn rows_of_panel<L: PanelLanes, const BITS: usize, const SCALES: u8, const ROWS: usize>(
-    tile: &Tile,
-    row: &RowLayout,
-    panel: usize,
-    first_row: usize,
+/// Where a panel, a group of rows and their sums lie.
+struct Group {
+    weights: *const u8,
+    rows: *const u8,
     sums: *mut f32,
     columns: usize,
+}
+
+/// A group of rows by one panel. Everything that a slice needs stays in registers.
+#[inline(always)]
+unsafe fn group_of_panel<L: PanelLanes, const BITS: usize, const SCALES: u8, const ROWS: usize>(
+    layout: &Layout,
+    row: &RowLayout,
+    group: &Group,
 ) {
-    let layout = tile.layout;
-    let (slice_bytes, scale_bytes, block_slices) = (layout.slice_bytes(), layout.scale_bytes(), layout.block_slices());
     // SAFETY: panel, rows and slices lie within the lengths that `multiply` has checked.
     unsafe {
-        let integers = tile.weights.as_ptr().add(panel * layout.panel_bytes());
-        let scales = integers.add(layout.integer_bytes());
-        let activations = tile.activations.as_ptr().add(first_row * row.bytes);
+        let mut integers = group.weights;
+        let mut scales = group.weights.add(layout.integer_bytes());
+        let mut quads = group.rows.cast::<i8>();
+        let mut factors = group.rows.add(ROWS * row.scales).cast::<f32>();
+        let mut addends = group.rows.add(ROWS * row.addends).cast::<i32>();
+        let block_slices = layout.block_slices();
         let mut totals = [L::splat(0.0); ROWS];
-        for slice in 0..layout.slices() {
-            let weights = unpack::<L, BITS>(integers.add(slice * slice_bytes));
-            let of_block = scales.add(slice / block_slices * scale_bytes);
-            let [scale, offset] = slice_scales::<L, SCALES>(of_block, slice % block_slices);
-            for index in 0..ROWS {
-                let at = activations.add(index * row.bytes);
-                let quads = at.add(slice * SLICE).cast::<i8>();
-                let factor = L::splat(*at.add(row.scales).cast::<f32>().add(slice));
-                let addends = at.add(row.addends);
+        for _ in 0..layout.slices() / block_slices {
+            for slice in 0..block_slices {
+                let [scale, offset] = slice_scales::<L, SCALES>(scales, slice);
                 if SCALES == HALF_SLICES {
-                    let starts = addends.cast::<i32>().add(2 * slice);
-                    let first = dots::<L, BITS, 0>(*starts, &weights, quads);
-                    let second = dots::<L, BITS, { QUADS / 2 }>(*starts.add(1), &weights, quads);
-                    let both = L::mul_add(scale, L::to_floats(first), L::mul(offset, L::to_floats(second)));
-                    totals[index] = L::mul_add(both, factor, totals[index]);
-                    continue;
+                    let mut halves = [L::splat_int(0); ROWS];
+                    start::<L, ROWS>(addends, &mut halves);
+                    half_dots::<L, BITS, 0, ROWS>(integers, quads, &mut halves);
+                    scale_and_add::<L, ROWS>(scale, &halves, factors, &mut totals);
+                    start::<L, ROWS>(addends.add(ROWS), &mut halves);
+                    half_dots::<L, BITS, 1, ROWS>(integers, quads, &mut halves);
+                    scale_and_add::<L, ROWS>(offset, &halves, factors, &mut totals);
+                    addends = addends.add(2 * ROWS);
+                } else {
+                    let mut dots = [L::splat_int(0); ROWS];
+                    if SCALES == PLAIN {
+                        start::<L, ROWS>(addends, &mut dots);
+                    }
+                    half_dots::<L, BITS, 0, ROWS>(integers, quads, &mut dots);
+                    half_dots::<L, BITS, 1, ROWS>(integers, quads, &mut dots);
+                    scale_and_add::<L, ROWS>(scale, &dots, factors, &mut totals);
+                    if SCALES != PLAIN {
+                        for index in 0..ROWS {
+                            let addend = L::splat(*addends.cast::<f32>().add(index));
+                            totals[index] = L::mul_add(offset, addend, totals[index]);
+                        }
+                    }
+                    addends = addends.add(ROWS);
                 }
-                let start = if SCALES == PLAIN { *addends.cast::<i32>().add(slice) } else { 0 };
-                let sum = dots::<L, BITS, 0>(start, &weights, quads);
-                totals[index] = L::mul_add(scale, L::mul(L::to_floats(sum), factor), totals[index]);
-                if SCALES != PLAIN {
-                    let addend = L::splat(*addends.cast::<f32>().add(slice));
-                    totals[index] = L::mul_add(offset, addend, totals[index]);
-                }
+                integers = integers.add(PANEL * SLICE * BITS / 8);
+                quads = quads.add(ROWS * SLICE);
+                factors = factors.add(ROWS);
             }
+            scales = scales.add(layout.scale_bytes());
         }
         for index in 0..ROWS {
-            L::store(totals[index], sums.add(index * columns));
+            L::store(totals[index], group.sums.add(index * group.columns));
         }
     }
 }
 
-/// Dot products of a slice, or, of weights of six bits, of half of it.
+/// The beginning of every row's dot products.
 #[inline(always)]
-unsafe fn dots<L: PanelLanes, const BITS: usize, const FIRST: usize>(
-    start: i32,
-    weights: &[L::Bytes; QUADS],
+unsafe fn start<L: PanelLanes, const ROWS: usize>(addends: *const i32, sums: &mut [L::Ints; ROWS]) {
+    for index in 0..ROWS {
+        // SAFETY: guaranteed by the caller.
+        sums[index] = unsafe { L::splat_int(*addends.add(index)) };
+    }
+}
+
+/// `totals += scale * factor * sums`, with a factor of each row's own.
+#[inline(always)]
+unsafe fn scale_and_add<L: PanelLanes, const ROWS: usize>(
+    scale: L::Floats,
+    sums: &[L::Ints; ROWS],
+    factors: *const f32,
+    totals: &mut [L::Floats; ROWS],
+) {
+    for index in 0..ROWS {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let factored = L::mul(L::to_floats(sums[index]), L::splat(*factors.add(index)));
+            totals[index] = L::mul_add(scale, factored, totals[index]);
+        }
+    }
+}
+
+/// Adds the dot products of half a slice.
+#[inline(always)]
+unsafe fn half_dots<L: PanelLanes, const BITS: usize, const HALF: usize, const ROWS: usize>(
+    slice: *const u8,
     quads: *const i8,
-) -> L::Ints {
+    sums: &mut [L::Ints; ROWS],
+) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let mut sum = L::splat_int(start);
-        let last = if BITS == 6 { FIRST + QUADS / 2 } else { QUADS };
-        for quad in FIRST..last {
-            sum = match BITS {
-                8 => L::dot::<true>(sum, weights[quad], quads.add(4 * quad)),
-                _ => L::dot::<false>(sum, weights[quad], quads.add(4 * quad)),
+        quad_dots::<L, BITS, HALF, 0, ROWS>(slice, quads, sums);
+        quad_dots::<L, BITS, HALF, 1, ROWS>(slice, quads, sums);
+        quad_dots::<L, BITS, HALF, 2, ROWS>(slice, quads, sums);
+        quad_dots::<L, BITS, HALF, 3, ROWS>(slice, quads, sums);
+    }
+}
+
+/// Adds the dot products of four inputs.
+#[inline(always)]
+unsafe fn quad_dots<L: PanelLanes, const BITS: usize, const HALF: usize, const VECTOR: usize, const ROWS: usize>(
+    slice: *const u8,
+    quads: *const i8,
+    sums: &mut [L::Ints; ROWS],
+) {
+    let quad = VECTORS * HALF + VECTOR;
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let weights = unpack::<L, BITS, HALF, VECTOR>(slice);
+        for index in 0..ROWS {
+            let four = quads.add(index * SLICE + 4 * quad);
+            sums[index] = match BITS {
+                8 => L::dot::<true>(sums[index], weights, four),
+                _ => L::dot::<false>(sums[index], weights, four),
             };
         }
-        sum
     }
 }
 
-/// The integers of a slice, a byte each.
+/// The integers of four inputs, a byte each.
 #[inline(always)]
-unsafe fn unpack<L: PanelLanes, const BITS: usize>(slice: *const u8) -> [L::Bytes; QUADS] {
+unsafe fn unpack<L: PanelLanes, const BITS: usize, const HALF: usize, const VECTOR: usize>(
+    slice: *const u8,
+) -> L::Bytes {
+    let quad = VECTORS * HALF + VECTOR;
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let first = L::load(slice);
-        let mut weights = [first; QUADS];
         if BITS == 8 {
-            for quad in 0..QUADS {
-                weights[quad] = L::load(slice.add(64 * quad));
+            return L::load(slice.add(64 * quad));
+        }
+        let both = L::load(slice.add(64 * VECTOR));
+        let four = if HALF == 0 { L::low(both) } else { L::high(both) };
+        let above = slice.add(64 * VECTORS);
+        match BITS {
+            5 => L::with_fifth(four, u64::from_le(above.cast::<u64>().add(quad).read_unaligned())),
+            6 => {
+                let pairs = L::load(above.add(64 * HALF));
+                match VECTOR {
+                    0 => L::with_two::<0>(four, pairs),
+                    1 => L::with_two::<1>(four, pairs),
+                    2 => L::with_two::<2>(four, pairs),
+                    _ => L::with_two::<3>(four, pairs),
+                }
             }
-            return weights;
+            _ => four,
         }
-        for vector in 0..QUADS / 2 {
-            let bytes = L::load(slice.add(64 * vector));
-            weights[vector] = L::low(bytes);
-            weights[vector + QUADS / 2] = L::high(bytes);
-        }
-        let above = slice.add(256);
-        if BITS == 5 {
-            for quad in 0..QUADS {
-                let bits = u64::from_le(above.cast::<u64>().add(quad).read_unaligned());
-                weights[quad] = L::with_fifth(weights[quad], bits);
-            }
-        }
-        if BITS == 6 {
-            for half in 0..2 {
-                let pairs = L::load(above.add(64 * half));
-                let of_half = &mut weights[4 * half..4 * half + 4];
-                of_half[0] = L::with_two::<0>(of_half[0], pairs);
-                of_half[1] = L::with_two::<1>(of_half[1], pairs);
-                of_half[2] = L::with_two::<2>(of_half[2], pairs);
-                of_half[3] = L::with_two::<3>(of_half[3], pairs);
-            }
-        }
-        weights
     }
 }
 
@@ -254,28 +321,25 @@ unsafe fn slice_scales<L: PanelLanes, const SCALES: u8>(of_block: *const u8, sli
     }
 }
 
-/// For tests: the product with every set of instructions that this CPU has.
+/// For tests: what to call, and the most rows that it multiplies together, of every set of instructions that this CPU has.
 #[cfg(test)]
-pub(super) fn multiply_with_every_set(tile: &Tile, mut check: impl FnMut(&str, &[f32])) {
-    let row = RowLayout::of(tile.layout);
-    let count = (tile.rows.1 - tile.rows.0) * (tile.panels.1 - tile.panels.0) * PANEL;
-    let mut sums = vec![f32::NAN; count];
-    // SAFETY: the caller's tile is whole, and the instructions are detected.
-    unsafe {
-        multiply_body::<Portable>(tile, &row, &mut sums);
-        check("portable", &sums);
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
-                sums.fill(f32::NAN);
-                avx2(tile, &row, &mut sums);
-                check("AVX2", &sums);
-            }
-            if is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512bw") {
-                sums.fill(f32::NAN);
-                vnni(tile, &row, &mut sums);
-                check("AVX-512 VNNI", &sums);
-            }
+#[allow(clippy::type_complexity)]
+pub(super) fn every_set() -> Vec<(&'static str, usize, unsafe fn(&Tile, &RowLayout, &mut [f32]))> {
+    unsafe fn portable(tile: &Tile, row: &RowLayout, sums: &mut [f32]) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { multiply_body::<Portable>(tile, row, sums) }
+    }
+    let mut sets: Vec<(&'static str, usize, unsafe fn(&Tile, &RowLayout, &mut [f32]))> =
+        vec![("portable", Portable::MOST_ROWS, portable)];
+    #[cfg(target_arch = "x86_64")]
+    {
+        let avx2_too = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        if avx2_too && is_x86_feature_detected!("f16c") {
+            sets.push(("AVX2", super::x86::Avx2::MOST_ROWS, avx2));
+        }
+        if is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512bw") {
+            sets.push(("AVX-512 VNNI", super::x86::Vnni::MOST_ROWS, vnni));
         }
     }
+    sets
 }

@@ -23,9 +23,11 @@ use activations::RowLayout;
 use dot::Tile;
 use layout::{Layout, PANEL};
 
-/// Rows of a tile, and panels: with many rows, all weights of a tile stay in a core's cache while its rows are taken through.
+/// Rows of a tile, whole groups of all sizes, and panels: with many rows, all weights of a tile stay in a core's cache while its rows are taken through.
 const TILE_ROWS: usize = 96;
 const TILE_PANELS: usize = 8;
+/// What rows of a tile are a multiple of: all sizes of groups divide it.
+const ROW_STEP: usize = 12;
 /// About the bytes of weights that a tile of few rows reads: enough that handing it over does not count.
 const TILE_BYTES: usize = 32 << 10;
 /// Up to so many rows, reading the weights takes longer than multiplying them.
@@ -87,12 +89,13 @@ impl Tiles {
             0..=FEW_ROWS => (TILE_BYTES / layout.panel_bytes()).max(1),
             _ => TILE_PANELS,
         };
+        let all_rows = rows;
         let row_tiles = rows.div_ceil(TILE_ROWS).max(1);
-        let rows = rows.div_ceil(row_tiles);
+        let rows = rows.div_ceil(row_tiles).next_multiple_of(ROW_STEP);
         // As many as threads can share evenly.
         let panel_tiles = layout.panels().div_ceil(panels).next_multiple_of(2).min(layout.panels());
         let panels = layout.panels().div_ceil(panel_tiles);
-        Tiles { rows, panels, row_tiles, panel_tiles: layout.panels().div_ceil(panels) }
+        Tiles { rows, panels, row_tiles: all_rows.div_ceil(rows).max(1), panel_tiles: layout.panels().div_ceil(panels) }
     }
 }
 
@@ -114,8 +117,8 @@ pub(super) fn multiply(kernel: &Kernel, team: &mut Team, packed: &[f32]) {
         let own_panels = tile_rows(index / tiles.row_tiles, tiles.panels, layout.panels());
         let width = own_panels.len() * PANEL;
         let (sums, spare) = scratch.split_at_mut(own_rows.len() * width);
-        let (rows, panels) = ((own_rows.start, own_rows.end), (own_panels.start, own_panels.end));
-        dot::multiply(&Tile { layout: &layout, weights, activations, rows, panels }, sums);
+        let (own, panels) = ((own_rows.start, own_rows.end), (own_panels.start, own_panels.end));
+        dot::multiply(&Tile { layout: &layout, weights, activations, all_rows: rows, rows: own, panels }, sums);
         let first = own_panels.start * PANEL;
         let columns = width.min(layout.outputs - first);
         for (row, values) in own_rows.zip(sums.chunks_exact_mut(width)) {
@@ -131,14 +134,16 @@ pub(super) fn multiply(kernel: &Kernel, team: &mut Team, packed: &[f32]) {
 
 fn quantise_rows(kernel: &Kernel, team: &mut Team, layout: &Layout, rows: usize, to: Shared<f32>) {
     let input = kernel.input(0);
-    let (inputs, floats) = (layout.inputs, RowLayout::of(layout).bytes / 4);
-    let per_tile = rows_per_tile(rows, inputs);
+    let (inputs, floats, most) = (layout.inputs, RowLayout::of(layout).bytes / 4, dot::most_rows());
+    // A group's rows are written by one tile.
+    let per_tile = rows_per_tile(rows, inputs).next_multiple_of(ROW_STEP);
     team.run(rows.div_ceil(per_tile), &|tile, scratch| {
         for row in tile_rows(tile, per_tile, rows) {
             let values = input.read(row * inputs..(row + 1) * inputs, scratch);
-            // SAFETY: each row is written by one tile.
-            let to = unsafe { to.range(row * floats..(row + 1) * floats) };
-            activations::quantise_row(layout, values, bytemuck::cast_slice_mut(to));
+            let (first, size) = activations::group_of(row, rows, most);
+            // SAFETY: each group is written by one tile.
+            let group = unsafe { to.range(first * floats..(first + size) * floats) };
+            activations::quantise_row(layout, values, row - first, size, bytemuck::cast_slice_mut(group));
         }
     });
 }

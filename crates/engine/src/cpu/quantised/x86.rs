@@ -210,11 +210,7 @@ unsafe impl PanelLanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn dot<const WIDE: bool>(
-        sums: [__m256i; 2],
-        weights: [__m256i; 2],
-        activations: *const i8,
-    ) -> [__m256i; 2] {
+    unsafe fn dot<const WIDE: bool>(sums: [__m256i; 2], weights: [__m256i; 2], activations: *const i8) -> [__m256i; 2] {
         // SAFETY: guaranteed by the caller.
         unsafe {
             let a = _mm256_set1_epi32(activations.cast::<i32>().read_unaligned());
