@@ -174,6 +174,15 @@ impl LlamaConfig {
             format!("rope_base must be above 1, not {}", self.rope_base)
         })?;
         self.rope_scaling.check()?;
+        if let RopeScaling::Factors { factors } = &self.rope_scaling {
+            rule(factors.len() == self.head_dim() / 2, || {
+                format!(
+                    "{} rope factors for a head of {} values: it needs half as many",
+                    factors.len(),
+                    self.head_dim()
+                )
+            })?;
+        }
         check_rates(&[("attention_dropout", self.attention_dropout)])?;
         check_eps(self.norm_eps)
     }
@@ -260,7 +269,7 @@ impl LlamaConfig {
             ("hidden_act", json!(self.activation.hugging_face())),
             ("max_position_embeddings", json!(self.max_length)),
             ("rms_norm_eps", shortest(self.norm_eps)),
-            ("rope_parameters", self.rope_scaling.write(self.rope_base)),
+            ("rope_parameters", self.rope_scaling.write(self.rope_base)?),
             ("rope_theta", shortest(self.rope_base)),
             ("tie_word_embeddings", json!(self.tied)),
             ("attention_dropout", shortest(self.attention_dropout)),

@@ -44,6 +44,11 @@ pub enum RopeScaling {
         /// What cosines and sines are multiplied by; by default it follows from the factor.
         attention_factor: Option<f32>,
     },
+    /// Each is divided by its own factor, as GGUF files may say.
+    Factors {
+        /// One for every pair of a head's values.
+        factors: Vec<f32>,
+    },
 }
 
 impl RopeScaling {
@@ -84,6 +89,9 @@ impl RopeScaling {
                 let usual = if factor <= 1.0 { 1.0 } else { (0.1 * f64::from(factor).ln() + 1.0) as f32 };
                 (plain.into_iter().enumerate().map(scaled).collect(), attention_factor.unwrap_or(usual))
             }
+            RopeScaling::Factors { ref factors } => {
+                (plain.iter().zip(factors).map(|(frequency, factor)| frequency / factor).collect(), 1.0)
+            }
         }
     }
 
@@ -109,6 +117,9 @@ impl RopeScaling {
                 positive("beta_slow", beta_slow)?;
                 positive("original_length", original_length as f32)?;
                 positive("attention_factor", attention_factor.unwrap_or(1.0))
+            }
+            RopeScaling::Factors { ref factors } => {
+                factors.iter().try_for_each(|&factor| positive("every one of the factors", factor))
             }
         }
     }
@@ -161,7 +172,7 @@ impl RopeScaling {
     }
 
     /// `rope_parameters` as `transformers` 5 reads them.
-    pub fn write(&self, base: f32) -> Value {
+    pub fn write(&self, base: f32) -> Result<Value, String> {
         let mut entries = vec![("rope_theta", shortest(base))];
         match *self {
             RopeScaling::None => entries.push(("rope_type", json!("default"))),
@@ -185,7 +196,10 @@ impl RopeScaling {
                 ]);
                 entries.extend(attention_factor.map(|factor| ("attention_factor", shortest(factor))));
             }
+            RopeScaling::Factors { .. } => {
+                return Err("Hugging Face's LLaMA has no factor for each frequency".to_string());
+            }
         }
-        Value::Object(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect::<Settings>())
+        Ok(Value::Object(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect::<Settings>()))
     }
 }

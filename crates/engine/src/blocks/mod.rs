@@ -2,6 +2,9 @@
 //!
 //! A block's bytes are those of ggml (little-endian); its values are `scale * integer`, or `scale * integer + offset`.
 
+mod quantise;
+mod super_blocks;
+
 use half::f16;
 
 /// A format of quantised blocks.
