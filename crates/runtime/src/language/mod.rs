@@ -1,0 +1,11 @@
+//! Language models: from a prompt to text, piece by piece.
+
+mod generator;
+mod model;
+mod stop_strings;
+mod stream;
+
+pub use generator::{Continuation, StopReason, TextGenerator, TextOptions, TextUpdate};
+pub use model::LanguageModel;
+pub use stop_strings::StopStrings;
+pub use stream::PieceDecoder;
