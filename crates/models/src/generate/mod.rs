@@ -4,11 +4,13 @@
 //! computes one token for every slot and leaves all but the likeliest next tokens on the device. [`SearchOptions`] says how sequences
 //! go on from there.
 
+mod constraint;
 mod decoder;
 mod encoder;
 mod search;
 mod translate;
 
+pub use constraint::{TokenConstraint, TokenMask};
 pub use search::{Hypothesis, SearchOptions};
 pub use translate::{SpecialTokens, TranslateOptions, Translator};
 
