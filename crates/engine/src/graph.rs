@@ -277,6 +277,14 @@ impl Graph {
         &self.type_of(value).shape
     }
 
+    /// The node that computes a value.
+    ///
+    /// # Panics
+    /// Panics if the value belongs to another graph.
+    pub fn node(&self, value: Value) -> &Node {
+        &self.nodes[value.node()]
+    }
+
     /// The path of the node that computes a value.
     ///
     /// # Panics
