@@ -35,6 +35,7 @@ Examples:
   vitreous train cifar10 model.patch=4 optimizer.lr=5e-4
   vitreous train small --data photos/                   the small ViT on your own images
   vitreous train finetune --init MODEL --data photos/   fine-tune a pretrained model
+  vitreous train classify-text --init MODEL --data reviews/   fine-tune a text encoder
   vitreous train translation --data pairs/              a translator from sentence pairs
   vitreous train --resume runs/small-1                  resume a run that was stopped
 
@@ -43,13 +44,13 @@ pub struct Train {
     /// A recipe: its name (see --list) or a TOML file; then overrides, as in `optimizer.lr=5e-4`
     #[arg(value_name = "RECIPE | KEY=VALUE")]
     words: Vec<String>,
-    /// The training data. Images: a folder, CIFAR or IDX files, a manifest, tar shards. Sentence pairs: a folder or a file
+    /// The training data. Images: a folder, CIFAR or IDX files, a manifest, tar shards. Texts (labelled, tagged, plain) and sentence pairs: a folder or a file
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
     /// Source and target language of sentence pairs, as in the names of their files or keys: en-de
     #[arg(long, value_name = "LANGUAGES")]
     languages: Option<String>,
-    /// A pretrained model to fine-tune: a directory or a file (with the recipe finetune)
+    /// A pretrained model to fine-tune: a directory or a file (with the recipes finetune, classify-text, classify-tokens, embeddings, bert)
     #[arg(long, value_name = "MODEL")]
     init: Option<String>,
     /// The run directory to create [default: runs/RECIPE-1, -2 ..]
