@@ -67,7 +67,10 @@ fn language_models_say_what_a_token_costs() {
         near("flops_per_token_at_max_length", 2 * (parameters - looked_up) + layers * 4 * width * longest);
     }
     let text = vitreous(&["summary", "gpt2_xl"]).succeeded().stdout;
-    assert!(text.contains("KV cache: 614,400 bytes per token in f32, 307,200 in bf16; 600.0 MiB and 300.0 MiB"), "{text}");
+    assert!(
+        text.contains("KV cache: 614,400 bytes per token in f32, 307,200 in bf16; 600.0 MiB and 300.0 MiB"),
+        "{text}"
+    );
     assert!(text.contains("Generating with a KV cache: ") && text.contains(" for token 1,024"), "{text}");
     // Encoders generate nothing.
     let encoder = vitreous(&["summary", "bert_base", "--json"]).succeeded().json_lines().remove(0);
