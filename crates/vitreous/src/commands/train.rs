@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_data::loader::BrokenSample;
+use vitreous_models::OpenOptions;
 use vitreous_pages::{format, report};
 use vitreous_train::checkpoint::Checkpoints;
 use vitreous_train::recipe::{nearest, shipped};
@@ -24,8 +25,10 @@ use crate::run_report::LiveReport;
 
 /// Where runs go unless another place is named.
 const RUNS: &str = "runs";
-/// The recipe for pretrained models.
+/// The recipe for pretrained image models.
 const FINETUNE: &str = "finetune";
+/// The recipe for pretrained text encoders.
+const CLASSIFY_TEXT: &str = "classify-text";
 
 /// Train a model; without arguments, a small one on the built-in images
 #[derive(Args)]
@@ -164,7 +167,12 @@ impl Train {
     /// Refuses `--init` where it has no meaning, and suggests the recipe for it.
     fn check_init(&self, init: &str, name: Option<&str>) -> Result<(), Failure> {
         let data = self.data.as_deref().unwrap_or("DIR");
-        let suggestion = format!("vitreous train {FINETUNE} --init {init} --data {data}");
+        let model = vitreous_runtime::architecture(init, &OpenOptions::default());
+        let fits = match model {
+            Ok((model, _)) if model.signature().tokens().is_some() => CLASSIFY_TEXT,
+            _ => FINETUNE,
+        };
+        let suggestion = format!("vitreous train {fits} --init {init} --data {data}");
         let Some(name) = name else {
             return Err(Failure::input(anyhow!("--init needs a recipe for fine-tuning: {suggestion}")));
         };
@@ -174,7 +182,7 @@ impl Train {
         let (recipe, _) = read(name, &[])?;
         if !recipe.values().contains_key("finetune.init") {
             return Err(Failure::input(anyhow!(
-                "--init is for images: the recipe `{name}` trains from random weights; for images, use {suggestion}"
+                "--init is for fine-tuning, but the recipe `{name}` trains from random weights; use {suggestion}"
             )));
         }
         if shipped().iter().any(|recipe| recipe.name == name) {
