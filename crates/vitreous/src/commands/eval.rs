@@ -63,7 +63,7 @@ pub struct Eval {
     /// Batch size [default: as large as keeps the machine busy]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_IMAGES)]
     batch: Option<usize>,
-    /// The number of heads, for files that do not tell it
+    /// The number of attention heads, for files that do not contain it
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_IMAGES)]
     heads: Option<usize>,
     /// Show all classes, however many there are
