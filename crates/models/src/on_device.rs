@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use vitreous_engine::{BlockFormat, Device, Executor, Graph, Parameter, Plan, Result, SharedWeights, Value, WeightView};
+use vitreous_engine::{
+    BlockFormat, Device, Executor, Graph, Parameter, Plan, Result, SharedWeights, Value, WeightView,
+};
 
 /// Where a model's parameters are.
 pub type Weights<'w> = Box<dyn Fn(&str) -> Result<WeightView<'w>> + 'w>;

@@ -124,7 +124,9 @@ fn read_prompt() -> Result<String, Failure> {
     let read = std::io::stdin().take(MOST_PROMPT_BYTES + 1).read_to_string(&mut text);
     read.map_err(|error| Failure::input(anyhow!("standard input: {error}")))?;
     if text.len() as u64 > MOST_PROMPT_BYTES {
-        return Err(Failure::input(anyhow!("standard input: a prompt of more than {MOST_PROMPT_BYTES} bytes; use --file")));
+        return Err(Failure::input(anyhow!(
+            "standard input: a prompt of more than {MOST_PROMPT_BYTES} bytes; use --file"
+        )));
     }
     let line = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
     Ok(line.unwrap_or(&text).to_string())
@@ -204,7 +206,8 @@ impl Work<'_> {
         // Fewer at once take longer, but fit.
         while self.command.batch.is_none() && slots > beam {
             let options = self.command.machine.generate_options(slots, context);
-            let memory = TokenGenerator::memory(architecture, &options, self.device, self.model.weights()).map_err(Failure::work)?;
+            let memory = TokenGenerator::memory(architecture, &options, self.device, self.model.weights())
+                .map_err(Failure::work)?;
             let available = self.device.available_memory().map_err(Failure::work)?;
             if available.is_none_or(|available| (memory.model + memory.caches) as u64 <= available) {
                 break;

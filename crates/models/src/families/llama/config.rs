@@ -70,14 +70,9 @@ impl Variant {
                 head_dim: (self == Variant::Qwen3).then_some(128),
                 ..llama
             },
-            Variant::Phi3 => LlamaConfig {
-                vocabulary: 32_064,
-                dim: 3072,
-                mlp_dim: 8192,
-                max_length: 4096,
-                norm_eps: 1e-5,
-                ..llama
-            },
+            Variant::Phi3 => {
+                LlamaConfig { vocabulary: 32_064, dim: 3072, mlp_dim: 8192, max_length: 4096, norm_eps: 1e-5, ..llama }
+            }
             Variant::Gemma => LlamaConfig {
                 vocabulary: 256_000,
                 dim: 3072,

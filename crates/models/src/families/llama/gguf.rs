@@ -151,7 +151,10 @@ pub(super) fn written(config: &LlamaConfig) -> Result<Dialect, String> {
         (config.window.is_none() || variant == Variant::Mistral, "a window"),
         (config.rotary_dim.is_none(), "rotation of a part of each head"),
         (!config.scaled_embedding && !config.unit_offset_norm, "scaled embeddings or norms of 1 + weight"),
-        (!matches!(config.rope_scaling, RopeScaling::Dynamic { .. } | RopeScaling::Longrope { .. }), "such a rope scaling"),
+        (
+            !matches!(config.rope_scaling, RopeScaling::Dynamic { .. } | RopeScaling::Longrope { .. }),
+            "such a rope scaling",
+        ),
     ];
     if let Some((_, what)) = fits.into_iter().find(|(fits, _)| !fits) {
         return Err(format!("the GGUF files of `{}` have no {what}", architecture));

@@ -48,7 +48,9 @@ pub(super) fn written(config: &LlamaConfig) -> Result<Dialect, String> {
 fn beyond(model_type: &str) -> Option<&'static str> {
     match model_type {
         "gemma2" => Some("limits scores by soft-capping and alternates between windows, which is not known here"),
-        "gemma3" | "gemma3_text" => Some("alternates between windows with frequencies of their own, which is not known here"),
+        "gemma3" | "gemma3_text" => {
+            Some("alternates between windows with frequencies of their own, which is not known here")
+        }
         _ => None,
     }
 }

@@ -207,7 +207,11 @@ impl RopeScaling {
                 rule(original_length > 1, || "rope_scaling: original_length must be above 1".to_string())?;
                 for (name, factors) in [("short_factor", short_factor), ("long_factor", long_factor)] {
                     rule(factors.len() == rotated / 2, || {
-                        format!("rope_scaling: {name} has {} numbers, but there are {} pairs", factors.len(), rotated / 2)
+                        format!(
+                            "rope_scaling: {name} has {} numbers, but there are {} pairs",
+                            factors.len(),
+                            rotated / 2
+                        )
                     })?;
                     factors.iter().try_for_each(|&factor| positive(name, factor))?;
                 }
@@ -268,9 +272,8 @@ impl RopeScaling {
                 }
             }
             other => {
-                let what = format!(
-                    "{other:?} is not known here: default, linear, dynamic, llama3, yarn and longrope are"
-                );
+                let what =
+                    format!("{other:?} is not known here: default, linear, dynamic, llama3, yarn and longrope are");
                 return Err(object.fault("rope_type", what));
             }
         };

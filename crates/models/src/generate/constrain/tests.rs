@@ -9,7 +9,10 @@ use crate::generate::{TokenConstraint, TokenMask};
 /// Bytes, parts of JSON, words, a special token and an unused one.
 fn vocabulary() -> Vec<Option<Vec<u8>>> {
     let bytes = (0u8..=255).map(|byte| Some(vec![byte]));
-    let words = ["{\"", "\":", "\": \"", "\",", "\", \"", "\"}", "},", "]", "[[", "true", "nul", "l}", "10", "20", "-0", "ab", "name", "e\": "];
+    let words = [
+        "{\"", "\":", "\": \"", "\",", "\", \"", "\"}", "},", "]", "[[", "true", "nul", "l}", "10", "20", "-0", "ab",
+        "name", "e\": ",
+    ];
     let words = words.into_iter().map(|word| Some(word.as_bytes().to_vec()));
     bytes.chain(words).chain([None, Some(vec![b'x'; 600]), Some("é".as_bytes().to_vec()), None]).collect()
 }
@@ -24,7 +27,12 @@ impl Random {
 }
 
 /// Writes a text. Where it may end, it does so one time in three.
-fn write(constraint: &mut FormatConstraint, tokens: &[Option<Vec<u8>>], random: &mut Random, most: usize) -> Option<Vec<u8>> {
+fn write(
+    constraint: &mut FormatConstraint,
+    tokens: &[Option<Vec<u8>>],
+    random: &mut Random,
+    most: usize,
+) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for _ in 0..most {
         let mut mask = TokenMask::new(tokens.len());
@@ -151,7 +159,8 @@ fn what_cannot_be_followed_is_a_sentence() {
     }
     let mut deep = json!({"type": "string"});
     for _ in 0..100 {
-        deep = json!({"type": "array", "items": {"anyOf": [deep.clone(), {"type": "object", "properties": {"a": deep}}]}});
+        deep =
+            json!({"type": "array", "items": {"anyOf": [deep.clone(), {"type": "object", "properties": {"a": deep}}]}});
         if deep.to_string().len() > 1 << 19 {
             break;
         }

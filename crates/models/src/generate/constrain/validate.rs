@@ -17,13 +17,7 @@ fn is_valid(schema: &Value, root: &Value, value: &Value) -> bool {
     violation(schema, root, value).is_none()
 }
 
-fn holds(
-    keyword: &str,
-    rule: &Value,
-    schema: &serde_json::Map<String, Value>,
-    root: &Value,
-    value: &Value,
-) -> bool {
+fn holds(keyword: &str, rule: &Value, schema: &serde_json::Map<String, Value>, root: &Value, value: &Value) -> bool {
     let number = || rule.as_f64().expect("a number");
     let count = || rule.as_u64().expect("a count") as usize;
     let schemas = || rule.as_array().expect("schemas").iter();
@@ -46,9 +40,9 @@ fn holds(
             let rules = rule.as_object().expect("schemas");
             rules.iter().all(|(key, schema)| object.get(key).is_none_or(|value| is_valid(schema, root, value)))
         }),
-        "required" => {
-            value.as_object().is_none_or(|object| schemas().all(|key| object.contains_key(key.as_str().expect("a key"))))
-        }
+        "required" => value
+            .as_object()
+            .is_none_or(|object| schemas().all(|key| object.contains_key(key.as_str().expect("a key")))),
         "additionalProperties" => value.as_object().is_none_or(|object| {
             let known = |key: &String| schema.get("properties").is_some_and(|properties| properties.get(key).is_some());
             object.iter().all(|(key, value)| known(key) || is_valid(rule, root, value))

@@ -39,7 +39,10 @@ fn what_is_not_known_is_refused() {
     for (changes, says) in [
         (vec![("rope_parameters", json!({"rope_type": "proportional", "rope_theta": 1e4}))], "proportional"),
         (vec![("rope_parameters", json!({"rope_type": "longrope", "rope_theta": 1e4}))], "short_factor"),
-        (vec![("rope_parameters", json!({"rope_type": "longrope", "short_factor": [1], "long_factor": [1, 2]}))], "pairs"),
+        (
+            vec![("rope_parameters", json!({"rope_type": "longrope", "short_factor": [1], "long_factor": [1, 2]}))],
+            "pairs",
+        ),
         (vec![("rope_parameters", json!({"rope_type": "dynamic", "factor": 0.5}))], "at least 1"),
         (vec![("rope_parameters", json!({"rope_type": "yarn", "factor": 2, "truncate": false}))], "truncate"),
         (vec![("model_type", json!("gemma2"))], "soft-capping"),
