@@ -112,8 +112,9 @@ def encoders(trial):
     uses = {
         "bert_classes": [predict, ["embed", "model", "the engine"], ["convert", "model", "new"]],
         "roberta_tokens": [["predict", "model", "--text", "Ada Lovelace lived in London."]],
-        "roberta_masked": [["fill", "model", "the <mask> of Ada"], ["explain", "model", "--text", "the <mask>", "--out", "new"]],
-        "bert_answers": [["predict", "model", "--question", "Who?", "--context", "It was Ada Lovelace in London. " * 20]],
+        "roberta_masked": [["fill", "model", "the <mask> of Ada"],
+                           ["explain", "model", "--text", "the <mask>", "--out", "new"]],
+        "bert_answers": [["predict", "model", "--question", "Who?", "--context", "Ada Lovelace in London. " * 20]],
         "sentence_dense": [["embed", "model", "the engine"], ["convert", "model", "new"]],
     }
     for name, commands in uses.items():
@@ -137,7 +138,7 @@ def encoders(trial):
                 shutil.copy(path, folder / "model" / path.name)
         for path in sorted((vocabularies / name).iterdir()):
             if path.name not in ("config.json", "tokenizer_config.json", "special_tokens_map.json"):
-                yield Seed("vocabulary", folder, f"model/{path.name}", [["embed", "model", "the of and"]])
+                yield Seed("vocabulary", folder, f"model/{path.name}", [["embed", "model", "a"]])
     yield from labelled(trial, texts)
 
 
@@ -158,8 +159,8 @@ def labelled(trial, texts):
         yield Seed("labelled texts", folder, name, commands)
     train = ["train", "classify-tokens", "--init", "plain", "--data", "tags.conll", *few]
     yield Seed("tagged sentences", folder, "tags.conll", [train, ["eval", "tokens", "--data", "tags.conll"]])
-    yield Seed("plain text", folder, "prose.txt", [["train", "bert", "--init", "plain", "--data", "prose.txt", *few],
-                                                   ["embed", "plain", "--file", "prose.txt"]])
+    train = ["train", "bert", "--init", "plain", "--data", "prose.txt", *few, "text.max_tokens=32"]
+    yield Seed("plain text", folder, "prose.txt", [train, ["embed", "plain", "--file", "prose.txt"]])
     yield Seed("questions", folder, "questions.json", [["eval", "answers", "--data", "questions.json"]])
 
 
