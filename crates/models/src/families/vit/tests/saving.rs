@@ -342,7 +342,9 @@ fn the_source_is_never_written_over_and_a_failure_leaves_what_was_there() {
 fn half_precision_can_be_widened() {
     let target = tempfile::tempdir().expect("a directory");
     let model = open("hf_vit_bf16");
-    model.save(target.path(), &SaveOptions { widen: true, ..SaveOptions::default() }).expect("saves");
+    model
+        .save(target.path(), &SaveOptions { weights: Some(crate::WeightType::F32), ..SaveOptions::default() })
+        .expect("saves");
     let again = reopen(target.path());
     assert_eq!(bits(&again), bits(&model));
     let written = contents(&target.path().join("model.safetensors"));
