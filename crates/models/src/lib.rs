@@ -18,6 +18,7 @@ pub mod model;
 mod on_device;
 mod pooling;
 pub mod positions;
+pub mod score;
 mod settings;
 mod signature;
 pub mod stages;

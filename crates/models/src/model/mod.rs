@@ -43,7 +43,7 @@ pub struct Assets {
     pub labels: Vec<String>,
     /// Its image preprocessing, if the checkpoint specifies it.
     pub preprocessing: Option<Preprocessing>,
-    /// Files of its tokenizer, by name.
+    /// Files of its tokenizer and of sentence-transformers, by name.
     pub files: Vec<(String, PathBuf)>,
     /// What a GGUF file says of the model and its tokenizer.
     pub metadata: Option<Arc<Metadata>>,

@@ -131,6 +131,8 @@ fn read(
     }
     for family in FAMILIES {
         if let Some(reading) = family.read(&checkpoint).map_err(in_config)? {
+            // Sizes that contradict each other are the file's fault, so it is named before a graph is built.
+            reading.architecture.boxed().map_err(|refusal| in_config(Fault::whole(refusal.0)))?;
             return Ok(reading);
         }
     }

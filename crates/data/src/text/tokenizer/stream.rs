@@ -78,11 +78,7 @@ impl TextStream {
     }
 
     /// A stream of the tokens that follow on a prompt, whose text is not given.
-    pub fn after(
-        tokenizer: &TextTokenizer,
-        prompt: &[u32],
-        skip_special: bool,
-    ) -> Result<TextStream, TokeniserError> {
+    pub fn after(tokenizer: &TextTokenizer, prompt: &[u32], skip_special: bool) -> Result<TextStream, TokeniserError> {
         let mut stream = TextStream::new(tokenizer, skip_special);
         for &id in prompt {
             stream.push(tokenizer, id)?;

@@ -77,7 +77,7 @@ fn config(file: &GgufModel, variant: Variant) -> Result<LlamaConfig, Fault> {
         mlp_bias: file.has("blk.0.ffn_gate.bias"),
         qk_norm: file.has("blk.0.attn_q_norm.weight"),
         tied: !file.has("output.weight"),
-        attention_dropout: 0.0,
+        ..LlamaConfig::default()
     })
 }
 
@@ -134,20 +134,30 @@ fn as_llama3(factors: &[f32], base: f32, original_length: usize) -> RopeScaling 
 
 /// What a scaling divides each frequency by.
 fn factors_of(scaling: &RopeScaling, base: f32, head_dim: usize) -> Vec<f32> {
-    let (scaled, _) = scaling.frequencies(base, head_dim);
+    // Neither depends on the length of the text.
+    let (scaled, _) = scaling.frequencies(base, head_dim, 1);
     rotary_frequencies(base, head_dim).iter().zip(scaled).map(|(plain, scaled)| plain / scaled).collect()
 }
 
 /// The dialect in which a model is written; or why there is none.
 pub(super) fn written(config: &LlamaConfig) -> Result<Dialect, String> {
+    let Some(architecture) = architecture(config.variant) else {
+        return Err(format!("GGUF files of {:?} cannot be written here", config.variant));
+    };
     let variant = config.variant;
     let fits = [
         (config.activation == Activation::Silu, "another activation than SiLU"),
         (config.qk_norm == (variant == Variant::Qwen3), "normalised queries and keys, or without"),
         (config.window.is_none() || variant == Variant::Mistral, "a window"),
+        (config.rotary_dim.is_none(), "rotation of a part of each head"),
+        (!config.scaled_embedding && !config.unit_offset_norm, "scaled embeddings or norms of 1 + weight"),
+        (
+            !matches!(config.rope_scaling, RopeScaling::Dynamic { .. } | RopeScaling::Longrope { .. }),
+            "such a rope scaling",
+        ),
     ];
     if let Some((_, what)) = fits.into_iter().find(|(fits, _)| !fits) {
-        return Err(format!("the GGUF files of `{}` have no {what}", architecture(variant)));
+        return Err(format!("the GGUF files of `{}` have no {what}", architecture));
     }
     let mut settings = vec![
         ("block_count", json!(config.depth)),
@@ -169,15 +179,22 @@ pub(super) fn written(config: &LlamaConfig) -> Result<Dialect, String> {
         scaling @ (RopeScaling::Llama3 { .. } | RopeScaling::Factors { .. }) => {
             vec![(ROPE_FACTORS.to_string(), factors_of(scaling, config.rope_base, config.head_dim()))]
         }
-        RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Yarn { .. } => Vec::new(),
+        RopeScaling::None
+        | RopeScaling::Linear { .. }
+        | RopeScaling::Yarn { .. }
+        | RopeScaling::Dynamic { .. }
+        | RopeScaling::Longrope { .. } => Vec::new(),
     };
-    Ok(Dialect { config: Some(described(architecture(variant), settings)), constants, ..rules(config) })
+    Ok(Dialect { config: Some(described(architecture, settings)), constants, ..rules(config) })
 }
 
 fn scaling_keys(scaling: &RopeScaling) -> Vec<(&'static str, Value)> {
     const ORIGINAL: &str = "rope.scaling.original_context_length";
     match *scaling {
-        RopeScaling::None | RopeScaling::Factors { .. } => Vec::new(),
+        RopeScaling::None
+        | RopeScaling::Factors { .. }
+        | RopeScaling::Dynamic { .. }
+        | RopeScaling::Longrope { .. } => Vec::new(),
         RopeScaling::Linear { factor } => {
             vec![("rope.scaling.type", json!("linear")), ("rope.scaling.factor", shortest(factor))]
         }
@@ -197,11 +214,13 @@ fn scaling_keys(scaling: &RopeScaling) -> Vec<(&'static str, Value)> {
     }
 }
 
-fn architecture(variant: Variant) -> &'static str {
+/// What GGUF files call a variant; `None` if their dialect of it is not known here.
+fn architecture(variant: Variant) -> Option<&'static str> {
     match variant {
-        Variant::Llama | Variant::Mistral => "llama",
-        Variant::Qwen2 => "qwen2",
-        Variant::Qwen3 => "qwen3",
+        Variant::Llama | Variant::Mistral => Some("llama"),
+        Variant::Qwen2 => Some("qwen2"),
+        Variant::Qwen3 => Some("qwen3"),
+        Variant::Phi3 | Variant::Gemma => None,
     }
 }
 
@@ -223,7 +242,7 @@ fn rules(config: &LlamaConfig) -> Dialect {
     let rename = |(ours, theirs): &(&str, &str)| Rule::rename(ours, *theirs);
     let mut rules: Vec<Rule> = names.iter().map(rename).collect();
     rules.extend(rotated.iter().map(|names| match architecture(config.variant) {
-        "llama" => rename(names).rotary_pairs(config.head_dim()),
+        Some("llama") => rename(names).rotary_pairs(config.head_dim()),
         _ => rename(names),
     }));
     if !config.tied {

@@ -12,6 +12,9 @@ const WORDS: &str = "embed_tokens.weight";
 /// Reads a checkpoint; `None` if it is not a LLaMA.
 pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
     let (Some(model_type), Some(object)) = (checkpoint.model_type()?, checkpoint.config) else { return Ok(None) };
+    if let Some(what) = beyond(model_type) {
+        return Err(object.fault("model_type", format!("{model_type:?} {what}; Gemma 1 is supported")));
+    }
     let Some(variant) = Variant::ALL.into_iter().find(|variant| variant.model_type() == model_type) else {
         return Ok(None);
     };
@@ -41,6 +44,26 @@ pub(super) fn written(config: &LlamaConfig) -> Result<Dialect, String> {
     Ok(Dialect { config: Some(config.to_hugging_face()?), ..rules(config, &format!("{BACKBONE}.")) })
 }
 
+/// What later relatives have that is not known here.
+fn beyond(model_type: &str) -> Option<&'static str> {
+    match model_type {
+        "gemma2" => Some("limits scores by soft-capping and alternates between windows, which is not known here"),
+        "gemma3" | "gemma3_text" => {
+            Some("alternates between windows with frequencies of their own, which is not known here")
+        }
+        _ => None,
+    }
+}
+
+/// Phi-3 stores these together: ours, and the name of theirs.
+const JOINED: [(&[&str], &str); 2] = [
+    (
+        &["blocks.#.attention.query.*", "blocks.#.attention.key.*", "blocks.#.attention.value.*"],
+        "layers.#.self_attn.qkv_proj.*",
+    ),
+    (&["blocks.#.mlp.gate.*", "blocks.#.mlp.up.*"], "layers.#.mlp.gate_up_proj.*"),
+];
+
 fn rules(config: &LlamaConfig, backbone: &str) -> Dialect {
     let names = [
         ("embedding.words", WORDS),
@@ -57,8 +80,12 @@ fn rules(config: &LlamaConfig, backbone: &str) -> Dialect {
         ("blocks.#.mlp.up.*", "layers.#.mlp.up_proj.*"),
         ("blocks.#.mlp.down.*", "layers.#.mlp.down_proj.*"),
     ];
+    let joined: &[(&[&str], &str)] = if config.variant == Variant::Phi3 { &JOINED } else { &[] };
     let mut rules: Vec<Rule> =
-        names.iter().map(|(ours, theirs)| Rule::rename(ours, format!("{backbone}{theirs}"))).collect();
+        joined.iter().map(|(ours, theirs)| Rule::join(ours, format!("{backbone}{theirs}"))).collect();
+    let is_joined = |ours: &str| joined.iter().any(|(parts, _)| parts.contains(&ours));
+    let renamed = names.iter().filter(|(ours, _)| !is_joined(ours));
+    rules.extend(renamed.map(|(ours, theirs)| Rule::rename(ours, format!("{backbone}{theirs}"))));
     rules.push(match config.tied {
         true => Rule::redundant("lm_head.weight"),
         false => Rule::rename("output", "lm_head.weight"),

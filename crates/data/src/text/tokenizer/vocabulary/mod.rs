@@ -171,8 +171,9 @@ impl VocabularyData {
             tokens.insert(name.to_string(), json!({"id": name, "ids": [id], "tokens": [name]}));
         }
         let around = |text: &str, kind: u32| {
-            let special =
-                |token: Option<(&str, u32)>| token.map(|(name, _)| json!({"SpecialToken": {"id": name, "type_id": kind}}));
+            let special = |token: Option<(&str, u32)>| {
+                token.map(|(name, _)| json!({"SpecialToken": {"id": name, "type_id": kind}}))
+            };
             let text = json!({"Sequence": {"id": text, "type_id": kind}});
             [special(begin), Some(text), special(end)].into_iter().flatten().collect::<Vec<_>>()
         };

@@ -79,9 +79,7 @@ pub(super) fn of_name(name: &str) -> Option<PreTokenizer> {
             "[一-龥ࠀ-一가-\u{d7ff}]+",
             r"\p{N}+",
         ]),
-        "deepseek-coder" => {
-            new(&[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\u{d7ff}]+", DIGIT])
-        }
+        "deepseek-coder" => new(&[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\u{d7ff}]+", DIGIT]),
         "deepseek-v3" | "hunyuan-dense" | "joyai-llm" => new(&[r"\p{N}{1,3}", "[一-龥\u{3040}-ゟ゠-ヿ]+", DEEPSEEK3]),
         "tekken" => new(&[TEKKEN]).ignoring_merges().with_bos(),
         "gpt-4o" | "llama4" | "kanana2" | "minimax-m2" => new(&[GPT4O]),
