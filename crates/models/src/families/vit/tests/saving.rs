@@ -140,7 +140,7 @@ fn timm_models_become_hugging_faces_or_our_own() {
         match save(&model, target.path()) {
             Written::HuggingFace(written) => assert_eq!(Some(written.as_str()), model_type, "{name}"),
             Written::Own(_) => assert_eq!(model_type, None, "{name}"),
-            Written::Npz => panic!("{name}: not asked for"),
+            Written::Npz | Written::Gguf => panic!("{name}: not asked for"),
         }
         let again = reopen(target.path());
         assert_eq!((bits(&again), &again.assets.labels), (bits(&model), &model.assets.labels), "{name}");
