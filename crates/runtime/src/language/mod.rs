@@ -5,9 +5,11 @@ mod model;
 mod stop_strings;
 mod stream;
 mod tokenizer;
+mod write_vocabulary;
 
 pub use generator::{Continuation, StopReason, TextGenerator, TextOptions, TextUpdate};
 pub use model::LanguageModel;
 pub use stop_strings::StopStrings;
 pub use stream::PieceDecoder;
-pub use tokenizer::vocabulary_of;
+pub use tokenizer::{tokenizer_of, vocabulary_of, vocabulary_to_write};
+pub use write_vocabulary::{metadata_of, vocabulary_of_directory};
