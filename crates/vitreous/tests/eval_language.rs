@@ -25,7 +25,8 @@ fn perplexity_in_windows_is_that_of_transformers() {
     for model in MODELS {
         for entry in expected(model)["perplexity"].as_array().expect("a list") {
             let stride = entry["stride"].to_string();
-            let found = eval(model, "language/story.txt", &["--stride", &stride, "--json"]).succeeded().json_lines().remove(0);
+            let found =
+                eval(model, "language/story.txt", &["--stride", &stride, "--json"]).succeeded().json_lines().remove(0);
             assert_eq!(found.as_object().expect("an object").len(), 3, "{found}");
             assert_eq!(found["tokens"], entry["tokens"], "{model}, stride {stride}");
             for key in ["perplexity", "bits_per_byte"] {
@@ -55,7 +56,12 @@ fn answers_are_chosen_as_transformers_chooses_them() {
         }
     }
     let people = eval("gpt2", "language/piqa.jsonl", &["--limit", "2"]).succeeded();
-    assert!(people.stdout.contains("accuracy by length") && people.stderr.contains("2 questions (PIQA)"), "{}{}", people.stdout, people.stderr);
+    assert!(
+        people.stdout.contains("accuracy by length") && people.stderr.contains("2 questions (PIQA)"),
+        "{}{}",
+        people.stdout,
+        people.stderr
+    );
 }
 
 #[test]

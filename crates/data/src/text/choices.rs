@@ -272,13 +272,19 @@ fn of_wikihow(context: &str, choices: &[String], answer: Option<usize>) -> Choic
         clean.push_str(rest);
         clean.replace("  ", " ")
     };
-    ChoiceQuestion { context: cleaned(context), choices: choices.iter().map(|choice| cleaned(choice)).collect(), answer }
+    ChoiceQuestion {
+        context: cleaned(context),
+        choices: choices.iter().map(|choice| cleaned(choice)).collect(),
+        answer,
+    }
 }
 
 /// As Python's `capitalize`: the first letter is a capital, the others are not.
 fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters.flat_map(char::to_lowercase)).collect())
+    letters
+        .next()
+        .map_or(String::new(), |first| first.to_uppercase().chain(letters.flat_map(char::to_lowercase)).collect())
 }
 
 fn text(object: &Map<String, Value>, key: &str) -> Result<String, String> {
@@ -330,7 +336,10 @@ mod tests {
         let (format, context, choices, answer) =
             one(r#"{"question": "is it", "title": "T", "answer": "True", "passage": "P."}"#);
         assert_eq!((format, answer), (ChoiceFormat::BoolQ, Some(1)));
-        assert_eq!((context.as_str(), &choices[..]), ("P.\nQuestion: is it?\nAnswer:", &["no".into(), "yes".into()][..]));
+        assert_eq!(
+            (context.as_str(), &choices[..]),
+            ("P.\nQuestion: is it?\nAnswer:", &["no".into(), "yes".into()][..])
+        );
         assert_eq!(one(r#"{"passage": "P", "question": "q", "label": false}"#).3, Some(0));
         assert_eq!(one(r#"{"passage": "P", "question": "q", "idx": 1}"#).3, None);
 

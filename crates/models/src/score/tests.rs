@@ -15,7 +15,9 @@ fn log_probability(logits: &[f32], token: u32) -> f64 {
 
 #[test]
 fn scores_are_the_log_probabilities_of_the_peers_logits() {
-    for (family, name) in [("gpt2", "model"), ("gpt2", "untied"), ("gpt2", "gpt1"), ("llama", "model"), ("llama", "tied")] {
+    for (family, name) in
+        [("gpt2", "model"), ("gpt2", "untied"), ("gpt2", "gpt1"), ("llama", "model"), ("llama", "tied")]
+    {
         let directory = fixture(family, name);
         let model = Model::open(&directory, &OpenOptions::default()).expect("a model");
         let archive = Archive::open(&directory.join("expected.safetensors")).expect("a fixture");
@@ -59,8 +61,12 @@ fn what_cannot_be_scored_is_refused() {
     let scorer = TokenScorer::new(model.architecture.as_ref(), Precision::F32, &Device::Cpu { threads: 1 }, weights);
     let mut scorer = scorer.expect("a scorer");
     let long = vec![1; scorer.longest() + 2];
-    let hostile: [(&[u32], usize, &str); 4] =
-        [(&[1, 2], 0, "first that is scored"), (&[1], 1, "first that is scored"), (&long, 1, "reads"), (&[1, 999], 1, "vocabulary")];
+    let hostile: [(&[u32], usize, &str); 4] = [
+        (&[1, 2], 0, "first that is scored"),
+        (&[1], 1, "first that is scored"),
+        (&long, 1, "reads"),
+        (&[1, 999], 1, "vocabulary"),
+    ];
     for (ids, from, says) in hostile {
         let refused = scorer.run(&[ScoredTokens { ids, from }], |_, _| Ok::<(), Error>(()));
         let error = refused.expect_err("refused").to_string();

@@ -41,7 +41,9 @@ mod tests {
             let scored: Vec<usize> = windows.iter().flat_map(|window| window.scored.clone()).collect();
             let expected: Vec<usize> = (1..tokens).filter(|token| stride < length || token % length != 0).collect();
             assert_eq!(scored, expected, "{tokens} {length} {stride}");
-            assert!(windows.iter().all(|window| window.seen.len() <= length && window.scored.start > window.seen.start));
+            assert!(
+                windows.iter().all(|window| window.seen.len() <= length && window.scored.start > window.seen.start)
+            );
             // A token of a later window has at least `length - stride` tokens before it.
             assert!(windows.iter().skip(1).all(|w| w.scored.start - w.seen.start >= (length - stride).max(1)));
         }

@@ -1,5 +1,5 @@
 //! LLaMA ("LLaMA: Open and Efficient Foundation Language Models") and what has its shape: LLaMA 2 and 3, SmolLM, TinyLlama, Mistral,
-//! Qwen 2 and 3 are settings of it: see [`Variant`].
+//! Qwen 2 and 3, Phi-3 and Gemma 1 are settings of it: see [`Variant`].
 //!
 //! ```text
 //! x = word[tokens]
@@ -41,7 +41,7 @@ impl Family for Llama {
     }
 
     fn model_types(&self) -> &'static [&'static str] {
-        &["llama", "mistral", "qwen2", "qwen3"]
+        &["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma"]
     }
 
     fn presets(&self) -> Vec<String> {

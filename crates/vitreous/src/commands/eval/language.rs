@@ -96,11 +96,7 @@ impl Eval {
         Ok(out.flush()?)
     }
 
-    fn evaluate_choices(
-        &self,
-        evaluator: &mut LanguageEvaluator,
-        choices: ChoiceQuestions,
-    ) -> Result<String, Failure> {
+    fn evaluate_choices(&self, evaluator: &mut LanguageEvaluator, choices: ChoiceQuestions) -> Result<String, Failure> {
         let ChoiceQuestions { format: kind, questions } = choices;
         let questions: Vec<ChoiceQuestion> =
             spread(questions.len(), self.limit).into_iter().map(|place| questions[place].clone()).collect();
