@@ -16,6 +16,7 @@ mod sentencepiece;
 mod settings;
 mod slow;
 mod template;
+mod token_bytes;
 mod train;
 mod word_pieces;
 
