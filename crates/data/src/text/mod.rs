@@ -65,6 +65,8 @@ pub use text_batches::{EncodedTexts, IGNORED, TextBatches, TextTargets};
 pub use token_arrays::TextRows;
 pub use tokeniser::Tokeniser;
 pub use tokenisers::{SHARED_FILE, SOURCE_FILE, TARGET_FILE, Tokenisers};
-pub use tokenizer::{Encoding, SpecialIds, TextTokenizer, VocabularyKind};
+pub use tokenizer::{
+    Encoding, SpecialIds, TextStream, TextTokenizer, VocabularyData, VocabularyKind, VocabularySpecial,
+};
 pub use training::{MOST_VOCABULARY, SMALLEST_VOCABULARY, TokeniserKind};
 pub use words::Word;

@@ -8,10 +8,20 @@ pub mod constrain;
 mod constraint;
 mod decoder;
 mod encoder;
+mod language;
+mod request;
+mod room;
+mod sample;
 mod search;
+mod sequence;
+mod slots;
 mod translate;
 
 pub use constraint::{TokenConstraint, TokenMask};
+pub use language::{GenerateOptions, TokenGenerator};
+pub use request::{Ended, Request, RequestId, Stop, Tally, Update, WrittenToken};
+pub use room::GenerationMemory;
+pub use sample::{Choice, Choosing, Sampler, SamplingOptions, SeenTokens, TokenLogprob, draw_at, largest};
 pub use search::{Hypothesis, SearchOptions};
 pub use translate::{SpecialTokens, TranslateOptions, Translator};
 

@@ -13,7 +13,7 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vitreous_data::text::Languages;
-use vitreous_models::{Gives, OpenOptions, Takes};
+use vitreous_models::{OpenOptions, Takes};
 use vitreous_runtime::locate::model_directory;
 use vitreous_train::{Recipe, RunRecord};
 
@@ -109,7 +109,7 @@ impl Eval {
         }
         let (architecture, _) = vitreous_runtime::architecture(&model, &OpenOptions::default())?;
         let signature = architecture.signature();
-        let is_language = signature.gives.iter().any(|gives| matches!(gives, Gives::NextToken(_)));
+        let is_language = signature.next_token().is_some();
         if !is_language {
             self.refuse(&[("--stride", self.stride.is_some())], "is for language models")?;
         }

@@ -1,0 +1,13 @@
+//! Language models: from a prompt to text, piece by piece.
+
+mod format;
+mod generator;
+mod model;
+mod stop_strings;
+mod stream;
+
+pub use generator::{Continuation, StopReason, TextGenerator, TextOptions, TextUpdate};
+pub use model::LanguageModel;
+pub use stop_strings::StopStrings;
+pub use stream::PieceDecoder;
+pub use vitreous_models::generate::constrain::OutputFormat;
