@@ -153,6 +153,46 @@ fn a_tokenizer_with_more_tokens_than_the_model_is_refused() {
 }
 
 #[test]
+fn a_template_with_more_token_types_than_the_model_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (number, (single, pair)) in [(4_000_000_000_u32, 0), (0, 7)].into_iter().enumerate() {
+        let model = copied("bert_classes", &folder.path().join(number.to_string()));
+        change(&model, "tokenizer.json", |tokenizer| {
+            let text = |id: &str, kind: u32| json!({"Sequence": {"id": id, "type_id": kind}});
+            tokenizer["post_processor"]["single"] = json!([text("A", single)]);
+            tokenizer["post_processor"]["pair"] = json!([text("A", 0), text("B", pair)]);
+        });
+        let wrong = format!("token type {}", single.max(pair));
+        let run = vitreous(&["predict", &model, "--device", "cpu", "--text", "the engine", "--pair", "a"]);
+        match pair {
+            0 => run.succeeded(),
+            _ => run.failed(2, &[&wrong, "the model has 2", "do not belong to one model"]),
+        };
+        let run = vitreous(&["predict", &model, "--device", "cpu", "--text", "the engine"]);
+        match single {
+            0 => run.succeeded(),
+            _ => run.failed(2, &[&wrong, "the model has 2"]),
+        };
+    }
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_named_with_their_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (number, (key, value, says)) in
+        [("hidden_size", 0, "must be at least 1"), ("num_attention_heads", 7, "7 heads do not divide")]
+            .into_iter()
+            .enumerate()
+    {
+        let model = copied("bert_classes", &folder.path().join(number.to_string()));
+        change(&model, "config.json", |config| config[key] = json!(value));
+        for command in [vec!["predict", &model, "--text", "a"], vec!["summary", &model]] {
+            vitreous(&command).failed(2, &["config.json: ", says]);
+        }
+    }
+}
+
+#[test]
 fn a_vocabulary_smaller_than_the_embedding_works() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = copied("bert_classes", &folder.path().join("model"));

@@ -69,6 +69,14 @@ impl<'a> TensorToWrite<'a> {
         Ok(data)
     }
 
+    /// The format's name of its element type, if it has one.
+    fn element_name(&self, file: &Path, name: fn(ElementType) -> Option<&'static str>) -> Result<&'static str> {
+        name(self.element).ok_or_else(|| {
+            let what = format!("this format cannot hold {}: write f32, f16 or bf16", self.element.name());
+            self.unwritable(file, what)
+        })
+    }
+
     fn unwritable(&self, file: &Path, what: String) -> ArchiveError {
         ArchiveError::Unwritable { file: file.to_path_buf(), tensor: shortened(&self.name), what }
     }
@@ -123,7 +131,7 @@ fn safetensors_header(path: &Path, tensors: &[TensorToWrite], metadata: &BTreeMa
         }
         let end = start.checked_add(tensor.bytes(path)?);
         let end = end.ok_or_else(|| tensor.unwritable(path, "the file would be too large".to_string()))?;
-        let element = safetensors::element_name(tensor.element);
+        let element = tensor.element_name(path, safetensors::element_name)?;
         let field = json!({ "dtype": element, "shape": tensor.shape, "data_offsets": [start, end] });
         fields.insert(tensor.name.clone(), field);
         start = end;
@@ -144,7 +152,7 @@ pub fn write_npz<'a>(path: &Path, tensors: impl IntoIterator<Item = TensorToWrit
         let failed = |source| ArchiveError::Io { file: path.to_path_buf(), doing: "write", source };
         let mut writer = ZipWriter::new(BufWriter::new(file));
         for tensor in tensors {
-            let header = npy_header(&tensor);
+            let header = npy_header(&tensor, tensor.element_name(path, npz::element_name)?);
             let bytes = tensor.bytes(path)?;
             let large = bytes.saturating_add(header.len()) >= u32::MAX as usize;
             let options = SimpleFileOptions::default()
@@ -161,11 +169,10 @@ pub fn write_npz<'a>(path: &Path, tensors: impl IntoIterator<Item = TensorToWrit
 }
 
 /// Magic number, version 1.0, the header's length, the header, and spaces and a line feed up to the alignment.
-fn npy_header(tensor: &TensorToWrite) -> Vec<u8> {
+fn npy_header(tensor: &TensorToWrite, kind: &str) -> Vec<u8> {
     const PREAMBLE: usize = 10;
     let sizes: Vec<String> = tensor.shape.iter().map(usize::to_string).collect();
     let comma = if sizes.len() == 1 { "," } else { "" };
-    let kind = npz::element_name(tensor.element);
     let shape = format!("({}{comma})", sizes.join(", "));
     let mut header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}");
     let unaligned = (PREAMBLE + header.len() + 1) % ALIGNMENT;

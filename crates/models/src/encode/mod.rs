@@ -210,7 +210,8 @@ impl<'m> EncoderRunner<'m> {
         let output = graph.cast(output, DType::F32)?;
         let shape = graph.shape_of(output);
         let (row, by_token) = (shape.columns(), shape.axes().len() == 3);
-        Ok(Planned { plan: self.device().plan_with_fixed_weights(&graph, &[output])?, output, row, by_token })
+        let plan = self.source.plan(&mut graph, &[output])?;
+        Ok(Planned { plan, output, row, by_token })
     }
 }
 

@@ -6,6 +6,7 @@ use vitreous_engine::{Device, Precision, Result};
 use super::decoder::{Decoder, PlanShape, Planned, StepOutput};
 use crate::call::StepShape;
 use crate::family::Architecture;
+use crate::on_device::OnDevice;
 
 /// Bytes that generating takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub struct GenerationMemory {
 impl GenerationMemory {
     /// What caches of a shape and chunks of so many tokens take.
     pub(super) fn new(
-        device: &Device,
+        source: &OnDevice,
         model: &dyn Architecture,
         precision: Precision,
         room: StepShape,
@@ -29,12 +30,12 @@ impl GenerationMemory {
     ) -> Result<GenerationMemory> {
         let plan = |slots: usize, tokens: usize| {
             let shape = PlanShape { slots, tokens, output: StepOutput::Logits };
-            Planned::new(device, model, precision, room, shape).map(|planned| planned.plan)
+            Planned::new(source, model, precision, room, shape).map(|planned| planned.plan)
         };
         let (step, read) = (plan(room.batch, 1)?, plan(1, chunk.min(room.capacity))?);
         let caches = Decoder::cache_bytes(model, precision, room)?;
         let per_token = caches / (room.batch * room.capacity).max(1);
-        Ok(GenerationMemory { model: device.bytes_needed_together(&[&step, &read]), caches, per_token })
+        Ok(GenerationMemory { model: source.device().bytes_needed_together(&[&step, &read]), caches, per_token })
     }
 
     /// Refuses what does not fit, with what would.

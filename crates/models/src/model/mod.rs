@@ -9,9 +9,11 @@ mod save;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use vitreous_engine::{Parameter, Role, State, WeightView};
+use vitreous_engine::{BlockFormat, Parameter, Role, State, WeightView};
 
+use crate::archive::gguf::Metadata;
 use crate::archive::{Archive, ArchiveError, ElementType, zeros};
 use crate::checkpoint::resize::resize;
 use crate::checkpoint::{Dialect, Entry, GridTable, Storage};
@@ -38,8 +40,10 @@ pub struct Assets {
     pub labels: Vec<String>,
     /// Its image preprocessing, if the checkpoint specifies it.
     pub preprocessing: Option<Preprocessing>,
-    /// Files of its tokenizer, by name.
+    /// Files of its tokenizer and of sentence-transformers, by name.
     pub files: Vec<(String, PathBuf)>,
+    /// What a GGUF file says of the model and its tokenizer.
+    pub metadata: Option<Arc<Metadata>>,
 }
 
 /// A model: its architecture, its weights in a file, and its assets.
@@ -191,15 +195,23 @@ impl Source {
         }
         let Some(&(index, part)) = self.atoms.get(&atoms[0]) else { return Ok(None) };
         let entry = &self.entries[index];
-        if entry.storage != Storage::Same || entry.atoms.get(part..part + atoms.len()) != Some(atoms) {
+        let movable = match entry.storage {
+            Storage::Same => true,
+            Storage::RotaryPairs { .. } => atoms.len() == 1,
+            Storage::Transposed { .. } | Storage::Hwio { .. } => false,
+        };
+        if !movable || entry.atoms.get(part..part + atoms.len()) != Some(atoms) {
             return Ok(None);
         }
         let all = self.archive.tensor(&entry.name)?.to_weight()?;
         let size = all.len() / entry.atoms.len();
-        Ok(Some(match atoms.len() == entry.atoms.len() {
-            true => all,
-            false => all.into_part(part * size..(part + atoms.len()) * size),
-        }))
+        let range = part * size..(part + atoms.len()) * size;
+        let splits_blocks = |format: BlockFormat| [range.start, range.end].iter().any(|at| at % format.values() != 0);
+        Ok(match (atoms.len() == entry.atoms.len(), &all) {
+            (true, _) => entry.storage.read_weight(all),
+            (false, WeightView::Blocks(format, _)) if splits_blocks(*format) => None,
+            (false, _) => entry.storage.read_weight(all.into_part(range)),
+        })
     }
 
     /// Copies atoms one after another, in our layout.

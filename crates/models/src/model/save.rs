@@ -14,7 +14,7 @@ use half::{bf16, f16};
 use serde_json::{Value, json};
 use vitreous_engine::{Parameter, State};
 
-use super::aside::{Aside, all_of};
+use super::aside::{Aside, all_of, copy_of};
 use super::open::OWN_PREFIX;
 use super::{Model, ModelError, Preprocessing};
 use crate::archive::{ArchiveError, ElementType, TensorToWrite, write_npz, write_safetensors_into, zeros};
@@ -129,16 +129,12 @@ impl Model {
         })
     }
 
-    /// Writes the tokenizer files: those passed, or those that it was opened with.
+    /// Writes the files of the tokenizer and of sentence-transformers: those passed, or those that it was opened with.
     fn write_files(&self, aside: &mut Aside, options: &SaveOptions) -> Result<(), ModelError> {
         if !options.files.is_empty() {
             return options.files.iter().try_for_each(|(name, bytes)| aside.write(name, all_of(bytes)));
         }
-        for (name, path) in &self.assets.files {
-            let bytes = fs::read(path).map_err(super::locate::failed(path, "read"))?;
-            aside.write(name, all_of(&bytes))?;
-        }
-        Ok(())
+        self.assets.files.iter().try_for_each(|(name, path)| aside.write(name, copy_of(path)))
     }
 
     /// The `config.json` of a dialect, with dtype and class names; or our own.

@@ -24,7 +24,7 @@ pub struct Convert {
     /// Another image size: positions are resized as the checkpoint's library does
     #[arg(long, value_name = "HxW", value_parser = parse_size)]
     image: Option<Size>,
-    /// The number of heads, for files that do not tell it
+    /// The number of attention heads, for files that do not contain it
     #[arg(long, value_name = "N", value_parser = parse_count)]
     heads: Option<usize>,
     /// Leave the head out

@@ -63,7 +63,7 @@ pub struct Eval {
     /// Batch size [default: as large as keeps the machine busy]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_IMAGES)]
     batch: Option<usize>,
-    /// The number of heads, for files that do not tell it
+    /// The number of attention heads, for files that do not contain it
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_IMAGES)]
     heads: Option<usize>,
     /// Show all classes, however many there are
@@ -103,11 +103,15 @@ enum Split {
 impl Eval {
     pub fn run(self) -> Result<(), Failure> {
         let model = self.model.to_string_lossy();
+        let described = vitreous_runtime::architecture(&model, &OpenOptions::default());
         if !model_directory(&self.model).join("config.json").is_file() {
-            // A file of weights alone tells what it is when it is opened.
-            return self.evaluate_images();
+            // A GGUF file says all of itself; a file of an image model's weights alone tells what it is when it is opened.
+            return match described {
+                Ok((architecture, _)) if architecture.signature().next_token().is_some() => self.evaluate_language(),
+                _ => self.evaluate_images(),
+            };
         }
-        let (architecture, _) = vitreous_runtime::architecture(&model, &OpenOptions::default())?;
+        let (architecture, _) = described?;
         let signature = architecture.signature();
         let is_language = signature.next_token().is_some();
         if !is_language {

@@ -238,7 +238,8 @@ impl Work<'_> {
         // Fewer at once take longer, but fit.
         while self.command.batch.is_none() && slots > beam {
             let options = self.command.machine.generate_options(slots, context);
-            let memory = TokenGenerator::memory(architecture, &options, self.device).map_err(Failure::work)?;
+            let memory = TokenGenerator::memory(architecture, &options, self.device, self.model.weights())
+                .map_err(Failure::work)?;
             let available = self.device.available_memory().map_err(Failure::work)?;
             if available.is_none_or(|available| (memory.model + memory.caches) as u64 <= available) {
                 break;

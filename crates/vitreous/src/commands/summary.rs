@@ -47,7 +47,7 @@ pub struct Summary {
     /// The image size, if not the model's own: HEIGHTxWIDTH, or one number
     #[arg(long, value_name = "HxW", value_parser = parse_size, help_heading = "For images")]
     image: Option<Size>,
-    /// The number of heads, for files that do not tell it
+    /// The number of attention heads, for files that do not contain it
     #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "For images")]
     heads: Option<usize>,
     /// Tokens of a text, or of a source [default: 32]

@@ -288,8 +288,8 @@ impl LlamaConfig {
     }
 
     /// `rope_parameters` as `transformers` 5 reads them.
-    fn rope_parameters(&self) -> Value {
-        let mut parameters = self.rope_scaling.write(self.rope_base);
+    fn rope_parameters(&self) -> Result<Value, String> {
+        let mut parameters = self.rope_scaling.write(self.rope_base)?;
         if let Some(rotated) = self.rotary_dim {
             let head = self.head_dim() as f64;
             // The library rounds the product down, which must give the number again.
@@ -297,7 +297,7 @@ impl LlamaConfig {
             let part = if (head * exact) as usize == rotated { exact } else { (rotated as f64 + 0.5) / head };
             parameters["partial_rotary_factor"] = json!(part);
         }
-        parameters
+        Ok(parameters)
     }
 
     /// The configuration of the Hugging Face class for this model; or why there is none.
@@ -335,7 +335,7 @@ impl LlamaConfig {
             ("hidden_act", json!(self.activation.hugging_face())),
             ("max_position_embeddings", json!(self.rope_scaling.own_length(self.max_length))),
             ("rms_norm_eps", shortest(self.norm_eps)),
-            ("rope_parameters", self.rope_parameters()),
+            ("rope_parameters", self.rope_parameters()?),
             ("rope_theta", shortest(self.rope_base)),
             ("tie_word_embeddings", json!(self.tied)),
             ("attention_dropout", shortest(self.attention_dropout)),

@@ -9,6 +9,7 @@
 //! ```
 
 mod config;
+mod gguf;
 mod graph;
 mod names;
 mod presets;
@@ -44,6 +45,10 @@ impl Family for Llama {
         &["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma"]
     }
 
+    fn gguf_architectures(&self) -> &'static [&'static str] {
+        &["llama", "qwen2", "qwen3"]
+    }
+
     fn presets(&self) -> Vec<String> {
         presets::names()
     }
@@ -59,7 +64,10 @@ impl Family for Llama {
     }
 
     fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        names::read(checkpoint)
+        match &checkpoint.gguf {
+            Some(file) => gguf::read(checkpoint, file),
+            None => names::read(checkpoint),
+        }
     }
 }
 
@@ -90,6 +98,7 @@ impl Architecture for LlamaConfig {
             Format::Own => Ok(Dialect::own()),
             Format::HuggingFace => names::written(self),
             Format::Npz => Err("Google's .npz is for Vision Transformers; save to a directory instead".to_string()),
+            Format::Gguf => gguf::written(self),
         }
     }
 }

@@ -44,6 +44,11 @@ pub enum RopeScaling {
         /// What cosines and sines are multiplied by; by default it follows from the factor.
         attention_factor: Option<f32>,
     },
+    /// Each is divided by its own factor, as GGUF files may say.
+    Factors {
+        /// One for every pair of a head's values.
+        factors: Vec<f32>,
+    },
     /// Dynamic NTK scaling: texts beyond the original length get a larger base, which grows with their length.
     Dynamic {
         /// The factor.
@@ -105,6 +110,9 @@ impl RopeScaling {
                 let usual = if factor <= 1.0 { 1.0 } else { (0.1 * f64::from(factor).ln() + 1.0) as f32 };
                 (plain.into_iter().enumerate().map(scaled).collect(), attention_factor.unwrap_or(usual))
             }
+            RopeScaling::Factors { ref factors } => {
+                (plain.iter().zip(factors).map(|(frequency, factor)| frequency / factor).collect(), 1.0)
+            }
             RopeScaling::Dynamic { factor, original_length } => {
                 let longer = length.max(original_length) as f64 / original_length as f64;
                 let grown = f64::from(factor) * longer - (f64::from(factor) - 1.0);
@@ -129,7 +137,7 @@ impl RopeScaling {
     /// The length that the scaling begins from, if it has one.
     pub fn original_length(&self) -> Option<usize> {
         match *self {
-            RopeScaling::None | RopeScaling::Linear { .. } => None,
+            RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Factors { .. } => None,
             RopeScaling::Llama3 { original_length, .. }
             | RopeScaling::Yarn { original_length, .. }
             | RopeScaling::Dynamic { original_length, .. }
@@ -180,6 +188,12 @@ impl RopeScaling {
                 positive("beta_slow", beta_slow)?;
                 positive("original_length", original_length as f32)?;
                 positive("attention_factor", attention_factor.unwrap_or(1.0))
+            }
+            RopeScaling::Factors { ref factors } => {
+                rule(factors.len() == rotated / 2, || {
+                    format!("rope_scaling: {} factors, but there are {} pairs", factors.len(), rotated / 2)
+                })?;
+                factors.iter().try_for_each(|&factor| positive("every one of the factors", factor))
             }
             RopeScaling::Dynamic { factor, original_length } => {
                 positive("factor", factor)?;
@@ -267,7 +281,7 @@ impl RopeScaling {
     }
 
     /// `rope_parameters` as `transformers` 5 reads them.
-    pub fn write(&self, base: f32) -> Value {
+    pub fn write(&self, base: f32) -> Result<Value, String> {
         let mut entries = vec![("rope_theta", shortest(base))];
         match *self {
             RopeScaling::None => entries.push(("rope_type", json!("default"))),
@@ -291,6 +305,9 @@ impl RopeScaling {
                 ]);
                 entries.extend(attention_factor.map(|factor| ("attention_factor", shortest(factor))));
             }
+            RopeScaling::Factors { .. } => {
+                return Err("Hugging Face's LLaMA has no factor for each frequency".to_string());
+            }
             RopeScaling::Dynamic { factor, .. } => {
                 entries.extend([("rope_type", json!("dynamic")), ("factor", shortest(factor))]);
             }
@@ -306,7 +323,7 @@ impl RopeScaling {
                 entries.extend(attention_factor.map(|factor| ("attention_factor", shortest(factor))));
             }
         }
-        Value::Object(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect::<Settings>())
+        Ok(Value::Object(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect::<Settings>()))
     }
 }
 
