@@ -1,5 +1,7 @@
 //! `vitreous bench`: how fast a model runs or trains here, with random weights and data.
 
+mod generate;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,13 +25,14 @@ use vitreous_runtime::training_graph::training_graph;
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
+use generate::Generation;
 
 /// Measure how fast a model runs or trains on this machine, with random weights and data
 #[derive(Args)]
 pub struct Bench {
     /// A model directory, a checkpoint file, or a preset such as vit_base_patch16_224 or bert_base
     model: String,
-    /// Inference, or whole training steps: forward, backward, clipping, AdamW
+    /// Inference, whole training steps (forward, backward, clipping, AdamW), or generating text
     #[arg(long, value_enum, default_value = "infer", ignore_case = true)]
     mode: ModeName,
     /// Precision of matrix multiplications
@@ -41,9 +44,12 @@ pub struct Bench {
     /// The image size, if not the model's own
     #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
     image: Option<Size>,
-    /// Tokens of each sequence, for models of text; at most the model's longest
+    /// Tokens of each sequence, for models of text, at most the model's longest; in mode `generate`, tokens to write
     #[arg(long, value_name = "N", default_value = "128", value_parser = parse_count, allow_negative_numbers = true)]
     tokens: usize,
+    /// Tokens of each prompt, in mode `generate`
+    #[arg(long, value_name = "N", default_value = "512", value_parser = parse_count, allow_negative_numbers = true)]
+    prompt: usize,
     /// Threads that compute, unless a GPU does [default: one per core]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -66,6 +72,8 @@ enum ModeName {
     Train,
     /// Forward only
     Infer,
+    /// Read prompts and write tokens, with a KV cache; a model's own weights, or random ones of a preset
+    Generate,
 }
 
 /// The fewest runs that have a median worth the name.
@@ -109,6 +117,9 @@ struct Measured {
 
 impl Bench {
     pub fn run(self) -> Result<(), Failure> {
+        if self.mode == ModeName::Generate {
+            return self.run_generation();
+        }
         let options = OpenOptions::default().with_some("image", self.image);
         let (model, notes) = vitreous_runtime::architecture(&self.model, &options)?;
         notes.iter().for_each(|note| say!("note: {note}"));
@@ -147,6 +158,24 @@ impl Bench {
         Ok(())
     }
 
+    fn run_generation(&self) -> Result<(), Failure> {
+        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
+        let generation = Generation {
+            batch: self.batch.unwrap_or(1),
+            prompt: self.prompt,
+            tokens: self.tokens,
+            precision: self.precision.into(),
+            seconds: self.seconds,
+        };
+        let rates = generation.measure(&self.model, &device)?;
+        let mut out = crate::say::stdout();
+        match self.json {
+            true => writeln!(out, "{}", rates.json(&self.model, &generation, &device))?,
+            false => rates.lines(&self.model, &generation, &device).iter().try_for_each(|line| writeln!(out, "{line}"))?,
+        }
+        Ok(())
+    }
+
     fn measure(&self, model: &Benched, batch: usize, device: &Device) -> Result<Measured, Failure> {
         let precision = self.precision.into();
         let limit = || device.measured_limit(precision).map_err(Failure::work);
@@ -155,7 +184,7 @@ impl Bench {
         let what = format!("{} with batch {batch}", if self.mode == ModeName::Train { "training" } else { "running" });
         let mut subject = match self.mode {
             ModeName::Train => PreparedModel::training(&what, model, precision, device)?,
-            ModeName::Infer => PreparedModel::inference(&what, model, precision, device)?,
+            ModeName::Infer | ModeName::Generate => PreparedModel::inference(&what, model, precision, device)?,
         };
         subject.fill_inputs(model)?;
         let runs = subject.runs(self.seconds)?;
