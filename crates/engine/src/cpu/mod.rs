@@ -111,7 +111,7 @@ impl Target for CpuTarget {
     }
 
     fn rounds_operands(&self, op: &Op, first: &Shape, second: &Shape) -> bool {
-        products::rounds_operands(op, first, second)
+        products::rounds_operands(op, first, second, self.keeps_weights)
     }
 
     fn scratch_bytes(&self, graph: &Graph, node: &Node) -> usize {
@@ -125,7 +125,7 @@ impl Target for CpuTarget {
         let floats = match &node.op {
             _ if quantised.is_some() => quantised.unwrap_or(0),
             Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => {
-                products::scratch_floats(graph, node)
+                products::scratch_floats(graph, node, self.keeps_weights)
             }
             Op::Pointwise(_) => steps::scratch_floats(columns(0)),
             Op::LayerNorm(_) | Op::RmsNorm(_) => norms::forward_scratch(columns(0)),

@@ -32,7 +32,14 @@ impl ProductLayout {
 
     fn of_shapes(op: &Op, first: &Shape, second: &Shape) -> Option<ProductLayout> {
         let (rows, columns) = (first.rows(), first.columns());
-        let one = |rows, columns, depth| gemm::Shape { rows, columns, depth, batch: 1, shared_b: true };
+        let one = |rows, columns, depth| gemm::Shape {
+            rows,
+            columns,
+            depth,
+            batch: 1,
+            shared_b: true,
+            prepacked: false,
+        };
         Some(match op {
             Op::Linear(op) => {
                 let (out, depth) = (second.rows(), second.columns());
@@ -48,7 +55,8 @@ impl ProductLayout {
             }
             Op::MatMul(op) => {
                 let (batch, m, n, k) = op.sizes(first, second)?;
-                let shape = gemm::Shape { rows: m, columns: n, depth: k, batch, shared_b: batch == 1 };
+                let (rows, columns, depth, shared_b) = (m, n, k, batch == 1);
+                let shape = gemm::Shape { rows, columns, depth, batch, shared_b, prepacked: false };
                 let a = if op.transpose_a { [1, m] } else { [k, 1] };
                 let b = if op.transpose_b { [1, k] } else { [n, 1] };
                 ProductLayout { shape, precision: op.precision, a, b }
@@ -57,15 +65,24 @@ impl ProductLayout {
         })
     }
 
+    /// The same, with a second operand that was packed when the weights were taken in.
+    fn prepacked(self) -> ProductLayout {
+        ProductLayout { shape: gemm::Shape { prepacked: true, ..self.shape }, ..self }
+    }
+
     /// Whether the product is one of great depth: a weight gradient, which has no steps.
     fn divides_depth(&self, op: &Op) -> bool {
         matches!(op, Op::LinearWeightGradient(_)) && gemm::deep::suits(&self.shape)
     }
 }
 
-/// Whether a product rounds its operands to bf16.
-pub(super) fn rounds_operands(op: &Op, first: &Shape, second: &Shape) -> bool {
+/// Whether a product rounds its operands to bf16. Linear layers with weights that do not change have them packed.
+pub(super) fn rounds_operands(op: &Op, first: &Shape, second: &Shape, keeps_weights: bool) -> bool {
     let layout = ProductLayout::of_shapes(op, first, second);
+    let layout = match op {
+        Op::Linear(_) if keeps_weights => layout.map(ProductLayout::prepacked),
+        _ => layout,
+    };
     layout.is_some_and(|layout| gemm::rounds_operands(&layout.shape, layout.precision))
 }
 
@@ -91,8 +108,12 @@ fn bias_workspace(graph: &Graph, node: &Node) -> usize {
 
 /// Floats of scratch: the product's own, and behind them a piece of a row for the steps; or those of a bias gradient, which
 /// comes after the product.
-pub(super) fn scratch_floats(graph: &Graph, node: &Node) -> usize {
-    let Some(ProductLayout { shape, precision, .. }) = ProductLayout::of(graph, node) else { return 0 };
+pub(super) fn scratch_floats(graph: &Graph, node: &Node, keeps_weights: bool) -> usize {
+    let layout = match keeps_weights && has_fixed_weight(graph, node) {
+        true => ProductLayout::of(graph, node).map(ProductLayout::prepacked),
+        false => ProductLayout::of(graph, node),
+    };
+    let Some(ProductLayout { shape, precision, .. }) = layout else { return 0 };
     match &node.op {
         Op::LinearWeightGradient(_) if gemm::deep::suits(&shape) => gemm::deep::scratch_floats(&shape, precision),
         Op::LinearWeightGradient(op) if op.bias => {
@@ -151,6 +172,7 @@ fn product_of<'a>(
         batch: shape.batch,
         a_batch_stride: shape.rows * shape.depth,
         b_batch_stride: if shape.batch == 1 { 0 } else { shape.depth * shape.columns },
+        prepacked: shape.prepacked,
     }
 }
 
@@ -170,17 +192,21 @@ fn pack_into(team: &mut Team, layout: &ProductLayout, b: FloatSlice, packed: &mu
     gemm::pack(team, &product_of(layout, FloatSlice::F32(&[]), b, nothing), packed);
 }
 
-/// Floats of a linear layer's packed weight, if it is a parameter and the product wants it packed.
+/// Whether a node is a linear layer whose weight is a parameter.
+fn has_fixed_weight(graph: &Graph, node: &Node) -> bool {
+    let weight = node.inputs.get(1).map(|&weight| &graph.nodes()[graph.root_of(weight).node()].op);
+    matches!((&node.op, weight), (Op::Linear(_), Some(Op::Parameter(_))))
+}
+
+/// Floats of a linear layer's packed weight, if it is a parameter.
 pub(super) fn packed_weight_floats(graph: &Graph, node: &Node) -> Option<usize> {
-    let weight = graph.root_of(*node.inputs.get(1)?);
-    let linear = matches!((&node.op, &graph.nodes()[weight.node()].op), (Op::Linear(_), Op::Parameter(_)));
-    let layout = ProductLayout::of(graph, node).filter(|_| linear)?;
+    let layout = ProductLayout::of(graph, node).filter(|_| has_fixed_weight(graph, node))?.prepacked();
     Some(gemm::workspace_floats(&layout.shape, layout.precision)).filter(|&floats| floats > 0)
 }
 
 /// Packs a linear layer's weight once for all runs.
 pub(super) fn pack_weight(team: &mut Team, graph: &Graph, node: &Node, weight: &WeightView, packed: &mut [f32]) {
-    let Some(layout) = ProductLayout::of(graph, node) else { return };
+    let Some(layout) = ProductLayout::of(graph, node).map(ProductLayout::prepacked) else { return };
     match weight {
         WeightView::F32(values) => pack_into(team, &layout, FloatSlice::F32(values), packed),
         WeightView::Bf16(values) => pack_into(team, &layout, FloatSlice::Bf16(values), packed),
@@ -197,8 +223,9 @@ pub(super) fn multiply(kernel: &Kernel, team: &mut Team) {
     if let Some(weight) = kernel.quantised_weight() {
         return quantised::multiply(kernel, team, weight);
     }
-    let layout = ProductLayout::of(kernel.graph, kernel.node).expect("a product");
     let packed_weight = kernel.memory.packed_weight(kernel.index);
+    let layout = ProductLayout::of(kernel.graph, kernel.node).expect("a product");
+    let layout = if packed_weight.is_some() { layout.prepacked() } else { layout };
     let b = if packed_weight.is_some() { FloatSlice::F32(&[]) } else { kernel.input(1) };
     let product = product_of(&layout, kernel.input(0), b, kernel.output(0));
     let steps = Steps::new(kernel);

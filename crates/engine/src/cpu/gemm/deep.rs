@@ -204,6 +204,7 @@ mod tests {
                 batch: 1,
                 a_batch_stride: 0,
                 b_batch_stride: 0,
+                prepacked: false,
             };
             let row_sums = Some(Shared::new(&mut sums));
             multiply(&mut team, &product, output_place, row_sums, workspace.as_mut_slice());
@@ -220,7 +221,7 @@ mod tests {
     #[test]
     fn products_divided_by_depth_agree_with_loops() {
         for (rows, columns, depth) in [(8, 16, 1024), (5, 7, 1025), (37, 129, 2111), (16, 300, 4609), (9, 1, 1500)] {
-            let shape = Shape { rows, columns, depth, batch: 1, shared_b: true };
+            let shape = Shape { rows, columns, depth, batch: 1, shared_b: true, prepacked: false };
             assert!(suits(&shape));
             for precision in [Precision::F32, Precision::Bf16] {
                 for threads in [1, 3] {

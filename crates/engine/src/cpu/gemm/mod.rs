@@ -44,6 +44,8 @@ pub struct Shape {
     pub batch: usize,
     /// Whether the whole batch shares one B.
     pub shared_b: bool,
+    /// Whether B was packed once for many multiplications: then even one row is multiplied with packed B.
+    pub prepacked: bool,
 }
 
 /// `output = a * b`, or a batch of them.
@@ -64,6 +66,8 @@ pub struct Product<'a> {
     pub a_batch_stride: usize,
     /// 0 if the whole batch shares one B.
     pub b_batch_stride: usize,
+    /// As in [`Shape`].
+    pub prepacked: bool,
 }
 
 /// The epilogue. Called once for each piece of an output row when its sums are complete, still in f32, before it is
@@ -89,6 +93,8 @@ const PACKED_ROWS: usize = 64;
 /// A multiplication is split into at least this many tiles, if each then has `LEAST_TILE_WORK` multiply-adds.
 const LEAST_TILES: usize = 8;
 const LEAST_TILE_WORK: usize = 1 << 19;
+/// Rows that a multiplication is counted as having at least.
+const LEAST_ROWS: usize = 8;
 /// Up to this many rows, packing B would cost more than it saves.
 const FEW_ROWS: usize = 4;
 /// In a batch of at least this many multiplications, each is computed by one thread with B packed in its scratch, if B
@@ -137,7 +143,8 @@ impl Blocking {
         let groups = shape.rows.div_ceil(sizes.rows);
         let panels = shape.columns.div_ceil(sizes.columns);
         let batch = shape.batch.max(1);
-        let work = batch * shape.rows * shape.columns * shape.depth;
+        // Reading B takes as long as multiplying it with some rows.
+        let work = batch * shape.rows.max(LEAST_ROWS) * shape.columns * shape.depth;
         let short = shape.rows <= 2 * TILE_ROWS && work >= SHORT_TILE_WORK;
         let large = shape.columns * shape.depth >= LARGE_B;
         let tile_columns = if large { LARGE_TILE_COLUMNS } else { TILE_COLUMNS };
@@ -218,7 +225,9 @@ fn part(total: usize, count: usize, index: usize) -> Range<usize> {
 impl Shape {
     fn route(&self, kind: MicroKernel) -> Route {
         let rows = if self.shared_b { self.rows * self.batch } else { self.rows };
-        if rows <= FEW_ROWS {
+        if self.prepacked {
+            Route::Tiles
+        } else if rows <= FEW_ROWS {
             Route::FewRows
         } else if !self.shared_b
             && self.batch >= WHOLE_PRODUCTS
@@ -311,6 +320,7 @@ impl Product<'_> {
             depth: self.depth,
             batch: self.batch,
             shared_b: self.batch == 1 || self.b_batch_stride == 0,
+            prepacked: self.prepacked,
         }
     }
 }
@@ -370,7 +380,7 @@ pub fn multiply(team: &mut Team, product: &Product, workspace: &mut [f32], finis
 
 /// Packs B into the workspace, if the multiplication needs it. A and the output are not accessed. The packing depends
 /// on B alone: multiplications with another number of rows and the same B can use it too, as long as they have more
-/// than a few.
+/// than a few, or are said to be prepacked.
 ///
 /// # Panics
 /// Panics if B or the workspace is too short.
@@ -438,6 +448,7 @@ pub fn pack_columns(
             batch: 1,
             a_batch_stride: 0,
             b_batch_stride: 0,
+            prepacked: shape.prepacked,
         };
         let piece = Blocking::new(&product.shape(), kind);
         packed.resize(piece.packed_units(), 0.0);

@@ -52,6 +52,7 @@ struct Case {
     depth: usize,
     batch: usize,
     shared_b: bool,
+    prepacked: bool,
     /// A's depth, or B's columns, are not the contiguous direction.
     a_turned: bool,
     b_turned: bool,
@@ -69,6 +70,7 @@ const PLAIN: Case = Case {
     depth: 1,
     batch: 1,
     shared_b: false,
+    prepacked: false,
     a_turned: false,
     b_turned: false,
     a_bf16: false,
@@ -157,6 +159,7 @@ impl Inputs {
             batch: case.batch,
             a_batch_stride: self.a_strides.2,
             b_batch_stride: self.b_batch_stride(),
+            prepacked: case.prepacked,
         };
         let shape = product.shape();
         let scratch = scratch_floats(&shape, case.precision);
@@ -194,6 +197,7 @@ impl Inputs {
             depth: shape.depth,
             batch: shape.batch,
             shared_b: shape.shared_b || shape.batch == 1,
+            prepacked: shape.prepacked,
         };
         let kind = MicroKernel::best(self.case.precision);
         kind.rounds() && shape.route(kind) != Route::FewRows
@@ -269,6 +273,15 @@ fn sizes_that_are_not_round() {
 }
 
 #[test]
+fn few_rows_with_a_packed_operand() {
+    for rows in [1, 2, 4, 7] {
+        for (columns, depth) in [(1, 3), (40, 64), (401, 1101)] {
+            for_all_variants(Case { rows, columns, depth, prepacked: true, ..PLAIN }, check);
+        }
+    }
+}
+
+#[test]
 fn several_blocks_of_depth_and_several_tiles() {
     for (rows, columns, depth) in [(130, 401, 1101), (9, 800, 513), (300, 49, 2049)] {
         for_all_variants(Case { rows, columns, depth, ..PLAIN }, check);
@@ -307,6 +320,7 @@ fn operands_without_a_contiguous_direction() {
             batch: 1,
             a_batch_stride: 0,
             b_batch_stride: 0,
+            prepacked: false,
         };
         let shape = product.shape();
         let mut team = Team::new(2, scratch_floats(&shape, Precision::F32)).unwrap();
