@@ -237,7 +237,7 @@ mod tests {
             let error = written(files).expect_err(says).to_string();
             assert!(error.contains(says), "{error}");
         };
-        refused(&[("modules.json", "{")], "no JSON");
+        refused(&[("modules.json", "{")], "not JSON");
         refused(&[("modules.json", MODULES)], "no such file");
         let several = r#"{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true}"#;
         refused(&[("modules.json", MODULES), ("1_Pooling/config.json", several)], "several");

@@ -50,7 +50,7 @@ fn parse_size(text: &str) -> Result<Size, String> {
 const MOST_THREADS: usize = 1024;
 
 /// Reads a number of threads.
-fn parse_threads(text: &str) -> Result<usize, String> {
+pub(crate) fn parse_threads(text: &str) -> Result<usize, String> {
     match parse_count(text)? {
         count if count <= MOST_THREADS => Ok(count),
         _ => Err(format!("at most {MOST_THREADS} threads are started; the default is one a core")),
