@@ -249,6 +249,6 @@ mod tests {
         refused(&[("modules.json", r#"[{"path": "2_CNN", "type": "sentence_transformers.models.CNN"}]"#)], "\"CNN\"");
         let early = r#"[{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}]"#;
         refused(&[("modules.json", early)], "before the pooling");
-        refused(&[("modules.json", r#"[{"path": "../../etc", "type": "x.Pooling"}]"#)], "no folder");
+        refused(&[("modules.json", r#"[{"path": "../../etc", "type": "x.Pooling"}]"#)], "not a folder");
     }
 }
