@@ -1,5 +1,6 @@
 //! One face for all executors: what a plan is run on is chosen once, and whoever runs it need not know.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +88,22 @@ impl Device {
             }
         };
         self.bytes_needed(plan).saturating_add(weights)
+    }
+
+    /// As [`Device::bytes_needed_with_weights`], of several plans of one model whose executors share their weights: a form that
+    /// several want is there once.
+    pub fn bytes_needed_together(&self, plans: &[&Plan]) -> usize {
+        let separate: Vec<usize> = plans.iter().map(|plan| self.bytes_needed_with_weights(plan)).collect();
+        let mut known = HashSet::new();
+        let mut shared = 0usize;
+        for form in plans.iter().filter_map(|plan| plan.fixed_weights()).flat_map(|weights| weights.keys()) {
+            if !known.insert(form) {
+                shared = shared.saturating_add(4 * form.floats());
+            }
+        }
+        let on_gpu = plans.iter().skip(1).map(|plan| self.bytes_needed_with_weights(plan) - self.bytes_needed(plan));
+        let shared = if self.is_gpu() { on_gpu.sum() } else { shared };
+        separate.iter().fold(0, |sum: usize, bytes| sum.saturating_add(*bytes)).saturating_sub(shared)
     }
 
     /// Bytes of its memory that a graph's state takes.

@@ -232,6 +232,11 @@ impl Signature {
         self.given(|gives| if let Gives::MaskedTokens(vocabulary) = gives { Some(vocabulary) } else { None })
     }
 
+    /// The vocabulary of the next token that it predicts, if it is a language model.
+    pub fn next_token(&self) -> Option<usize> {
+        self.given(|gives| if let Gives::NextToken(vocabulary) = gives { Some(vocabulary) } else { None })
+    }
+
     /// The width of its vector per token, if it outputs them.
     pub fn token_vectors(&self) -> Option<usize> {
         self.given(|gives| if let Gives::TokenVectors(width) = gives { Some(width) } else { None })
@@ -278,6 +283,9 @@ impl Signature {
             Takes::Images(_) => &["predict MODEL IMAGE --features", "explain MODEL IMAGE", "summary MODEL"],
             Takes::Pairs { .. } => {
                 &["translate MODEL TEXT", "eval MODEL --data FILE", "explain MODEL --text TEXT", "summary MODEL"]
+            }
+            Takes::Tokens(_) if self.next_token().is_some() => {
+                &["generate MODEL PROMPT", "chat MODEL", "summary MODEL"]
             }
             Takes::Tokens(_) if self.masked_tokens().is_some() => &[
                 "fill MODEL TEXT",

@@ -17,6 +17,7 @@ mod classifier;
 pub mod device;
 mod error;
 pub mod image_model;
+pub mod language;
 pub mod locate;
 pub mod runner;
 pub mod scores;

@@ -8,6 +8,8 @@ mod say;
 mod commands;
 mod device_options;
 mod failure;
+mod format_options;
+mod generation_options;
 mod image_answers;
 mod images;
 mod page_facts;
@@ -49,6 +51,8 @@ enum Command {
     Predict(commands::predict::Predict),
     Embed(commands::embed::Embed),
     Fill(commands::fill::Fill),
+    Generate(commands::generate::Generate),
+    Chat(commands::chat::Chat),
     Explain(commands::explain::Explain),
     Report(commands::report::Report),
     Summary(commands::summary::Summary),
@@ -94,6 +98,8 @@ fn main() -> ExitCode {
         Command::Predict(predict) => predict.run(),
         Command::Embed(embed) => embed.run(),
         Command::Fill(fill) => fill.run(),
+        Command::Generate(generate) => generate.run(),
+        Command::Chat(chat) => chat.run(),
         Command::Explain(explain) => explain.run(),
         Command::Report(report) => report.run(),
         Command::Summary(summary) => summary.run(),

@@ -148,6 +148,19 @@ pub fn text_input(source: &mut Source, line: &str) -> Result<TextInput, String> 
     Ok(TextInput { text, pair: field(&json, "text_pair")? })
 }
 
+/// A line as a prompt, or as a JSON object with a prompt.
+pub fn prompt_input(source: &mut Source, line: &str) -> Result<String, String> {
+    let is_object = |line: &str| {
+        line.trim_start().starts_with('{')
+            && serde_json::from_str::<Json>(line).is_ok_and(|json| json.get("prompt").is_some())
+    };
+    if !*source.is_json.get_or_insert_with(|| is_object(line)) {
+        return Ok(line.to_string());
+    }
+    let missing = "`prompt` is missing: each line is an object such as {\"prompt\": \"..\"}";
+    field(&object(line)?, "prompt")?.ok_or_else(|| missing.to_string())
+}
+
 /// A line as a question and its context.
 pub fn question_input(_: &mut Source, line: &str) -> Result<TextInput, String> {
     let missing = "each line must be an object such as {\"question\": \"..\", \"context\": \"..\"}";

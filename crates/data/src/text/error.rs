@@ -128,6 +128,9 @@ pub enum TokeniserError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The vocabulary inside of a model's file cannot be used.
+    #[error("the vocabulary inside of the model's file cannot be used: {0}")]
+    Stored(String),
     /// There is no tokeniser in a folder.
     #[error("{}: there is no tokeniser here: tokenizer.json is missing, and so is {missing}", .path.display())]
     Missing {

@@ -20,6 +20,7 @@
 //! ```
 
 mod batches;
+mod choices;
 mod encode;
 mod error;
 mod file;
@@ -46,6 +47,7 @@ mod training;
 mod words;
 
 pub use batches::{PairBatches, TooFewTokens};
+pub use choices::{ChoiceFormat, ChoiceQuestion, ChoiceQuestions, open_choices};
 pub use encode::{Dropped, EncodedPairs, Limits};
 pub use error::{PairsError, TokeniserError};
 pub use labelled::{LabelKind, LabelledSplits, LabelledText, OpenLabelled, open_labelled};
@@ -63,6 +65,8 @@ pub use text_batches::{EncodedTexts, IGNORED, TextBatches, TextTargets};
 pub use token_arrays::TextRows;
 pub use tokeniser::Tokeniser;
 pub use tokenisers::{SHARED_FILE, SOURCE_FILE, TARGET_FILE, Tokenisers};
-pub use tokenizer::{Encoding, SpecialIds, TextTokenizer, VocabularyKind};
+pub use tokenizer::{
+    Encoding, SpecialIds, TextStream, TextTokenizer, VocabularyData, VocabularyKind, VocabularySpecial,
+};
 pub use training::{MOST_VOCABULARY, SMALLEST_VOCABULARY, TokeniserKind};
 pub use words::Word;

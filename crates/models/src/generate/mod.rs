@@ -4,11 +4,24 @@
 //! computes one token for every slot and leaves all but the likeliest next tokens on the device. [`SearchOptions`] says how sequences
 //! go on from there.
 
+pub mod constrain;
+mod constraint;
 mod decoder;
 mod encoder;
+mod language;
+mod request;
+mod room;
+mod sample;
 mod search;
+mod sequence;
+mod slots;
 mod translate;
 
+pub use constraint::{TokenConstraint, TokenMask};
+pub use language::{GenerateOptions, TokenGenerator};
+pub use request::{Ended, Request, RequestId, Stop, Tally, Update, WrittenToken};
+pub use room::GenerationMemory;
+pub use sample::{Choice, Choosing, Sampler, SamplingOptions, SeenTokens, TokenLogprob, draw_at, largest};
 pub use search::{Hypothesis, SearchOptions};
 pub use translate::{SpecialTokens, TranslateOptions, Translator};
 

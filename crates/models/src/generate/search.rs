@@ -1,9 +1,10 @@
 //! Which tokens to go on with: greedy and beam search, one sequence at a time, as plain bookkeeping over probabilities.
 //!
 //! A hypothesis' score is `Σ ln p(token) / ((5 + length) / 6)^penalty` ("Google's Neural Machine Translation System", which the paper
-//! follows; the end counts as a token). From each step the `beam` best that have not ended live on. The search ends when `beam`
-//! hypotheses have ended and no living one can come to be better than the last of them; a greedy one when its likeliest token is the
-//! end.
+//! follows; the end counts as a token), or, of language models, `Σ ln p(token) / length^penalty`, as `transformers` has it. From each
+//! step the `beam` best that have not ended live on. The search ends when `beam` hypotheses have ended and no living one can come to be
+//! better than the last of them; a greedy one when its likeliest token is the end. `transformers` supposes there that what a living one
+//! is divided by does not grow any more, and so does the search that scores as it does.
 
 use std::cmp::Ordering;
 
@@ -59,10 +60,22 @@ struct Living {
 
 /// A token that a living hypothesis may go on with.
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
-    parent: usize,
-    token: u32,
-    log_probability: f64,
+pub(super) struct Candidate {
+    /// The hypothesis, by its place among the living.
+    pub parent: usize,
+    /// The token.
+    pub token: u32,
+    /// Of the hypothesis with this token.
+    pub log_probability: f64,
+}
+
+/// What scores are divided by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Norm {
+    /// `((5 + length) / 6)^penalty`.
+    OfTranslations,
+    /// `length^penalty`.
+    Length,
 }
 
 /// What a living hypothesis goes on from.
@@ -78,7 +91,8 @@ pub(super) struct Next {
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     options: SearchOptions,
-    end: u32,
+    norm: Norm,
+    ends: Vec<u32>,
     most_tokens: usize,
     living: Vec<Living>,
     ended: Vec<Hypothesis>,
@@ -87,8 +101,27 @@ pub(super) struct Search {
 impl Search {
     /// From the start token on, for at most so many tokens.
     pub fn new(options: SearchOptions, end: u32, most_tokens: usize) -> Search {
+        Search::starting(options, Norm::OfTranslations, vec![end], most_tokens)
+    }
+
+    /// As `transformers` searches with a language model: scores by length, and several tokens that end.
+    pub fn by_length(options: SearchOptions, ends: &[u32], most_tokens: usize) -> Search {
+        Search::starting(options, Norm::Length, ends.to_vec(), most_tokens)
+    }
+
+    fn starting(options: SearchOptions, norm: Norm, ends: Vec<u32>, most_tokens: usize) -> Search {
         let living = vec![Living { tokens: Vec::new(), log_probability: 0.0 }];
-        Search { options, end, most_tokens, living, ended: Vec::new() }
+        Search { options, norm, ends, most_tokens, living, ended: Vec::new() }
+    }
+
+    /// Tokens of each living hypothesis and its `Σ ln p(token)`, in their order.
+    pub fn living(&self) -> impl Iterator<Item = (&[u32], f64)> {
+        self.living.iter().map(|living| (&living.tokens[..], living.log_probability))
+    }
+
+    /// How many of the best continuations a step of a language model needs: as many live on if all ends are among them.
+    pub fn candidates(&self) -> usize {
+        self.options.beam * (1 + self.ends.len()).max(2)
     }
 
     /// Takes the likeliest next tokens of each living hypothesis, and says how they go on; nothing when the search is over.
@@ -102,13 +135,18 @@ impl Search {
                 candidates.push(Candidate { parent, token, log_probability });
             }
         }
+        self.go_on_with(candidates)
+    }
+
+    /// Takes the best continuations of the living hypotheses, in any order, and says how they go on; nothing when the search is over.
+    pub fn go_on_with(&mut self, mut candidates: Vec<Candidate>) -> Vec<Next> {
         // Stable: of equal ones the first hypothesis, and its smaller token.
         candidates.sort_by(|a, b| b.log_probability.partial_cmp(&a.log_probability).unwrap_or(Ordering::Equal));
         let mut next = Vec::new();
         let mut living = Vec::new();
         for (rank, candidate) in candidates.into_iter().enumerate() {
             let mut tokens = self.living[candidate.parent].tokens.clone();
-            if candidate.token == self.end {
+            if self.ends.contains(&candidate.token) {
                 // An end behind others that live on is not among the beam.
                 if rank < self.options.beam {
                     let length = tokens.len() + 1;
@@ -116,7 +154,10 @@ impl Search {
                 }
                 continue;
             }
-            if living.len() < self.options.beam {
+            // At the limit of the length `transformers` takes the beam, ends included.
+            let is_beyond =
+                self.norm == Norm::Length && tokens.len() + 1 >= self.most_tokens && rank >= self.options.beam;
+            if living.len() < self.options.beam && !is_beyond {
                 tokens.push(candidate.token);
                 next.push(Next { parent: candidate.parent, token: candidate.token });
                 living.push(Living { tokens, log_probability: candidate.log_probability });
@@ -149,13 +190,20 @@ impl Search {
     }
 
     fn norm(&self, length: usize) -> f64 {
-        ((5.0 + length as f64) / 6.0).powf(f64::from(self.options.length_penalty))
+        let length = match self.norm {
+            Norm::OfTranslations => (5.0 + length as f64) / 6.0,
+            Norm::Length => length as f64,
+        };
+        length.powf(f64::from(self.options.length_penalty))
     }
 
     /// Whether no living hypothesis can come among the best.
     fn is_over(&self) -> bool {
         let Some(best) = self.living.first() else { return true };
         let Some(last) = self.ended.get(self.options.beam - 1) else { return false };
+        if self.norm == Norm::Length {
+            return last.score >= best.log_probability / self.norm(best.tokens.len());
+        }
         if self.options.beam == 1 {
             // Greedy: the likeliest token was the end.
             return true;

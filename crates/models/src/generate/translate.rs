@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use vitreous_engine::{Device, Error, Precision, Result, ResultCopy, SlotCopy};
 
-use super::decoder::{Decoder, SlotInput, cache_format};
+use super::decoder::{Decoder, PlanShape, SlotInput, StepOutput, cache_format};
 use super::encoder::Encoders;
 use super::search::{Hypothesis, Search, SearchOptions};
 
@@ -20,6 +20,9 @@ const LEAST_SLOTS: usize = 8;
 /// Hypotheses that are computed at once, if nobody asks for another number: enough to keep a device busy.
 const USUAL_SLOTS: usize = 64;
 const USUAL_SLOTS_OF_GPU: usize = 1024;
+
+/// Plans that are kept on the CPU: sentences become fewer, and do not become more again.
+const KEPT_PLANS: usize = 1;
 
 /// What special tokens are called by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,24 +194,36 @@ impl<'w> Translator<'w> {
         if !self.decoder.as_ref().is_some_and(|decoder| decoder.has_room_for(shape)) {
             // The old one's memory goes before the new one's comes.
             self.decoder = None;
-            let candidates = self.options.search.candidates();
             let precision = self.options.precision;
             while self.source.device().is_gpu() && groups > 1 && !self.fits(shape)? {
                 groups /= 2;
                 shape.batch = groups * beam;
             }
-            self.decoder = Some(Decoder::new(&mut self.source, self.model, precision, shape, candidates)?);
+            let plan = self.plan_shape(shape);
+            self.decoder = Some(Decoder::new(&mut self.source, self.model, precision, shape, plan, KEPT_PLANS)?);
         }
-        self.decoder().and_then(|(decoder, source)| decoder.use_slots(source, shape.batch))?;
+        self.use_slots(shape.batch)?;
         Ok(groups)
     }
 
     /// Whether a decoder takes at most half of the memory that a GPU has left.
     fn fits(&self, shape: StepShape) -> Result<bool> {
         let (device, options) = (self.source.device(), &self.options);
-        let candidates = options.search.candidates();
-        let needed = Decoder::bytes_needed(device, self.model, options.precision, shape, candidates)?;
+        let needed = Decoder::bytes_needed(&self.source, self.model, options.precision, shape, self.plan_shape(shape))?;
         Ok(device.available_memory()?.is_none_or(|available| needed as u64 <= available / 2))
+    }
+
+    /// The plan for all slots of caches of a shape.
+    fn plan_shape(&self, room: StepShape) -> PlanShape {
+        let output = StepOutput::Likeliest(self.options.search.candidates());
+        PlanShape { slots: room.batch, tokens: room.source, output }
+    }
+
+    /// Makes ready for steps of the first so many slots.
+    fn use_slots(&mut self, slots: usize) -> Result<()> {
+        let output = StepOutput::Likeliest(self.options.search.candidates());
+        let (decoder, source) = self.decoder()?;
+        decoder.use_plan(source, PlanShape { slots, tokens: decoder.room().source, output })
     }
 
     /// The decoder, and what it is made of.
@@ -297,10 +312,10 @@ impl<'w> Translator<'w> {
         }
         *writing = std::mem::take(writing).into_iter().filter(Option::is_some).collect();
         writing.resize_with(groups, || None);
-        let (decoder, source) = self.decoder()?;
+        let (decoder, _) = self.decoder()?;
         decoder.copy_own(&own)?;
         decoder.copy_sources(&sources)?;
-        decoder.use_slots(source, groups * beam)
+        self.use_slots(groups * beam)
     }
 
     /// One token for every sentence.
@@ -316,7 +331,7 @@ impl<'w> Translator<'w> {
             }
         }
         let (decoder, _) = self.decoder()?;
-        decoder.step(&inputs)?;
+        decoder.step_pairs(&inputs)?;
         let next_tokens = decoder.next_tokens()?;
         let mut copies = Vec::new();
         for (group, slot) in writing.iter_mut().enumerate() {

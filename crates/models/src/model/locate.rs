@@ -51,7 +51,7 @@ pub const USUAL_WEIGHTS: [&str; 4] =
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// Extensions of weight files.
-const ENDINGS: [&str; 5] = ["safetensors", "npz", "pth", "pt", "bin"];
+const ENDINGS: [&str; 6] = ["safetensors", "npz", "pth", "pt", "bin", "gguf"];
 
 /// A configuration with the names of a hundred thousand classes is a few megabytes.
 const LARGEST_JSON: u64 = 64 << 20;

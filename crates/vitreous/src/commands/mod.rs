@@ -1,6 +1,7 @@
 //! One file a command: its arguments, its work, its output.
 
 pub mod bench;
+pub mod chat;
 pub mod convert;
 pub mod data;
 pub mod doctor;
@@ -8,6 +9,7 @@ pub mod embed;
 pub mod eval;
 pub mod explain;
 pub mod fill;
+pub mod generate;
 pub mod predict;
 pub mod report;
 pub mod summary;
@@ -50,7 +52,7 @@ fn parse_size(text: &str) -> Result<Size, String> {
 const MOST_THREADS: usize = 1024;
 
 /// Reads a number of threads.
-pub(crate) fn parse_threads(text: &str) -> Result<usize, String> {
+pub fn parse_threads(text: &str) -> Result<usize, String> {
     match parse_count(text)? {
         count if count <= MOST_THREADS => Ok(count),
         _ => Err(format!("at most {MOST_THREADS} threads are started; the default is one a core")),
@@ -67,6 +69,6 @@ fn parse_beam(text: &str) -> Result<usize, String> {
 }
 
 /// Reads a number that is at least 1.
-fn parse_count(text: &str) -> Result<usize, String> {
+pub fn parse_count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&count| count > 0).ok_or_else(|| format!("`{text}` is not a whole number of at least 1"))
 }

@@ -93,6 +93,14 @@ impl Sequence {
         self.ids.len()
     }
 
+    /// Appends a token with its range, which begins a word or goes on with one.
+    pub(super) fn push(&mut self, id: u32, range: (usize, usize), begins_word: bool) {
+        let word = self.words.last().map_or(0, |&word| word + u32::from(begins_word));
+        self.ids.push(id);
+        self.offsets.push(range);
+        self.words.push(word);
+    }
+
     pub(super) fn extend(&mut self, other: Sequence) {
         self.ids.extend(other.ids);
         self.offsets.extend(other.offsets);

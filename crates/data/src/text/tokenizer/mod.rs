@@ -15,8 +15,11 @@ mod save;
 mod sentencepiece;
 mod settings;
 mod slow;
+mod stream;
 mod template;
+mod token_bytes;
 mod train;
+mod vocabulary;
 mod word_pieces;
 
 use std::path::Path;
@@ -25,9 +28,13 @@ pub use encoding::Encoding;
 use encoding::{Sequence, Spaces};
 use files::Files;
 use settings::Settings;
+use stream::Decoding;
+pub use stream::TextStream;
 use template::Template;
 use tokenizers::{Decoder as _, Model as _, OffsetType, PreTokenizer as _, Tokenizer, TruncationDirection};
 pub use train::VocabularyKind;
+use vocabulary::ScoreMerges;
+pub use vocabulary::{VocabularyData, VocabularySpecial};
 use word_pieces::WordPieces;
 
 use super::TokeniserError;
@@ -50,6 +57,8 @@ pub struct SpecialIds {
     pub begin: Option<u32>,
     /// The end of a text, of models that generate.
     pub end: Option<u32>,
+    /// The end of a turn in a chat, if a file names it.
+    pub end_of_turn: Option<u32>,
 }
 
 /// Converts text to a model's tokens and back.
@@ -62,6 +71,11 @@ pub struct TextTokenizer {
     settings: Settings,
     files: Option<Files>,
     fast: Option<WordPieces>,
+    /// Instead of the library's algorithm.
+    score_merges: Option<ScoreMerges>,
+    decoding: Decoding,
+    ends: Vec<u32>,
+    notes: Vec<String>,
 }
 
 impl std::fmt::Debug for TextTokenizer {
@@ -76,6 +90,21 @@ impl TextTokenizer {
     /// `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and `config.json` say is done as `transformers` does it.
     pub fn open(directory: &Path) -> Result<TextTokenizer, TokeniserError> {
         open::open(directory)
+    }
+
+    /// The tokenizer of a vocabulary that is stored inside of a model's file. Its tokens are those that llama.cpp gives.
+    pub fn from_vocabulary(data: VocabularyData) -> Result<TextTokenizer, TokeniserError> {
+        vocabulary::open(data)
+    }
+
+    /// The tokens with which a model ends what it writes: the end of a text, and special tokens that are known to end a turn.
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// What the user should know about how the vocabulary was read.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// What is written before a token that goes on with a word, of vocabularies that mark it: `##`.
@@ -189,9 +218,10 @@ impl TextTokenizer {
         self.inner.token_to_id(token)
     }
 
-    /// The text of tokens. Indices that are not in the vocabulary are skipped, and special tokens if wanted.
+    /// The text of tokens. Indices that are not in the vocabulary are skipped, and special tokens if wanted. Bytes that are no UTF-8
+    /// become `\u{fffd}`.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, TokeniserError> {
-        self.inner.decode(ids, skip_special).map_err(TokeniserError::library)
+        stream::decode(self, ids, skip_special)
     }
 
     /// Its files by name, as [`TextTokenizer::save`] writes them.
@@ -239,6 +269,9 @@ impl TextTokenizer {
 
     /// The tokens of a text, at least the first `limit` of them.
     fn sequence(&self, text: &str, limit: usize) -> Result<Sequence, TokeniserError> {
+        if let Some(merges) = &self.score_merges {
+            return Ok(merges.sequence(&self.inner, text));
+        }
         match self.fast.as_ref().filter(|fast| fast.fits(text)) {
             Some(fast) => fast.sequence(text, limit, |part| self.library_sequence(part, usize::MAX)),
             None => self.library_sequence(text, limit),

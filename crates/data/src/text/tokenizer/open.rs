@@ -8,6 +8,8 @@ use tokenizers::AddedToken;
 use super::build::Description;
 use super::files::Files;
 use super::settings::{Class, ROLES, Settings, says_class};
+use super::stream::Decoding;
+use super::vocabulary::end_tokens;
 use super::word_pieces::WordPieces;
 use super::{SpecialIds, TextTokenizer, json, sentencepiece, slow};
 use crate::text::TokeniserError;
@@ -93,16 +95,23 @@ pub(super) fn finish(
         unknown: id("unk_token", &["[UNK]", "<unk>"]),
         begin: id("bos_token", &[]),
         end: id("eos_token", &[]),
+        end_of_turn: None,
     };
-    Ok(TextTokenizer {
+    let mut tokenizer = TextTokenizer {
         fast: WordPieces::of(&built.inner),
+        decoding: Decoding::of(&built.inner),
         inner: built.inner,
         template: built.template,
         special,
         vocabulary_size: built.vocabulary_size,
         settings,
         files,
-    })
+        score_merges: None,
+        ends: Vec::new(),
+        notes: Vec::new(),
+    };
+    tokenizer.ends = end_tokens(&tokenizer);
+    Ok(tokenizer)
 }
 
 /// Where `tokenizer_config.json` and `tokenizer.json` disagree, `transformers` follows the first, and its class's default where

@@ -137,8 +137,13 @@ impl Settings {
 
     /// The settings of a tokenizer of a class, where no file says anything.
     pub(super) fn of_class(class: Class, options: &[(&str, Value)]) -> Settings {
+        Settings::of_options(Some(class), options)
+    }
+
+    /// The settings of a tokenizer without files, which may have no class.
+    pub(super) fn of_options(class: Option<Class>, options: &[(&str, Value)]) -> Settings {
         let config = options.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-        Settings { config, class: Some(class), other_class: false, added: Vec::new() }
+        Settings { config, class, other_class: false, added: Vec::new() }
     }
 
     /// The same settings for another class.

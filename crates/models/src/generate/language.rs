@@ -1,0 +1,382 @@
+//! Writing with a language model: many prompts at once, token by token.
+//!
+//! Prompts are read in chunks into a slot of the KV cache, one prompt after the other, so that those which begin alike find what the
+//! first one has read. All sequences that have been read are continued together, one token each per step; one that ends makes room for
+//! the next at once.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use vitreous_engine::{Device, Error, Precision, Result, SlotCopy};
+
+use super::decoder::{Decoder, PlanShape, SlotTokens, StepOutput, cache_format};
+use super::request::{Request, RequestId, Tally, Update};
+use super::room::GenerationMemory;
+use super::sample::Sampler;
+use super::sequence::{Rows, Sequence};
+use super::slots::Slots;
+use crate::call::{CacheFormat, StepShape};
+use crate::family::Architecture;
+use crate::on_device::{OnDevice, Weights};
+
+/// Plans that are kept on the CPU: steps of several numbers of slots, and chunks of several lengths.
+const KEPT_PLANS: usize = 12;
+/// Tokens of prompts that are read before sequences that are being written go on.
+const MOST_READ: usize = 2048;
+
+/// How a language model is made ready.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GenerateOptions {
+    /// Sequences that are written at once; a beam counts as many.
+    pub slots: usize,
+    /// The most tokens of a sequence, prompt included.
+    pub context: usize,
+    /// The format of keys and values; `None`: bf16 on a GPU that computes in bf16, f32 otherwise.
+    pub cache: Option<CacheFormat>,
+    /// The precision to compute in.
+    pub precision: Precision,
+    /// Tokens of a prompt that are read at once.
+    pub chunk: usize,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> Self {
+        GenerateOptions { slots: 1, context: 2048, cache: None, precision: Precision::F32, chunk: 512 }
+    }
+}
+
+/// A language model that writes.
+pub struct TokenGenerator<'w> {
+    source: OnDevice<'w>,
+    decoder: Decoder<'w>,
+    options: GenerateOptions,
+    vocabulary: usize,
+    slots: Slots,
+    waiting: VecDeque<(RequestId, Request)>,
+    sequences: Vec<Sequence>,
+    sampler: Sampler,
+    next_id: u64,
+    tally: Tally,
+}
+
+impl<'w> TokenGenerator<'w> {
+    /// A model on a device, with the parameters that `weights` gives by name. An error if it predicts no next token, or if the memory
+    /// does not suffice.
+    pub fn new(
+        model: &'w dyn Architecture,
+        options: GenerateOptions,
+        device: &Device,
+        weights: Weights<'w>,
+    ) -> Result<TokenGenerator<'w>> {
+        let (vocabulary, room) = shape_of(model, &options, device)?;
+        let mut source = OnDevice::new(device, weights);
+        GenerationMemory::new(&source, model, options.precision, room, options.chunk)?.check(device, room)?;
+        let first = PlanShape { slots: 1, tokens: 1, output: output_for(device, true) };
+        let decoder = Decoder::new(&mut source, model, options.precision, room, first, KEPT_PLANS)?;
+        Ok(TokenGenerator {
+            source,
+            decoder,
+            options: GenerateOptions { slots: room.batch, context: room.capacity, ..options },
+            vocabulary,
+            slots: Slots::new(room.batch),
+            waiting: VecDeque::new(),
+            sequences: Vec::new(),
+            sampler: Sampler::new(vocabulary),
+            next_id: 0,
+            tally: Tally::default(),
+        })
+    }
+
+    /// Bytes that [`TokenGenerator::new`] would take, without taking them.
+    pub fn memory(
+        model: &'w dyn Architecture,
+        options: &GenerateOptions,
+        device: &Device,
+        weights: Weights<'w>,
+    ) -> Result<GenerationMemory> {
+        let (_, room) = shape_of(model, options, device)?;
+        GenerationMemory::new(&OnDevice::new(device, weights), model, options.precision, room, options.chunk)
+    }
+
+    /// The most tokens of a sequence, prompt included.
+    pub fn context(&self) -> usize {
+        self.options.context
+    }
+
+    /// What was done so far, and how long it took.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Adds a text to go on with. It begins when there is room for it, in the order in which texts were added.
+    pub fn add(&mut self, request: Request) -> Result<RequestId> {
+        self.check(&request)?;
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        self.waiting.push_back((id, request));
+        Ok(id)
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.sequences.is_empty()
+    }
+
+    /// Ends a request early. What was read and written of it stays for prompts that begin alike.
+    pub fn end(&mut self, id: RequestId) {
+        self.waiting.retain(|(waiting, _)| *waiting != id);
+        if let Some(place) = self.sequences.iter().position(|sequence| sequence.id == id) {
+            self.release(place);
+        }
+    }
+
+    /// Goes on: reads prompts that have room, and writes one token of every sequence. Gives what is new.
+    pub fn advance(&mut self) -> Result<Vec<Update>> {
+        let (mut told, mut updates) = (Vec::new(), Vec::new());
+        let mut read = 0;
+        while read < MOST_READ {
+            self.admit()?;
+            let is_reading = |sequence: &Sequence| sequence.left_to_read(&self.slots) > 1;
+            let Some(place) = self.sequences.iter().position(is_reading) else { break };
+            read += self.read_chunk(place, &mut updates)?;
+            self.note(&updates);
+            told.append(&mut updates);
+        }
+        self.tally.stepped_tokens += self.step(&mut updates)?;
+        self.note(&updates);
+        told.append(&mut updates);
+        Ok(told)
+    }
+
+    /// Counts what is new, and gives the slots of what is over back.
+    fn note(&mut self, updates: &[Update]) {
+        for update in updates {
+            self.tally.written_tokens += usize::from(update.token.is_some());
+            let Some(ended) = &update.ended else { continue };
+            self.tally.written_tokens += ended.hypotheses.first().map_or(0, |best| best.tokens.len());
+            if let Some(place) = self.sequences.iter().position(|sequence| sequence.id == update.id) {
+                self.release(place);
+            }
+        }
+    }
+
+    fn check(&self, request: &Request) -> Result<()> {
+        let refused = |what: String| Err(Error::Machine(what));
+        let context = self.options.context;
+        if let Some(token) = request.prompt.iter().find(|&&token| token as usize >= self.vocabulary) {
+            return refused(format!("token {token} is not in the vocabulary of {}", self.vocabulary));
+        }
+        match request.prompt.len() {
+            0 => return refused("a prompt needs at least one token".to_string()),
+            tokens if tokens > context && request.shift.is_none() => {
+                return refused(format!("the prompt has {tokens} tokens, but the context has {context}"));
+            }
+            _ => {}
+        }
+        if request.slots() > self.options.slots {
+            let slots = self.options.slots;
+            return refused(format!("{} beams need as many slots; there are {slots}", request.slots()));
+        }
+        if request.beams.is_some() && request.constraint.is_some() {
+            return refused("a constraint follows one sequence; it cannot follow beams".to_string());
+        }
+        request.sampling.check().map_err(Error::Machine)
+    }
+
+    /// Gives slots to requests that wait, until one of them has something to read.
+    fn admit(&mut self) -> Result<()> {
+        loop {
+            let is_reading = self.sequences.iter().any(|sequence| sequence.left_to_read(&self.slots) > 1);
+            let wanted = self.waiting.front().map_or(usize::MAX, |(_, request)| request.slots());
+            if is_reading || wanted > self.slots.free() {
+                return Ok(());
+            }
+            let Some((id, request)) = self.waiting.pop_front() else { return Ok(()) };
+            let mut sequence = Sequence::new(id, request, self.vocabulary, self.options.context);
+            for which in 0..wanted {
+                // Only the first slot of a beam reads; the others take over what it has read.
+                let prompt = if which == 0 { sequence.view() } else { &[] };
+                let Some(start) = self.slots.take(prompt) else { break };
+                if let Some(from) = start.copied_from {
+                    self.decoder.copy_own(&[SlotCopy { to: start.slot, from, rows: start.reused }])?;
+                }
+                self.tally.reused_tokens += start.reused;
+                sequence.slots.push(start.slot);
+            }
+            self.sequences.push(sequence);
+        }
+    }
+
+    /// Gives the slots of a sequence back.
+    fn release(&mut self, place: usize) {
+        let sequence = self.sequences.remove(place);
+        sequence.slots.iter().for_each(|&slot| self.slots.give_back(slot));
+    }
+
+    /// Reads the next chunk of a prompt; gives how many tokens it had.
+    fn read_chunk(&mut self, place: usize, updates: &mut Vec<Update>) -> Result<usize> {
+        let sequence = &mut self.sequences[place];
+        let slot = sequence.slots[0];
+        let known = self.slots.tokens(slot).len();
+        let left = sequence.view().len() - known;
+        let count = left.min(self.options.chunk);
+        let on_gpu = self.source.device().is_gpu();
+        let width = chunk_width(count, self.options.context - known, on_gpu);
+        let output = output_for(self.source.device(), sequence.request.needs_logits());
+        self.decoder.use_plan(&mut self.source, PlanShape { slots: 1, tokens: width, output })?;
+        let start = Instant::now();
+        let tokens = &sequence.view()[known..known + count];
+        self.decoder.step(slot, &[SlotTokens { tokens, place: known }])?;
+        self.slots.add(slot, tokens);
+        self.tally.prompt_tokens += count;
+        if count == left {
+            let rows = rows_of(&self.decoder, self.vocabulary, 0..1)?;
+            let mut copies = Vec::new();
+            updates.extend(sequence.take(rows, &mut self.sampler, &mut self.slots, &mut copies)?);
+            self.decoder.copy_own(&copies)?;
+        }
+        self.tally.reading += start.elapsed().as_secs_f64();
+        Ok(count)
+    }
+
+    /// One token of every sequence that was read; gives how many there are.
+    fn step(&mut self, updates: &mut Vec<Update>) -> Result<usize> {
+        let is_ready = |sequence: &Sequence, slots: &Slots| sequence.left_to_read(slots) == 1;
+        if self.waiting.is_empty() {
+            self.move_together()?;
+        }
+        let active = |sequence: &&Sequence| is_ready(sequence, &self.slots);
+        let taken: Vec<usize> = self.sequences.iter().filter(active).flat_map(Sequence::stepping_slots).collect();
+        let (Some(&first), Some(&last)) = (taken.iter().min(), taken.iter().max()) else { return Ok(0) };
+        let count = (last - first + 1).next_power_of_two().min(self.slots.len());
+        let first = first.min(self.slots.len() - count);
+        let needs_logits = self.sequences.iter().filter(active).any(|sequence| sequence.request.needs_logits());
+        let output = output_for(self.source.device(), needs_logits);
+        self.decoder.use_plan(&mut self.source, PlanShape { slots: count, tokens: 1, output })?;
+        // On a GPU the plan may be one for more slots.
+        let count = self.decoder.planned_slots();
+        let first = first.min(self.slots.len() - count);
+        let start = Instant::now();
+        self.step_slots(first, count)?;
+
+        let (mut copies, mut stepped) = (Vec::new(), 0);
+        for sequence in &mut self.sequences {
+            if !is_ready(sequence, &self.slots) {
+                continue;
+            }
+            stepped += 1;
+            if sequence.is_prompt() {
+                self.tally.prompt_tokens += 1;
+            }
+            let last: Vec<(usize, u32)> = sequence.stepping_tokens().collect();
+            last.iter().for_each(|&(slot, token)| self.slots.add(slot, &[token]));
+            let rows = last.iter().map(|(slot, _)| slot - first);
+            let rows = rows_of(&self.decoder, self.vocabulary, rows)?;
+            updates.extend(sequence.take(rows, &mut self.sampler, &mut self.slots, &mut copies)?);
+        }
+        self.decoder.copy_own(&copies)?;
+        self.tally.writing += start.elapsed().as_secs_f64();
+        Ok(stepped)
+    }
+
+    /// Runs a step of slots. Those that nobody writes in compute something, too: it goes behind the tokens that they have.
+    fn step_slots(&mut self, first: usize, count: usize) -> Result<()> {
+        let capacity = self.options.context;
+        let mut tokens = vec![0u32; count];
+        let mut places = vec![0usize; count];
+        for slot in first..first + count {
+            let known = self.slots.tokens(slot).len();
+            if known == capacity {
+                self.slots.keep(slot, capacity - 1);
+            }
+            places[slot - first] = known.min(capacity - 1);
+        }
+        for sequence in self.sequences.iter().filter(|sequence| sequence.left_to_read(&self.slots) == 1) {
+            sequence.stepping_tokens().for_each(|(slot, token)| tokens[slot - first] = token);
+        }
+        let inputs: Vec<SlotTokens> = tokens
+            .iter()
+            .zip(&places)
+            .map(|(token, &place)| SlotTokens { tokens: std::slice::from_ref(token), place })
+            .collect();
+        self.decoder.step(first, &inputs)
+    }
+
+    /// Moves sequences into the first slots, if fewer slots have to be computed then.
+    fn move_together(&mut self) -> Result<()> {
+        let mut taken: Vec<usize> = self.sequences.iter().flat_map(|sequence| sequence.slots.clone()).collect();
+        taken.sort_unstable();
+        let (Some(first), Some(last)) = (taken.first(), taken.last()) else { return Ok(()) };
+        if (last - first + 1).next_power_of_two() <= taken.len().next_power_of_two() {
+            return Ok(());
+        }
+        let mut free = (0..taken.len()).filter(|slot| !taken.contains(slot)).collect::<Vec<usize>>().into_iter();
+        let mut copies = Vec::new();
+        for sequence in &mut self.sequences {
+            for slot in &mut sequence.slots {
+                if *slot < taken.len() {
+                    continue;
+                }
+                let Some(to) = free.next() else { continue };
+                copies.push(SlotCopy { to, from: *slot, rows: self.slots.tokens(*slot).len() });
+                self.slots.hand_over(*slot, to);
+                *slot = to;
+            }
+        }
+        self.decoder.copy_own(&copies)
+    }
+}
+
+/// What a run gave for some of its slots.
+fn rows_of<'d>(decoder: &'d Decoder, vocabulary: usize, slots: impl Iterator<Item = usize>) -> Result<Rows<'d>> {
+    if let Some(best) = decoder.best_tokens()? {
+        return Ok(Rows::Best(slots.map(|slot| best[slot]).collect()));
+    }
+    let logits = decoder.logits()?;
+    Ok(Rows::Logits(slots.map(|slot| &logits[slot * vocabulary..(slot + 1) * vocabulary]).collect()))
+}
+
+/// What is asked of a run. On the CPU, logits lie where they can be read; from a GPU only the likeliest token comes, if that is enough.
+fn output_for(device: &Device, needs_logits: bool) -> StepOutput {
+    if needs_logits || !device.is_gpu() { StepOutput::Logits } else { StepOutput::Best }
+}
+
+/// The vocabulary of a language model and the shape of its caches.
+fn shape_of(model: &dyn Architecture, options: &GenerateOptions, device: &Device) -> Result<(usize, StepShape)> {
+    let signature = model.signature();
+    let (Some(vocabulary), Some(input)) = (signature.next_token(), signature.tokens()) else {
+        return Err(Error::Machine(format!("this is {}, which does not generate text", signature.what())));
+    };
+    let capacity = options.context.clamp(1, input.longest);
+    let cache = options.cache.unwrap_or_else(|| cache_format(device, options.precision));
+    Ok((vocabulary, StepShape { batch: options.slots.max(1), source: 1, capacity, cache }))
+}
+
+/// How many tokens a plan reads that is run for `count` of them, with room for `room`: there are few lengths, so that plans are used
+/// again.
+fn chunk_width(count: usize, room: usize, on_gpu: bool) -> usize {
+    let rounded = match (count, on_gpu) {
+        (1, _) => 1,
+        (_, true) => count.next_power_of_two().max(16),
+        (2..=8, false) => 8,
+        (9..=128, false) => count.next_multiple_of(16),
+        (_, false) => count.next_multiple_of(32),
+    };
+    if rounded <= room { rounded } else { count }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_have_few_lengths_and_fit_the_room() {
+        assert_eq!(
+            [1, 2, 9, 17, 128, 129, 480, 512].map(|count| chunk_width(count, 1000, false)),
+            [1, 8, 16, 32, 128, 160, 480, 512]
+        );
+        assert_eq!([1, 2, 17, 480].map(|count| chunk_width(count, 1000, true)), [1, 16, 32, 512]);
+        // At the end of the context nothing is padded.
+        assert_eq!([chunk_width(9, 15, false), chunk_width(9, 16, false)], [9, 16]);
+    }
+}

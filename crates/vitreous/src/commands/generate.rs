@@ -1,0 +1,284 @@
+//! `vitreous generate`: text that goes on from a prompt.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::Args;
+use serde_json::{Value as Json, json};
+use vitreous_engine::Device;
+use vitreous_files::printable::one_line;
+use vitreous_models::generate::constrain::FormatConstraint;
+use vitreous_models::generate::{RequestId, SearchOptions, TokenGenerator, WrittenToken};
+use vitreous_runtime::language::{Continuation, LanguageModel, StopReason, TextGenerator, TextOptions};
+
+use super::translate::check_length_penalty;
+use super::{parse_beam, parse_count};
+use crate::failure::Failure;
+use crate::format_options::FormatOptions;
+use crate::generation_options::{MachineOptions, WritingOptions, tell_speed};
+use crate::texts::{prompt_input, take_texts};
+
+/// Sequences that are written at once, if nobody asks for another number.
+const USUAL_BATCH: usize = 16;
+const USUAL_BATCH_OF_GPU: usize = 64;
+/// The context grows in steps of this many tokens.
+const CONTEXT_STEP: usize = 64;
+/// The longest prompt on standard input, in bytes.
+const MOST_PROMPT_BYTES: u64 = 1 << 26;
+
+/// Write on from a prompt with a language model
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  vitreous generate MODEL 'Once upon a time' --max-tokens 100
+  vitreous generate MODEL 'A haiku about rain:' --temperature 0.8 --top-p 0.95 --seed 7 --n 3
+  vitreous generate MODEL --file prompts.txt --json > answers.jsonl
+  cat article.txt | vitreous generate MODEL
+  vitreous generate MODEL 'A person:' --json-schema person.json
+  vitreous generate MODEL 'Born on ' --regex '\\d{4}-\\d{2}-\\d{2}'
+
+Without --temperature, --top-k, --top-p, --min-p and --n the likeliest token is taken each time; with one of the latter the
+temperature is 1.")]
+pub struct Generate {
+    /// A model directory
+    model: PathBuf,
+    /// The prompt; without it, or as `-`, all of standard input is one
+    #[arg(conflicts_with = "files")]
+    prompt: Option<String>,
+    /// Files with one prompt per line, or JSON lines with `prompt`; `-` is standard input
+    #[arg(long = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Write this many texts for each prompt
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_count, allow_negative_numbers = true)]
+    n: usize,
+    /// Beam search of this width
+    #[arg(long, value_name = "N", value_parser = parse_beam, allow_negative_numbers = true)]
+    beam: Option<usize>,
+    /// Length penalty of beam search: scores are divided by length^A
+    #[arg(long, value_name = "A", default_value = "1", allow_negative_numbers = true)]
+    length_penalty: f32,
+    /// With --json: the logarithmic probability of each token, and the K likeliest tokens in its place
+    #[arg(long, value_name = "K", requires = "json", conflicts_with = "beam")]
+    logprobs: Option<usize>,
+    /// Print one JSON object per line: prompt, text, tokens, stop
+    #[arg(long)]
+    json: bool,
+    /// Write at most this many texts at once [default: 16; on a GPU 64]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    batch: Option<usize>,
+    #[command(flatten)]
+    writing: WritingOptions,
+    #[command(flatten)]
+    format: FormatOptions,
+    #[command(flatten)]
+    machine: MachineOptions,
+}
+
+impl Generate {
+    pub fn run(self) -> Result<(), Failure> {
+        let options = self.text_options()?;
+        let format = self.format.format()?;
+        if format.is_some() && self.beam.is_some() {
+            let what = "beam search cannot follow a format: leave out --beam, or --json-schema and --regex";
+            return Err(Failure::input(anyhow!(what)));
+        }
+        let model = LanguageModel::open(&self.model)?;
+        model.model.notes.iter().for_each(|note| say!("note: {note}"));
+        let constraint = format.map(|format| model.constraint(&format)).transpose()?;
+        let device = self.machine.open_device()?;
+        let mut work = Work {
+            command: &self,
+            model: &model,
+            device: &device,
+            options,
+            constraint,
+            generator: None,
+            asked: 0,
+            unfinished: 0,
+        };
+        if self.files.is_empty() {
+            let prompt = match &self.prompt {
+                Some(prompt) if prompt != "-" => prompt.clone(),
+                _ => read_prompt()?,
+            };
+            work.answer(&[prompt])?;
+        } else {
+            take_texts(&[], &self.files, prompt_input, |prompts: &[String]| work.answer(prompts))?;
+        }
+        if work.unfinished > 0 {
+            let texts = vitreous_pages::format::count(work.unfinished, "text", "texts");
+            say!("note: {texts} ended before all of the format was written; a larger --max-tokens may help");
+        }
+        if let Some(generator) = &work.generator {
+            tell_speed(&generator.tally(), &device);
+        }
+        Ok(())
+    }
+
+    fn text_options(&self) -> Result<TextOptions, Failure> {
+        check_length_penalty(self.length_penalty)?;
+        let temperature = if self.writing.asks_for_sampling() || self.n > 1 { 1.0 } else { 0.0 };
+        let mut options = self.writing.text_options(temperature)?;
+        options.logprobs = self.logprobs;
+        if let Some(beam) = self.beam {
+            if self.n > beam {
+                let what = format!("--n {} needs a --beam of at least {}; it is {beam}", self.n, self.n);
+                return Err(Failure::input(anyhow!(what)));
+            }
+            if self.writing.asks_for_sampling() || self.writing.temperature().is_some_and(|given| given > 0.0) {
+                let what = "beam search makes no random choices: leave out --temperature, --top-k, --top-p and --min-p";
+                return Err(Failure::input(anyhow!(what)));
+            }
+            options.sampling.temperature = 0.0;
+            options.beams = Some(SearchOptions { beam, length_penalty: self.length_penalty });
+        }
+        Ok(options)
+    }
+
+    /// Sequences of one prompt.
+    fn sequences_per_prompt(&self) -> usize {
+        if self.beam.is_some() { 1 } else { self.n }
+    }
+}
+
+/// All of standard input, without its last line break.
+fn read_prompt() -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = std::io::stdin().take(MOST_PROMPT_BYTES + 1).read_to_string(&mut text);
+    read.map_err(|error| Failure::input(anyhow!("standard input: {error}")))?;
+    if text.len() as u64 > MOST_PROMPT_BYTES {
+        return Err(Failure::input(anyhow!(
+            "standard input: a prompt of more than {MOST_PROMPT_BYTES} bytes; use --file"
+        )));
+    }
+    let line = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
+    Ok(line.unwrap_or(&text).to_string())
+}
+
+/// The model and what was done with it so far.
+struct Work<'m> {
+    command: &'m Generate,
+    model: &'m LanguageModel,
+    device: &'m Device,
+    options: TextOptions,
+    /// What every text must be, from its beginning.
+    constraint: Option<FormatConstraint>,
+    generator: Option<TextGenerator<'m>>,
+    /// Sequences that were asked for, so that each has random numbers of its own.
+    asked: u64,
+    /// Texts with a format that ended before they had it.
+    unfinished: usize,
+}
+
+impl Work<'_> {
+    /// Answers prompts, in their order.
+    fn answer(&mut self, prompts: &[String]) -> Result<(), Failure> {
+        let mut encoded = Vec::new();
+        for prompt in prompts {
+            encoded.push(self.model.encode(prompt)?);
+        }
+        self.prepare(&encoded)?;
+        let Some(generator) = &mut self.generator else { return Ok(()) };
+        let per_prompt = self.command.sequences_per_prompt();
+        let mut places: HashMap<RequestId, (usize, usize)> = HashMap::new();
+        for (which, tokens) in encoded.iter().enumerate() {
+            for copy in 0..per_prompt {
+                let constraint = self.constraint.as_ref().map(|first| Box::new(first.again()) as _);
+                let id = generator.add(tokens.clone(), &self.options, self.asked, constraint)?;
+                places.insert(id, (which, copy));
+                self.asked += 1;
+            }
+        }
+        let is_streamed = self.command.files.is_empty() && !self.command.json && self.command.n == 1;
+        let mut answers: Vec<Vec<Option<Vec<Continuation>>>> = vec![vec![None; per_prompt]; prompts.len()];
+        let mut told = 0;
+        let mut out = crate::say::stdout();
+        while !generator.is_idle() {
+            for update in generator.advance()? {
+                if is_streamed && !update.piece.is_empty() {
+                    write!(out, "{}", update.piece)?;
+                    out.flush()?;
+                }
+                if let (Some(&(which, copy)), Some(found)) = (places.get(&update.id), update.finished) {
+                    let is_unfinished = |text: &&Continuation| text.stop != StopReason::End;
+                    self.unfinished += found.iter().filter(is_unfinished).filter(|_| self.constraint.is_some()).count();
+                    answers[which][copy] = Some(found);
+                }
+            }
+            while !is_streamed && told < prompts.len() && answers[told].iter().all(Option::is_some) {
+                let found: Vec<Continuation> = answers[told].iter_mut().filter_map(Option::take).flatten().collect();
+                self.command.write(&prompts[told], &found[..found.len().min(self.command.n)], &mut out)?;
+                out.flush()?;
+                told += 1;
+            }
+        }
+        if is_streamed {
+            writeln!(out)?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Makes a generator with room for prompts, unless the one that is there has it.
+    fn prepare(&mut self, prompts: &[Vec<u32>]) -> Result<(), Failure> {
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
+        let needed = (longest + self.options.max_tokens).next_multiple_of(CONTEXT_STEP);
+        let context = self.command.machine.context.unwrap_or(needed).min(self.model.longest);
+        if self.generator.as_ref().is_some_and(|generator| generator.context() >= context) {
+            return Ok(());
+        }
+        // The old one's memory goes before the new one's comes.
+        self.generator = None;
+        let beam = self.command.beam.unwrap_or(1);
+        let usual = if self.device.is_gpu() { USUAL_BATCH_OF_GPU } else { USUAL_BATCH };
+        let sequences = prompts.len() * self.command.sequences_per_prompt();
+        let mut slots = self.command.batch.unwrap_or(usual).min(sequences).max(1) * beam;
+        let architecture = self.model.model.architecture.as_ref();
+        // Fewer at once take longer, but fit.
+        while self.command.batch.is_none() && slots > beam {
+            let options = self.command.machine.generate_options(slots, context);
+            let memory = TokenGenerator::memory(architecture, &options, self.device, self.model.weights())
+                .map_err(Failure::work)?;
+            let available = self.device.available_memory().map_err(Failure::work)?;
+            if available.is_none_or(|available| (memory.model + memory.caches) as u64 <= available) {
+                break;
+            }
+            slots = (slots / beam).div_ceil(2) * beam;
+        }
+        let options = self.command.machine.generate_options(slots, context);
+        self.generator = Some(TextGenerator::new(self.model, options, self.device)?);
+        Ok(())
+    }
+}
+
+impl Generate {
+    fn write(&self, prompt: &str, found: &[Continuation], out: &mut impl Write) -> Result<(), Failure> {
+        for continuation in found {
+            match self.json {
+                true => writeln!(out, "{}", self.json(prompt, continuation))?,
+                false => writeln!(out, "{}", one_line(&continuation.text))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&self, prompt: &str, continuation: &Continuation) -> Json {
+        let tokens: Vec<u32> = continuation.tokens.iter().map(|written| written.token).collect();
+        let stop = continuation.stop.name();
+        let mut object = json!({"prompt": prompt, "text": continuation.text, "tokens": tokens, "stop": stop});
+        if let Some(score) = continuation.score {
+            object["score"] = json!(score);
+        }
+        if self.logprobs.is_some() {
+            object["logprobs"] = continuation.tokens.iter().map(logprob).collect();
+        }
+        object
+    }
+}
+
+/// The probability of a token, and the likeliest in its place.
+fn logprob(written: &WrittenToken) -> Json {
+    let top = written.top.iter().map(|top| json!({"token": top.token, "logprob": top.logprob}));
+    json!({"token": written.token, "logprob": written.logprob, "top": top.collect::<Vec<Json>>()})
+}

@@ -1,0 +1,145 @@
+//! The options of `generate` and `chat`: how tokens are chosen, when a text ends, and what the model runs on.
+
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use vitreous_engine::{Device, Precision};
+use vitreous_models::CacheFormat;
+use vitreous_models::generate::{GenerateOptions, SamplingOptions, Tally};
+use vitreous_runtime::described;
+use vitreous_runtime::language::TextOptions;
+
+use crate::commands::{PrecisionName, parse_count, parse_threads};
+use crate::device_options::DeviceOptions;
+use crate::failure::Failure;
+
+/// How tokens are chosen, and when a text ends.
+#[derive(Args, Clone, Debug)]
+pub struct WritingOptions {
+    /// The most tokens to write
+    #[arg(long, value_name = "N", default_value = "256", value_parser = parse_count, allow_negative_numbers = true)]
+    pub max_tokens: usize,
+    /// Sampling temperature; 0 takes the likeliest token each time
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    temperature: Option<f32>,
+    /// Choose from the K likeliest tokens
+    #[arg(long, value_name = "K", value_parser = parse_count, allow_negative_numbers = true)]
+    top_k: Option<usize>,
+    /// Choose from the likeliest tokens that add up to this probability
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    top_p: Option<f32>,
+    /// Choose from tokens that are at least this part as likely as the likeliest
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    min_p: Option<f32>,
+    /// Make tokens that were seen, also in the prompt, less likely; 1 is no penalty
+    #[arg(long, value_name = "R", default_value = "1", allow_negative_numbers = true)]
+    repetition_penalty: f32,
+    /// Seed of the random numbers: the same seed gives the same text
+    #[arg(long, value_name = "SEED", default_value = "0")]
+    seed: u64,
+    /// End the text before this string; may be given several times
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    stop: Vec<String>,
+    /// Write on where the model would end the text
+    #[arg(long)]
+    ignore_eos: bool,
+    /// When the context is full, drop its oldest tokens (but for the first few) and write on
+    #[arg(long)]
+    shift: bool,
+}
+
+impl WritingOptions {
+    /// Whether the user asked for random choices.
+    pub fn asks_for_sampling(&self) -> bool {
+        self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some()
+    }
+
+    /// Whether the user chose a temperature.
+    pub fn temperature(&self) -> Option<f32> {
+        self.temperature
+    }
+
+    /// The options, with this temperature where none was given.
+    pub fn text_options(&self, temperature: f32) -> Result<TextOptions, Failure> {
+        let sampling = SamplingOptions {
+            temperature: self.temperature.unwrap_or(temperature),
+            top_k: self.top_k.unwrap_or(0),
+            top_p: self.top_p.unwrap_or(1.0),
+            min_p: self.min_p.unwrap_or(0.0),
+            repetition_penalty: self.repetition_penalty,
+            seed: self.seed,
+        };
+        sampling.check().map_err(|rule| Failure::input(anyhow!(rule)))?;
+        Ok(TextOptions {
+            max_tokens: self.max_tokens,
+            sampling,
+            beams: None,
+            stop: self.stop.clone(),
+            more_ends: Vec::new(),
+            ignore_end: self.ignore_eos,
+            logprobs: None,
+            shift: self.shift,
+        })
+    }
+}
+
+/// The format of keys and values as it is written on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheName {
+    /// 32-bit floats
+    F32,
+    /// 16 bits: half the memory
+    Bf16,
+}
+
+/// What the model runs on, and its memory.
+#[derive(Args, Clone, Debug)]
+pub struct MachineOptions {
+    /// The most tokens of a text, prompt included [default: what the prompt and --max-tokens need]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    pub context: Option<usize>,
+    /// The format of the KV cache [default: f32; on a GPU with --precision bf16, bf16]
+    #[arg(long, value_enum, value_name = "FORMAT", ignore_case = true)]
+    cache: Option<CacheName>,
+    /// Precision of matrix multiplications
+    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
+    precision: PrecisionName,
+    /// Threads that compute on the CPU [default: one per core]
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
+    #[command(flatten)]
+    device: DeviceOptions,
+}
+
+impl MachineOptions {
+    /// Opens the device.
+    pub fn open_device(&self) -> Result<Device, Failure> {
+        self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))
+    }
+
+    /// How a model is made ready for so many sequences of so many tokens.
+    pub fn generate_options(&self, slots: usize, context: usize) -> GenerateOptions {
+        let cache = self.cache.map(|cache| match cache {
+            CacheName::F32 => CacheFormat::F32,
+            CacheName::Bf16 => CacheFormat::Bf16,
+        });
+        let precision: Precision = self.precision.into();
+        GenerateOptions { slots, context, cache, precision, ..GenerateOptions::default() }
+    }
+}
+
+/// Says how fast it went.
+pub fn tell_speed(tally: &Tally, device: &Device) {
+    let rate = |tokens: usize, seconds: f64| tokens as f64 / seconds.max(1e-9);
+    let reused = match tally.reused_tokens {
+        0 => String::new(),
+        tokens => format!(" ({tokens} more were there already)"),
+    };
+    say!(
+        "prompt: {} tokens, {:.1} tokens/s{reused}; written: {} tokens, {:.1} tokens/s, on {}",
+        tally.prompt_tokens,
+        rate(tally.prompt_tokens, tally.reading),
+        tally.written_tokens,
+        rate(tally.stepped_tokens, tally.writing),
+        described(device)
+    );
+}
