@@ -62,6 +62,6 @@ pub(crate) fn layer_outputs(graph: &Graph) -> vitreous_engine::Result<Vec<Value>
     let inside = |block: u32| graph.nodes().iter().filter(move |node| node.block == Some(block));
     // The first op of a layer reads what comes in.
     let before = inside(0).next().map(|node| node.inputs[0]);
-    let after = (0..blocks).filter_map(|block| inside(block).last()).map(|node| graph.find(&node.path));
+    let after = (0..blocks).filter_map(|block| inside(block).next_back()).map(|node| graph.find(&node.path));
     before.map(Ok).into_iter().chain(after).collect()
 }

@@ -153,7 +153,7 @@ fn answers_that_may_be_missing_are_compared_as_squad_2_does() {
     let cases = fixture().answers2;
     assert!(cases.iter().any(|case| case.expected.is_empty() && case.exact == 1.0));
     for case in &cases {
-        let (exact, f1) = squad2(&[case.expected.clone()], &[&case.answer]);
+        let (exact, f1) = squad2(std::slice::from_ref(&case.expected), &[&case.answer]);
         assert_near(&[exact, f1], &[case.exact, case.f1], &format!("{:?} for {:?}", case.answer, case.expected));
     }
     let (expected, answers): (Vec<_>, Vec<_>) =

@@ -1,12 +1,43 @@
-//! `--device` and `--tf32`: where a command computes.
+//! `--device` and `--tf32`, `--precision` and `--threads`: where and how a command computes.
 
 use anyhow::anyhow;
 use clap::Args;
-use vitreous_engine::{Device, cuda};
+use vitreous_engine::{Device, Precision, cuda};
 use vitreous_runtime::DeviceChoice;
 use vitreous_runtime::device::automatic;
 
+use crate::commands::{PrecisionName, parse_threads};
 use crate::failure::Failure;
+
+/// The options of commands that run a model.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ComputeOptions {
+    /// Precision of matrix multiplications
+    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
+    precision: PrecisionName,
+    /// Threads that compute on the CPU, or prepare images for a GPU [default: one per core]
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
+    #[command(flatten)]
+    device: DeviceOptions,
+}
+
+impl ComputeOptions {
+    /// The precision of matrix multiplications.
+    pub fn precision(self) -> Precision {
+        self.precision.into()
+    }
+
+    /// The number of threads.
+    pub fn threads(self) -> usize {
+        self.threads.unwrap_or_else(vitreous_runtime::threads)
+    }
+
+    /// Opens the device.
+    pub fn device(self) -> Result<Device, Failure> {
+        self.device.open(self.threads())
+    }
+}
 
 /// The options of commands that compute.
 #[derive(Args, Clone, Copy, Debug)]

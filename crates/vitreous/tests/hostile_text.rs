@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::texts::{assert_same, change, copied, on};
-use common::{fixtures, vitreous, vitreous_with_input};
+use common::{answered_line_by_line, fixtures, vitreous, vitreous_with_input};
 use serde_json::json;
 
 /// Each command on a model that can do it, with texts that it takes.
@@ -298,32 +298,12 @@ fn whoever_stops_reading_is_not_complained_to() {
 /// Whoever writes a line and waits for its answer gets it before the next line.
 #[test]
 fn answers_do_not_wait_for_more_lines() {
-    use std::io::{BufRead, BufReader, Write};
+    let texts = ["first <mask>", "second <mask>"];
     for (command, model) in COMMANDS {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
-            .args([command, &format!("texts/{model}"), "--json", "--device", "cpu"])
-            .current_dir(fixtures())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("vitreous starts");
-        let mut input = child.stdin.take().expect("an input");
-        let (send, answers) = std::sync::mpsc::channel();
-        let output = BufReader::new(child.stdout.take().expect("an output"));
-        std::thread::spawn(move || output.lines().try_for_each(|line| send.send(line.expect("text"))));
-        for text in ["first <mask>", "second <mask>"] {
-            writeln!(input, "{text}").expect("written");
-            // Far longer than it takes: without an answer this would be for ever.
-            let answer = answers.recv_timeout(std::time::Duration::from_secs(120));
-            if answer.is_err() {
-                child.kill().expect("killed");
-            }
-            let answer: serde_json::Value = serde_json::from_str(&answer.expect("an answer")).expect("JSON");
-            assert_eq!(answer["text"], text);
-        }
-        drop(input);
-        assert!(child.wait().expect("vitreous ends").success());
+        let arguments = [command, &format!("texts/{model}"), "--json", "--device", "cpu"];
+        let (answers, code) = answered_line_by_line(&arguments, &texts);
+        assert!(answers.iter().zip(texts).all(|(answer, text)| answer["text"] == text), "{answers:?}");
+        assert_eq!(code, Some(0));
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{ON_CPU, changed_copy, fixtures, vitreous, vitreous_with_input};
+use common::{ON_CPU, answered_line_by_line, changed_copy, fixtures, vitreous, vitreous_with_input};
 use serde_json::Value;
 
 fn expected() -> Value {
@@ -236,32 +236,10 @@ fn a_model_of_the_hub_is_not_downloaded_but_explained() {
 /// Whoever names an image and waits for its answer before naming the next gets it.
 #[test]
 fn answers_do_not_wait_for_a_whole_batch_of_a_slow_list() {
-    use std::io::{BufRead, BufReader, Write};
-    use std::process::{Command, Stdio};
-    let mut child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
-        .args(["predict", "tiny_vit", "-", "--json", "--batch", "64"])
-        .current_dir(fixtures())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("vitreous starts");
-    let mut list = child.stdin.take().expect("an input");
-    let (send, answers) = std::sync::mpsc::channel();
-    let output = BufReader::new(child.stdout.take().expect("an output"));
-    std::thread::spawn(move || output.lines().try_for_each(|line| send.send(line.expect("text"))));
-    for name in ["noise.png", "missing.png", "smooth.png"] {
-        writeln!(list, "pictures/{name}").expect("written");
-        // Far longer than it takes: without an answer this would be for ever.
-        let answer = answers.recv_timeout(std::time::Duration::from_secs(120));
-        if answer.is_err() {
-            child.kill().expect("killed");
-        }
-        let answer: Value = serde_json::from_str(&answer.expect("an answer")).expect("JSON");
-        assert_eq!(answer["path"], format!("pictures/{name}"));
-    }
-    drop(list);
-    assert_eq!(child.wait().expect("vitreous ends").code(), Some(1));
+    let names = ["pictures/noise.png", "pictures/missing.png", "pictures/smooth.png"];
+    let (answers, code) = answered_line_by_line(&["predict", "tiny_vit", "-", "--json", "--batch", "64"], &names);
+    assert!(answers.iter().zip(names).all(|(answer, name)| answer["path"] == name), "{answers:?}");
+    assert_eq!(code, Some(1));
 }
 
 #[test]

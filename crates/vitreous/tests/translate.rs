@@ -344,7 +344,7 @@ fn a_config_that_cannot_be_read_is_named() {
         vitreous(&["translate", text(&model), "one."])
     };
     of(None).failed(2, &["config.json", "No such file"]);
-    of(Some("{")).failed(2, &["config.json", "no JSON"]);
+    of(Some("{")).failed(2, &["config.json", "not JSON"]);
     of(Some("{}")).failed(2, &["no translator"]);
     let config = std::fs::read_to_string(learned.run().join("model/config.json")).expect("a config");
     let deep = config.replace("\"encoder_layers\": 1", "\"encoder_layers\": 100000000");

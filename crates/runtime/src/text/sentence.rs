@@ -237,7 +237,7 @@ mod tests {
             let error = written(files).expect_err(says).to_string();
             assert!(error.contains(says), "{error}");
         };
-        refused(&[("modules.json", "{")], "no JSON");
+        refused(&[("modules.json", "{")], "not JSON");
         refused(&[("modules.json", MODULES)], "no such file");
         let several = r#"{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true}"#;
         refused(&[("modules.json", MODULES), ("1_Pooling/config.json", several)], "several");
@@ -249,6 +249,6 @@ mod tests {
         refused(&[("modules.json", r#"[{"path": "2_CNN", "type": "sentence_transformers.models.CNN"}]"#)], "\"CNN\"");
         let early = r#"[{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}]"#;
         refused(&[("modules.json", early)], "before the pooling");
-        refused(&[("modules.json", r#"[{"path": "../../etc", "type": "x.Pooling"}]"#)], "no folder");
+        refused(&[("modules.json", r#"[{"path": "../../etc", "type": "x.Pooling"}]"#)], "not a folder");
     }
 }

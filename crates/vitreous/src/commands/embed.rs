@@ -13,9 +13,9 @@ use vitreous_runtime::locate::{open_model, unsuitable};
 use vitreous_runtime::text::{EmbedOptions, Embedder, Pooling, Purpose, TextInput, TextModel, cosine};
 use vitreous_runtime::{ImageModel, OutputName, architecture};
 
+use super::parse_count;
 use super::predict::write_failure;
-use super::{PrecisionName, parse_count, parse_threads};
-use crate::device_options::DeviceOptions;
+use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
 use crate::image_answers::{Answers, ImageQuestion, ask};
 use crate::texts::{TextFiles, TextTally, take_texts, text_input};
@@ -58,14 +58,8 @@ pub struct Embed {
     /// Print one JSON object per line: text (or path) and embedding; with --search, rank, score, line (or image) and text (or path)
     #[arg(long, conflicts_with = "out")]
     json: bool,
-    /// Precision of matrix multiplications
-    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
-    precision: PrecisionName,
-    /// Threads that compute on the CPU [default: one per core]
-    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
-    threads: Option<usize>,
     #[command(flatten)]
-    device: DeviceOptions,
+    compute: ComputeOptions,
 }
 
 /// A way of pooling, as on the command line.
@@ -125,11 +119,11 @@ impl Embed {
         if let Some(file) = texts.iter().find(|text| Path::new(text).is_file()) {
             say!("note: {file:?} is taken as a text; `--file {file}` reads the texts of that file");
         }
-        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
+        let device = self.compute.device()?;
         let options = EmbedOptions {
             pooling: self.pooling.map(Pooling::from),
             normalise: self.normalize,
-            precision: self.precision.into(),
+            precision: self.compute.precision(),
         };
         let mut embedder = Embedder::new(&model, &options, &device)?;
         let width = embedder.width();
@@ -168,9 +162,9 @@ impl Embed {
         let Some(width) = signature.vector() else {
             return Err(unsuitable(&name, &signature, "model with features").into());
         };
-        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
-        let device = self.device.open(threads)?;
-        let precision = self.precision.into();
+        let threads = self.compute.threads();
+        let device = self.compute.device()?;
+        let precision = self.compute.precision();
         let question = ImageQuestion { output: OutputName::Features, precision, batch: None, threads, device: &device };
         let query = match &self.search {
             Some(query) => {

@@ -17,8 +17,8 @@ use vitreous_models::{OpenOptions, Takes};
 use vitreous_runtime::locate::model_directory;
 use vitreous_train::{Recipe, RunRecord};
 
-use super::{PrecisionName, parse_beam, parse_count, parse_threads};
-use crate::device_options::DeviceOptions;
+use super::{parse_beam, parse_count};
+use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
 
 /// Evaluate a model on a data set: accuracy, precision and recall per class, confusions and calibration; for a translator BLEU, chrF
@@ -46,14 +46,8 @@ pub struct Eval {
     /// The fraction that is drawn for validation, where the data has no such split [default: a run's own; 0.1; for pairs 0.02]
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     validation_share: Option<f64>,
-    /// Precision of matrix multiplications
-    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
-    precision: PrecisionName,
-    /// Threads that compute, or prepare images for a GPU [default: one per core]
-    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
-    threads: Option<usize>,
     #[command(flatten)]
-    device: DeviceOptions,
+    compute: ComputeOptions,
     /// Evaluate only this many images, pairs or questions, spread evenly over the data set; of a text, the first so many windows
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     limit: Option<usize>,

@@ -9,8 +9,8 @@ use vitreous_models::OpenOptions;
 use vitreous_pages::format;
 use vitreous_runtime::text::{Filler, Filling, TextModel};
 
-use super::{PrecisionName, parse_count, parse_threads};
-use crate::device_options::DeviceOptions;
+use super::parse_count;
+use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
 use crate::texts::{TextFiles, TextTally, take_texts, text_input};
 
@@ -36,22 +36,16 @@ pub struct Fill {
     /// Print one JSON object per line: text, and for each blank in `masks` the tokens with their scores in `top`
     #[arg(long)]
     json: bool,
-    /// Precision of matrix multiplications
-    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
-    precision: PrecisionName,
-    /// Threads that compute on the CPU [default: one per core]
-    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
-    threads: Option<usize>,
     #[command(flatten)]
-    device: DeviceOptions,
+    compute: ComputeOptions,
 }
 
 impl Fill {
     pub fn run(self) -> Result<(), Failure> {
         let model = TextModel::open(&self.model, &OpenOptions::default())?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
-        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
-        let mut filler = Filler::new(&model, &self.model.to_string_lossy(), self.precision.into(), &device)?;
+        let device = self.compute.device()?;
+        let mut filler = Filler::new(&model, &self.model.to_string_lossy(), self.compute.precision(), &device)?;
         let mut out = crate::say::stdout();
         let texts: &[String] = if self.texts == ["-"] { &[] } else { &self.texts };
         let mut tally = TextTally::new();

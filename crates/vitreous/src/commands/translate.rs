@@ -12,8 +12,8 @@ use vitreous_pages::format;
 use vitreous_runtime::{TextTranslator, TranslatorModel, described};
 use vitreous_train::tasks::translate::one_line;
 
-use super::{PrecisionName, parse_beam, parse_count, parse_threads};
-use crate::device_options::DeviceOptions;
+use super::{parse_beam, parse_count};
+use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
 use crate::texts::{plain, take_texts};
 
@@ -45,14 +45,8 @@ pub struct Translate {
     /// Print one JSON object per line: source, and translations with their scores
     #[arg(long)]
     json: bool,
-    /// Precision of matrix multiplications
-    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
-    precision: PrecisionName,
-    /// Threads that compute on the CPU [default: one per core]
-    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
-    threads: Option<usize>,
     #[command(flatten)]
-    device: DeviceOptions,
+    compute: ComputeOptions,
 }
 
 impl Translate {
@@ -64,9 +58,9 @@ impl Translate {
         }
         check_length_penalty(self.length_penalty)?;
         let model = TranslatorModel::open(&self.model)?;
-        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
+        let device = self.compute.device()?;
         let search = SearchOptions { beam: self.beam, length_penalty: self.length_penalty };
-        let mut translator = TextTranslator::new(&model, search, self.precision.into(), &device)?;
+        let mut translator = TextTranslator::new(&model, search, self.compute.precision(), &device)?;
         let start = Instant::now();
         let mut count = 0;
         let mut computing = 0.0;

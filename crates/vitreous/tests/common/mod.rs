@@ -63,6 +63,35 @@ pub fn vitreous_within(arguments: &[&str], variables: &[(&str, &Path)]) -> Outco
     run(arguments, "", variables)
 }
 
+/// Writes one line after the other to `vitreous`, and waits for the answer to each before the next. Gives the answers and the exit code.
+pub fn answered_line_by_line(arguments: &[&str], lines: &[&str]) -> (Vec<Value>, Option<i32>) {
+    use std::io::{BufRead, BufReader};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
+        .args(arguments)
+        .current_dir(fixtures())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("vitreous starts");
+    let mut input = child.stdin.take().expect("an input");
+    let (send, answers) = std::sync::mpsc::channel();
+    let output = BufReader::new(child.stdout.take().expect("an output"));
+    std::thread::spawn(move || output.lines().try_for_each(|line| send.send(line.expect("text"))));
+    let mut answer_to = |line: &&str| {
+        writeln!(input, "{line}").expect("written");
+        // Far longer than it takes: without an answer this would be for ever.
+        let answer = answers.recv_timeout(std::time::Duration::from_secs(120));
+        if answer.is_err() {
+            child.kill().expect("killed");
+        }
+        serde_json::from_str(&answer.expect("an answer")).expect("JSON")
+    };
+    let all = lines.iter().map(&mut answer_to).collect();
+    drop(input);
+    (all, child.wait().expect("vitreous ends").code())
+}
+
 fn run(arguments: &[&str], input: &str, variables: &[(&str, &Path)]) -> Outcome {
     let mut child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
         .args(arguments)

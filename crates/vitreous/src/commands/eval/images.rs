@@ -156,9 +156,9 @@ impl Eval {
         to_model: &[u32],
         mut counting: Counting,
     ) -> Result<(Counting, Vec<Unusable>), Failure> {
-        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
-        let device = self.device.open(threads)?;
-        let mut runner = Runner::new(model, OutputName::Logits, self.precision.into(), &device, self.batch)?;
+        let threads = self.compute.threads();
+        let device = self.compute.device()?;
+        let mut runner = Runner::new(model, OutputName::Logits, self.compute.precision(), &device, self.batch)?;
         let samples = spread(part.len(), self.limit);
         let batch = runner.batch().min(samples.len()).max(1);
         let progress = progress_bar(samples.len(), "images");

@@ -37,8 +37,8 @@ impl Eval {
             self.refuse(&[("--stride", self.stride.is_some())], why)?;
         }
         let model = LanguageModel::open(&self.model)?;
-        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
-        let mut evaluator = LanguageEvaluator::new(&model, self.precision.into(), &device)?;
+        let device = self.compute.device()?;
+        let mut evaluator = LanguageEvaluator::new(&model, self.compute.precision(), &device)?;
         let start = Instant::now();
         let about = match choices {
             Some(choices) => self.evaluate_choices(&mut evaluator, choices)?,

@@ -56,7 +56,7 @@ impl Eval {
         let places = spread(tested.pairs.len(), self.limit);
         tested.pairs = places.into_iter().map(|place| tested.pairs[place].clone()).collect();
 
-        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
+        let device = self.compute.device()?;
         let start = Instant::now();
         let architecture = model.model.architecture.as_ref();
         let test = TranslatorTest {
@@ -67,7 +67,7 @@ impl Eval {
             tokens: TOKENS,
             max_tokens: longest_side(architecture),
             device: &device,
-            precision: self.precision.into(),
+            precision: self.compute.precision(),
         };
         let progress = progress_bar(tested.pairs.len(), "sentences");
         let scores = test.run(&tested.pairs, usize::MAX, &mut |done, _| progress.set_position(done as u64));

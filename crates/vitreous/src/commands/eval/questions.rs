@@ -63,7 +63,7 @@ impl Eval {
         let splits = open_questions(data).map_err(Failure::input)?;
         let questions: Vec<AnsweredQuestion> = self.texts_of_split([splits.train, splits.validation, splits.test])?;
         let without_answer = questions.iter().filter(|question| question.answers.is_empty()).count();
-        let mut runner = TextRunner::new(model, EncoderOutput::Logits, self.precision.into(), device)?;
+        let mut runner = TextRunner::new(model, EncoderOutput::Logits, self.compute.precision(), device)?;
         let mut answers = Vec::with_capacity(questions.len());
         for some in questions.chunks(AT_ONCE) {
             let asked: Vec<Question> =

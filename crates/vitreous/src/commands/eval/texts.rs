@@ -54,7 +54,7 @@ impl Eval {
             .into());
         };
         let data = self.text_data()?;
-        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
+        let device = self.compute.device()?;
         let start = Instant::now();
         let bar = progress_bar(0, "texts");
         let mut progress = |done: usize, all: usize| {
@@ -81,7 +81,7 @@ impl Eval {
     ) -> Result<Scores, Failure> {
         let architecture = model.model.architecture.as_ref();
         let output = if matches!(head, Gives::MaskedTokens(_)) { EncoderOutput::Masked } else { EncoderOutput::Logits };
-        let mut runner = EncoderRunner::new(architecture, output, self.precision.into(), device, model.weights())
+        let mut runner = EncoderRunner::new(architecture, output, self.compute.precision(), device, model.weights())
             .map_err(Failure::work)?;
         Ok(match head {
             Gives::MaskedTokens(_) => {

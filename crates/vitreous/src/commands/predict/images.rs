@@ -31,11 +31,11 @@ impl Predict {
             (true, _, None) => return Err(unsuitable(&path, &signature, "model with features").into()),
             _ => {}
         }
-        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
-        let device = self.device.open(threads)?;
+        let threads = self.compute.threads();
+        let device = self.compute.device()?;
         let question = ImageQuestion {
             output: if self.features { OutputName::Features } else { OutputName::Logits },
-            precision: self.precision.into(),
+            precision: self.compute.precision(),
             batch: self.batch,
             threads,
             device: &device,

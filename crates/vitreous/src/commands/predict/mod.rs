@@ -15,8 +15,8 @@ use vitreous_models::{OpenOptions, Size};
 use vitreous_runtime::architecture;
 use vitreous_runtime::text::Aggregation;
 
-use super::{PrecisionName, parse_count, parse_size, parse_threads};
-use crate::device_options::DeviceOptions;
+use super::{parse_count, parse_size};
+use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
 use crate::texts::TextFiles;
 
@@ -64,9 +64,6 @@ pub struct Predict {
     /// Print the pooled features that the head would see, instead of classes
     #[arg(long)]
     features: bool,
-    /// Precision of matrix multiplications
-    #[arg(long, value_enum, default_value = "f32", ignore_case = true)]
-    precision: PrecisionName,
     /// Batch size for images [default: as large as keeps the machine busy]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     batch: Option<usize>,
@@ -76,11 +73,8 @@ pub struct Predict {
     /// The number of attention heads, for files that do not contain it
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     heads: Option<usize>,
-    /// Threads that compute, or prepare images for a GPU [default: one per core]
-    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
-    threads: Option<usize>,
     #[command(flatten)]
-    device: DeviceOptions,
+    compute: ComputeOptions,
 }
 
 /// How tokens become entities, as on the command line.

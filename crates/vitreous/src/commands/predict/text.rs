@@ -34,8 +34,8 @@ impl Predict {
                 no_head(&name, &signature, "classification head", &[Head::Classes(1), Head::TokenClasses(1)]).into()
             );
         };
-        let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
-        let mut runner = TextRunner::new(&model, EncoderOutput::Logits, self.precision.into(), &device)?;
+        let device = self.compute.device()?;
+        let mut runner = TextRunner::new(&model, EncoderOutput::Logits, self.compute.precision(), &device)?;
         let mut tally = TextTally::new();
         if head == Gives::Span {
             tally.texts = self.answer_questions(&model, &mut runner)?;
