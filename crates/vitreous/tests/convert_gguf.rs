@@ -38,8 +38,12 @@ fn weights_are_written_in_the_format_asked_for() {
         vitreous(&["convert", "language/llama", &file, "--type", kind]).succeeded();
         let told = summary(&file);
         assert_eq!(told["total_parameters"], parameters, "{kind}");
-        let formats: Vec<&str> =
-            told["stored_weights"].as_array().expect("formats").iter().filter_map(|one| one["format"].as_str()).collect();
+        let formats: Vec<&str> = told["stored_weights"]
+            .as_array()
+            .expect("formats")
+            .iter()
+            .filter_map(|one| one["format"].as_str())
+            .collect();
         assert!(formats.contains(&format) && formats.contains(&"f32"), "{kind}: {formats:?}");
         let text = vitreous(&["summary", &file]).succeeded().stdout;
         assert!(text.contains("Weights on disk: "), "{text}");
