@@ -6,6 +6,7 @@ use super::{VocabularyData, VocabularySpecial};
 const UNKNOWN: u32 = 0;
 const BEGIN: u32 = 1;
 const END: u32 = 2;
+const FIRST_BYTE: usize = 3;
 
 /// The first bytes of a list, which they are taken from.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
@@ -38,7 +39,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<VocabularyData, String> {
         data.tokens.push(match token {
             "\n<s>\n" => "<s>".to_string(),
             "\n</s>\n" => "</s>".to_string(),
-            token => token.replace(' ', "▁"),
+            token => match byte(place, token) {
+                Some(byte) => format!("<0x{byte:02X}>"),
+                None => token.replace(' ', "▁"),
+            },
         });
         data.token_types.push(kind(place, &data.tokens[place]));
     }
@@ -50,6 +54,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<VocabularyData, String> {
     Ok(data)
 }
 
+/// The byte that a token stands for in files of old: there it is the character with that number, and the same character is a token of its
+/// own further on.
+fn byte(place: usize, token: &str) -> Option<u8> {
+    let byte = u8::try_from(place.checked_sub(FIRST_BYTE)?).ok()?;
+    let mut characters = token.chars();
+    (characters.next() == Some(char::from(byte)) && characters.next().is_none()).then_some(byte)
+}
+
 /// The first three tokens are special, and those after them are bytes.
 fn kind(place: usize, token: &str) -> i32 {
     match place {
@@ -57,5 +69,29 @@ fn kind(place: usize, token: &str) -> i32 {
         1 | 2 => 3,
         3..259 if token.starts_with("<0x") => 6,
         _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_old_files_are_no_characters() {
+        let mut file = 8i32.to_le_bytes().to_vec();
+        let mut put = |token: &str| {
+            file.extend(0f32.to_le_bytes());
+            file.extend((token.len() as i32).to_le_bytes());
+            file.extend(token.as_bytes());
+        };
+        ["<unk>", "\n<s>\n", "\n</s>\n"].into_iter().for_each(&mut put);
+        (0u8..=255).for_each(|byte| put(&char::from(byte).to_string()));
+        [" t", ","].into_iter().for_each(&mut put);
+        let data = read(&file).expect("a vocabulary");
+        let comma = FIRST_BYTE + usize::from(b',');
+        assert_eq!((data.tokens[comma].as_str(), data.token_types[comma]), ("<0x2C>", 6));
+        assert_eq!((data.tokens[258].as_str(), data.token_types[258]), ("<0xFF>", 6));
+        assert_eq!(data.tokens[259..], ["▁t", ","]);
+        assert_eq!(data.token_types[259..], [1, 1]);
     }
 }
