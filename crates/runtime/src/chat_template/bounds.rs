@@ -10,16 +10,16 @@ use minijinja::{Error, ErrorKind};
 
 /// The longest template. Those of models have up to 20 kB.
 pub(super) const MOST_SOURCE_BYTES: usize = 1 << 18;
-/// The longest text that a template can make.
-pub(super) const MOST_TEXT_BYTES: usize = 1 << 24;
+/// The longest text that a template can make: a million tokens. A step may read all of it, so that this also bounds the time.
+pub(super) const MOST_TEXT_BYTES: usize = 1 << 22;
 /// The most that a template writes, into its output and into variables.
-const MOST_WRITTEN_BYTES: usize = 1 << 26;
-/// The longest list that a template can make.
-pub(super) const MOST_ITEMS: usize = 1 << 20;
+const MOST_WRITTEN_BYTES: usize = 1 << 24;
+/// The longest list that a template can make or compare.
+pub(super) const MOST_ITEMS: usize = 1 << 16;
 /// How deeply a value is nested that is written or compared.
 pub(super) const MOST_DEPTH: usize = 64;
 /// Steps of a template without messages, and for each message. A message takes about a hundred.
-const STEPS: u64 = 50_000;
+const STEPS: u64 = 20_000;
 const STEPS_PER_MESSAGE: u64 = 500;
 const MOST_STEPS: u64 = 500_000;
 /// A step nests a value by one level at most, and a level takes less than this to read or free.

@@ -18,6 +18,7 @@ pub(super) enum Class {
     Albert,
     XlmRoberta,
     Camembert,
+    Llama,
 }
 
 /// The special tokens, in `transformers`' order.
@@ -69,6 +70,7 @@ impl Class {
             Class::Albert => "AlbertTokenizer",
             Class::XlmRoberta => "XLMRobertaTokenizer",
             Class::Camembert => "CamembertTokenizer",
+            Class::Llama => "LlamaTokenizer",
         }
     }
 
@@ -84,6 +86,7 @@ impl Class {
                 let end = Some("<|endoftext|>");
                 [end, end, end, None, None, None, None]
             }
+            Class::Llama => [Some("<s>"), Some("</s>"), Some("<unk>"), None, None, None, None],
             Class::Albert => ["[CLS]", "[SEP]", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]"].map(Some),
         }
     }
