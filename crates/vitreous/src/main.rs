@@ -8,6 +8,7 @@ mod say;
 mod commands;
 mod device_options;
 mod failure;
+mod format_options;
 mod generation_options;
 mod image_answers;
 mod images;
@@ -51,6 +52,7 @@ enum Command {
     Embed(commands::embed::Embed),
     Fill(commands::fill::Fill),
     Generate(commands::generate::Generate),
+    Chat(commands::chat::Chat),
     Explain(commands::explain::Explain),
     Report(commands::report::Report),
     Summary(commands::summary::Summary),
@@ -97,6 +99,7 @@ fn main() -> ExitCode {
         Command::Embed(embed) => embed.run(),
         Command::Fill(fill) => fill.run(),
         Command::Generate(generate) => generate.run(),
+        Command::Chat(chat) => chat.run(),
         Command::Explain(explain) => explain.run(),
         Command::Report(report) => report.run(),
         Command::Summary(summary) => summary.run(),

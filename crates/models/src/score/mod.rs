@@ -18,7 +18,7 @@ use crate::encode::batches::{Shape, TextBatch, batches};
 use crate::encode::fill_rows;
 use crate::family::Architecture;
 use crate::on_device::{OnDevice, Weights};
-use crate::signature::{Gives, TokenInput};
+use crate::signature::TokenInput;
 pub use windows::{Window, windows};
 
 /// The most bytes of logits at a time.
@@ -84,11 +84,7 @@ impl<'m> TokenScorer<'m> {
         weights: Weights<'m>,
     ) -> Result<TokenScorer<'m>> {
         let signature = architecture.signature();
-        let vocabulary = signature.gives.iter().find_map(|gives| match gives {
-            Gives::NextToken(vocabulary) => Some(*vocabulary),
-            _ => None,
-        });
-        let (Some(input), Some(vocabulary)) = (signature.tokens(), vocabulary) else {
+        let (Some(input), Some(vocabulary)) = (signature.tokens(), signature.next_token()) else {
             return Err(Error::Machine(format!("this is {}, which predicts no next token", signature.what())));
         };
         let source = OnDevice::new(device, weights);

@@ -79,7 +79,7 @@ impl LanguageModel {
         self.checked(ids)
     }
 
-    fn checked(&self, ids: Vec<u32>) -> Result<Vec<u32>, Error> {
+    pub(super) fn checked(&self, ids: Vec<u32>) -> Result<Vec<u32>, Error> {
         match ids.iter().find(|&&id| id as usize >= self.vocabulary) {
             Some(&id) => Err(Error::input(format!(
                 "the tokenizer gives token {id} ({:?}), but the model's vocabulary has {}: they do not belong to one model",

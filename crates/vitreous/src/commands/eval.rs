@@ -13,7 +13,7 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vitreous_data::text::Languages;
-use vitreous_models::{Gives, OpenOptions, Takes};
+use vitreous_models::{OpenOptions, Takes};
 use vitreous_runtime::locate::model_directory;
 use vitreous_train::{Recipe, RunRecord};
 
@@ -103,13 +103,17 @@ enum Split {
 impl Eval {
     pub fn run(self) -> Result<(), Failure> {
         let model = self.model.to_string_lossy();
+        let described = vitreous_runtime::architecture(&model, &OpenOptions::default());
         if !model_directory(&self.model).join("config.json").is_file() {
-            // A file of weights alone tells what it is when it is opened.
-            return self.evaluate_images();
+            // A GGUF file says all of itself; a file of an image model's weights alone tells what it is when it is opened.
+            return match described {
+                Ok((architecture, _)) if architecture.signature().next_token().is_some() => self.evaluate_language(),
+                _ => self.evaluate_images(),
+            };
         }
-        let (architecture, _) = vitreous_runtime::architecture(&model, &OpenOptions::default())?;
+        let (architecture, _) = described?;
         let signature = architecture.signature();
-        let is_language = signature.gives.iter().any(|gives| matches!(gives, Gives::NextToken(_)));
+        let is_language = signature.next_token().is_some();
         if !is_language {
             self.refuse(&[("--stride", self.stride.is_some())], "is for language models")?;
         }

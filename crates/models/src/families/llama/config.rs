@@ -70,9 +70,15 @@ impl Variant {
                 head_dim: (self == Variant::Qwen3).then_some(128),
                 ..llama
             },
-            Variant::Phi3 => {
-                LlamaConfig { vocabulary: 32_064, dim: 3072, mlp_dim: 8192, max_length: 4096, norm_eps: 1e-5, ..llama }
-            }
+            Variant::Phi3 => LlamaConfig {
+                vocabulary: 32_064,
+                dim: 3072,
+                mlp_dim: 8192,
+                max_length: 4096,
+                norm_eps: 1e-5,
+                fused_qkv: true,
+                ..llama
+            },
             Variant::Gemma => LlamaConfig {
                 vocabulary: 256_000,
                 dim: 3072,
@@ -126,6 +132,8 @@ pub struct LlamaConfig {
     pub rope_scaling: RopeScaling,
     /// The first values of each head that are rotated, if it is not the whole head.
     pub rotary_dim: Option<usize>,
+    /// Whether queries, keys and values come from one matrix.
+    pub fused_qkv: bool,
     /// Whether queries, keys and values have biases.
     pub qkv_bias: bool,
     /// Whether the output of attention has a bias.
@@ -162,6 +170,7 @@ impl Default for LlamaConfig {
             rope_base: 10_000.0,
             rope_scaling: RopeScaling::None,
             rotary_dim: None,
+            fused_qkv: false,
             qkv_bias: false,
             output_bias: false,
             mlp_bias: false,
@@ -266,6 +275,7 @@ impl LlamaConfig {
             rope_base,
             rope_scaling,
             rotary_dim: rotary_dim(object, variant, head_dim.unwrap_or(dim / heads.max(1)))?,
+            fused_qkv: usual.fused_qkv,
             qkv_bias,
             output_bias,
             mlp_bias: variant == Variant::Llama && flag("mlp_bias", false)?,
@@ -303,6 +313,7 @@ impl LlamaConfig {
             (!self.mlp_bias || variant == Variant::Llama, "biases of the feed-forward block"),
             (self.qk_norm == (variant == Variant::Qwen3), "normalised queries and keys, or without"),
             (self.window.is_none() || !matches!(variant, Variant::Llama | Variant::Gemma), "a window"),
+            (self.fused_qkv == (variant == Variant::Phi3), "queries, keys and values in one matrix, or apart"),
             (self.rotary_dim.is_none() || variant == Variant::Phi3, "heads that are rotated in part"),
             (variant != Variant::Phi3 || self.rope_scaling.suits_phi3(), "such a scaling of rotary positions"),
             (self.scaled_embedding == (variant == Variant::Gemma), "scaled embeddings, or without"),

@@ -76,9 +76,16 @@ fn attention(
     rotary: &RotaryOptions,
     x: Value,
 ) -> Result<Value> {
+    let (width, kv_width) = (config.heads * config.head_dim(), config.kv_dim());
     let mut project = |name: &str, width: usize| Linear::new(name, width, config.qkv_bias).adapted(g, call.adapters, x);
-    let q = project("query", config.heads * config.head_dim())?;
-    let (k, v) = (project("key", config.kv_dim())?, project("value", config.kv_dim())?);
+    let [q, k, v] = match config.fused_qkv {
+        true => {
+            let qkv = project("qkv", width + 2 * kv_width)?;
+            let mut part = |from: usize, width: usize| g.slice(qkv, 2, from, from + width);
+            [part(0, width)?, part(width, kv_width)?, part(width + kv_width, kv_width)?]
+        }
+        false => [project("query", width)?, project("key", kv_width)?, project("value", kv_width)?],
+    };
     let mut rotated = |name: &str, x: Value, heads: usize| {
         let x = if config.qk_norm { norm_of_heads(g, name, x, heads, config)? } else { x };
         g.rotary(x, &RotaryOptions { heads, ..rotary.clone() })

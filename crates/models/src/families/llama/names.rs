@@ -55,14 +55,8 @@ fn beyond(model_type: &str) -> Option<&'static str> {
     }
 }
 
-/// Phi-3 stores these together: ours, and the name of theirs.
-const JOINED: [(&[&str], &str); 2] = [
-    (
-        &["blocks.#.attention.query.*", "blocks.#.attention.key.*", "blocks.#.attention.value.*"],
-        "layers.#.self_attn.qkv_proj.*",
-    ),
-    (&["blocks.#.mlp.gate.*", "blocks.#.mlp.up.*"], "layers.#.mlp.gate_up_proj.*"),
-];
+/// Phi-3 stores these together.
+const GATE_AND_UP: [&str; 2] = ["blocks.#.mlp.gate.*", "blocks.#.mlp.up.*"];
 
 fn rules(config: &LlamaConfig, backbone: &str) -> Dialect {
     let names = [
@@ -73,6 +67,7 @@ fn rules(config: &LlamaConfig, backbone: &str) -> Dialect {
         ("blocks.#.attention.query.*", "layers.#.self_attn.q_proj.*"),
         ("blocks.#.attention.key.*", "layers.#.self_attn.k_proj.*"),
         ("blocks.#.attention.value.*", "layers.#.self_attn.v_proj.*"),
+        ("blocks.#.attention.qkv.*", "layers.#.self_attn.qkv_proj.*"),
         ("blocks.#.attention.output.*", "layers.#.self_attn.o_proj.*"),
         ("blocks.#.attention.query_norm.*", "layers.#.self_attn.q_norm.*"),
         ("blocks.#.attention.key_norm.*", "layers.#.self_attn.k_norm.*"),
@@ -80,12 +75,13 @@ fn rules(config: &LlamaConfig, backbone: &str) -> Dialect {
         ("blocks.#.mlp.up.*", "layers.#.mlp.up_proj.*"),
         ("blocks.#.mlp.down.*", "layers.#.mlp.down_proj.*"),
     ];
-    let joined: &[(&[&str], &str)] = if config.variant == Variant::Phi3 { &JOINED } else { &[] };
+    let is_phi = config.variant == Variant::Phi3;
+    let renamed = names.iter().filter(|(ours, _)| !(is_phi && GATE_AND_UP.contains(ours)));
     let mut rules: Vec<Rule> =
-        joined.iter().map(|(ours, theirs)| Rule::join(ours, format!("{backbone}{theirs}"))).collect();
-    let is_joined = |ours: &str| joined.iter().any(|(parts, _)| parts.contains(&ours));
-    let renamed = names.iter().filter(|(ours, _)| !is_joined(ours));
-    rules.extend(renamed.map(|(ours, theirs)| Rule::rename(ours, format!("{backbone}{theirs}"))));
+        renamed.map(|(ours, theirs)| Rule::rename(ours, format!("{backbone}{theirs}"))).collect();
+    if is_phi {
+        rules.push(Rule::join(&GATE_AND_UP, format!("{backbone}layers.#.mlp.gate_up_proj.*")));
+    }
     rules.push(match config.tied {
         true => Rule::redundant("lm_head.weight"),
         false => Rule::rename("output", "lm_head.weight"),

@@ -7,10 +7,9 @@ use std::time::Instant;
 use anyhow::anyhow;
 use serde_json::{Value as Json, json};
 use vitreous_data::text::{ChoiceQuestion, ChoiceQuestions, open_choices, open_plain};
-use vitreous_models::OpenOptions;
 use vitreous_pages::format;
 use vitreous_runtime::described;
-use vitreous_runtime::text::{AnswerLikelihoods, LanguageEvaluator, Stride, TextLikelihood, TextModel};
+use vitreous_runtime::language::{AnswerLikelihoods, LanguageEvaluator, LanguageModel, Stride, TextLikelihood};
 
 use super::{Eval, progress_bar, spread};
 use crate::failure::Failure;
@@ -37,13 +36,13 @@ impl Eval {
             let why = "is for texts, but this file has multiple-choice questions";
             self.refuse(&[("--stride", self.stride.is_some())], why)?;
         }
-        let model = TextModel::open(&self.model, &OpenOptions::default())?;
+        let model = LanguageModel::open(&self.model)?;
         let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
         let mut evaluator = LanguageEvaluator::new(&model, self.precision.into(), &device)?;
         let start = Instant::now();
         let about = match choices {
             Some(choices) => self.evaluate_choices(&mut evaluator, choices)?,
-            None => self.evaluate_perplexity(&mut evaluator, &data, model.input.longest)?,
+            None => self.evaluate_perplexity(&mut evaluator, &data, model.longest)?,
         };
         say!("{about} of {} in {:.2} s on {}", data.display(), start.elapsed().as_secs_f64(), described(&device));
         Ok(())

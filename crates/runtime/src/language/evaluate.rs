@@ -4,7 +4,7 @@ use vitreous_data::text::ChoiceQuestion;
 use vitreous_engine::{Device, Precision};
 use vitreous_models::score::{ScoredTokens, TokenScorer, windows};
 
-use super::model::TextModel;
+use super::model::LanguageModel;
 use crate::error::Error;
 
 /// Windows that are scored before progress is told.
@@ -82,13 +82,17 @@ struct Continuation {
 
 /// A language model made ready to say how probable texts are.
 pub struct LanguageEvaluator<'m> {
-    model: &'m TextModel,
+    model: &'m LanguageModel,
     scorer: TokenScorer<'m>,
 }
 
 impl<'m> LanguageEvaluator<'m> {
     /// Makes a model ready on a device.
-    pub fn new(model: &'m TextModel, precision: Precision, device: &Device) -> Result<LanguageEvaluator<'m>, Error> {
+    pub fn new(
+        model: &'m LanguageModel,
+        precision: Precision,
+        device: &Device,
+    ) -> Result<LanguageEvaluator<'m>, Error> {
         let scorer = TokenScorer::new(model.model.architecture.as_ref(), precision, device, model.weights())?;
         Ok(LanguageEvaluator { model, scorer })
     }
@@ -102,8 +106,8 @@ impl<'m> LanguageEvaluator<'m> {
     ) -> Result<TextLikelihood, Error> {
         let mut encoded = Vec::with_capacity(texts.len());
         for text in texts {
-            let encoding = self.model.tokenizer.encode(text, None, usize::MAX)?;
-            self.model.check(&encoding)?;
+            let mut encoding = self.model.tokenizer.encode(text, None, usize::MAX)?;
+            encoding.ids = self.model.checked(encoding.ids)?;
             encoded.push(encoding);
         }
         let mut found = TextLikelihood::default();
@@ -170,9 +174,8 @@ impl<'m> LanguageEvaluator<'m> {
     /// The tokens of a text, with the special tokens that the tokenizer writes before it, and none behind it.
     fn leading_tokens(&self, text: &str) -> Result<Vec<u32>, Error> {
         let encoding = self.model.tokenizer.encode(text, None, usize::MAX)?;
-        self.model.check(&encoding)?;
         let behind = encoding.special.iter().rev().take_while(|special| **special).count();
-        let mut ids = encoding.ids;
+        let mut ids = self.model.checked(encoding.ids)?;
         // Of a text without tokens, all are before it.
         ids.truncate(if behind == ids.len() { behind } else { ids.len() - behind });
         Ok(ids)
