@@ -4,6 +4,7 @@ mod batches;
 mod hostile_tokenizers;
 mod labelled;
 mod labelled_hostile;
+mod llama_directories;
 mod model_directories;
 mod pairs;
 mod plain;

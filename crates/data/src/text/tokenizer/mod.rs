@@ -9,6 +9,7 @@ mod encoding;
 mod files;
 mod json;
 mod limits;
+mod llama;
 mod model;
 mod open;
 mod save;
@@ -27,7 +28,7 @@ use std::path::Path;
 pub use encoding::Encoding;
 use encoding::{Sequence, Spaces};
 use files::Files;
-use settings::Settings;
+use settings::{ROLES, Settings};
 use stream::Decoding;
 pub use stream::TextStream;
 use template::Template;
@@ -86,7 +87,8 @@ impl std::fmt::Debug for TextTokenizer {
 
 impl TextTokenizer {
     /// Opens the tokenizer of a model directory: a `tokenizer.json`; or a `vocab.txt` (BERT); or a `vocab.json` with a `merges.txt`
-    /// (RoBERTa, GPT-2); or a `spiece.model` or `sentencepiece.bpe.model` (ALBERT, XLM-RoBERTa, CamemBERT). What
+    /// (RoBERTa, GPT-2); or a `spiece.model` or `sentencepiece.bpe.model` (ALBERT, XLM-RoBERTa, CamemBERT); or a `tokenizer.model`
+    /// (LLaMA, Mistral). What
     /// `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and `config.json` say is done as `transformers` does it.
     pub fn open(directory: &Path) -> Result<TextTokenizer, TokeniserError> {
         open::open(directory)
@@ -100,6 +102,17 @@ impl TextTokenizer {
     /// The tokens with which a model ends what it writes: the end of a text, and special tokens that are known to end a turn.
     pub fn end_tokens(&self) -> &[u32] {
         &self.ends
+    }
+
+    /// The chat templates by name, of which the usual one is called `default`: those of the vocabulary or of `tokenizer_config.json`, or
+    /// the one in `chat_template.jinja`.
+    pub fn chat_templates(&self) -> Vec<(String, String)> {
+        self.settings.chat_templates()
+    }
+
+    /// The special tokens that have a role, by its name in templates: `bos_token`, `eos_token`, `pad_token` ..
+    pub fn special_names(&self) -> Vec<(&'static str, String)> {
+        ROLES.iter().filter_map(|role| Some((*role, self.settings.special_name(role)?))).collect()
     }
 
     /// What the user should know about how the vocabulary was read.

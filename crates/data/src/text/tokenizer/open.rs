@@ -11,7 +11,7 @@ use super::settings::{Class, ROLES, Settings, says_class};
 use super::stream::Decoding;
 use super::vocabulary::end_tokens;
 use super::word_pieces::WordPieces;
-use super::{SpecialIds, TextTokenizer, json, sentencepiece, slow};
+use super::{SpecialIds, TextTokenizer, json, llama, sentencepiece, slow};
 use crate::text::TokeniserError;
 
 pub(super) fn open(directory: &Path) -> Result<TextTokenizer, TokeniserError> {
@@ -61,7 +61,13 @@ fn describe(files: &mut Files, settings: &Settings) -> Result<Described, Tokenis
             return Ok((name, description.map(|description| (settings, description))));
         }
     }
-    let missing = "vocab.txt, vocab.json with merges.txt, spiece.model and sentencepiece.bpe.model".to_string();
+    if let Some(bytes) = files.read("tokenizer.model")? {
+        let settings = settings.with(Class::Llama);
+        let description = llama::describe(&bytes, &settings);
+        return Ok(("tokenizer.model", description.map(|description| (settings, description))));
+    }
+    let missing =
+        "vocab.txt, vocab.json with merges.txt, spiece.model, sentencepiece.bpe.model and tokenizer.model".to_string();
     Err(TokeniserError::Missing { path: files.directory().to_path_buf(), missing })
 }
 

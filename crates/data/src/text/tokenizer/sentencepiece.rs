@@ -16,22 +16,22 @@ use super::settings::{Class, Settings};
 use super::slow::{bert_template, roberta_template};
 
 /// The types of pieces that are matched in the text before it is split: control tokens such as `<s>`, and those the user defined.
-const CONTROL: u64 = 3;
-const USER_DEFINED: u64 = 4;
+pub(super) const CONTROL: u64 = 3;
+pub(super) const USER_DEFINED: u64 = 4;
 
 /// A model file.
 #[derive(Default)]
-struct File<'a> {
-    pieces: Vec<Piece<'a>>,
+pub(super) struct File<'a> {
+    pub(super) pieces: Vec<Piece<'a>>,
     /// 1 is unigram, 2 is byte pairs.
-    model_type: u64,
+    pub(super) model_type: u64,
     characters: &'a [u8],
 }
 
-struct Piece<'a> {
-    text: &'a str,
+pub(super) struct Piece<'a> {
+    pub(super) text: &'a str,
     score: f64,
-    kind: u64,
+    pub(super) kind: u64,
 }
 
 /// A value of a field.
@@ -88,7 +88,7 @@ impl<'a> Message<'a> {
     }
 }
 
-fn read(bytes: &[u8]) -> Result<File<'_>, String> {
+pub(super) fn read(bytes: &[u8]) -> Result<File<'_>, String> {
     let mut file = File { model_type: 1, ..File::default() };
     let mut message = Message(bytes);
     while let Some((number, field)) = message.next()? {
