@@ -323,11 +323,7 @@ impl<'w> TokenGenerator<'w> {
 }
 
 /// What a run gave for some of its slots.
-fn rows_of<'d>(
-    decoder: &'d Decoder,
-    vocabulary: usize,
-    slots: impl Iterator<Item = usize>,
-) -> Result<Rows<'d>> {
+fn rows_of<'d>(decoder: &'d Decoder, vocabulary: usize, slots: impl Iterator<Item = usize>) -> Result<Rows<'d>> {
     if let Some(best) = decoder.best_tokens()? {
         return Ok(Rows::Best(slots.map(|slot| best[slot]).collect()));
     }
@@ -370,7 +366,10 @@ mod tests {
 
     #[test]
     fn chunks_have_few_lengths_and_fit_the_room() {
-        assert_eq!([1, 2, 9, 17, 128, 129, 480, 512].map(|count| chunk_width(count, 1000, false)), [1, 8, 16, 32, 128, 160, 480, 512]);
+        assert_eq!(
+            [1, 2, 9, 17, 128, 129, 480, 512].map(|count| chunk_width(count, 1000, false)),
+            [1, 8, 16, 32, 128, 160, 480, 512]
+        );
         assert_eq!([1, 2, 17, 480].map(|count| chunk_width(count, 1000, true)), [1, 16, 32, 512]);
         // At the end of the context nothing is padded.
         assert_eq!([chunk_width(9, 15, false), chunk_width(9, 16, false)], [9, 16]);

@@ -238,12 +238,7 @@ pub(super) fn penalise(scores: &mut [f32], penalty: f32, seen: Option<&SeenToken
 }
 
 /// Takes out what a constraint forbids.
-pub(super) fn constrain(
-    scores: &mut [f32],
-    mask: &mut TokenMask,
-    constraint: &mut dyn TokenConstraint,
-    ends: &[u32],
-) {
+pub(super) fn constrain(scores: &mut [f32], mask: &mut TokenMask, constraint: &mut dyn TokenConstraint, ends: &[u32]) {
     mask.clear();
     constraint.allowed(mask);
     let may_end = constraint.may_end();
@@ -273,7 +268,8 @@ pub fn largest(row: &[f32]) -> Option<u32> {
             *best = if number > *best { number } else { *best };
         }
     }
-    let most = best.iter().chain(rest).fold(f32::NEG_INFINITY, |most, &number| if number > most { number } else { most });
+    let most =
+        best.iter().chain(rest).fold(f32::NEG_INFINITY, |most, &number| if number > most { number } else { most });
     row.iter().position(|&number| number == most).map(|index| index as u32)
 }
 

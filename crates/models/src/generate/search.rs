@@ -155,7 +155,8 @@ impl Search {
                 continue;
             }
             // At the limit of the length `transformers` takes the beam, ends included.
-            let is_beyond = self.norm == Norm::Length && tokens.len() + 1 >= self.most_tokens && rank >= self.options.beam;
+            let is_beyond =
+                self.norm == Norm::Length && tokens.len() + 1 >= self.most_tokens && rank >= self.options.beam;
             if living.len() < self.options.beam && !is_beyond {
                 tokens.push(candidate.token);
                 next.push(Next { parent: candidate.parent, token: candidate.token });

@@ -124,7 +124,11 @@ pub struct TextGenerator<'m> {
 
 impl<'m> TextGenerator<'m> {
     /// Makes a model ready.
-    pub fn new(model: &'m LanguageModel, options: GenerateOptions, device: &Device) -> Result<TextGenerator<'m>, Error> {
+    pub fn new(
+        model: &'m LanguageModel,
+        options: GenerateOptions,
+        device: &Device,
+    ) -> Result<TextGenerator<'m>, Error> {
         let architecture = model.model.architecture.as_ref();
         let generator = TokenGenerator::new(architecture, options, device, model.weights())?;
         Ok(TextGenerator { model, generator, writing: HashMap::new() })

@@ -63,7 +63,9 @@ impl LanguageModel {
             let first = special.begin.or(special.end).filter(|&token| (token as usize) < self.vocabulary);
             return match first {
                 Some(token) => Ok(vec![token]),
-                None => Err(Error::input("the prompt is empty, and the model has no token that begins a text: give one")),
+                None => {
+                    Err(Error::input("the prompt is empty, and the model has no token that begins a text: give one"))
+                }
             };
         }
         self.checked(ids)

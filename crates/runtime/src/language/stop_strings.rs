@@ -65,7 +65,10 @@ mod tests {
     fn what_only_looked_like_one_is_given() {
         // "aa" + "ab": the stop string begins with the second letter.
         assert_eq!(pieces(&["aab"], &["aa", "ab?"]), (vec!["".into(), "a".into()], true));
-        assert_eq!(pieces(&["aab"], &["aa", "c", "aa"]), (vec!["".into(), "aac".into(), "".into(), "aa".into()], false));
+        assert_eq!(
+            pieces(&["aab"], &["aa", "c", "aa"]),
+            (vec!["".into(), "aac".into(), "".into(), "aa".into()], false)
+        );
     }
 
     #[test]

@@ -124,7 +124,9 @@ fn read_prompt() -> Result<String, Failure> {
     let read = std::io::stdin().take(MOST_PROMPT_BYTES + 1).read_to_string(&mut text);
     read.map_err(|error| Failure::input(anyhow!("standard input: {error}")))?;
     if text.len() as u64 > MOST_PROMPT_BYTES {
-        return Err(Failure::input(anyhow!("standard input: a prompt of more than {MOST_PROMPT_BYTES} bytes; use --file")));
+        return Err(Failure::input(anyhow!(
+            "standard input: a prompt of more than {MOST_PROMPT_BYTES} bytes; use --file"
+        )));
     }
     let line = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
     Ok(line.unwrap_or(&text).to_string())
