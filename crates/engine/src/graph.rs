@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::blocks::BlockFormat;
 use crate::error::{Error, Result};
 use crate::ops::{Op, Step};
 use crate::parameter::Level;
@@ -213,6 +214,31 @@ impl Graph {
         &self.parameters
     }
 
+    /// Says which parameters will be handed over as quantised blocks ([`crate::WeightView::Blocks`]), and in which format: kernels of
+    /// plans with fixed weights that can multiply with such blocks then keep them as they are. Matrices whose rows are no whole
+    /// blocks are kept as floats.
+    pub fn store_weights(&mut self, format: impl Fn(&str) -> Option<BlockFormat>) {
+        for parameter in &mut self.parameters {
+            let has_whole_blocks = |format: &BlockFormat| {
+                parameter.shape.rank() == 2 && parameter.shape.columns().is_multiple_of(format.values())
+            };
+            parameter.blocks = format(&parameter.name).filter(has_whole_blocks);
+        }
+    }
+
+    /// The format and shape of the quantised weight of a linear layer, or of an embedding's table.
+    pub(crate) fn quantised_weight(&self, node: &Node) -> Option<(BlockFormat, &Shape)> {
+        let weight = match node.op {
+            Op::Linear(_) => *node.inputs.get(1)?,
+            Op::Embedding(_) => *node.inputs.first()?,
+            _ => return None,
+        };
+        let Op::Parameter(op) = &self.nodes()[self.root_of(weight).node()].op else { return None };
+        let parameter = &self.parameters[op.index];
+        let format = parameter.blocks.filter(|_| *self.shape_of(weight) == parameter.shape)?;
+        Some((format, &parameter.shape))
+    }
+
     /// Floats in the flat buffer of parameters, padding included.
     pub fn parameter_floats(&self) -> usize {
         // Each lies behind those before it.
@@ -249,6 +275,14 @@ impl Graph {
     /// Panics if the value belongs to another graph.
     pub fn shape_of(&self, value: Value) -> &Shape {
         &self.type_of(value).shape
+    }
+
+    /// The node that computes a value.
+    ///
+    /// # Panics
+    /// Panics if the value belongs to another graph.
+    pub fn node(&self, value: Value) -> &Node {
+        &self.nodes[value.node()]
     }
 
     /// The path of the node that computes a value.

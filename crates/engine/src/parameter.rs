@@ -1,6 +1,7 @@
 //! What a parameter is, stated once, where the model declares it: its role, its level in the stack of layers, and its
 //! initial values. Weight decay, layer-wise learning rates, freezing, LoRA and initialisation use this, never names.
 
+use crate::blocks::BlockFormat;
 use crate::error::{Error, Result};
 use crate::types::Shape;
 
@@ -116,6 +117,8 @@ pub struct Parameter {
     pub level: Level,
     /// Whether it belongs to the head, which is replaced when a model is fine-tuned for another task.
     pub head: bool,
+    /// The format of its values if they are quantised: see [`Graph::store_weights`](crate::Graph::store_weights).
+    pub blocks: Option<BlockFormat>,
 }
 
 impl Parameter {

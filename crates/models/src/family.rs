@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 use vitreous_engine::{Graph, Parameter, Result, Value};
 
 use crate::call::{Call, Outputs};
+use crate::checkpoint::gguf::GgufModel;
 use crate::checkpoint::json::{Fault, Object};
 use crate::checkpoint::{Dialect, Inventory};
 use crate::settings::{ConfigError, Settings};
@@ -22,6 +23,11 @@ pub trait Family: Sync {
 
     /// The `model_type`s of Hugging Face configurations that belong to this family.
     fn model_types(&self) -> &'static [&'static str];
+
+    /// The `general.architecture`s of GGUF files that belong to this family.
+    fn gguf_architectures(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Names of presets, for listing.
     fn presets(&self) -> Vec<String>;
@@ -67,6 +73,8 @@ pub enum Format {
     HuggingFace,
     /// Google's `.npz`.
     Npz,
+    /// llama.cpp's files.
+    Gguf,
 }
 
 /// The part of a checkpoint that a family gets to see.
@@ -74,6 +82,8 @@ pub enum Format {
 pub struct Checkpoint<'a> {
     /// Its `config.json`, if there is one.
     pub config: Option<Object<'a>>,
+    /// What it says of its model, if it is a GGUF file.
+    pub gguf: Option<GgufModel<'a>>,
     /// The names and shapes of its tensors; `None` if there is only a configuration.
     pub tensors: Option<&'a Inventory>,
     /// How it is to be opened.

@@ -8,6 +8,7 @@ mod say;
 mod commands;
 mod device_options;
 mod failure;
+mod format_options;
 mod generation_options;
 mod image_answers;
 mod images;

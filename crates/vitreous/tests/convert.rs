@@ -29,6 +29,32 @@ fn there_and_back_the_same_bits() {
     assert!(fs::exists(path("copy/preprocessor_config.json")).expect("known"));
 }
 
+/// Pooling, dense layers and normalisation of sentence-transformers are in folders beside the weights.
+#[test]
+fn embeddings_are_the_same_after_converting() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for model in ["texts/sentence_mean", "texts/sentence_cls", "texts/sentence_dense"] {
+        let copy = folder.path().join(model).to_str().expect("text").to_string();
+        vitreous(&["convert", model, &copy]).succeeded();
+        let vectors = |model: &str| vitreous(&["embed", model, "the engine", "--json", "--device", "cpu"]).succeeded();
+        assert_eq!(vectors(model).stdout, vectors(&copy).stdout, "{model}");
+    }
+    // Only folders of the model's are looked into.
+    let escaping = folder.path().join("escaping");
+    let model = common::texts::copied("sentence_mean", &escaping);
+    common::texts::change(&model, "modules.json", |modules| {
+        modules[1]["path"] = "../texts/sentence_cls/1_Pooling".into();
+    });
+    let copy = folder.path().join("deeper/copy");
+    vitreous(&["convert", &model, copy.to_str().expect("text")]).succeeded();
+    let names = |folder: &std::path::Path| {
+        let entries = fs::read_dir(folder).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").file_name()).filter(|name| name != "2_Normalize").count()
+    };
+    assert_eq!(names(&folder.path().join("deeper")), 1);
+    assert!(!copy.join("1_Pooling").exists());
+}
+
 #[test]
 fn nothing_that_was_saved_is_lost() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -125,8 +125,8 @@ fn broken_json_lines_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("texts.jsonl");
     for (lines, says) in [
-        ("{\"text\": \"a\"}\n{\"text\": \n", "line 2: this is no JSON"),
-        ("{\"text\": \"a\"}\nplain\n", "line 2: this is no JSON"),
+        ("{\"text\": \"a\"}\n{\"text\": \n", "line 2: this is not JSON"),
+        ("{\"text\": \"a\"}\nplain\n", "line 2: this is not JSON"),
         ("{\"text\": 3}\n", "line 1: `text` must be a string"),
         ("{\"texts\": \"a\"}\n", "line 1: `text` is missing"),
         ("[\"a\"]\n", "line 1: `text` is missing"),
@@ -150,6 +150,46 @@ fn a_tokenizer_with_more_tokens_than_the_model_is_refused() {
     let run = vitreous(&["predict", &model, "--text", "engineering"]);
     run.failed(2, &["token 5000", "\"engineering\"", "150", "do not belong to one model"]);
     vitreous(&["predict", &model, "--text", "the engine"]).succeeded();
+}
+
+#[test]
+fn a_template_with_more_token_types_than_the_model_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (number, (single, pair)) in [(4_000_000_000_u32, 0), (0, 7)].into_iter().enumerate() {
+        let model = copied("bert_classes", &folder.path().join(number.to_string()));
+        change(&model, "tokenizer.json", |tokenizer| {
+            let text = |id: &str, kind: u32| json!({"Sequence": {"id": id, "type_id": kind}});
+            tokenizer["post_processor"]["single"] = json!([text("A", single)]);
+            tokenizer["post_processor"]["pair"] = json!([text("A", 0), text("B", pair)]);
+        });
+        let wrong = format!("token type {}", single.max(pair));
+        let run = vitreous(&["predict", &model, "--device", "cpu", "--text", "the engine", "--pair", "a"]);
+        match pair {
+            0 => run.succeeded(),
+            _ => run.failed(2, &[&wrong, "the model has 2", "do not belong to one model"]),
+        };
+        let run = vitreous(&["predict", &model, "--device", "cpu", "--text", "the engine"]);
+        match single {
+            0 => run.succeeded(),
+            _ => run.failed(2, &[&wrong, "the model has 2"]),
+        };
+    }
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_named_with_their_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (number, (key, value, says)) in
+        [("hidden_size", 0, "must be at least 1"), ("num_attention_heads", 7, "7 heads do not divide")]
+            .into_iter()
+            .enumerate()
+    {
+        let model = copied("bert_classes", &folder.path().join(number.to_string()));
+        change(&model, "config.json", |config| config[key] = json!(value));
+        for command in [vec!["predict", &model, "--text", "a"], vec!["summary", &model]] {
+            vitreous(&command).failed(2, &["config.json: ", says]);
+        }
+    }
 }
 
 #[test]
@@ -207,11 +247,11 @@ fn modules_outside_of_the_directory_are_refused() {
     for (number, path) in ["../../etc", "/etc", "1_Pooling/../..", "."].iter().enumerate() {
         let model = copied("sentence_mean", &folder.path().join(number.to_string()));
         change(&model, "modules.json", |modules| modules[1]["path"] = json!(path));
-        vitreous(&["embed", &model, "a"]).failed(2, &["modules.json", "no folder of the model's"]);
+        vitreous(&["embed", &model, "a"]).failed(2, &["modules.json", "not a folder inside the model directory"]);
     }
     let model = copied("sentence_mean", &folder.path().join("cnn"));
     change(&model, "modules.json", |modules| modules[2]["type"] = json!("sentence_transformers.models.CNN"));
-    vitreous(&["embed", &model, "a"]).failed(2, &["\"CNN\" is not known here"]);
+    vitreous(&["embed", &model, "a"]).failed(2, &["\"CNN\" is not supported"]);
     let model = copied("sentence_mean", &folder.path().join("longest"));
     change(&model, "sentence_bert_config.json", |config| config["max_seq_length"] = json!(1));
     vitreous(&["embed", &model, "a"]).failed(2, &["1", "special"]);

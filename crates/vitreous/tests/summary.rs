@@ -42,6 +42,50 @@ fn the_largest_model_takes_no_memory_to_describe() {
     assert!(summary["total_parameters"].as_u64().expect("a number") > 21_000_000_000);
 }
 
+/// Parameters as `transformers` counts them on the meta device; the KV cache is two vectors of all key heads per layer; a token costs
+/// two FLOPs for each weight that multiplies it, and attention four for each token before it and each number of its queries.
+#[test]
+fn language_models_say_what_a_token_costs() {
+    // Preset, parameters, those that are only looked up (words or positions), layers, width of the keys, width, maximum length.
+    let models: [(&str, u64, u64, [u64; 4]); 4] = [
+        ("gpt2_xl", 1_557_611_200, 1024 * 1600, [48, 1600, 1600, 1024]),
+        ("gpt3_175b", 174_604_259_328, 2048 * 12_288, [96, 12_288, 12_288, 2048]),
+        ("llama_7b", 6_738_415_616, 32_000 * 4096, [32, 4096, 4096, 2048]),
+        ("llama2_70b", 68_976_648_192, 32_000 * 8192, [80, 1024, 8192, 4096]),
+    ];
+    for (name, parameters, looked_up, [layers, keys, width, longest]) in models {
+        let summary = &vitreous(&["summary", name, "--json"]).succeeded().json_lines()[0];
+        assert_eq!(summary["total_parameters"], parameters, "{name}");
+        assert_eq!(summary["kv_cache_bytes_per_token"], layers * 2 * keys * 4, "{name}");
+        assert_eq!(summary["kv_cache_bytes_per_token_bf16"], layers * 2 * keys * 2, "{name}");
+        assert_eq!(summary["max_length"], longest, "{name}");
+        let near = |key: &str, expected: u64| {
+            let flops = summary[key].as_u64().expect(key) as f64;
+            assert!((flops / expected as f64 - 1.0).abs() < 0.005, "{name}: {key} is {flops}, not {expected}");
+        };
+        near("flops_per_token", 2 * (parameters - looked_up));
+        near("flops_per_token_at_max_length", 2 * (parameters - looked_up) + layers * 4 * width * longest);
+    }
+    let text = vitreous(&["summary", "gpt2_xl"]).succeeded().stdout;
+    assert!(
+        text.contains("KV cache: 614,400 bytes per token in f32, 307,200 in bf16; 600.0 MiB and 300.0 MiB"),
+        "{text}"
+    );
+    assert!(text.contains("Generating with a KV cache: ") && text.contains(" for token 1,024"), "{text}");
+    // Encoders generate nothing.
+    let encoder = vitreous(&["summary", "bert_base", "--json"]).succeeded().json_lines().remove(0);
+    assert!(encoder.get("kv_cache_bytes_per_token").is_none(), "{encoder}");
+}
+
+/// 700 GB of weights are described in an address space of 1 GB.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_largest_language_model_takes_no_memory_to_describe() {
+    let script = format!("ulimit -v 1048576; exec '{}' summary gpt3_175b --json", env!("CARGO_BIN_EXE_vitreous"));
+    let run = std::process::Command::new("sh").args(["-c", &script]).output().expect("a shell");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+}
+
 #[test]
 fn a_model_on_disk_is_described_too() {
     let summary = &vitreous(&["summary", "tiny_vit", "--json", "--image", "64x32"]).succeeded().json_lines()[0];

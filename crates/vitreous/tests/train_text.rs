@@ -5,6 +5,7 @@ mod common;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use common::texts::{change, copied};
 use common::training::killed_and_whole_are_the_same;
 use common::{fixtures, vitreous};
 use serde_json::Value;
@@ -209,6 +210,9 @@ fn what_is_missing_is_said() {
     vitreous(&["train", "classify-text", "--data", &data]).failed(2, &["--init MODEL"]);
     vitreous(&["train", "classify-text", "--init", &init]).failed(2, &["there is no data", "--data"]);
     vitreous(&["train", "bert"]).failed(2, &["there is no data"]);
+    let suggestion = format!("vitreous train classify-text --init {init} --data {data}");
+    vitreous(&["train", "--init", &init, "--data", &data]).failed(2, &["--init needs a recipe", &suggestion]);
+    vitreous(&["train", "translation", "--init", &init, "--data", &data]).failed(2, &["random weights", &suggestion]);
     let images = fixtures().join("tiny_vit");
     let images = images.to_str().expect("UTF-8");
     vitreous(&["train", "classify-text", "--init", images, "--data", &data]).failed(2, &["an image classifier"]);
@@ -216,4 +220,20 @@ fn what_is_missing_is_said() {
     vitreous(&["train", "classify-text", "--init", &init, "--data", &one]).failed(2, &["class"]);
     let few = written(directory.path(), "few.csv", "text,label\na,x\nb,y\nc,x\nd,y\n");
     vitreous(&["train", "classify-text", "--init", &init, "--data", &few]).failed(2, &["lower train.batch"]);
+}
+
+#[test]
+fn a_template_with_more_token_types_than_the_model_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = reviews(directory.path());
+    let model = copied("bert_plain", &directory.path().join("model"));
+    change(&model, "tokenizer.json", |tokenizer| {
+        tokenizer["post_processor"]["single"] =
+            serde_json::json!([{"Sequence": {"id": "A", "type_id": 4_000_000_000_u32}}]);
+    });
+    let run = directory.path().join("run");
+    let run = run.to_str().expect("UTF-8");
+    vitreous(&["train", "classify-text", "--init", &model, "--data", &data, "--out", run, "--device", "cpu"])
+        .failed(2, &["token type 4000000000", "the model has 2"]);
+    assert!(!Path::new(run).exists());
 }

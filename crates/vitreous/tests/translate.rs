@@ -368,7 +368,7 @@ fn training_says_what_is_wrong_with_pairs() {
     std::fs::write(folder.join("train.tsv"), "one\t\n\teins\n").expect("written");
     train().failed(2, &["there are no training pairs"]);
     let from_model = ["train", "translation", "--data", text(&folder), "--init", "model"];
-    vitreous(&from_model).failed(2, &["--init is for images"]);
+    vitreous(&from_model).failed(2, &["--init is for fine-tuning", "vitreous train finetune --init"]);
     let too_many = ["train", "translation", "--data", text(&folder), "model.depth=2"];
     vitreous(&too_many).failed(2, &["model.depth"]);
     assert!(!out.exists(), "a run that cannot begin leaves nothing behind");

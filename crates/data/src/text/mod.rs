@@ -20,6 +20,7 @@
 //! ```
 
 mod batches;
+mod choices;
 mod encode;
 mod error;
 mod file;
@@ -46,6 +47,7 @@ mod training;
 mod words;
 
 pub use batches::{PairBatches, TooFewTokens};
+pub use choices::{ChoiceFormat, ChoiceQuestion, ChoiceQuestions, open_choices};
 pub use encode::{Dropped, EncodedPairs, Limits};
 pub use error::{PairsError, TokeniserError};
 pub use labelled::{LabelKind, LabelledSplits, LabelledText, OpenLabelled, open_labelled};

@@ -131,6 +131,27 @@ fn a_saved_tokenizer_is_the_same_and_its_files_are_kept() {
     }
 }
 
+/// `transformers` asks the model's type for the class of its tokenizer, and reads an ALBERT's tokenizer.json as a Unigram vocabulary.
+#[test]
+fn a_saved_vocabulary_of_another_class_than_the_models_names_its_class() {
+    let (from, to) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
+    std::fs::copy(fixture("bert").join("vocab.txt"), from.path().join("vocab.txt")).expect("copied");
+    std::fs::write(from.path().join("config.json"), r#"{"model_type": "albert"}"#).expect("written");
+    for config in [r#"{"model_max_length": 77}"#, r#"{"model_max_length": 77, "tokenizer_class": "AlbertTokenizer"}"#] {
+        std::fs::write(from.path().join("tokenizer_config.json"), config).expect("written");
+        TextTokenizer::open(from.path()).expect("opened").save(to.path()).expect("saved");
+        let saved = std::fs::read(to.path().join("tokenizer_config.json")).expect("saved");
+        let saved: Value = serde_json::from_slice(&saved).expect("JSON");
+        assert_eq!(
+            (saved["tokenizer_class"].as_str(), saved["model_max_length"].as_u64()),
+            (Some("BertTokenizer"), Some(77))
+        );
+        let opened = TextTokenizer::open(to.path()).expect("opened again");
+        let ids = |tokenizer: &TextTokenizer| tokenizer.encode("the of and to", None, 100).expect("encoded").ids;
+        assert_eq!(ids(&opened), ids(&TextTokenizer::open(from.path()).expect("opened")));
+    }
+}
+
 #[test]
 fn special_tokens_and_lengths_are_those_of_the_files() {
     let bert = TextTokenizer::open(&fixture("bert")).expect("opened");

@@ -71,6 +71,12 @@ impl<'a> Kernel<'a> {
         &self.node.outputs[index]
     }
 
+    /// Its weight, if the executor keeps that as quantised blocks.
+    pub fn quantised_weight(&self) -> Option<&'a [f32]> {
+        self.graph.quantised_weight(self.node)?;
+        self.memory.packed_weight(self.index)
+    }
+
     /// The node's workspace.
     pub fn workspace(&self) -> Shared<'a, f32> {
         self.memory.workspace(self.index)

@@ -19,6 +19,7 @@ mod moves;
 mod norms;
 mod prepare_images;
 mod products;
+mod quantised;
 mod reductions;
 mod rotary;
 mod rows;
@@ -73,12 +74,15 @@ impl Target for CpuTarget {
     }
 
     fn packed_weight_floats(&self, graph: &Graph, node: &Node) -> Option<usize> {
-        if self.keeps_weights { products::packed_weight_floats(graph, node) } else { None }
+        if !self.keeps_weights {
+            return None;
+        }
+        quantised::weight_floats(graph, node).or_else(|| products::packed_weight_floats(graph, node))
     }
 
     fn workspace_bytes(&self, graph: &Graph, node: &Node) -> usize {
         if self.packed_weight_floats(graph, node).is_some() {
-            return 0;
+            return 4 * quantised::workspace_floats(graph, node).unwrap_or(0);
         }
         let floats = match &node.op {
             Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => {
@@ -117,7 +121,9 @@ impl Target for CpuTarget {
             Some(DType::Bf16) => columns(index),
             _ => 0,
         };
+        let quantised = if self.keeps_weights { quantised::scratch_floats(graph, node) } else { None };
         let floats = match &node.op {
+            _ if quantised.is_some() => quantised.unwrap_or(0),
             Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => {
                 products::scratch_floats(graph, node)
             }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::gemm::{self, Operand, Product};
 use super::kernel::Kernel;
 use super::memory::{FloatShared, FloatSlice, Shared};
+use super::quantised;
 use super::reductions;
 use super::steps::Steps;
 use super::team::Team;
@@ -193,6 +194,9 @@ pub(super) fn pack_weight(team: &mut Team, graph: &Graph, node: &Node, weight: &
 
 /// Any product, with its steps.
 pub(super) fn multiply(kernel: &Kernel, team: &mut Team) {
+    if let Some(weight) = kernel.quantised_weight() {
+        return quantised::multiply(kernel, team, weight);
+    }
     let layout = ProductLayout::of(kernel.graph, kernel.node).expect("a product");
     let packed_weight = kernel.memory.packed_weight(kernel.index);
     let b = if packed_weight.is_some() { FloatSlice::F32(&[]) } else { kernel.input(1) };

@@ -1,6 +1,7 @@
 //! Rows by number: embedding, its gradient, rows written into a cache.
 
 use super::kernel::{Kernel, rows_per_tile, tile_rows};
+use super::quantised;
 use super::rows;
 use super::team::Team;
 
@@ -14,6 +15,9 @@ pub(super) fn gradient_scratch(columns: usize) -> usize {
 
 /// Rows of a table.
 pub(super) fn embedding(kernel: &Kernel, team: &mut Team) {
+    if let Some(table) = kernel.quantised_weight() {
+        return quantised::embedding(kernel, team, table);
+    }
     let table = kernel.input(0);
     let numbers = kernel.input_i32(1);
     let output = kernel.output(0);

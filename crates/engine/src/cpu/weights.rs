@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::team::Team;
-use super::{Executor, products};
+use super::{Executor, products, quantised};
+use crate::blocks::BlockFormat;
 use crate::buffer::Floats;
 use crate::error::{Error, Result};
 use crate::graph::Parameter;
@@ -198,6 +199,15 @@ impl Executor {
     }
 }
 
+/// An error if values are not the blocks that the graph was told of.
+fn check_format(parameter: &Parameter, format: BlockFormat, values: &WeightView) -> Result<()> {
+    if matches!(values, WeightView::Blocks(given, _) if *given == format) {
+        return Ok(());
+    }
+    let (name, expected) = (parameter.name.clone(), format!("blocks of {}", format.name()));
+    Err(Error::Data { what: "parameter", name, expected, got: "values in another format".to_string() })
+}
+
 /// Where forms lie that fill a buffer one behind the other.
 fn ranges(forms: &[&WeightForm]) -> Vec<Range<usize>> {
     let mut start = 0;
@@ -230,7 +240,15 @@ fn fill<'w, E: From<Error>>(
             let to = &mut buffer.as_mut_slice()[range.clone()];
             match form.packed_for {
                 None => values.read_into(0, to),
-                Some(node) => products::pack_weight(team, graph, &graph.nodes()[node], &values, to),
+                Some(node) => match &form.key {
+                    WeightKey::Quantised { format, .. } => {
+                        check_format(parameter, *format, &values)?;
+                        quantised::pack(team, graph, &graph.nodes()[node], &values, to);
+                    }
+                    WeightKey::Plain { .. } | WeightKey::Packed { .. } => {
+                        products::pack_weight(team, graph, &graph.nodes()[node], &values, to);
+                    }
+                },
             }
         }
     }

@@ -115,4 +115,16 @@ impl Graph {
         let kind = if hard { Targets::Hard } else { Targets::Soft };
         self.push(CrossEntropy { targets: kind, options }, &[logits, targets])
     }
+
+    /// As [`Graph::cross_entropy`], and log Σ e^x of each row of the logits `[..]`: less the logit of a row's target, it is the loss of
+    /// that row.
+    pub fn cross_entropy_and_log_sums(
+        &mut self,
+        logits: Value,
+        targets: Value,
+        options: CrossEntropyOptions,
+    ) -> Result<(Value, Value)> {
+        let loss = self.cross_entropy(logits, targets, options)?;
+        Ok((loss, Value::new(loss.node(), 1)))
+    }
 }

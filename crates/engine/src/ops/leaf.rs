@@ -94,6 +94,7 @@ impl Graph {
             declared,
             level,
             head,
+            blocks: None,
         });
         self.parameter_gradients.push(None);
         Ok(value)

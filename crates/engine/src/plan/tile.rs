@@ -154,7 +154,8 @@ impl Finder<'_> {
         }
         let rank = self.shape(node, 0).rank();
         let op_is_local = match &node.op {
-            Op::Linear(_) => rank >= 2 && !self.carries(node, 1),
+            // Quantised weights want all activations quantised first.
+            Op::Linear(_) => rank >= 2 && !self.carries(node, 1) && self.graph.quantised_weight(node).is_none(),
             Op::LayerNorm(op) => rank >= 2 && (!op.affine || !self.carries(node, 1) && !self.carries(node, 2)),
             Op::RmsNorm(_) => rank >= 2 && !self.carries(node, 1),
             Op::Attention(op) => self.is_local_attention(node, op),

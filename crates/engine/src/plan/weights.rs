@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::place::ALIGNMENT;
 use super::{Chain, Target, seen};
+use crate::blocks::BlockFormat;
 use crate::graph::Graph;
 use crate::ops::Op;
 use crate::precision::Precision;
@@ -31,13 +32,24 @@ pub(crate) enum WeightKey {
         /// Floats of the packed form.
         floats: usize,
     },
+    /// Quantised blocks, in the order in which products and embeddings read them.
+    Quantised {
+        /// The parameter's name.
+        parameter: String,
+        /// Their format.
+        format: BlockFormat,
+        /// Floats that they would fill.
+        floats: usize,
+    },
 }
 
 impl WeightKey {
     /// Floats that the form takes.
     pub fn floats(&self) -> usize {
         match self {
-            WeightKey::Plain { floats, .. } | WeightKey::Packed { floats, .. } => *floats,
+            WeightKey::Plain { floats, .. }
+            | WeightKey::Packed { floats, .. }
+            | WeightKey::Quantised { floats, .. } => *floats,
         }
     }
 }
@@ -48,7 +60,7 @@ pub(crate) struct WeightForm {
     pub key: WeightKey,
     /// The parameter, by its place in the graph.
     pub parameter: usize,
-    /// A node whose product reads the packed form; `None` if it is plain.
+    /// A node whose kernel reads the packed or quantised form; `None` if it is plain.
     pub packed_for: Option<usize>,
 }
 
@@ -59,7 +71,7 @@ pub(crate) struct FixedWeights {
     pub forms: Vec<WeightForm>,
     /// By parameter: its plain form; `None` if no kernel reads that.
     pub plain: Vec<Option<usize>>,
-    /// By node: the packed form of its second input.
+    /// By node: the packed or quantised form of its weight.
     pub packed: Vec<Option<usize>>,
     /// Floats of all forms together, each rounded up to a cache line.
     pub floats: usize,
@@ -83,8 +95,13 @@ impl FixedWeights {
             for (input, value) in node.inputs.iter().enumerate() {
                 let Op::Parameter(op) = &nodes[graph.root_of(*value).node()].op else { continue };
                 let (parameter, name) = (op.index, &graph.parameters()[op.index].name);
-                let key = match (input, wanted, &node.op) {
-                    (1, Some(floats), Op::Linear(linear)) => WeightKey::Packed {
+                let quantised = graph.quantised_weight(node).map(|(format, _)| format);
+                let key = match (input, wanted, &node.op, quantised) {
+                    (1, Some(floats), Op::Linear(_), Some(format))
+                    | (0, Some(floats), Op::Embedding(_), Some(format)) => {
+                        WeightKey::Quantised { parameter: name.clone(), format, floats }
+                    }
+                    (1, Some(floats), Op::Linear(linear), None) => WeightKey::Packed {
                         parameter: name.clone(),
                         shape: graph.shape_of(*value).clone(),
                         precision: linear.precision,
@@ -92,7 +109,7 @@ impl FixedWeights {
                     },
                     _ => WeightKey::Plain { parameter: name.clone(), floats: op.shape.elements() },
                 };
-                let packed_for = matches!(key, WeightKey::Packed { .. }).then_some(index);
+                let packed_for = (!matches!(key, WeightKey::Plain { .. })).then_some(index);
                 let form = match known.get(&key) {
                     Some(&form) => form,
                     None => {

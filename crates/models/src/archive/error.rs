@@ -123,6 +123,12 @@ impl Fault {
         self
     }
 
+    /// Adds the key of a file's metadata.
+    pub(super) fn in_key(mut self, key: &str) -> Self {
+        self.what = format!("`{}`: {}", shortened(key), self.what);
+        self
+    }
+
     pub(super) fn in_file(self, file: &Path) -> ArchiveError {
         let Fault { tensor, what, remedy } = self;
         let file = file.to_path_buf();

@@ -4,7 +4,9 @@
 //!
 //! - safetensors, one file or several with a `*.index.json`;
 //! - PyTorch's checkpoints, the current zip files and the streams from before 1.6;
-//! - NumPy's `.npz`.
+//! - NumPy's `.npz`;
+//! - GGUF, with weights quantised in blocks;
+//! - the models of llama2.c.
 //!
 //! A file is memory-mapped: opening it reads headers only, and f32 values are used in place. Every claim of a file is
 //! checked against its length before memory is allocated. Checksums are verified when bytes are inflated; bytes used in
@@ -30,7 +32,9 @@
 //! ```
 
 mod error;
+pub mod gguf;
 mod json;
+mod llama2c;
 mod npz;
 mod pickle;
 mod room;
@@ -44,6 +48,7 @@ mod zip;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use error::{ArchiveError, Result};
 pub(crate) use room::zeros;
@@ -66,6 +71,7 @@ pub struct Archive {
     /// Objects that cannot be read as a tensor, and why.
     refused: HashMap<String, Fault>,
     metadata: BTreeMap<String, String>,
+    gguf: Option<Arc<gguf::Metadata>>,
 }
 
 #[derive(Debug)]
@@ -81,6 +87,7 @@ struct Contents {
     tensors: Vec<(String, Tensor)>,
     refused: Vec<(String, Fault)>,
     metadata: BTreeMap<String, String>,
+    gguf: Option<gguf::Metadata>,
 }
 
 impl Contents {
@@ -134,6 +141,7 @@ impl Archive {
             by_name: HashMap::new(),
             refused: HashMap::new(),
             metadata: BTreeMap::new(),
+            gguf: None,
         }
     }
 
@@ -148,6 +156,7 @@ impl Archive {
         for (key, value) in contents.metadata {
             self.metadata.entry(key).or_insert(value);
         }
+        self.gguf = self.gguf.take().or(contents.gguf.map(Arc::new));
         self.sources.push(source);
         Ok(())
     }
@@ -209,6 +218,16 @@ impl Archive {
         &self.metadata
     }
 
+    /// The metadata of a GGUF file; of a model of llama2.c, what a GGUF file would say of it.
+    pub fn gguf(&self) -> Option<&Arc<gguf::Metadata>> {
+        self.gguf.as_ref()
+    }
+
+    /// Whether there is an object with this name that cannot be read as a tensor; [`Archive::tensor`] says why.
+    pub fn is_refused(&self, name: &str) -> bool {
+        self.refused.contains_key(name)
+    }
+
     fn view<'a>(&'a self, stored: &'a Stored) -> TensorView<'a> {
         let source = &self.sources[stored.source];
         TensorView::new(&stored.name, &stored.tensor, &source.file, source.bytes())
@@ -220,6 +239,13 @@ fn contents_of(source: &Source) -> Parsed<Contents> {
     let file = source.bytes();
     if safetensors::is_it(file) {
         return safetensors::read(file);
+    }
+    if gguf::is_it(file) {
+        return gguf::read(file);
+    }
+    // Its only mark is that its sizes fit the file's length: it comes before formats that are told by two bytes.
+    if let Some(header) = llama2c::header(file) {
+        return header.contents();
     }
     if zip::is_it(file) {
         let entries = zip::entries(file)?;
@@ -240,7 +266,7 @@ fn contents_of(source: &Source) -> Parsed<Contents> {
 
 /// The error for a file of unknown format, with advice for what people download by mistake.
 fn unrecognised(file: &[u8]) -> Fault {
-    const KNOWN: &str = "safetensors, PyTorch checkpoints and .npz are read";
+    const KNOWN: &str = "safetensors, PyTorch checkpoints, .npz and GGUF are read";
     let start = file.trim_ascii_start();
     let begins = |with: &[u8]| start.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
     if begins(b"version https://git-lfs") {

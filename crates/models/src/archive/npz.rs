@@ -130,8 +130,8 @@ impl Header {
 }
 
 /// The format's name for an element type.
-pub(super) fn element_name(element: ElementType) -> &'static str {
-    match element {
+pub(super) fn element_name(element: ElementType) -> Option<&'static str> {
+    Some(match element {
         ElementType::F64 => "<f8",
         ElementType::F32 => "<f4",
         ElementType::F16 => "<f2",
@@ -142,7 +142,8 @@ pub(super) fn element_name(element: ElementType) -> &'static str {
         ElementType::I8 => "|i1",
         ElementType::U8 => "|u1",
         ElementType::Bool => "|b1",
-    }
+        ElementType::Blocks(_) => return None,
+    })
 }
 
 /// The few Python literals that occur in headers: `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.

@@ -101,9 +101,9 @@ fn element(dtype: Dtype) -> Parsed<ElementType> {
     })
 }
 
-/// The format's name for an element type.
-pub(super) fn element_name(element: ElementType) -> &'static str {
-    match element {
+/// The format's name for an element type; it has none for quantised blocks.
+pub(super) fn element_name(element: ElementType) -> Option<&'static str> {
+    Some(match element {
         ElementType::F64 => "F64",
         ElementType::F32 => "F32",
         ElementType::F16 => "F16",
@@ -114,7 +114,8 @@ pub(super) fn element_name(element: ElementType) -> &'static str {
         ElementType::I8 => "I8",
         ElementType::U8 => "U8",
         ElementType::Bool => "BOOL",
-    }
+        ElementType::Blocks(_) => return None,
+    })
 }
 
 /// The error for an unsupported element type.

@@ -70,7 +70,7 @@ fn check_plain(shard: &str) -> Parsed<()> {
 
 /// The tensors of a shard that the index lists. Others are not part of the model.
 fn choose(shard_contents: Contents, names: &[String], shard: &str) -> Parsed<Contents> {
-    let Contents { tensors, refused, metadata } = shard_contents;
+    let Contents { tensors, refused, metadata, gguf: _ } = shard_contents;
     let mut tensors: HashMap<String, (usize, Tensor)> =
         tensors.into_iter().enumerate().map(|(order, (name, tensor))| (name, (order, tensor))).collect();
     let mut refused: HashMap<String, Fault> = refused.into_iter().collect();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use vitreous_engine::WeightView;
+use vitreous_engine::{BlockFormat, WeightView};
 
 use super::error::{ArchiveError, Fault, Parsed, Result};
 use super::room::{room, zeros};
@@ -35,6 +35,8 @@ pub enum ElementType {
     U8,
     /// A byte, zero or nonzero.
     Bool,
+    /// Floats quantised in blocks; the rows of a tensor are whole blocks.
+    Blocks(BlockFormat),
 }
 
 impl ElementType {
@@ -51,16 +53,26 @@ impl ElementType {
             ElementType::I8 => "i8",
             ElementType::U8 => "u8",
             ElementType::Bool => "bool",
+            ElementType::Blocks(format) => format.name(),
         }
     }
 
-    /// Bytes per element.
+    /// Elements that share their bytes: one, or those of a block.
+    pub fn values(self) -> usize {
+        match self {
+            ElementType::Blocks(format) => format.values(),
+            _ => 1,
+        }
+    }
+
+    /// Bytes of an element, or of a block of them.
     pub fn bytes(self) -> usize {
         match self {
             ElementType::F64 | ElementType::I64 => 8,
             ElementType::F32 | ElementType::I32 => 4,
             ElementType::F16 | ElementType::Bf16 | ElementType::I16 => 2,
             ElementType::I8 | ElementType::U8 | ElementType::Bool => 1,
+            ElementType::Blocks(format) => format.bytes(),
         }
     }
 }
@@ -73,12 +85,19 @@ pub(super) fn size_of(shape: &[usize], element: ElementType) -> Parsed<(usize, u
     if shape.len() > MOST_DIMENSIONS {
         return Err(Fault::damaged(format!("the tensor has {} dimensions", shape.len())));
     }
+    if let ElementType::Blocks(format) = element
+        && !shape.last().is_some_and(|columns| columns.is_multiple_of(format.values()))
+    {
+        let what = format!("rows of the shape {shape:?} are no whole blocks of {} values", format.values());
+        return Err(Fault::damaged(what));
+    }
     // A zero would hide an overflow of the other factors, so they are multiplied without it.
     let others = shape.iter().filter(|size| **size != 0).try_fold(1usize, |product, size| product.checked_mul(*size));
     let elements = others.map(|product| if shape.contains(&0) { 0 } else { product });
-    let bytes = others.and_then(|product| product.checked_mul(element.bytes()));
+    let bytes_of = |elements: usize| (elements / element.values()).checked_mul(element.bytes());
+    let bytes = others.and_then(bytes_of).and_then(|_| bytes_of(elements?));
     match (elements, bytes) {
-        (Some(elements), Some(_)) => Ok((elements, elements * element.bytes())),
+        (Some(elements), Some(bytes)) => Ok((elements, bytes)),
         _ => Err(Fault::damaged(format!("the shape {shape:?} of {} is larger than any memory", element.name()))),
     }
 }
@@ -168,9 +187,12 @@ impl<'a> TensorView<'a> {
         Ok(Cow::Owned(numbers))
     }
 
-    /// The numbers in C order, in the format that they are stored in if that is f32, f16 or bf16, otherwise as [`to_f32`](Self::to_f32)
+    /// The numbers in C order, in the format that they are stored in if that is f32, f16, bf16 or quantised blocks, otherwise as [`to_f32`](Self::to_f32)
     /// gives them. Borrowed from the mapped file if they lie there so.
     pub fn to_weight(&self) -> Result<WeightView<'a>> {
+        if let ElementType::Blocks(format) = self.element {
+            return Ok(WeightView::Blocks(format, self.content()?));
+        }
         let is_half = matches!(self.element, ElementType::F16 | ElementType::Bf16);
         if !is_half || !self.is_native() {
             return Ok(WeightView::F32(self.to_f32()?));
@@ -276,6 +298,7 @@ impl<'a> TensorView<'a> {
             ElementType::I16 => self.each(content, numbers, |raw| number(raw, big, i16::from_le_bytes).into()),
             ElementType::I8 => self.each(content, numbers, |[byte]: [u8; 1]| f32::from(byte as i8)),
             ElementType::U8 => self.each(content, numbers, |[byte]: [u8; 1]| f32::from(byte)),
+            ElementType::Blocks(format) => format.dequantise(content, numbers),
             ElementType::Bool => self.each(content, numbers, |[byte]: [u8; 1]| f32::from(u8::from(byte != 0))),
         }
     }

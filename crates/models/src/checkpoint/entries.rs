@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use vitreous_engine::WeightView;
+
 use super::Inventory;
 use super::resize::Filter;
 use crate::settings::Size;
@@ -72,6 +74,14 @@ pub enum Storage {
         /// Output channels.
         outputs: usize,
     },
+    /// The rows of a head that are rotated together lie halves of a head apart in ours, and are neighbours in theirs: our rows 0, 1, 2, 3
+    /// of a head of four are their rows 0, 2, 1, 3.
+    RotaryPairs {
+        /// All rows.
+        rows: usize,
+        /// Rows of a head.
+        head_dim: usize,
+    },
 }
 
 impl Storage {
@@ -79,7 +89,7 @@ impl Storage {
     pub fn read(self, theirs: &[f32], ours: &mut [f32]) {
         match self {
             Storage::Same => ours.copy_from_slice(theirs),
-            moved => moved.each(|our, their| ours[our] = theirs[their]),
+            moved => moved.each(ours.len(), |our, their| ours[our] = theirs[their]),
         }
     }
 
@@ -87,12 +97,47 @@ impl Storage {
     pub fn write(self, ours: &[f32], theirs: &mut [f32]) {
         match self {
             Storage::Same => theirs.copy_from_slice(ours),
-            moved => moved.each(|our, their| theirs[their] = ours[our]),
+            moved => moved.each(ours.len(), |our, their| theirs[their] = ours[our]),
         }
     }
 
-    /// Calls `pair(our index, their index)` for every element.
-    fn each(self, mut pair: impl FnMut(usize, usize)) {
+    /// From their order to ours, in the format that the values have, if that can be: rows of quantised blocks can be moved, but not taken
+    /// apart.
+    pub fn read_weight(self, theirs: WeightView<'_>) -> Option<WeightView<'_>> {
+        self.move_rows(theirs, |pairs, ours| pairs.their_row(ours))
+    }
+
+    /// From our order to theirs, in the format that the values have, if that can be.
+    pub fn write_weight(self, ours: WeightView<'_>) -> Option<WeightView<'_>> {
+        self.move_rows(ours, |pairs, theirs| pairs.our_row(theirs))
+    }
+
+    fn move_rows<'w>(
+        self,
+        from: WeightView<'w>,
+        source: impl Fn(RotaryPairs, usize) -> usize,
+    ) -> Option<WeightView<'w>> {
+        let (rows, pairs) = match self {
+            Storage::Same => return Some(from),
+            Storage::RotaryPairs { rows, head_dim } => (rows, RotaryPairs { head_dim }),
+            Storage::Transposed { .. } | Storage::Hwio { .. } => return None,
+        };
+        fn moved<T: Copy>(from: &[T], rows: usize, source: impl Fn(usize) -> usize) -> Vec<T> {
+            let width = from.len() / rows.max(1);
+            (0..rows).flat_map(|row| from[source(row) * width..][..width].iter().copied()).collect()
+        }
+        let source = |row| source(pairs, row);
+        Some(match from {
+            WeightView::F32(values) => WeightView::F32(moved(&values, rows, source).into()),
+            WeightView::F16(values) => WeightView::F16(moved(&values, rows, source).into()),
+            WeightView::Bf16(values) => WeightView::Bf16(moved(&values, rows, source).into()),
+            WeightView::Blocks(format, bytes) => WeightView::Blocks(format, moved(&bytes, rows, source).into()),
+            _ => return None,
+        })
+    }
+
+    /// Calls `pair(our index, their index)` for every element of so many.
+    fn each(self, elements: usize, mut pair: impl FnMut(usize, usize)) {
         match self {
             Storage::Same => {}
             Storage::Transposed { rows, columns } => {
@@ -120,7 +165,32 @@ impl Storage {
                     }
                 }
             }
+            Storage::RotaryPairs { rows, head_dim } => {
+                let columns = elements / rows.max(1);
+                for row in 0..rows {
+                    let their_row = RotaryPairs { head_dim }.their_row(row);
+                    (0..columns).for_each(|column| pair(row * columns + column, their_row * columns + column));
+                }
+            }
         }
+    }
+}
+
+/// Where the rows of a head lie: see [`Storage::RotaryPairs`].
+#[derive(Clone, Copy)]
+struct RotaryPairs {
+    head_dim: usize,
+}
+
+impl RotaryPairs {
+    fn their_row(self, ours: usize) -> usize {
+        let (head, row, half) = (ours / self.head_dim, ours % self.head_dim, self.head_dim / 2);
+        head * self.head_dim + row % half * 2 + row / half
+    }
+
+    fn our_row(self, theirs: usize) -> usize {
+        let (head, row, half) = (theirs / self.head_dim, theirs % self.head_dim, self.head_dim / 2);
+        head * self.head_dim + row % 2 * half + row / 2
     }
 }
 
@@ -209,6 +279,7 @@ mod tests {
             Storage::Same,
             Storage::Transposed { rows: 40, columns: 36 },
             Storage::Hwio { pixels: 12, inputs: 3, outputs: 40 },
+            Storage::RotaryPairs { rows: 36, head_dim: 12 },
         ];
         for storage in storages {
             let ours = numbers(1440);
@@ -217,7 +288,26 @@ mod tests {
             storage.read(&theirs, &mut again);
             assert_eq!(again, ours, "{storage:?}");
             assert_eq!(theirs == ours, storage == Storage::Same);
+            if let Some(moved) = storage.write_weight(ours.clone().into()) {
+                assert_eq!(moved, theirs.into(), "{storage:?}");
+                assert_eq!(storage.read_weight(moved).expect("the same way back"), ours.into(), "{storage:?}");
+            }
         }
+    }
+
+    #[test]
+    fn rows_of_quantised_blocks_are_moved_whole() {
+        let format = vitreous_engine::BlockFormat::Q8_0;
+        let bytes: Vec<u8> = (0..8 * format.bytes()).map(|byte| (byte / format.bytes()) as u8).collect();
+        // Two heads of four rows, a block each.
+        let storage = Storage::RotaryPairs { rows: 8, head_dim: 4 };
+        let moved = storage.read_weight(WeightView::Blocks(format, bytes.clone().into())).expect("moved");
+        let WeightView::Blocks(_, moved_bytes) = &moved else { panic!("still blocks") };
+        let rows: Vec<u8> = moved_bytes.iter().step_by(format.bytes()).copied().collect();
+        assert_eq!(rows, [0, 2, 1, 3, 4, 6, 5, 7]);
+        assert_eq!(storage.write_weight(moved).expect("back"), WeightView::Blocks(format, bytes.into()));
+        let transposed = Storage::Transposed { rows: 8, columns: 32 };
+        assert!(transposed.read_weight(WeightView::Blocks(format, vec![0; 8 * format.bytes()].into())).is_none());
     }
 
     #[test]

@@ -43,13 +43,18 @@ const LARGEST_SIZE: u64 = 1 << 32;
 #[derive(Clone, Copy)]
 pub struct Object<'a> {
     map: &'a Map<String, Value>,
-    path: &'static str,
+    path: &'a str,
 }
 
 impl<'a> Object<'a> {
     /// The object at the top.
     pub fn new(map: &'a Map<String, Value>) -> Object<'a> {
         Object { map, path: "" }
+    }
+
+    /// An object at a path that errors name.
+    pub fn at(map: &'a Map<String, Value>, path: &'a str) -> Object<'a> {
+        Object { map, path }
     }
 
     /// The value of a key; null counts as absent.

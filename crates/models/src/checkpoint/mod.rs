@@ -4,6 +4,7 @@
 //! [`Entry`]s, which is used for reading, writing and checking. No family is named here.
 
 mod entries;
+pub mod gguf;
 pub mod json;
 pub mod resize;
 mod rules;

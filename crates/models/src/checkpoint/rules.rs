@@ -36,8 +36,10 @@ pub struct Dialect {
     pub same_names: bool,
     /// Optional tensors that the library's files always have: written as zeros if there are no values.
     pub always: Vec<String>,
-    /// The `config.json` of this model, if one is written.
+    /// The `config.json` of this model, if one is written; of GGUF its keys.
     pub config: Option<Settings>,
+    /// Tensors that follow from the configuration and are written beside the others.
+    pub constants: Vec<(String, Vec<f32>)>,
 }
 
 /// A correspondence between our parameters and a tensor.
@@ -58,6 +60,8 @@ enum Order {
     Transposed,
     /// A convolution's kernel with its channels last: `[height, width, in, out]`.
     ChannelsLast,
+    /// Rows of heads of this width, with those that are rotated together beside each other.
+    RotaryPairs(usize),
 }
 
 /// The axes of a tensor.
@@ -103,6 +107,11 @@ impl Rule {
     /// Theirs is `[in, out]` where ours is `[out, in]`.
     pub fn transposed(self) -> Rule {
         Rule { order: Order::Transposed, ..self }
+    }
+
+    /// In theirs, rows that rotary positions turn together are neighbours; in ours they lie half a head apart.
+    pub fn rotary_pairs(self, head_dim: usize) -> Rule {
+        Rule { order: Order::RotaryPairs(head_dim), ..self }
     }
 
     /// Theirs is a kernel `[height, width, in, out]`.
@@ -268,6 +277,12 @@ impl Rule {
         let storage = match self.order {
             Order::Same => Storage::Same,
             Order::Transposed => Storage::Transposed { rows: shape[0], columns: rest() },
+            Order::RotaryPairs(head_dim) if head_dim > 0 && shape[0].is_multiple_of(head_dim) => {
+                Storage::RotaryPairs { rows: shape[0], head_dim }
+            }
+            Order::RotaryPairs(head_dim) => {
+                return Err(format!("`{theirs}` {shape:?} has no whole heads of {head_dim} rows"));
+            }
             Order::ChannelsLast => match self.axes {
                 Axes::Exactly(ref axes) if axes.len() == 4 => {
                     Storage::Hwio { pixels: axes[0] * axes[1], inputs: axes[2], outputs: axes[3] }

@@ -1,13 +1,13 @@
 //! Which texts are computed together: those of similar length, so that little is padded.
 
 /// The tokens of a batch, with padding: enough to keep a device busy.
-pub(super) const TOKENS_OF_CPU: usize = 2048;
+const TOKENS_OF_CPU: usize = 2048;
 /// The same for a GPU.
-pub(super) const TOKENS_OF_GPU: usize = 1 << 16;
+const TOKENS_OF_GPU: usize = 1 << 16;
 
 /// The shape of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// Texts.
     pub batch: usize,
     /// Tokens of each, with padding.
@@ -16,13 +16,13 @@ pub(super) struct Shape {
 
 /// Texts that are computed together, by their index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TextBatch {
+pub(crate) struct TextBatch {
     pub shape: Shape,
     pub texts: Vec<usize>,
 }
 
 /// Groups texts by length, the longest first: memory is taken once. On a GPU there are few shapes, because each is prepared at some cost.
-pub(super) fn batches(lengths: &[usize], longest: usize, on_gpu: bool) -> Vec<TextBatch> {
+pub(crate) fn batches(lengths: &[usize], longest: usize, on_gpu: bool) -> Vec<TextBatch> {
     let mut order: Vec<usize> = (0..lengths.len()).collect();
     // Of equal length in their order, so that the same texts give the same batches.
     order.sort_by_key(|&text| (std::cmp::Reverse(lengths[text]), text));

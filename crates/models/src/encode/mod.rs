@@ -1,6 +1,6 @@
 //! Running encoders on texts of any length: texts of similar length are computed together, and weights are kept once for all shapes.
 
-mod batches;
+pub(crate) mod batches;
 
 use std::time::{Duration, Instant};
 
@@ -210,12 +210,13 @@ impl<'m> EncoderRunner<'m> {
         let output = graph.cast(output, DType::F32)?;
         let shape = graph.shape_of(output);
         let (row, by_token) = (shape.columns(), shape.axes().len() == 3);
-        Ok(Planned { plan: self.device().plan_with_fixed_weights(&graph, &[output])?, output, row, by_token })
+        let plan = self.source.plan(&mut graph, &[output])?;
+        Ok(Planned { plan, output, row, by_token })
     }
 }
 
 /// Writes rows, filled up with zeros.
-fn fill_rows<'t>(matrix: &mut [i32], width: usize, rows: impl Iterator<Item = &'t [u32]>) {
+pub(crate) fn fill_rows<'t>(matrix: &mut [i32], width: usize, rows: impl Iterator<Item = &'t [u32]>) {
     matrix.fill(0);
     for (to, row) in matrix.chunks_exact_mut(width).zip(rows) {
         to.iter_mut().zip(row).for_each(|(to, &id)| *to = id as i32);

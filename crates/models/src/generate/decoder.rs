@@ -104,7 +104,7 @@ pub(super) struct Planned {
 impl Planned {
     /// Plans a shape for caches of a shape.
     pub fn new(
-        device: &Device,
+        source: &OnDevice,
         model: &dyn Architecture,
         precision: Precision,
         room: StepShape,
@@ -127,7 +127,7 @@ impl Planned {
             Results::Likeliest { tokens, probabilities, .. } => vec![tokens, probabilities],
             Results::Best(value) | Results::Logits(value) => vec![value],
         };
-        let plan = device.plan_with_fixed_weights(&graph, &wanted)?;
+        let plan = source.plan(&mut graph, &wanted)?;
         Ok(Planned { graph, plan, results })
     }
 
@@ -150,7 +150,7 @@ impl<'m> Decoder<'m> {
         kept: usize,
     ) -> Result<Decoder<'m>> {
         let device = source.device().clone();
-        let planned = Planned::new(&device, model, precision, room, shape)?;
+        let planned = Planned::new(source, model, precision, room, shape)?;
         let whole = caches_graph(model, precision, room)?;
         let names = |are_sources: bool| {
             let of_source = |name: &&str| name.rsplit('.').next().is_some_and(|last| last.starts_with("source_"));
@@ -174,14 +174,14 @@ impl<'m> Decoder<'m> {
 
     /// Bytes of a device that [`Decoder::new`] takes.
     pub fn bytes_needed(
-        device: &Device,
+        source: &OnDevice,
         model: &dyn Architecture,
         precision: Precision,
         room: StepShape,
         shape: PlanShape,
     ) -> Result<usize> {
-        let Planned { plan, .. } = Planned::new(device, model, precision, room, shape)?;
-        Ok(Decoder::cache_bytes(model, precision, room)? + device.bytes_needed_with_weights(&plan))
+        let Planned { plan, .. } = Planned::new(source, model, precision, room, shape)?;
+        Ok(Decoder::cache_bytes(model, precision, room)? + source.device().bytes_needed_with_weights(&plan))
     }
 
     /// Bytes of caches of a shape.
@@ -216,7 +216,7 @@ impl<'m> Decoder<'m> {
             self.plans.push(plan);
             return Ok(());
         }
-        let planned = Planned::new(source.device(), self.model, self.precision, self.room, shape)?;
+        let planned = Planned::new(source, self.model, self.precision, self.room, shape)?;
         // The executor of the plan that has rested longest goes on with the new one, if it can.
         let there = (self.plans.len() >= self.kept).then(|| self.plans.remove(0).executor);
         self.plans.push(planned.ready(source, shape, there)?);

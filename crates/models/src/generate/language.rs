@@ -69,8 +69,8 @@ impl<'w> TokenGenerator<'w> {
         weights: Weights<'w>,
     ) -> Result<TokenGenerator<'w>> {
         let (vocabulary, room) = shape_of(model, &options, device)?;
-        GenerationMemory::new(device, model, options.precision, room, options.chunk)?.check(device, room)?;
         let mut source = OnDevice::new(device, weights);
+        GenerationMemory::new(&source, model, options.precision, room, options.chunk)?.check(device, room)?;
         let first = PlanShape { slots: 1, tokens: 1, output: output_for(device, true) };
         let decoder = Decoder::new(&mut source, model, options.precision, room, first, KEPT_PLANS)?;
         Ok(TokenGenerator {
@@ -88,9 +88,14 @@ impl<'w> TokenGenerator<'w> {
     }
 
     /// Bytes that [`TokenGenerator::new`] would take, without taking them.
-    pub fn memory(model: &dyn Architecture, options: &GenerateOptions, device: &Device) -> Result<GenerationMemory> {
+    pub fn memory(
+        model: &'w dyn Architecture,
+        options: &GenerateOptions,
+        device: &Device,
+        weights: Weights<'w>,
+    ) -> Result<GenerationMemory> {
         let (_, room) = shape_of(model, options, device)?;
-        GenerationMemory::new(device, model, options.precision, room, options.chunk)
+        GenerationMemory::new(&OnDevice::new(device, weights), model, options.precision, room, options.chunk)
     }
 
     /// The most tokens of a sequence, prompt included.

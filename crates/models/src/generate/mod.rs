@@ -4,6 +4,7 @@
 //! computes one token for every slot and leaves all but the likeliest next tokens on the device. [`SearchOptions`] says how sequences
 //! go on from there.
 
+pub mod constrain;
 mod constraint;
 mod decoder;
 mod encoder;

@@ -6,6 +6,7 @@ use vitreous_engine::{Device, Precision, Result};
 use super::decoder::{Decoder, PlanShape, Planned, StepOutput};
 use crate::call::StepShape;
 use crate::family::Architecture;
+use crate::on_device::OnDevice;
 
 /// Bytes that generating takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub struct GenerationMemory {
 impl GenerationMemory {
     /// What caches of a shape and chunks of so many tokens take.
     pub(super) fn new(
-        device: &Device,
+        source: &OnDevice,
         model: &dyn Architecture,
         precision: Precision,
         room: StepShape,
@@ -31,11 +32,12 @@ impl GenerationMemory {
     ) -> Result<GenerationMemory> {
         let plan = |slots: usize, tokens: usize| {
             let shape = PlanShape { slots, tokens, output: StepOutput::Logits };
-            Planned::new(device, model, precision, room, shape).map(|planned| planned.plan)
+            Planned::new(source, model, precision, room, shape).map(|planned| planned.plan)
         };
         let (step, read, one) = (plan(room.batch, 1)?, plan(1, chunk.min(room.capacity))?, plan(1, 1)?);
         let caches = Decoder::cache_bytes(model, precision, room)?;
         let per_token = caches / (room.batch * room.capacity).max(1);
+        let device = source.device();
         let model = device.bytes_needed_together(&[&step, &read]);
         // Few rows may want weights in another form than many.
         let model_for_one = device.bytes_needed_together(&[&one, &read]).min(model);

@@ -209,7 +209,7 @@ impl<'w> Translator<'w> {
     /// Whether a decoder takes at most half of the memory that a GPU has left.
     fn fits(&self, shape: StepShape) -> Result<bool> {
         let (device, options) = (self.source.device(), &self.options);
-        let needed = Decoder::bytes_needed(device, self.model, options.precision, shape, self.plan_shape(shape))?;
+        let needed = Decoder::bytes_needed(&self.source, self.model, options.precision, shape, self.plan_shape(shape))?;
         Ok(device.available_memory()?.is_none_or(|available| needed as u64 <= available / 2))
     }
 

@@ -25,13 +25,17 @@ impl<'a> Aside<'a> {
         Ok(aside)
     }
 
-    /// Writes a file that will get this name.
+    /// Writes a file that will get this name; a folder in it is created.
     pub(crate) fn write(
         &mut self,
         name: &str,
         content: impl FnOnce(&mut File, &Path) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let path = self.directory.join(name);
+        if let Some(folder) = path.parent().filter(|folder| !folder.exists()) {
+            fs::create_dir(folder).map_err(failed(folder, "create"))?;
+            self.made.insert(0, folder.to_path_buf());
+        }
         let mut partial = PartialFile::create(&path).map_err(failed(&path, "create a file beside"))?;
         content(partial.file(), &path)?;
         partial.file().sync_all().map_err(failed(&path, "write"))?;
@@ -64,6 +68,14 @@ impl Drop for Aside<'_> {
     }
 }
 
+/// Writes the content of another file.
+pub(crate) fn copy_of(from: &Path) -> impl FnOnce(&mut File, &Path) -> Result<(), ModelError> {
+    move |file, path| {
+        let mut from = File::open(from).map_err(failed(from, "read"))?;
+        std::io::copy(&mut from, file).map(|_| ()).map_err(failed(path, "write"))
+    }
+}
+
 /// Writes the content of a file from memory.
 pub(crate) fn all_of(bytes: &[u8]) -> impl FnOnce(&mut File, &Path) -> Result<(), ModelError> {
     move |file, path| file.write_all(bytes).map_err(failed(path, "write"))
@@ -79,6 +91,7 @@ mod tests {
         let target = directory.path().join("new/model");
         let mut aside = Aside::new(&target).expect("made");
         aside.write("config.json", all_of(b"{}")).expect("written");
+        aside.write("1_Pooling/config.json", all_of(b"{}")).expect("written");
         let broken = aside.write("model.safetensors", |_, path| Err(ModelError::unwritable(path, "as intended")));
         assert!(broken.is_err() && target.exists());
         drop(aside);

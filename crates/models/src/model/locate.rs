@@ -1,8 +1,11 @@
 //! Finds the files of a model.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value as Json;
 
 use super::ModelError;
 
@@ -13,12 +16,12 @@ pub(super) struct Located {
     pub(super) config_file: Option<PathBuf>,
     pub(super) config_bytes: Option<Vec<u8>>,
     pub(super) preprocessor: Option<Vec<u8>>,
-    /// Files of its tokenizer.
+    /// Files of its tokenizer and of sentence-transformers.
     pub(super) assets: Vec<(String, PathBuf)>,
 }
 
-/// Files beside the weights that belong to a model and are copied when it is saved elsewhere.
-pub const ASSET_FILES: [&str; 13] = [
+/// Files beside the weights that belong to a model and are copied when it is saved elsewhere, as are the folders that `modules.json` names.
+pub const ASSET_FILES: [&str; 16] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -32,14 +35,23 @@ pub const ASSET_FILES: [&str; 13] = [
     "source_tokenizer.json",
     "target_tokenizer.json",
     "generation_config.json",
+    MODULES,
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
 ];
+
+/// The modules of sentence-transformers: pooling and what comes after it, each in a folder of its own.
+const MODULES: &str = "modules.json";
+
+/// The files that such a module may have.
+const MODULE_FILES: [&str; 3] = ["config.json", "model.safetensors", "pytorch_model.bin"];
 
 /// The usual names of weight files in a model directory, by preference.
 pub const USUAL_WEIGHTS: [&str; 4] =
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// Extensions of weight files.
-const ENDINGS: [&str; 5] = ["safetensors", "npz", "pth", "pt", "bin"];
+const ENDINGS: [&str; 6] = ["safetensors", "npz", "pth", "pt", "bin", "gguf"];
 
 /// A configuration with the names of a hundred thousand classes is a few megabytes.
 const LARGEST_JSON: u64 = 64 << 20;
@@ -57,13 +69,27 @@ pub(super) fn locate(path: &Path) -> Result<Located, ModelError> {
     let config_file = path.join("config.json");
     let config_bytes = read_if_there(&config_file)?;
     let preprocessor = read_if_there(&path.join("preprocessor_config.json"))?;
-    let assets = ASSET_FILES.iter().map(|name| (name.to_string(), path.join(name)));
-    let assets = assets.filter(|(_, file)| file.is_file()).collect();
+    let names = ASSET_FILES.iter().map(|name| name.to_string()).chain(module_files(path)?);
+    let assets = names.map(|name| (name.clone(), path.join(name))).filter(|(_, file)| file.is_file()).collect();
     let config_file = config_bytes.is_some().then_some(config_file);
     if weights.is_none() && config_file.is_none() {
         return Err(no_weights(path));
     }
     Ok(Located { weights, config_file, config_bytes, preprocessor, assets })
+}
+
+/// The files of sentence-transformers' modules, as far as `modules.json` names folders inside of the directory. Who uses the modules
+/// checks them; what is none names no files here.
+fn module_files(path: &Path) -> Result<Vec<String>, ModelError> {
+    let modules = read_if_there(&path.join(MODULES))?.unwrap_or_default();
+    let modules: Vec<Json> = serde_json::from_slice(&modules).unwrap_or_default();
+    let folders = modules.iter().filter_map(|module| module.get("path")?.as_str());
+    let is_inside = |folder: &&str| {
+        let mut parts = Path::new(folder).components().peekable();
+        parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
+    };
+    let folders: BTreeSet<&str> = folders.filter(is_inside).collect();
+    Ok(folders.iter().flat_map(|folder| MODULE_FILES.map(|name| format!("{folder}/{name}"))).collect())
 }
 
 /// The error of a directory without weights.

@@ -5,22 +5,27 @@ mod error;
 pub(crate) mod locate;
 mod open;
 mod save;
+mod save_gguf;
+mod weight_type;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use vitreous_engine::{Parameter, Role, State, WeightView};
+use vitreous_engine::{BlockFormat, Parameter, Role, State, WeightView};
 
+use crate::archive::gguf::Metadata;
 use crate::archive::{Archive, ArchiveError, ElementType, zeros};
 use crate::checkpoint::resize::resize;
-use crate::checkpoint::{Dialect, Entry, GridTable, Storage};
+use crate::checkpoint::{Dialect, Entry, GridTable, Presence, Storage};
 use crate::family::Architecture;
 use crate::settings::Size;
 
 pub use error::ModelError;
 pub use locate::{ASSET_FILES, USUAL_WEIGHTS};
 pub use save::{SaveOptions, Written};
+pub use weight_type::WeightType;
 
 /// The preprocessing that a checkpoint specifies, to be parsed by the image code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +43,10 @@ pub struct Assets {
     pub labels: Vec<String>,
     /// Its image preprocessing, if the checkpoint specifies it.
     pub preprocessing: Option<Preprocessing>,
-    /// Files of its tokenizer, by name.
+    /// Files of its tokenizer and of sentence-transformers, by name.
     pub files: Vec<(String, PathBuf)>,
+    /// What a GGUF file says of the model and its tokenizer.
+    pub metadata: Option<Arc<Metadata>>,
 }
 
 /// A model: its architecture, its weights in a file, and its assets.
@@ -55,6 +62,19 @@ pub struct Model {
     pub notes: Vec<String>,
     parameters: Vec<Parameter>,
     source: Option<Source>,
+}
+
+/// How much of a file has one format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredFormat {
+    /// The format.
+    pub element: ElementType,
+    /// How many tensors have it.
+    pub tensors: usize,
+    /// How many values they have.
+    pub values: usize,
+    /// How many bytes they take.
+    pub bytes: usize,
 }
 
 /// A checkpoint whose tensors were checked against the graph.
@@ -144,6 +164,23 @@ impl Model {
         self.source.as_ref().map(|source| source.dialect.library)
     }
 
+    /// The formats of the opened file's tensors: for each, how many tensors, values and bytes there are. Tensors that the model does not
+    /// use are not counted.
+    pub fn formats(&self) -> Vec<StoredFormat> {
+        let mut formats: BTreeMap<ElementType, StoredFormat> = BTreeMap::new();
+        let Some(source) = &self.source else { return Vec::new() };
+        for entry in source.entries.iter().filter(|entry| entry.presence != Presence::Redundant) {
+            let Some(view) = source.archive.get(&entry.name) else { continue };
+            let element = view.element;
+            let none = StoredFormat { element, tensors: 0, values: 0, bytes: 0 };
+            let format = formats.entry(element).or_insert(none);
+            format.tensors += 1;
+            format.values += view.elements();
+            format.bytes += view.elements() / element.values() * element.bytes();
+        }
+        formats.into_values().collect()
+    }
+
     fn find(&self, name: &str) -> Result<(&Source, &Parameter), ModelError> {
         let parameter = self.parameters.iter().find(|parameter| parameter.name == name);
         let parameter = parameter.ok_or_else(|| ModelError::parameter(name, "is not of this model"))?;
@@ -191,15 +228,23 @@ impl Source {
         }
         let Some(&(index, part)) = self.atoms.get(&atoms[0]) else { return Ok(None) };
         let entry = &self.entries[index];
-        if entry.storage != Storage::Same || entry.atoms.get(part..part + atoms.len()) != Some(atoms) {
+        let movable = match entry.storage {
+            Storage::Same => true,
+            Storage::RotaryPairs { .. } => atoms.len() == 1,
+            Storage::Transposed { .. } | Storage::Hwio { .. } => false,
+        };
+        if !movable || entry.atoms.get(part..part + atoms.len()) != Some(atoms) {
             return Ok(None);
         }
         let all = self.archive.tensor(&entry.name)?.to_weight()?;
         let size = all.len() / entry.atoms.len();
-        Ok(Some(match atoms.len() == entry.atoms.len() {
-            true => all,
-            false => all.into_part(part * size..(part + atoms.len()) * size),
-        }))
+        let range = part * size..(part + atoms.len()) * size;
+        let splits_blocks = |format: BlockFormat| [range.start, range.end].iter().any(|at| at % format.values() != 0);
+        Ok(match (atoms.len() == entry.atoms.len(), &all) {
+            (true, _) => entry.storage.read_weight(all),
+            (false, WeightView::Blocks(format, _)) if splits_blocks(*format) => None,
+            (false, _) => entry.storage.read_weight(all.into_part(range)),
+        })
     }
 
     /// Copies atoms one after another, in our layout.

@@ -8,8 +8,9 @@ use serde_json::Value as Json;
 use super::locate::{self, Located};
 use super::{Assets, Model, ModelError, Preprocessing, Source};
 use crate::archive::Archive;
+use crate::checkpoint::gguf::{self, GgufModel};
 use crate::checkpoint::json::{Fault, Object};
-use crate::checkpoint::{Inventory, problems};
+use crate::checkpoint::{Inventory, Problem, problems};
 use crate::families::FAMILIES;
 use crate::family::{Architecture, Checkpoint, Family, Format, OpenOptions, Reading};
 use crate::settings::Settings;
@@ -26,15 +27,24 @@ impl Model {
         let archive = Archive::open(&weights)?;
         let tensors: Inventory =
             archive.tensors().map(|tensor| (tensor.name().to_string(), tensor.shape.to_vec())).collect();
-        let reading = read(&located, Some(&tensors), options, path)?;
+        let reading = read(&located, Some((&archive, &tensors)), options, path)?;
         let parameters = reading.architecture.parameters()?;
         let rules = |what: String| ModelError::Refused { file: weights.clone(), what };
         let entries = reading.dialect.entries(&parameters, Some(&tensors)).map_err(rules)?;
         let found = problems(&entries, &tensors, |name| reading.dialect.concerns(name));
+        // Of one that is there but cannot be read, the reason is told.
+        let unreadable = found.iter().find_map(|problem| match problem {
+            Problem::Missing { name, .. } if archive.is_refused(name) => archive.tensor(name).err(),
+            _ => None,
+        });
+        if let Some(error) = unreadable {
+            return Err(error.into());
+        }
         if !found.is_empty() {
             return Err(ModelError::Tensors { file: weights, problems: found });
         }
-        let Opened { architecture, assets, notes } = opened(&reading, located, options)?;
+        let Opened { architecture, mut assets, notes } = opened(&reading, located, options)?;
+        assets.metadata = archive.gguf().cloned();
         let mut atoms = HashMap::new();
         for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| tensors.contains_key(&entry.name)) {
             for (part, atom) in entry.atoms.iter().enumerate() {
@@ -87,27 +97,42 @@ fn opened(reading: &Reading, located: Located, options: &OpenOptions) -> Result<
         .preprocessor
         .map(Preprocessing::HuggingFace)
         .or_else(|| located.config_bytes.filter(|_| timm).map(Preprocessing::Timm));
-    let assets = Assets { labels, preprocessing, files: located.assets };
+    let assets = Assets { labels, preprocessing, files: located.assets, metadata: None };
     Ok(Opened { architecture, assets, notes: reading.notes.clone() })
 }
 
 /// Reads configuration and tensors with the first family that recognises them.
 fn read(
     located: &Located,
-    tensors: Option<&Inventory>,
+    weights_read: Option<(&Archive, &Inventory)>,
     options: &OpenOptions,
     path: &Path,
 ) -> Result<Reading, ModelError> {
+    let tensors = weights_read.map(|(_, tensors)| tensors);
     let weights = located.weights.clone().unwrap_or_else(|| path.to_path_buf());
     let config_file: PathBuf = located.config_file.clone().unwrap_or_else(|| weights.clone());
     let in_config = |fault| ModelError::Config { file: config_file.clone(), fault };
     let config: Option<Settings> = located.config_bytes.as_deref().map(parse).transpose().map_err(in_config)?;
-    let checkpoint = Checkpoint { config: config.as_ref().map(Object::new), tensors, options };
+    let in_weights = |fault| ModelError::Config { file: weights.clone(), fault };
+    let gguf = weights_read.and_then(|(archive, _)| Some((archive, archive.gguf()?)));
+    let described = gguf.map(|(_, metadata)| gguf::settings_of(metadata)).transpose().map_err(in_weights)?;
+    let gguf = match (gguf, &described) {
+        (Some((archive, _)), Some((architecture, settings))) => Some(GgufModel::new(architecture, settings, archive)),
+        _ => None,
+    };
+    if let Some(gguf) = gguf {
+        // Its own description is the one that fits its tensors, whatever lies beside it.
+        return read_gguf(&Checkpoint { config: None, gguf: Some(gguf), tensors, options }, gguf.architecture)
+            .map_err(in_weights);
+    }
+    let checkpoint = Checkpoint { config: config.as_ref().map(Object::new), gguf: None, tensors, options };
     if let Some(reading) = read_own(&checkpoint).map_err(in_config)? {
         return Ok(reading);
     }
     for family in FAMILIES {
         if let Some(reading) = family.read(&checkpoint).map_err(in_config)? {
+            // Sizes that contradict each other are the file's fault, so it is named before a graph is built.
+            reading.architecture.boxed().map_err(|refusal| in_config(Fault::whole(refusal.0)))?;
             return Ok(reading);
         }
     }
@@ -123,6 +148,17 @@ fn read(
         }
         _ => Err(ModelError::unknown_dialect(&weights, tensors.unwrap_or(&Inventory::new()))),
     }
+}
+
+/// Reads a GGUF file with the family that knows its architecture.
+fn read_gguf(checkpoint: &Checkpoint, architecture: &str) -> Result<Reading, Fault> {
+    for family in FAMILIES.into_iter().filter(|family| family.gguf_architectures().contains(&architecture)) {
+        if let Some(reading) = family.read(checkpoint)? {
+            return Ok(reading);
+        }
+    }
+    let known = FAMILIES.into_iter().flat_map(Family::gguf_architectures).copied().collect::<Vec<_>>().join(", ");
+    Err(Fault::of(gguf::ARCHITECTURE, format!("{architecture:?} is not known here: {known} are")))
 }
 
 fn is_known(model_type: &str) -> bool {

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use vitreous_data::text::TextTokenizer;
 use vitreous_models::{Model, OpenOptions, Weights};
 
+use super::tokenizer::tokenizer_of;
 use crate::error::Error;
 use crate::locate::{model_directory, open_model, unsuitable};
 
@@ -37,11 +38,12 @@ impl LanguageModel {
             return Err(unsuitable(&path.to_string_lossy(), &signature, "language model"));
         };
         let directory = model_directory(path);
-        let tokenizer = TextTokenizer::open(&directory)?;
+        let tokenizer = tokenizer_of(&model, path)?;
         let mut ends: Vec<u32> = ["generation_config.json", "config.json"]
             .iter()
             .flat_map(|name| ends_of(&directory.join(name)))
             .chain(tokenizer.special().end)
+            .chain(tokenizer.end_tokens().iter().copied())
             .filter(|&end| (end as usize) < vocabulary)
             .collect();
         ends.sort_unstable();
@@ -77,7 +79,7 @@ impl LanguageModel {
         self.checked(ids)
     }
 
-    fn checked(&self, ids: Vec<u32>) -> Result<Vec<u32>, Error> {
+    pub(super) fn checked(&self, ids: Vec<u32>) -> Result<Vec<u32>, Error> {
         match ids.iter().find(|&&id| id as usize >= self.vocabulary) {
             Some(&id) => Err(Error::input(format!(
                 "the tokenizer gives token {id} ({:?}), but the model's vocabulary has {}: they do not belong to one model",

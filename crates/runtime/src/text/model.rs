@@ -68,13 +68,19 @@ impl TextModel {
         inputs.par_iter().map(|input| self.encode(input)).collect()
     }
 
-    /// Refuses tokens that the model has no embedding for.
+    /// Refuses tokens and token types that the model has no embedding for.
     pub fn check(&self, encoding: &Encoding) -> Result<(), Error> {
-        let most = self.input.vocabulary;
-        match encoding.ids.iter().find(|&&id| id as usize >= most) {
-            Some(&id) => Err(Error::input(format!(
-                "the tokenizer gives token {id} ({:?}), but the model's vocabulary has {most}: they do not belong to one model",
+        let TokenInput { vocabulary, token_types, .. } = self.input;
+        if let Some(&id) = encoding.ids.iter().find(|&&id| id as usize >= vocabulary) {
+            return Err(Error::input(format!(
+                "the tokenizer gives token {id} ({:?}), but the model's vocabulary has {vocabulary}: they do not belong to one model",
                 self.tokenizer.token(id).unwrap_or_default()
+            )));
+        }
+        // A model with one type, or none, does not look at them.
+        match encoding.token_types.iter().find(|&&id| token_types > 1 && id as usize >= token_types) {
+            Some(&id) => Err(Error::input(format!(
+                "the tokenizer gives token type {id}, but the model has {token_types}: they do not belong to one model"
             ))),
             None => Ok(()),
         }

@@ -2,6 +2,7 @@
 
 mod image_report;
 mod images;
+mod language;
 mod pairs;
 mod questions;
 mod texts;
@@ -21,7 +22,8 @@ use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 
 /// Evaluate a model on a data set: accuracy, precision and recall per class, confusions and calibration; for a translator BLEU, chrF
-/// and perplexity; for texts accuracy, F1, correlations, entities, answers to questions or the perplexity of masked tokens
+/// and perplexity; for texts accuracy, F1, correlations, entities, answers to questions or the perplexity of masked tokens; for language models
+/// perplexity, bits per byte and the accuracy of chosen answers
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -29,11 +31,13 @@ Examples:
   vitreous eval MODEL --data photos/ --split test  a folder with train, val and test
   vitreous eval runs/translation-1 --data test.tsv --beam 4 --translations test.out
   vitreous eval runs/classify-text-1 --data test.jsonl
-  vitreous eval MODEL --data dev-v1.1.json         questions, as in SQuAD")]
+  vitreous eval MODEL --data dev-v1.1.json         questions, as in SQuAD
+  vitreous eval MODEL --data wiki.txt --stride 512 perplexity of a language model
+  vitreous eval MODEL --data piqa.jsonl            multiple choice, by likelihood")]
 pub struct Eval {
     /// A model directory, a run directory or a checkpoint file
     model: PathBuf,
-    /// The data set: images, sentence pairs, labelled or tagged texts, questions, plain text [default: a run's own data; otherwise, for images, the built-in data set]
+    /// The data set: images, sentence pairs, labelled or tagged texts, questions, plain text, multiple choice [default: a run's own data; otherwise, for images, the built-in data set]
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Which split of the data set [default: validation; for pairs test, if there is such a split]
@@ -50,7 +54,7 @@ pub struct Eval {
     threads: Option<usize>,
     #[command(flatten)]
     device: DeviceOptions,
-    /// Evaluate only this many images or pairs, spread evenly over the data set
+    /// Evaluate only this many images, pairs or questions, spread evenly over the data set; of a text, the first so many windows
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     limit: Option<usize>,
     /// Print one JSON object
@@ -59,7 +63,7 @@ pub struct Eval {
     /// Batch size [default: as large as keeps the machine busy]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_IMAGES)]
     batch: Option<usize>,
-    /// The number of heads, for files that do not tell it
+    /// The number of attention heads, for files that do not contain it
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_IMAGES)]
     heads: Option<usize>,
     /// Show all classes, however many there are
@@ -77,10 +81,14 @@ pub struct Eval {
     /// Write the translations, one per line; an existing file is not overwritten
     #[arg(long, value_name = "FILE", help_heading = FOR_TEXT)]
     translations: Option<PathBuf>,
+    /// Tokens from the beginning of a window to that of the next; each window scores what those before it did not [default: half the context length]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_LANGUAGE)]
+    stride: Option<usize>,
 }
 
 const FOR_IMAGES: &str = "For images";
 const FOR_TEXT: &str = "For translators";
+const FOR_LANGUAGE: &str = "For language models";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Split {
@@ -95,13 +103,22 @@ enum Split {
 impl Eval {
     pub fn run(self) -> Result<(), Failure> {
         let model = self.model.to_string_lossy();
+        let described = vitreous_runtime::architecture(&model, &OpenOptions::default());
         if !model_directory(&self.model).join("config.json").is_file() {
-            // A file of weights alone tells what it is when it is opened.
-            return self.evaluate_images();
+            // A GGUF file says all of itself; a file of an image model's weights alone tells what it is when it is opened.
+            return match described {
+                Ok((architecture, _)) if architecture.signature().next_token().is_some() => self.evaluate_language(),
+                _ => self.evaluate_images(),
+            };
         }
-        let (architecture, _) = vitreous_runtime::architecture(&model, &OpenOptions::default())?;
+        let (architecture, _) = described?;
         let signature = architecture.signature();
+        let is_language = signature.next_token().is_some();
+        if !is_language {
+            self.refuse(&[("--stride", self.stride.is_some())], "is for language models")?;
+        }
         match &signature.takes {
+            Takes::Tokens(_) if is_language => self.evaluate_language(),
             Takes::Images(_) => self.evaluate_images(),
             Takes::Pairs { .. } => self.evaluate_pairs(),
             Takes::Tokens(_) => self.evaluate_texts(),

@@ -1,5 +1,4 @@
-//! `vitreous explain`: what a model does inside with images, a translator with sentences, or an encoder with texts, as pages, pictures and
-//! numbers.
+//! `vitreous explain`: attention, relevance and more of image models, translators and text encoders, as pages, pictures and arrays.
 
 mod arrays;
 mod choose;
@@ -43,7 +42,7 @@ use vitreous_pages::{flow, write};
 use choose::Numbers;
 use names::Names;
 
-/// Look inside: attention, rollout, relevance and more, as a page an image; of translators and encoders of texts, as a page a text
+/// Look inside a model: attention, rollout, relevance and more, as one HTML page per image (or per text, for translators and text encoders)
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -53,71 +52,71 @@ Examples:
   vitreous explain CLASSIFIER --text 'A wonderful film.' --class negative
   vitreous explain MODEL --question 'Who wrote it?' --context 'It was written by Ada Lovelace.'")]
 pub struct Explain {
-    /// A model directory, a checkpoint file, or the directory of a run
+    /// A model directory, a checkpoint file or a run directory
     model: PathBuf,
-    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input; of a run, test images of its data if none is named
+    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input [default for a run: validation images of its data]
     #[arg(value_name = "IMAGE")]
     paths: Vec<OsString>,
-    /// How many test images of a run's data are explained where no image is named, spread over the classes
+    /// Without IMAGE, how many validation images of a run's data to explain, spread over the classes
     #[arg(long, value_name = "N", default_value = "4", value_parser = parse_count, conflicts_with = "paths", allow_negative_numbers = true)]
     samples: usize,
-    /// A text, for a translator or an encoder in place of images; can be given again. A translator translates it on the CPU, and is looked at on the device
+    /// A text, for a translator or a text encoder; may be repeated. Translators decode it on the CPU, and compute its explanation on the device
     #[arg(long = "text", value_name = "TEXT", allow_hyphen_values = true)]
     #[arg(conflicts_with_all = ["paths", "discard", "pages", "image", "head_count"])]
     texts: Vec<String>,
-    /// The second text of a pair, for a model that compares two; for a model of embeddings, the text whose similarity is explained
+    /// The second text of a pair, for a model that compares two; for an embedding model, explain the similarity of the two
     #[arg(long, value_name = "TEXT", requires = "texts", allow_hyphen_values = true)]
     pair: Option<String>,
-    /// A question, for a model that answers questions; `--context` is where it looks
+    /// A question, for a question answering model, which looks for the answer in `--context`
     #[arg(long, value_name = "Q", requires = "context", allow_hyphen_values = true)]
     #[arg(conflicts_with_all = ["paths", "texts", "discard", "pages", "image", "head_count"])]
     question: Option<String>,
-    /// The text that has the answer to `--question`
+    /// The text in which the answer to `--question` is looked for
     #[arg(long, value_name = "C", requires = "question", allow_hyphen_values = true)]
     context: Option<String>,
-    /// The token of a text whose class or filling is explained, from 0, if not the first mask or the surest entity
+    /// The token of a text whose class or filling is explained, counted from 0 [default: the first mask, or the entity with the highest score]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     token: Option<usize>,
-    /// Steps of integrated gradients, for encoders of texts [default: 32, and more while their sum is not near enough]
+    /// Steps of integrated gradients, for text encoders [default: 32, and more until their sum is accurate]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     steps: Option<usize>,
-    /// The translation of that sentence that is looked at, in place of the model's own
+    /// The translation to explain, one for each `--text` [default: the model's own]
     #[arg(long = "target", value_name = "TEXT", requires = "texts", allow_hyphen_values = true)]
     targets: Vec<String>,
-    /// Where pages and pictures go, a folder an image
+    /// Where to write pages and pictures, one folder per image or text
     #[arg(long, value_name = "DIR", default_value = "explain")]
     out: PathBuf,
-    /// Layers whose attention is shown, from 0, as in `0,3-5,last`; all by default
+    /// Layers whose attention is shown, counted from 0, as in `0,3-5,last` [default: all]
     #[arg(long, value_name = "LIST", value_parser = Numbers::parse, allow_hyphen_values = true)]
     layers: Option<Numbers>,
-    /// Heads whose attention is shown, from 0, as in `0-2`; all by default
+    /// Heads whose attention is shown, counted from 0, as in `0-2` [default: all]
     #[arg(long, value_name = "LIST", value_parser = Numbers::parse, allow_hyphen_values = true)]
     heads: Option<Numbers>,
-    /// A class, by name or number, for which relevance is shown besides the likeliest ones; of a masked language model, a token; can be given again
+    /// A class, by name or index, whose relevance is shown besides that of the most probable ones; for a masked language model, a token; may be repeated
     #[arg(long = "class", value_name = "CLASS", allow_hyphen_values = true)]
     classes: Vec<String>,
-    /// How many of the likeliest classes are shown, and relevance for them; of texts, relevance is for the likeliest alone [default: 5]
+    /// How many of the most probable classes are shown, with their relevance; for texts, relevance is shown for the most probable alone [default: 5]
     #[arg(long, value_name = "K", value_parser = parse_count, allow_negative_numbers = true)]
     top: Option<usize>,
-    /// The share of the weakest weights that a second rollout leaves out of each layer
+    /// The fraction of the smallest attention weights that the second rollout discards in each layer
     #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = choose::parse_share, allow_negative_numbers = true)]
     discard: f32,
-    /// How many images get a page; all count in the charts over all images
+    /// How many images get a page; the charts over all images count every image
     #[arg(long, value_name = "N", default_value = "20", allow_negative_numbers = true)]
     pages: usize,
-    /// Print one JSON object a line, with the numbers: path, page, top, logits, layers, rollout, relevance; or path, error
+    /// Print one JSON object per line: path, page, top, logits, layers, rollout, relevance; or path and error
     #[arg(long)]
     json: bool,
-    /// Write arrays.npz beside each page, with all numbers
+    /// Write arrays.npz next to each page, with all values
     #[arg(long)]
     arrays: bool,
-    /// The size at which the model sees images, if not its own: positions are resized
+    /// The image size, if not the model's own: position embeddings are resized
     #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
     image: Option<Size>,
-    /// The number of heads, for files that do not tell it
+    /// The number of attention heads, for files that do not contain it
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     head_count: Option<usize>,
-    /// Threads that compute on the CPU and prepare images; by default one a core
+    /// Threads that compute on the CPU and prepare images [default: one per core]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     #[command(flatten)]
@@ -509,7 +508,7 @@ fn of_choice(spread: &Spread, choice: &Choice) -> Vec<vitreous_explain::LayerSpr
     layers
 }
 
-/// The likeliest class and its score.
+/// The most probable class and its score.
 fn answer(explanation: &Explanation, model: &ImageModel) -> Option<(String, f64)> {
     let scores = softmax(explanation.logits.as_ref()?);
     let class = *best(&scores, 1).first()?;

@@ -9,12 +9,14 @@ use clap::Args;
 use serde_json::{Value as Json, json};
 use vitreous_engine::Device;
 use vitreous_files::printable::one_line;
+use vitreous_models::generate::constrain::FormatConstraint;
 use vitreous_models::generate::{RequestId, SearchOptions, TokenGenerator, WrittenToken};
-use vitreous_runtime::language::{Continuation, LanguageModel, TextGenerator, TextOptions};
+use vitreous_runtime::language::{Continuation, LanguageModel, StopReason, TextGenerator, TextOptions};
 
 use super::translate::check_length_penalty;
 use super::{parse_beam, parse_count};
 use crate::failure::Failure;
+use crate::format_options::FormatOptions;
 use crate::generation_options::{MachineOptions, WritingOptions, tell_speed};
 use crate::texts::{prompt_input, take_texts};
 
@@ -34,6 +36,8 @@ Examples:
   vitreous generate MODEL 'A haiku about rain:' --temperature 0.8 --top-p 0.95 --seed 7 --n 3
   vitreous generate MODEL --file prompts.txt --json > answers.jsonl
   cat article.txt | vitreous generate MODEL
+  vitreous generate MODEL 'A person:' --json-schema person.json
+  vitreous generate MODEL 'Born on ' --regex '\\d{4}-\\d{2}-\\d{2}'
 
 Without --temperature, --top-k, --top-p, --min-p and --n the likeliest token is taken each time; with one of the latter the
 temperature is 1.")]
@@ -67,16 +71,33 @@ pub struct Generate {
     #[command(flatten)]
     writing: WritingOptions,
     #[command(flatten)]
+    format: FormatOptions,
+    #[command(flatten)]
     machine: MachineOptions,
 }
 
 impl Generate {
     pub fn run(self) -> Result<(), Failure> {
         let options = self.text_options()?;
+        let format = self.format.format()?;
+        if format.is_some() && self.beam.is_some() {
+            let what = "beam search cannot follow a format: leave out --beam, or --json-schema and --regex";
+            return Err(Failure::input(anyhow!(what)));
+        }
         let model = LanguageModel::open(&self.model)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
+        let constraint = format.map(|format| model.constraint(&format)).transpose()?;
         let device = self.machine.open_device()?;
-        let mut work = Work { command: &self, model: &model, device: &device, options, generator: None, asked: 0 };
+        let mut work = Work {
+            command: &self,
+            model: &model,
+            device: &device,
+            options,
+            constraint,
+            generator: None,
+            asked: 0,
+            unfinished: 0,
+        };
         if self.files.is_empty() {
             let prompt = match &self.prompt {
                 Some(prompt) if prompt != "-" => prompt.clone(),
@@ -85,6 +106,10 @@ impl Generate {
             work.answer(&[prompt])?;
         } else {
             take_texts(&[], &self.files, prompt_input, |prompts: &[String]| work.answer(prompts))?;
+        }
+        if work.unfinished > 0 {
+            let texts = vitreous_pages::format::count(work.unfinished, "text", "texts");
+            say!("note: {texts} ended before all of the format was written; a larger --max-tokens may help");
         }
         if let Some(generator) = &work.generator {
             tell_speed(&generator.tally(), &device);
@@ -138,9 +163,13 @@ struct Work<'m> {
     model: &'m LanguageModel,
     device: &'m Device,
     options: TextOptions,
+    /// What every text must be, from its beginning.
+    constraint: Option<FormatConstraint>,
     generator: Option<TextGenerator<'m>>,
     /// Sequences that were asked for, so that each has random numbers of its own.
     asked: u64,
+    /// Texts with a format that ended before they had it.
+    unfinished: usize,
 }
 
 impl Work<'_> {
@@ -156,7 +185,8 @@ impl Work<'_> {
         let mut places: HashMap<RequestId, (usize, usize)> = HashMap::new();
         for (which, tokens) in encoded.iter().enumerate() {
             for copy in 0..per_prompt {
-                let id = generator.add(tokens.clone(), &self.options, self.asked, None)?;
+                let constraint = self.constraint.as_ref().map(|first| Box::new(first.again()) as _);
+                let id = generator.add(tokens.clone(), &self.options, self.asked, constraint)?;
                 places.insert(id, (which, copy));
                 self.asked += 1;
             }
@@ -172,6 +202,8 @@ impl Work<'_> {
                     out.flush()?;
                 }
                 if let (Some(&(which, copy)), Some(found)) = (places.get(&update.id), update.finished) {
+                    let is_unfinished = |text: &&Continuation| text.stop != StopReason::End;
+                    self.unfinished += found.iter().filter(is_unfinished).filter(|_| self.constraint.is_some()).count();
                     answers[which][copy] = Some(found);
                 }
             }
@@ -206,7 +238,8 @@ impl Work<'_> {
         // Fewer at once take longer, but fit.
         while self.command.batch.is_none() && slots > beam {
             let options = self.command.machine.generate_options(slots, context);
-            let memory = TokenGenerator::memory(architecture, &options, self.device).map_err(Failure::work)?;
+            let memory = TokenGenerator::memory(architecture, &options, self.device, self.model.weights())
+                .map_err(Failure::work)?;
             let available = self.device.available_memory().map_err(Failure::work)?;
             if available.is_none_or(|available| (memory.model + memory.caches) as u64 <= available) {
                 break;

@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_data::loader::BrokenSample;
+use vitreous_models::OpenOptions;
 use vitreous_pages::{format, report};
 use vitreous_train::checkpoint::Checkpoints;
 use vitreous_train::recipe::{nearest, shipped};
@@ -24,8 +25,10 @@ use crate::run_report::LiveReport;
 
 /// Where runs go unless another place is named.
 const RUNS: &str = "runs";
-/// The recipe for pretrained models.
+/// The recipe for pretrained image models.
 const FINETUNE: &str = "finetune";
+/// The recipe for pretrained text encoders.
+const CLASSIFY_TEXT: &str = "classify-text";
 
 /// Train a model; without arguments, a small one on the built-in images
 #[derive(Args)]
@@ -35,6 +38,7 @@ Examples:
   vitreous train cifar10 model.patch=4 optimizer.lr=5e-4
   vitreous train small --data photos/                   the small ViT on your own images
   vitreous train finetune --init MODEL --data photos/   fine-tune a pretrained model
+  vitreous train classify-text --init MODEL --data reviews/   fine-tune a text encoder
   vitreous train translation --data pairs/              a translator from sentence pairs
   vitreous train --resume runs/small-1                  resume a run that was stopped
 
@@ -43,13 +47,13 @@ pub struct Train {
     /// A recipe: its name (see --list) or a TOML file; then overrides, as in `optimizer.lr=5e-4`
     #[arg(value_name = "RECIPE | KEY=VALUE")]
     words: Vec<String>,
-    /// The training data. Images: a folder, CIFAR or IDX files, a manifest, tar shards. Sentence pairs: a folder or a file
+    /// The training data. Images: a folder, CIFAR or IDX files, a manifest, tar shards. Texts (labelled, tagged, plain) and sentence pairs: a folder or a file
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
     /// Source and target language of sentence pairs, as in the names of their files or keys: en-de
     #[arg(long, value_name = "LANGUAGES")]
     languages: Option<String>,
-    /// A pretrained model to fine-tune: a directory or a file (with the recipe finetune)
+    /// A pretrained model to fine-tune: a directory or a file (with the recipes finetune, classify-text, classify-tokens, embeddings, bert)
     #[arg(long, value_name = "MODEL")]
     init: Option<String>,
     /// The run directory to create [default: runs/RECIPE-1, -2 ..]
@@ -163,7 +167,12 @@ impl Train {
     /// Refuses `--init` where it has no meaning, and suggests the recipe for it.
     fn check_init(&self, init: &str, name: Option<&str>) -> Result<(), Failure> {
         let data = self.data.as_deref().unwrap_or("DIR");
-        let suggestion = format!("vitreous train {FINETUNE} --init {init} --data {data}");
+        let model = vitreous_runtime::architecture(init, &OpenOptions::default());
+        let fits = match model {
+            Ok((model, _)) if model.signature().tokens().is_some() => CLASSIFY_TEXT,
+            _ => FINETUNE,
+        };
+        let suggestion = format!("vitreous train {fits} --init {init} --data {data}");
         let Some(name) = name else {
             return Err(Failure::input(anyhow!("--init needs a recipe for fine-tuning: {suggestion}")));
         };
@@ -173,7 +182,7 @@ impl Train {
         let (recipe, _) = read(name, &[])?;
         if !recipe.values().contains_key("finetune.init") {
             return Err(Failure::input(anyhow!(
-                "--init is for images: the recipe `{name}` trains from random weights; for images, use {suggestion}"
+                "--init is for fine-tuning, but the recipe `{name}` trains from random weights; use {suggestion}"
             )));
         }
         if shipped().iter().any(|recipe| recipe.name == name) {

@@ -17,6 +17,7 @@ mod settings;
 mod slow;
 mod stream;
 mod template;
+mod token_bytes;
 mod train;
 mod vocabulary;
 mod word_pieces;

@@ -17,10 +17,14 @@ pub(super) fn save(tokenizer: &TextTokenizer, directory: &Path) -> Result<(), To
     Ok(())
 }
 
-/// The files by name: those that were there byte for byte, and what is missing of them.
+/// The files by name: those that were there byte for byte, and what is missing of them. Where `transformers` would take the vocabulary
+/// for one of another class, such as ALBERT's with a `vocab.txt`, tokenizer_config.json is written anew and names the right class.
 pub(super) fn files(tokenizer: &TextTokenizer) -> Result<Vec<(String, Vec<u8>)>, TokeniserError> {
     let kept = tokenizer.files.iter().flat_map(|files| files.kept());
     let mut files: Vec<(String, Vec<u8>)> = kept.map(|(name, bytes)| (name.to_string(), bytes.to_vec())).collect();
+    if tokenizer.settings.other_class {
+        files.retain(|(name, _)| name != "tokenizer_config.json");
+    }
     let is_there = |files: &[(String, Vec<u8>)], name: &str| files.iter().any(|(there, _)| there == name);
     let tokens = special_tokens(tokenizer);
     if !is_there(&files, "tokenizer.json") {
@@ -56,6 +60,9 @@ fn config(tokenizer: &TextTokenizer, tokens: &Map<String, Value>) -> Map<String,
     let mut config = settings.options();
     // A class that is not known to rebuild the tokenizer gets a tokenizer.json as it is.
     let name = settings.class.map_or("PreTrainedTokenizerFast", |class| class.name());
+    if settings.other_class {
+        config.remove("tokenizer_class");
+    }
     config.entry("tokenizer_class").or_insert_with(|| name.into());
     for (role, token) in tokens {
         config.entry(role).or_insert_with(|| token.clone());

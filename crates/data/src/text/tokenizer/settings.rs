@@ -96,6 +96,8 @@ pub(super) struct Settings {
     config: Map<String, Value>,
     /// The class that the files name.
     pub(super) class: Option<Class>,
+    /// Whether the vocabulary belongs to another class than the one that the files name.
+    pub(super) other_class: bool,
     /// Tokens with indices, sorted by them.
     pub(super) added: Vec<(u64, AddedToken)>,
 }
@@ -130,7 +132,7 @@ impl Settings {
             }
         }
         added.sort_by_key(|(id, _)| *id);
-        Ok(Settings { config, class, added })
+        Ok(Settings { config, class, other_class: false, added })
     }
 
     /// The settings of a tokenizer of a class, where no file says anything.
@@ -141,12 +143,13 @@ impl Settings {
     /// The settings of a tokenizer without files, which may have no class.
     pub(super) fn of_options(class: Option<Class>, options: &[(&str, Value)]) -> Settings {
         let config = options.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-        Settings { config, class, added: Vec::new() }
+        Settings { config, class, other_class: false, added: Vec::new() }
     }
 
     /// The same settings for another class.
     pub(super) fn with(&self, class: Class) -> Settings {
-        Settings { class: Some(class), ..self.clone() }
+        let other_class = self.class.is_some_and(|named| named != class);
+        Settings { class: Some(class), other_class, ..self.clone() }
     }
 
     /// What a `tokenizer_config.json` says, or would say.

@@ -78,11 +78,7 @@ impl TextStream {
     }
 
     /// A stream of the tokens that follow on a prompt, whose text is not given.
-    pub fn after(
-        tokenizer: &TextTokenizer,
-        prompt: &[u32],
-        skip_special: bool,
-    ) -> Result<TextStream, TokeniserError> {
+    pub fn after(tokenizer: &TextTokenizer, prompt: &[u32], skip_special: bool) -> Result<TextStream, TokeniserError> {
         let mut stream = TextStream::new(tokenizer, skip_special);
         for &id in prompt {
             stream.push(tokenizer, id)?;
@@ -196,14 +192,14 @@ fn take_text(bytes: &mut Vec<u8>) -> String {
 }
 
 /// The byte of a token such as `<0x0A>`.
-fn fallback_byte(token: &str) -> Option<u8> {
+pub(super) fn fallback_byte(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>').filter(|digits| digits.len() == 2)?;
     u8::from_str_radix(digits, 16).ok()
 }
 
 /// The bytes that a byte-level token's letters stand for: visible letters of Latin-1 for themselves, and the letters from `Ā` on for the
 /// other bytes in order. A token with other letters is written as it is.
-fn push_byte_level(token: &str, bytes: &mut Vec<u8>) {
+pub(super) fn push_byte_level(token: &str, bytes: &mut Vec<u8>) {
     let start = bytes.len();
     for letter in token.chars() {
         match byte_of(letter) {

@@ -72,6 +72,7 @@ impl<C: EncoderConfig> Architecture for C {
             Format::Own => Ok(Dialect::own()),
             Format::HuggingFace => self.hugging_face(),
             Format::Npz => Err("Google's .npz is for Vision Transformers; save to a directory instead".to_string()),
+            Format::Gguf => Err("GGUF is for language models; save to a directory instead".to_string()),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! ```
 
 mod config;
+mod gguf;
 mod graph;
 mod names;
 mod presets;
@@ -41,6 +42,10 @@ impl Family for Gpt2 {
         &["gpt2", "openai-gpt"]
     }
 
+    fn gguf_architectures(&self) -> &'static [&'static str] {
+        &["gpt2"]
+    }
+
     fn presets(&self) -> Vec<String> {
         presets::names()
     }
@@ -56,7 +61,10 @@ impl Family for Gpt2 {
     }
 
     fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        names::read(checkpoint)
+        match &checkpoint.gguf {
+            Some(file) => gguf::read(checkpoint, file),
+            None => names::read(checkpoint),
+        }
     }
 }
 
@@ -87,6 +95,7 @@ impl Architecture for Gpt2Config {
             Format::Own => Ok(Dialect::own()),
             Format::HuggingFace => Ok(names::written(self)),
             Format::Npz => Err("Google's .npz is for Vision Transformers; save to a directory instead".to_string()),
+            Format::Gguf => gguf::written(self),
         }
     }
 }

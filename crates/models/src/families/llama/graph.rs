@@ -4,7 +4,7 @@ use vitreous_engine::{AttentionOptions, Graph, Init, Result, Role, RotaryOptions
 
 use super::config::LlamaConfig;
 use crate::blocks::Linear;
-use crate::call::{Call, Outputs};
+use crate::call::{Call, Outputs, Part};
 use crate::families::decoder::{LayerCache, Sequence, refused};
 
 /// Builds the model. Outputs: `tokens [batch, length, dim]`, one vector per token, and `logits [batch, length, vocabulary]` of the next
@@ -15,8 +15,13 @@ pub fn llama(g: &mut Graph, config: &LlamaConfig, call: &Call) -> Result<Outputs
     let words = g.scope("embedding", |g| {
         g.declare("words", [config.vocabulary, config.dim], Role::Embedding.starting(Init::Table))
     })?;
-    let mut x = g.scope("embedding", |g| g.embedding(words, sequence.tokens))?; // [batch, length, dim]
-    let (frequencies, factor) = config.rope_scaling.frequencies(config.rope_base, config.head_dim());
+    let mut x = g.scope("embedding", |g| {
+        let x = g.embedding(words, sequence.tokens)?;
+        if config.scaled_embedding { g.scale(x, (config.dim as f64).sqrt() as f32) } else { Ok(x) }
+    })?; // [batch, length, dim]
+    // A step takes the frequencies of the longest text that its cache holds, since keys in it stay as they are.
+    let longest = if call.part == Part::Step { call.target } else { call.tokens };
+    let (frequencies, factor) = config.rope_scaling.frequencies(config.rope_base, config.rotary_dim(), longest);
     let rotary = RotaryOptions { frequencies, factor, offsets: sequence.place, ..RotaryOptions::default() };
     for layer in 0..config.depth {
         let path = format!("blocks.{layer}");
@@ -51,7 +56,12 @@ pub fn llama(g: &mut Graph, config: &LlamaConfig, call: &Call) -> Result<Outputs
 fn norm(g: &mut Graph, name: &str, x: Value, config: &LlamaConfig) -> Result<Value> {
     g.scope(name, |g| {
         let width = g.shape_of(x).columns();
-        let weight = g.declare("weight", [width], Role::Norm.starting(Init::Constant(1.0)))?;
+        let start = if config.unit_offset_norm { 0.0 } else { 1.0 };
+        let mut weight = g.declare("weight", [width], Role::Norm.starting(Init::Constant(start)))?;
+        if config.unit_offset_norm {
+            let ones = g.constant("ones", [width], vec![1.0; width])?;
+            weight = g.add(weight, ones)?;
+        }
         g.rms_norm(x, weight, config.norm_eps)
     })
 }
@@ -66,9 +76,16 @@ fn attention(
     rotary: &RotaryOptions,
     x: Value,
 ) -> Result<Value> {
+    let (width, kv_width) = (config.heads * config.head_dim(), config.kv_dim());
     let mut project = |name: &str, width: usize| Linear::new(name, width, config.qkv_bias).adapted(g, call.adapters, x);
-    let q = project("query", config.heads * config.head_dim())?;
-    let (k, v) = (project("key", config.kv_dim())?, project("value", config.kv_dim())?);
+    let [q, k, v] = match config.fused_qkv {
+        true => {
+            let qkv = project("qkv", width + 2 * kv_width)?;
+            let mut part = |from: usize, width: usize| g.slice(qkv, 2, from, from + width);
+            [part(0, width)?, part(width, kv_width)?, part(width + kv_width, kv_width)?]
+        }
+        false => [project("query", width)?, project("key", kv_width)?, project("value", kv_width)?],
+    };
     let mut rotated = |name: &str, x: Value, heads: usize| {
         let x = if config.qk_norm { norm_of_heads(g, name, x, heads, config)? } else { x };
         g.rotary(x, &RotaryOptions { heads, ..rotary.clone() })

@@ -1,5 +1,5 @@
 //! LLaMA ("LLaMA: Open and Efficient Foundation Language Models") and what has its shape: LLaMA 2 and 3, SmolLM, TinyLlama, Mistral,
-//! Qwen 2 and 3 are settings of it: see [`Variant`].
+//! Qwen 2 and 3, Phi-3 and Gemma 1 are settings of it: see [`Variant`].
 //!
 //! ```text
 //! x = word[tokens]
@@ -9,6 +9,7 @@
 //! ```
 
 mod config;
+mod gguf;
 mod graph;
 mod names;
 mod presets;
@@ -41,7 +42,11 @@ impl Family for Llama {
     }
 
     fn model_types(&self) -> &'static [&'static str] {
-        &["llama", "mistral", "qwen2", "qwen3"]
+        &["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma"]
+    }
+
+    fn gguf_architectures(&self) -> &'static [&'static str] {
+        &["llama", "qwen2", "qwen3"]
     }
 
     fn presets(&self) -> Vec<String> {
@@ -59,7 +64,10 @@ impl Family for Llama {
     }
 
     fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        names::read(checkpoint)
+        match &checkpoint.gguf {
+            Some(file) => gguf::read(checkpoint, file),
+            None => names::read(checkpoint),
+        }
     }
 }
 
@@ -90,6 +98,7 @@ impl Architecture for LlamaConfig {
             Format::Own => Ok(Dialect::own()),
             Format::HuggingFace => names::written(self),
             Format::Npz => Err("Google's .npz is for Vision Transformers; save to a directory instead".to_string()),
+            Format::Gguf => gguf::written(self),
         }
     }
 }

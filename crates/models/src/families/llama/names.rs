@@ -12,6 +12,9 @@ const WORDS: &str = "embed_tokens.weight";
 /// Reads a checkpoint; `None` if it is not a LLaMA.
 pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
     let (Some(model_type), Some(object)) = (checkpoint.model_type()?, checkpoint.config) else { return Ok(None) };
+    if let Some(what) = beyond(model_type) {
+        return Err(object.fault("model_type", format!("{model_type:?} {what}; Gemma 1 is supported")));
+    }
     let Some(variant) = Variant::ALL.into_iter().find(|variant| variant.model_type() == model_type) else {
         return Ok(None);
     };
@@ -41,6 +44,20 @@ pub(super) fn written(config: &LlamaConfig) -> Result<Dialect, String> {
     Ok(Dialect { config: Some(config.to_hugging_face()?), ..rules(config, &format!("{BACKBONE}.")) })
 }
 
+/// What later relatives have that is not known here.
+fn beyond(model_type: &str) -> Option<&'static str> {
+    match model_type {
+        "gemma2" => Some("limits scores by soft-capping and alternates between windows, which is not known here"),
+        "gemma3" | "gemma3_text" => {
+            Some("alternates between windows with frequencies of their own, which is not known here")
+        }
+        _ => None,
+    }
+}
+
+/// Phi-3 stores these together.
+const GATE_AND_UP: [&str; 2] = ["blocks.#.mlp.gate.*", "blocks.#.mlp.up.*"];
+
 fn rules(config: &LlamaConfig, backbone: &str) -> Dialect {
     let names = [
         ("embedding.words", WORDS),
@@ -50,6 +67,7 @@ fn rules(config: &LlamaConfig, backbone: &str) -> Dialect {
         ("blocks.#.attention.query.*", "layers.#.self_attn.q_proj.*"),
         ("blocks.#.attention.key.*", "layers.#.self_attn.k_proj.*"),
         ("blocks.#.attention.value.*", "layers.#.self_attn.v_proj.*"),
+        ("blocks.#.attention.qkv.*", "layers.#.self_attn.qkv_proj.*"),
         ("blocks.#.attention.output.*", "layers.#.self_attn.o_proj.*"),
         ("blocks.#.attention.query_norm.*", "layers.#.self_attn.q_norm.*"),
         ("blocks.#.attention.key_norm.*", "layers.#.self_attn.k_norm.*"),
@@ -57,8 +75,13 @@ fn rules(config: &LlamaConfig, backbone: &str) -> Dialect {
         ("blocks.#.mlp.up.*", "layers.#.mlp.up_proj.*"),
         ("blocks.#.mlp.down.*", "layers.#.mlp.down_proj.*"),
     ];
+    let is_phi = config.variant == Variant::Phi3;
+    let renamed = names.iter().filter(|(ours, _)| !(is_phi && GATE_AND_UP.contains(ours)));
     let mut rules: Vec<Rule> =
-        names.iter().map(|(ours, theirs)| Rule::rename(ours, format!("{backbone}{theirs}"))).collect();
+        renamed.map(|(ours, theirs)| Rule::rename(ours, format!("{backbone}{theirs}"))).collect();
+    if is_phi {
+        rules.push(Rule::join(&GATE_AND_UP, format!("{backbone}layers.#.mlp.gate_up_proj.*")));
+    }
     rules.push(match config.tied {
         true => Rule::redundant("lm_head.weight"),
         false => Rule::rename("output", "lm_head.weight"),

@@ -20,11 +20,14 @@ const SIZES: [(&str, [usize; 6], f32); 8] = [
     ("tinyllama_1.1b", [2048, 22, 32, 4, 5632, 2048], 1e-5),
 ];
 
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 11] = [
+    "gemma_2b",
+    "gemma_7b",
     "llama3_8b",
     "llama3_70b",
     "llama3.2_1b",
     "mistral_7b",
+    "phi3_mini_4k",
     "qwen2.5_0.5b",
     "qwen3_0.6b",
     "smollm2_135m",
@@ -51,6 +54,17 @@ pub fn preset(name: &str) -> Option<LlamaConfig> {
     let smol = LlamaConfig { vocabulary: 49_152, max_length: 8192, rope_base: 1e5, tied: true, ..usual.clone() };
     let qwen = LlamaConfig { vocabulary: 151_936, rope_base: 1e6, norm_eps: 1e-6, tied: true, ..usual.clone() };
     Some(match name {
+        "gemma_2b" => LlamaConfig {
+            dim: 2048,
+            depth: 18,
+            heads: 8,
+            kv_heads: 1,
+            head_dim: None,
+            mlp_dim: 16_384,
+            ..Variant::Gemma.usual()
+        },
+        "gemma_7b" => Variant::Gemma.usual(),
+        "phi3_mini_4k" => LlamaConfig { window: Some(2047), ..Variant::Phi3.usual() },
         "llama3_8b" => LlamaConfig { mlp_dim: 14_336, ..third },
         "llama3_70b" => LlamaConfig { dim: 8192, depth: 80, heads: 64, mlp_dim: 28_672, ..third },
         "llama3.2_1b" => LlamaConfig {

@@ -115,6 +115,7 @@ impl Architecture for TransformerConfig {
             Format::Own => Ok(Dialect::own()),
             Format::HuggingFace => Err("Hugging Face has no class for the Transformer of 2017".to_string()),
             Format::Npz => Err("Google's .npz is for Vision Transformers".to_string()),
+            Format::Gguf => Err("GGUF is for language models; save to a directory instead".to_string()),
         }
     }
 }

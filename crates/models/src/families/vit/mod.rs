@@ -132,6 +132,7 @@ impl Architecture for VitConfig {
             Format::Own => Ok(names::own(self)),
             Format::HuggingFace => hugging_face::dialect(self),
             Format::Npz => flax::dialect(self),
+            Format::Gguf => Err("GGUF is for language models; save to a directory instead".to_string()),
         }
     }
 }

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use vitreous_data::text::{Encoding, TextRows, TextTokenizer};
 use vitreous_engine::{Parameter, Role, State};
 use vitreous_models::encode::{EncoderRunner, TextTokens};
-use vitreous_models::{Head, Initialisation, Model, SaveOptions, TokenInput, initialise};
+use vitreous_models::{Head, Initialisation, Model, SaveOptions, TokenInput, WeightType, initialise};
 
 use crate::error::TrainError;
 use crate::finetuning::open_pretrained;
@@ -43,6 +43,7 @@ impl TrainedEncoder {
                 input.vocabulary
             )));
         }
+        check_token_types(&tokenizer, &input)?;
         let blocks = block_count(model.parameters());
         Ok(TrainedEncoder { model, tokenizer, input, blocks })
     }
@@ -93,9 +94,28 @@ impl TrainedEncoder {
     /// Writes a model directory with the tokenizer.
     pub fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
         let files = self.tokenizer.files()?;
-        let options = SaveOptions { state: Some(state), widen: true, files: &files, ..SaveOptions::default() };
+        let options =
+            SaveOptions { state: Some(state), weights: Some(WeightType::F32), files: &files, ..SaveOptions::default() };
         self.model.save(directory, &options).map(|_| ()).map_err(TrainError::of_saving)
     }
+}
+
+/// Refuses a template with token types that the model has no embedding for. They are the same for every text, and for every pair.
+fn check_token_types(tokenizer: &TextTokenizer, input: &TokenInput) -> Result<(), TrainError> {
+    // A model with one type, or none, does not look at them.
+    if input.token_types < 2 {
+        return Ok(());
+    }
+    for pair in [None, Some("a")] {
+        let types = tokenizer.encode("a", pair, input.longest)?.token_types;
+        if let Some(unknown) = types.into_iter().find(|&id| id as usize >= input.token_types) {
+            return Err(TrainError::Data(format!(
+                "the tokenizer gives token type {unknown}, but the model has {}: they do not belong to one model",
+                input.token_types
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Runs an encoder on texts. `answer` is told the index of a text and the rows of its output, not in the order of the texts; `progress`

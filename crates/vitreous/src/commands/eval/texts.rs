@@ -116,7 +116,7 @@ impl Eval {
     }
 
     /// The data that was named, or that of the run.
-    fn text_data(&self) -> Result<PathBuf, Failure> {
+    pub(super) fn text_data(&self) -> Result<PathBuf, Failure> {
         if let Some(path) = &self.data {
             return Ok(path.clone());
         }

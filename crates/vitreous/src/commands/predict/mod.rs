@@ -73,7 +73,7 @@ pub struct Predict {
     /// The image size, if not the model's own: position embeddings are resized
     #[arg(long, value_name = "HxW", value_parser = parse_size, allow_negative_numbers = true)]
     image: Option<Size>,
-    /// The number of heads, for files that do not tell it
+    /// The number of attention heads, for files that do not contain it
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     heads: Option<usize>,
     /// Threads that compute, or prepare images for a GPU [default: one per core]

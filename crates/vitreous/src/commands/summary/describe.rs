@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 use vitreous_engine::{Graph, Op, Plan, Precision};
 use vitreous_models::stages::{Stage, stages};
-use vitreous_models::{Architecture, Call, Part, Takes};
+use vitreous_models::{Architecture, Call, Gives, Part, Takes};
 use vitreous_pages::folding::block_of;
 use vitreous_pages::{flow, format};
 use vitreous_runtime::training_graph::training_graph;
@@ -40,14 +40,14 @@ pub fn describe(
     facts.push(("Layers", format!("{} with {} each", depth_of(&stages), format::count(heads, "head", "heads"))));
     let mut layer = layers(&stages);
     layer.extend(lines);
-    Ok(Described { batch, facts, inputs: inputs(&graph), sizes, stages, layer, memory, drawing })
+    Ok(Described { batch, facts, inputs: inputs(&graph), sizes, stages, layer, stored: Vec::new(), memory, drawing })
 }
 
 fn input_of(model: &dyn Architecture, call: &Call, graph: &Graph) -> vitreous_engine::Result<Input> {
     let Call { batch, tokens, target, .. } = *call;
     let words = |count: usize| format::thousands(count as u128);
     let width = attention(graph).map_or(0, |(width, _)| width);
-    let of_width = |tokens: String| format!("{tokens} of {width} numbers");
+    let of_width = |tokens: String| format!("{tokens} of width {width}");
     Ok(match &model.signature().takes {
         Takes::Images(images) => Input {
             batch: format::count(batch, "image", "images"),
@@ -59,13 +59,23 @@ fn input_of(model: &dyn Architecture, call: &Call, graph: &Graph) -> vitreous_en
             lines: leading_cost(graph, images.tokens(), width).into_iter().collect(),
             drawing: Some(flow::drawing(graph, &flow_notes(model))),
         },
-        Takes::Tokens(of) => Input {
-            batch: format!("{} of {tokens} tokens", format::count(batch, "text", "texts")),
-            facts: vec![("Vocabulary", words(of.vocabulary)), ("Tokens", of_width(tokens.to_string()))],
-            sizes: json!({ "tokens": tokens }),
-            lines: Vec::new(),
-            drawing: None,
-        },
+        Takes::Tokens(of) => {
+            let generates = model.signature().gives.iter().any(|output| matches!(output, Gives::NextToken(_)));
+            let generation = generates.then(|| Generation::of(model, of.longest)).transpose()?;
+            let mut sizes = json!({ "tokens": tokens });
+            if let (Json::Object(sizes), Some(Json::Object(costs))) =
+                (&mut sizes, generation.as_ref().map(Generation::json))
+            {
+                sizes.extend(costs);
+            }
+            Input {
+                batch: format!("{} of {tokens} tokens", format::count(batch, "text", "texts")),
+                facts: vec![("Vocabulary", words(of.vocabulary)), ("Tokens", of_width(tokens.to_string()))],
+                sizes,
+                lines: generation.map_or_else(Vec::new, |generation| generation.lines()),
+                drawing: None,
+            }
+        }
         Takes::Pairs { source, target: of_target, .. } => {
             let [encoding, step] = [decoding_cost(model, call, Part::Encode)?, decoding_cost(model, call, Part::Step)?];
             let line = format!(
@@ -90,6 +100,56 @@ fn input_of(model: &dyn Architecture, call: &Call, graph: &Graph) -> vitreous_en
             }
         }
     })
+}
+
+/// The cost of one sequence that a language model generates token by token.
+struct Generation {
+    /// KV cache of one token, in all layers, in f32.
+    cache_bytes: usize,
+    /// FLOPs of the first token, and of one whose KV cache holds the longest sequence.
+    flops: [u64; 2],
+    /// The maximum sequence length.
+    longest: usize,
+}
+
+impl Generation {
+    fn of(model: &dyn Architecture, longest: usize) -> vitreous_engine::Result<Generation> {
+        let step = |capacity: usize| {
+            let mut graph = Graph::for_inference();
+            model.build(&mut graph, &Call::whole(1).target(capacity).part(Part::Step))?;
+            Ok::<_, vitreous_engine::Error>(graph)
+        };
+        let [first, last] = [step(1)?, step(longest)?];
+        // Caches of one slot with room for one token.
+        let cache_bytes = first.caches().map(|(_, cache)| first.type_of(cache).bytes()).sum();
+        Ok(Generation { cache_bytes, flops: [first.flops(), last.flops()], longest })
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let number = |count: usize| format::thousands(count as u128);
+        let [first, last] = self.flops.map(format::thousands);
+        let longest = number(self.longest);
+        vec![
+            format!(
+                "KV cache: {} bytes per token in f32, {} in bf16; {} and {} for {longest} tokens",
+                number(self.cache_bytes),
+                number(self.cache_bytes / 2),
+                format::bytes(self.cache_bytes.saturating_mul(self.longest)),
+                format::bytes((self.cache_bytes / 2).saturating_mul(self.longest)),
+            ),
+            format!("Generating with a KV cache: {first} FLOPs for the first token, {last} for token {longest}"),
+        ]
+    }
+
+    fn json(&self) -> Json {
+        json!({
+            "kv_cache_bytes_per_token": self.cache_bytes,
+            "kv_cache_bytes_per_token_bf16": self.cache_bytes / 2,
+            "flops_per_token": self.flops[0],
+            "flops_per_token_at_max_length": self.flops[1],
+            "max_length": self.longest,
+        })
+    }
 }
 
 /// The shapes of the inputs that have more than one axis: lengths are no news.

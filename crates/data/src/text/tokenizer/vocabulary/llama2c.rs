@@ -22,7 +22,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<VocabularyData, String> {
     let mut data = VocabularyData { model: "llama".to_string(), ..VocabularyData::default() };
     while !rest.is_empty() {
         let place = data.tokens.len();
-        let cut_off = || format!("this is not a tokenizer.bin of llama2.c, or it is cut off: token {place} is not whole");
+        let cut_off =
+            || format!("this is not a tokenizer.bin of llama2.c, or it is cut off: token {place} is not whole");
         if place == MOST_TOKENS as usize {
             return Err(format!("it has more than {MOST_TOKENS} tokens"));
         }

@@ -114,7 +114,7 @@ fn rates_of_stochastic_depth_are_read() {
 fn described(text: &str) -> Reading {
     let config: Settings = serde_json::from_str(text).expect("an object");
     let options = OpenOptions::default();
-    let checkpoint = Checkpoint { config: Some(Object::new(&config)), tensors: None, options: &options };
+    let checkpoint = Checkpoint { config: Some(Object::new(&config)), gguf: None, tensors: None, options: &options };
     read::read(&checkpoint).expect("reads").expect("a Vision Transformer")
 }
 
@@ -404,7 +404,7 @@ fn no_shape_and_no_absence_breaks_the_telling_of_what_a_file_holds() {
     ];
     let examine = |inventory: &Inventory| -> bool {
         let options = OpenOptions::default();
-        let checkpoint = Checkpoint { config: None, tensors: Some(inventory), options: &options };
+        let checkpoint = Checkpoint { config: None, gguf: None, tensors: Some(inventory), options: &options };
         let Ok(Some(Reading { architecture, dialect, .. })) = read::read(&checkpoint) else { return false };
         let architecture: &dyn Architecture = architecture.as_ref();
         let Ok(parameters) = architecture.parameters() else { return false };

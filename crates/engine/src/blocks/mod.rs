@@ -2,6 +2,9 @@
 //!
 //! A block's bytes are those of ggml (little-endian); its values are `scale * integer`, or `scale * integer + offset`.
 
+mod quantise;
+mod super_blocks;
+
 use half::f16;
 
 /// A format of quantised blocks.
@@ -80,15 +83,40 @@ impl BlockFormat {
     }
 }
 
-/// A block taken apart: value `i` is `scales[i / group] * (integers[i] - zero) + offsets[i / group]`.
+/// A block taken apart: value `i` is `scale(i / group) * (integers[i] - zero) + offset(i / group)`.
 #[derive(Clone, Debug)]
 pub(crate) struct Unpacked {
+    format: BlockFormat,
     /// Of every value.
     pub integers: [u8; 256],
-    /// Of every group.
-    pub scales: [f32; 16],
-    /// Of every group.
-    pub offsets: [f32; 16],
+    /// The scale of the whole block, and its offset where the format has one.
+    pub scale: f16,
+    pub offset: f16,
+    /// What groups' scales are of the block's: whole numbers, of Q6_K with a sign; unused by blocks of one group.
+    pub factors: [u8; 16],
+    /// What groups' offsets are of the block's.
+    pub shifts: [u8; 16],
+}
+
+impl Unpacked {
+    /// The scale of a group.
+    pub fn scale(&self, group: usize) -> f32 {
+        let scale = self.scale.to_f32();
+        match self.format {
+            BlockFormat::Q4_0 | BlockFormat::Q4_1 | BlockFormat::Q5_0 | BlockFormat::Q5_1 | BlockFormat::Q8_0 => scale,
+            BlockFormat::Q4K | BlockFormat::Q5K => scale * f32::from(self.factors[group]),
+            BlockFormat::Q6K => scale * f32::from(self.factors[group] as i8),
+        }
+    }
+
+    /// The offset of a group.
+    pub fn offset(&self, group: usize) -> f32 {
+        match self.format {
+            BlockFormat::Q4_1 | BlockFormat::Q5_1 => self.offset.to_f32(),
+            BlockFormat::Q4K | BlockFormat::Q5K => -(self.offset.to_f32() * f32::from(self.shifts[group])),
+            BlockFormat::Q4_0 | BlockFormat::Q5_0 | BlockFormat::Q8_0 | BlockFormat::Q6K => 0.0,
+        }
+    }
 }
 
 impl BlockFormat {
@@ -114,59 +142,52 @@ impl BlockFormat {
     /// Panics if it has another number of bytes.
     pub(crate) fn unpack(self, block: &[u8]) -> Unpacked {
         assert_eq!(block.len(), self.bytes());
-        let mut to = Unpacked { integers: [0; 256], scales: [0.0; 16], offsets: [0.0; 16] };
-        let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+        let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
+        let (mut integers, mut factors, mut shifts) = ([0; 256], [1; 16], [0; 16]);
         match self {
-            BlockFormat::Q4_0 | BlockFormat::Q4_1 => {
-                let start = self.bytes() - 16;
-                split(&block[start..], &mut to.integers[..32]);
-                to.scales[0] = half(0);
-                to.offsets[0] = if self == BlockFormat::Q4_1 { half(2) } else { 0.0 };
-            }
+            BlockFormat::Q4_0 | BlockFormat::Q4_1 => split(&block[self.bytes() - 16..], &mut integers[..32]),
             BlockFormat::Q5_0 | BlockFormat::Q5_1 => {
                 let start = self.bytes() - 20;
-                split(&block[start + 4..], &mut to.integers[..32]);
-                for (index, integer) in to.integers[..32].iter_mut().enumerate() {
+                split(&block[start + 4..], &mut integers[..32]);
+                for (index, integer) in integers[..32].iter_mut().enumerate() {
                     *integer |= (block[start + index / 8] >> (index % 8) & 1) << 4;
                 }
-                to.scales[0] = half(0);
-                to.offsets[0] = if self == BlockFormat::Q5_1 { half(2) } else { 0.0 };
             }
             BlockFormat::Q8_0 => {
-                to.integers[..32].iter_mut().zip(&block[2..]).for_each(|(to, byte)| *to = byte.wrapping_add(128));
-                to.scales[0] = half(0);
+                integers[..32].iter_mut().zip(&block[2..]).for_each(|(to, byte)| *to = byte.wrapping_add(128));
             }
             BlockFormat::Q4K | BlockFormat::Q5K => {
-                let (scale, offset, packed) = (half(0), half(2), &block[4..16]);
                 for group in 0..8 {
-                    let (factor, shift) = six_bits(packed, group);
-                    to.scales[group] = scale * f32::from(factor);
-                    to.offsets[group] = -(offset * f32::from(shift));
+                    (factors[group], shifts[group]) = six_bits(&block[4..16], group);
                 }
                 let low = &block[self.bytes() - 128..];
-                for (to, from) in to.integers.chunks_exact_mut(64).zip(low.chunks_exact(32)) {
+                for (to, from) in integers.chunks_exact_mut(64).zip(low.chunks_exact(32)) {
                     split(from, to);
                 }
                 if self == BlockFormat::Q5K {
-                    let high = &block[16..48];
-                    for (index, integer) in to.integers.iter_mut().enumerate() {
-                        *integer |= (high[index % 32] >> (index / 32) & 1) << 4;
+                    for (index, integer) in integers.iter_mut().enumerate() {
+                        *integer |= (block[16 + index % 32] >> (index / 32) & 1) << 4;
                     }
                 }
             }
             BlockFormat::Q6K => {
-                let (low, high, scales, scale) = (&block[..128], &block[128..192], &block[192..208], half(208));
-                for (index, integer) in to.integers.iter_mut().enumerate() {
+                let (low, high) = (&block[..128], &block[128..192]);
+                for (index, integer) in integers.iter_mut().enumerate() {
                     // 128 values share 64 bytes of their lower four bits, and 32 of their upper two.
                     let (part, quarter, lane) = (index / 128, index % 128 / 32, index % 32);
                     let four = low[64 * part + 32 * (quarter % 2) + lane] >> (4 * (quarter / 2)) & 15;
                     let two = high[32 * part + lane] >> (2 * quarter) & 3;
                     *integer = four | two << 4;
                 }
-                to.scales.iter_mut().zip(scales).for_each(|(to, &from)| *to = scale * f32::from(from as i8));
+                factors.copy_from_slice(&block[192..208]);
             }
         }
-        to
+        let scale = half(if self == BlockFormat::Q6K { 208 } else { 0 });
+        let offset = match self {
+            BlockFormat::Q4_1 | BlockFormat::Q5_1 | BlockFormat::Q4K | BlockFormat::Q5K => half(2),
+            BlockFormat::Q4_0 | BlockFormat::Q5_0 | BlockFormat::Q8_0 | BlockFormat::Q6K => f16::ZERO,
+        };
+        Unpacked { format: self, integers, scale, offset, factors, shifts }
     }
 
     /// The values of some blocks.
@@ -175,12 +196,15 @@ impl BlockFormat {
     /// Panics if the bytes are not those of as many values as there is room for.
     pub fn dequantise(self, blocks: &[u8], to: &mut [f32]) {
         assert_eq!(Some(blocks.len()), self.bytes_of(to.len()));
-        let (group, zero) = (self.group(), i32::from(self.zero()));
+        let zero = i32::from(self.zero());
         for (block, to) in blocks.chunks_exact(self.bytes()).zip(to.chunks_exact_mut(self.values())) {
             let unpacked = self.unpack(block);
-            for (index, to) in to.iter_mut().enumerate() {
-                let integer = (i32::from(unpacked.integers[index]) - zero) as f32;
-                *to = unpacked.scales[index / group] * integer + unpacked.offsets[index / group];
+            let groups = unpacked.integers.chunks_exact(self.group()).zip(to.chunks_exact_mut(self.group()));
+            for (group, (integers, to)) in groups.enumerate() {
+                let (scale, offset) = (unpacked.scale(group), unpacked.offset(group));
+                for (to, &integer) in to.iter_mut().zip(integers) {
+                    *to = scale * (i32::from(integer) - zero) as f32 + offset;
+                }
             }
         }
     }

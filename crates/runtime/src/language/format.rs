@@ -1,0 +1,17 @@
+//! Texts that must have a format: a match of a regular expression, or JSON of a schema.
+
+use vitreous_models::generate::constrain::{Constrainer, FormatConstraint, OutputFormat, TokenBytes};
+
+use super::model::LanguageModel;
+use crate::error::Error;
+
+impl LanguageModel {
+    /// The constraint that what is written has a format. Each text needs one of its own: [`FormatConstraint::again`] makes more.
+    pub fn constraint(&self, format: &OutputFormat) -> Result<FormatConstraint, Error> {
+        let known = self.tokenizer.vocabulary_size().min(self.vocabulary);
+        let bytes = (0..known).map(|id| self.tokenizer.token_bytes(u32::try_from(id).ok()?));
+        let constrainer = Constrainer::new(&TokenBytes::new(bytes));
+        let constraint = constrainer.and_then(|constrainer| constrainer.constraint(format));
+        constraint.map_err(|error| Error::input(error.to_string()))
+    }
+}
