@@ -12,6 +12,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod chat_template;
 pub mod classes;
 mod classifier;
 pub mod device;

@@ -27,7 +27,7 @@ use std::path::Path;
 pub use encoding::Encoding;
 use encoding::{Sequence, Spaces};
 use files::Files;
-use settings::Settings;
+use settings::{ROLES, Settings};
 use stream::Decoding;
 pub use stream::TextStream;
 use template::Template;
@@ -100,6 +100,17 @@ impl TextTokenizer {
     /// The tokens with which a model ends what it writes: the end of a text, and special tokens that are known to end a turn.
     pub fn end_tokens(&self) -> &[u32] {
         &self.ends
+    }
+
+    /// The chat templates by name, of which the usual one is called `default`: those of the vocabulary or of `tokenizer_config.json`, or
+    /// the one in `chat_template.jinja`.
+    pub fn chat_templates(&self) -> Vec<(String, String)> {
+        self.settings.chat_templates()
+    }
+
+    /// The special tokens that have a role, by its name in templates: `bos_token`, `eos_token`, `pad_token` ..
+    pub fn special_names(&self) -> Vec<(&'static str, String)> {
+        ROLES.iter().filter_map(|role| Some((*role, self.settings.special_name(role)?))).collect()
     }
 
     /// What the user should know about how the vocabulary was read.

@@ -107,6 +107,12 @@ impl Settings {
     pub(super) fn read(files: &mut Files) -> Result<Settings, TokeniserError> {
         let mut config = object(files, "tokenizer_config.json")?;
         let model = object(files, "config.json")?;
+        if let Some(template) = files.read("chat_template.jinja")? {
+            let path = || files.path("chat_template.jinja");
+            let template = std::str::from_utf8(&template)
+                .map_err(|_| TokeniserError::Damaged { path: path(), reason: "this is not UTF-8 text".to_string() })?;
+            config.insert("chat_template".to_string(), template.into());
+        }
         let map = object(files, "special_tokens_map.json")?;
         let added_tokens = object(files, "added_tokens.json")?;
         let name = [&config, &model].into_iter().find_map(|file| file.get("tokenizer_class")?.as_str());
@@ -160,6 +166,19 @@ impl Settings {
     /// An option that is true or false.
     pub(super) fn flag(&self, name: &str) -> Option<bool> {
         self.config.get(name).and_then(Value::as_bool)
+    }
+
+    /// The chat templates by name: `chat_template` is one template, or a list of objects with a name and a template.
+    pub(super) fn chat_templates(&self) -> Vec<(String, String)> {
+        let named = |value: &Value| {
+            let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_string);
+            Some((text("name")?, text("template")?))
+        };
+        match self.config.get("chat_template") {
+            Some(Value::String(template)) => vec![("default".to_string(), template.clone())],
+            Some(Value::Array(templates)) => templates.iter().filter_map(named).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// The special token of a role.
