@@ -203,6 +203,29 @@ impl Caches {
         }
     }
 
+    /// Drops the first rows of a slot of each of these caches: the `rows` behind the first `by` move to the front. A sequence whose
+    /// queries do not look farther back so goes on in a cache that is smaller than it.
+    pub fn drop_rows(&mut self, names: &[impl AsRef<str>], slot: usize, by: usize, rows: usize) -> Result<()> {
+        let mut all = Vec::new();
+        for index in self.indices(names)? {
+            let Entry { name, value } = &self.entries[index];
+            let axes = Axes::of(value);
+            check_rows(name, "slot", slot, axes.slots)?;
+            check_rows(name, "row", by.saturating_add(rows), axes.capacity + 1)?;
+            all.push((index, axes));
+        }
+        if by == 0 || rows == 0 {
+            return Ok(());
+        }
+        match &mut self.memory {
+            Memory::Cpu(memory) => {
+                memory.drop_rows(&all, slot, by, rows);
+                Ok(())
+            }
+            Memory::Cuda(memory) => memory.drop_rows(&all, slot, by, rows),
+        }
+    }
+
     /// Sets all of these caches to zero.
     pub fn zero(&mut self, names: &[impl AsRef<str>]) -> Result<()> {
         let indices = self.indices(names)?;

@@ -467,3 +467,26 @@ fn a_write_that_nobody_reads_is_run_all_the_same() {
         assert_eq!(rows, [false, true, false, false, false, false, false, true], "{device:?}");
     }
 }
+
+#[test]
+fn first_rows_of_a_slot_are_dropped() {
+    let mut graph = Graph::for_inference();
+    for name in ["a", "b"] {
+        graph.cache(name, [2, 9, 4], DType::F32).unwrap();
+    }
+    for device in devices() {
+        let before: Vec<f32> = (0..72).map(|number| number as f32).collect();
+        // Rows that stay reach over where they came from, or not.
+        for (by, rows) in [(2, 7), (5, 3), (4, 0), (0, 9)] {
+            let mut caches = Caches::new(&[&graph], &device).unwrap();
+            for slot in 0..2 {
+                caches.write("a", slot, 0, &before[slot * 36..][..36]).unwrap();
+            }
+            caches.drop_rows(&["a", "b"], 1, by, rows).unwrap();
+            let mut expected = before.clone();
+            expected.copy_within(36 + 4 * by..36 + 4 * (by + rows), 36);
+            assert_eq!(caches.read("a").unwrap(), expected, "{device:?}, {by} and {rows}");
+            assert!(caches.drop_rows(&["a"], 1, 3, 7).is_err() && caches.drop_rows(&["a"], 2, 1, 1).is_err());
+        }
+    }
+}

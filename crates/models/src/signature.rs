@@ -74,6 +74,8 @@ pub struct TokenInput {
     pub vocabulary: usize,
     /// Maximum sequence length.
     pub longest: usize,
+    /// How many tokens a token attends to, itself included, in every layer of a language model with a sliding window.
+    pub window: Option<usize>,
     /// Number of token types; the input `token_types [batch, length]` exists from 2 on.
     pub token_types: usize,
 }
@@ -320,7 +322,7 @@ mod tests {
     use super::*;
 
     fn of_text(head: Head) -> Signature {
-        let takes = Takes::Tokens(TokenInput { vocabulary: 31, longest: 9, token_types: 2 });
+        let takes = Takes::Tokens(TokenInput { vocabulary: 31, longest: 9, token_types: 2, window: None });
         let gives = [Gives::TokenVectors(16)].into_iter().chain(head.gives(31)).collect();
         Signature { takes, gives }
     }

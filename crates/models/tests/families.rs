@@ -295,7 +295,7 @@ fn continue_stepwise(model: &Model, chunk: usize) -> Result<f32, Failed> {
                 *to = match name.as_str() {
                     "tokens" => SEQUENCES[row].get(place).copied().unwrap_or(0),
                     "positions" => place.min(6) as i32,
-                    "place" => first as i32,
+                    "place" | "row" => first as i32,
                     "length" => known.max(1) as i32,
                     "last" => (row * chunk + known.max(first + 1) - 1 - first) as i32,
                     other => panic!("{count} values of an unknown input {other}"),

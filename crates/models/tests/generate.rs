@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use vitreous_engine::Device;
 use vitreous_models::generate::{
-    Choosing, Ended, GenerateOptions, Hypothesis, Request, RequestId, Sampler, SamplingOptions, SearchOptions,
-    SeenTokens, Stop, TokenConstraint, TokenGenerator, TokenMask, WrittenToken, draw_at,
+    Choosing, Ended, GenerateOptions, GenerationMemory, Hypothesis, Request, RequestId, Sampler, SamplingOptions,
+    SearchOptions, SeenTokens, Stop, TokenConstraint, TokenGenerator, TokenMask, WrittenToken, draw_at,
 };
-use vitreous_models::{CacheFormat, Model, OpenOptions};
+use vitreous_models::{CacheFormat, Model, OpenOptions, Weights};
 
 const MODELS: [&str; 4] = ["gpt2", "llama", "mistral", "qwen3"];
 const MAX_TOKENS: usize = 20;
@@ -44,10 +44,21 @@ impl Peer {
     }
 
     fn generator(&self, options: GenerateOptions) -> TokenGenerator<'_> {
-        let failed = |error: vitreous_models::ModelError| vitreous_engine::Error::Machine(error.to_string());
-        let weights = move |name: &str| self.model.weight(name).map_err(failed);
+        self.open_generator(options).expect("a generator")
+    }
+
+    fn open_generator(&self, options: GenerateOptions) -> vitreous_engine::Result<TokenGenerator<'_>> {
         let device = Device::Cpu { threads: 2 };
-        TokenGenerator::new(self.model.architecture.as_ref(), options, &device, Box::new(weights)).expect("a generator")
+        TokenGenerator::new(self.model.architecture.as_ref(), options, &device, self.weights())
+    }
+
+    fn weights(&self) -> Weights<'_> {
+        let failed = |error: vitreous_models::ModelError| vitreous_engine::Error::Machine(error.to_string());
+        Box::new(move |name: &str| self.model.weight(name).map_err(failed))
+    }
+
+    fn memory(&self, options: GenerateOptions, device: &Device) -> GenerationMemory {
+        TokenGenerator::memory(self.model.architecture.as_ref(), &options, device, self.weights()).expect("memory")
     }
 
     fn request(&self, prompt: usize) -> Request {
@@ -245,6 +256,41 @@ fn what_was_read_is_not_read_again() {
 }
 
 #[test]
+fn a_sliding_window_needs_its_own_rows_only() {
+    let peer = Peer::open("mistral");
+    let expected = peer.written("greedy");
+    let small = GenerateOptions { chunk: 8, ..options(3) };
+    // The window of 6 and a chunk, not the 96 tokens of the context.
+    let device = Device::Cpu { threads: 1 };
+    let memory = peer.memory(small, &device);
+    assert_eq!(memory.caches, 3 * (6 + 8) * memory.per_token);
+    let mut generator = peer.generator(small);
+    for round in 0..2 {
+        let got: Vec<_> = run(&mut generator, all(&peer, |request| request)).iter().map(Outcome::pair).collect();
+        assert_eq!(got, expected, "round {round}");
+    }
+    // A text that goes on, and one that begins alike but goes on otherwise.
+    let longer = [&peer.prompts[1][..], &expected[1].0[..], &peer.prompts[0]].concat();
+    let other = [&longer[..15], &peer.prompts[2]].concat();
+    for prompt in [longer, other] {
+        let fresh = run(&mut peer.generator(options(1)), vec![Request::greedy(prompt.clone(), 9)]);
+        assert_eq!(run(&mut generator, vec![Request::greedy(prompt, 9)])[0].tokens(), fresh[0].tokens());
+    }
+    let cases = peer.expected["beams"].as_array().expect("a list");
+    let beams = Some(SearchOptions { beam: 2, length_penalty: 1.0 });
+    let found =
+        run(&mut generator, vec![Request { beams, ..peer.request(0) }]).remove(0).ended.expect("an end").hypotheses;
+    assert_eq!(
+        (found[0].tokens.clone(), &cases[0]["beam"]),
+        (tokens(&cases[0]["hypotheses"][0]["tokens"]), &Value::from(2))
+    );
+    let shifted = GenerateOptions { context: 24, ..small };
+    let request = || Request { shift: Some(4), ..Request::greedy(peer.prompts[0].clone(), 40) };
+    let whole = run(&mut peer.generator(GenerateOptions { chunk: 512, ..shifted }), vec![request()]);
+    assert_eq!(run(&mut peer.generator(shifted), vec![request()])[0].tokens(), whole[0].tokens());
+}
+
+#[test]
 fn several_texts_of_one_prompt_read_it_once() {
     let peer = Peer::open("llama");
     let sampling = SamplingOptions { temperature: 1.0, seed: 5, ..SamplingOptions::default() };
@@ -439,17 +485,15 @@ fn what_cannot_be_done_is_refused() {
 #[test]
 fn memory_is_known_before_it_is_taken() {
     let peer = Peer::open("llama");
-    let architecture = peer.model.architecture.as_ref();
     let device = Device::Cpu { threads: 1 };
-    let memory = |options: GenerateOptions| TokenGenerator::memory(architecture, &options, &device).expect("memory");
+    let memory = |options: GenerateOptions| peer.memory(options, &device);
     let (few, many) = (memory(options(1)), memory(options(7)));
     // Two layers, keys and values, two heads of four numbers.
     assert_eq!((few.per_token, few.caches, many.caches), (2 * 2 * 8 * 4, 128 * 96, 7 * 128 * 96));
     let narrow = memory(GenerateOptions { cache: Some(CacheFormat::Bf16), ..options(1) });
     assert_eq!(narrow.caches, few.caches / 2);
     let huge = GenerateOptions { slots: 1 << 33, ..options(1) };
-    let weights = |name: &str| Err(vitreous_engine::Error::Machine(name.to_string()));
-    let refused = TokenGenerator::new(architecture, huge, &device, Box::new(weights)).err().expect("too much");
+    let refused = peer.open_generator(huge).err().expect("too much");
     let said = refused.to_string();
     assert!(said.contains("a context of 96 tokens for 8589934592 sequences needs"), "{said}");
     assert!(said.contains("would fit"), "{said}");

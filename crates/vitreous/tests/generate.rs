@@ -252,6 +252,27 @@ fn a_chat_answers_line_by_line_and_remembers() {
 }
 
 #[test]
+fn a_chat_has_the_models_own_template() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for entry in std::fs::read_dir(model("qwen3")).expect("a fixture") {
+        let entry = entry.expect("a file");
+        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).expect("copied");
+    }
+    let file = folder.path().join("tokenizer_config.json");
+    let mut settings: Value = serde_json::from_slice(&std::fs::read(&file).expect("a file")).expect("JSON");
+    settings["chat_template"] = json!("{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}=");
+    std::fs::write(&file, settings.to_string()).expect("written");
+    let own = folder.path().to_str().expect("text");
+    let arguments = ["--device", "cpu", "--max-tokens", "8", "--temperature", "0"];
+    let answer = vitreous(&[&["generate", own, "[system: Be][user: Hi]="], &arguments[..]].concat()).succeeded();
+    let talk = vitreous_with_input(&[&["chat", own, "--system", "Be"], &arguments[..]].concat(), "Hi\n").succeeded();
+    assert_eq!(talk.stdout, answer.stdout);
+    settings["chat_template"] = json!("{% for");
+    std::fs::write(&file, settings.to_string()).expect("written");
+    vitreous(&["chat", own]).failed(2, &["chat template"]);
+}
+
+#[test]
 fn a_chat_that_is_too_long_forgets_its_beginning() {
     let run = chat("qwen3", &["--context", "60"], "Hi there\nand then\n").succeeded();
     assert_eq!(run.stdout.lines().count(), 2);

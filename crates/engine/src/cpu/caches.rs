@@ -97,6 +97,15 @@ impl CacheMemory {
         Ok(())
     }
 
+    /// Moves rows of a slot to its front.
+    pub fn drop_rows(&mut self, caches: &[(usize, Axes)], slot: usize, by: usize, rows: usize) {
+        for &(index, axes) in caches {
+            let start = slot * axes.slot_bytes();
+            let from = start + by * axes.row_bytes();
+            self.bytes(index).copy_within(from..from + rows * axes.row_bytes(), start);
+        }
+    }
+
     /// Sets caches to zero.
     pub fn zero(&mut self, indices: &[usize]) {
         indices.iter().for_each(|&index| self.buffers[index].as_mut_slice().fill(0.0));

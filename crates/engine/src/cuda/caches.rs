@@ -109,6 +109,25 @@ impl CacheMemory {
         Ok(())
     }
 
+    /// Moves rows of a slot to its front, in pieces that do not overlap with where they go.
+    pub fn drop_rows(&mut self, caches: &[(usize, Axes)], slot: usize, by: usize, rows: usize) -> Result<()> {
+        self.device.bind()?;
+        self.wait_on(&self.stream)?;
+        for &(index, axes) in caches {
+            let start = self.start(index) + (slot * axes.slot_bytes()) as u64;
+            for first in (0..rows).step_by(by.max(1)) {
+                let at = |row: usize| start + (row * axes.row_bytes()) as u64;
+                let bytes = by.min(rows - first) * axes.row_bytes();
+                // SAFETY: rows of the slot, which were checked; whatever uses the cache next waits for this stream.
+                unsafe { driver::memcpy_dtod_async(at(first), at(first + by), bytes, self.stream.handle()) }
+                    .map_err(|error| failed("moving rows of a cache", error))?;
+            }
+        }
+        self.copied.record(&self.stream)?;
+        self.last_use = Some(Arc::clone(&self.copied));
+        Ok(())
+    }
+
     /// Copies rows of results into slots, on the executor's stream: its next run comes behind.
     pub fn copy_results(
         &mut self,

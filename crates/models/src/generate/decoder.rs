@@ -56,6 +56,8 @@ struct ReadyPlan {
     results: Results,
     /// Whether it has an input for the place of each token: models with learned positions.
     has_positions: bool,
+    /// Whether it has an input for the row of each token in the cache: models with a sliding window.
+    has_rows: bool,
 }
 
 /// The results of a plan.
@@ -87,6 +89,8 @@ pub(super) struct SlotTokens<'t> {
     pub tokens: &'t [u32],
     /// How many tokens came before them.
     pub place: usize,
+    /// How many of those are still in the cache: all, but with a sliding window.
+    pub row: usize,
 }
 
 /// The format of caches: a GPU that computes in bf16 keeps them so. On the CPU, attention of one query reads f32 fastest.
@@ -132,9 +136,10 @@ impl Planned {
     }
 
     fn ready(self, source: &mut OnDevice, shape: PlanShape, there: Option<Executor>) -> Result<ReadyPlan> {
-        let has_positions = self.graph.inputs().any(|(name, _)| name == "positions");
+        let has = |input: &str| self.graph.inputs().any(|(name, _)| name == input);
+        let (has_positions, has_rows) = (has("positions"), has("row"));
         let executor = source.executor("generating", there, self.plan)?;
-        Ok(ReadyPlan { shape, executor, results: self.results, has_positions })
+        Ok(ReadyPlan { shape, executor, results: self.results, has_positions, has_rows })
     }
 }
 
@@ -252,7 +257,7 @@ impl<'m> Decoder<'m> {
     /// behind its last token: those rows of the cache are overwritten by what comes next.
     pub fn step(&mut self, first: usize, inputs: &[SlotTokens]) -> Result<()> {
         let capacity = self.room.capacity;
-        let ReadyPlan { shape, executor, has_positions, .. } = self.plans.last_mut().ok_or_else(not_ready)?;
+        let ReadyPlan { shape, executor, has_positions, has_rows, .. } = self.plans.last_mut().ok_or_else(not_ready)?;
         let width = shape.tokens;
         for (row, input) in executor.input_i32("tokens")?.chunks_exact_mut(width).zip(inputs) {
             row.fill(0);
@@ -264,7 +269,10 @@ impl<'m> Decoder<'m> {
             Ok(())
         };
         fill("place", &|_, input| input.place)?;
-        fill("length", &|_, input| input.place + input.tokens.len())?;
+        fill("length", &|_, input| input.row + input.tokens.len())?;
+        if *has_rows {
+            fill("row", &|_, input| input.row)?;
+        }
         if width > 1 {
             fill("last", &|slot, input| slot * width + input.tokens.len() - 1)?;
         }
@@ -307,6 +315,11 @@ impl<'m> Decoder<'m> {
     /// Lets slots go on from what others have written.
     pub fn copy_own(&mut self, copies: &[SlotCopy]) -> Result<()> {
         self.caches.copy_slots(&self.own, copies)
+    }
+
+    /// Drops the first rows of a slot, of which `rows` behind them stay.
+    pub fn drop_rows(&mut self, slot: usize, by: usize, rows: usize) -> Result<()> {
+        self.caches.drop_rows(&self.own, slot, by, rows)
     }
 
     /// Copies the keys and values of slots' sources.

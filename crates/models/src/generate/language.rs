@@ -51,6 +51,8 @@ pub struct TokenGenerator<'w> {
     decoder: Decoder<'w>,
     options: GenerateOptions,
     vocabulary: usize,
+    /// How far back a token attends, itself included, if that is limited.
+    window: Option<usize>,
     slots: Slots,
     waiting: VecDeque<(RequestId, Request)>,
     sequences: Vec<Sequence>,
@@ -68,7 +70,7 @@ impl<'w> TokenGenerator<'w> {
         device: &Device,
         weights: Weights<'w>,
     ) -> Result<TokenGenerator<'w>> {
-        let (vocabulary, room) = shape_of(model, &options, device)?;
+        let Shape { vocabulary, window, context, room } = shape_of(model, &options, device)?;
         let mut source = OnDevice::new(device, weights);
         GenerationMemory::new(&source, model, options.precision, room, options.chunk)?.check(device, room)?;
         let first = PlanShape { slots: 1, tokens: 1, output: output_for(device, true) };
@@ -76,8 +78,9 @@ impl<'w> TokenGenerator<'w> {
         Ok(TokenGenerator {
             source,
             decoder,
-            options: GenerateOptions { slots: room.batch, context: room.capacity, ..options },
+            options: GenerateOptions { slots: room.batch, context, chunk: chunk_of(&options, device), ..options },
             vocabulary,
+            window,
             slots: Slots::new(room.batch),
             waiting: VecDeque::new(),
             sequences: Vec::new(),
@@ -94,7 +97,7 @@ impl<'w> TokenGenerator<'w> {
         device: &Device,
         weights: Weights<'w>,
     ) -> Result<GenerationMemory> {
-        let (_, room) = shape_of(model, options, device)?;
+        let room = shape_of(model, options, device)?.room;
         GenerationMemory::new(&OnDevice::new(device, weights), model, options.precision, room, options.chunk)
     }
 
@@ -198,7 +201,8 @@ impl<'w> TokenGenerator<'w> {
                 let prompt = if which == 0 { sequence.view() } else { &[] };
                 let Some(start) = self.slots.take(prompt) else { break };
                 if let Some(from) = start.copied_from {
-                    self.decoder.copy_own(&[SlotCopy { to: start.slot, from, rows: start.reused }])?;
+                    let rows = self.slots.rows(start.slot);
+                    self.decoder.copy_own(&[SlotCopy { to: start.slot, from, rows }])?;
                 }
                 self.tally.reused_tokens += start.reused;
                 sequence.slots.push(start.slot);
@@ -215,18 +219,21 @@ impl<'w> TokenGenerator<'w> {
 
     /// Reads the next chunk of a prompt; gives how many tokens it had.
     fn read_chunk(&mut self, place: usize, updates: &mut Vec<Update>) -> Result<usize> {
-        let sequence = &mut self.sequences[place];
-        let slot = sequence.slots[0];
+        let slot = self.sequences[place].slots[0];
+        let sequence = &self.sequences[place];
         let known = self.slots.tokens(slot).len();
         let left = sequence.view().len() - known;
         let count = left.min(self.options.chunk);
         let on_gpu = self.source.device().is_gpu();
-        let width = chunk_width(count, self.options.context - known, on_gpu);
+        let kept = self.window.map_or(known, |window| self.slots.rows(slot).min(window - 1));
+        let width = chunk_width(count, self.decoder.room().capacity - kept, on_gpu);
         let output = output_for(self.source.device(), sequence.request.needs_logits());
+        self.make_room(slot, width)?;
         self.decoder.use_plan(&mut self.source, PlanShape { slots: 1, tokens: width, output })?;
         let start = Instant::now();
+        let sequence = &mut self.sequences[place];
         let tokens = &sequence.view()[known..known + count];
-        self.decoder.step(slot, &[SlotTokens { tokens, place: known }])?;
+        self.decoder.step(slot, &[SlotTokens { tokens, place: known, row: self.slots.rows(slot) }])?;
         self.slots.add(slot, tokens);
         self.tally.prompt_tokens += count;
         if count == left {
@@ -281,25 +288,33 @@ impl<'w> TokenGenerator<'w> {
 
     /// Runs a step of slots. Those that nobody writes in compute something, too: it goes behind the tokens that they have.
     fn step_slots(&mut self, first: usize, count: usize) -> Result<()> {
-        let capacity = self.options.context;
+        let capacity = self.decoder.room().capacity;
         let mut tokens = vec![0u32; count];
-        let mut places = vec![0usize; count];
         for slot in first..first + count {
-            let known = self.slots.tokens(slot).len();
-            if known == capacity {
-                self.slots.keep(slot, capacity - 1);
+            self.make_room(slot, 1)?;
+            if self.slots.rows(slot) == capacity {
+                self.slots.forget_last(slot);
             }
-            places[slot - first] = known.min(capacity - 1);
         }
         for sequence in self.sequences.iter().filter(|sequence| sequence.left_to_read(&self.slots) == 1) {
             sequence.stepping_tokens().for_each(|(slot, token)| tokens[slot - first] = token);
         }
-        let inputs: Vec<SlotTokens> = tokens
-            .iter()
-            .zip(&places)
-            .map(|(token, &place)| SlotTokens { tokens: std::slice::from_ref(token), place })
-            .collect();
+        let input = |(token, slot)| {
+            let (place, row) = (self.slots.tokens(slot).len(), self.slots.rows(slot));
+            SlotTokens { tokens: std::slice::from_ref(token), place, row }
+        };
+        let inputs: Vec<SlotTokens> = tokens.iter().zip(first..).map(input).collect();
         self.decoder.step(first, &inputs)
+    }
+
+    /// Drops rows that no token behind them attends to any more, if there is no room for so many others.
+    fn make_room(&mut self, slot: usize, wanted: usize) -> Result<()> {
+        let rows = self.slots.rows(slot);
+        let Some(window) = self.window.filter(|_| rows + wanted > self.decoder.room().capacity) else { return Ok(()) };
+        let kept = rows.min(window - 1);
+        self.decoder.drop_rows(slot, rows - kept, kept)?;
+        self.slots.drop_rows(slot, rows - kept);
+        Ok(())
     }
 
     /// Moves sequences into the first slots, if fewer slots have to be computed then.
@@ -318,7 +333,7 @@ impl<'w> TokenGenerator<'w> {
                     continue;
                 }
                 let Some(to) = free.next() else { continue };
-                copies.push(SlotCopy { to, from: *slot, rows: self.slots.tokens(*slot).len() });
+                copies.push(SlotCopy { to, from: *slot, rows: self.slots.rows(*slot) });
                 self.slots.hand_over(*slot, to);
                 *slot = to;
             }
@@ -341,15 +356,33 @@ fn output_for(device: &Device, needs_logits: bool) -> StepOutput {
     if needs_logits || !device.is_gpu() { StepOutput::Logits } else { StepOutput::Best }
 }
 
-/// The vocabulary of a language model and the shape of its caches.
-fn shape_of(model: &dyn Architecture, options: &GenerateOptions, device: &Device) -> Result<(usize, StepShape)> {
+/// The sizes of a language model and its caches.
+struct Shape {
+    vocabulary: usize,
+    window: Option<usize>,
+    /// The most tokens of a sequence.
+    context: usize,
+    /// The shape of the caches, which with a window have fewer rows than a sequence has tokens.
+    room: StepShape,
+}
+
+fn shape_of(model: &dyn Architecture, options: &GenerateOptions, device: &Device) -> Result<Shape> {
     let signature = model.signature();
     let (Some(vocabulary), Some(input)) = (signature.next_token(), signature.tokens()) else {
         return Err(Error::Machine(format!("this is {}, which does not generate text", signature.what())));
     };
-    let capacity = options.context.clamp(1, input.longest);
+    let context = options.context.clamp(1, input.longest);
+    // Room for the window and a chunk: the rows of the window move to the front when it is full.
+    let widest = chunk_width(chunk_of(options, device), usize::MAX, device.is_gpu());
+    let capacity = input.window.map_or(context, |window| context.min(window.saturating_add(widest)));
     let cache = options.cache.unwrap_or_else(|| cache_format(device, options.precision));
-    Ok((vocabulary, StepShape { batch: options.slots.max(1), source: 1, capacity, cache }))
+    let room = StepShape { batch: options.slots.max(1), source: 1, capacity, cache };
+    Ok(Shape { vocabulary, window: input.window, context, room })
+}
+
+/// Tokens that are read at once. Plans of a GPU for one token are those of steps, and may have more slots.
+fn chunk_of(options: &GenerateOptions, device: &Device) -> usize {
+    options.chunk.max(if device.is_gpu() { 16 } else { 1 })
 }
 
 /// How many tokens a plan reads that is run for `count` of them, with room for `room`: there are few lengths, so that plans are used

@@ -181,7 +181,7 @@ impl Sequence {
         let moves = next.iter().enumerate().map(|(which, next)| (self.slots[next.parent], self.slots[which]));
         let moves: Vec<(usize, usize)> = moves.collect();
         for &(from, to) in &moves {
-            copies.push(SlotCopy { to, from, rows: slots.tokens(from).len() });
+            copies.push(SlotCopy { to, from, rows: slots.rows(from) });
         }
         slots.copy_all(&moves);
         Ok(None)

@@ -12,6 +12,8 @@ pub(super) struct Slots {
 struct Slot {
     /// The tokens whose keys and values it has, from the first row on.
     tokens: Vec<u32>,
+    /// How many of the first ones it has no more, because they are behind a sliding window.
+    dropped: usize,
     is_taken: bool,
     last_taken: u64,
 }
@@ -48,11 +50,25 @@ impl Slots {
         &self.slots[slot].tokens
     }
 
+    /// How many rows of the cache it has: all of its tokens', but for those behind a sliding window.
+    pub fn rows(&self, slot: usize) -> usize {
+        self.slots[slot].tokens.len() - self.slots[slot].dropped
+    }
+
+    /// The first rows of a slot are dropped.
+    pub fn drop_rows(&mut self, slot: usize, count: usize) {
+        self.slots[slot].dropped += count;
+    }
+
     /// Takes a free slot for a prompt, whose last token is read in any case: the slot, free or not, whose tokens begin most like it is
     /// where it starts from.
     pub fn take(&mut self, prompt: &[u32]) -> Option<Start> {
         let most = prompt.len().saturating_sub(1);
-        let common = |slot: &Slot| slot.tokens.iter().zip(&prompt[..most]).take_while(|(a, b)| a == b).count();
+        let common = |slot: &Slot| {
+            let count = slot.tokens.iter().zip(&prompt[..most]).take_while(|(a, b)| a == b).count();
+            // Behind a sliding window a text can only be continued at its end.
+            if slot.dropped > 0 && count < slot.tokens.len() { 0 } else { count }
+        };
         let shared: Vec<usize> = self.slots.iter().map(common).collect();
         let alike = (0..self.slots.len()).max_by_key(|&slot| (shared[slot], !self.slots[slot].is_taken))?;
         let reused = shared[alike];
@@ -65,8 +81,9 @@ impl Slots {
         };
         self.clock += 1;
         let copied_from = (shared[chosen] < reused).then_some(alike);
+        let dropped = if reused > 0 { self.slots[copied_from.unwrap_or(chosen)].dropped } else { 0 };
         let slot = &mut self.slots[chosen];
-        (slot.is_taken, slot.last_taken) = (true, self.clock);
+        (slot.is_taken, slot.last_taken, slot.dropped) = (true, self.clock, dropped);
         slot.tokens.clear();
         slot.tokens.extend_from_slice(&prompt[..reused]);
         Some(Start { slot: chosen, reused, copied_from })
@@ -91,24 +108,32 @@ impl Slots {
         self.slots[slot].tokens.extend_from_slice(tokens);
     }
 
-    /// Forgets all tokens of a slot but the first ones.
+    /// Forgets all tokens of a slot but the first ones; those too where they are dropped.
     pub fn keep(&mut self, slot: usize, count: usize) {
-        self.slots[slot].tokens.truncate(count);
+        let slot = &mut self.slots[slot];
+        let count = if slot.dropped > 0 { 0 } else { count };
+        slot.tokens.truncate(count);
+        slot.dropped = 0;
+    }
+
+    /// Forgets the last token of a slot.
+    pub fn forget_last(&mut self, slot: usize) {
+        self.slots[slot].tokens.pop();
     }
 
     /// A slot has got the tokens of another.
     pub fn copy(&mut self, from: usize, to: usize) {
         if from != to {
-            let tokens = self.slots[from].tokens.clone();
-            self.slots[to].tokens = tokens;
+            let Slot { tokens, dropped, .. } = self.slots[from].clone();
+            (self.slots[to].tokens, self.slots[to].dropped) = (tokens, dropped);
         }
     }
 
     /// The tokens that slots have after copies that all read what was there before: `(from, to)` each.
     pub fn copy_all(&mut self, pairs: &[(usize, usize)]) {
-        let before: Vec<Vec<u32>> = pairs.iter().map(|&(from, _)| self.slots[from].tokens.clone()).collect();
-        for (&(_, to), tokens) in pairs.iter().zip(before) {
-            self.slots[to].tokens = tokens;
+        let before: Vec<Slot> = pairs.iter().map(|&(from, _)| self.slots[from].clone()).collect();
+        for (&(_, to), Slot { tokens, dropped, .. }) in pairs.iter().zip(before) {
+            (self.slots[to].tokens, self.slots[to].dropped) = (tokens, dropped);
         }
     }
 
@@ -159,6 +184,21 @@ mod tests {
             slots.add(slot, &prompt);
             slots.give_back(slot);
         }
+    }
+
+    #[test]
+    fn behind_a_window_a_text_is_continued_at_its_end_only() {
+        let mut slots = Slots::new(2);
+        slots.take(&[1]);
+        slots.add(0, &[1, 2, 3, 4]);
+        slots.drop_rows(0, 2);
+        assert_eq!(slots.rows(0), 2);
+        assert_eq!(slots.take(&[1, 2, 3, 9]), start(1, 0, None));
+        slots.give_back(1);
+        assert_eq!(slots.take(&[1, 2, 3, 4, 5]), start(1, 4, Some(0)));
+        assert_eq!(slots.rows(1), 2);
+        slots.keep(0, 1);
+        assert_eq!((slots.tokens(0).len(), slots.rows(0)), (0, 0));
     }
 
     #[test]

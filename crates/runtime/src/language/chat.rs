@@ -5,78 +5,32 @@ use vitreous_models::generate::{GenerateOptions, Tally};
 
 use super::generator::{Continuation, TextGenerator, TextOptions};
 use super::model::LanguageModel;
+use crate::chat_template::{ChatMessage, ChatTemplate};
 use crate::error::Error;
 
-/// Who says something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChatRole {
-    /// What the model is told before the conversation.
-    System,
-    /// The person.
-    User,
-    /// The model.
-    Assistant,
-}
+/// The template of models that know its tokens and come without one: ChatML.
+const CHAT_ML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}\
+                       {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-impl ChatRole {
-    /// As templates call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            ChatRole::System => "system",
-            ChatRole::User => "user",
-            ChatRole::Assistant => "assistant",
-        }
-    }
-}
+/// Tokens that end what somebody says, in templates that have them. Not every model names them as its ends.
+const TURN_ENDS: [&str; 5] = ["<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "</s>"];
 
-/// A message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChatMessage {
-    /// Who says it.
-    pub role: ChatRole,
-    /// What is said.
-    pub content: String,
-}
-
-impl ChatMessage {
-    /// What somebody says.
-    pub fn new(role: ChatRole, content: impl Into<String>) -> ChatMessage {
-        ChatMessage { role, content: content.into() }
-    }
-}
-
-/// How messages become the text that a model reads.
-pub trait ChatFormat {
-    /// The text of messages, up to where the model's answer begins.
-    fn format(&self, messages: &[ChatMessage]) -> Result<String, Error>;
-
-    /// The tokens, by name, that end an answer besides the model's own.
-    fn ends(&self) -> &[&'static str];
-}
-
-/// ChatML: `<|im_start|>user`, a line break, the message, `<|im_end|>`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ChatMl;
-
-impl ChatFormat for ChatMl {
-    fn format(&self, messages: &[ChatMessage]) -> Result<String, Error> {
-        let mut text = String::new();
-        for ChatMessage { role, content } in messages {
-            text.push_str(&format!("<|im_start|>{}\n{content}<|im_end|>\n", role.name()));
-        }
-        text.push_str("<|im_start|>assistant\n");
-        Ok(text)
-    }
-
-    fn ends(&self) -> &[&'static str] {
-        &["<|im_end|>"]
+/// The template of a model's conversations.
+fn template_of(model: &LanguageModel) -> Result<ChatTemplate, Error> {
+    match ChatTemplate::of(&model.tokenizer)? {
+        Some(template) => Ok(template),
+        None if model.tokenizer.id("<|im_start|>").is_some() => ChatTemplate::new(CHAT_ML, &[]),
+        None => Err(Error::input(
+            "the model has no chat template: it was not trained for conversations. Use `vitreous generate`, or add a \
+             `chat_template` to its tokenizer_config.json",
+        )),
     }
 }
 
 /// A conversation. What was said stays in the cache, so that a turn reads only what is new.
 pub struct Chat<'m> {
     model: &'m LanguageModel,
-    format: Box<dyn ChatFormat>,
+    template: ChatTemplate,
     generator: TextGenerator<'m>,
     options: TextOptions,
     messages: Vec<ChatMessage>,
@@ -88,18 +42,15 @@ impl<'m> Chat<'m> {
     /// Makes a model ready for a conversation.
     pub fn new(
         model: &'m LanguageModel,
-        format: Box<dyn ChatFormat>,
         system: Option<&str>,
         options: TextOptions,
         generate: GenerateOptions,
         device: &Device,
     ) -> Result<Chat<'m>, Error> {
+        let template = template_of(model)?;
         let generator = TextGenerator::new(model, GenerateOptions { slots: 1, ..generate }, device)?;
-        let messages = system.map(|text| ChatMessage::new(ChatRole::System, text)).into_iter().collect();
-        let known = |name: &&str| model.tokenizer.id(name).filter(|&id| (id as usize) < model.vocabulary);
-        let more_ends = format.ends().iter().filter_map(known).chain(options.more_ends.iter().copied()).collect();
-        let options = TextOptions { more_ends, ..options };
-        Ok(Chat { model, format, generator, options, messages, answers: 0 })
+        let messages = system.map(|text| ChatMessage::new("system", text)).into_iter().collect();
+        Ok(Chat { model, template, generator, options, messages, answers: 0 })
     }
 
     /// What was said so far.
@@ -114,7 +65,7 @@ impl<'m> Chat<'m> {
 
     /// Forgets everything but what the model was told before the conversation.
     pub fn reset(&mut self) {
-        self.messages.retain(|message| message.role == ChatRole::System);
+        self.messages.retain(|message| message.role == "system");
     }
 
     /// Says something. Pieces of the answer are given to `piece`, which tells whether to go on; what was written until then is the answer.
@@ -124,7 +75,7 @@ impl<'m> Chat<'m> {
         text: &str,
         mut piece: impl FnMut(&str) -> Result<bool, Error>,
     ) -> Result<(String, usize), Error> {
-        self.messages.push(ChatMessage::new(ChatRole::User, text));
+        self.messages.push(ChatMessage::new("user", text));
         let (prompt, forgotten) = match self.prompt() {
             Ok(prompt) => prompt,
             Err(error) => {
@@ -151,7 +102,7 @@ impl<'m> Chat<'m> {
             }
         }
         self.generator.end(id);
-        self.messages.push(ChatMessage::new(ChatRole::Assistant, answer.clone()));
+        self.messages.push(ChatMessage::new("assistant", answer.clone()));
         Ok((answer, forgotten))
     }
 
@@ -161,17 +112,21 @@ impl<'m> Chat<'m> {
         let room = context - self.options.max_tokens.min(context / 4);
         let mut forgotten = 0;
         loop {
-            let tokens = self.model.encode_formatted(&self.format.format(&self.messages)?)?;
+            let text = self.template.render(&self.messages, true)?;
+            let tokens = self.model.encode_formatted(&text)?;
+            let known = |name: &&str| self.model.tokenizer.id(name).filter(|&id| (id as usize) < self.model.vocabulary);
+            let ends = TURN_ENDS.iter().filter(|name| text.contains(**name)).filter_map(known);
+            self.options.more_ends = ends.collect();
             if tokens.len() <= room {
                 return Ok((tokens, forgotten));
             }
-            let oldest = self.messages.iter().position(|message| message.role != ChatRole::System);
+            let oldest = self.messages.iter().position(|message| message.role != "system");
             match oldest.filter(|&oldest| oldest + 1 < self.messages.len()) {
                 Some(oldest) => {
                     self.messages.remove(oldest);
                     forgotten += 1;
                     // A conversation begins with what the person says.
-                    if self.messages.get(oldest).is_some_and(|message| message.role == ChatRole::Assistant) {
+                    if self.messages.get(oldest).is_some_and(|message| message.role == "assistant") {
                         self.messages.remove(oldest);
                         forgotten += 1;
                     }
@@ -185,20 +140,5 @@ impl<'m> Chat<'m> {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chatml_is_as_it_is_known() {
-        let messages = [ChatMessage::new(ChatRole::System, "Be kind."), ChatMessage::new(ChatRole::User, "Hi")];
-        let text = ChatMl.format(&messages).expect("a text");
-        assert_eq!(
-            text,
-            "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-        );
     }
 }

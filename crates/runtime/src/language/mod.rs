@@ -9,7 +9,7 @@ mod stop_strings;
 mod tokenizer;
 mod write_vocabulary;
 
-pub use chat::{Chat, ChatFormat, ChatMessage, ChatMl, ChatRole};
+pub use chat::Chat;
 pub use evaluate::{AnswerLikelihoods, LanguageEvaluator, Stride, TextLikelihood};
 pub use generator::{Continuation, StopReason, TextGenerator, TextOptions, TextUpdate};
 pub use model::LanguageModel;

@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use clap::Args;
 use signal_hook::consts::SIGINT;
 use vitreous_pages::format;
-use vitreous_runtime::language::{Chat as Conversation, ChatMl, LanguageModel};
+use vitreous_runtime::language::{Chat as Conversation, LanguageModel};
 
 use crate::failure::Failure;
 use crate::generation_options::{MachineOptions, WritingOptions, tell_speed};
@@ -50,7 +50,7 @@ impl Chat {
         let context = self.machine.context.unwrap_or(USUAL_CONTEXT).min(model.longest);
         let generate = self.machine.generate_options(1, context);
         let system = self.system.as_deref();
-        let mut chat = Conversation::new(&model, Box::new(ChatMl), system, options, generate, &device)?;
+        let mut chat = Conversation::new(&model, system, options, generate, &device)?;
         let stop = StopSignal::new()?;
         let is_terminal = std::io::stdin().is_terminal();
         if is_terminal {

@@ -9,7 +9,9 @@ use crate::call::{Call, Part};
 /// The whole model has the inputs `tokens [batch, length]` and `lengths [batch]`, beyond which a sequence is padding. A step has
 /// `tokens [batch, length]`, the next tokens of each sequence; `place [batch]`, how many came before them; `length [batch]`, how many
 /// there are with them; and the caches `blocks.N.keys` and `blocks.N.values [batch, capacity, width]`, to which it adds its own.
-/// Behind the last token of a shorter sequence anything may stand: the next step overwrites it.
+/// Behind the last token of a shorter sequence anything may stand: the next step overwrites it. With a sliding window a step also has
+/// `row [batch]`, the row of the cache that the first of them goes to, which `length` then counts from, too: a cache needs the rows of
+/// the window only, if those before are dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sequence {
     /// `[batch, length]`.
@@ -18,6 +20,8 @@ pub(crate) struct Sequence {
     lengths: Value,
     /// The position of the first token of each sequence, in a step: `[batch]`.
     pub place: Option<Value>,
+    /// The row of the cache that it goes to, if that is not its position: `[batch]`.
+    row: Option<Value>,
     batch: usize,
     length: usize,
     /// Rows of a cache, and how they are stored.
@@ -50,7 +54,25 @@ impl Sequence {
             }
             Part::Encode => return Err(refused(family, "a decoder has no encoder".to_string())),
         };
-        Ok(Sequence { tokens, lengths, place, batch, length, capacity: call.target, cache: call.cache.into() })
+        Ok(Sequence {
+            tokens,
+            lengths,
+            place,
+            row: None,
+            batch,
+            length,
+            capacity: call.target,
+            cache: call.cache.into(),
+        })
+    }
+
+    /// Declares what attention with a sliding window needs besides.
+    pub fn with_window(self, g: &mut Graph, window: Option<usize>) -> Result<Sequence> {
+        let row = match (self.place, window) {
+            (Some(_), Some(_)) => Some(g.input("row", [self.batch], DType::I32)?),
+            _ => None,
+        };
+        Ok(Sequence { row, ..self })
     }
 
     /// Declares the cache of a layer for keys and values of this width, if there is one. In the layer's scope.
@@ -70,12 +92,13 @@ impl Sequence {
         cache: Option<LayerCache>,
         options: AttentionOptions,
     ) -> Result<Value> {
+        let row = self.row.or(self.place);
         let options =
-            AttentionOptions { causal: true, padding: Padding::Lengths(self.lengths), offsets: self.place, ..options };
-        let (k, v) = match (cache, self.place) {
-            (Some(cache), Some(place)) => {
+            AttentionOptions { causal: true, padding: Padding::Lengths(self.lengths), offsets: row, ..options };
+        let (k, v) = match (cache, row) {
+            (Some(cache), Some(row)) => {
                 let (k, v) = (g.cast(k, self.cache)?, g.cast(v, self.cache)?);
-                (g.write_rows(cache.keys, k, place)?, g.write_rows(cache.values, v, place)?)
+                (g.write_rows(cache.keys, k, row)?, g.write_rows(cache.values, v, row)?)
             }
             _ => (k, v),
         };

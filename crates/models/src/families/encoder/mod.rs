@@ -115,8 +115,12 @@ impl Encoder {
 
     /// The model's inputs and outputs.
     pub fn signature(&self) -> Signature {
-        let tokens =
-            TokenInput { vocabulary: self.vocabulary, longest: self.max_length, token_types: self.token_types };
+        let tokens = TokenInput {
+            vocabulary: self.vocabulary,
+            longest: self.max_length,
+            token_types: self.token_types,
+            window: None,
+        };
         let vector = self.pooler.then_some(Gives::Vector(self.dim));
         let gives = [Gives::TokenVectors(self.dim)].into_iter().chain(vector).chain(self.head.gives(self.vocabulary));
         Signature { takes: Takes::Tokens(tokens), gives: gives.collect() }

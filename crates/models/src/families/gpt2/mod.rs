@@ -78,7 +78,12 @@ impl Architecture for Gpt2Config {
     }
 
     fn signature(&self) -> Signature {
-        let takes = Takes::Tokens(TokenInput { vocabulary: self.vocabulary, longest: self.max_length, token_types: 0 });
+        let takes = Takes::Tokens(TokenInput {
+            vocabulary: self.vocabulary,
+            longest: self.max_length,
+            token_types: 0,
+            window: None,
+        });
         Signature { takes, gives: vec![Gives::NextToken(self.vocabulary), Gives::TokenVectors(self.dim)] }
     }
 

@@ -11,7 +11,7 @@ use crate::families::decoder::{LayerCache, Sequence, refused};
 /// token at every position; of a step, `logits [batch, vocabulary]` only. Its inputs are those of [`Sequence`].
 pub fn llama(g: &mut Graph, config: &LlamaConfig, call: &Call) -> Result<Outputs> {
     config.check().map_err(|refusal| refused("llama", refusal.0))?;
-    let sequence = Sequence::new(g, call, "llama", config.max_length)?;
+    let sequence = Sequence::new(g, call, "llama", config.max_length)?.with_window(g, config.window)?;
     let words = g.scope("embedding", |g| {
         g.declare("words", [config.vocabulary, config.dim], Role::Embedding.starting(Init::Table))
     })?;

@@ -81,7 +81,12 @@ impl Architecture for LlamaConfig {
     }
 
     fn signature(&self) -> Signature {
-        let takes = Takes::Tokens(TokenInput { vocabulary: self.vocabulary, longest: self.max_length, token_types: 0 });
+        let takes = Takes::Tokens(TokenInput {
+            vocabulary: self.vocabulary,
+            longest: self.max_length,
+            token_types: 0,
+            window: self.window,
+        });
         Signature { takes, gives: vec![Gives::NextToken(self.vocabulary), Gives::TokenVectors(self.dim)] }
     }
 

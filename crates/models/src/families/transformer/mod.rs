@@ -73,7 +73,8 @@ impl Architecture for TransformerConfig {
     }
 
     fn signature(&self) -> Signature {
-        let tokens = |vocabulary: usize| TokenInput { vocabulary, longest: self.max_length, token_types: 0 };
+        let tokens =
+            |vocabulary: usize| TokenInput { vocabulary, longest: self.max_length, token_types: 0, window: None };
         let takes = Takes::Pairs {
             source: tokens(self.source_vocabulary),
             target: tokens(self.target_vocabulary),
