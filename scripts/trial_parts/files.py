@@ -105,6 +105,65 @@ def translators(trial):
     yield Seed("TSV pairs", text, "pairs.tsv", commands)
 
 
+def encoders(trial):
+    """Models of texts, their tokenizers, and the texts that they are given."""
+    texts, vocabularies = FIXTURES / "vitreous/tests/fixtures/texts", FIXTURES / "data/tests/fixtures/tokenizers"
+    predict = ["predict", "model", "--text", "Ada Lovelace lived in London.", "--pair", "a"]
+    uses = {
+        "bert_classes": [predict, ["embed", "model", "the engine"], ["convert", "model", "new"]],
+        "roberta_tokens": [["predict", "model", "--text", "Ada Lovelace lived in London."]],
+        "roberta_masked": [["fill", "model", "the <mask> of Ada"],
+                           ["explain", "model", "--text", "the <mask>", "--out", "new"]],
+        "bert_answers": [["predict", "model", "--question", "Who?", "--context", "Ada Lovelace in London. " * 20]],
+        "sentence_dense": [["embed", "model", "the engine"], ["convert", "model", "new"]],
+    }
+    for name, commands in uses.items():
+        folder = folder_with(trial, f"encoder-{name}", (texts / name, "model"))
+        for path in sorted((folder / "model").rglob("*")):
+            target = str(path.relative_to(folder))
+            if path.name == "tokenizer.json":
+                yield Seed("tokenizer.json", folder, target, commands)
+            elif path.name == "config.json" and path.parent.name == "model":
+                yield Seed("config.json", folder, target, commands)
+            elif path.suffix == ".json":
+                yield Seed("files beside a model of texts", folder, target, commands)
+            elif path.suffix == ".safetensors":
+                yield Seed("safetensors", folder, target, commands)
+    for name in ["bert", "roberta", "albert", "xlm-roberta"]:
+        model = "roberta_masked" if name == "roberta" else "bert_masked"
+        folder = folder_with(trial, f"vocabulary-{name}", (texts / model, "model"))
+        (folder / "model/tokenizer.json").unlink()
+        for path in (vocabularies / name).iterdir():
+            if path.name != "config.json":
+                shutil.copy(path, folder / "model" / path.name)
+        for path in sorted((vocabularies / name).iterdir()):
+            if path.name not in ("config.json", "tokenizer_config.json", "special_tokens_map.json"):
+                yield Seed("vocabulary", folder, f"model/{path.name}", [["embed", "model", "a"]])
+    yield from labelled(trial, texts)
+
+
+def labelled(trial, texts):
+    """Texts with labels, tags, answers, and texts alone."""
+    folder = folder_with(trial, "labelled", (texts / "bert_plain", "plain"), (texts / "bert_classes", "classes"),
+                         (texts / "bert_tokens", "tokens"), (texts / "bert_answers", "answers"),
+                         (texts / "questions.json", "questions.json"))
+    rows = [(f"the engine of Ada number {row}", ["good", "bad"][row % 2]) for row in range(40)]
+    (folder / "texts.csv").write_text("text,label\n" + "".join(f'"{text}",{label}\n' for text, label in rows))
+    (folder / "texts.jsonl").write_text("".join(f'{{"text": "{text}", "label": "{label}"}}\n' for text, label in rows))
+    (folder / "tags.conll").write_text("".join(f"the O\nAda B-PER\nnumber O\n{row} O\n\n" for row in range(40)))
+    (folder / "prose.txt").write_text("".join(f"{text}\n\n" for text, _ in rows) * 10)
+    few = ["--out", "new", "train.epochs=1", "train.batch=4"]
+    for name in ["texts.csv", "texts.jsonl"]:
+        train = ["train", "classify-text", "--init", "plain", "--data", name, *few]
+        commands = [train, ["eval", "classes", "--data", name], ["embed", "plain", "--file", name]]
+        yield Seed("labelled texts", folder, name, commands)
+    train = ["train", "classify-tokens", "--init", "plain", "--data", "tags.conll", *few]
+    yield Seed("tagged sentences", folder, "tags.conll", [train, ["eval", "tokens", "--data", "tags.conll"]])
+    train = ["train", "bert", "--init", "plain", "--data", "prose.txt", *few, "text.max_tokens=32"]
+    yield Seed("plain text", folder, "prose.txt", [train, ["embed", "plain", "--file", "prose.txt"]])
+    yield Seed("questions", folder, "questions.json", [["eval", "answers", "--data", "questions.json"]])
+
+
 def runs(trial):
     for which in ["image-run", "text-run"]:
         folder = trial.seeds / which
@@ -185,7 +244,7 @@ def hostile_name(trial, number, numbers):
 
 
 def all_seeds(trial):
-    return [seed for part in [models, translators, runs, images, data_sets] for seed in part(trial)]
+    return [seed for part in [models, translators, encoders, runs, images, data_sets] for seed in part(trial)]
 
 
 def one(trial, seeds_by_kind, number):

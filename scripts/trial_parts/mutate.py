@@ -202,7 +202,7 @@ def by_name(name):
         return gzip_of(bytes_of)
     for endings, mutate in [
         ((".npz", ".pth", ".pt", ".bin.zip"), zip_of), ((".png",), png_of), ((".safetensors",), safetensors_of),
-        ((".tar",), tar_of), ((".json", ".jsonl", ".toml", ".csv", ".tsv", ".txt"), text_of),
+        ((".tar",), tar_of), ((".json", ".jsonl", ".toml", ".csv", ".tsv", ".txt", ".conll"), text_of),
     ]:
         if name.endswith(endings):
             return mutate

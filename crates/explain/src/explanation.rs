@@ -1,23 +1,23 @@
-//! What is known of a model, and of one image in it.
+//! The results: what is computed for a model, and for one image.
 
 use crate::token_grid::TokenGrid;
 
-/// What one image does inside a model.
+/// The explanation of one image.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// Where tokens lie.
+    /// Where tokens lie in the image.
     pub layout: TokenGrid,
-    /// A number a class, where the model has a head. The same bits as without an explanation.
+    /// Logits, one per class, if the model has a head. The same bits as without an explanation.
     pub logits: Option<Vec<f32>>,
-    /// What the head sees.
+    /// The input of the head.
     pub features: Vec<f32>,
-    /// The weights of the layers and heads that were asked for, first layer first.
+    /// Attention weights of the chosen layers and heads, first layer first.
     pub attention: Vec<LayerAttention>,
-    /// Rollout of the whole model, by how heads are joined and how much is left out.
+    /// Attention rollout, for each way of fusing heads and each discarded fraction.
     pub rollout: Vec<Rollout>,
-    /// Relevance for classes, in the order that they were asked for.
+    /// Relevance for classes, in the requested order.
     pub relevance: Vec<Relevance>,
-    /// What the patches' final tokens say, where the model has no head: the tokens are then its result.
+    /// The final patch tokens, if the model has no head: they are its result.
     pub patches: Option<PatchFeatures>,
 }
 
@@ -39,26 +39,26 @@ pub struct PatchFeatures {
 /// The weights of one layer.
 #[derive(Clone, Debug)]
 pub struct LayerAttention {
-    /// Which layer, from 0.
+    /// The layer, counted from 0.
     pub layer: usize,
-    /// Which heads, from 0.
+    /// The heads, counted from 0.
     pub heads: Vec<usize>,
-    /// `[heads, tokens, tokens]`: of each head, a row a query, which sums to 1.
+    /// `[heads, tokens, tokens]`: one row per query, which sums to 1.
     pub weights: Vec<f32>,
-    /// How far each head looks, in pixels; see `distance.rs`.
+    /// Mean attention distance of each head, in pixels; see `distance.rs`.
     pub distance: Vec<f64>,
-    /// How widely each head looks, in nats; see `distance.rs`.
+    /// Attention entropy of each head, in nats; see `distance.rs`.
     pub entropy: Vec<f64>,
 }
 
-/// How the heads of a layer become one.
+/// How the heads of a layer are fused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fusion {
     /// Their mean.
     Mean,
-    /// The largest at each place.
+    /// Their elementwise maximum.
     Max,
-    /// The smallest at each place.
+    /// Their elementwise minimum.
     Min,
 }
 
@@ -76,30 +76,30 @@ impl Fusion {
     }
 }
 
-/// How much of each patch reaches the answer through attention and residual stream.
+/// How much of each patch reaches the output through attention and residual connections.
 #[derive(Clone, Debug)]
 pub struct Rollout {
-    /// How heads were joined.
+    /// How heads were fused.
     pub fusion: Fusion,
-    /// The share of the smallest weights that was left out of every layer.
+    /// The fraction of the smallest weights that was discarded in each layer.
     pub discard: f32,
-    /// A number a patch, row by row of the grid.
+    /// One value per patch, row by row of the grid.
     pub patches: Vec<f32>,
 }
 
-/// How much each patch speaks for a class, by attention weighted with the class' gradient.
+/// The relevance of each patch for a class: attention weighted by the gradient of its logit.
 #[derive(Clone, Debug)]
 pub struct Relevance {
-    /// The class; `None` for a model without a head, where it is for the length of its features.
+    /// The class; `None` for a model without a head, whose relevance is for the norm of its features.
     pub class: Option<usize>,
-    /// A number a patch, row by row of the grid; never negative.
+    /// One value per patch, row by row of the grid; never negative.
     pub patches: Vec<f32>,
 }
 
-/// What a model looks like by itself.
+/// What can be seen in the weights alone.
 #[derive(Clone, Debug)]
 pub struct ModelPictures {
-    /// Where tokens lie.
+    /// Where tokens lie in the image.
     pub layout: TokenGrid,
     /// Position embeddings, where it has some.
     pub positions: Option<PositionPictures>,

@@ -57,7 +57,7 @@ impl Choice {
         Ok(choice)
     }
 
-    /// Refuses what the model has not, and says what it has.
+    /// Refuses layers and heads that the model does not have.
     pub fn check(&self, model: Structure) -> Result<(), ExplainError> {
         for (what, numbers, count) in [("layer", &self.layers, model.layers), ("head", &self.heads, model.heads)] {
             if let Some(&asked) = numbers.iter().find(|&&number| number >= count) {
@@ -71,26 +71,26 @@ impl Choice {
 /// For which classes relevance is computed. Each takes a pass forward and back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Classes {
-    /// So many that the model holds likeliest, the likeliest first. Of a model without a head: its features, if it is not 0.
+    /// The most probable ones, this many, the most probable first. For a model without a head, its features, unless it is 0.
     Top(usize),
     /// These, in this order.
     These(Vec<usize>),
-    /// So many that the model holds likeliest, then those of these that are not among them.
+    /// The most probable ones, this many, then those of the list that are not among them.
     TopAnd(usize, Vec<usize>),
 }
 
-/// All that is asked for.
+/// What to compute.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whose weights are kept.
+    /// The layers and heads whose weights are kept.
     pub choice: Choice,
-    /// How heads are joined for rollouts.
+    /// How heads are fused for rollouts.
     pub fusions: Vec<Fusion>,
-    /// Shares of weights that rollouts leave out; there is a rollout for each of these with each of `fusions`.
+    /// Fractions of weights that rollouts discard; there is one rollout for each of these and each of `fusions`.
     pub discards: Vec<f32>,
     /// For which classes relevance is computed.
     pub classes: Classes,
-    /// Threads for what is done on the processor, whatever the model runs on, at least 1. They change no bit.
+    /// Threads on the CPU, at least 1, whatever device the model runs on. Results do not depend on it.
     pub threads: usize,
     /// Bytes of attention weights that are held at once, besides those that are kept: so many heads of a layer are computed
     /// together as fit, but always one. On the processor it changes no bit.
@@ -98,7 +98,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What a page shows: everything of attention, all fusions, nothing and nine tenths left out, the likeliest class.
+    /// What a page shows: everything of attention, all fusions, nothing and nine tenths discarded, the most probable class.
     pub fn usual(model: Structure, threads: usize) -> Settings {
         Settings {
             choice: Choice::all(model),
@@ -110,7 +110,7 @@ impl Settings {
         }
     }
 
-    /// Refuses what cannot be computed for a model.
+    /// Refuses what cannot be computed for this model.
     pub fn check(&self, model: Structure) -> Result<(), ExplainError> {
         self.choice.check(model)?;
         if let Some(&discard) = self.discards.iter().find(|discard| !(0.0..1.0).contains(*discard)) {

@@ -98,7 +98,7 @@ pub struct TextExplanation {
     pub written: Vec<u32>,
     /// How likely each of these was to the model, with all before it given.
     pub probabilities: Vec<f32>,
-    /// What it held likeliest in the place of each, and how likely.
+    /// The most probable token at each position, and its probability.
     pub likeliest: Vec<(u32, f32)>,
     /// Attention of the source to itself, a kept layer each: `[heads, source, source]`.
     pub encoder: Vec<TextAttention>,

@@ -30,7 +30,7 @@ pub use call::{CacheFormat, Call, Outputs, Part, StepShape};
 pub use families::{FAMILIES, family, preset, preset_names};
 pub use family::{Architecture, Checkpoint, Family, Format, OpenOptions, Reading};
 pub use initial::{Initialisation, initialise};
-pub use model::{Assets, Model, ModelError, Preprocessing, SaveOptions, Written};
+pub use model::{Assets, Model, ModelError, Preprocessing, SaveOptions, StoredFormat, WeightType, Written};
 pub use on_device::{OnDevice, Weights};
 pub use pooling::{POOLED, Pooling, pool};
 pub use settings::{Activation, ConfigError, NormOrder, Settings, Size};

@@ -14,7 +14,7 @@ use vitreous_models::{
 
 /// The limit of the difference to the peers, in results whose size is about one.
 const LIMIT: f32 = 2e-5;
-const FORMATS: [Format; 3] = [Format::Own, Format::HuggingFace, Format::Npz];
+const FORMATS: [Format; 4] = [Format::Own, Format::HuggingFace, Format::Npz, Format::Gguf];
 
 fn folder(family: &dyn Family) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/families").join(family.name())

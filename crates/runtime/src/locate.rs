@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use vitreous_models::model::USUAL_WEIGHTS;
-use vitreous_models::{Architecture, Head, Model, OpenOptions, Signature, preset, preset_names};
+use vitreous_models::{Architecture, Head, Model, OpenOptions, Signature, StoredFormat, preset, preset_names};
 use vitreous_train::recipe::nearest;
 
 use crate::error::Error;
@@ -20,6 +20,12 @@ pub fn architecture(model: &str, options: &OpenOptions) -> Result<(Box<dyn Archi
     let preset = preset(model).ok_or_else(|| unknown(model))?;
     let changed = preset.with_settings(&options.settings);
     Ok((changed.map_err(|refusal| Error::input(refusal.to_string()))?, Vec::new()))
+}
+
+/// The formats of the weights of a model on disk; none of a preset, or a directory without weights.
+pub fn stored_formats(model: &str, options: &OpenOptions) -> Result<Vec<StoredFormat>, Error> {
+    let path = Path::new(model);
+    Ok(if path.exists() { Model::describe(&model_directory(path), options)?.formats() } else { Vec::new() })
 }
 
 /// A model on disk, with its weights.

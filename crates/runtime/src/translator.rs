@@ -81,7 +81,7 @@ fn check_config(path: &Path) -> Result<(), Error> {
     let bytes =
         std::fs::read(&config).map_err(|error| Error::input(format!("{}: {error}; {hint}", config.display())))?;
     match serde_json::from_slice::<serde_json::Value>(&bytes) {
-        Err(error) => Err(Error::input(format!("{}: this is no JSON: {error}", config.display()))),
+        Err(error) => Err(Error::input(format!("{}: this is not JSON: {error}", config.display()))),
         Ok(value) if value.get("model_type").is_none() && value.get("architecture").is_none() => {
             Err(Error::input(format!("{}: this is no translator; {hint}", path.display())))
         }

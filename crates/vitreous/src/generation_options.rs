@@ -74,6 +74,7 @@ impl WritingOptions {
             sampling,
             beams: None,
             stop: self.stop.clone(),
+            more_ends: Vec::new(),
             ignore_end: self.ignore_eos,
             logprobs: None,
             shift: self.shift,

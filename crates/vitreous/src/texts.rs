@@ -172,7 +172,7 @@ pub fn question_input(_: &mut Source, line: &str) -> Result<TextInput, String> {
 }
 
 fn object(line: &str) -> Result<Json, String> {
-    serde_json::from_str(line).map_err(|error| format!("this is no JSON: {error}"))
+    serde_json::from_str(line).map_err(|error| format!("this is not JSON: {error}"))
 }
 
 fn field(object: &Json, key: &str) -> Result<Option<String>, String> {

@@ -117,7 +117,7 @@ impl VectorFile {
             }
         }
         partial.finish().map_err(written)?;
-        say!("wrote {count} vectors of {width} numbers to {}", path.display());
+        say!("wrote {count} vectors of {width} dimensions to {}", path.display());
         Ok(())
     }
 }

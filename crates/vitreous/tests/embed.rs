@@ -179,7 +179,7 @@ fn files_that_cannot_be_written_leave_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = |name: &str| folder.path().join(name).to_str().expect("text").to_string();
     on("embed", "sentence_mean", &["a", "--out", &out("vectors.csv")]).failed(2, &[".npy or .parquet"]);
-    on("embed", "sentence_mean", &["a", "--out", &out("none/vectors.npy")]).failed(1, &["cannot be written"]);
+    on("embed", "sentence_mean", &["a", "--out", &out("none/vectors.npy")]).failed(2, &["there is no directory"]);
     let missing = out("missing.txt");
     let arguments = ["--file", missing.as_str(), "--out", &out("vectors.npy")];
     on("embed", "sentence_mean", &arguments).failed(2, &["missing.txt"]);

@@ -352,12 +352,12 @@ fn few_images_and_few_classes() {
         .finetune_on(&one, &model, &["train.batch=5", "data.validation_share=0"])
         .failed(2, &["a batch of 5", "4 training images"]);
     assert!(!place.run().exists());
-    // More batches an update than an epoch has: one update an epoch.
+    // More batches per update than an epoch has: one update per epoch.
     let huge = ["train.accumulate=1000000000000", "output.eval_epochs=9"];
     let outcome = place.finetune(&huge).succeeded();
     assert!(outcome.stderr.contains("a step of 20 images"), "{}", outcome.stderr);
     assert!(outcome.stdout.contains("after 3 steps"), "{}", outcome.stdout);
-    // A line an epoch, though only the last is tested.
+    // One line per epoch, though only the last is tested.
     assert_eq!(outcome.stderr.lines().filter(|line| line.starts_with("epoch ")).count(), 3, "{}", outcome.stderr);
     assert_eq!(learned(&place.run(), "val_loss").len(), 1);
 }

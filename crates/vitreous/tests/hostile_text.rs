@@ -125,8 +125,8 @@ fn broken_json_lines_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("texts.jsonl");
     for (lines, says) in [
-        ("{\"text\": \"a\"}\n{\"text\": \n", "line 2: this is no JSON"),
-        ("{\"text\": \"a\"}\nplain\n", "line 2: this is no JSON"),
+        ("{\"text\": \"a\"}\n{\"text\": \n", "line 2: this is not JSON"),
+        ("{\"text\": \"a\"}\nplain\n", "line 2: this is not JSON"),
         ("{\"text\": 3}\n", "line 1: `text` must be a string"),
         ("{\"texts\": \"a\"}\n", "line 1: `text` is missing"),
         ("[\"a\"]\n", "line 1: `text` is missing"),
@@ -247,11 +247,11 @@ fn modules_outside_of_the_directory_are_refused() {
     for (number, path) in ["../../etc", "/etc", "1_Pooling/../..", "."].iter().enumerate() {
         let model = copied("sentence_mean", &folder.path().join(number.to_string()));
         change(&model, "modules.json", |modules| modules[1]["path"] = json!(path));
-        vitreous(&["embed", &model, "a"]).failed(2, &["modules.json", "no folder of the model's"]);
+        vitreous(&["embed", &model, "a"]).failed(2, &["modules.json", "not a folder inside the model directory"]);
     }
     let model = copied("sentence_mean", &folder.path().join("cnn"));
     change(&model, "modules.json", |modules| modules[2]["type"] = json!("sentence_transformers.models.CNN"));
-    vitreous(&["embed", &model, "a"]).failed(2, &["\"CNN\" is not known here"]);
+    vitreous(&["embed", &model, "a"]).failed(2, &["\"CNN\" is not supported"]);
     let model = copied("sentence_mean", &folder.path().join("longest"));
     change(&model, "sentence_bert_config.json", |config| config["max_seq_length"] = json!(1));
     vitreous(&["embed", &model, "a"]).failed(2, &["1", "special"]);

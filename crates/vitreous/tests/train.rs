@@ -37,7 +37,7 @@ fn a_run_leaves_a_model_metrics_and_checkpoints() {
     assert_eq!(std::fs::read_dir(run.join("checkpoints")).expect("a folder").count(), 3);
     let recipe = std::fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
     assert!(recipe.contains("classes = 10") && recipe.contains("epochs = 2"), "{recipe}");
-    // Without a terminal: a line an epoch, and no bar.
+    // Without a terminal: one line per epoch, and no bar.
     assert_eq!(outcome.stderr.lines().filter(|line| line.starts_with("epoch ")).count(), 2, "{}", outcome.stderr);
 
     // The model is one that the other commands open.

@@ -207,7 +207,7 @@ fn json_document(lines: &mut Lines, path: &Path) -> Result<Option<String>, Pairs
         // A struct would be read from an array, too.
         let parsed = match line.trim_start().starts_with('{') {
             true => serde_json::from_str::<Document>(line).map_err(|error| error.to_string()),
-            false => Err("this is no object".to_string()),
+            false => Err("this is not an object".to_string()),
         };
         let document = parsed.map_err(|error| {
             let reason = format!("it must be a JSON object with a string `text`: {error}");

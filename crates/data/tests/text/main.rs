@@ -7,6 +7,7 @@ mod labelled_hostile;
 mod model_directories;
 mod pairs;
 mod plain;
+mod stored_vocabularies;
 mod tagged;
 mod tokenisers;
 

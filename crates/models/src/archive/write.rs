@@ -49,8 +49,18 @@ impl<'a> TensorToWrite<'a> {
         TensorToWrite::new(name, view.shape, view.element, move || view.to_bytes())
     }
 
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its shape.
+    pub(super) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
     /// Size of its elements in bytes.
-    fn bytes(&self, file: &Path) -> Result<usize> {
+    pub(super) fn bytes(&self, file: &Path) -> Result<usize> {
         match size_of(&self.shape, self.element) {
             Ok((_, bytes)) => Ok(bytes),
             Err(_) => Err(self.unwritable(file, format!("the shape {:?} is too large", self.shape))),
@@ -58,7 +68,7 @@ impl<'a> TensorToWrite<'a> {
     }
 
     /// Its elements, if their number matches its shape.
-    fn take(self, file: &Path) -> Result<Cow<'a, [u8]>> {
+    pub(super) fn take(self, file: &Path) -> Result<Cow<'a, [u8]>> {
         let expected = self.bytes(file)?;
         let (name, shape) = (self.name, self.shape);
         let data = (self.data)()?;
@@ -69,15 +79,15 @@ impl<'a> TensorToWrite<'a> {
         Ok(data)
     }
 
-    /// The format's name of its element type, if it has one.
-    fn element_name(&self, file: &Path, name: fn(ElementType) -> Option<&'static str>) -> Result<&'static str> {
-        name(self.element).ok_or_else(|| {
-            let what = format!("this format cannot hold {}: write f32, f16 or bf16", self.element.name());
+    /// What a format calls its element type, if it has it.
+    pub(super) fn element_in<T>(&self, file: &Path, format: fn(ElementType) -> Option<T>) -> Result<T> {
+        format(self.element).ok_or_else(|| {
+            let what = format!("this format has no {}: write f32, f16 or bf16", self.element.name());
             self.unwritable(file, what)
         })
     }
 
-    fn unwritable(&self, file: &Path, what: String) -> ArchiveError {
+    pub(super) fn unwritable(&self, file: &Path, what: String) -> ArchiveError {
         ArchiveError::Unwritable { file: file.to_path_buf(), tensor: shortened(&self.name), what }
     }
 }
@@ -131,7 +141,7 @@ fn safetensors_header(path: &Path, tensors: &[TensorToWrite], metadata: &BTreeMa
         }
         let end = start.checked_add(tensor.bytes(path)?);
         let end = end.ok_or_else(|| tensor.unwritable(path, "the file would be too large".to_string()))?;
-        let element = tensor.element_name(path, safetensors::element_name)?;
+        let element = tensor.element_in(path, safetensors::element_name)?;
         let field = json!({ "dtype": element, "shape": tensor.shape, "data_offsets": [start, end] });
         fields.insert(tensor.name.clone(), field);
         start = end;
@@ -152,7 +162,7 @@ pub fn write_npz<'a>(path: &Path, tensors: impl IntoIterator<Item = TensorToWrit
         let failed = |source| ArchiveError::Io { file: path.to_path_buf(), doing: "write", source };
         let mut writer = ZipWriter::new(BufWriter::new(file));
         for tensor in tensors {
-            let header = npy_header(&tensor, tensor.element_name(path, npz::element_name)?);
+            let header = npy_header(&tensor, tensor.element_in(path, npz::element_name)?);
             let bytes = tensor.bytes(path)?;
             let large = bytes.saturating_add(header.len()) >= u32::MAX as usize;
             let options = SimpleFileOptions::default()
@@ -186,7 +196,7 @@ fn npy_header(tensor: &TensorToWrite, kind: &str) -> Vec<u8> {
     bytes
 }
 
-fn refuse_duplicates(path: &Path, tensors: &[TensorToWrite]) -> Result<()> {
+pub(super) fn refuse_duplicates(path: &Path, tensors: &[TensorToWrite]) -> Result<()> {
     let mut names = HashSet::with_capacity(tensors.len());
     match tensors.iter().find(|tensor| !names.insert(tensor.name.as_str())) {
         Some(twice) => Err(twice.unwritable(path, "two tensors have this name: rename one".to_string())),
@@ -195,7 +205,7 @@ fn refuse_duplicates(path: &Path, tensors: &[TensorToWrite]) -> Result<()> {
 }
 
 /// Writes a temporary file and renames it over an existing one.
-fn replace(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+pub(super) fn replace(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     let failed = |doing| move |source| ArchiveError::Io { file: path.to_path_buf(), doing, source };
     let mut partial = PartialFile::create(path).map_err(failed("create a file beside it"))?;
     write(partial.file())?;

@@ -47,10 +47,13 @@ impl<'a> GgufModel<'a> {
         match self.archive.get(TABLE).map(|view| view.shape) {
             Some(&[words, _]) => Ok(words),
             Some(shape) => Err(Fault::of(TABLE, format!("has the shape {shape:?}; it should have two axes"))),
+            None if self.archive.is_empty() => {
+                Err(Fault::whole("this file has no tensors: it is a tokenizer alone, without a model's weights"))
+            }
             None => {
                 // Whoever asks for it gets to know why it cannot be read, or that it is not there.
                 let why = self.archive.tensor(TABLE).err().map_or_else(String::new, |error| error.to_string());
-                Err(Fault::whole(format!("this file has no table of words: {why}")))
+                Err(Fault::whole(format!("the table of words cannot be read: {why}")))
             }
         }
     }

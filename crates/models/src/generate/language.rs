@@ -132,25 +132,25 @@ impl<'w> TokenGenerator<'w> {
 
     /// Goes on: reads prompts that have room, and writes one token of every sequence. Gives what is new.
     pub fn advance(&mut self) -> Result<Vec<Update>> {
-        let mut updates = Vec::new();
-        let start = Instant::now();
+        let (mut told, mut updates) = (Vec::new(), Vec::new());
         let mut read = 0;
         while read < MOST_READ {
             self.admit()?;
             let is_reading = |sequence: &Sequence| sequence.left_to_read(&self.slots) > 1;
             let Some(place) = self.sequences.iter().position(is_reading) else { break };
             read += self.read_chunk(place, &mut updates)?;
+            self.note(&updates);
+            told.append(&mut updates);
         }
-        let middle = Instant::now();
-        if read > 0 {
-            self.tally.reading += (middle - start).as_secs_f64();
-        }
-        let stepped = self.step(&mut updates)?;
-        if stepped > 0 {
-            self.tally.stepped_tokens += stepped;
-            self.tally.writing += middle.elapsed().as_secs_f64();
-        }
-        for update in &updates {
+        self.tally.stepped_tokens += self.step(&mut updates)?;
+        self.note(&updates);
+        told.append(&mut updates);
+        Ok(told)
+    }
+
+    /// Counts what is new, and gives the slots of what is over back.
+    fn note(&mut self, updates: &[Update]) {
+        for update in updates {
             self.tally.written_tokens += usize::from(update.token.is_some());
             let Some(ended) = &update.ended else { continue };
             self.tally.written_tokens += ended.hypotheses.first().map_or(0, |best| best.tokens.len());
@@ -158,7 +158,6 @@ impl<'w> TokenGenerator<'w> {
                 self.release(place);
             }
         }
-        Ok(updates)
     }
 
     fn check(&self, request: &Request) -> Result<()> {
@@ -225,6 +224,7 @@ impl<'w> TokenGenerator<'w> {
         let width = chunk_width(count, self.options.context - known, on_gpu);
         let output = output_for(self.source.device(), sequence.request.needs_logits());
         self.decoder.use_plan(&mut self.source, PlanShape { slots: 1, tokens: width, output })?;
+        let start = Instant::now();
         let tokens = &sequence.view()[known..known + count];
         self.decoder.step(slot, &[SlotTokens { tokens, place: known }])?;
         self.slots.add(slot, tokens);
@@ -235,6 +235,7 @@ impl<'w> TokenGenerator<'w> {
             updates.extend(sequence.take(rows, &mut self.sampler, &mut self.slots, &mut copies)?);
             self.decoder.copy_own(&copies)?;
         }
+        self.tally.reading += start.elapsed().as_secs_f64();
         Ok(count)
     }
 
@@ -255,6 +256,7 @@ impl<'w> TokenGenerator<'w> {
         // On a GPU the plan may be one for more slots.
         let count = self.decoder.planned_slots();
         let first = first.min(self.slots.len() - count);
+        let start = Instant::now();
         self.step_slots(first, count)?;
 
         let (mut copies, mut stepped) = (Vec::new(), 0);
@@ -273,6 +275,7 @@ impl<'w> TokenGenerator<'w> {
             updates.extend(sequence.take(rows, &mut self.sampler, &mut self.slots, &mut copies)?);
         }
         self.decoder.copy_own(&copies)?;
+        self.tally.writing += start.elapsed().as_secs_f64();
         Ok(stepped)
     }
 

@@ -60,7 +60,7 @@ impl Slots {
         let free = (0..self.slots.len()).filter(|&slot| !self.slots[slot].is_taken);
         let key = |&slot: &usize| (!self.slots[slot].tokens.is_empty(), self.slots[slot].last_taken, slot);
         let chosen = match self.slots[alike].is_taken {
-            false if reused > 0 && self.is_best_used_up(alike, reused) => alike,
+            false if reused > 0 && self.is_continued(alike, reused) => alike,
             _ => free.min_by_key(key)?,
         };
         self.clock += 1;
@@ -72,9 +72,13 @@ impl Slots {
         Some(Start { slot: chosen, reused, copied_from })
     }
 
-    /// Whether a free slot is continued rather than copied: most of what it has is taken over, or no other slot is free.
-    fn is_best_used_up(&self, slot: usize, reused: usize) -> bool {
-        2 * reused >= self.slots[slot].tokens.len() || self.free() == 1
+    /// Whether a free slot is continued rather than copied: all that it has is taken over, or most of it and no slot is empty.
+    fn is_continued(&self, slot: usize, reused: usize) -> bool {
+        let is_empty = |slot: &Slot| !slot.is_taken && slot.tokens.is_empty();
+        match self.slots[slot].tokens.len() {
+            all if all == reused => true,
+            all => !self.slots.iter().any(is_empty) && (2 * reused >= all || self.free() == 1),
+        }
     }
 
     /// Gives a slot back; its tokens stay for prompts that begin like them.

@@ -5,9 +5,11 @@ mod error;
 pub(crate) mod locate;
 mod open;
 mod save;
+mod save_gguf;
+mod weight_type;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,13 +18,14 @@ use vitreous_engine::{BlockFormat, Parameter, Role, State, WeightView};
 use crate::archive::gguf::Metadata;
 use crate::archive::{Archive, ArchiveError, ElementType, zeros};
 use crate::checkpoint::resize::resize;
-use crate::checkpoint::{Dialect, Entry, GridTable, Storage};
+use crate::checkpoint::{Dialect, Entry, GridTable, Presence, Storage};
 use crate::family::Architecture;
 use crate::settings::Size;
 
 pub use error::ModelError;
 pub use locate::{ASSET_FILES, USUAL_WEIGHTS};
 pub use save::{SaveOptions, Written};
+pub use weight_type::WeightType;
 
 /// The preprocessing that a checkpoint specifies, to be parsed by the image code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +62,19 @@ pub struct Model {
     pub notes: Vec<String>,
     parameters: Vec<Parameter>,
     source: Option<Source>,
+}
+
+/// How much of a file has one format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredFormat {
+    /// The format.
+    pub element: ElementType,
+    /// How many tensors have it.
+    pub tensors: usize,
+    /// How many values they have.
+    pub values: usize,
+    /// How many bytes they take.
+    pub bytes: usize,
 }
 
 /// A checkpoint whose tensors were checked against the graph.
@@ -146,6 +162,23 @@ impl Model {
     /// The library whose tensor names the opened checkpoint uses.
     pub fn library(&self) -> Option<&'static str> {
         self.source.as_ref().map(|source| source.dialect.library)
+    }
+
+    /// The formats of the opened file's tensors: for each, how many tensors, values and bytes there are. Tensors that the model does not
+    /// use are not counted.
+    pub fn formats(&self) -> Vec<StoredFormat> {
+        let mut formats: BTreeMap<ElementType, StoredFormat> = BTreeMap::new();
+        let Some(source) = &self.source else { return Vec::new() };
+        for entry in source.entries.iter().filter(|entry| entry.presence != Presence::Redundant) {
+            let Some(view) = source.archive.get(&entry.name) else { continue };
+            let element = view.element;
+            let none = StoredFormat { element, tensors: 0, values: 0, bytes: 0 };
+            let format = formats.entry(element).or_insert(none);
+            format.tensors += 1;
+            format.values += view.elements();
+            format.bytes += view.elements() / element.values() * element.bytes();
+        }
+        formats.into_values().collect()
     }
 
     fn find(&self, name: &str) -> Result<(&Source, &Parameter), ModelError> {

@@ -1,5 +1,5 @@
-//! Saves a model: in Hugging Face's format if one of its classes is exactly this model, in our own otherwise, or as an
-//! `.npz` with Google's names.
+//! Saves a model: in Hugging Face's format if one of its classes is exactly this model, in our own otherwise, as a GGUF file, or as
+//! an `.npz` with Google's names.
 //!
 //! Files are written under temporary names in the target directory and renamed when all of them are complete, the
 //! configuration last: if anything fails before, an existing model is unchanged.
@@ -12,11 +12,12 @@ use std::path::Path;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use serde_json::{Value, json};
-use vitreous_engine::{Parameter, State};
+use vitreous_engine::{BlockFormat, Parameter, State, WeightView};
 
 use super::aside::{Aside, all_of, copy_of};
 use super::open::OWN_PREFIX;
-use super::{Model, ModelError, Preprocessing};
+use super::{Model, ModelError, Preprocessing, WeightType};
+use crate::archive::gguf::Metadata;
 use crate::archive::{ArchiveError, ElementType, TensorToWrite, write_npz, write_safetensors_into, zeros};
 use crate::checkpoint::json::put_labels;
 use crate::checkpoint::{Dialect, Entry, Presence};
@@ -28,8 +29,11 @@ use crate::settings::Settings;
 pub struct SaveOptions<'a> {
     /// Trained values that replace those of the opened checkpoint.
     pub state: Option<&'a State>,
-    /// Writes f32 where the checkpoint has f16 or bf16, which are otherwise kept.
-    pub widen: bool,
+    /// The format of the weights. By default f16 and bf16 are kept, and so are quantised weights if the target is a GGUF file; all
+    /// others are written as f32.
+    pub weights: Option<WeightType>,
+    /// What a GGUF file is to say of the tokenizer (`tokenizer.*`), instead of what the opened one says.
+    pub metadata: Option<&'a Metadata>,
     /// The bytes of a `preprocessor_config.json` to write beside the model, instead of the one it was opened with.
     pub preprocessor: Option<&'a [u8]>,
     /// Files to write beside the model, by name: a tokenizer's, instead of those it was opened with.
@@ -43,12 +47,14 @@ pub enum Written {
     HuggingFace(String),
     /// A directory in our own format, and why none of Hugging Face's classes is this model.
     Own(String),
+    /// A GGUF file.
+    Gguf,
     /// An `.npz` with Google's names. It contains neither class names nor preprocessing.
     Npz,
 }
 
 impl Model {
-    /// Saves the model to a directory, or to an `.npz` if the target has that extension.
+    /// Saves the model to a directory, or to a `.gguf` or an `.npz` if the target has that extension.
     pub fn save(&self, target: &Path, options: &SaveOptions) -> Result<Written, ModelError> {
         if self.architecture.parameters()? != self.parameters {
             let what = "its configuration was changed after it was opened: the values no longer fit. Open it with options instead";
@@ -58,13 +64,21 @@ impl Model {
         if classes > 0 && names > 0 && names != classes {
             return Err(ModelError::Labels { classes, names });
         }
-        let values = Values { model: self, state: options.state, widen: options.widen };
+        let values = Values { model: self, state: options.state, weights: options.weights, target };
         values.check()?;
-        if target.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npz")) {
+        let has_extension =
+            |name: &str| target.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(name));
+        if has_extension("gguf") {
+            return self.save_gguf(target, &values, options);
+        }
+        if let Some(ElementType::Blocks(_)) = options.weights.map(WeightType::element) {
+            return Err(ModelError::unwritable(target, "only GGUF files hold quantised weights; name a .gguf"));
+        }
+        if has_extension("npz") {
             return self.save_npz(target, &values);
         }
         if target.is_file() {
-            return Err(ModelError::unwritable(target, "it is a file; name a directory, or a .npz"));
+            return Err(ModelError::unwritable(target, "it is a file; name a directory, a .gguf or a .npz"));
         }
         self.save_directory(target, &values, options)
     }
@@ -80,7 +94,7 @@ impl Model {
     }
 
     /// The entries of a dialect for this model.
-    fn entries(&self, dialect: &Dialect, target: &Path) -> Result<Vec<Entry>, ModelError> {
+    pub(super) fn entries(&self, dialect: &Dialect, target: &Path) -> Result<Vec<Entry>, ModelError> {
         let entries = dialect.entries(&self.parameters, None).map_err(|what| ModelError::unwritable(target, what))?;
         Ok(entries.into_iter().filter(|entry| entry.presence != Presence::Redundant).collect())
     }
@@ -156,7 +170,7 @@ impl Model {
     }
 
     /// An error for overwriting the checkpoint whose values are still to be read.
-    fn refuse_source(&self, target: &Path, weights: &Path) -> Result<(), ModelError> {
+    pub(super) fn refuse_source(&self, target: &Path, weights: &Path) -> Result<(), ModelError> {
         let Some(source) = &self.source else { return Ok(()) };
         let real = |path: &Path| fs::canonicalize(path).ok();
         let opened = self.path.as_deref().and_then(real);
@@ -182,10 +196,11 @@ fn common_name(elements: &[ElementType]) -> &'static str {
 
 /// The source of the values to write.
 #[derive(Clone, Copy)]
-struct Values<'a> {
+pub(super) struct Values<'a> {
     model: &'a Model,
     state: Option<&'a State>,
-    widen: bool,
+    weights: Option<WeightType>,
+    target: &'a Path,
 }
 
 impl<'a> Values<'a> {
@@ -215,26 +230,45 @@ impl<'a> Values<'a> {
         entry.presence == Presence::Needed || entry.atoms.iter().all(kept) || dialect.always.contains(&entry.name)
     }
 
-    /// The dtype of a tensor to write: that of its atoms in the checkpoint, if it is half precision.
+    /// The element type that atoms have in the checkpoint, if their values are written as they are there.
+    pub(super) fn common_element(&self, atoms: &[String]) -> Option<ElementType> {
+        let source = self.model.source.as_ref().filter(|_| self.state.is_none())?;
+        let source = source.resized(atoms).is_none().then_some(source)?;
+        let first = source.element(&atoms[0]);
+        first.filter(|_| atoms.iter().all(|atom| source.element(atom) == first))
+    }
+
+    /// The dtype of a tensor to write: the one asked for, or that of its atoms in the checkpoint, if it is half precision.
     fn element(&self, entry: &Entry) -> ElementType {
-        let source = self.model.source.as_ref().filter(|_| self.state.is_none() && !self.widen);
-        let Some(source) = source.filter(|source| source.resized(&entry.atoms).is_none()) else {
-            return ElementType::F32;
-        };
-        let first = source.element(&entry.atoms[0]);
-        match first {
-            Some(half @ (ElementType::F16 | ElementType::Bf16))
-                if entry.atoms.iter().all(|atom| source.element(atom) == first) =>
-            {
-                half
-            }
-            _ => ElementType::F32,
+        match (self.weights, self.common_element(&entry.atoms)) {
+            (Some(weights), _) => weights.element(),
+            (None, Some(half @ (ElementType::F16 | ElementType::Bf16))) => half,
+            (None, _) => ElementType::F32,
         }
     }
 
-    fn tensor(self, entry: Entry, element: ElementType) -> TensorToWrite<'a> {
+    /// The quantised blocks of a tensor, if the checkpoint has them in this format and its rows need only be moved.
+    pub(super) fn blocks(&self, entry: &Entry, element: ElementType) -> Result<Option<Cow<'a, [u8]>>, ArchiveError> {
+        let ElementType::Blocks(_) = element else { return Ok(None) };
+        let (Some(source), Some(kept)) = (&self.model.source, self.common_element(&entry.atoms)) else {
+            return Ok(None);
+        };
+        if kept != element || entry.atoms.len() != 1 {
+            return Ok(None);
+        }
+        let weight = source.whole(&entry.atoms)?.and_then(|ours| entry.storage.write_weight(ours));
+        Ok(match weight {
+            Some(WeightView::Blocks(_, bytes)) => Some(bytes),
+            _ => None,
+        })
+    }
+
+    pub(super) fn tensor(self, entry: Entry, element: ElementType) -> TensorToWrite<'a> {
         let (name, shape) = (entry.name.clone(), entry.shape.clone());
         TensorToWrite::new(name, &shape, element, move || {
+            if let Some(bytes) = self.blocks(&entry, element)? {
+                return Ok(bytes);
+            }
             // Its bytes are a copy.
             let mut theirs = zeros(&entry.name, entry.shape.iter().product(), 2)?;
             let size = theirs.len() / entry.atoms.len();
@@ -243,8 +277,35 @@ impl<'a> Values<'a> {
                     entry.storage.write(&ours, theirs);
                 }
             }
-            Ok(Cow::Owned(encoded(&theirs, element)))
+            match element {
+                ElementType::Blocks(format) => Ok(Cow::Owned(self.quantised(&entry.name, &theirs, format)?)),
+                _ => Ok(Cow::Owned(encoded(&theirs, element))),
+            }
         })
+    }
+
+    /// Values as quantised blocks, by all threads.
+    fn quantised(&self, tensor: &str, values: &[f32], format: BlockFormat) -> Result<Vec<u8>, ArchiveError> {
+        let refused = |what: String| {
+            let (file, tensor) = (self.target.to_path_buf(), tensor.to_string());
+            Err(ArchiveError::Unwritable { file, tensor, what })
+        };
+        if let Some(value) = values.iter().find(|value| value.is_nan() || value.abs() > f16::MAX.to_f32()) {
+            return refused(format!("it holds {value}, which blocks cannot: write f32 or bf16"));
+        }
+        let Some(bytes) = format.bytes_of(values.len()) else {
+            return refused(format!("its {} values are no whole blocks of {}", values.len(), format.values()));
+        };
+        let mut blocks = vec![0; bytes];
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let chunk = (values.len() / format.values()).div_ceil(threads).max(1);
+        std::thread::scope(|scope| {
+            let parts = values.chunks(chunk * format.values()).zip(blocks.chunks_mut(chunk * format.bytes()));
+            parts.for_each(|(values, blocks)| {
+                scope.spawn(move || format.quantise(values, blocks));
+            });
+        });
+        Ok(blocks)
     }
 
     /// An atom's values in our layout; `None` for one that is zero.

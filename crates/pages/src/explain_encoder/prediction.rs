@@ -51,7 +51,7 @@ pub fn section(page: &TextPage) -> String {
                 )
             });
             format!(
-                "<p>This model has no head: its result is a vector of {width} numbers ({pooling} pooling), of length {length:.4} before \
+                "<p>This model has no head: its result is a vector of {width} dimensions ({pooling} pooling), of length {length:.4} before \
                  it is normalised.{}</p>",
                 similar.unwrap_or_default()
             )

@@ -104,7 +104,7 @@ fn completeness(integrated: &Attributions) -> String {
 
 /// All values as a table.
 fn numbers(page: &TextPage, relevance: &TokenRelevance) -> String {
-    let mut html = "<details><summary>All numbers</summary><div class=\"scroll tall\"><table><tr><th class=\"number\">#</th><th>token</th>\
+    let mut html = "<details><summary>All values</summary><div class=\"scroll tall\"><table><tr><th class=\"number\">#</th><th>token</th>\
          <th class=\"number\">gradient × attention</th>"
         .to_string();
     if relevance.integrated.is_some() {

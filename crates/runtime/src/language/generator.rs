@@ -1,7 +1,9 @@
 //! Texts that a language model goes on with, many at once: prompts in, pieces of text out.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use vitreous_data::text::TextStream;
 use vitreous_engine::Device;
 use vitreous_models::generate::{
     GenerateOptions, Hypothesis, Request, RequestId, SamplingOptions, SearchOptions, Stop, Tally, TokenConstraint,
@@ -10,7 +12,6 @@ use vitreous_models::generate::{
 
 use super::model::LanguageModel;
 use super::stop_strings::StopStrings;
-use super::stream::PieceDecoder;
 use crate::error::Error;
 
 /// The first tokens that stay when the oldest are dropped: what comes first holds attention ("Efficient Streaming Language Models with
@@ -28,6 +29,8 @@ pub struct TextOptions {
     pub beams: Option<SearchOptions>,
     /// Strings that end a text, and are not part of it.
     pub stop: Vec<String>,
+    /// Tokens that end a text besides the model's own.
+    pub more_ends: Vec<u32>,
     /// Whether tokens that end a text are written like others.
     pub ignore_end: bool,
     /// With each token its logarithmic probability, and those of so many of the likeliest.
@@ -43,6 +46,7 @@ impl Default for TextOptions {
             sampling: SamplingOptions::default(),
             beams: None,
             stop: Vec::new(),
+            more_ends: Vec::new(),
             ignore_end: false,
             logprobs: None,
             shift: false,
@@ -105,7 +109,7 @@ pub struct TextUpdate {
 /// A text that is being written.
 struct Writing {
     prompt: Vec<u32>,
-    pieces: PieceDecoder,
+    pieces: TextStream,
     stops: StopStrings,
     text: String,
     tokens: Vec<WrittenToken>,
@@ -149,6 +153,9 @@ impl<'m> TextGenerator<'m> {
         constraint: Option<Box<dyn TokenConstraint>>,
     ) -> Result<RequestId, Error> {
         let (tokens, context) = (prompt.len(), self.context());
+        if prompt.is_empty() {
+            return Err(Error::input("the prompt has no tokens: give at least one"));
+        }
         if tokens > context && !options.shift {
             let what = match context < self.model.longest {
                 true => "take a larger --context",
@@ -162,7 +169,7 @@ impl<'m> TextGenerator<'m> {
         let request = Request {
             prompt: prompt.clone(),
             max_tokens: options.max_tokens.max(1),
-            ends: if options.ignore_end { [].into() } else { self.model.ends.clone() },
+            ends: self.ends(options),
             sampling: options.sampling,
             sequence,
             beams: options.beams,
@@ -171,9 +178,19 @@ impl<'m> TextGenerator<'m> {
             shift: options.shift.then_some(KEPT_FIRST),
         };
         let id = self.generator.add(request)?;
-        let (pieces, stops) = (PieceDecoder::after(&prompt), StopStrings::new(&options.stop));
+        let pieces = TextStream::after(&self.model.tokenizer, &prompt, true)?;
+        let stops = StopStrings::new(&options.stop);
         self.writing.insert(id, Writing { prompt, pieces, stops, text: String::new(), tokens: Vec::new() });
         Ok(id)
+    }
+
+    /// The tokens that end a text.
+    fn ends(&self, options: &TextOptions) -> Arc<[u32]> {
+        match (options.ignore_end, &options.more_ends[..]) {
+            (true, _) => [].into(),
+            (false, []) => self.model.ends.clone(),
+            (false, more) => self.model.ends.iter().chain(more).copied().collect(),
+        }
     }
 
     /// Whether nothing is left to do.
@@ -218,7 +235,7 @@ impl<'m> TextGenerator<'m> {
         };
         let mut stop = stop;
         if !is_stopped {
-            let (rest, found) = writing.stops.push(&writing.pieces.finish(tokenizer)?);
+            let (rest, found) = writing.stops.push(&writing.pieces.finish());
             piece.push_str(&rest);
             match found {
                 true => stop = StopReason::StopString,
@@ -241,13 +258,13 @@ impl<'m> TextGenerator<'m> {
 
     /// The text of a hypothesis, up to a stop string.
     fn of_beam(&self, hypothesis: &Hypothesis, writing: &Writing, limit: StopReason) -> Result<Continuation, Error> {
-        let mut pieces = PieceDecoder::after(&writing.prompt);
+        let mut pieces = TextStream::after(&self.model.tokenizer, &writing.prompt, true)?;
         let mut stops = writing.stops.clone();
         let mut text = String::new();
         for &token in &hypothesis.tokens {
             text.push_str(&pieces.push(&self.model.tokenizer, token)?);
         }
-        text.push_str(&pieces.finish(&self.model.tokenizer)?);
+        text.push_str(&pieces.finish());
         let (mut text, is_stopped) = stops.push(&text);
         text.push_str(&stops.finish());
         let stop = match (is_stopped, hypothesis.ended, limit) {

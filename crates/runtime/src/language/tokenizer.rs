@@ -7,6 +7,7 @@ use vitreous_files::open::read_bounded;
 use vitreous_models::Model;
 use vitreous_models::archive::gguf::Metadata;
 
+use super::write_vocabulary::vocabulary_of_directory;
 use crate::error::Error;
 use crate::locate::model_directory;
 
@@ -14,7 +15,7 @@ use crate::locate::model_directory;
 const MOST_TOKENIZER_BYTES: u64 = 64 << 20;
 
 /// The tokenizer of a model that was opened from a path.
-pub(super) fn tokenizer_of(model: &Model, path: &Path) -> Result<TextTokenizer, Error> {
+pub fn tokenizer_of(model: &Model, path: &Path) -> Result<TextTokenizer, Error> {
     let stored = match &model.assets.metadata {
         Some(metadata) if metadata.get("tokenizer.ggml.tokens").is_some() => vocabulary_of(metadata),
         _ if path.is_file() => match beside(path)? {
@@ -33,6 +34,16 @@ fn beside(path: &Path) -> Result<Option<VocabularyData>, Error> {
         Ok(bytes) => Ok(Some(VocabularyData::read_llama2c(&bytes)?)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::input(format!("{}: {error}", file.display()))),
+    }
+}
+
+/// The vocabulary that a GGUF file of this model is to have, if it is not one already: that of its directory, or of llama2.c's
+/// `tokenizer.bin` beside its file; `None` if there is neither.
+pub fn vocabulary_to_write(model: &Model, path: &Path) -> Result<Option<VocabularyData>, Error> {
+    let vocabulary = model.architecture.signature().next_token().unwrap_or_default();
+    match path.is_file() && model.assets.metadata.is_some() {
+        true => beside(path),
+        false => vocabulary_of_directory(&model_directory(path), vocabulary),
     }
 }
 

@@ -36,7 +36,7 @@ pub struct DenseSettings {
 }
 
 impl DenseSettings {
-    /// Reads the `config.json` of a folder. What is not known here is refused by its name.
+    /// Reads the `config.json` of a folder. What is not supported is refused by its name.
     pub(super) fn read(folder: &Path) -> Result<DenseSettings, Error> {
         let file = folder.join("config.json");
         let refuse = |what: String| Error::input(format!("{}: {what}", file.display()));
@@ -55,7 +55,7 @@ impl DenseSettings {
                 None | Some("sentence_embedding") => {}
                 Some(other) => {
                     return Err(refuse(format!(
-                        "{key} is {other:?}: a Dense module of anything but the pooled vector is not known here"
+                        "{key} is {other:?}: a Dense module of anything but the pooled vector is not supported"
                     )));
                 }
             }
@@ -83,7 +83,7 @@ fn activation(class: &str) -> Result<Option<Activation>, String> {
         "torch.nn.modules.activation.GELU" => Ok(Some(Activation::Gelu)),
         "torch.nn.modules.activation.SiLU" => Ok(Some(Activation::Silu)),
         other => Err(format!(
-            "the activation function {other:?} is not known here: Identity, Tanh, ReLU, GELU and SiLU of torch.nn are"
+            "the activation function {other:?} is not supported: Identity, Tanh, ReLU, GELU and SiLU of torch.nn are"
         )),
     }
 }

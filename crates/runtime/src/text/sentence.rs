@@ -90,14 +90,14 @@ impl SentenceSettings {
         let mut settings = SentenceSettings::default();
         let Some(modules) = read_json(&directory.join("modules.json"))? else { return Ok(settings) };
         let refuse = |what: String| Error::input(format!("{}: {what}", directory.join("modules.json").display()));
-        let modules = modules.as_array().ok_or_else(|| refuse("this is no list of modules".to_string()))?;
+        let modules = modules.as_array().ok_or_else(|| refuse("this is not a list of modules".to_string()))?;
         settings.prompts = Prompts::read(directory)?;
         for module in modules {
             let text = |key: &str| module.get(key).and_then(Json::as_str).unwrap_or_default();
             let folder = text("path");
             // A folder inside: the file may come from anybody.
             if Path::new(folder).components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
-                return Err(refuse(format!("{folder:?} is no folder of the model's")));
+                return Err(refuse(format!("{folder:?} is not a folder inside the model directory")));
             }
             match text("type").rsplit('.').next().unwrap_or_default() {
                 "Transformer" => {
@@ -124,7 +124,7 @@ impl SentenceSettings {
                 "Normalize" => settings.after_pooling.push(VectorModule::Normalize),
                 other => {
                     return Err(refuse(format!(
-                        "a module {other:?} is not known here: Transformer, Pooling, Dense and Normalize are. With the file moved away, \
+                        "a module {other:?} is not supported: Transformer, Pooling, Dense and Normalize are. With the file moved away, \
                          `embed --pooling` gives vectors without it"
                     )));
                 }
@@ -159,7 +159,7 @@ fn read_pooling(file: &Path, prompts: &Prompts) -> Result<Pooling, Error> {
         _ => None,
     };
     match (modes.pop(), modes.len()) {
-        (Some(mode), 0) => known(&mode).ok_or_else(|| refuse(format!("pooling by {mode:?} is not known here"))),
+        (Some(mode), 0) => known(&mode).ok_or_else(|| refuse(format!("pooling by {mode:?} is not supported"))),
         (None, _) => Err(refuse("it says no way of pooling".to_string())),
         _ => Err(refuse("it says several ways of pooling, of which one is possible here".to_string())),
     }
@@ -172,7 +172,7 @@ pub(super) fn read_json(file: &Path) -> Result<Option<Json>, Error> {
         Err(error) => return Err(Error::input(format!("{}: {error}", file.display()))),
     };
     let parsed = serde_json::from_str(&text);
-    parsed.map(Some).map_err(|error| Error::input(format!("{}: this is no JSON: {error}", file.display())))
+    parsed.map(Some).map_err(|error| Error::input(format!("{}: this is not JSON: {error}", file.display())))
 }
 
 #[cfg(test)]

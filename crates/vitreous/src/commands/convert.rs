@@ -1,4 +1,4 @@
-//! `vitreous convert`: a checkpoint of any dialect to a model directory or an `.npz`.
+//! `vitreous convert`: a checkpoint of any dialect to a model directory, a GGUF file or an `.npz`.
 
 use std::path::PathBuf;
 
@@ -6,20 +6,27 @@ use anyhow::anyhow;
 use clap::Args;
 use vitreous_data::image::{Placement, Preprocess};
 use vitreous_models::archive::ArchiveError;
-use vitreous_models::{Head, Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Size, Written};
+use vitreous_models::archive::gguf::Metadata;
+use vitreous_models::{Head, Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Size, WeightType, Written};
 use vitreous_runtime::image_model::preprocessing_at_model_size;
+use vitreous_runtime::language::{metadata_of, tokenizer_of, vocabulary_to_write};
 use vitreous_runtime::locate::unsuitable;
 use vitreous_runtime::open_model;
 
 use super::{parse_count, parse_size};
 use crate::failure::Failure;
 
-/// Convert a checkpoint: to a model directory, which `transformers` opens too, or to an .npz with Google's names
+/// Convert a checkpoint: to a model directory, which `transformers` opens too, to a GGUF file, or to an .npz with Google's names
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  vitreous convert vit.npz OUT                            Google's .npz to Hugging Face's layout
+  vitreous convert llama/ llama.gguf --type q4_k_m        quantised for llama.cpp, with the tokenizer
+  vitreous convert model.gguf OUT --type bf16             back to a directory that transformers opens")]
 pub struct Convert {
-    /// A model directory or a checkpoint file: Hugging Face, timm or Google's .npz; safetensors, .bin, .pth
+    /// A model directory or a checkpoint file: Hugging Face, timm or Google's .npz; safetensors, .bin, .pth, .gguf, llama2.c's .bin
     from: PathBuf,
-    /// A directory, or a file that ends in .npz
+    /// A directory, or a file that ends in .gguf or .npz
     to: PathBuf,
     /// Another image size: positions are resized as the checkpoint's library does
     #[arg(long, value_name = "HxW", value_parser = parse_size)]
@@ -30,8 +37,11 @@ pub struct Convert {
     /// Leave the head out
     #[arg(long)]
     no_head: bool,
-    /// Write f32 where the checkpoint has f16 or bf16
-    #[arg(long)]
+    /// The format of the weights; quantised ones are for .gguf [default: as they are; quantised ones in a directory as f32]
+    #[arg(long = "type", value_name = "TYPE", value_parser = parse_weights)]
+    weights: Option<WeightType>,
+    /// Write f32 where the checkpoint has f16 or bf16: the same as --type f32
+    #[arg(long, conflicts_with = "weights")]
     widen: bool,
     /// Overwrite a model or file that is already there
     #[arg(long)]
@@ -58,8 +68,12 @@ impl Convert {
             _ => Some(preprocessing_at_model_size(&model)?),
         };
         let preprocessor = prepared.as_ref().map(Preprocess::to_hugging_face).transpose().map_err(Failure::input)?;
+        let vocabulary = self.vocabulary(&model)?;
+        let files = self.tokenizer_files(&model);
         let options = SaveOptions {
-            widen: self.widen,
+            weights: self.weights.or(self.widen.then_some(WeightType::F32)),
+            metadata: vocabulary.as_ref(),
+            files: &files,
             preprocessor: preprocessor.as_deref().map(str::as_bytes),
             ..SaveOptions::default()
         };
@@ -77,11 +91,54 @@ impl Convert {
         Ok(())
     }
 
+    fn is_for(&self, ending: &str) -> bool {
+        self.to.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending))
+    }
+
+    /// What a GGUF file is to say of the tokenizer, if the model's own file does not say it.
+    fn vocabulary(&self, model: &Model) -> Result<Option<Metadata>, Failure> {
+        let says = |metadata: &Metadata| metadata.get("tokenizer.ggml.tokens").is_some();
+        if !self.is_for("gguf") || model.assets.metadata.as_deref().is_some_and(says) {
+            return Ok(None);
+        }
+        let data = vocabulary_to_write(model, &self.from)?;
+        match &data {
+            None => say!(
+                "note: there is no tokenizer.json beside the model: the file has no tokenizer, and llama.cpp will not open it"
+            ),
+            Some(data) if data.model == "gpt2" && data.pre_tokenizer.is_none() => {
+                say!(
+                    "note: GGUF has no name for how this tokenizer splits text: llama.cpp will split it in its default way"
+                );
+            }
+            Some(_) => {}
+        }
+        Ok(data.as_ref().map(metadata_of))
+    }
+
+    /// The files of the tokenizer that is inside a GGUF file, for a directory.
+    fn tokenizer_files(&self, model: &Model) -> Vec<(String, Vec<u8>)> {
+        if model.assets.metadata.is_none() || self.is_for("gguf") || self.is_for("npz") {
+            return Vec::new();
+        }
+        let written = tokenizer_of(model, &self.from).and_then(|tokenizer| Ok((tokenizer.files()?, tokenizer)));
+        match written {
+            Ok((files, tokenizer)) => {
+                tokenizer.notes().iter().for_each(|note| say!("note: {note}"));
+                files
+            }
+            Err(error) => {
+                say!("note: the tokenizer is not written: {error}");
+                Vec::new()
+            }
+        }
+    }
+
     /// Refuses a target that is there already, and one that is called like a file of weights: it would become a directory of that name.
     fn check_target(&self) -> Result<(), Failure> {
-        let is_npz = self.to.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npz"));
+        let is_file = self.is_for("npz") || self.is_for("gguf");
         let there = [self.to.join("config.json"), self.to.join("model.safetensors")];
-        let there = there.iter().find(|file| file.exists()).or(Some(&self.to).filter(|to| is_npz && to.exists()));
+        let there = there.iter().find(|file| file.exists()).or(Some(&self.to).filter(|to| is_file && to.exists()));
         // A model onto itself is refused by whoever saves it.
         let real = |path: &PathBuf| path.canonicalize().ok();
         let is_source = real(&self.from).is_some() && real(&self.from) == real(&self.to);
@@ -100,7 +157,7 @@ impl Convert {
         let (to, directory) = (self.to.display(), self.to.with_extension(""));
         let directory = directory.display();
         Err(Failure::input(anyhow!(
-            "{to}: models are written as a directory (or as .npz); hint: `{directory}` would hold {directory}/model.safetensors"
+            "{to}: models are written as a directory (or as .gguf or .npz); hint: `{directory}` would hold {directory}/model.safetensors"
         )))
     }
 
@@ -115,7 +172,15 @@ impl Convert {
             Written::Own(reason) => {
                 say!("{to}: {parameters} parameters in Vitreous' own layout, because {reason}");
             }
+            Written::Gguf => say!("{to}: {parameters} parameters as GGUF"),
             Written::Npz => say!("{to}: {parameters} parameters as .npz (no class names, no preprocessing)"),
         }
     }
+}
+
+/// Reads the name of a format of weights.
+fn parse_weights(text: &str) -> Result<WeightType, String> {
+    let found = WeightType::ALL.into_iter().find(|weights| weights.name().eq_ignore_ascii_case(text));
+    let names = WeightType::ALL.map(WeightType::name).join(", ");
+    found.ok_or_else(|| format!("the formats are {names}"))
 }

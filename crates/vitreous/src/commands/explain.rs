@@ -508,7 +508,7 @@ fn of_choice(spread: &Spread, choice: &Choice) -> Vec<vitreous_explain::LayerSpr
     layers
 }
 
-/// The likeliest class and its score.
+/// The most probable class and its score.
 fn answer(explanation: &Explanation, model: &ImageModel) -> Option<(String, f64)> {
     let scores = softmax(explanation.logits.as_ref()?);
     let class = *best(&scores, 1).first()?;

@@ -1,6 +1,7 @@
 //! One file a command: its arguments, its work, its output.
 
 pub mod bench;
+pub mod chat;
 pub mod convert;
 pub mod data;
 pub mod doctor;

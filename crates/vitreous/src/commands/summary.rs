@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use vitreous_data::image::Preprocess;
 use vitreous_engine::{GradientOptions, Graph, Plan, State, Value};
 use vitreous_models::stages::Stage;
-use vitreous_models::{FAMILIES, OpenOptions, Signature, Size, Takes};
+use vitreous_models::{FAMILIES, OpenOptions, Signature, Size, StoredFormat, Takes};
 use vitreous_pages::folding::{block_of, fold, name_inside};
 use vitreous_pages::format;
 use vitreous_pages::summary::{KIND, ModelSummary, page};
@@ -74,6 +74,8 @@ struct Described {
     stages: Vec<Stage>,
     /// What a layer has and costs, in sentences.
     layer: Vec<String>,
+    /// The formats of the weights on disk.
+    stored: Vec<StoredFormat>,
     memory: Memory,
     /// The data flow; none of models with two sides.
     drawing: Option<String>,
@@ -113,7 +115,9 @@ impl Summary {
         };
         let usual = USUAL_TOKENS.min(longest);
         let lengths = (self.source.unwrap_or(usual), self.target.unwrap_or(usual));
-        let described = describe::describe(architecture.as_ref(), self.batch, lengths)?;
+        let mut described = describe::describe(architecture.as_ref(), self.batch, lengths)?;
+        described.stored = vitreous_runtime::locate::stored_formats(model, &options)?;
+        described.layer.extend(stored_line(&described.stored));
         let memory = described.memory.lines(&described.batch);
         if let Some(path) = &self.html {
             let summary = ModelSummary {
@@ -183,6 +187,17 @@ impl Summary {
         if let (Json::Object(object), Json::Object(sizes), Json::Object(rest)) = (&mut object, sizes, rest) {
             object.extend(sizes.clone());
             object.extend(rest);
+            if !described.stored.is_empty() {
+                let stored = described.stored.iter().map(|format| {
+                    json!({
+                        "format": format.element.name(),
+                        "tensors": format.tensors,
+                        "parameters": format.values,
+                        "bytes": format.bytes,
+                    })
+                });
+                object.insert("stored_weights".to_string(), stored.collect());
+            }
         }
         object
     }
@@ -243,6 +258,19 @@ impl Memory {
             ),
         ]
     }
+}
+
+/// The formats of the weights on disk and their bytes, the largest first.
+fn stored_line(stored: &[StoredFormat]) -> Option<String> {
+    let mut largest = stored.to_vec();
+    largest.sort_by_key(|format| std::cmp::Reverse(format.bytes));
+    let part = |format: &StoredFormat| {
+        let tensors = format::count(format.tensors, "tensor", "tensors");
+        format!("{} {} ({tensors})", format::bytes(format.bytes), format.element.name())
+    };
+    let parts: Vec<String> = largest.iter().map(part).collect();
+    let bytes = stored.iter().map(|format| format.bytes).sum();
+    (!parts.is_empty()).then(|| format!("Weights on disk: {}: {}", format::bytes(bytes), parts.join(", ")))
 }
 
 /// The size that a model directory's own preprocessing brings images to.

@@ -5,9 +5,11 @@
 mod metadata;
 mod read;
 mod types;
+mod write;
 
 pub use metadata::{MetaValue, Metadata};
 pub(super) use read::{is_it, read};
+pub use write::write_gguf;
 
 const MAGIC: &[u8] = b"GGUF";
 /// Where a file does not say otherwise, tensors begin at multiples of this.

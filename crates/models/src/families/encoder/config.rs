@@ -52,7 +52,7 @@ impl Sizes {
         let activation = match object.text(keys.activation)? {
             None => usual.activation,
             Some(name) => Activation::from_hugging_face(name).ok_or_else(|| {
-                let what = format!("{name:?} is not known here: gelu, gelu_new, relu, silu and tanh are");
+                let what = format!("{name:?} is not supported: gelu, gelu_new, relu, silu and tanh are");
                 object.fault(keys.activation, what)
             })?,
         };
@@ -97,16 +97,16 @@ impl Sizes {
 pub(crate) fn check_supported(object: &Object) -> Result<(), Fault> {
     let key = "position_embedding_type";
     if let Some(other) = object.text(key)?.filter(|value| *value != "absolute") {
-        return Err(object.fault(key, format!("{other:?} is not known here, only \"absolute\" is")));
+        return Err(object.fault(key, format!("{other:?} is not supported, only \"absolute\" is")));
     }
     for key in ["is_decoder", "add_cross_attention"] {
         if object.flag(key)? == Some(true) {
-            return Err(object.fault(key, "an encoder that decodes is not known here".to_string()));
+            return Err(object.fault(key, "an encoder that decodes is not supported".to_string()));
         }
     }
     match object.get("pruned_heads") {
         Some(Value::Object(layers)) if !layers.is_empty() => {
-            Err(object.fault("pruned_heads", "layers with fewer heads than others are not known here".to_string()))
+            Err(object.fault("pruned_heads", "layers with fewer heads than others are not supported".to_string()))
         }
         _ => Ok(()),
     }

@@ -139,14 +139,14 @@ fn kind_of(object: &Object, names: &HeadNames, class: &str, notes: &mut Vec<Stri
         Some("ForTokenClassification") => Kind::Tokens,
         Some("ForQuestionAnswering") => Kind::Span,
         Some("ForPreTraining" | "ForNextSentencePrediction" | "ForMultipleChoice") => {
-            notes.push(format!("the head of {class} is not known here: it is opened without it"));
+            notes.push(format!("the head of {class} is not supported: it is opened without it"));
             Kind::Encoder
         }
         _ => {
             let class: String = class.chars().take(120).collect();
             let known = ["Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"];
             let known = known.map(|class| format!("{}{class}", names.class)).join(", ");
-            let what = format!("{class:?} is not known here; {known} and {}ForQuestionAnswering are", names.class);
+            let what = format!("{class:?} is not supported; {known} and {}ForQuestionAnswering are", names.class);
             return Err(object.fault("architectures", what));
         }
     })
@@ -176,7 +176,7 @@ fn of_text(object: &Object, outputs: usize) -> Result<Head, Fault> {
         (Some(other), _) => {
             let other: String = other.chars().take(120).collect();
             let known = "single_label_classification, multi_label_classification and regression are";
-            return Err(object.fault(key, format!("{other:?} is not known here; {known}")));
+            return Err(object.fault(key, format!("{other:?} is not supported; {known}")));
         }
     })
 }

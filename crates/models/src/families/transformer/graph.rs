@@ -23,7 +23,7 @@ use crate::settings::NormOrder;
 pub struct Transformer {
     /// The encoder's result: `[batch, source length, dim]`.
     pub memory: Value,
-    /// A number a word of the target vocabulary, for the word that follows each place: `[batch, target length, vocabulary]`.
+    /// Logits of the next token, one per token of the target vocabulary, at each position: `[batch, target length, vocabulary]`.
     pub logits: Value,
 }
 
@@ -262,7 +262,7 @@ fn branch(
     Branch { norm: norm_name, order, eps, dropout, layer_scale: None, stochastic_depth: 0.0 }.around(g, x, f)
 }
 
-/// Section 3.4: a number a word, by a matrix of its own or by the words' own rows.
+/// Section 3.4: logits over the vocabulary, by an output matrix or the tied embedding.
 fn output(g: &mut Graph, config: &TransformerConfig, y: Value) -> Result<Value> {
     let y = match config.norm_order {
         NormOrder::Pre => norm(g, "decoder_norm", y, config.norm_eps)?,

@@ -182,7 +182,7 @@ fn dinov2_width(dim: usize, ratio: f64, swiglu: bool) -> usize {
 fn activation(object: &Object) -> Result<Activation, Fault> {
     let name = object.text("hidden_act")?.unwrap_or("gelu");
     Activation::from_hugging_face(name).ok_or_else(|| {
-        let what = format!("{name:?} is not known here: gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, silu are");
+        let what = format!("{name:?} is not supported: gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, silu are");
         object.fault("hidden_act", what)
     })
 }
@@ -247,7 +247,7 @@ impl Described {
         let pooler = format!("{prefix}{backbone}pooler.dense.weight");
         if self.config.classes == 0 && !self.model_type.is_dinov2() && tensors.contains_key(&pooler) {
             if self.pooler.activation != "tanh" {
-                let what = format!("{:?} is not known here, only tanh is", self.pooler.activation);
+                let what = format!("{:?} is not supported, only tanh is", self.pooler.activation);
                 return Err(Fault::of("pooler_act", what));
             }
             self.config.pre_logits = Some(self.pooler.width);

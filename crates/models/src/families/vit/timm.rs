@@ -44,7 +44,7 @@ const REFUSED: [&str; 7] = [
 pub fn read(object: &Object) -> Result<Described, Fault> {
     let architecture = object.text("architecture")?.unwrap_or_default().to_string();
     if architecture.contains("_rpn_") || architecture.contains("quickgelu") {
-        return Err(object.fault("architecture", format!("{architecture:?} computes what is not known here")));
+        return Err(object.fault("architecture", format!("{architecture:?} computes what is not supported")));
     }
     let mut described = Described {
         labels: object.labels("label_names")?.unwrap_or_default(),
@@ -80,7 +80,7 @@ fn pooling(object: &Object) -> Result<Option<Pooling>, Fault> {
         Some("avg") => Some(Pooling::Mean),
         Some("max") => Some(Pooling::Max),
         Some(other) => {
-            return Err(object.fault("global_pool", format!("{other:?} is not known here: token, avg, max are")));
+            return Err(object.fault("global_pool", format!("{other:?} is not supported: token, avg, max are")));
         }
     })
 }
@@ -104,7 +104,7 @@ impl Described {
         for key in REFUSED {
             let harmless = |value: &serde_json::Value| *value == false || *value == 0;
             if arguments.get(key).is_some_and(|value| !harmless(value)) {
-                return Err(arguments.fault(key, "is not known here".to_string()));
+                return Err(arguments.fault(key, "is not supported".to_string()));
             }
         }
         self.heads = arguments.size("num_heads")?.or(self.heads);
@@ -122,7 +122,7 @@ impl Described {
                 "gelu_tanh" => Activation::GeluTanh,
                 "relu" => Activation::Relu,
                 "silu" | "swish" => Activation::Silu,
-                other => return Err(arguments.fault("act_layer", format!("{other:?} is not known here"))),
+                other => return Err(arguments.fault("act_layer", format!("{other:?} is not supported"))),
             });
         }
         for key in ["embed_dim", "depth", "in_chans", "reg_tokens", "num_classes"] {

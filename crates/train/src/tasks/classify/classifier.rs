@@ -7,7 +7,7 @@ use vitreous_data::image::{Channels, Preprocess};
 use vitreous_engine::{Role, State};
 use vitreous_models::{
     Architecture, ConfigError, Head, ImageInput, Initialisation, Model, Preprocessing, SaveOptions, Settings,
-    initialise,
+    WeightType, initialise,
 };
 
 use super::settings::{ClassifySettings, InitChoice};
@@ -93,7 +93,8 @@ impl Classifier {
     pub fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
         let preprocessor = self.preprocess.to_hugging_face()?;
         let preprocessor = Some(preprocessor.as_bytes());
-        let options = SaveOptions { state: Some(state), widen: true, preprocessor, ..SaveOptions::default() };
+        let options =
+            SaveOptions { state: Some(state), weights: Some(WeightType::F32), preprocessor, ..SaveOptions::default() };
         self.model.save(directory, &options).map(|_| ()).map_err(TrainError::of_saving)
     }
 }

@@ -181,7 +181,7 @@ fn check_modules(init: &Path) -> Result<(), TrainError> {
         Err(error) => return Err(TrainError::Data(format!("{}: {error}", file.display()))),
     };
     let modules: Json = serde_json::from_str(&text)
-        .map_err(|error| TrainError::Data(format!("{}: this is no JSON: {error}", file.display())))?;
+        .map_err(|error| TrainError::Data(format!("{}: this is not JSON: {error}", file.display())))?;
     let kinds = modules.as_array().into_iter().flatten().filter_map(|module| module.get("type")?.as_str());
     let mut kinds = kinds.map(|kind| kind.rsplit('.').next().unwrap_or(kind));
     match kinds.find(|kind| !["Transformer", "Pooling", "Normalize"].contains(kind)) {

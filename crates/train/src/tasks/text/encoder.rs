@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use vitreous_data::text::{Encoding, TextRows, TextTokenizer};
 use vitreous_engine::{Parameter, Role, State};
 use vitreous_models::encode::{EncoderRunner, TextTokens};
-use vitreous_models::{Head, Initialisation, Model, SaveOptions, TokenInput, initialise};
+use vitreous_models::{Head, Initialisation, Model, SaveOptions, TokenInput, WeightType, initialise};
 
 use crate::error::TrainError;
 use crate::finetuning::open_pretrained;
@@ -94,7 +94,8 @@ impl TrainedEncoder {
     /// Writes a model directory with the tokenizer.
     pub fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
         let files = self.tokenizer.files()?;
-        let options = SaveOptions { state: Some(state), widen: true, files: &files, ..SaveOptions::default() };
+        let options =
+            SaveOptions { state: Some(state), weights: Some(WeightType::F32), files: &files, ..SaveOptions::default() };
         self.model.save(directory, &options).map(|_| ()).map_err(TrainError::of_saving)
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use vitreous_data::loader::{ArraySpec, BatchSource};
 use vitreous_data::text::{self, PADDING, Tokenisers};
 use vitreous_engine::{CrossEntropyOptions, DType, Device, Graph, Group, Parameter, State};
-use vitreous_models::{Architecture, Call, Initialisation, Model, SaveOptions, Settings, initialise};
+use vitreous_models::{Architecture, Call, Initialisation, Model, SaveOptions, Settings, WeightType, initialise};
 
 use crate::error::TrainError;
 use crate::fingerprint::Mark;
@@ -197,7 +197,8 @@ impl Task for TranslateTask {
 
     fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {
         let files = self.data.tokeniser_files()?;
-        let options = SaveOptions { state: Some(state), widen: true, files: &files, ..SaveOptions::default() };
+        let options =
+            SaveOptions { state: Some(state), weights: Some(WeightType::F32), files: &files, ..SaveOptions::default() };
         self.model.save(directory, &options).map(|_| ()).map_err(TrainError::of_saving)
     }
 

@@ -1,4 +1,4 @@
-//! All numbers of an image, for NumPy.
+//! All arrays of an image, for NumPy.
 
 use std::path::Path;
 

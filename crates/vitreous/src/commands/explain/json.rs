@@ -1,4 +1,4 @@
-//! The numbers of an image in one line.
+//! The explanation of an image as one line of JSON.
 
 use std::path::Path;
 

@@ -40,7 +40,7 @@ pub fn describe(
     facts.push(("Layers", format!("{} with {} each", depth_of(&stages), format::count(heads, "head", "heads"))));
     let mut layer = layers(&stages);
     layer.extend(lines);
-    Ok(Described { batch, facts, inputs: inputs(&graph), sizes, stages, layer, memory, drawing })
+    Ok(Described { batch, facts, inputs: inputs(&graph), sizes, stages, layer, stored: Vec::new(), memory, drawing })
 }
 
 fn input_of(model: &dyn Architecture, call: &Call, graph: &Graph) -> vitreous_engine::Result<Input> {

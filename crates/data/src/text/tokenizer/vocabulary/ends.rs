@@ -2,7 +2,7 @@
 
 use super::TextTokenizer;
 
-/// Names of special tokens that end a text or a turn. Vocabularies often name one token as their end and have models end with another
+/// Names of control and user-defined tokens that end a text or a turn. Vocabularies often name one token as their end and have models end with another
 /// one, so that llama.cpp, too, goes by the names.
 const ENDS: [&str; 18] = [
     "<|eot_id|>",
@@ -25,11 +25,16 @@ const ENDS: [&str; 18] = [
     "<｜end▁of▁sentence｜>",
 ];
 
+/// Whether a token ends a text, by its name.
+pub(super) fn is_end(token: &str) -> bool {
+    ENDS.contains(&token)
+}
+
 /// The tokens that end a text, in order.
 pub(in super::super) fn end_tokens(tokenizer: &TextTokenizer) -> Vec<u32> {
     let added = tokenizer.inner.get_added_vocabulary().get_added_tokens_decoder();
-    let named = added.iter().filter(|(_, token)| token.special && ENDS.contains(&token.content.as_str()));
-    let has = |name: &str| added.values().any(|token| token.special && token.content == name);
+    let named = added.iter().filter(|(_, token)| is_end(&token.content));
+    let has = |name: &str| added.values().any(|token| token.content == name);
     // Of models that end with <|return|>, <|end|> ends only a part of an answer.
     let only_parts = has("<|return|>") && has("<|call|>");
     let mut ends: Vec<u32> =

@@ -128,14 +128,15 @@ impl VocabularyData {
         self.token_types.get(id).copied().unwrap_or(1)
     }
 
-    /// The tokens that are matched in text before it is split: control, unknown and user-defined ones. The last are no special tokens.
+    /// The tokens that are matched in text before it is split: control, unknown and user-defined ones. The last are
+    /// special tokens only if they end a text.
     fn added(&self) -> Result<Vec<AddedToken>, String> {
         let (keeps_space, takes_space) = (["<unk>", "<s>", "<|endoftext|>"], self.takes_space_after());
         let mut added = Vec::new();
         for (id, token) in self.tokens.iter().enumerate() {
             let is_special = match self.token_type(id) {
                 token_type::CONTROL | token_type::UNKNOWN => true,
-                token_type::USER_DEFINED => false,
+                token_type::USER_DEFINED => ends::is_end(token),
                 _ => continue,
             };
             let takes_space = takes_space && !keeps_space.contains(&token.as_str());

@@ -1,4 +1,4 @@
-//! All numbers of a text, for NumPy.
+//! All arrays of a text, for NumPy.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The numbers of a text in one line.
+//! The explanation of a text as one line of JSON.
 
 use std::path::Path;
 

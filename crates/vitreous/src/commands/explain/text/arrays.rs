@@ -1,4 +1,4 @@
-//! All numbers of a sentence, for NumPy.
+//! All arrays of a sentence, for NumPy.
 
 use std::borrow::Cow;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The numbers of a sentence in one line.
+//! The explanation of a sentence as one line of JSON.
 
 use std::path::Path;
 
@@ -50,7 +50,7 @@ fn side(tokeniser: &Tokeniser, tokens: &[u32], words: &[Word]) -> Value {
     json!({"tokens": tokens, "pieces": pieces, "words": words.iter().map(word).collect::<Vec<_>>()})
 }
 
-/// Of each layer its heads that were chosen, and the mean over all heads, a list a row.
+/// Of each layer its heads that were chosen, and the mean over all heads, one list per row.
 fn means(layers: &[TextAttention], columns: usize) -> Vec<Value> {
     let one = |attention: &TextAttention| {
         let rows: Vec<&[f32]> = attention.mean.chunks_exact(columns).collect();

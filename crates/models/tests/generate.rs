@@ -1,0 +1,453 @@
+//! Text generation against `transformers` (fixtures/generate): greedy, with a repetition penalty, with beams; alone, in batches, in
+//! chunks, and with keys and values that were there already.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use vitreous_engine::Device;
+use vitreous_models::generate::{
+    Choosing, Ended, GenerateOptions, Hypothesis, Request, RequestId, Sampler, SamplingOptions, SearchOptions,
+    SeenTokens, Stop, TokenConstraint, TokenGenerator, TokenMask, WrittenToken, draw_at,
+};
+use vitreous_models::{CacheFormat, Model, OpenOptions};
+
+const MODELS: [&str; 4] = ["gpt2", "llama", "mistral", "qwen3"];
+const MAX_TOKENS: usize = 20;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/generate")
+}
+
+fn read(path: &str) -> Value {
+    serde_json::from_slice(&std::fs::read(folder().join(path)).expect("a fixture")).expect("JSON")
+}
+
+fn tokens(value: &Value) -> Vec<u32> {
+    value.as_array().expect("a list").iter().map(|token| token.as_u64().expect("a token") as u32).collect()
+}
+
+/// A model, and what the peer wrote with it.
+struct Peer {
+    model: Model,
+    expected: Value,
+    ends: Arc<[u32]>,
+    prompts: Vec<Vec<u32>>,
+}
+
+impl Peer {
+    fn open(name: &str) -> Peer {
+        let model = Model::open(&folder().join(name), &OpenOptions::default()).expect("a model");
+        let expected = read(&format!("{name}/expected.json"));
+        let prompts = expected["prompts"].as_array().expect("prompts").iter().map(|prompt| tokens(&prompt["tokens"]));
+        Peer { prompts: prompts.collect(), ends: tokens(&expected["ends"]).into(), model, expected }
+    }
+
+    fn generator(&self, options: GenerateOptions) -> TokenGenerator<'_> {
+        let failed = |error: vitreous_models::ModelError| vitreous_engine::Error::Machine(error.to_string());
+        let weights = move |name: &str| self.model.weight(name).map_err(failed);
+        let device = Device::Cpu { threads: 2 };
+        TokenGenerator::new(self.model.architecture.as_ref(), options, &device, Box::new(weights)).expect("a generator")
+    }
+
+    fn request(&self, prompt: usize) -> Request {
+        Request { ends: self.ends.clone(), ..Request::greedy(self.prompts[prompt].clone(), MAX_TOKENS) }
+    }
+
+    /// The tokens of the peer and why it stopped, by prompt.
+    fn written(&self, how: &str) -> Vec<(Vec<u32>, Stop)> {
+        let stop = |entry: &Value| if entry["stop"] == "end" { Stop::End } else { Stop::Length };
+        self.expected[how].as_array().expect("a list").iter().map(|e| (tokens(&e["tokens"]), stop(e))).collect()
+    }
+}
+
+fn options(slots: usize) -> GenerateOptions {
+    GenerateOptions { slots, context: 96, ..GenerateOptions::default() }
+}
+
+/// What came of a request.
+#[derive(Debug, Default)]
+struct Outcome {
+    written: Vec<WrittenToken>,
+    ended: Option<Ended>,
+}
+
+impl Outcome {
+    fn tokens(&self) -> Vec<u32> {
+        self.written.iter().map(|written| written.token).collect()
+    }
+
+    fn pair(&self) -> (Vec<u32>, Stop) {
+        (self.tokens(), self.ended.as_ref().expect("an end").stop)
+    }
+}
+
+/// Runs requests to their end.
+fn run(generator: &mut TokenGenerator, requests: Vec<Request>) -> Vec<Outcome> {
+    let ids: Vec<RequestId> =
+        requests.into_iter().map(|request| generator.add(request).expect("a request")).collect();
+    let mut outcomes: Vec<Outcome> = ids.iter().map(|_| Outcome::default()).collect();
+    while !generator.is_idle() {
+        for update in generator.advance().expect("tokens") {
+            let outcome = &mut outcomes[ids.iter().position(|id| *id == update.id).expect("a request")];
+            assert!(outcome.ended.is_none());
+            outcome.written.extend(update.token);
+            outcome.ended = update.ended;
+        }
+    }
+    outcomes
+}
+
+fn all(peer: &Peer, change: impl Fn(Request) -> Request) -> Vec<Request> {
+    (0..peer.prompts.len()).map(|prompt| change(peer.request(prompt))).collect()
+}
+
+#[test]
+fn greedy_tokens_are_those_of_the_peer() {
+    for name in MODELS {
+        let peer = Peer::open(name);
+        let mut generator = peer.generator(options(1));
+        for (prompt, expected) in peer.written("greedy").into_iter().enumerate() {
+            let [outcome] = &run(&mut generator, vec![peer.request(prompt)])[..] else { panic!("one") };
+            assert_eq!(outcome.pair(), expected, "{name}, prompt {prompt}");
+        }
+    }
+}
+
+#[test]
+fn many_at_once_are_written_as_each_alone() {
+    for name in MODELS {
+        let peer = Peer::open(name);
+        let expected = peer.written("greedy");
+        for slots in [2, 3, 5, 8] {
+            let outcomes = run(&mut peer.generator(options(slots)), all(&peer, |request| request));
+            let got: Vec<_> = outcomes.iter().map(Outcome::pair).collect();
+            assert_eq!(got, expected, "{name}, {slots} slots");
+        }
+    }
+}
+
+#[test]
+fn a_prompt_in_chunks_is_a_whole_prompt() {
+    for name in MODELS {
+        let peer = Peer::open(name);
+        let expected = peer.written("greedy");
+        for chunk in [1, 2, 7, 16, 33] {
+            let options = GenerateOptions { chunk, ..options(2) };
+            let outcomes = run(&mut peer.generator(options), all(&peer, |request| request));
+            let got: Vec<_> = outcomes.iter().map(Outcome::pair).collect();
+            assert_eq!(got, expected, "{name}, chunks of {chunk}");
+        }
+    }
+}
+
+#[test]
+fn a_repetition_penalty_is_the_peers() {
+    for name in MODELS {
+        let peer = Peer::open(name);
+        let sampling = SamplingOptions { repetition_penalty: 1.3, ..SamplingOptions::default() };
+        let outcomes = run(&mut peer.generator(options(3)), all(&peer, |request| Request { sampling, ..request }));
+        let got: Vec<_> = outcomes.iter().map(Outcome::pair).collect();
+        assert_eq!(got, peer.written("penalty"), "{name}");
+    }
+}
+
+#[test]
+fn logprobs_are_those_of_the_models_own_distribution() {
+    for name in MODELS {
+        let peer = Peer::open(name);
+        let requests = all(&peer, |request| Request { logprobs: Some(3), ..request });
+        let outcomes = run(&mut peer.generator(options(3)), requests);
+        for (outcome, expected) in outcomes.iter().zip(peer.expected["greedy"].as_array().expect("a list")) {
+            for (step, written) in outcome.written.iter().enumerate() {
+                let close = |got: f64, expected: &Value| (got - expected.as_f64().expect("a number")).abs() < 1e-4;
+                assert!(close(written.logprob.expect("a logprob"), &expected["logprobs"][step]), "{name}");
+                assert_eq!(written.top.len(), 3);
+                for (place, top) in written.top.iter().enumerate() {
+                    let theirs = &expected["top"][step][place];
+                    assert!(close(top.logprob, &theirs[1]), "{name}: {top:?} and {theirs}");
+                    // Of tokens that are equally likely either may come first.
+                    let next = expected["top"][step].get(place + 1).and_then(|next| next[1].as_f64());
+                    let is_clear = next.is_none_or(|next| theirs[1].as_f64().expect("a number") - next > 1e-4);
+                    let is_last = place == 2;
+                    assert!(u64::from(top.token) == theirs[0].as_u64().expect("a token") || !is_clear || is_last);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn beams_are_those_of_the_peer() {
+    for name in MODELS {
+        let peer = Peer::open(name);
+        let cases = peer.expected["beams"].as_array().expect("a list");
+        let request = |case: &Value| {
+            let number = |key: &str| case[key].as_f64().expect("a number") as f32;
+            let beams = SearchOptions { beam: number("beam") as usize, length_penalty: number("length_penalty") };
+            let sampling =
+                SamplingOptions { repetition_penalty: number("repetition_penalty"), ..SamplingOptions::default() };
+            Request { beams: Some(beams), sampling, ..peer.request(case["prompt"].as_u64().expect("a prompt") as usize) }
+        };
+        // Alone, and several searches at once.
+        for slots in [4, 9] {
+            let outcomes = run(&mut peer.generator(options(slots)), cases.iter().map(request).collect());
+            for (case, outcome) in cases.iter().zip(outcomes) {
+                let found: Vec<Hypothesis> = outcome.ended.expect("an end").hypotheses;
+                let what = format!("{name}, {slots} slots, {case}\n{found:?}");
+                let theirs = case["hypotheses"].as_array().expect("a list");
+                assert_eq!(found.len(), theirs.len(), "{what}");
+                for (ours, theirs) in found.iter().zip(theirs) {
+                    assert_eq!(ours.tokens, tokens(&theirs["tokens"]), "{what}");
+                    assert!((ours.score - theirs["score"].as_f64().expect("a score")).abs() < 1e-3, "{what}");
+                    assert_eq!(ours.ended, theirs["stop"] == "end", "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_read_is_not_read_again() {
+    for name in MODELS {
+        let peer = Peer::open(name);
+        let expected = peer.written("greedy");
+        let mut generator = peer.generator(options(2));
+        for round in 0..3 {
+            for prompt in [0, 2, 0] {
+                let before = generator.tally();
+                let [outcome] = &run(&mut generator, vec![peer.request(prompt)])[..] else { panic!("one") };
+                assert_eq!(outcome.pair(), expected[prompt], "{name}, prompt {prompt}, round {round}");
+                let reused = generator.tally().reused_tokens - before.reused_tokens;
+                let read = generator.tally().prompt_tokens - before.prompt_tokens;
+                assert_eq!(reused + read, peer.prompts[prompt].len());
+                // The prompts 0 and 2 share "Once upon a ".
+                let least = match (round, prompt) {
+                    (0, 2) => 12,
+                    (0, 0) if reused == 0 => 0,
+                    _ => peer.prompts[prompt].len() - 1,
+                };
+                assert!(reused >= least, "{name}, prompt {prompt}, round {round}: {reused}");
+            }
+        }
+        // The next turn of a conversation: what was written is there, too.
+        let longer = [&peer.prompts[0][..], &expected[0].0[..], &peer.prompts[1]].concat();
+        let fresh = run(&mut peer.generator(options(1)), vec![Request::greedy(longer.clone(), 8)]);
+        let before = generator.tally();
+        let reusing = run(&mut generator, vec![Request::greedy(longer, 8)]);
+        assert_eq!(fresh[0].tokens(), reusing[0].tokens(), "{name}");
+        let reused = generator.tally().reused_tokens - before.reused_tokens;
+        assert!(reused >= peer.prompts[0].len() + expected[0].0.len() - 1, "{name}: {reused}");
+    }
+}
+
+#[test]
+fn several_texts_of_one_prompt_read_it_once() {
+    let peer = Peer::open("llama");
+    let sampling = SamplingOptions { temperature: 1.0, seed: 5, ..SamplingOptions::default() };
+    let request = |sequence: u64| Request { sampling, sequence, ..peer.request(3) };
+    let mut generator = peer.generator(options(4));
+    let together = run(&mut generator, (0..6).map(request).collect());
+    assert_eq!(generator.tally().prompt_tokens, peer.prompts[3].len() + 5, "the last token of each is read");
+    let got: Vec<_> = together.iter().map(Outcome::tokens).collect();
+    assert!(got.iter().enumerate().any(|(i, a)| got[..i].iter().any(|b| a != b)), "{got:?}");
+    for (sequence, tokens) in got.iter().enumerate() {
+        let alone = run(&mut peer.generator(options(1)), vec![request(sequence as u64)]);
+        assert_eq!(&alone[0].tokens(), tokens, "sequence {sequence}");
+    }
+    let other = SamplingOptions { seed: 6, ..sampling };
+    let changed = run(&mut generator, vec![Request { sampling: other, ..request(0) }]);
+    assert_ne!(changed[0].tokens(), got[0]);
+}
+
+#[test]
+fn caches_of_bf16_are_close() {
+    for name in MODELS {
+        let peer = Peer::open(name);
+        let logprobs = |cache: CacheFormat| {
+            let options = GenerateOptions { cache: Some(cache), ..options(2) };
+            let requests = all(&peer, |request| Request { logprobs: Some(1), max_tokens: 1, ..request });
+            let outcomes = run(&mut peer.generator(options), requests);
+            outcomes.iter().filter_map(|o| o.written.first()?.top.first().map(|top| top.logprob)).collect::<Vec<f64>>()
+        };
+        let (narrow, wide) = (logprobs(CacheFormat::Bf16), logprobs(CacheFormat::F32));
+        let largest = narrow.iter().zip(&wide).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(largest > 0.0 && largest < 0.2, "{name}: {largest}");
+    }
+}
+
+#[test]
+fn filters_are_the_peers_logits_processors() {
+    let cases = read("filters.json");
+    for case in cases.as_array().expect("a list") {
+        let number = |key: &str, otherwise: f64| case["options"][key].as_f64().unwrap_or(otherwise);
+        let sampling = SamplingOptions {
+            temperature: number("temperature", 1.0) as f32,
+            top_k: number("top_k", 0.0) as usize,
+            top_p: number("top_p", 1.0) as f32,
+            min_p: number("min_p", 0.0) as f32,
+            repetition_penalty: number("repetition_penalty", 1.0) as f32,
+            seed: 0,
+        };
+        let numbers = |key: &str| -> Vec<f64> {
+            case[key].as_array().expect("a list").iter().map(|number| number.as_f64().expect("a number")).collect()
+        };
+        let logits: Vec<f32> = numbers("logits").iter().map(|&logit| logit as f32).collect();
+        let expected = numbers("probabilities");
+        let mut seen = SeenTokens::new(logits.len());
+        seen.extend(&tokens(&case["seen"]));
+        let mut sampler = Sampler::new(logits.len());
+        let choosing = || Choosing { options: &sampling, seen: Some(&seen), constraint: None, ends: &[] };
+        let choices = sampler.choices(&logits, choosing());
+        let total: f64 = choices.iter().map(|choice| choice.weight).sum();
+        let mut got = vec![0.0; logits.len()];
+        choices.iter().for_each(|choice| got[choice.token as usize] = choice.weight / total);
+        for (token, (got, expected)) in got.iter().zip(&expected).enumerate() {
+            assert!((got - expected).abs() < 1e-5, "{}: token {token}: {got} and {expected}", case["options"]);
+            assert_eq!(*got > 0.0, *expected > 0.0, "{}: token {token}", case["options"]);
+        }
+        // Draws have that distribution.
+        const DRAWS: usize = 20_000;
+        let mut counts = vec![0usize; logits.len()];
+        for position in 0..DRAWS {
+            let token = sampler.choose(&logits, choosing(), draw_at(7, 3, position)).expect("a token");
+            counts[token as usize] += 1;
+        }
+        for (count, expected) in counts.into_iter().zip(&expected) {
+            let deviation = (expected * (1.0 - expected) / DRAWS as f64).sqrt();
+            let off = (count as f64 / DRAWS as f64 - expected).abs();
+            assert!(off <= 5.0 * deviation + 1e-9, "{}: {off} with {deviation}", case["options"]);
+        }
+    }
+}
+
+/// Allows some tokens, and ends after a number of them.
+struct Only {
+    tokens: Vec<u32>,
+    left: usize,
+    may_end_early: bool,
+}
+
+impl TokenConstraint for Only {
+    fn allowed(&mut self, mask: &mut TokenMask) {
+        if self.left > 0 {
+            self.tokens.iter().for_each(|&token| mask.allow(token));
+        }
+    }
+
+    fn accept(&mut self, token: u32) {
+        assert!(self.tokens.contains(&token));
+        self.left -= 1;
+    }
+
+    fn may_end(&self) -> bool {
+        self.left == 0 || self.may_end_early
+    }
+}
+
+#[test]
+fn a_constraint_is_obeyed() {
+    let peer = Peer::open("llama");
+    let only = |may_end_early| Only { tokens: vec![4, 8, 15, 16, 23, 42], left: 6, may_end_early };
+    for temperature in [0.0, 1.0] {
+        let sampling = SamplingOptions { temperature, ..SamplingOptions::default() };
+        let request = |prompt: usize| {
+            let constraint: Option<Box<dyn TokenConstraint>> = Some(Box::new(only(false)));
+            Request { sampling, constraint, sequence: prompt as u64, ..peer.request(prompt) }
+        };
+        for outcome in run(&mut peer.generator(options(2)), (0..5).map(request).collect()) {
+            let (tokens, stop) = outcome.pair();
+            assert_eq!((tokens.len(), stop), (6, Stop::End));
+            assert!(tokens.iter().all(|token| [4, 8, 15, 16, 23, 42].contains(token)), "{tokens:?}");
+        }
+    }
+    // What nothing fulfils is no end.
+    let nothing = Only { tokens: vec![], left: 1, may_end_early: false };
+    let request = Request { constraint: Some(Box::new(nothing)), ..peer.request(0) };
+    assert_eq!(run(&mut peer.generator(options(1)), vec![request])[0].pair(), (vec![], Stop::Constraint));
+}
+
+#[test]
+fn a_full_context_ends_or_moves_on() {
+    for name in ["gpt2", "llama"] {
+        let peer = Peer::open(name);
+        let context = 24;
+        let options = GenerateOptions { context, ..options(2) };
+        let request = |shift: Option<usize>| Request { shift, ..Request::greedy(peer.prompts[0].clone(), 40) };
+        let outcomes = run(&mut peer.generator(options), vec![request(None), request(Some(4))]);
+        let (stopped, shifted) = (outcomes[0].tokens(), outcomes[1].tokens());
+        // The last token is written, not read.
+        assert_eq!((stopped.len(), outcomes[0].pair().1), (context + 1 - peer.prompts[0].len(), Stop::Context));
+        assert_eq!((shifted.len(), outcomes[1].pair().1), (40, Stop::Length), "{name}");
+        assert_eq!(shifted[..stopped.len()], stopped[..]);
+        // From there on it is as if the first tokens and the last ones had been the prompt.
+        let whole = [&peer.prompts[0][..], &stopped].concat();
+        let view = [&whole[..4], &whole[whole.len() - context / 2..]].concat();
+        let again = run(&mut peer.generator(options), vec![Request::greedy(view, 5)]);
+        assert_eq!(again[0].tokens(), shifted[stopped.len()..stopped.len() + 5], "{name}");
+        // A prompt that is longer than the context is cut likewise.
+        let long = [&peer.prompts[3][..], &peer.prompts[3]].concat();
+        let mut generator = peer.generator(options);
+        assert!(generator.add(Request::greedy(long.clone(), 2)).is_err());
+        let cut = [&long[..4], &long[long.len() - context / 2..]].concat();
+        let expected = run(&mut generator, vec![Request::greedy(cut, 2)]);
+        let got = run(&mut generator, vec![Request { shift: Some(4), ..Request::greedy(long, 2) }]);
+        assert_eq!(got[0].tokens(), expected[0].tokens(), "{name}");
+    }
+}
+
+#[test]
+fn a_request_that_is_ended_makes_room() {
+    let peer = Peer::open("llama");
+    let expected = peer.written("greedy");
+    let mut generator = peer.generator(options(1));
+    let first = generator.add(Request::greedy(peer.prompts[1].clone(), 60)).expect("a request");
+    for _ in 0..3 {
+        generator.advance().expect("tokens");
+    }
+    let waiting = generator.add(peer.request(0)).expect("a request");
+    generator.end(waiting);
+    generator.end(first);
+    assert!(generator.is_idle());
+    assert_eq!(run(&mut generator, vec![peer.request(2)])[0].pair(), expected[2]);
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let peer = Peer::open("llama");
+    let mut generator = peer.generator(GenerateOptions { context: 20, ..options(2) });
+    let beams = |beam| Some(SearchOptions { beam, length_penalty: 1.0 });
+    let sampling = SamplingOptions { top_p: 0.0, ..SamplingOptions::default() };
+    let constraint: Option<Box<dyn TokenConstraint>> =
+        Some(Box::new(Only { tokens: vec![], left: 1, may_end_early: false }));
+    for (request, says) in [
+        (Request::greedy(vec![], 1), "at least one token"),
+        (Request::greedy(vec![1; 21], 1), "21 tokens, but the context has 20"),
+        (Request::greedy(vec![5, 99_999], 1), "token 99999 is not in the vocabulary"),
+        (Request { beams: beams(3), ..peer.request(1) }, "3 beams"),
+        (Request { beams: beams(2), constraint, ..peer.request(1) }, "cannot follow beams"),
+        (Request { sampling, ..peer.request(1) }, "top-p must be above 0"),
+    ] {
+        let error = generator.add(request).expect_err("refused").to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn memory_is_known_before_it_is_taken() {
+    let peer = Peer::open("llama");
+    let architecture = peer.model.architecture.as_ref();
+    let device = Device::Cpu { threads: 1 };
+    let memory = |options: GenerateOptions| TokenGenerator::memory(architecture, &options, &device).expect("memory");
+    let (few, many) = (memory(options(1)), memory(options(7)));
+    // Two layers, keys and values, two heads of four numbers.
+    assert_eq!((few.per_token, few.caches, many.caches), (2 * 2 * 8 * 4, 128 * 96, 7 * 128 * 96));
+    let narrow = memory(GenerateOptions { cache: Some(CacheFormat::Bf16), ..options(1) });
+    assert_eq!(narrow.caches, few.caches / 2);
+    let huge = GenerateOptions { slots: 1 << 33, ..options(1) };
+    let weights = |name: &str| Err(vitreous_engine::Error::Machine(name.to_string()));
+    let refused = TokenGenerator::new(architecture, huge, &device, Box::new(weights)).err().expect("too much");
+    let said = refused.to_string();
+    assert!(said.contains("a context of 96 tokens for 8589934592 sequences needs"), "{said}");
+    assert!(said.contains("would fit"), "{said}");
+}
