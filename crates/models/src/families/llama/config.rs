@@ -351,6 +351,10 @@ impl LlamaConfig {
                 let original = self.rope_scaling.original_length().unwrap_or(self.max_length);
                 entries.push(("sliding_window", json!(self.window)));
                 entries.push(("original_max_position_embeddings", json!(original)));
+                // The class pads with token 32000 unless it is told otherwise.
+                if self.vocabulary <= 32_000 {
+                    entries.push(("pad_token_id", Value::Null));
+                }
             }
             Variant::Qwen2 | Variant::Qwen3 => {
                 let everywhere = if self.window.is_some() { 0 } else { self.depth };

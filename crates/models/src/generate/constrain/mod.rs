@@ -10,7 +10,7 @@ mod tests;
 #[cfg(test)]
 mod validate;
 
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{StopReason, TopLevelGrammar};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
@@ -80,13 +80,13 @@ impl Constrainer {
         let mut constraint = FormatConstraint::of(Matcher::new(Ok(parser)));
         let mut mask = TokenMask::new(self.factory.tok_env().tok_trie().vocab_size());
         constraint.allowed(&mut mask);
-        if let Some(error) = constraint.matcher.get_error() {
-            return Err(refused(error));
+        // The engine names why it stopped.
+        let ends = [StopReason::NoExtension, StopReason::NoExtensionBias].map(|reason| format!("{reason:?}"));
+        match constraint.error() {
+            Some(error) if !ends.contains(&error) => Err(refused(error)),
+            None if !mask.is_empty() || constraint.may_end => Ok(constraint),
+            _ => Err(refused("no text of this vocabulary does what it asks for".to_string())),
         }
-        if mask.is_empty() && !constraint.may_end {
-            return Err(refused("no text of this vocabulary does what it asks for".to_string()));
-        }
-        Ok(constraint)
     }
 }
 

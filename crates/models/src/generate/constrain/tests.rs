@@ -184,6 +184,12 @@ fn what_cannot_be_followed_is_a_sentence() {
         let error = refused(OutputFormat::JsonSchema(schema.clone()));
         assert!(error.contains("JSON schema") && error.len() < 420, "{error}");
     }
+    // No token begins with a brace.
+    let letters = Constrainer::new(&TokenBytes::new([Some(b"ab".to_vec()), None])).expect("a vocabulary");
+    for format in [OutputFormat::JsonSchema(json!({"type": "object"})), OutputFormat::Regex("[0-9]".to_string())] {
+        let error = letters.constraint(&format).err().expect("refused").to_string();
+        assert!(error.contains("no text of this vocabulary"), "{error}");
+    }
     let none = Constrainer::new(&TokenBytes::new([None, Some(vec![255])])).err().expect("refused").to_string();
     assert!(none.contains("no tokens"), "{none}");
 }
