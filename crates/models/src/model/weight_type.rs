@@ -92,18 +92,17 @@ impl Mixture {
         let layer = || name.split('.').nth(1).and_then(|layer| layer.parse::<usize>().ok()).unwrap_or_default();
         let is_output = name == "output.weight" || (!self.has_output && name == "token_embd.weight");
         let mixed = self.weights == WeightType::Q4KM;
-        let format = if is_output && !columns.is_multiple_of(usual.values()) {
-            BlockFormat::Q8_0
-        } else if is_output && usual != BlockFormat::Q8_0 {
-            BlockFormat::Q6K
-        } else if mixed && (name.ends_with("attn_v.weight") || name.contains("ffn_down")) && self.more_bits(layer()) {
-            BlockFormat::Q6K
-        } else if mixed && name.ends_with("attn_v.weight") && self.is_70b {
-            BlockFormat::Q5K
-        } else if mixed && name.ends_with("attn_qkv.weight") {
-            BlockFormat::Q5K
-        } else {
-            usual
+        let (is_value, is_down) = (name.ends_with("attn_v.weight"), name.contains("ffn_down"));
+        let six_bits = match is_output {
+            true => usual != BlockFormat::Q8_0,
+            false => mixed && (is_value || is_down) && self.more_bits(layer()),
+        };
+        let five_bits = mixed && (is_value && self.is_70b || name.ends_with("attn_qkv.weight"));
+        let format = match (six_bits, five_bits) {
+            _ if is_output && !columns.is_multiple_of(usual.values()) => BlockFormat::Q8_0,
+            (true, _) => BlockFormat::Q6K,
+            (false, true) => BlockFormat::Q5K,
+            (false, false) => usual,
         };
         fitting(format, columns)
     }
