@@ -84,8 +84,7 @@ impl Outcome {
 
 /// Runs requests to their end.
 fn run(generator: &mut TokenGenerator, requests: Vec<Request>) -> Vec<Outcome> {
-    let ids: Vec<RequestId> =
-        requests.into_iter().map(|request| generator.add(request).expect("a request")).collect();
+    let ids: Vec<RequestId> = requests.into_iter().map(|request| generator.add(request).expect("a request")).collect();
     let mut outcomes: Vec<Outcome> = ids.iter().map(|_| Outcome::default()).collect();
     while !generator.is_idle() {
         for update in generator.advance().expect("tokens") {
@@ -187,7 +186,11 @@ fn beams_are_those_of_the_peer() {
             let beams = SearchOptions { beam: number("beam") as usize, length_penalty: number("length_penalty") };
             let sampling =
                 SamplingOptions { repetition_penalty: number("repetition_penalty"), ..SamplingOptions::default() };
-            Request { beams: Some(beams), sampling, ..peer.request(case["prompt"].as_u64().expect("a prompt") as usize) }
+            Request {
+                beams: Some(beams),
+                sampling,
+                ..peer.request(case["prompt"].as_u64().expect("a prompt") as usize)
+            }
         };
         // Alone, and several searches at once.
         for slots in [4, 9] {

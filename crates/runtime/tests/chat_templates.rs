@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use vitreous_data::text::TextTokenizer;
-use vitreous_runtime::chat_template::{ChatMessage, ChatTemplate};
+use vitreous_runtime::chat_template::ChatTemplate;
+use vitreous_runtime::language::{ChatMessage, ChatRole};
 
 fn fixture() -> Value {
     serde_json::from_str(include_str!("fixtures/chat_templates/chats.json")).expect("JSON")
 }
 
 fn messages(chat: &Value) -> Vec<ChatMessage> {
-    let text = |message: &Value, key: &str| message[key].as_str().expect("text").to_string();
-    let message = |message: &Value| ChatMessage::new(text(message, "role"), text(message, "content"));
+    let message = |message: &Value| {
+        let role = message["role"].as_str().and_then(ChatRole::of_name).expect("a role");
+        ChatMessage::new(role, message["content"].as_str().expect("text"))
+    };
     chat.as_array().expect("messages").iter().map(message).collect()
 }
 
@@ -45,7 +48,7 @@ fn templates_of_known_models_equal_transformers() {
 
 /// Whether a template is refused, and with which words.
 fn refused(source: &str, words: &str) {
-    let chat = [ChatMessage::new("user", "Hello")];
+    let chat = [ChatMessage::new(ChatRole::User, "Hello")];
     let error = match ChatTemplate::new(source, &[]) {
         Ok(template) => template.render(&chat, true).expect_err(source),
         Err(error) => error,
@@ -93,7 +96,7 @@ fn deep_values_do_not_exhaust_the_stack() {
             "{{% set n = namespace(x=1) %}}{{% for i in range(9999) %}}{{% set n.x = {step} %}}{{% endfor %}}{use_it}"
         )
     };
-    let chat = [ChatMessage::new("user", "Hello")];
+    let chat = [ChatMessage::new(ChatRole::User, "Hello")];
     for step in ["[n.x]", "{'a': n.x}", "(n.x,)"] {
         let template = ChatTemplate::new(&nest(step, "ok"), &[]).expect("compiled");
         // It ends, or it takes too many steps.
@@ -116,7 +119,7 @@ fn a_template_reads_no_files_and_no_environment() {
     refused("{{ open('/etc/passwd') }}", "");
     refused("{{ messages.__class__.__init__ }}", "");
     refused("{{ debug() }}", "");
-    let chat = [ChatMessage::new("user", "{{ bos_token }}")];
+    let chat = [ChatMessage::new(ChatRole::User, "{{ bos_token }}")];
     let template = ChatTemplate::new("{{ messages[0].content }}{{ env }}{{ self }}", &[]).expect("compiled");
     assert_eq!(template.render(&chat, false).expect("text"), "{{ bos_token }}");
 }
@@ -132,7 +135,7 @@ fn templates_come_from_the_files_of_a_directory() {
         }
         let tokenizer = TextTokenizer::open(folder.path()).expect("a tokenizer");
         let template = ChatTemplate::of(&tokenizer)?;
-        template.map(|template| template.render(&[ChatMessage::new("user", "x")], true)).transpose()
+        template.map(|template| template.render(&[ChatMessage::new(ChatRole::User, "x")], true)).transpose()
     };
     assert_eq!(render(&[]).expect("none"), None);
     let config = br#"{"chat_template": "{{ unk_token }}{{ messages[0].content }}"}"#;

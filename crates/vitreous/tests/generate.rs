@@ -59,7 +59,8 @@ fn many_prompts_are_answered_in_their_order() {
     let folder = tempfile::tempdir().expect("a folder");
     for name in MODELS {
         let expected = expected(name);
-        let lines: String = prompts(&expected).iter().map(|prompt| format!("{}\n", json!({"prompt": prompt}))).collect();
+        let lines: String =
+            prompts(&expected).iter().map(|prompt| format!("{}\n", json!({"prompt": prompt}))).collect();
         let file = folder.path().join(format!("{name}.jsonl"));
         std::fs::write(&file, lines).expect("written");
         let file = file.to_str().expect("text");
@@ -132,7 +133,8 @@ fn a_stop_string_ends_a_text_before_itself() {
     // It spans tokens, which are letters here.
     let stop = &whole[7..10];
     let place = whole.find(stop).expect("there");
-    let line = generate("llama", &["--json", "--stop", stop, "--stop", "never", "a"]).succeeded().json_lines().remove(0);
+    let line =
+        generate("llama", &["--json", "--stop", stop, "--stop", "never", "a"]).succeeded().json_lines().remove(0);
     assert_eq!((&line["text"], &line["stop"]), (&json!(whole[..place]), &json!("stop string")));
     assert_eq!(line["tokens"].as_array().expect("tokens").len(), place + 3);
     let streamed = generate("llama", &["--stop", stop, "a"]).succeeded();
@@ -144,7 +146,8 @@ fn a_stop_string_ends_a_text_before_itself() {
 #[test]
 fn several_texts_have_random_numbers_of_their_own() {
     let run = |arguments: &[&str]| {
-        let lines = generate("llama", &[&["--json", "--n", "4"], arguments, &["Once"]].concat()).succeeded().json_lines();
+        let lines =
+            generate("llama", &[&["--json", "--n", "4"], arguments, &["Once"]].concat()).succeeded().json_lines();
         lines.iter().map(|line| line["tokens"].to_string()).collect::<Vec<_>>()
     };
     let first = run(&["--seed", "3"]);

@@ -4,11 +4,12 @@
 //! nothing else: there are no files, no environment, no other templates. What it may do is [bounded](bounds).
 //!
 //! ```
-//! use vitreous_runtime::chat_template::{ChatMessage, ChatTemplate};
+//! use vitreous_runtime::chat_template::ChatTemplate;
+//! use vitreous_runtime::language::{ChatMessage, ChatRole};
 //!
 //! let source = "{% for message in messages %}<|{{ message.role }}|>{{ message['content'] | trim }}{{ eos_token }}{% endfor %}";
 //! let template = ChatTemplate::new(source, &[("eos_token".to_string(), "</s>".to_string())])?;
-//! let text = template.render(&[ChatMessage::new("user", " Hello ")], true)?;
+//! let text = template.render(&[ChatMessage::new(ChatRole::User, " Hello ")], true)?;
 //! assert_eq!(text, "<|user|>Hello</s>");
 //! # Ok::<(), vitreous_runtime::Error>(())
 //! ```
@@ -28,22 +29,7 @@ use minijinja::{AutoEscape, ErrorKind, Value};
 use vitreous_data::text::TextTokenizer;
 
 use crate::error::Error;
-
-/// A message of a chat.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChatMessage {
-    /// Who says it: `system`, `user` or `assistant`.
-    pub role: String,
-    /// What is said.
-    pub content: String,
-}
-
-impl ChatMessage {
-    /// A message.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> ChatMessage {
-        ChatMessage { role: role.into(), content: content.into() }
-    }
-}
+use crate::language::{ChatFormat, ChatMessage};
 
 /// A model's chat template.
 #[derive(Clone, Debug)]
@@ -101,8 +87,8 @@ impl ChatTemplate {
         now: SystemTime,
     ) -> Result<String, Error> {
         let said = messages.iter().map(|message| {
-            let fields = [("role", &message.role), ("content", &message.content)];
-            Value::from_pairs(fields.map(|(name, text)| (name, Value::from(text.as_str()))))
+            let fields = [("role", message.role.name()), ("content", message.content.as_str())];
+            Value::from_pairs(fields.map(|(name, text)| (name, Value::from(text))))
         });
         let given = [
             ("messages", said.collect()),
@@ -143,6 +129,17 @@ impl ChatTemplate {
         )
         .map_err(|error| failed(&error))?;
         Ok(text)
+    }
+}
+
+impl ChatFormat for ChatTemplate {
+    fn format(&self, messages: &[ChatMessage]) -> Result<String, Error> {
+        self.render(messages, true)
+    }
+
+    /// The tokenizer knows them.
+    fn ends(&self) -> &[&'static str] {
+        &[]
     }
 }
 

@@ -27,6 +27,11 @@ impl ChatRole {
             ChatRole::Assistant => "assistant",
         }
     }
+
+    /// The role that templates call by a name.
+    pub fn of_name(name: &str) -> Option<ChatRole> {
+        [ChatRole::System, ChatRole::User, ChatRole::Assistant].into_iter().find(|role| role.name() == name)
+    }
 }
 
 /// A message of a conversation.

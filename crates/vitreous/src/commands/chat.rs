@@ -9,7 +9,8 @@ use anyhow::anyhow;
 use clap::Args;
 use signal_hook::consts::SIGINT;
 use vitreous_pages::format;
-use vitreous_runtime::language::{Chat as Conversation, ChatMl, LanguageModel};
+use vitreous_runtime::chat_template::ChatTemplate;
+use vitreous_runtime::language::{Chat as Conversation, ChatFormat, ChatMl, LanguageModel};
 
 use crate::failure::Failure;
 use crate::generation_options::{MachineOptions, WritingOptions, tell_speed};
@@ -50,7 +51,7 @@ impl Chat {
         let context = self.machine.context.unwrap_or(USUAL_CONTEXT).min(model.longest);
         let generate = self.machine.generate_options(1, context);
         let system = self.system.as_deref();
-        let mut chat = Conversation::new(&model, Box::new(ChatMl), system, options, generate, &device)?;
+        let mut chat = Conversation::new(&model, format_of(&model)?, system, options, generate, &device)?;
         let stop = StopSignal::new()?;
         let is_terminal = std::io::stdin().is_terminal();
         if is_terminal {
@@ -101,6 +102,17 @@ impl Chat {
         }
         tell_speed(&chat.tally(), &device);
         Ok(())
+    }
+}
+
+/// The model's own chat template, or ChatML where it has none.
+fn format_of(model: &LanguageModel) -> Result<Box<dyn ChatFormat>, Failure> {
+    match ChatTemplate::of(&model.tokenizer)? {
+        Some(template) => Ok(Box::new(template)),
+        None => {
+            say!("note: the model has no chat template; messages are written in ChatML");
+            Ok(Box::new(ChatMl))
+        }
     }
 }
 
