@@ -99,7 +99,7 @@ fn check_named(name: &str) -> TextTokenizer {
     let tokenizer = check(name, stored.data(), &stored.ids, &stored.around);
     for end in &stored.ends {
         // llama.cpp takes the name "</s>" for an end even where it is an ordinary token.
-        let is_ordinary = stored.types.get(&(*end as usize)).is_none();
+        let is_ordinary = !stored.types.contains_key(&(*end as usize));
         assert!(is_ordinary || tokenizer.end_tokens().contains(end), "{name}: {end} ends a text");
     }
     for (ids, shown, skipped) in &stored.decoded {
