@@ -32,14 +32,8 @@ impl ProductLayout {
 
     fn of_shapes(op: &Op, first: &Shape, second: &Shape) -> Option<ProductLayout> {
         let (rows, columns) = (first.rows(), first.columns());
-        let one = |rows, columns, depth| gemm::Shape {
-            rows,
-            columns,
-            depth,
-            batch: 1,
-            shared_b: true,
-            prepacked: false,
-        };
+        let one =
+            |rows, columns, depth| gemm::Shape { rows, columns, depth, batch: 1, shared_b: true, prepacked: false };
         Some(match op {
             Op::Linear(op) => {
                 let (out, depth) = (second.rows(), second.columns());

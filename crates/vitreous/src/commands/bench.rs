@@ -171,7 +171,9 @@ impl Bench {
         let mut out = crate::say::stdout();
         match self.json {
             true => writeln!(out, "{}", rates.json(&self.model, &generation, &device))?,
-            false => rates.lines(&self.model, &generation, &device).iter().try_for_each(|line| writeln!(out, "{line}"))?,
+            false => {
+                rates.lines(&self.model, &generation, &device).iter().try_for_each(|line| writeln!(out, "{line}"))?
+            }
         }
         Ok(())
     }

@@ -321,16 +321,18 @@ unsafe fn slice_scales<L: PanelLanes, const SCALES: u8>(of_block: *const u8, sli
     }
 }
 
-/// For tests: what to call, and the most rows that it multiplies together, of every set of instructions that this CPU has.
+/// For tests: a set of instructions, the most rows that it multiplies together, and what to call.
 #[cfg(test)]
-#[allow(clippy::type_complexity)]
-pub(super) fn every_set() -> Vec<(&'static str, usize, unsafe fn(&Tile, &RowLayout, &mut [f32]))> {
+pub(super) type Set = (&'static str, usize, unsafe fn(&Tile, &RowLayout, &mut [f32]));
+
+/// For tests: every set of instructions that this CPU has.
+#[cfg(test)]
+pub(super) fn every_set() -> Vec<Set> {
     unsafe fn portable(tile: &Tile, row: &RowLayout, sums: &mut [f32]) {
         // SAFETY: guaranteed by the caller.
         unsafe { multiply_body::<Portable>(tile, row, sums) }
     }
-    let mut sets: Vec<(&'static str, usize, unsafe fn(&Tile, &RowLayout, &mut [f32]))> =
-        vec![("portable", Portable::MOST_ROWS, portable)];
+    let mut sets: Vec<Set> = vec![("portable", Portable::MOST_ROWS, portable)];
     #[cfg(target_arch = "x86_64")]
     {
         let avx2_too = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");

@@ -1,7 +1,7 @@
 //! Every format against f64, on every instruction set that this CPU has.
 
 use super::activations::{RowLayout, group_of, quantise_row};
-use super::dot::{Tile, every_set};
+use super::dot::{Set, Tile, every_set};
 use super::layout::{Layout, PANEL};
 use crate::blocks::BlockFormat;
 use crate::cpu::team::Team;
@@ -66,12 +66,7 @@ fn products_are_those_of_the_values_that_integers_stand_for() {
 }
 
 /// Groups of every size, with rows before the tile.
-fn check_products(
-    layout: &Layout,
-    weights: &[f32],
-    packed: &[f32],
-    (set, most, multiply): (&str, usize, unsafe fn(&Tile, &RowLayout, &mut [f32])),
-) {
+fn check_products(layout: &Layout, weights: &[f32], packed: &[f32], (set, most, multiply): Set) {
     let (rows, first, places) = (12 + 12 + 4 + 2 + 1, 12, RowLayout::of(layout));
     let mut quantised = vec![0.0f32; rows * places.bytes / 4];
     let values: Vec<f32> = (0..rows * layout.inputs).map(|index| ((index * 37 % 101) as f32 - 50.0) * 0.013).collect();
