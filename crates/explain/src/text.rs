@@ -137,7 +137,7 @@ pub fn explain_text(
     let outputs: Vec<Value> = [probabilities].into_iter().chain(taps.iter().map(|tap| tap.weights)).collect();
     let plan = device.plan_with_fixed_weights(&graph, &outputs)?;
     device.check_memory("explaining a sentence", device.bytes_needed_with_weights(&plan))?;
-    let lend = |parameter: &Parameter| weights(&parameter.name);
+    let lend = |parameter: &Parameter| weights.weight(&parameter.name);
     let mut executor = Executor::with_weights(plan, device, lend)?;
     for (name, tokens) in [("source", &source), ("target", &read), ("source_lengths", &vec![source.len() as u32])] {
         let numbers = executor.input_i32(name)?;

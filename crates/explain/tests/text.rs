@@ -87,8 +87,8 @@ impl Case {
     fn run(&self, graph: &Graph, outputs: &[Value], pair: Option<usize>) -> Vec<Vec<f32>> {
         let plan = Plan::for_cpu_with_fixed_weights(graph, outputs).expect("a plan");
         let weights = self.weights();
-        let mut executor =
-            Executor::with_weights(plan, 2, |parameter: &Parameter| weights(&parameter.name)).expect("an executor");
+        let mut executor = Executor::with_weights(plan, 2, |parameter: &Parameter| weights.weight(&parameter.name))
+            .expect("an executor");
         let [source, target, lengths] = match pair {
             None => ["source", "target", "lengths"].map(|name| self.tokens(name)),
             Some(index) => {

@@ -31,7 +31,7 @@ pub use families::{FAMILIES, family, preset, preset_names};
 pub use family::{Architecture, Checkpoint, Family, Format, OpenOptions, Reading};
 pub use initial::{Initialisation, initialise};
 pub use model::{Assets, Model, ModelError, Preprocessing, SaveOptions, StoredFormat, WeightType, Written};
-pub use on_device::{OnDevice, Weights};
+pub use on_device::{OnDevice, Weights, WeightsByName};
 pub use pooling::{POOLED, Pooling, pool};
 pub use settings::{Activation, ConfigError, NormOrder, Settings, Size};
 pub use signature::{Gives, Head, ImageInput, PooledFrom, Signature, Takes, TokenInput};

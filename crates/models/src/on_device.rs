@@ -1,21 +1,48 @@
 //! A model's parameters on a device, shared by the executors of all its plans: text comes in many shapes, and each has its plan.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-
 use vitreous_engine::{
-    BlockFormat, Device, Executor, Graph, Parameter, Plan, Result, SharedWeights, Value, WeightView,
+    BlockFormat, Device, Error, Executor, Graph, Parameter, Plan, Result, SharedWeights, Value, WeightView,
 };
 
+use crate::model::Model;
+
 /// Where a model's parameters are.
-pub type Weights<'w> = Box<dyn Fn(&str) -> Result<WeightView<'w>> + 'w>;
+pub type Weights<'w> = Box<dyn WeightsByName<'w> + 'w>;
+
+/// A model's parameters by name.
+pub trait WeightsByName<'w> {
+    /// The values of a parameter.
+    fn weight(&self, name: &str) -> Result<WeightView<'w>>;
+
+    /// The format of a parameter that [`WeightsByName::weight`] gives as quantised blocks; known without reading it.
+    fn blocks(&self, name: &str) -> Option<BlockFormat>;
+}
+
+/// Values that are not quantised.
+impl<'w, F: Fn(&str) -> Result<WeightView<'w>>> WeightsByName<'w> for F {
+    fn weight(&self, name: &str) -> Result<WeightView<'w>> {
+        self(name)
+    }
+
+    fn blocks(&self, _name: &str) -> Option<BlockFormat> {
+        None
+    }
+}
+
+impl<'m> WeightsByName<'m> for &'m Model {
+    fn weight(&self, name: &str) -> Result<WeightView<'m>> {
+        Model::weight(self, name).map_err(|error| Error::Machine(error.to_string()))
+    }
+
+    fn blocks(&self, name: &str) -> Option<BlockFormat> {
+        Model::blocks(self, name)
+    }
+}
 
 /// A model's parameters on the device that runs it.
 pub struct OnDevice<'w> {
     device: Device,
     weights: Weights<'w>,
-    /// The formats of those that are quantised, by name, as far as they were asked for.
-    formats: RefCell<HashMap<String, Option<BlockFormat>>>,
     /// What is on the device of them, for the executors of all plans.
     shared: SharedWeights,
 }
@@ -23,7 +50,7 @@ pub struct OnDevice<'w> {
 impl<'w> OnDevice<'w> {
     /// Nothing is on the device yet.
     pub fn new(device: &Device, weights: Weights<'w>) -> OnDevice<'w> {
-        OnDevice { device: device.clone(), weights, formats: RefCell::default(), shared: SharedWeights::new(device) }
+        OnDevice { device: device.clone(), weights, shared: SharedWeights::new(device) }
     }
 
     /// The device.
@@ -33,17 +60,7 @@ impl<'w> OnDevice<'w> {
 
     /// Plans a graph of the model, whose quantised weights stay so.
     pub fn plan(&self, graph: &mut Graph, outputs: &[Value]) -> Result<Plan> {
-        let mut formats = self.formats.borrow_mut();
-        for parameter in graph.parameters() {
-            if !formats.contains_key(&parameter.name) {
-                let format = match (self.weights)(&parameter.name)? {
-                    WeightView::Blocks(format, _) => Some(format),
-                    _ => None,
-                };
-                formats.insert(parameter.name.clone(), format);
-            }
-        }
-        graph.store_weights(|name| formats.get(name).copied().flatten());
+        graph.store_weights(|name| self.weights.blocks(name));
         self.device.plan_with_fixed_weights(graph, outputs)
     }
 
@@ -59,7 +76,7 @@ impl<'w> OnDevice<'w> {
                 // Its memory goes back before the new one takes its own.
                 drop(there);
                 self.device.check_memory(purpose, self.device.bytes_needed_with_weights(&plan))?;
-                let weights = |parameter: &Parameter| (self.weights)(&parameter.name);
+                let weights = |parameter: &Parameter| self.weights.weight(&parameter.name);
                 Executor::with_shared_weights(plan, &self.device, &mut self.shared, weights)
             }
         }

@@ -66,6 +66,9 @@ pub(crate) use weights::SharedWeights;
 /// The needs of the CPU's kernels.
 struct CpuTarget {
     keeps_weights: bool,
+    /// Whether weights are packed for products of few rows, too. Elsewhere these read weights as they are, with or without a state to
+    /// the same bits; a step of decoding shares its weights with plans that read whole prompts, and should not want them twice.
+    packs_few_rows: bool,
 }
 
 impl Target for CpuTarget {
@@ -77,7 +80,8 @@ impl Target for CpuTarget {
         if !self.keeps_weights {
             return None;
         }
-        quantised::weight_floats(graph, node).or_else(|| products::packed_weight_floats(graph, node))
+        quantised::weight_floats(graph, node)
+            .or_else(|| products::packed_weight_floats(graph, node, self.packs_few_rows))
     }
 
     fn workspace_bytes(&self, graph: &Graph, node: &Node) -> usize {
@@ -111,7 +115,7 @@ impl Target for CpuTarget {
     }
 
     fn rounds_operands(&self, op: &Op, first: &Shape, second: &Shape) -> bool {
-        products::rounds_operands(op, first, second, self.keeps_weights)
+        products::rounds_operands(op, first, second, self.packs_few_rows)
     }
 
     fn scratch_bytes(&self, graph: &Graph, node: &Node) -> usize {
@@ -125,7 +129,7 @@ impl Target for CpuTarget {
         let floats = match &node.op {
             _ if quantised.is_some() => quantised.unwrap_or(0),
             Op::Linear(_) | Op::LinearInputGradient(_) | Op::LinearWeightGradient(_) | Op::MatMul(_) => {
-                products::scratch_floats(graph, node, self.keeps_weights)
+                products::scratch_floats(graph, node, self.packs_few_rows)
             }
             Op::Pointwise(_) => steps::scratch_floats(columns(0)),
             Op::LayerNorm(_) | Op::RmsNorm(_) => norms::forward_scratch(columns(0)),
@@ -161,13 +165,14 @@ impl Target for CpuTarget {
 impl Plan {
     /// Plans for the CPU: see [`Plan::new`]. The parameters are a [`State`]'s and may change from run to run.
     pub fn for_cpu(graph: &Graph, outputs: &[Value]) -> Result<Plan> {
-        Plan::new(graph, outputs, &CpuTarget { keeps_weights: false })
+        Plan::new(graph, outputs, &CpuTarget { keeps_weights: false, packs_few_rows: false })
     }
 
     /// Plans for the CPU and weights that do not change: [`Executor::with_weights`] takes them in once, as its kernels want
     /// them, and runs need no state.
     pub fn for_cpu_with_fixed_weights(graph: &Graph, outputs: &[Value]) -> Result<Plan> {
-        Plan::new(graph, outputs, &CpuTarget { keeps_weights: true })
+        let packs_few_rows = graph.caches().next().is_some();
+        Plan::new(graph, outputs, &CpuTarget { keeps_weights: true, packs_few_rows })
     }
 }
 

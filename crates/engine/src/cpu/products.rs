@@ -70,11 +70,11 @@ impl ProductLayout {
     }
 }
 
-/// Whether a product rounds its operands to bf16. Linear layers with weights that do not change have them packed.
-pub(super) fn rounds_operands(op: &Op, first: &Shape, second: &Shape, keeps_weights: bool) -> bool {
+/// Whether a product rounds its operands to bf16.
+pub(super) fn rounds_operands(op: &Op, first: &Shape, second: &Shape, packs_few_rows: bool) -> bool {
     let layout = ProductLayout::of_shapes(op, first, second);
     let layout = match op {
-        Op::Linear(_) if keeps_weights => layout.map(ProductLayout::prepacked),
+        Op::Linear(_) if packs_few_rows => layout.map(ProductLayout::prepacked),
         _ => layout,
     };
     layout.is_some_and(|layout| gemm::rounds_operands(&layout.shape, layout.precision))
@@ -102,8 +102,8 @@ fn bias_workspace(graph: &Graph, node: &Node) -> usize {
 
 /// Floats of scratch: the product's own, and behind them a piece of a row for the steps; or those of a bias gradient, which
 /// comes after the product.
-pub(super) fn scratch_floats(graph: &Graph, node: &Node, keeps_weights: bool) -> usize {
-    let layout = match keeps_weights && has_fixed_weight(graph, node) {
+pub(super) fn scratch_floats(graph: &Graph, node: &Node, packs_few_rows: bool) -> usize {
+    let layout = match packs_few_rows && has_fixed_weight(graph, node) {
         true => ProductLayout::of(graph, node).map(ProductLayout::prepacked),
         false => ProductLayout::of(graph, node),
     };
@@ -192,9 +192,10 @@ fn has_fixed_weight(graph: &Graph, node: &Node) -> bool {
     matches!((&node.op, weight), (Op::Linear(_), Some(Op::Parameter(_))))
 }
 
-/// Floats of a linear layer's packed weight, if it is a parameter.
-pub(super) fn packed_weight_floats(graph: &Graph, node: &Node) -> Option<usize> {
-    let layout = ProductLayout::of(graph, node).filter(|_| has_fixed_weight(graph, node))?.prepacked();
+/// Floats of a linear layer's packed weight, if it is a parameter and the product wants it packed.
+pub(super) fn packed_weight_floats(graph: &Graph, node: &Node, packs_few_rows: bool) -> Option<usize> {
+    let layout = ProductLayout::of(graph, node).filter(|_| has_fixed_weight(graph, node))?;
+    let layout = if packs_few_rows { layout.prepacked() } else { layout };
     Some(gemm::workspace_floats(&layout.shape, layout.precision)).filter(|&floats| floats > 0)
 }
 

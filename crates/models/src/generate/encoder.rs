@@ -49,7 +49,7 @@ impl Encoders {
             keys_and_values.push((name.to_string(), graph.cast(value, cache.into())?));
         }
         let results: Vec<Value> = keys_and_values.iter().map(|(_, value)| *value).collect();
-        let plan = source.device().plan_with_fixed_weights(&graph, &results)?;
+        let plan = source.plan(&mut graph, &results)?;
         let plan = plan.leaving_on_device(&results)?;
         let there = if on_gpu { None } else { self.kept.pop().map(|encoder| encoder.executor) };
         if self.kept.len() == MOST_KEPT {

@@ -10,6 +10,7 @@ mod weight_type;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -131,6 +132,12 @@ impl Model {
         Ok(values.into())
     }
 
+    /// The format of a parameter that [`Model::weight`] gives as quantised blocks; known without reading it.
+    pub fn blocks(&self, name: &str) -> Option<BlockFormat> {
+        let (source, parameter) = self.find(name).ok()?;
+        source.blocks(&parameter.part_names())
+    }
+
     /// Copies all values into the state of this model's graph. A replaced head, and adapters, are left unchanged.
     pub fn load(&self, state: &mut State) -> Result<(), ModelError> {
         let table: Vec<Parameter> = state.table().to_vec();
@@ -221,12 +228,13 @@ impl Source {
         (grid != table.size).then_some((entry, table, grid))
     }
 
-    /// Atoms that lie in the file as they are needed.
-    fn whole(&self, atoms: &[String]) -> Result<Option<WeightView<'_>>, ArchiveError> {
+    /// The entry that has atoms as they are needed, or with their rows in another order, and the range of its values that they are;
+    /// `None` if they have to be put together.
+    fn whole_entry(&self, atoms: &[String]) -> Option<(&Entry, Range<usize>)> {
         if self.resized(atoms).is_some() {
-            return Ok(None);
+            return None;
         }
-        let Some(&(index, part)) = self.atoms.get(&atoms[0]) else { return Ok(None) };
+        let &(index, part) = self.atoms.get(&atoms[0])?;
         let entry = &self.entries[index];
         let movable = match entry.storage {
             Storage::Same => true,
@@ -234,17 +242,32 @@ impl Source {
             Storage::Transposed { .. } | Storage::Hwio { .. } => false,
         };
         if !movable || entry.atoms.get(part..part + atoms.len()) != Some(atoms) {
-            return Ok(None);
+            return None;
         }
-        let all = self.archive.tensor(&entry.name)?.to_weight()?;
-        let size = all.len() / entry.atoms.len();
+        let tensor = self.archive.get(&entry.name)?;
+        let size = tensor.elements() / entry.atoms.len();
         let range = part * size..(part + atoms.len()) * size;
-        let splits_blocks = |format: BlockFormat| [range.start, range.end].iter().any(|at| at % format.values() != 0);
-        Ok(match (atoms.len() == entry.atoms.len(), &all) {
-            (true, _) => entry.storage.read_weight(all),
-            (false, WeightView::Blocks(format, _)) if splits_blocks(*format) => None,
-            (false, _) => entry.storage.read_weight(all.into_part(range)),
-        })
+        match tensor.element {
+            ElementType::Blocks(format) if [range.start, range.end].iter().any(|at| at % format.values() != 0) => None,
+            _ => Some((entry, range)),
+        }
+    }
+
+    /// Atoms that lie in the file as they are needed.
+    fn whole(&self, atoms: &[String]) -> Result<Option<WeightView<'_>>, ArchiveError> {
+        let Some((entry, range)) = self.whole_entry(atoms) else { return Ok(None) };
+        let all = self.archive.tensor(&entry.name)?.to_weight()?;
+        let part = if range.len() == all.len() { all } else { all.into_part(range) };
+        Ok(entry.storage.read_weight(part))
+    }
+
+    /// The format of atoms that [`Source::whole`] gives as quantised blocks.
+    fn blocks(&self, atoms: &[String]) -> Option<BlockFormat> {
+        let (entry, _) = self.whole_entry(atoms)?;
+        match self.archive.get(&entry.name)?.element {
+            ElementType::Blocks(format) => Some(format),
+            _ => None,
+        }
     }
 
     /// Copies atoms one after another, in our layout.

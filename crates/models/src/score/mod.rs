@@ -216,7 +216,7 @@ impl<'m> TokenScorer<'m> {
         let built = self.architecture.build(&mut graph, &Call::whole(shape.batch).tokens(shape.length))?;
         let portions = portions(&mut graph, &built, rows, self.at_once)?;
         let outputs: Vec<Value> = portions.iter().flat_map(|portion| [portion.log_sums, portion.targets]).collect();
-        Ok((self.source.device().plan_with_fixed_weights(&graph, &outputs)?, portions))
+        Ok((self.source.plan(&mut graph, &outputs)?, portions))
     }
 }
 

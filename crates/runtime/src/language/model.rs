@@ -53,8 +53,7 @@ impl LanguageModel {
 
     /// All parameters by name.
     pub fn weights(&self) -> Weights<'_> {
-        let failed = |error: vitreous_models::ModelError| vitreous_engine::Error::Machine(error.to_string());
-        Box::new(move |name: &str| self.model.weight(name).map_err(failed))
+        Box::new(&self.model)
     }
 
     /// The tokens of a prompt, with the special tokens that a text begins with. An empty one is the token that a text begins with.

@@ -52,8 +52,7 @@ impl TextModel {
 
     /// All parameters by name.
     pub fn weights(&self) -> Weights<'_> {
-        let failed = |error: vitreous_models::ModelError| vitreous_engine::Error::Machine(error.to_string());
-        Box::new(move |name: &str| self.model.weight(name).map_err(failed))
+        Box::new(&self.model)
     }
 
     /// The tokens of a text.

@@ -40,9 +40,7 @@ impl Generation {
         let options = OpenOptions::default();
         if Path::new(name).exists() {
             let model = open_model(Path::new(name), &options)?;
-            let failed = |error: vitreous_models::ModelError| vitreous_engine::Error::Machine(error.to_string());
-            let weights: Weights = Box::new(|parameter: &str| model.weight(parameter).map_err(failed));
-            return self.run(name, model.architecture.as_ref(), device, weights);
+            return self.run(name, model.architecture.as_ref(), device, Box::new(&model));
         }
         let (architecture, _) = vitreous_runtime::architecture(name, &options)?;
         let model = Model::new(architecture, Vec::new()).map_err(Failure::input)?;
