@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use vitreous_engine::{Device, Precision};
 use vitreous_models::CacheFormat;
 use vitreous_models::generate::{GenerateOptions, SamplingOptions, Tally};
+use vitreous_pages::format;
 use vitreous_runtime::described;
 use vitreous_runtime::language::TextOptions;
 
@@ -129,16 +130,21 @@ impl MachineOptions {
 
 /// Says how fast it went.
 pub fn tell_speed(tally: &Tally, device: &Device) {
-    let rate = |tokens: usize, seconds: f64| tokens as f64 / seconds.max(1e-9);
+    // A prompt of one token is read by the first step.
+    let rate = |tokens: usize, seconds: f64| match seconds > 0.0 {
+        true => format!(", {:.1} tokens/s", tokens as f64 / seconds),
+        false => String::new(),
+    };
+    let tokens = |count: usize| format::count(count, "token", "tokens");
     let reused = match tally.reused_tokens {
         0 => String::new(),
         tokens => format!(" ({tokens} more were there already)"),
     };
     say!(
-        "prompt: {} tokens, {:.1} tokens/s{reused}; written: {} tokens, {:.1} tokens/s, on {}",
-        tally.prompt_tokens,
+        "prompt: {}{}{reused}; written: {}{}, on {}",
+        tokens(tally.prompt_tokens),
         rate(tally.prompt_tokens, tally.reading),
-        tally.written_tokens,
+        tokens(tally.written_tokens),
         rate(tally.stepped_tokens, tally.writing),
         described(device)
     );

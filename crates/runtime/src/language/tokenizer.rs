@@ -20,11 +20,16 @@ pub fn tokenizer_of(model: &Model, path: &Path) -> Result<TextTokenizer, Error> 
         Some(metadata) if metadata.get("tokenizer.ggml.tokens").is_some() => vocabulary_of(metadata),
         _ if path.is_file() => match beside(path)? {
             Some(vocabulary) => vocabulary,
-            None => return Ok(TextTokenizer::open(path.parent().unwrap_or(Path::new(".")))?),
+            None => return Ok(TextTokenizer::open(folder_of(path))?),
         },
         _ => return Ok(TextTokenizer::open(&model_directory(path))?),
     };
     Ok(TextTokenizer::from_vocabulary(stored)?)
+}
+
+/// The folder that a file is in.
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The vocabulary of llama2.c's `tokenizer.bin` beside a model's file, if there is one.

@@ -8,6 +8,7 @@ use vitreous_models::{Model, OpenOptions, TokenInput, Weights};
 
 use super::sentence::SentenceSettings;
 use crate::error::Error;
+use crate::language::tokenizer_of;
 use crate::locate::{model_directory, open_model, unsuitable};
 
 /// A model of texts, ready to be given some.
@@ -42,9 +43,13 @@ impl TextModel {
         let Some(input) = signature.tokens() else {
             return Err(unsuitable(&path.to_string_lossy(), &signature, "model for texts"));
         };
+        let tokenizer = tokenizer_of(&model, path)?;
         let directory = model_directory(path);
-        let tokenizer = TextTokenizer::open(&directory)?;
-        let sentence = SentenceSettings::read(&directory)?;
+        // A single file of a model has nothing beside it that says how vectors are pooled.
+        let sentence = match directory.is_dir() {
+            true => SentenceSettings::read(&directory)?,
+            false => SentenceSettings::default(),
+        };
         // sentence-transformers sets the tokenizer's limit to its own.
         let longest = sentence.longest.or(tokenizer.longest()).unwrap_or(input.longest).min(input.longest);
         Ok(TextModel { model, tokenizer, input, sentence, longest })
