@@ -158,7 +158,7 @@ fn read_gguf(checkpoint: &Checkpoint, architecture: &str) -> Result<Reading, Fau
         }
     }
     let known = FAMILIES.into_iter().flat_map(Family::gguf_architectures).copied().collect::<Vec<_>>().join(", ");
-    Err(Fault::of(gguf::ARCHITECTURE, format!("{architecture:?} is not known here: {known} are")))
+    Err(Fault::of(gguf::ARCHITECTURE, format!("{architecture:?} is not supported: {known} are")))
 }
 
 fn is_known(model_type: &str) -> bool {

@@ -135,7 +135,8 @@ fn fitting(format: BlockFormat, columns: usize) -> ElementType {
 mod tests {
     use super::*;
 
-    /// What `llama-quantize` prints for SmolLM2-135M (30 layers, rows of 576 and 1536) and LLaMA-2-7B (32 layers, rows of 4096 and 11008).
+    /// The rules of llama.cpp (`llama_tensor_get_type`), worked out by hand for SmolLM2-135M (30 layers, rows of 576 and 1536) and
+    /// LLaMA-2-7B (32 layers, rows of 4096 and 11008).
     #[test]
     fn types_are_llama_cpps() {
         let element = |mixture: Mixture, name: &str, columns: usize| mixture.element(name, &[8, columns]).name();

@@ -56,7 +56,7 @@ pub(super) fn element(number: u32) -> Parsed<ElementType> {
     let name = OTHERS.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
     let what = match name {
         Some(name) => format!("its values are quantised as {name}"),
-        None => format!("its values are of ggml's type {number}, which is not known here"),
+        None => format!("its values are of ggml's type {number}, which is not supported"),
     };
     let remedy =
         "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K are read: use such a file of the same model";

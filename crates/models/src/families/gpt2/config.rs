@@ -101,7 +101,7 @@ impl Gpt2Config {
     pub(super) fn from_hugging_face(object: &Object, model_type: &str) -> Result<Gpt2Config, Fault> {
         if object.flag("add_cross_attention")? == Some(true) {
             return Err(
-                object.fault("add_cross_attention", "a decoder beside an encoder is not known here".to_string())
+                object.fault("add_cross_attention", "a decoder beside an encoder is not supported".to_string())
             );
         }
         let usual = Gpt2Config::default();
@@ -173,7 +173,7 @@ fn activation(object: &Object, is_first: bool) -> Result<Activation, Fault> {
         None => Ok(Activation::GeluTanh),
         Some("gelu") if is_first => Ok(Activation::GeluTanh),
         Some(name) => Activation::from_hugging_face(name).ok_or_else(|| {
-            object.fault(key, format!("{name:?} is not known here: gelu, gelu_new, relu, silu and tanh are"))
+            object.fault(key, format!("{name:?} is not supported: gelu, gelu_new, relu, silu and tanh are"))
         }),
     }
 }

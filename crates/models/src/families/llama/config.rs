@@ -244,7 +244,7 @@ impl LlamaConfig {
             Variant::Mistral | Variant::Qwen2 | Variant::Qwen3 | Variant::Gemma => usual.kv_heads,
         };
         if variant == Variant::Gemma && object.flag("use_bidirectional_attention")? == Some(true) {
-            let what = "attention to later tokens is not known here".to_string();
+            let what = "attention to later tokens is not supported".to_string();
             return Err(object.fault("use_bidirectional_attention", what));
         }
         let head_dim = object.size("head_dim")?.or(usual.head_dim).filter(|width| width * heads != dim);
@@ -379,7 +379,7 @@ fn activation(object: &Object, variant: Variant, usual: Activation) -> Result<Ac
         Some(Activation::Gelu) if variant == Variant::Gemma => Ok(Activation::GeluTanh),
         Some(activation) => Ok(activation),
         None => {
-            Err(object.fault("hidden_act", format!("{name:?} is not known here: silu, gelu, gelu_new and relu are")))
+            Err(object.fault("hidden_act", format!("{name:?} is not supported: silu, gelu, gelu_new and relu are")))
         }
     }
 }
@@ -396,7 +396,7 @@ fn rotary_dim(object: &Object, variant: Variant, head_dim: usize) -> Result<Opti
     match stated.or(object.number(KEY)?).filter(|part| *part != 1.0) {
         None => Ok(None),
         Some(_) if variant != Variant::Phi3 => {
-            Err(object.fault(KEY, "rotating a part of each head is not known here but for Phi-3".to_string()))
+            Err(object.fault(KEY, "rotating a part of each head is not supported but for Phi-3".to_string()))
         }
         Some(part) if part > 0.0 && part < 1.0 => Ok(Some((head_dim as f64 * part) as usize)),
         Some(part) => Err(object.fault(KEY, format!("must be above 0 and at most 1, not {part}"))),
@@ -417,7 +417,7 @@ fn window(object: &Object, variant: Variant, usual: Option<usize>, depth: usize)
             0 => stated(Some(4096)),
             first if first >= depth => Ok(None),
             _ => {
-                let what = "a window for some layers only is not known here".to_string();
+                let what = "a window for some layers only is not supported".to_string();
                 Err(object.fault("max_window_layers", what))
             }
         },

@@ -40,7 +40,7 @@ pub(super) fn read(checkpoint: &Checkpoint, file: &GgufModel) -> Result<Option<R
 fn config(file: &GgufModel, variant: Variant) -> Result<LlamaConfig, Fault> {
     let keys = &file.settings;
     if keys.size("expert_count")?.is_some_and(|experts| experts > 0) {
-        return Err(keys.fault("expert_count", "mixtures of experts are not known here".to_string()));
+        return Err(keys.fault("expert_count", "mixtures of experts are not supported".to_string()));
     }
     let (dim, heads) = (file.size("embedding_length")?, file.size("attention.head_count")?);
     let head_dim = match keys.size("attention.key_length")? {
@@ -48,8 +48,8 @@ fn config(file: &GgufModel, variant: Variant) -> Result<LlamaConfig, Fault> {
         None => dim / heads.max(1),
     };
     for (key, what) in [
-        ("attention.value_length", "values of another width than keys are not known here"),
-        ("rope.dimension_count", "rotating a part of each head is not known here"),
+        ("attention.value_length", "values of another width than keys are not supported"),
+        ("rope.dimension_count", "rotating a part of each head is not supported"),
     ] {
         if keys.size(key)?.is_some_and(|width| width != head_dim) {
             return Err(keys.fault(key, format!("is not {head_dim}, the width of a head: {what}")));
@@ -112,7 +112,7 @@ fn scaling(file: &GgufModel, base: f32, head_dim: usize, max_length: usize) -> R
             },
         }),
         ("yarn", None) => Err(keys.fault("rope.scaling.factor", "is missing".to_string())),
-        (other, _) => Err(keys.fault(KIND, format!("{other:?} is not known here: none, linear and yarn are"))),
+        (other, _) => Err(keys.fault(KIND, format!("{other:?} is not supported: none, linear and yarn are"))),
     }
 }
 
@@ -214,7 +214,7 @@ fn scaling_keys(scaling: &RopeScaling) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// What GGUF files call a variant; `None` if their dialect of it is not known here.
+/// What GGUF files call a variant; `None` if their dialect of it is not supported.
 fn architecture(variant: Variant) -> Option<&'static str> {
     match variant {
         Variant::Llama | Variant::Mistral => Some("llama"),

@@ -44,12 +44,12 @@ pub(super) fn written(config: &LlamaConfig) -> Result<Dialect, String> {
     Ok(Dialect { config: Some(config.to_hugging_face()?), ..rules(config, &format!("{BACKBONE}.")) })
 }
 
-/// What later relatives have that is not known here.
+/// What later relatives have that is not supported.
 fn beyond(model_type: &str) -> Option<&'static str> {
     match model_type {
-        "gemma2" => Some("limits scores by soft-capping and alternates between windows, which is not known here"),
+        "gemma2" => Some("limits scores by soft-capping and alternates between windows, which is not supported"),
         "gemma3" | "gemma3_text" => {
-            Some("alternates between windows with frequencies of their own, which is not known here")
+            Some("alternates between windows with frequencies of their own, which is not supported")
         }
         _ => None,
     }

@@ -256,7 +256,7 @@ impl RopeScaling {
             "longrope" | "su" => longrope(&object, original()?, max_length)?,
             "yarn" if object.get("short_factor").is_some() => longrope(&object, original()?, max_length)?,
             "yarn" if object.flag("truncate")? == Some(false) => {
-                return Err(object.fault("truncate", "a range that is not truncated is not known here".to_string()));
+                return Err(object.fault("truncate", "a range that is not truncated is not supported".to_string()));
             }
             "yarn" => {
                 let factor = need("factor")?;
@@ -273,7 +273,7 @@ impl RopeScaling {
             }
             other => {
                 let what =
-                    format!("{other:?} is not known here: default, linear, dynamic, llama3, yarn and longrope are");
+                    format!("{other:?} is not supported: default, linear, dynamic, llama3, yarn and longrope are");
                 return Err(object.fault("rope_type", what));
             }
         };

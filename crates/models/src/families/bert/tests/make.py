@@ -117,7 +117,7 @@ def electra():
     peer.save(HERE, "electra_labels", hf.ElectraForSequenceClassification(labels), peer.logits)
     peer.save(HERE, "electra_token_classes", hf.ElectraForTokenClassification(config()), peer.logits)
     peer.save(HERE, "electra_span", hf.ElectraForQuestionAnswering(config()), peer.span)
-    # The discriminator, whose head is not known here: its vectors are.
+    # The discriminator, whose head is not supported: its vectors are.
     peer.save(HERE, "electra_discriminator", hf.ElectraForPreTraining(config()), peer.last_tokens)
 
 
