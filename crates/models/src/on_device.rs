@@ -75,7 +75,9 @@ impl<'w> OnDevice<'w> {
             there => {
                 // Its memory goes back before the new one takes its own.
                 drop(there);
-                self.device.check_memory(purpose, self.device.bytes_needed_with_weights(&plan))?;
+                // Weights that are there already are not taken again.
+                let needed = self.device.bytes_needed_with_weights(&plan).saturating_sub(self.shared.bytes());
+                self.device.check_memory(purpose, needed)?;
                 let weights = |parameter: &Parameter| self.weights.weight(&parameter.name);
                 Executor::with_shared_weights(plan, &self.device, &mut self.shared, weights)
             }

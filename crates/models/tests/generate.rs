@@ -370,6 +370,27 @@ fn filters_are_the_peers_logits_processors() {
     }
 }
 
+#[test]
+fn extreme_settings_are_no_trouble() {
+    let logits: Vec<f32> = (0..2000).map(|index| ((index * 7919) % 1999) as f32 * 0.05).collect();
+    let best = (0..2000).max_by(|&a, &b| logits[a].total_cmp(&logits[b]).then(b.cmp(&a))).expect("a token");
+    let mut sampler = Sampler::new(logits.len());
+    let mut choices = |sampling: &SamplingOptions| {
+        let choosing = Choosing { options: sampling, seen: None, constraint: None, ends: &[] };
+        sampler.choices(&logits, choosing).to_vec()
+    };
+    // So small that dividing by it would make infinity of every logit.
+    let cold = choices(&SamplingOptions { temperature: 1e-40, ..SamplingOptions::default() });
+    let likely: Vec<u32> = cold.iter().filter(|choice| choice.weight > 0.0).map(|choice| choice.token).collect();
+    assert_eq!(likely, [best as u32]);
+    // More tokens than are kept in order while they are read.
+    let many = choices(&SamplingOptions { top_k: 1000, ..SamplingOptions::default() });
+    let mut sorted = logits.clone();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    let expected = logits.iter().filter(|&&logit| logit >= sorted[999]).count();
+    assert_eq!(many.iter().filter(|choice| choice.weight > 0.0).count(), expected);
+}
+
 /// Allows some tokens, and ends after a number of them.
 struct Only {
     tokens: Vec<u32>,

@@ -33,7 +33,10 @@ impl<'a> GgufModel<'a> {
 
     /// The values of a tensor that belongs to the settings, if there is one: factors of frequencies.
     pub fn vector(&self, name: &str) -> Result<Option<Vec<f32>>, Fault> {
-        let Some(view) = self.archive.get(name) else { return Ok(None) };
+        if !self.has(name) {
+            return Ok(None);
+        }
+        let view = self.archive.tensor(name).map_err(|error| Fault::of(name, error.to_string()))?;
         if view.elements() > LONGEST_VECTOR {
             return Err(Fault::of(name, format!("has {} values, more than {LONGEST_VECTOR}", view.elements())));
         }
@@ -58,9 +61,9 @@ impl<'a> GgufModel<'a> {
         }
     }
 
-    /// Whether there is a tensor with this name.
+    /// Whether there is a tensor with this name, also one that cannot be read: what asks for that says why.
     pub fn has(&self, tensor: &str) -> bool {
-        self.archive.get(tensor).is_some()
+        self.archive.get(tensor).is_some() || self.archive.is_refused(tensor)
     }
 
     /// A size that must be there.

@@ -167,7 +167,10 @@ impl Sampler {
         let options = *choosing.options;
         self.process(logits, choosing);
         if options.temperature != 1.0 && options.temperature > 0.0 {
-            self.scores.iter_mut().for_each(|score| *score /= options.temperature);
+            // Relative to the largest, which the softmax does not see, so that no temperature makes infinity of it.
+            let most = largest(&self.scores).map_or(0.0, |token| self.scores[token as usize]);
+            let most = if most.is_finite() { most } else { 0.0 };
+            self.scores.iter_mut().for_each(|score| *score = (*score - most) / options.temperature);
         }
         let least = match options.top_k {
             0 => f32::NEG_INFINITY,
@@ -286,9 +289,22 @@ fn kth_largest(row: &[f32], k: usize, spare: &mut Vec<Choice>) -> f32 {
     least
 }
 
+/// Up to so many numbers are kept in order while a row is read; more are found by selection.
+const MOST_INSERTED: usize = 256;
+
 /// The k largest numbers of a row, the largest first; of equal ones the first.
 fn largest_choices(row: &[f32], k: usize, best: &mut Vec<Choice>) {
     const PIECE: usize = 64;
+    if k > MOST_INSERTED {
+        let all = (0u32..).zip(row).filter(|(_, score)| !score.is_nan());
+        best.extend(all.map(|(token, &score)| Choice { token, score, weight: 0.0 }));
+        let order = |a: &Choice, b: &Choice| b.score.total_cmp(&a.score).then(a.token.cmp(&b.token));
+        if k < best.len() {
+            best.select_nth_unstable_by(k - 1, order);
+            best.truncate(k);
+        }
+        return best.sort_unstable_by(order);
+    }
     let mut least = f32::NEG_INFINITY;
     for (piece, numbers) in row.chunks(PIECE).enumerate() {
         // Passed over at once if none is large enough, which is seen without a branch for each.

@@ -154,6 +154,7 @@ fn read(
 fn read_gguf(checkpoint: &Checkpoint, architecture: &str) -> Result<Reading, Fault> {
     for family in FAMILIES.into_iter().filter(|family| family.gguf_architectures().contains(&architecture)) {
         if let Some(reading) = family.read(checkpoint)? {
+            reading.architecture.boxed().map_err(|refusal| Fault::whole(refusal.0))?;
             return Ok(reading);
         }
     }

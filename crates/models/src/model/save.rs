@@ -279,9 +279,24 @@ impl<'a> Values<'a> {
             }
             match element {
                 ElementType::Blocks(format) => Ok(Cow::Owned(self.quantised(&entry.name, &theirs, format)?)),
+                ElementType::F16 => {
+                    self.check_halves(&entry.name, &theirs)?;
+                    Ok(Cow::Owned(encoded(&theirs, element)))
+                }
                 _ => Ok(Cow::Owned(encoded(&theirs, element))),
             }
         })
+    }
+
+    /// Refuses finite values that would become infinite in f16.
+    fn check_halves(&self, tensor: &str, values: &[f32]) -> Result<(), ArchiveError> {
+        match values.iter().find(|value| value.is_finite() && value.abs() > f16::MAX.to_f32()) {
+            None => Ok(()),
+            Some(value) => {
+                let what = format!("it holds {value}, which f16 cannot: write f32 or bf16");
+                Err(ArchiveError::Unwritable { file: self.target.to_path_buf(), tensor: tensor.to_string(), what })
+            }
+        }
     }
 
     /// Values as quantised blocks, by all threads.

@@ -119,6 +119,23 @@ fn a_model_with_a_type_that_is_not_read_says_so() {
     assert!(error.contains("blk.0.ffn_up.weight") && error.contains("Q2_K"), "{error}");
 }
 
+/// A head that cannot be read does not make the table of words the head.
+#[test]
+fn a_head_of_a_type_that_is_not_read_is_not_taken_for_a_tied_one() {
+    let mut bytes = fs::read(fixture("qwen2_bf16.gguf")).expect("read");
+    let name = text("output.weight");
+    let Some(place) = bytes.windows(name.len()).position(|window| window == name) else {
+        panic!("the fixture has no head of its own");
+    };
+    let kind = place + name.len() + 4 + 2 * 8;
+    bytes[kind..kind + 4].copy_from_slice(&10u32.to_le_bytes());
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("model.gguf");
+    fs::write(&path, bytes).expect("written");
+    let error = Model::open(&path, &OpenOptions::default()).expect_err("refused").to_string();
+    assert!(error.contains("output.weight") && error.contains("Q2_K"), "{error}");
+}
+
 fn refused_model(change: impl Fn(&mut Vec<u8>)) -> String {
     let mut bytes = fs::read(fixture("llama_f32.gguf")).expect("read");
     change(&mut bytes);

@@ -1,7 +1,7 @@
 //! Chat templates: the messages of a chat as the text that a model was trained on.
 //!
 //! A template is a program in Jinja that comes with the model, from strangers. It gets the messages and the names of special tokens, and
-//! nothing else: there are no files, no environment, no other templates. What it may do is [bounded](bounds).
+//! nothing else: there are no files, no environment, no other templates. What it may do is bounded.
 //!
 //! ```
 //! use vitreous_runtime::chat_template::{ChatMessage, ChatTemplate};

@@ -75,14 +75,22 @@ impl<'m> Chat<'m> {
         text: &str,
         mut piece: impl FnMut(&str) -> Result<bool, Error>,
     ) -> Result<(String, usize), Error> {
+        let before = self.messages.clone();
+        let answered = self.answer(text, &mut piece);
+        if answered.is_err() {
+            // As if nothing had been said, so that something else can be.
+            self.messages = before;
+        }
+        answered
+    }
+
+    fn answer(
+        &mut self,
+        text: &str,
+        piece: &mut impl FnMut(&str) -> Result<bool, Error>,
+    ) -> Result<(String, usize), Error> {
         self.messages.push(ChatMessage::new("user", text));
-        let (prompt, forgotten) = match self.prompt() {
-            Ok(prompt) => prompt,
-            Err(error) => {
-                self.messages.pop();
-                return Err(error);
-            }
-        };
+        let (prompt, forgotten) = self.prompt()?;
         let id = self.generator.add(prompt, &self.options, self.answers, None)?;
         self.answers += 1;
         let mut answer = String::new();

@@ -8,8 +8,8 @@ use crate::error::Error;
 impl LanguageModel {
     /// The constraint that what is written has a format. Each text needs one of its own: [`FormatConstraint::again`] makes more.
     pub fn constraint(&self, format: &OutputFormat) -> Result<FormatConstraint, Error> {
-        let known = self.tokenizer.vocabulary_size().min(self.vocabulary);
-        let bytes = (0..known).map(|id| self.tokenizer.token_bytes(u32::try_from(id).ok()?));
+        // Tokens that the model has and the tokenizer has not are never allowed; the end has an index behind all of them.
+        let bytes = (0..self.vocabulary).map(|id| self.tokenizer.token_bytes(u32::try_from(id).ok()?));
         let constrainer = Constrainer::new(&TokenBytes::new(bytes));
         let constraint = constrainer.and_then(|constrainer| constrainer.constraint(format));
         constraint.map_err(|error| Error::input(error.to_string()))

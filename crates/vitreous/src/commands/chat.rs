@@ -88,7 +88,15 @@ impl Chat {
             if let Some(error) = failed {
                 return Err(error.into());
             }
-            let (_, forgotten) = answered?;
+            let (_, forgotten) = match answered {
+                Ok(answered) => answered,
+                // Somebody who sits there can say something shorter.
+                Err(error) if is_terminal => {
+                    say!("error: {error}");
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             writeln!(out)?;
             out.flush()?;
             if forgotten > 0 {

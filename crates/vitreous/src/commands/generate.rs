@@ -51,7 +51,7 @@ pub struct Generate {
     #[arg(long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Write this many texts for each prompt
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_count, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_texts, allow_negative_numbers = true)]
     n: usize,
     /// Beam search of this width
     #[arg(long, value_name = "N", value_parser = parse_beam, allow_negative_numbers = true)]
@@ -223,7 +223,8 @@ impl Work<'_> {
     /// Makes a generator with room for prompts, unless the one that is there has it.
     fn prepare(&mut self, prompts: &[Vec<u32>]) -> Result<(), Failure> {
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
-        let needed = (longest + self.options.max_tokens).next_multiple_of(CONTEXT_STEP);
+        let needed = longest.saturating_add(self.options.max_tokens).min(self.model.longest);
+        let needed = needed.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(needed);
         let context = self.command.machine.context.unwrap_or(needed).min(self.model.longest);
         if self.generator.as_ref().is_some_and(|generator| generator.context() >= context) {
             return Ok(());
@@ -281,4 +282,13 @@ impl Generate {
 fn logprob(written: &WrittenToken) -> Json {
     let top = written.top.iter().map(|top| json!({"token": top.token, "logprob": top.logprob}));
     json!({"token": written.token, "logprob": written.logprob, "top": top.collect::<Vec<Json>>()})
+}
+
+/// Reads a number of texts for each prompt.
+fn parse_texts(text: &str) -> Result<usize, String> {
+    const MOST_TEXTS: usize = 10_000;
+    match parse_count(text)? {
+        count if count <= MOST_TEXTS => Ok(count),
+        _ => Err(format!("at most {MOST_TEXTS} texts are written for a prompt")),
+    }
 }

@@ -332,6 +332,7 @@ pub(super) fn every_set() -> Vec<Set> {
         // SAFETY: guaranteed by the caller.
         unsafe { multiply_body::<Portable>(tile, row, sums) }
     }
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
     let mut sets: Vec<Set> = vec![("portable", Portable::MOST_ROWS, portable)];
     #[cfg(target_arch = "x86_64")]
     {

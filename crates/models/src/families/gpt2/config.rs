@@ -100,9 +100,7 @@ impl Gpt2Config {
     /// Reads a configuration.
     pub(super) fn from_hugging_face(object: &Object, model_type: &str) -> Result<Gpt2Config, Fault> {
         if object.flag("add_cross_attention")? == Some(true) {
-            return Err(
-                object.fault("add_cross_attention", "a decoder beside an encoder is not supported".to_string())
-            );
+            return Err(object.fault("add_cross_attention", "a decoder beside an encoder is not supported".to_string()));
         }
         let usual = Gpt2Config::default();
         let is_first = model_type == GPT1;

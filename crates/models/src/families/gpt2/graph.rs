@@ -10,7 +10,7 @@ use crate::settings::NormOrder;
 
 /// Builds the model. Outputs: `tokens [batch, length, dim]`, one vector per token, and `logits [batch, length, vocabulary]` of the next
 /// token at every position; of a step, `logits [batch, vocabulary]` only. A step has an input `positions [batch, length]` besides those
-/// of [`Sequence`].
+/// of `Sequence`.
 pub fn gpt2(g: &mut Graph, config: &Gpt2Config, call: &Call) -> Result<Outputs> {
     config.check().map_err(|refusal| refused("gpt2", refusal.0))?;
     let sequence = Sequence::new(g, call, "gpt2", config.max_length)?;

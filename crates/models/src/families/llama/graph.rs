@@ -8,7 +8,7 @@ use crate::call::{Call, Outputs, Part};
 use crate::families::decoder::{LayerCache, Sequence, refused};
 
 /// Builds the model. Outputs: `tokens [batch, length, dim]`, one vector per token, and `logits [batch, length, vocabulary]` of the next
-/// token at every position; of a step, `logits [batch, vocabulary]` only. Its inputs are those of [`Sequence`].
+/// token at every position; of a step, `logits [batch, vocabulary]` only. Its inputs are those of `Sequence`.
 pub fn llama(g: &mut Graph, config: &LlamaConfig, call: &Call) -> Result<Outputs> {
     config.check().map_err(|refusal| refused("llama", refusal.0))?;
     let sequence = Sequence::new(g, call, "llama", config.max_length)?.with_window(g, config.window)?;

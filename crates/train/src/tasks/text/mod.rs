@@ -1,6 +1,6 @@
 //! What the tasks of texts have in common: an encoder with its tokenizer, pretrained or not, that is trained for an objective.
 //!
-//! A task of texts is a [`TextTaskType`] with its settings, and a [`TextObjective`]: batches, loss, evaluation. The rest is here.
+//! A task of texts is a [`TextTaskType`] with its settings, and a `TextObjective`: batches, loss, evaluation. The rest is here.
 
 mod encoder;
 mod facts;
