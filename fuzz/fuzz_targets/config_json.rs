@@ -11,7 +11,7 @@ const LARGEST: u64 = 64;
 fuzz_target!(|input: &[u8]| {
     let Ok(config) = serde_json::from_slice::<Settings>(input) else { return };
     let options = OpenOptions::default();
-    let checkpoint = Checkpoint { config: Some(Object::new(&config)), tensors: None, options: &options };
+    let checkpoint = Checkpoint { config: Some(Object::new(&config)), gguf: None, tensors: None, options: &options };
     for family in FAMILIES {
         let Ok(Some(reading)) = family.read(&checkpoint) else { continue };
         let settings = reading.architecture.settings();
