@@ -5,7 +5,6 @@ use vitreous_engine::{Device, Error, Precision};
 use super::{ScoredTokens, TokenScorer};
 use crate::archive::Archive;
 use crate::encode::batches::Shape;
-use crate::families::llama::LlamaConfig;
 use crate::testing::{fixture, tensor};
 use crate::{Model, OpenOptions};
 
@@ -88,18 +87,14 @@ fn what_cannot_be_scored_is_refused() {
 
 #[test]
 fn the_logits_of_a_batch_are_never_there_at_once() {
-    let config = LlamaConfig {
-        vocabulary: 50_000,
-        dim: 8,
-        depth: 1,
-        heads: 2,
-        kv_heads: 2,
-        mlp_dim: 8,
-        ..LlamaConfig::default()
-    };
+    let small = serde_json::json!({
+        "vocabulary": 50_000, "dim": 8, "depth": 1, "heads": 2, "kv_heads": 2, "mlp_dim": 8
+    });
+    let preset = crate::families::preset("llama_7b").expect("a preset");
+    let model = preset.with_settings(small.as_object().expect("settings")).expect("a model");
     let device = Device::Cpu { threads: 1 };
     let weights = Box::new(|name: &str| Err(Error::Machine(format!("{name} is not needed"))));
-    let scorer = TokenScorer::new(&config, Precision::F32, &device, weights).expect("a scorer");
+    let scorer = TokenScorer::new(model.as_ref(), Precision::F32, &device, weights).expect("a scorer");
     let (plan, portions) = scorer.plan(Shape { batch: 1, length: 2048 }, 2047).expect("a plan");
     assert!(portions.len() > 1 && portions.iter().map(|portion| portion.rows).sum::<usize>() == 2047);
     let (needed, logits) = (device.bytes_needed(&plan), 2047 * 50_000 * 4);
