@@ -75,6 +75,14 @@ pub enum Error {
         /// The number of allowed values.
         limit: usize,
     },
+    /// An intervention that cannot be done.
+    #[error("`{path}` cannot be edited so: {rule}")]
+    Intervention {
+        /// The value that it is of.
+        path: String,
+        /// The requirement that is not met.
+        rule: String,
+    },
     /// Something needs more memory than is available.
     #[error("{0}")]
     Memory(String),

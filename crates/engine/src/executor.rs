@@ -82,10 +82,7 @@ impl Device {
         let weights = match self {
             // A plan for the processor has places for them.
             Device::Cpu { .. } => 0,
-            Device::Cuda(_) => {
-                let floats = [graph.parameter_floats(), 0, 0, 0, 0];
-                cuda::Resident::bytes_needed(floats, graph.precision() == Precision::Bf16)
-            }
+            Device::Cuda(_) => cuda::weight_bytes(graph),
         };
         self.bytes_needed(plan).saturating_add(weights)
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::blocks::BlockFormat;
 use crate::error::{Error, Result};
+use crate::intervention::{EDITED, Pending};
 use crate::ops::{Op, Step};
 use crate::parameter::Level;
 pub(crate) use crate::parameter::Parameter;
@@ -93,6 +94,8 @@ pub struct Graph {
     head: bool,
     /// The scope in which parameters are looked up instead of the current one: see [`Graph::sharing`].
     sharing: Option<Sharing>,
+    /// Interventions that it is being built with, the innermost last.
+    pub(crate) pending: Vec<Pending>,
     mode: Mode,
     precision: Precision,
 }
@@ -112,6 +115,7 @@ impl Graph {
             blocks: 0,
             head: false,
             sharing: None,
+            pending: Vec::new(),
             mode,
             precision,
         }
@@ -302,14 +306,27 @@ impl Graph {
         })
     }
 
-    /// Names a value in the current scope, so that [`Graph::find`] finds it.
+    /// Names a value in the current scope, so that [`Graph::find`] finds it. What reads it is to read the result: the value after
+    /// interventions, if there are any for this name.
     pub fn name(&mut self, name: &str, value: Value) -> Result<Value> {
         let path = self.path_of(name);
+        let value = self.intervened(&path, value)?;
         self.register(path, value, "values")?;
         Ok(value)
     }
 
-    /// An intervention: whatever has read `value` so far reads `by` instead, for example an input that was declared before the
+    /// Builds inside a scope, and gives the result the scope's own name.
+    pub fn named(&mut self, name: &str, build: impl FnOnce(&mut Graph) -> Result<Value>) -> Result<Value> {
+        let value = self.scope(name, build)?;
+        self.name(name, value)
+    }
+
+    /// All names, with their values.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&str, Value)> {
+        self.names.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
+    /// After a graph was built: whatever has read `value` so far reads `by` instead, for example an input that was declared before the
     /// model was built. What then nobody needs is not computed.
     pub fn replace(&mut self, value: Value, by: Value) -> Result<()> {
         let refused = |graph: &Graph, rule: String| {
@@ -336,10 +353,12 @@ impl Graph {
         Ok(())
     }
 
-    /// The shape and values of the constant with this path.
+    /// The shape and values of the constant with this path, if it is one of f32.
     pub fn constant_values(&self, path: &str) -> Option<(&Shape, &[f32])> {
         match &self.nodes[self.names.get(path)?.node()].op {
-            Op::Constant(constant) => Some((&constant.shape, &self.constants[constant.index])),
+            Op::Constant(constant) if constant.dtype == DType::F32 => {
+                Some((&constant.shape, &self.constants[constant.index]))
+            }
             _ => None,
         }
     }
@@ -404,9 +423,26 @@ impl Graph {
         };
         let block = if op.is_leaf() { None } else { self.block };
         let value = Value::new(self.nodes.len(), 0);
+        let is_leaf = op.is_leaf();
         self.register(path.clone(), value, "values")?;
         self.nodes.push(Node { op, inputs: inputs.to_vec(), steps, outputs, path, block });
-        Ok(value)
+        if self.pending.is_empty() || is_leaf {
+            return Ok(value);
+        }
+        let path = self.path(value).to_string();
+        let edited = self.intervened(&path, value)?;
+        self.names.insert(path, edited);
+        Ok(edited)
+    }
+
+    /// Replaces the current scope by that of an edit of a value; its nodes stay in the current block.
+    pub(crate) fn scope_for_edit(&mut self, path: &str) -> String {
+        std::mem::replace(&mut self.scope, format!("{path}{EDITED}"))
+    }
+
+    /// Restores the scope.
+    pub(crate) fn leave_scope(&mut self, outer: String) {
+        self.scope = outer;
     }
 
     /// Builds outside of any scope and block, as gradients do; paths begin with `name`.

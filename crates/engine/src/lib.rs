@@ -16,6 +16,7 @@ mod executor;
 mod gpu;
 mod gradient;
 mod graph;
+mod intervention;
 pub mod machine;
 mod not_finite;
 pub mod ops;
@@ -36,10 +37,11 @@ pub use error::{Error, Result};
 pub use executor::{Device, Executor};
 pub use gradient::{Backward, GradientOptions};
 pub use graph::{Graph, Mode, Node, PARAMETER_ALIGNMENT, Value};
+pub use intervention::{Edit, EditValues, Intervention};
 pub use not_finite::{NotFinite, NotFiniteKind};
 pub use ops::{
-    Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, Op, Optimizer, Padding, RotaryOptions,
-    RotaryPairing, Sliding, Step, StepOptions, StepValues, rotary_frequencies,
+    Activation, AttentionInputs, AttentionOptions, CrossEntropyOptions, Group, MuonScale, Op, Optimizer, Padding,
+    RotaryOptions, RotaryPairing, Sliding, Step, StepOptions, StepValues, rotary_frequencies,
 };
 pub use parameter::{Declaration, Init, LayerKind, Level, Parameter, Role};
 pub use plan::Plan;

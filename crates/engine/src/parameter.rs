@@ -4,6 +4,7 @@
 use crate::blocks::BlockFormat;
 use crate::error::{Error, Result};
 use crate::types::Shape;
+use crate::weights::WeightView;
 
 /// The role of a parameter in its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +25,8 @@ pub enum Role {
     Token,
     /// A low-rank adapter.
     Adapter,
+    /// A number that comes with the model and is never trained.
+    Constant,
 }
 
 impl Role {
@@ -67,6 +70,13 @@ pub enum Init {
     Constant(f32),
     /// Normal with this standard deviation.
     Normal(f64),
+    /// Stacked projections of which the first is the query's: normal with these standard deviations.
+    NormalQuery {
+        /// Of the query's.
+        query: f64,
+        /// Of the others.
+        others: f64,
+    },
     /// A matrix `[out, in]` or `[out, in, ..]`, drawn by the run's initialisation scheme.
     Matrix(LayerKind),
     /// A bias, drawn by the initialisation scheme.
@@ -139,6 +149,17 @@ impl Parameter {
             segments.join(".")
         };
         self.declared.parts.iter().map(named).collect()
+    }
+
+    /// The bytes of values that are blocks of a format; an error if they are something else.
+    pub(crate) fn blocks_of<'v>(&self, format: BlockFormat, values: &'v WeightView) -> Result<&'v [u8]> {
+        match values {
+            WeightView::Blocks(given, bytes) if *given == format => Ok(bytes),
+            _ => {
+                let (name, expected) = (self.name.clone(), format!("blocks of {}", format.name()));
+                Err(Error::Data { what: "parameter", name, expected, got: "values in another format".to_string() })
+            }
+        }
     }
 
     /// An error if the number of values differs from the shape's.

@@ -269,7 +269,7 @@ impl State {
         for node in graph.nodes() {
             match node.op {
                 Op::AdamW(_) | Op::Lamb(_) => needed[1..3].fill(floats),
-                Op::Sgd(_) => needed[1] = floats,
+                Op::Sgd(_) | Op::MuonDirection(_) => needed[1] = floats,
                 Op::Ema(_) => needed[3] = graph.parameter_floats(),
                 _ => {}
             }

@@ -253,6 +253,19 @@ proptest! {
         }, &|_, i| ((i * i * 7 + i) % vocabulary) as i32, quick());
     }
 
+    /// Relative positions: the bias of attention is looked up by numbers that are part of the graph.
+    #[test]
+    fn embedding_of_constant_numbers(vocabulary in 1usize..40, heads in 1usize..5, queries in tokens(), keys in tokens()) {
+        check(&|g: &mut Graph| {
+            let table = g.parameter("table", [vocabulary, heads])?;
+            let numbers: Vec<i32> = (0..queries * keys).map(|i| ((i * i * 7 + i) % vocabulary) as i32).collect();
+            let numbers = g.constant_i32("numbers", [queries * keys], &numbers)?;
+            let rows = g.embedding(table, numbers)?;
+            let by_head = g.transpose(rows, &[1, 0])?;
+            g.reshape(by_head, [1, heads, queries, keys])
+        }, &no_numbers, quick());
+    }
+
     /// Few rows that are used often, many that are used seldom, and one that has half of all numbers.
     #[test]
     fn embedding_of_many_numbers(
@@ -348,6 +361,27 @@ fn binary_cross_entropy() {
                 g.binary_cross_entropy(logits, targets, sum_classes)
             },
             &no_numbers,
+            quick(),
+        );
+    }
+}
+
+/// What keeps logits small in training: the squares of the log-sums, beside the loss.
+#[test]
+fn log_sums_of_cross_entropy() {
+    for (rows, classes) in [(1, 1), (3, 10), (17, 31)] {
+        check(
+            &|g: &mut Graph| {
+                let logits = g.input("logits", [rows, classes], F32)?;
+                let targets = g.input("targets", [rows], DType::I32)?;
+                let options = CrossEntropyOptions { label_smoothing: 0.0, ignored_index: Some(-100) };
+                let (loss, log_sums) = g.cross_entropy_and_log_sums(logits, targets, options)?;
+                let squares = g.multiply(log_sums, log_sums)?;
+                let sum = g.sum_leading(squares, &[][..])?;
+                let sum = g.scale(sum, 0.25)?;
+                g.add(loss, sum)
+            },
+            &|_, i| if i % 3 == 1 { -100 } else { ((i * 5) % classes) as i32 },
             quick(),
         );
     }

@@ -9,7 +9,8 @@ use vitreous_engine::ops::image_draws::{Area, ImageDrawsMut, Laying, Mixing};
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{DType, Graph, Precision, Result, Value};
 
-const NO_GRADIENT: Checks = Checks { gradient: false, bf16: Some(1e-5), least: 1e-3, differences: 0, all_on_gpu: true };
+const NO_GRADIENT: Checks =
+    Checks { gradient: false, f32: 1e-5, bf16: Some(1e-5), least: 1e-3, differences: 0, all_on_gpu: true };
 
 /// A whole number under `end`, a pure function of what it is for and of its position.
 fn below(what: &str, position: usize, end: usize) -> usize {

@@ -11,8 +11,8 @@ use vitreous_engine::cpu::Executor;
 use vitreous_engine::random::Run;
 use vitreous_engine::reference::Reference;
 use vitreous_engine::{
-    AttentionInputs, AttentionOptions, CrossEntropyOptions, DType, GradientOptions, Graph, Group, Mode, Optimizer,
-    Padding, Plan, Precision, Result, State, StepOptions, Value,
+    AttentionInputs, AttentionOptions, CrossEntropyOptions, DType, GradientOptions, Graph, Group, Mode, MuonScale,
+    Optimizer, Padding, Plan, Precision, Result, State, StepOptions, Value,
 };
 
 const F32: DType = DType::F32;
@@ -543,5 +543,16 @@ fn binary_and_soft_cross_entropy_equal_pytorch() {
             comparison.compare("gradient", &widened(&got[1]), slope, limit);
             comparison.finish();
         }
+    }
+}
+
+#[test]
+fn muon_with_adamw_for_biases_equals_pytorch() {
+    let weights = Group { decay: 0.1, rate_factor: 1.0 };
+    let biases = Group { decay: 0.0, rate_factor: 0.5 };
+    let cases = [("muon_steps", true, MuonScale::MatchAdamW), ("muon_original_steps", false, MuonScale::Original)];
+    for (name, nesterov, scale) in cases {
+        let optimizer = Optimizer::Muon { momentum: 0.95, nesterov, scale, beta1: 0.9, beta2: 0.98, eps: 1e-8 };
+        compare_steps(name, optimizer, weights, biases);
     }
 }

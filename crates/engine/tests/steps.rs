@@ -6,13 +6,21 @@ use common::encoder::{Training, encoder, options, training, values};
 use vitreous_engine::NotFiniteKind;
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{
-    Device, GradientOptions, Graph, Group, Mode, Op, Optimizer, Plan, Precision, Run, State, StepOptions,
+    Device, GradientOptions, Graph, Group, Mode, MuonScale, Op, Optimizer, Plan, Precision, Run, State, StepOptions,
 };
 
-const OPTIMIZERS: [Optimizer; 3] = [
+const OPTIMIZERS: [Optimizer; 4] = [
     Optimizer::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-6 },
     Optimizer::Sgd { momentum: 0.9, nesterov: true },
     Optimizer::Lamb { beta1: 0.9, beta2: 0.99, eps: 1e-6, trust_clip: false },
+    Optimizer::Muon {
+        momentum: 0.95,
+        nesterov: true,
+        scale: MuonScale::MatchAdamW,
+        beta1: 0.9,
+        beta2: 0.99,
+        eps: 1e-6,
+    },
 ];
 
 const RUN: Run = Run { seed: 3, step: 4 };

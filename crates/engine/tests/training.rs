@@ -6,8 +6,8 @@ use common::encoder::{Training, encoder, group, group_without_embedding, options
 use common::reference_for;
 use vitreous_engine::cpu::Executor;
 use vitreous_engine::{
-    AttentionInputs, AttentionOptions, DType, Error, GradientOptions, Graph, Group, Mode, Op, Optimizer, Padding,
-    Parameter, Plan, Precision, Result, Run, State, StepOptions, Value,
+    AttentionInputs, AttentionOptions, DType, Error, GradientOptions, Graph, Group, Mode, MuonScale, Op, Optimizer,
+    Padding, Parameter, Plan, Precision, Result, Run, State, StepOptions, Value,
 };
 
 fn error_of(got: &[f32], expected: &[f64]) -> f64 {
@@ -62,6 +62,14 @@ fn sgd_follows_the_reference() {
 }
 
 #[test]
+fn muon_follows_the_reference() {
+    let muon =
+        |nesterov, scale| Optimizer::Muon { momentum: 0.9, nesterov, scale, beta1: 0.9, beta2: 0.999, eps: 1e-3 };
+    follows_reference(muon(true, MuonScale::MatchAdamW), &group, 3);
+    follows_reference(muon(false, MuonScale::Original), &group_without_embedding, 32);
+}
+
+#[test]
 fn lamb_follows_the_reference() {
     let lamb = Optimizer::Lamb { beta1: 0.9, beta2: 0.999, eps: 1e-3, trust_clip: false };
     follows_reference(lamb, &group, 3);
@@ -105,7 +113,7 @@ fn run_steps(training: &Training, threads: usize, steps: u64) -> (Vec<u32>, f32,
 #[test]
 fn the_number_of_threads_changes_no_bit() {
     for precision in [Precision::F32, Precision::Bf16] {
-        for optimizer in [Optimizer::adamw(), Optimizer::lamb()] {
+        for optimizer in [Optimizer::adamw(), Optimizer::lamb(), Optimizer::muon()] {
             let training = training(32, 2, 32, precision, &options(optimizer));
             let (one, loss, _) = run_steps(&training, 1, 3);
             assert!(loss.is_finite());
@@ -271,6 +279,44 @@ fn a_chain_gives_what_single_kernels_give() {
     }
 }
 
+/// Texts, whose tokens are looked up before the chain begins: what was looked up belongs to samples, too.
+#[test]
+fn a_chain_begins_behind_an_embedding() {
+    let build = |g: &mut Graph, batch: usize| -> Result<Value> {
+        let tokens = g.input("tokens", [batch, 24], DType::I32)?;
+        let (words, places) = (g.parameter("words", [64, 48])?, g.parameter("places", [24, 48])?);
+        let (up, down) = (g.parameter("up", [96, 48])?, g.parameter("down", [48, 96])?);
+        let words = g.embedding(words, tokens)?;
+        let x = g.add(words, places)?;
+        let hidden = g.linear(x, up, None)?;
+        let hidden = g.linear(hidden, down, None)?;
+        let sum = g.add(x, hidden)?;
+        g.max_tokens(sum)
+    };
+    for precision in [Precision::F32, Precision::Bf16] {
+        let mut graph = Graph::new(Mode::Inference, precision);
+        let y = build(&mut graph, 64).unwrap();
+        let values = common::leaf_values(&graph, &|_, position| (position * 7 % 64) as i32);
+        let plan = Plan::for_cpu(&graph, &[y]).unwrap();
+        let is_linear = |node: usize| matches!(plan.graph().nodes()[node].op, Op::Linear(_));
+        assert!(plan.chains().iter().any(|chain| (chain.first..=chain.last).any(is_linear)), "{plan}");
+        let whole = common::run_cpu(&graph, &[y], &values, 2).remove(0);
+        let truth = reference_for(&graph, &values).run(&graph, Run { seed: 1, step: 0 }).unwrap();
+        let tolerance = if precision == Precision::F32 { 1e-5 } else { 2e-2 };
+        assert!(error_of(&whole, &truth.get(y).data) < tolerance, "{precision:?}");
+        // Four samples at a time: too few for a chain.
+        let mut graph = Graph::new(Mode::Inference, precision);
+        let y = build(&mut graph, 4).unwrap();
+        assert!(Plan::for_cpu(&graph, &[y]).unwrap().chains().is_empty());
+        for part in 0..16 {
+            let mut some = values.clone();
+            some.insert("tokens".to_string(), values["tokens"][part * 4 * 24..(part + 1) * 4 * 24].to_vec());
+            let expected = common::run_cpu(&graph, &[y], &some, 1).remove(0);
+            assert_eq!(whole[part * 4 * 48..(part + 1) * 4 * 48], expected, "{precision:?}, part {part}");
+        }
+    }
+}
+
 /// A small graph of a loss over `values`, whose gradients are easy to follow.
 fn loss_over(g: &mut Graph, sum: Value, classes: usize) -> Value {
     let targets = g.input("targets", [g.shape_of(sum).rows()], DType::I32).unwrap();
@@ -309,6 +355,7 @@ fn large_parameters_are_updated_whole() {
         Optimizer::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-3 },
         Optimizer::Sgd { momentum: 0.9, nesterov: true },
         Optimizer::Lamb { beta1: 0.9, beta2: 0.99, eps: 1e-3, trust_clip: false },
+        Optimizer::muon(),
     ] {
         let mut g = Graph::for_training();
         let x = g.input("x", [4, 1000], DType::F32).unwrap();

@@ -27,8 +27,9 @@ use crate::text::{AttentionKeeper, TextAttention};
 use crate::tokens::check_tokens;
 
 pub use fillings::LayerFillings;
+use integrated::PathPass;
+pub(crate) use integrated::WordLookup;
 pub use integrated::{Attributions, Steps};
-use integrated::{PathPass, WordLookup};
 pub use quadrature::gauss_legendre;
 use target::DIRECTION;
 pub use target::Target;
@@ -78,7 +79,7 @@ impl<'m> EncoderExplainer<'m> {
         let choice = Choice::of(structure, Some(layers), Some(heads))?;
         let settings = EncoderSettings { choice, threads: settings.threads.max(1), ..settings };
         let mut graph = Graph::for_inference();
-        model.architecture.build(&mut graph, &Call::whole(1))?;
+        model.architecture.plain().build(&mut graph, &Call::whole(1))?;
         let words = WordLookup::of(&graph)?;
         Ok(EncoderExplainer { model, device: device.clone(), settings, signature, input, words, state: None })
     }
@@ -117,7 +118,7 @@ impl<'m> EncoderExplainer<'m> {
             Some(state) => Ok(state),
             none => {
                 let mut graph = Graph::for_inference();
-                self.model.architecture.build(&mut graph, &Call::whole(1))?;
+                self.model.architecture.plain().build(&mut graph, &Call::whole(1))?;
                 Ok(none.insert(Backward::state(self.model, &graph, &self.device)?))
             }
         }

@@ -42,6 +42,28 @@ pub enum ExplainError {
         /// What it is.
         what: &'static str,
     },
+    /// A model whose layers have other names.
+    #[error("this is {what}, whose layers are not one stack of blocks: this cannot be looked at")]
+    NoLayers {
+        /// What it is.
+        what: &'static str,
+    },
+    /// A logit that is no sum of parts.
+    #[error("no attribution: {why}")]
+    NotAttributable {
+        /// Why not.
+        why: &'static str,
+    },
+    /// Two texts to be patched that have different lengths.
+    #[error(
+        "the text has {own} tokens, but the one to patch from has {other}: values are taken over token by token, so give texts with as many tokens"
+    )]
+    OtherLength {
+        /// Tokens of this one.
+        own: usize,
+        /// Tokens of the other.
+        other: usize,
+    },
     /// A text without a token.
     #[error("the text has no token: there is nothing to explain")]
     NoTokens,

@@ -56,7 +56,11 @@ impl Forward {
     ) -> Result<(), ExplainError> {
         let tap = &self.taps[layer];
         let (value, columns) = tap.columns(projection, heads);
-        let row = if tap.op.packed { 3 * tap.dim } else { tap.dim };
+        let row = match (tap.op.packed, projection) {
+            (true, _) => 3 * tap.dim,
+            (false, Projection::Query) => tap.dim,
+            (false, _) => tap.op.kv_heads * tap.head_width(),
+        };
         copy_columns(self.executor.output_slice(value)?, row, columns, to);
         Ok(())
     }

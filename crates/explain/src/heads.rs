@@ -22,17 +22,22 @@ impl Heads {
     pub fn new(tap: &Tap, tokens: usize, memory: usize, device: &Device) -> Result<Heads, ExplainError> {
         let heads = tap.op.heads;
         let one_head = 4 * tokens * tokens;
-        let fits = |&some: &usize| heads.is_multiple_of(some) && some.saturating_mul(one_head) <= memory;
+        let group = heads / tap.op.kv_heads;
+        // Query heads that share a key head stay together, or are some of one such group.
+        let whole = |some: usize| some.is_multiple_of(group) || group.is_multiple_of(some);
+        let fits = |&some: &usize| heads.is_multiple_of(some) && whole(some) && some.saturating_mul(one_head) <= memory;
         let at_once = (1..=heads).rev().find(fits).unwrap_or(1);
 
         let mut graph = Graph::for_inference();
-        let shape = [1, tokens, at_once * tap.head_width()];
-        let q = graph.input("queries", shape, DType::F32)?;
-        let k = graph.input("keys", shape, DType::F32)?;
+        let kv_heads = at_once.div_ceil(group);
+        let q = graph.input("queries", [1, tokens, at_once * tap.head_width()], DType::F32)?;
+        let k = graph.input("keys", [1, tokens, kv_heads * tap.head_width()], DType::F32)?;
         let options = AttentionOptions {
             heads: at_once,
+            kv_heads: Some(kv_heads),
             scale: tap.op.scale,
             causal: tap.op.causal,
+            window: tap.op.window,
             ..AttentionOptions::default()
         };
         // Values have no part in weights: any of their shape will do.

@@ -17,6 +17,8 @@ pub mod filters;
 mod forward;
 mod heads;
 mod inputs;
+pub mod inside;
+pub mod language;
 mod matrix;
 mod parallel;
 pub mod patches;

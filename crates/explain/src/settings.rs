@@ -22,7 +22,7 @@ impl Structure {
     /// That of a model.
     pub fn of(model: &dyn Architecture) -> Result<Structure, ExplainError> {
         let mut graph = Graph::for_inference();
-        model.build(&mut graph, &Call::whole(1))?;
+        model.plain().build(&mut graph, &Call::whole(1))?;
         let taps = Tap::all(&graph)?;
         let heads = taps.first().map_or(0, |tap| tap.op.heads);
         Ok(Structure { layers: taps.len(), heads, classes: model.signature().classes().unwrap_or(0) })

@@ -5,6 +5,8 @@ use std::ops::Range;
 use vitreous_engine::ops::Attention;
 use vitreous_engine::{Graph, Op, Value};
 
+use crate::inside::{layer_count, stream_path};
+
 /// What attention reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Projection {
@@ -52,16 +54,14 @@ impl Tap {
             [packed] => (packed, projection as usize * self.dim),
             _ => (self.inputs[projection as usize], 0),
         };
-        (value, first + heads.start * width..first + heads.end * width)
+        // Query heads may share keys and values.
+        let group = if projection == Projection::Query { 1 } else { self.op.heads / self.op.kv_heads };
+        let (start, end) = (heads.start / group, heads.end.div_ceil(group));
+        (value, first + start * width..first + end * width)
     }
 }
 
-/// The vectors of all tokens before the first layer, and after each: `[1, tokens, dim]`. A layer is a block of the graph.
+/// The vectors of all tokens before the first layer, and after each: `[1, tokens, dim]`.
 pub(crate) fn layer_outputs(graph: &Graph) -> vitreous_engine::Result<Vec<Value>> {
-    let blocks = graph.nodes().iter().filter_map(|node| node.block).max().map_or(0, |last| last + 1);
-    let inside = |block: u32| graph.nodes().iter().filter(move |node| node.block == Some(block));
-    // The first op of a layer reads what comes in.
-    let before = inside(0).next().map(|node| node.inputs[0]);
-    let after = (0..blocks).filter_map(|block| inside(block).next_back()).map(|node| graph.find(&node.path));
-    before.map(Ok).into_iter().chain(after).collect()
+    (0..=layer_count(graph)).map(|place| graph.find(&stream_path(place))).collect()
 }

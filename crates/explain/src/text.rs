@@ -47,10 +47,12 @@ impl TextStructure {
     pub fn of(model: &dyn Architecture) -> Result<TextStructure, ExplainError> {
         let mut graph = Graph::for_inference();
         model.build(&mut graph, &Call::whole(1))?;
-        let heads = graph.nodes().iter().find_map(|node| match &node.op {
+        // Where the sides have different numbers of heads, those that both have can be chosen.
+        let heads = graph.nodes().iter().filter_map(|node| match &node.op {
             Op::Attention(attention) => Some(attention.heads),
             _ => None,
         });
+        let heads = heads.min();
         let taps = taps(&mut graph)?;
         let count = |stack: Stack| taps.iter().filter(|tap| tap.stack == stack).count();
         Ok(TextStructure {
@@ -119,13 +121,26 @@ pub fn explain_text(
     choice: &TextChoice,
     device: &Device,
 ) -> Result<TextExplanation, ExplainError> {
+    let source = source.iter().copied().chain([special.end]).collect();
+    let written = target.iter().copied().chain([special.end]).collect();
+    explain_tokens(model, weights, special.start, [source, written], choice, device)
+}
+
+/// As [`explain_text`], of a source and a target with all their special tokens, but for the start of the target.
+pub fn explain_tokens(
+    model: &dyn Architecture,
+    weights: &Weights,
+    start: u32,
+    [source, written]: [Vec<u32>; 2],
+    choice: &TextChoice,
+    device: &Device,
+) -> Result<TextExplanation, ExplainError> {
     let structure = TextStructure::of(model)?;
     choice.check(structure)?;
     let signature = model.signature();
     let (of_source, of_target) = signature.pairs().ok_or(ExplainError::NoPairs { what: signature.what() })?;
-    let source: Vec<u32> = source.iter().copied().chain([special.end]).collect();
-    let read: Vec<u32> = [special.start].into_iter().chain(target.iter().copied()).collect();
-    let written: Vec<u32> = target.iter().copied().chain([special.end]).collect();
+    let before = &written[..written.len().saturating_sub(1)];
+    let read: Vec<u32> = [start].into_iter().chain(before.iter().copied()).collect();
     check_tokens("source", &source, of_source)?;
     check_tokens("target", &read, of_target)?;
 
@@ -163,14 +178,15 @@ pub fn explain_text(
         cross_means: Vec::new(),
     };
     for tap in taps {
-        explanation.take(&tap, executor.output_slice(tap.weights)?, structure.heads, choice);
+        explanation.take(&tap, executor.output_slice(tap.weights)?, choice);
     }
     Ok(explanation)
 }
 
 impl TextExplanation {
     /// Keeps what is chosen of one layer's weights.
-    fn take(&mut self, tap: &Tap, weights: &[f32], heads: usize, choice: &TextChoice) {
+    fn take(&mut self, tap: &Tap, weights: &[f32], choice: &TextChoice) {
+        let heads = tap.heads;
         let mut keeper = AttentionKeeper::new(tap.layer, &choice.heads, weights.len() / heads);
         keeper.add(0..heads, weights);
         let attention = keeper.finish();
@@ -203,6 +219,8 @@ enum Stack {
 struct Tap {
     stack: Stack,
     layer: usize,
+    heads: usize,
+    /// `[1, heads, queries, keys]`.
     weights: Value,
 }
 
@@ -221,7 +239,8 @@ fn taps(graph: &mut Graph) -> Result<Vec<Tap>, ExplainError> {
         let attention = graph.find(&path)?;
         let weights = graph.attention_weights(attention)?;
         let layer = taps.iter().filter(|tap| tap.stack == stack).count();
-        taps.push(Tap { stack, layer, weights });
+        let heads = graph.shape_of(weights).axes()[1];
+        taps.push(Tap { stack, layer, heads, weights });
     }
     Ok(taps)
 }

@@ -11,7 +11,7 @@ use vitreous_models::families::transformer::{PairShape, TextPositions, Transform
 use vitreous_models::generate::{SpecialTokens, Weights};
 use vitreous_models::{Activation, NormOrder};
 
-const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, start: 1, end: 2 };
+const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, start: 1, end: 2, forced_end: None };
 const SHAPE: PairShape = PairShape { batch: 3, source: 5, target: 4 };
 const LAYERS: usize = 2;
 const HEADS: usize = 3;

@@ -16,11 +16,13 @@ pub(crate) struct Linear<'a> {
     /// The projections stacked in it, e.g. query, key and value.
     pub parts: &'static [&'static str],
     pub role: Role,
+    /// Initial values of the matrix, if they are not those of the initialisation scheme.
+    pub init: Option<Init>,
 }
 
 impl<'a> Linear<'a> {
     pub fn new(name: &'a str, out: usize, bias: bool) -> Linear<'a> {
-        Linear { name, out, bias, kind: LayerKind::Linear, parts: &[], role: Role::Weight }
+        Linear { name, out, bias, kind: LayerKind::Linear, parts: &[], role: Role::Weight, init: None }
     }
 
     /// A linear layer of a feed-forward block.
@@ -31,7 +33,8 @@ impl<'a> Linear<'a> {
     pub fn of(self, g: &mut Graph, x: Value) -> Result<Value> {
         g.scope(self.name, |g| {
             let fan_in = g.shape_of(x).columns();
-            let matrix = self.role.starting(Init::Matrix(self.kind)).of_parts(self.parts);
+            let init = self.init.unwrap_or(Init::Matrix(self.kind));
+            let matrix = self.role.starting(init).of_parts(self.parts);
             let weight = g.declare("weight", [self.out, fan_in], matrix)?;
             let bias = match self.bias {
                 true => {
@@ -66,9 +69,20 @@ pub(crate) fn norm(g: &mut Graph, name: &str, x: Value, eps: f32) -> Result<Valu
     })
 }
 
-/// A branch of the residual stream: `x + f(norm(x))` or `norm(x + f(x))`, with dropout, a learned scale and stochastic depth.
+/// RMS norm, with the parameter `NAME.weight`.
+pub(crate) fn rms_norm(g: &mut Graph, name: &str, x: Value, eps: f32) -> Result<Value> {
+    g.scope(name, |g| {
+        let width = g.shape_of(x).columns();
+        let weight = g.declare("weight", [width], Role::Norm.starting(Init::Constant(1.0)))?;
+        g.rms_norm(x, weight, eps)
+    })
+}
+
+/// A branch of the residual stream: `x + f(norm(x))` or `norm(x + f(x))`, with dropout, a learned scale and stochastic depth. `f` is
+/// built in the scope `name`, which is also the name of what it adds to the stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Branch<'a> {
+    pub name: &'a str,
     pub norm: &'a str,
     pub order: NormOrder,
     pub eps: f32,
@@ -87,7 +101,7 @@ impl Branch<'_> {
                 (x, x)
             }
         };
-        let mut y = f(g, seen)?;
+        let mut y = g.scope(self.name, |g| f(g, seen))?;
         y = g.dropout(y, self.dropout)?;
         if let Some((name, start)) = self.layer_scale {
             let width = g.shape_of(x).columns();
@@ -95,9 +109,16 @@ impl Branch<'_> {
             y = g.multiply(y, scale)?;
         }
         y = g.stochastic_depth(y, self.stochastic_depth)?;
+        y = g.name(self.name, y)?;
         let sum = g.add(x, y)?;
         if self.order == NormOrder::Post { norm(g, self.norm, sum, self.eps) } else { Ok(sum) }
     }
+}
+
+/// One layer, a unit of recomputation: `build` in a block called `path`, which is also the name of the residual stream after it.
+pub(crate) fn layer(g: &mut Graph, path: &str, build: impl FnOnce(&mut Graph) -> Result<Value>) -> Result<Value> {
+    let x = g.block(path, build)?;
+    g.name(path, x)
 }
 
 /// A residual stream that was just normalised. Its values are of the size of one and are rounded for the next multiplication

@@ -22,6 +22,10 @@ pub struct Call<'a> {
     /// Number of masked tokens of the whole batch: the masked-token head computes `logits [masked, vocabulary]` only for
     /// the tokens that the input `masked [masked]` (i32) names by their index in `batch * length`. 0: for every token.
     pub masked: usize,
+    /// The most documents in a sequence of a decoder, if they are kept apart: each is read as if it were alone. The inputs
+    /// `documents [batch, length]` and, of models with absolute positions, `positions [batch, length]` (i32) give each token's document and
+    /// its place there. 0: a sequence is one text.
+    pub documents: usize,
     /// Low-rank adapters.
     pub adapters: Option<&'a Adapters>,
 }
@@ -106,6 +110,11 @@ impl<'a> Call<'a> {
     /// Sets the number of masked tokens that the masked-token head is computed for.
     pub fn masked(self, masked: usize) -> Call<'a> {
         Call { masked, ..self }
+    }
+
+    /// Keeps so many documents of a sequence apart.
+    pub fn documents(self, documents: usize) -> Call<'a> {
+        Call { documents, ..self }
     }
 
     /// Sets images computed by the graph.

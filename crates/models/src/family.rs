@@ -60,6 +60,16 @@ pub trait Architecture: Any + Debug + Send + Sync {
     /// The same with a new head in place of its own.
     fn with_head(&self, head: Head) -> std::result::Result<Box<dyn Architecture>, ConfigError>;
 
+    /// The model that this one is with interventions; `None` if it has none.
+    fn unedited(&self) -> Option<&dyn Architecture> {
+        None
+    }
+
+    /// A copy of the model.
+    fn boxed(&self) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
+        self.family().from_settings(&self.settings())
+    }
+
     /// How it is written in a format; or why it cannot be.
     fn dialect(&self, format: Format) -> std::result::Result<Dialect, String>;
 }
@@ -160,11 +170,6 @@ impl dyn Architecture {
         any.downcast_ref()
     }
 
-    /// A copy of the model.
-    pub fn boxed(&self) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        self.with_settings(&Settings::new())
-    }
-
     /// The same with some settings changed.
     pub fn with_settings(&self, changes: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
         let mut settings = self.settings();
@@ -172,10 +177,16 @@ impl dyn Architecture {
         self.family().from_settings(&settings)
     }
 
+    /// The same without interventions. An edit may be for texts of one length alone: what is asked of any graph of a model, such as the
+    /// number of its layers, is asked of this.
+    pub fn plain(&self) -> &dyn Architecture {
+        self.unedited().map_or(self, |of| of.plain())
+    }
+
     /// Its parameters, taken from its graph. Their number and shapes do not depend on the batch.
     pub fn parameters(&self) -> Result<Vec<Parameter>> {
         let mut graph = Graph::for_inference();
-        self.build(&mut graph, &Call::whole(1))?;
+        self.plain().build(&mut graph, &Call::whole(1))?;
         Ok(graph.parameters().to_vec())
     }
 

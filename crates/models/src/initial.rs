@@ -42,7 +42,12 @@ const TRUNCATED_DEVIATION: f64 = 0.879_625_661_034_239_8;
 
 /// A parameter's initial values.
 pub fn initial_values(scheme: Initialisation, parameter: &Parameter, seed: u64) -> Vec<f32> {
-    draw_of(scheme, parameter).values(&parameter.name, parameter.shape.axes(), seed)
+    let mut values = draw_of(scheme, parameter).values(&parameter.name, parameter.shape.axes(), seed);
+    if let Init::NormalQuery { query, others } = parameter.declared.init {
+        let of_query = values.len() / parameter.declared.parts.len().max(1);
+        values[..of_query].iter_mut().for_each(|value| *value = (f64::from(*value) * (query / others)) as f32);
+    }
+    values
 }
 
 /// Sets the selected parameters of a state to their initial values.
@@ -63,7 +68,7 @@ pub fn initialise(
 fn draw_of(scheme: Initialisation, parameter: &Parameter) -> Draw {
     match parameter.declared.init {
         Init::Constant(value) => Draw::Constant(value),
-        Init::Normal(deviation) => Draw::Normal(deviation),
+        Init::Normal(deviation) | Init::NormalQuery { others: deviation, .. } => Draw::Normal(deviation),
         Init::PyTorchLinear => torch_uniform(fan_in(parameter)),
         Init::Matrix(kind) => matrix(scheme, parameter, kind),
         Init::Bias { kind, fan_in } => bias(scheme, kind, fan_in),

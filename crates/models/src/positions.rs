@@ -25,6 +25,15 @@ pub fn sinusoidal(count: usize, dim: usize) -> Vec<f32> {
     table
 }
 
+/// Marian's table: the values of [`sinusoidal`], all sines before all cosines.
+pub fn sines_then_cosines(count: usize, dim: usize) -> Vec<f32> {
+    let beside = sinusoidal(count, dim);
+    let rows = beside.chunks_exact(dim.max(1));
+    let apart =
+        |row: &[f32]| -> Vec<f32> { row.iter().step_by(2).chain(row.iter().skip(1).step_by(2)).copied().collect() };
+    rows.flat_map(apart).collect()
+}
+
 /// MAE's table for a grid of patches, in row-major order: the first half of the dimensions encodes the column, the
 /// second the row, each as all sines, then all cosines, of `index / 10000^(i / (d/4))`.
 pub fn sin_cos_2d(grid: Size, dim: usize) -> Vec<f32> {

@@ -28,7 +28,22 @@ pub enum Takes {
         target: TokenInput,
         /// Whether both share one vocabulary.
         shared: bool,
+        /// Its special tokens, if its configuration states them; otherwise its tokenizer does.
+        special: Option<SpecialTokens>,
     },
+}
+
+/// The special tokens of a model of pairs, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// What fills up a batch.
+    pub padding: u32,
+    /// What a target begins with.
+    pub start: u32,
+    /// What sources and targets end with.
+    pub end: u32,
+    /// The last token of a target that has become as long as it may, if it is given.
+    pub forced_end: Option<u32>,
 }
 
 /// The input images of a model, and their grid of patches.
@@ -259,7 +274,8 @@ impl Signature {
         match &self.takes {
             Takes::Images(_) if self.classes().is_some() => "an image classifier",
             Takes::Images(_) => "an image encoder",
-            Takes::Pairs { .. } => "a translator",
+            Takes::Pairs { special: Some(_), .. } => "an encoder-decoder",
+            Takes::Pairs { special: None, .. } => "a translator",
             Takes::Tokens(_) => {
                 let of = |gives| match gives {
                     Gives::NextToken(_) | Gives::Sequence(_) => Some("a language model"),
@@ -283,6 +299,14 @@ impl Signature {
                 &["predict MODEL IMAGE", "eval MODEL --data DIR", "explain MODEL IMAGE", "summary MODEL"]
             }
             Takes::Images(_) => &["predict MODEL IMAGE --features", "explain MODEL IMAGE", "summary MODEL"],
+            Takes::Pairs { special: Some(_), .. } => &[
+                "generate MODEL TEXT",
+                "translate MODEL TEXT",
+                "train seq2seq --init MODEL --data PAIRS",
+                "eval MODEL --data FILE",
+                "explain MODEL --text TEXT",
+                "summary MODEL",
+            ],
             Takes::Pairs { .. } => {
                 &["translate MODEL TEXT", "eval MODEL --data FILE", "explain MODEL --text TEXT", "summary MODEL"]
             }

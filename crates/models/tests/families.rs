@@ -254,6 +254,10 @@ fn decode_stepwise(model: &Model, source: &[i32], target: &[i32]) -> Result<f32,
             decoder.input_i32(name)?.fill(number);
         }
         decoder.input_i32("source_lengths")?.fill(length as i32);
+        if graph.inputs().any(|(name, _)| name == "distances") {
+            let distances = decoder.input_i32("distances")?;
+            distances.iter_mut().enumerate().for_each(|(key, to)| *to = place.saturating_sub(key) as i32);
+        }
         decoder.infer_with(&mut caches)?;
         let differences = decoder.output(logits)?;
         let differences = differences.iter().zip(expected).map(|(got, expected)| (got - expected).abs());
@@ -354,8 +358,8 @@ fn a_model_beyond_memory_is_refused_before_any_is_taken() {
         // A dim at which one matrix of a layer alone takes more than there is.
         let dim = (1 << 16) * ((available as f64).sqrt() / f64::from(1 << 15)).ceil() as usize;
         let mut changes = OpenOptions::default().with("dim", dim).with("heads", 1).settings;
-        if model.settings().contains_key("kv_heads") {
-            changes.insert("kv_heads".to_string(), 1.into());
+        for key in ["kv_heads", "decoder_heads"].into_iter().filter(|key| model.settings().contains_key(*key)) {
+            changes.insert(key.to_string(), 1.into());
         }
         let large = model.with_settings(&changes).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
         let mut graph = Graph::for_inference();

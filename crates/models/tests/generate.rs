@@ -143,7 +143,7 @@ fn a_prompt_in_chunks_is_a_whole_prompt() {
         let peer = Peer::open(name);
         let expected = peer.written("greedy");
         for chunk in [1, 2, 7, 16, 33] {
-            let options = GenerateOptions { chunk, ..options(2) };
+            let options = GenerateOptions { chunk: Some(chunk), ..options(2) };
             let outcomes = run(&mut peer.generator(options), all(&peer, |request| request));
             let got: Vec<_> = outcomes.iter().map(Outcome::pair).collect();
             assert_eq!(got, expected, "{name}, chunks of {chunk}");
@@ -259,7 +259,7 @@ fn what_was_read_is_not_read_again() {
 fn a_sliding_window_needs_its_own_rows_only() {
     let peer = Peer::open("mistral");
     let expected = peer.written("greedy");
-    let small = GenerateOptions { chunk: 8, ..options(3) };
+    let small = GenerateOptions { chunk: Some(8), ..options(3) };
     // The window of 6 and a chunk, not the 96 tokens of the context.
     let device = Device::Cpu { threads: 1 };
     let memory = peer.memory(small, &device);
@@ -286,7 +286,7 @@ fn a_sliding_window_needs_its_own_rows_only() {
     );
     let shifted = GenerateOptions { context: 24, ..small };
     let request = || Request { shift: Some(4), ..Request::greedy(peer.prompts[0].clone(), 40) };
-    let whole = run(&mut peer.generator(GenerateOptions { chunk: 512, ..shifted }), vec![request()]);
+    let whole = run(&mut peer.generator(GenerateOptions { chunk: Some(512), ..shifted }), vec![request()]);
     assert_eq!(run(&mut peer.generator(shifted), vec![request()])[0].tokens(), whole[0].tokens());
 }
 

@@ -2,6 +2,7 @@
 
 use vitreous_data::image::{ConfigError, ImageError};
 use vitreous_data::text::TokeniserError;
+use vitreous_data::text::chat_template::ChatTemplateError;
 use vitreous_models::ModelError;
 
 /// An error of opening or running a model.
@@ -28,6 +29,9 @@ pub enum Error {
     /// A tokenizer cannot be opened or used.
     #[error(transparent)]
     Tokenizer(#[from] TokeniserError),
+    /// A chat template cannot be used.
+    #[error(transparent)]
+    ChatTemplate(#[from] ChatTemplateError),
     /// The work itself failed.
     #[error(transparent)]
     Engine(#[from] vitreous_engine::Error),
@@ -44,10 +48,15 @@ impl Error {
         match self {
             // Another model, or a smaller batch, would fit.
             Error::Engine(vitreous_engine::Error::Memory(_)) => true,
+            // Another edit could be done.
+            Error::Engine(vitreous_engine::Error::Intervention { .. }) => true,
             Error::Engine(_) => false,
-            Error::Input(_) | Error::Model(_) | Error::Preprocessing { .. } | Error::Image(_) | Error::Tokenizer(_) => {
-                true
-            }
+            Error::Input(_)
+            | Error::Model(_)
+            | Error::Preprocessing { .. }
+            | Error::Image(_)
+            | Error::Tokenizer(_)
+            | Error::ChatTemplate(_) => true,
         }
     }
 }

@@ -12,16 +12,17 @@
 //! ```
 #![deny(unsafe_code)]
 
-pub mod chat_template;
 pub mod classes;
 mod classifier;
 pub mod device;
 mod error;
 pub mod image_model;
+mod interventions;
 pub mod language;
 pub mod locate;
 pub mod runner;
 pub mod scores;
+pub mod sequences;
 pub mod text;
 pub mod training_graph;
 pub mod translator;
@@ -30,9 +31,12 @@ pub use classifier::{Answer, Classifier, ClassifierOptions, Prediction};
 pub use device::{DeviceChoice, described};
 pub use error::Error;
 pub use image_model::ImageModel;
+pub use interventions::Intervene;
 pub use locate::{architecture, open_model};
 pub use runner::{OutputName, Runner};
 pub use translator::{TextTranslator, TranslatorModel};
+pub use vitreous_data::text::chat_template;
+pub use vitreous_engine::{Edit, EditValues, Intervention};
 
 /// As many threads as the machine has cores.
 pub fn threads() -> usize {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use vitreous_models::model::USUAL_WEIGHTS;
-use vitreous_models::{Architecture, Head, Model, OpenOptions, Signature, StoredFormat, preset, preset_names};
+use vitreous_models::{Architecture, Head, Model, OpenOptions, Signature, StoredFormat, Takes, preset, preset_names};
 use vitreous_train::recipe::nearest;
 
 use crate::error::Error;
@@ -36,9 +36,9 @@ pub fn open_model(path: &Path, options: &OpenOptions) -> Result<Model, Error> {
     let name = path.to_string_lossy();
     Err(match preset(&name) {
         Some(preset) => {
-            let train = match preset.signature().pairs() {
-                Some(_) => "vitreous train translation --data DIR",
-                None => "vitreous train --list",
+            let train = match preset.signature().takes {
+                Takes::Pairs { special: None, .. } => "vitreous train translation --data DIR",
+                _ => "vitreous train --list",
             };
             Error::input(format!(
                 "`{name}` is a preset, which has no weights; give a model directory, or train one: {train}"

@@ -31,7 +31,7 @@ impl TranslatorModel {
         let model = open_model(path, &OpenOptions::default())?;
         let signature = model.architecture.signature();
         let name = path.to_string_lossy();
-        let Signature { takes: Takes::Pairs { source, target, shared }, .. } = signature else {
+        let Signature { takes: Takes::Pairs { source, target, shared, .. }, .. } = signature else {
             return Err(unsuitable(&name, &signature, "translator"));
         };
         let tokenizers = Tokenisers::open(&model_directory(path))?;

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::error::TrainError;
 use crate::metrics::{EvaluationMetrics, GradientMetrics, TrainingMetrics};
 use crate::tensorboard::EventWriter;
+use crate::watch::WatchMetrics;
 
 /// An event file of a run. A resumed run begins another file, and TensorBoard reads all of them as one run.
 pub(crate) struct Events {
@@ -55,6 +56,23 @@ impl Events {
         let tags: Vec<(String, f32)> =
             metrics.gradient_norms.iter().map(|(name, norm)| (format!("gradients/{name}"), *norm as f32)).collect();
         let values: Vec<(&str, f32)> = tags.iter().map(|(tag, norm)| (tag.as_str(), *norm)).collect();
+        self.write(metrics.step, &values)
+    }
+
+    pub fn watched(&mut self, metrics: &WatchMetrics) -> Result<(), TrainError> {
+        let mut tags: Vec<(String, f32)> = Vec::new();
+        let of = |kind: &str, values: &std::collections::BTreeMap<String, f64>| -> Vec<(String, f32)> {
+            values.iter().map(|(name, value)| (format!("{kind}/{name}"), *value as f32)).collect()
+        };
+        tags.extend(of("update_ratio", &metrics.update_ratios));
+        tags.extend(of("dead_units", &metrics.dead_units));
+        for (kind, all) in [("attention_entropy", &metrics.attention_entropy), ("induction", &metrics.induction)] {
+            for (name, heads) in all {
+                let head = |(head, value): (usize, &f64)| (format!("{kind}/{name}.heads.{head}"), *value as f32);
+                tags.extend(heads.iter().enumerate().map(head));
+            }
+        }
+        let values: Vec<(&str, f32)> = tags.iter().map(|(tag, value)| (tag.as_str(), *value)).collect();
         self.write(metrics.step, &values)
     }
 

@@ -33,6 +33,9 @@ pub fn group_of(
     blocks: usize,
     parameter: &Parameter,
 ) -> Option<Group> {
+    if parameter.role() == Role::Constant {
+        return None;
+    }
     if parts.adapters_only && !parameter.head && parameter.role() != Role::Adapter {
         return None;
     }

@@ -26,6 +26,7 @@ mod task;
 pub mod tasks;
 pub mod tensorboard;
 mod trainer;
+pub mod watch;
 
 pub use error::TrainError;
 pub use evaluation::{Evaluation, EvaluationAbout};

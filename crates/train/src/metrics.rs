@@ -1,7 +1,7 @@
 //! `metrics.jsonl`: what a run measured, one JSON object per line.
 //!
-//! There are three sorts of lines: of training, with the mean loss since the line before; of evaluations, with keys that begin with
-//! `val_`; and of gradients. The line of training at the end of an epoch has the means over the epoch, too.
+//! There are four sorts of lines: of training, with the mean loss since the line before; of evaluations, with keys that begin with
+//! `val_`; of gradients; and of what `--watch` saw. The line of training at the end of an epoch has the means over the epoch, too.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -17,6 +17,7 @@ use vitreous_files::open::read_bounded;
 use crate::error::TrainError;
 use crate::run_directory::{MOST_METRICS, write_whole};
 use crate::scores::{LOSS, Metric, Score, Scores};
+use crate::watch::WatchMetrics;
 
 /// What the keys of an evaluation's numbers begin with.
 const VALIDATION: &str = "val_";
@@ -238,6 +239,8 @@ pub struct History {
     pub evaluations: Vec<EvaluationMetrics>,
     /// Of gradients.
     pub gradients: Vec<GradientMetrics>,
+    /// Of what was watched.
+    pub watched: Vec<WatchMetrics>,
     /// How many lines could not be read.
     pub damaged: usize,
 }
@@ -266,6 +269,7 @@ impl History {
         match () {
             () if value.get("val_loss").is_some() => self.evaluations.push(serde_json::from_value(value)?),
             () if value.get("gradient_norms").is_some() => self.gradients.push(serde_json::from_value(value)?),
+            () if value.get("update_ratios").is_some() => self.watched.push(serde_json::from_value(value)?),
             () => self.training.push(serde_json::from_value(value)?),
         }
         Ok(())
@@ -319,6 +323,7 @@ impl MetricsFile {
         }
         // They can be many, and are not needed again.
         history.gradients.clear();
+        history.watched.clear();
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.map_err(TrainError::io(path, "cannot be opened"))?;
         Ok(MetricsFile { path: path.to_path_buf(), file, history })

@@ -8,6 +8,7 @@ use vitreous_data::loader::BrokenSample;
 use crate::metrics::{EpochMeans, EvaluationMetrics, TrainingMetrics};
 use crate::scores::{Score, Scores};
 use crate::stepper::StepResult;
+use crate::watch::WatchMetrics;
 
 /// Follows a run.
 pub trait Observer {
@@ -17,6 +18,8 @@ pub trait Observer {
     fn stepped(&mut self, step: u64, result: &StepResult, lr: f64);
     /// When a line of metrics was written.
     fn logged(&mut self, metrics: &TrainingMetrics);
+    /// When a watched model was looked at.
+    fn watched(&mut self, _metrics: &WatchMetrics) {}
     /// During an evaluation: how many samples are done, of how many.
     fn evaluating(&mut self, done: usize, all: usize);
     /// After an evaluation, with its whole result.

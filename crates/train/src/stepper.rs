@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use vitreous_data::loader::{ArraySpec, ArrayValues, Batch};
 use vitreous_engine::machine::refusal;
 use vitreous_engine::{
-    DType, Device, Executor, GradientOptions, Graph, Mode, NotFiniteKind, Optimizer, Parameter, Plan, Run, Shape,
-    State, StepOptions, Value,
+    DType, Device, Executor, GradientOptions, Graph, Mode, MuonScale, NotFiniteKind, Optimizer, Parameter, Plan, Run,
+    Shape, State, StepOptions, Value,
 };
 
 use crate::error::TrainError;
@@ -414,6 +414,8 @@ fn optimizer(settings: &OptimizerSettings) -> Optimizer {
         OptimizerName::Adamw => Optimizer::AdamW { beta1, beta2, eps },
         OptimizerName::Sgd => Optimizer::Sgd { momentum, nesterov },
         OptimizerName::Lamb => Optimizer::Lamb { beta1, beta2, eps, trust_clip: false },
+        // Updates as large as AdamW's, so that one learning rate does for both.
+        OptimizerName::Muon => Optimizer::Muon { momentum, nesterov, scale: MuonScale::MatchAdamW, beta1, beta2, eps },
     }
 }
 

@@ -21,6 +21,7 @@ use crate::scores::{Score, Scores};
 use crate::sessions::{Session, Sessions};
 use crate::stepper::{StepResult, StepSettings, Stepper};
 use crate::task::{Averaging, Task};
+use crate::watch::{WatchMetrics, Watcher};
 
 /// The least time between two epochs that are saved, on a GPU.
 const CHECKPOINT_PAUSE: Duration = Duration::from_secs(10);
@@ -35,6 +36,8 @@ pub struct RunOptions {
     pub threads: usize,
     /// Whether the gradient norm of every parameter is written with each line of metrics, and not only at the end of each epoch.
     pub watch_gradients: bool,
+    /// Whether the model is looked at with each line of metrics: see [`crate::watch`].
+    pub watch_inside: bool,
     /// The command line, for the run directory.
     pub command: Vec<String>,
     /// Set from outside to save and stop after the current update.
@@ -86,6 +89,7 @@ struct Trainer {
     events: Events,
     sessions: Sessions,
     watch_gradients: bool,
+    watcher: Option<Watcher>,
     start: Instant,
     interval: Interval,
     device: Device,
@@ -132,7 +136,8 @@ impl Trainer {
         options: RunOptions,
         peak: f64,
     ) -> Result<Trainer, TrainError> {
-        let RunOptions { target, device, threads, watch_gradients, command, stop, accept_changes } = options;
+        let RunOptions { target, device, threads, watch_gradients, watch_inside, command, stop, accept_changes } =
+            options;
         let (recipe, facts) = (task.recipe(), task.facts());
         let toml = recipe.to_toml();
         // Only now: a run that cannot be started leaves nothing behind.
@@ -193,6 +198,7 @@ impl Trainer {
             peak,
             device,
             watch_gradients,
+            watcher: watch_inside.then(Watcher::default),
             events,
             directory,
             stop,
@@ -221,14 +227,20 @@ impl Trainer {
         self.interval = Interval::begin();
         while self.progress.step < self.schedule.steps {
             let rate = self.schedule.rate(self.progress.step);
-            let result = self.update(rate)?;
+            let is_logged = self.is_logged(self.progress.step + 1);
+            let (result, watched) = self.update(rate, is_logged)?;
             observer.stepped(self.progress.step, &result, rate);
 
             let step = self.progress.step;
             let epoch_ends = step.is_multiple_of(self.steps_per_epoch);
-            if step.is_multiple_of(self.task.recipe().output.log_steps) || epoch_ends {
+            if is_logged {
                 let line = self.log(&result, rate)?;
                 observer.logged(&line);
+                if let Some(watched) = &watched {
+                    self.metrics.add(watched)?;
+                    self.events.watched(watched)?;
+                    observer.watched(watched);
+                }
                 if let Some(training) = line.of_epoch {
                     self.end_epoch(training, observer)?;
                 }
@@ -280,10 +292,20 @@ impl Trainer {
         (self.batches_per_epoch - place * accumulate).min(accumulate)
     }
 
-    fn update(&mut self, rate: f64) -> Result<StepResult, TrainError> {
+    /// Whether a line of metrics is written after a step.
+    fn is_logged(&self, step: u64) -> bool {
+        step.is_multiple_of(self.task.recipe().output.log_steps) || step.is_multiple_of(self.steps_per_epoch)
+    }
+
+    /// Makes an update; with `look`, a watched model is looked at.
+    fn update(&mut self, rate: f64, look: bool) -> Result<(StepResult, Option<WatchMetrics>), TrainError> {
         let step = self.progress.step;
         let run = Run { seed: self.task.recipe().train.seed, step };
         let settings = StepSettings { batches: self.batches_of_update(), rate, ema_decay: self.ema_decay(step) };
+        let mut watcher = self.watcher.as_mut().filter(|_| look);
+        if let Some(watcher) = &mut watcher {
+            watcher.before(&mut self.state)?;
+        }
         let loader = self.loader.as_mut().expect("the loader was started");
         let mut waited = Duration::ZERO;
         let mut next = |waiting: &Executor| {
@@ -300,6 +322,13 @@ impl Trainer {
             }
             other => other?,
         };
+        let watched = match (watcher, used.last()) {
+            (Some(watcher), Some(batch)) => {
+                let seen = watcher.after(self.task.as_ref(), &mut self.state, batch, run, &self.device)?;
+                Some(WatchMetrics { step: step + 1, ..seen })
+            }
+            _ => None,
+        };
         used.into_iter().for_each(|batch| loader.give_back(batch));
         self.progress.step += 1;
         self.progress.updates += 1;
@@ -309,7 +338,7 @@ impl Trainer {
         self.interval.waited += waited;
         self.interval.units += result.units;
         self.interval.flops += result.flops;
-        Ok(result)
+        Ok((result, watched))
     }
 
     /// What to do about numbers that are not finite.

@@ -232,6 +232,7 @@ fn a_task_from_outside_is_trained() {
         device: Device::Cpu { threads: 1 },
         threads: 1,
         watch_gradients: false,
+        watch_inside: false,
         command: Vec::new(),
         accept_changes: false,
         stop: Arc::new(AtomicBool::new(false)),

@@ -106,6 +106,7 @@ fn run_with(recipe: Recipe, data: PairData, target: RunTarget, watch: &mut Watch
         device: Device::Cpu { threads: 2 },
         threads: 2,
         watch_gradients: false,
+        watch_inside: false,
         command: Vec::new(),
         stop,
         accept_changes: false,

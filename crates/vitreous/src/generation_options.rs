@@ -13,12 +13,15 @@ use crate::commands::{PrecisionName, parse_count, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 
+/// The most tokens of a text, if nobody asks for another number.
+const USUAL_TOKENS: usize = 256;
+
 /// How tokens are chosen, and when a text ends.
 #[derive(Args, Clone, Debug)]
 pub struct WritingOptions {
-    /// The most tokens to write
-    #[arg(long, value_name = "N", default_value = "256", value_parser = parse_count, allow_negative_numbers = true)]
-    pub max_tokens: usize,
+    /// The most tokens to write [default: 256; of encoder-decoders what their files say]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    pub max_tokens: Option<usize>,
     /// Sampling temperature; 0 takes the likeliest token each time
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     temperature: Option<f32>,
@@ -54,6 +57,25 @@ impl WritingOptions {
         self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some()
     }
 
+    /// The repetition penalty, if it is one.
+    pub fn repetition_penalty(&self) -> Option<f32> {
+        Some(self.repetition_penalty).filter(|penalty| *penalty != 1.0)
+    }
+
+    /// The first of the options that was given and that an encoder-decoder does not have.
+    pub fn of_language_models(&self) -> Option<&'static str> {
+        let given = [
+            ("--temperature", self.temperature.is_some_and(|temperature| temperature > 0.0)),
+            ("--top-k", self.top_k.is_some()),
+            ("--top-p", self.top_p.is_some()),
+            ("--min-p", self.min_p.is_some()),
+            ("--stop", !self.stop.is_empty()),
+            ("--ignore-eos", self.ignore_eos),
+            ("--shift", self.shift),
+        ];
+        given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+    }
+
     /// Whether the user chose a temperature.
     pub fn temperature(&self) -> Option<f32> {
         self.temperature
@@ -71,7 +93,7 @@ impl WritingOptions {
         };
         sampling.check().map_err(|rule| Failure::input(anyhow!(rule)))?;
         Ok(TextOptions {
-            max_tokens: self.max_tokens,
+            max_tokens: self.max_tokens.unwrap_or(USUAL_TOKENS),
             sampling,
             beams: None,
             stop: self.stop.clone(),
@@ -115,6 +137,11 @@ impl MachineOptions {
     /// Opens the device.
     pub fn open_device(&self) -> Result<Device, Failure> {
         self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))
+    }
+
+    /// The precision to compute in.
+    pub fn precision(&self) -> Precision {
+        self.precision.into()
     }
 
     /// How a model is made ready for so many sequences of so many tokens.

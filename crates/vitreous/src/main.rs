@@ -12,6 +12,7 @@ mod format_options;
 mod generation_options;
 mod image_answers;
 mod images;
+mod intervention_options;
 mod page_facts;
 mod prepared;
 mod progress;

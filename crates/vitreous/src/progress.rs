@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vitreous_pages::format;
 use vitreous_runtime::described;
 use vitreous_train::metrics::TrainingMetrics;
+use vitreous_train::watch::WatchMetrics;
 use vitreous_train::{CheckpointAverage, EpochSummary, Observer, RunOptions, RunPlan, Score, Scores, StepResult, Task};
 
 use crate::run_report::{Effort, LiveReport};
@@ -175,6 +176,10 @@ impl Observer for TrainProgress {
             0.0 => metrics.speed,
             before => 0.7 * before + 0.3 * metrics.speed,
         };
+    }
+
+    fn watched(&mut self, metrics: &WatchMetrics) {
+        self.line(&format!("  step {}: {}", metrics.step, metrics.excerpt()));
     }
 
     fn evaluating(&mut self, done: usize, all: usize) {

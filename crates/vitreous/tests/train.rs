@@ -153,3 +153,33 @@ fn a_preview_passes_over_broken_images() {
     }
     vitreous(&["data", photos, "--preview", out, "augment.flp=1"]).failed(2, &["augment.flip"]);
 }
+
+/// A watched run sees updates, attention and units, shows them in the report, and learns what it would learn unwatched.
+#[test]
+fn a_watched_run_is_the_same_run() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (plain, watched) = (directory.path().join("plain"), directory.path().join("watched"));
+    train_tiny(&plain, &[]).succeeded();
+    let outcome = train_tiny(&watched, &["--watch"]).succeeded();
+    let weights = |run: &std::path::Path| std::fs::read(run.join("model/model.safetensors")).expect("a model");
+    assert!(weights(&plain) == weights(&watched), "watching changes nothing");
+    let lines = metrics(&watched);
+    let seen: Vec<&Value> = lines.iter().filter(|line| line.get("update_ratios").is_some()).collect();
+    assert_eq!(seen.len(), 20, "one for each line of training");
+    for line in &seen {
+        let ratios = line["update_ratios"].as_object().expect("ratios");
+        assert!(ratios.keys().any(|name| name == "blocks.0.mlp"), "{ratios:?}");
+        assert!(ratios.values().all(|ratio| ratio.as_f64().is_some_and(|ratio| ratio.is_finite() && ratio >= 0.0)));
+        let entropy = line["attention_entropy"]["blocks.0.attention"].as_array().expect("heads");
+        assert!(entropy.iter().all(|nats| nats.as_f64().is_some_and(|nats| nats > 0.0 && nats < 6.0)), "{entropy:?}");
+        let dead = line["dead_units"]["blocks.0.mlp"].as_f64().expect("a share");
+        assert!((0.0..=1.0).contains(&dead));
+        // It reads no tokens.
+        assert!(line.get("induction").is_none() && line.get("loss_by_position").is_none());
+    }
+    assert!(outcome.stderr.contains("of the weights"), "{}", outcome.stderr);
+    let report = std::fs::read_to_string(watched.join("report.html")).expect("a report");
+    assert!(report.contains("Update-to-weight ratio") && report.contains("Attention entropy by head"));
+    let report = std::fs::read_to_string(plain.join("report.html")).expect("a report");
+    assert!(!report.contains("Update-to-weight ratio"));
+}

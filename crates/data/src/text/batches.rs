@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::corrupted::fill_pairs;
 use super::shapes::{self, BatchShape, Lengths, cost, fits};
 use super::token_arrays::write_rows;
 use super::{EncodedPairs, PADDING, shifted_target, source_of, wanted_target};
@@ -28,6 +29,21 @@ pub struct TooFewTokens {
     pub tokens_per_batch: usize,
 }
 
+/// Which special tokens the rows of a batch get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PairForm {
+    /// Those of our own tokenisers: sentences are given without any.
+    Own,
+    /// Sources and targets are given with all they have: these are the tokens of padding and of the start of a target. `wanted` is
+    /// filled up with [`IGNORED`](super::IGNORED).
+    Whole {
+        /// What fills up a row.
+        padding: u32,
+        /// What the decoder reads first.
+        start: u32,
+    },
+}
+
 /// Batches of sentence pairs.
 ///
 /// The arrays of a batch are matrices of tokens, one row per pair; rows without a pair are padding, with a source of length 0:
@@ -40,6 +56,7 @@ pub struct TooFewTokens {
 #[derive(Clone, Debug)]
 pub struct PairBatches {
     pairs: Arc<EncodedPairs>,
+    form: PairForm,
     seed: u64,
     /// By ascending cost; all pairs fit into the last.
     shapes: Vec<BatchShape>,
@@ -60,8 +77,18 @@ impl PairBatches {
         tokens_per_batch: usize,
         seed: u64,
     ) -> Result<PairBatches, TooFewTokens> {
+        PairBatches::of_form(pairs, PairForm::Own, tokens_per_batch, seed)
+    }
+
+    /// As [`PairBatches::new`], with other special tokens.
+    pub fn of_form(
+        pairs: impl Into<Arc<EncodedPairs>>,
+        form: PairForm,
+        tokens_per_batch: usize,
+        seed: u64,
+    ) -> Result<PairBatches, TooFewTokens> {
         let pairs = pairs.into();
-        let lengths: Vec<Lengths> = (0..pairs.len()).map(|index| lengths(&pairs, index)).collect();
+        let lengths: Vec<Lengths> = (0..pairs.len()).map(|index| lengths(&pairs, form, index)).collect();
         let chosen = shapes::choose(lengths.iter().copied(), MOST_SHAPES);
         let longest = chosen.last().map_or(0, |&(source, target)| source.max(target));
         if longest > tokens_per_batch {
@@ -79,7 +106,8 @@ impl PairBatches {
             .map(|(source, target)| BatchShape { batch: tokens_per_batch / source.max(target), source, target })
             .collect();
         let groups = shapes.iter().map(arrays).collect();
-        let mut batches = PairBatches { pairs, seed, shapes, groups, larger, shape_of, batches: 0, padding_share: 0.0 };
+        let mut batches =
+            PairBatches { pairs, form, seed, shapes, groups, larger, shape_of, batches: 0, padding_share: 0.0 };
         let first = batches.order(0);
         let tokens = |index: usize| {
             let BatchShape { batch, source, target } = batches.shapes[first.group(index)];
@@ -154,6 +182,14 @@ impl BatchSource for PairBatches {
     fn fill(&self, order: &EpochOrder, batch: &mut Batch) -> Result<(), LoadError> {
         let rows = order.samples(batch.position.index);
         let pairs = &self.pairs;
+        batch.units = rows.iter().map(|&row| lengths(pairs, self.form, row as usize).1).sum();
+        batch.samples.extend(rows.iter().map(|&row| row as usize));
+        if let PairForm::Whole { padding, start } = self.form {
+            let whole: Vec<(&[u32], &[u32])> =
+                rows.iter().map(|&row| (pairs.source(row as usize), pairs.target(row as usize))).collect();
+            fill_pairs(&mut batch.arrays, &whole, padding, start);
+            return Ok(());
+        }
         let source = |row: u32| pairs.source(row as usize);
         let target = |row: u32| pairs.target(row as usize);
         for NamedArray { name, shape, values } in &mut batch.arrays {
@@ -165,20 +201,19 @@ impl BatchSource for PairBatches {
                 "wanted" => write_tokens(values, width, rows.iter().map(|&row| wanted_target(target(row)))),
                 _ => {
                     values.fill(0);
-                    let lengths = rows.iter().map(|&row| lengths(pairs, row as usize).0 as i32);
+                    let lengths = rows.iter().map(|&row| lengths(pairs, self.form, row as usize).0 as i32);
                     values.iter_mut().zip(lengths).for_each(|(value, length)| *value = length);
                 }
             }
         }
-        batch.units = rows.iter().map(|&row| lengths(pairs, row as usize).1).sum();
-        batch.samples.extend(rows.iter().map(|&row| row as usize));
         Ok(())
     }
 }
 
 /// The lengths of a pair with the special tokens: an end, or a start and an end that are never both in a row.
-fn lengths(pairs: &EncodedPairs, index: usize) -> Lengths {
-    (pairs.source(index).len() + 1, pairs.target(index).len() + 1)
+fn lengths(pairs: &EncodedPairs, form: PairForm, index: usize) -> Lengths {
+    let further = usize::from(form == PairForm::Own);
+    (pairs.source(index).len() + further, pairs.target(index).len() + further)
 }
 
 /// Writes rows of tokens, filled up with padding.

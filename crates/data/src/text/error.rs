@@ -182,12 +182,36 @@ pub enum TokeniserError {
         /// The number of tokens by which windows overlap.
         stride: usize,
     },
+    /// A model does not have a language.
+    #[error("{}", no_such_language(.wanted, .known))]
+    Language {
+        /// The language that was asked for.
+        wanted: String,
+        /// Those that it has; empty if it has none.
+        known: String,
+    },
+    /// A model has languages, and none was named.
+    #[error("this model has several languages: name one with {option} CODE; it has {known}")]
+    NoLanguage {
+        /// The option.
+        option: &'static str,
+        /// The languages.
+        known: String,
+    },
     /// There is no text.
     #[error("there is no text to train a tokeniser on")]
     NoText,
     /// The `tokenizers` library failed.
     #[error("the tokeniser failed: {0}")]
     Library(String),
+}
+
+fn no_such_language(wanted: &str, known: &str) -> String {
+    let wanted: String = wanted.chars().take(40).collect();
+    match known.is_empty() {
+        true => format!("this model has no languages to choose from, so that {wanted:?} says nothing: leave it out"),
+        false => format!("this model does not have the language {wanted:?}; it has {known}"),
+    }
 }
 
 impl TokeniserError {

@@ -1,4 +1,4 @@
-//! One JSON object per line: `{"source": "..", "target": ".."}`, or `{"translation": {"en": "..", "de": ".."}}` as on Hugging Face.
+//! One JSON object per line: `{"source": "..", "target": ".."}`, an article with its summary (`{"document": "..", "summary": ".."}`), or `{"translation": {"en": "..", "de": ".."}}` as on Hugging Face.
 
 use std::path::Path;
 
@@ -7,6 +7,10 @@ use serde_json::{Map, Value};
 use super::PairsError;
 use super::lines::Lines;
 use super::pairs::{Languages, ReadPairs};
+
+/// The keys of source and target: of translations, and of articles with their summaries (XSum, CNN/DailyMail, others).
+const KEYS: [[&str; 2]; 4] =
+    [["source", "target"], ["document", "summary"], ["article", "highlights"], ["text", "summary"]];
 
 /// Reads the pairs. If no languages are given, they are those of the first line's translation, which must have exactly two: the first
 /// is the source.
@@ -36,7 +40,11 @@ fn sides(line: &str, languages: &mut Option<Languages>) -> Result<(String, Strin
             Ok((text(&mut translation, &languages.source)?, text(&mut translation, &languages.target)?))
         }
         Some(_) => Err("`translation` must be an object of languages".to_string()),
-        None => Ok((text(&mut object, "source")?, text(&mut object, "target")?)),
+        None => {
+            let [source, target] =
+                KEYS.into_iter().find(|keys| keys.iter().all(|key| object.contains_key(*key))).unwrap_or(KEYS[0]);
+            Ok((text(&mut object, source)?, text(&mut object, target)?))
+        }
     }
 }
 

@@ -51,6 +51,19 @@ impl PackedTexts {
         packed
     }
 
+    /// Cuts documents, given as tokens, one after the other into sequences of this length, with `end` behind each document. What is left
+    /// over at the end is dropped.
+    ///
+    /// # Panics
+    /// Panics if the length is 0.
+    pub fn concatenate(documents: impl IntoIterator<Item = Vec<u32>>, length: usize, end: u32) -> PackedTexts {
+        assert!(length > 0, "a sequence must have room for a token");
+        let documents = documents.into_iter().filter(|document| !document.is_empty());
+        let mut tokens: Vec<u32> = documents.flat_map(|document| document.into_iter().chain([end])).collect();
+        tokens.truncate(tokens.len() / length * length);
+        PackedTexts { tokens, length }
+    }
+
     /// Number of sequences.
     pub fn len(&self) -> usize {
         self.tokens.len() / self.length

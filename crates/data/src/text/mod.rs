@@ -20,7 +20,10 @@
 //! ```
 
 mod batches;
+pub mod chat_template;
+mod chats;
 mod choices;
+mod corrupted;
 mod encode;
 mod error;
 mod file;
@@ -30,10 +33,13 @@ mod lines;
 mod masked;
 mod matched;
 mod open;
+mod pair_tokenizer;
 mod pairs;
 mod parts;
 mod plain;
+mod plain_parts;
 mod questions;
+mod sequences;
 mod shapes;
 mod special;
 mod split_files;
@@ -46,8 +52,10 @@ mod tokenizer;
 mod training;
 mod words;
 
-pub use batches::{PairBatches, TooFewTokens};
+pub use batches::{PairBatches, PairForm, TooFewTokens};
+pub use chats::{Chats, are_chats, read_chats};
 pub use choices::{ChoiceFormat, ChoiceQuestion, ChoiceQuestions, open_choices};
+pub use corrupted::{CorruptedBatches, Corruption, InfillingOptions, SpanOptions};
 pub use encode::{Dropped, EncodedPairs, Limits};
 pub use error::{PairsError, TokeniserError};
 pub use labelled::{LabelKind, LabelledSplits, LabelledText, OpenLabelled, open_labelled};
@@ -55,9 +63,12 @@ pub use lines::{Lines, MOST_LINE_BYTES};
 pub use masked::{MaskOptions, MaskedBatches, PackedTexts, TokenKind};
 pub use matched::MatchedBatches;
 pub use open::{OpenPairs, PairSplits, open};
+pub use pair_tokenizer::PairTokenizer;
 pub use pairs::{Languages, Pair, ReadPairs, read, read_parallel};
 pub use plain::{Documents, MOST_DOCUMENT_BYTES, PlainFile, PlainTexts, open_plain};
+pub use plain_parts::{DocumentBreak, TextPart, TextParts};
 pub use questions::{AnsweredQuestion, QuestionSplits, open_questions};
+pub use sequences::{SequenceBatches, SequenceOptions, TokenDocuments, TokenSequence, TokenSequences};
 pub use shapes::{BatchShape, padded_length};
 pub use special::{END, PADDING, SPECIAL_TOKENS, START, shifted_target, source_of, wanted_target};
 pub use tagged::{TaggedSentence, TaggedSplits, open_tagged};
@@ -66,7 +77,8 @@ pub use token_arrays::TextRows;
 pub use tokeniser::Tokeniser;
 pub use tokenisers::{SHARED_FILE, SOURCE_FILE, TARGET_FILE, Tokenisers};
 pub use tokenizer::{
-    Encoding, SpecialIds, TextStream, TextTokenizer, VocabularyData, VocabularyKind, VocabularySpecial,
+    Encoding, LanguageVocabulary, SentencePieces, SpecialIds, TextStream, TextTokenizer, VocabularyData,
+    VocabularyKind, VocabularySpecial,
 };
 pub use training::{MOST_VOCABULARY, SMALLEST_VOCABULARY, TokeniserKind};
 pub use words::Word;

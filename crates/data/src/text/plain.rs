@@ -13,7 +13,7 @@ use super::split_files::{content_of, file_name};
 use crate::dataset::{counted, extension, list, some_of};
 
 /// The maximum length of a line of plain text, in MiB: a line may be a whole book, but must fit in memory.
-const MOST_LINE_MIB: usize = 16;
+pub(super) const MOST_LINE_MIB: usize = 16;
 /// A document without blank lines is cut at the end of the line with which it becomes this long.
 pub const MOST_DOCUMENT_BYTES: usize = 16 << 20;
 /// Extensions of text in folders.
@@ -114,6 +114,13 @@ fn files_under(folder: &Path) -> Result<Vec<PathBuf>, PairsError> {
     Ok(files)
 }
 
+impl PlainFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 impl PlainTexts {
     /// The size of all files.
     pub fn bytes(&self) -> u64 {
@@ -134,7 +141,7 @@ impl PlainTexts {
     /// one line are in memory at a time, each of at most 16 MiB: a longer line is refused, a longer document is cut. After an error
     /// there are no more.
     pub fn documents(&self) -> Documents {
-        Documents { waiting: self.files.clone().into_iter(), open: None }
+        Documents::of(self.files.clone())
     }
 }
 
@@ -157,6 +164,11 @@ impl Iterator for Documents {
 }
 
 impl Documents {
+    /// The documents of some files.
+    pub(super) fn of(files: Vec<PlainFile>) -> Documents {
+        Documents { waiting: files.into_iter(), open: None }
+    }
+
     fn next_document(&mut self) -> Result<Option<String>, PairsError> {
         loop {
             let Some((lines, path)) = &mut self.open else {

@@ -6,6 +6,7 @@ mod labelled;
 mod labelled_hostile;
 mod llama_directories;
 mod model_directories;
+mod pair_tokenizers;
 mod pairs;
 mod plain;
 mod stored_vocabularies;

@@ -144,6 +144,7 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: Option<&updates::Bu
         Op::BinaryCrossEntropyGradient(op) => losses::binary_cross_entropy_gradient(kernel, team, op.sum_classes),
         // Done above.
         Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) | Op::AccumulateGradient(_) => {}
+        Op::MuonDirection(_) | Op::MuonUpdate(_) => {}
     }
     match kernel.fault.load(Ordering::Relaxed) {
         NO_FAULT => Ok(()),

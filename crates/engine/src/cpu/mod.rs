@@ -19,7 +19,7 @@ mod moves;
 mod norms;
 mod prepare_images;
 mod products;
-mod quantised;
+pub(crate) mod quantised;
 mod reductions;
 mod rotary;
 mod rows;
@@ -100,6 +100,7 @@ impl Target for CpuTarget {
             Op::CrossEntropy(_) | Op::BinaryCrossEntropy(_) => graph.shape_of(node.inputs[0]).rows(),
             Op::GradientNorm(_) => updates::norm_workspace(graph.parameters()),
             Op::Lamb(_) => updates::lamb_workspace(graph.parameters()),
+            Op::MuonDirection(_) => updates::muon_workspace(&node.outputs[0].shape),
             Op::Input(_) | Op::Parameter(_) | Op::Constant(_) | Op::Cache(_) | Op::StoredGradient(_) => 0,
             Op::Pointwise(_) | Op::Broadcast(_) | Op::Reshape(_) | Op::WriteRows(_) | Op::Transpose(_) => 0,
             Op::Concat(_) | Op::Slice(_) | Op::Pad(_) | Op::Patchify(_) | Op::Unpatchify(_) => 0,
@@ -109,7 +110,7 @@ impl Target for CpuTarget {
             Op::MeanTokens(_) | Op::MeanTokensGradient(_) | Op::MaxTokens(_) | Op::MaxTokensGradient(_) => 0,
             Op::Softmax(_) | Op::SoftmaxGradient(_) | Op::TopK(_) => 0,
             Op::CrossEntropyGradient(_) | Op::BinaryCrossEntropyGradient(_) => 0,
-            Op::AdamW(_) | Op::Sgd(_) | Op::Ema(_) | Op::AccumulateGradient(_) => 0,
+            Op::AdamW(_) | Op::Sgd(_) | Op::MuonUpdate(_) | Op::Ema(_) | Op::AccumulateGradient(_) => 0,
         };
         4 * floats
     }
@@ -157,6 +158,7 @@ impl Target for CpuTarget {
             Op::Broadcast(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Pad(_) => 0,
             Op::Patchify(_) | Op::Unpatchify(_) | Op::Unfold(_) | Op::PrepareImages(_) | Op::Softmax(_) => 0,
             Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) => 0,
+            Op::MuonDirection(_) | Op::MuonUpdate(_) => 0,
         };
         4 * floats.next_multiple_of(16)
     }

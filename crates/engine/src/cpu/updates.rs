@@ -1,12 +1,13 @@
-//! The end of a training step, on the flat buffers: gradient norm, AdamW, SGD, LAMB, EMA; and gradient accumulation.
+//! The end of a training step, on the flat buffers: gradient norm, AdamW, SGD, LAMB, Muon, EMA; and gradient accumulation.
 
 use super::kernel::{Kernel, tile_rows};
 use super::memory::Shared;
 use super::rows::{self, AdamwStep, LambStep, SgdStep};
 use super::team::Team;
 use crate::graph::Parameter;
-use crate::ops::{AdamW, GradientNorm, Group, Lamb, Op, Sgd};
+use crate::ops::{AdamW, GradientNorm, Group, Lamb, MuonDirection, MuonUpdate, Op, Sgd};
 use crate::state::State;
+use crate::types::Shape;
 
 /// Floats of a flat buffer per tile.
 const TILE: usize = 131_072;
@@ -71,6 +72,8 @@ pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
         Op::AdamW(op) => adamw(kernel, team, buffers, op),
         Op::Sgd(op) => sgd(kernel, team, buffers, op),
         Op::Lamb(op) => lamb(kernel, team, buffers, op),
+        Op::MuonDirection(op) => muon_direction(kernel, team, buffers, op),
+        Op::MuonUpdate(op) => muon_update(kernel, team, buffers, op),
         Op::Ema(_) => ema(kernel, team, buffers),
         Op::AccumulateGradient(op) => accumulate(kernel, team, buffers, op.parameter),
         _ => {}
@@ -85,6 +88,12 @@ pub(super) fn norm_workspace(table: &[Parameter]) -> usize {
 /// Floats of workspace for LAMB: two f64 per tile.
 pub(super) fn lamb_workspace(table: &[Parameter]) -> usize {
     4 * piece_count(table)
+}
+
+/// Floats of workspace for the direction of Muon: one f64 per tile of each matrix.
+pub(super) fn muon_workspace(direction: &Shape) -> usize {
+    let [matrices, rows, columns] = *direction.axes() else { return 0 };
+    2 * matrices * (rows * columns).div_ceil(TILE)
 }
 
 /// Writes an f64 into two floats of the workspace, which is aligned to a cache line.
@@ -128,6 +137,7 @@ fn gradient_factor(kernel: &Kernel) -> Option<f64> {
     (!factor.is_nan()).then_some(f64::from(factor))
 }
 
+/// The group of a trained parameter.
 fn group_of(groups: &[Option<Group>], piece: &Piece) -> Group {
     groups[piece.index].expect("a trained parameter has a group")
 }
@@ -139,7 +149,8 @@ fn adamw(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &AdamW) {
     let t = kernel.run.step as f64 + 1.0;
     team.run(buffers.pieces.len(), &|tile, _| {
         let piece = &buffers.pieces[tile];
-        let group = group_of(&op.groups, piece);
+        // Muon's matrices are none of AdamW's.
+        let Some(group) = op.groups[piece.index] else { return };
         let step = AdamwStep {
             rate: rate * group.rate_factor,
             beta1: op.beta1,
@@ -243,6 +254,74 @@ fn lamb(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Lamb) {
                 &step_of(&group),
                 rate * group.rate_factor * trust,
             );
+        }
+    });
+}
+
+/// Muon's direction of a parameter: one pass writes it and adds up its squares, a second one divides it by its norm.
+fn muon_direction(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &MuonDirection) {
+    let (direction, sums) = (kernel.output_raw::<f32>(0), kernel.workspace());
+    let floats = kernel.output_type(0).shape.elements();
+    let length = floats / op.matrices;
+    let tiles = length.div_ceil(TILE);
+    let start = kernel.graph.parameters()[op.parameter].gradient_offset.expect("a trained parameter has a gradient");
+    let factor = kernel.input_f32(0)[0];
+    let (beta, fresh) = (op.momentum as f32, (1.0 - op.momentum) as f32);
+    let range_of = |tile: usize| {
+        let own = tile_rows(tile % tiles, TILE, length);
+        let matrix = tile / tiles * length;
+        matrix + own.start..matrix + own.end
+    };
+    team.run(op.matrices * tiles, &|tile, _| {
+        let range = range_of(tile);
+        let flat = start + range.start..start + range.end;
+        // SAFETY: each tile has its own part of the direction and its own sum; gradients and momentum are only read.
+        let (to, gradients, momentum, sum) = unsafe {
+            let (gradients, momentum) = (buffers.gradients.range(flat.clone()), buffers.first.range(flat));
+            (direction.range(range), gradients, momentum, sums.range(2 * tile..2 * tile + 2))
+        };
+        if factor.is_nan() {
+            to.fill(0.0);
+            return put_f64(sum, 0.0);
+        }
+        for ((to, &mut g), &mut m) in to.iter_mut().zip(gradients).zip(momentum) {
+            let g = g * factor;
+            let m = m + fresh * (g - m);
+            *to = if op.nesterov { g + beta * (m - g) } else { m };
+        }
+        put_f64(sum, rows::sum_squares(to));
+    });
+    let sums = kernel.memory.read_workspace(kernel.index);
+    team.run(op.matrices * tiles, &|tile, _| {
+        let matrix = tile / tiles * tiles;
+        let squares: f64 = sums[2 * matrix..2 * (matrix + tiles)].chunks_exact(2).map(get_f64).sum();
+        let factor = (1.0 / MuonDirection::divisor(squares)) as f32;
+        // SAFETY: each tile has its own part of the direction.
+        unsafe { direction.range(range_of(tile)) }.iter_mut().for_each(|value| *value *= factor);
+    });
+}
+
+/// Muon's update of a parameter and its momentum.
+fn muon_update(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &MuonUpdate) {
+    let Some(factor) = gradient_factor(kernel) else { return };
+    let parameter = &kernel.graph.parameters()[op.parameter];
+    let gradient = parameter.gradient_offset.expect("a trained parameter has a gradient");
+    let rate = f64::from(kernel.input_f32(0)[0]) * op.group.rate_factor;
+    let (factor, fresh) = (factor as f32, (1.0 - op.momentum) as f32);
+    let (keep, stride) = ((1.0 - rate * op.group.decay) as f32, (rate * op.scale) as f32);
+    let direction = kernel.input_f32(2);
+    team.run(direction.len().div_ceil(TILE), &|tile, _| {
+        let range = tile_rows(tile, TILE, direction.len());
+        let flat = gradient + range.start..gradient + range.end;
+        // SAFETY: each tile has its own part of every buffer.
+        let (values, gradients, momentum) = unsafe {
+            let values = buffers.parameters.range(parameter.offset + range.start..parameter.offset + range.end);
+            (values, buffers.gradients.range(flat.clone()), buffers.first.range(flat))
+        };
+        let moments = momentum.iter_mut().zip(gradients);
+        for ((value, (m, &mut g)), &o) in values.iter_mut().zip(moments).zip(&direction[range]) {
+            *m += fresh * (g * factor - *m);
+            *value = *value * keep - stride * o;
         }
     });
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::team::Team;
 use super::{Executor, products, quantised};
-use crate::blocks::BlockFormat;
 use crate::buffer::Floats;
 use crate::error::{Error, Result};
 use crate::graph::Parameter;
@@ -199,15 +198,6 @@ impl Executor {
     }
 }
 
-/// An error if values are not the blocks that the graph was told of.
-fn check_format(parameter: &Parameter, format: BlockFormat, values: &WeightView) -> Result<()> {
-    if matches!(values, WeightView::Blocks(given, _) if *given == format) {
-        return Ok(());
-    }
-    let (name, expected) = (parameter.name.clone(), format!("blocks of {}", format.name()));
-    Err(Error::Data { what: "parameter", name, expected, got: "values in another format".to_string() })
-}
-
 /// Where forms lie that fill a buffer one behind the other.
 fn ranges(forms: &[&WeightForm]) -> Vec<Range<usize>> {
     let mut start = 0;
@@ -242,7 +232,7 @@ fn fill<'w, E: From<Error>>(
                 None => values.read_into(0, to),
                 Some(node) => match &form.key {
                     WeightKey::Quantised { format, .. } => {
-                        check_format(parameter, *format, &values)?;
+                        parameter.blocks_of(*format, &values)?;
                         quantised::pack(team, graph, &graph.nodes()[node], &values, to);
                     }
                     WeightKey::Plain { .. } | WeightKey::Packed { .. } => {

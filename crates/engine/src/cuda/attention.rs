@@ -45,8 +45,8 @@ const PLAIN_THREADS: u32 = 256;
 /// A window of at least this many keys is no limit; positions are clamped to twice as many.
 const UNLIMITED: usize = 1 << 29;
 
-/// Threads per block of the kernel for one query.
-const ONE_QUERY_THREADS: u32 = 128;
+/// Threads per block of the kernel for one query: more, where there are fewer blocks than the GPU could run at once.
+const ONE_QUERY_THREADS: [usize; 2] = [128, 512];
 
 /// Bytes that a node's kernels exchange: the deltas of a gradient, one per query and head.
 pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
@@ -279,12 +279,15 @@ impl<'s, 'p> Site<'s, 'p> {
     }
 
     fn one_query(&self, mut constants: Constants, arguments: Vec<Argument>) -> Launch {
+        let is_few = self.pair_count() <= 2 * self.chip.processors as usize;
+        let threads = ONE_QUERY_THREADS[usize::from(is_few)];
         constants.push(("LANES", (self.sizes.head_dim / 8).next_power_of_two().to_string()));
+        constants.push(("THREADS", threads.to_string()));
         Launch {
             source: source(&constants, COMMON, ONE_QUERY),
             entry: "attention_one_query",
             grid: [self.pair_count() as u32, 1, 1],
-            block: ONE_QUERY_THREADS,
+            block: threads as u32,
             shared_bytes: 0,
             arguments,
         }

@@ -10,7 +10,7 @@ use super::device::{Device, failed};
 use super::executor::Executor;
 use super::launch::{Argument, Launch, c_type, source, vector};
 use super::memory::{DeviceBuffer, HostBuffer};
-use super::start::start_kernel;
+use super::start::{Begin, start_kernel};
 use super::stream::{Event, Stream};
 use crate::cache::{Axes, ResultCopy, SlotCopy};
 use crate::error::{Error, Result};
@@ -103,7 +103,7 @@ impl CacheMemory {
         let launch = slots_launch(axes, copies, addresses.len(), self.device.gpu().shared_bytes, [first, second])?;
         let function = self.kernels.function(&launch.source, launch.entry, launch.shared_bytes)?;
         // SAFETY: slots and rows were checked, and the tables were sent before on the same stream.
-        unsafe { start_kernel(function, &launch, |_| 0, &self.stream)? };
+        unsafe { start_kernel(function, &launch, |_| 0, Begin::After, &self.stream)? };
         self.copied.record(&self.stream)?;
         self.last_use = Some(Arc::clone(&self.copied));
         Ok(())
@@ -165,7 +165,7 @@ impl CacheMemory {
         let launch = results_launch(rows, copies, addresses.len() / 2, tables);
         let function = self.kernels.function(&launch.source, launch.entry, launch.shared_bytes)?;
         // SAFETY: samples, slots and rows were checked, and the tables were sent before on the same stream.
-        unsafe { start_kernel(function, &launch, |_| 0, stream)? };
+        unsafe { start_kernel(function, &launch, |_| 0, Begin::After, stream)? };
         self.copied.record(stream)?;
         self.last_use = Some(Arc::clone(&self.copied));
         Ok(())

@@ -14,7 +14,7 @@ use super::launch::{Address, Buffer, Building, Launch};
 use super::libraries::{compiler_version, driver_version};
 use super::products::{Choice, Product};
 use super::remembered::{Measured, recall, remember};
-use super::start::start_kernel;
+use super::start::{Begin, start_kernel};
 use super::stream::{Event, Stream};
 use super::target::is_product;
 use crate::error::{Error, Result};
@@ -78,12 +78,14 @@ impl<'l> Fastest<'l> {
         let prepared = self.library.prepare(product)?;
         let behind = after.iter().map(|launch| Ok((function(launch)?, launch))).collect::<Result<Vec<_>>>()?;
         // SAFETY: values in the arena exist, and it has room for everything else.
-        let kernel = |stream: &Stream| unsafe { start_kernel(ours, kernel, address, stream) };
+        let kernel = |stream: &Stream| unsafe { start_kernel(ours, kernel, address, Begin::After, stream) };
         let others = |stream: &Stream| {
             // SAFETY: as above.
             unsafe { self.library.run(&prepared, product, address, stream) }?;
             // SAFETY: as above.
-            behind.iter().try_for_each(|(function, launch)| unsafe { start_kernel(*function, launch, address, stream) })
+            behind.iter().try_for_each(|(function, launch)| unsafe {
+                start_kernel(*function, launch, address, Begin::After, stream)
+            })
         };
         // Nothing else of this process may interfere.
         self.device.wait()?;

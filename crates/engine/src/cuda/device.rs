@@ -9,13 +9,17 @@ use cudarc::driver::sys;
 
 use super::compile::Modules;
 pub(super) use super::failures::failed;
-use super::libraries::driver_found;
+use super::libraries::{driver_found, driver_version};
 use super::stream::while_nothing_is_recorded;
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, Libraries};
 
 /// The minimum compute capability: bf16 on tensor cores, and asynchronous copies.
 const LEAST_CAPABILITY: (u32, u32) = (8, 0);
+
+/// The minimum compute capability and driver for kernels that start early (programmatic dependent launch in CUDA graphs).
+const EARLY_CAPABILITY: (u32, u32) = (9, 0);
+const EARLY_DRIVER: c_int = 12_040;
 
 /// The GPUs of this machine.
 pub fn gpus() -> Result<Vec<Gpu>> {
@@ -163,6 +167,11 @@ impl Device {
     /// Whether f32 matrix multiplications use TF32.
     pub fn allows_tf32(&self) -> bool {
         self.rounds_products.load(Ordering::Relaxed)
+    }
+
+    /// Whether a kernel can be started before the previous one has ended, also where it is recorded.
+    pub(super) fn can_start_early(&self) -> bool {
+        self.gpu.capability >= EARLY_CAPABILITY && driver_version().is_some_and(|version| version >= EARLY_DRIVER)
     }
 
     /// Kernels that are loaded on it.

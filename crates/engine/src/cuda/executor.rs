@@ -19,7 +19,7 @@ use super::launch::{Address, Buffer, Launch};
 use super::memory::DeviceBuffer;
 use super::products::Product;
 use super::resident::Resident;
-use super::start::start_kernel;
+use super::start::{Begin, start_kernel};
 use super::stream::{Event, Recorded, Stream};
 use super::target::{Built, Task};
 use super::weights::{Needs, SharedWeights, Weights};
@@ -36,7 +36,7 @@ use crate::types::{DType, Type};
 use crate::weights::WeightView;
 
 enum Work {
-    Launch { function: sys::CUfunction, launch: Launch },
+    Launch { function: sys::CUfunction, launch: Launch, begin: Begin },
     Product { product: Box<Product>, prepared: Prepared },
 }
 
@@ -162,12 +162,14 @@ impl Executor {
         let stream = Stream::new()?;
         let mut steps = Vec::new();
         let mut needs = Needs::new(plan.graph());
+        let starts_early = device.can_start_early();
         for Task { node, built } in built {
             let work = match built {
                 Built::Launch(launch) => {
                     needs.add_launch(plan.graph(), &launch);
                     let function = kernels.function(&launch.source, launch.entry, launch.shared_bytes)?;
-                    Work::Launch { function, launch }
+                    let early = starts_early && launch.waits_itself();
+                    Work::Launch { function, launch, begin: if early { Begin::Early } else { Begin::After } }
                 }
                 Built::Product(product) => {
                     needs.add_product(plan.graph(), &product);
@@ -364,7 +366,9 @@ impl Executor {
         let address = |place| self.address(place, lent);
         match work {
             // SAFETY: the plan's places lie inside the buffers, whose sizes are the plan's.
-            Work::Launch { function, launch } => unsafe { start_kernel(*function, launch, address, &self.stream) },
+            Work::Launch { function, launch, begin } => unsafe {
+                start_kernel(*function, launch, address, *begin, &self.stream)
+            },
             // SAFETY: as above.
             Work::Product { product, prepared } => unsafe {
                 self.products.run(prepared, product, address, &self.stream)

@@ -15,6 +15,8 @@ pub(crate) enum Buffer {
     Parameters,
     /// The parameters rounded to bf16, at the same places (in values).
     NarrowParameters,
+    /// Quantised parameters, each at its place among those in f32.
+    QuantisedParameters,
     /// Gradients of parameters.
     Gradients,
     /// The optimiser's first moments.
@@ -42,6 +44,11 @@ impl Address {
     /// So many bytes behind.
     pub fn plus(self, bytes: usize) -> Address {
         Address { byte: self.byte + bytes, ..self }
+    }
+
+    /// Whether so many bytes from here on and others have some in common.
+    pub fn overlaps(self, bytes: usize, other: Address, other_bytes: usize) -> bool {
+        self.buffer == other.buffer && self.byte < other.byte + other_bytes && other.byte < self.byte + bytes
     }
 }
 
@@ -101,6 +108,15 @@ pub(super) struct Launch {
     /// Bytes of shared memory that the launch asks for, beyond what the kernel has by itself.
     pub shared_bytes: u32,
     pub arguments: Vec<Argument>,
+}
+
+impl Launch {
+    /// Whether the kernel itself waits for the previous one, so that it may be started before that has ended: all kernels of its
+    /// text must.
+    pub fn waits_itself(&self) -> bool {
+        let count = |text: &str| self.source.matches(text).count();
+        count("wait_for_previous();") > 0 && count("wait_for_previous();") == count("__global__")
+    }
 }
 
 /// What every kernel's text begins with.

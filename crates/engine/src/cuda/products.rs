@@ -5,7 +5,9 @@
 //! computed as `Yᵀ = W Xᵀ`, with W transposed and X as it is.
 
 use super::chip::Chip;
+use super::few_rows::{self, FewRows};
 use super::launch::{Address, Argument, Buffer, Building, Launch};
+use super::quantised::{self, Layout};
 use super::{hopper, pointwise, pools};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
@@ -72,10 +74,12 @@ pub(super) trait Choice {
 
 /// What computes a matrix multiplication node.
 pub(super) enum Work {
-    /// A multiplication, then launches.
-    Product { product: Box<Product>, after: Vec<Launch> },
+    /// A multiplication, and launches before and after it.
+    Product { before: Vec<Launch>, product: Box<Product>, after: Vec<Launch> },
     /// A single kernel.
     Kernel(Launch),
+    /// The kernel for few rows.
+    FewRows(FewRows),
 }
 
 /// Sizes of a multiplication in our order: `[m, k] · [k, n]`, and whether the stored operands are transposed.
@@ -119,11 +123,16 @@ fn is_parameter(graph: &Graph, value: Value) -> bool {
     matches!(graph.nodes()[graph.root_of(value).node()].op, Op::Parameter(_))
 }
 
-/// Bytes for the bias gradient, which the node of a weight gradient also computes.
+/// Bytes for the bias gradient, which the node of a weight gradient also computes, or for a quantised weight's values.
 pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     match node.op {
         Op::LinearWeightGradient(_) if node.outputs.len() > 1 => {
             pools::row_sum_bytes(graph, node, graph.shape_of(node.inputs[0]).columns())
+        }
+        Op::Linear(_)
+            if Layout::of(graph, node).is_some() && Sizes::of(graph, node).m > few_rows::MOST_QUANTISED_ROWS =>
+        {
+            quantised::workspace_bytes(graph, node)
         }
         _ => 0,
     }
@@ -141,7 +150,10 @@ pub(super) fn place_as(building: &Building, value: Value, dtype: DType) -> Optio
 
 /// A matrix multiplication node, and the launches after it.
 pub(super) fn build(building: &Building, choice: &dyn Choice) -> Result<Work> {
-    let plain = plain(building);
+    if let Some(few) = FewRows::new(building) {
+        return Ok(Work::FewRows(few));
+    }
+    let (plain, before) = plain(building);
     if matches!(building.node().op, Op::LinearWeightGradient(_)) {
         return Ok(with_bias_gradient(building, plain, choice));
     }
@@ -154,13 +166,14 @@ pub(super) fn build(building: &Building, choice: &dyn Choice) -> Result<Work> {
         true => vec![pointwise::apply(building, steps, Argument::Address(product.d.place), product.result)],
         false => Vec::new(),
     };
-    let kernel = hopper::build(building, choice.chip());
+    // Its operands are where they always are.
+    let kernel = if before.is_empty() { hopper::build(building, choice.chip()) } else { None };
     let (graph, node) = (building.graph(), building.node());
     let types = node.inputs.iter().map(|input| graph.type_of(*input)).chain(&node.outputs);
     let largest = types.map(Type::bytes).max().unwrap_or(0);
     Ok(match kernel.filter(|kernel| choice.kernel_is_faster(kernel, &product, &after, largest)) {
         Some(kernel) => Work::Kernel(kernel),
-        None => Work::Product { product: Box::new(product), after },
+        None => Work::Product { before, product: Box::new(product), after },
     })
 }
 
@@ -171,14 +184,26 @@ struct Fused {
     steps: usize,
 }
 
-/// The multiplication without an epilogue, into the node's first output.
-fn plain(building: &Building) -> Product {
+/// The multiplication without an epilogue, into the node's first output, and what must be launched before it: a quantised
+/// weight is expanded.
+fn plain(building: &Building) -> (Product, Vec<Launch>) {
     let (graph, node) = (building.graph(), building.node());
     let Sizes { m, n, k, batch, transposed: [first, second], precision } = Sizes::of(graph, node);
-    let operands = if precision == Precision::Bf16 { DType::Bf16 } else { DType::F32 };
-    let place = |input: usize| {
-        place_as(building, node.inputs[input], operands).expect("plans for the GPU round operands before products")
-    };
+    let quantised = Layout::of(graph, node);
+    let in_bf16 = precision == Precision::Bf16 || quantised.is_some();
+    let operands = if in_bf16 { DType::Bf16 } else { DType::F32 };
+    let mut before = Vec::new();
+    let mut places = [0, 1].map(|input| place_as(building, node.inputs[input], operands));
+    if let Some(layout) = quantised {
+        let [weight, x] = quantised::expanded(building);
+        before.push(quantised::expand(building, &layout));
+        places[1] = Some(weight);
+        if places[0].is_none() {
+            before.push(pointwise::round(building, x));
+            places[0] = Some(x);
+        }
+    }
+    let place = |input: usize| places[input].expect("plans for the GPU round operands before products");
     let shared = |input: usize, values: usize| {
         // One matrix for the whole batch has stride 0.
         if batch > 1 && graph.shape_of(node.inputs[input]).elements() == values { 0 } else { values }
@@ -193,7 +218,7 @@ fn plain(building: &Building) -> Product {
         true => Operand { place: place(0), transposed: true, rows: m, columns: k, stride: shared(0, m * k) },
     };
     let d = building.place(Value::new(building.index, 0));
-    Product {
+    let product = Product {
         operands,
         result: building.output_type(0).dtype,
         a,
@@ -204,12 +229,13 @@ fn plain(building: &Building) -> Product {
         added: None,
         bias: None,
         auxiliary: None,
-    }
+    };
+    (product, before)
 }
 
 /// A weight gradient, and the bias gradient if the node has it.
 fn with_bias_gradient(building: &Building, product: Product, choice: &dyn Choice) -> Work {
-    let alone = |product: Product| Work::Product { product: Box::new(product), after: Vec::new() };
+    let alone = |product: Product| Work::Product { before: Vec::new(), product: Box::new(product), after: Vec::new() };
     if building.node().outputs.len() < 2 {
         return alone(product);
     }
@@ -220,7 +246,7 @@ fn with_bias_gradient(building: &Building, product: Product, choice: &dyn Choice
     }
     let columns = building.input_type(0).shape.columns();
     let after = pools::row_sum(building, columns, building.output(1), building.workspace());
-    Work::Product { product: Box::new(product), after }
+    Work::Product { before: Vec::new(), product: Box::new(product), after }
 }
 
 /// The ways to compute a node, those with the fewest remaining steps first; the last is the multiplication alone.
@@ -383,7 +409,7 @@ mod tests {
     /// A training step of layers whose inputs are multiplied and added, the first one by the same multiplication.
     fn step(activation: Activation) -> Plan {
         let mut graph = Graph::new(Mode::Training, Precision::Bf16);
-        let x = graph.input("x", [8, 4, 32], DType::F32).unwrap();
+        let x = graph.input("x", [8, 16, 32], DType::F32).unwrap();
         let shapes = [("square", [32, 32]), ("wide", [64, 32]), ("narrow", [32, 64]), ("last", [64, 32])];
         let [square, wide, narrow, last] = shapes.map(|(name, shape)| {
             let bias = graph.parameter(&format!("{name}.bias"), [shape[0]]).unwrap();
@@ -396,7 +422,7 @@ mod tests {
         let narrowed = graph.linear(hidden, narrow.0, Some(narrow.1)).unwrap();
         let y = graph.add(narrowed, y).unwrap();
         let logits = graph.linear(y, last.0, Some(last.1)).unwrap();
-        let labels = graph.input("labels", [8, 4], DType::I32).unwrap();
+        let labels = graph.input("labels", [8, 16], DType::I32).unwrap();
         let loss = graph.cross_entropy(logits, labels, CrossEntropyOptions::default()).unwrap();
         let options = StepOptions {
             optimizer: Optimizer::adamw(),

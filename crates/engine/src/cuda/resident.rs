@@ -121,9 +121,4 @@ impl Resident {
         let [a, b, c, d, e] = &self.buffers;
         [a.start(), b.start(), c.start(), d.start(), e.start(), self.narrow.start()]
     }
-
-    /// Bytes on the device for a state of these lengths.
-    pub fn bytes_needed(floats: [usize; 5], narrow: bool) -> usize {
-        4 * floats.iter().sum::<usize>() + if narrow { 2 * floats[0] } else { 0 }
-    }
 }

@@ -22,6 +22,15 @@ impl Words {
     }
 }
 
+/// When a kernel may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// When everything before it in the stream has ended.
+    After,
+    /// As soon as the previous kernel lets it: it waits itself.
+    Early,
+}
+
 /// Launches a kernel on a stream, with `address` giving the addresses of its arguments.
 ///
 /// # Safety
@@ -31,6 +40,7 @@ pub(super) unsafe fn start_kernel(
     function: sys::CUfunction,
     launch: &Launch,
     address: impl Fn(Address) -> u64,
+    begin: Begin,
     stream: &Stream,
 ) -> Result<()> {
     let read = |argument: &Argument| match *argument {
@@ -44,10 +54,36 @@ pub(super) unsafe fn start_kernel(
     let mut pointers: Vec<*mut c_void> =
         values.iter().map(|value| std::ptr::from_ref(value).cast_mut().cast()).collect();
     let [x, y, z] = launch.grid;
-    let (grid, block) = ((x, y, z), (launch.block, 1, 1));
-    // SAFETY: guaranteed by the caller.
-    let result =
-        unsafe { driver::launch_kernel(function, grid, block, launch.shared_bytes, stream.handle(), &mut pointers) };
+    let result = match begin {
+        // SAFETY: guaranteed by the caller.
+        Begin::After => unsafe {
+            let block = (launch.block, 1, 1);
+            driver::launch_kernel(function, (x, y, z), block, launch.shared_bytes, stream.handle(), &mut pointers)
+        },
+        Begin::Early => {
+            let mut early = sys::CUlaunchAttribute {
+                id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                pad: [0; 4],
+                value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+            };
+            let configuration = sys::CUlaunchConfig {
+                gridDimX: x,
+                gridDimY: y,
+                gridDimZ: z,
+                blockDimX: launch.block,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: launch.shared_bytes,
+                hStream: stream.handle(),
+                attrs: &raw mut early,
+                numAttrs: 1,
+            };
+            let pointers = pointers.as_mut_ptr();
+            // SAFETY: guaranteed by the caller; the driver reads the configuration at once.
+            unsafe { sys::cuLaunchKernelEx(&raw const configuration, function, pointers, std::ptr::null_mut()) }
+                .result()
+        }
+    };
     result.map_err(|error| failed(&format!("starting {}", launch.entry), error))
 }
 

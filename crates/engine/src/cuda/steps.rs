@@ -12,10 +12,15 @@ use crate::random::{Mask, Stream};
 use crate::types::DType;
 
 /// The steps of a node: source, and the arguments of a launch after the kernel's own.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Steps {
     pub text: String,
     pub arguments: Vec<Argument>,
 }
+
+/// The source of no steps.
+pub(super) const NONE: &str = "#define STEP_PARAMETERS\n#define STEP_ARGUMENTS\n\
+    template <int N> __device__ __forceinline__ void apply_steps(float (&)[N], uint64, int, const Run*) {}\n";
 
 /// The steps of a node whose running value has the shape of its first output.
 pub(super) fn of(building: &Building) -> Steps {

@@ -1,6 +1,7 @@
-//! Rows by number: embedding, its gradient, rows written into a cache.
+//! Rows by number: embedding and its gradient.
 
 use super::launch::{Address, Argument, Buffer, Building, Launch, c_type, source, vector};
+use super::quantised::{self, Layout};
 use crate::graph::{Graph, Node};
 use crate::ops::Op;
 
@@ -57,34 +58,33 @@ pub(super) fn fault() -> Argument {
 
 /// A node that finds rows by number.
 pub(super) fn build(building: &Building) -> Vec<Launch> {
+    match &building.node().op {
+        Op::Embedding(_) => vec![embedding(building)],
+        Op::EmbeddingGradient(op) => gradient(building, op.vocabulary),
+        op => unreachable!("{} has no table", op.name()),
+    }
+}
+
+fn embedding(building: &Building) -> Launch {
+    if let Some(layout) = Layout::of(building.graph(), building.node()) {
+        return quantised::embedding(building, &layout, fault());
+    }
     let columns = building.output_type(0).shape.columns();
-    let rows_of = |index: usize| building.input_type(index).shape.rows();
-    let (entry, blocks, limit, width, arguments) = match &building.node().op {
-        Op::Embedding(_) => {
-            let arguments = vec![building.input(0), building.input(1), building.output(0), fault()];
-            ("embedding", building.output_type(0).shape.rows(), rows_of(0), vector(columns), arguments)
-        }
-        Op::EmbeddingGradient(op) => return gradient(building, op.vocabulary),
-        Op::WriteRows(_) => {
-            let arguments = vec![building.input(1), building.input(2), building.output(0), fault()];
-            let capacity = building.input_type(0).shape.axes()[1];
-            ("write_rows", rows_of(1), capacity, vector(columns), arguments)
-        }
-        _ => unreachable!("an op on tables"),
-    };
-    let numbers = building.input_type(if matches!(building.node().op, Op::WriteRows(_)) { 2 } else { 1 });
-    let from = if matches!(building.node().op, Op::WriteRows(_)) { 1 } else { 0 };
     let constants = [
-        ("FROM", c_type(building.input_type(from).dtype)),
+        ("FROM", c_type(building.input_type(0).dtype)),
         ("TO", c_type(building.output_type(0).dtype)),
-        ("VECTOR", width.to_string()),
+        ("VECTOR", vector(columns).to_string()),
         ("COLUMNS", columns.to_string()),
-        ("LIMIT", limit.to_string()),
-        // Of rows that are written: how many per slot.
-        ("ROWS_PER_SLOT", (blocks / numbers.shape.elements().max(1)).max(1).to_string()),
+        ("LIMIT", building.input_type(0).shape.rows().to_string()),
     ];
-    let source = source(&constants, "", KERNEL);
-    vec![Launch { source, entry, grid: [blocks as u32, 1, 1], block: 128, shared_bytes: 0, arguments }]
+    Launch {
+        source: source(&constants, "", KERNEL),
+        entry: "embedding",
+        grid: [building.output_type(0).shape.rows() as u32, 1, 1],
+        block: 128,
+        shared_bytes: 0,
+        arguments: vec![building.input(0), building.input(1), building.output(0), fault()],
+    }
 }
 
 /// The gradient of a table: one launch, or one for the sums of each chunk of the numbers and one that adds them.

@@ -1,8 +1,10 @@
 //! What kernels on the device need, and which node becomes which work.
 
+use super::few_rows::{self, FewRows};
 use super::launch::{Building, Launch};
+use super::token_rows::TokenRows;
 use super::{
-    attention, losses, moves, norms, pointwise, pools, prepare_images, products, rotary, tables, top_k, unfold, updates,
+    attention, losses, moves, norms, pointwise, pools, prepare_images, products, tables, top_k, unfold, updates,
 };
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
@@ -25,7 +27,7 @@ impl Target for CudaTarget {
             Lowering::Update => updates::workspace_bytes(graph, node),
             Lowering::Table => tables::workspace_bytes(graph, node),
             Lowering::Nothing | Lowering::Pointwise | Lowering::Move | Lowering::Images => 0,
-            Lowering::TopK(_) | Lowering::Rotary | Lowering::Unfold => 0,
+            Lowering::TopK(_) | Lowering::TokenRows | Lowering::Unfold => 0,
         }
     }
 
@@ -72,7 +74,7 @@ enum Lowering {
     Loss,
     TopK(usize),
     Pool,
-    Rotary,
+    TokenRows,
     Unfold,
     Attention,
     Update,
@@ -92,7 +94,7 @@ fn lowering(op: &Op) -> Lowering {
         | Op::Pad(_)
         | Op::Patchify(_)
         | Op::Unpatchify(_) => Lowering::Move,
-        Op::Embedding(_) | Op::EmbeddingGradient(_) | Op::WriteRows(_) => Lowering::Table,
+        Op::Embedding(_) | Op::EmbeddingGradient(_) => Lowering::Table,
         Op::PrepareImages(_) => Lowering::Images,
         Op::LayerNorm(_) | Op::LayerNormGradient(_) | Op::RmsNorm(_) | Op::RmsNormGradient(_) => Lowering::Norm,
         Op::Softmax(_)
@@ -107,12 +109,17 @@ fn lowering(op: &Op) -> Lowering {
         | Op::MeanTokensGradient(_)
         | Op::MaxTokens(_)
         | Op::MaxTokensGradient(_) => Lowering::Pool,
-        Op::Rotary(_) => Lowering::Rotary,
+        Op::Rotary(_) | Op::WriteRows(_) => Lowering::TokenRows,
         Op::Unfold(_) | Op::Fold(_) => Lowering::Unfold,
         Op::Attention(_) | Op::AttentionWeights(_) | Op::AttentionGradient(_) => Lowering::Attention,
-        Op::GradientNorm(_) | Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_) | Op::AccumulateGradient(_) => {
-            Lowering::Update
-        }
+        Op::GradientNorm(_)
+        | Op::AdamW(_)
+        | Op::Sgd(_)
+        | Op::Lamb(_)
+        | Op::MuonDirection(_)
+        | Op::MuonUpdate(_)
+        | Op::Ema(_)
+        | Op::AccumulateGradient(_) => Lowering::Update,
     }
 }
 
@@ -133,38 +140,78 @@ pub(super) enum Built {
     Product(Box<products::Product>),
 }
 
+/// What a node becomes before neighbours are joined: in decoding, a launch takes longer than what it does.
+enum Piece {
+    Built(Built),
+    FewRows(FewRows),
+    TokenRows(TokenRows),
+}
+
+impl Piece {
+    /// Both in one, if that is possible; `building` is the second's node.
+    fn join(&self, next: &Piece, building: &Building) -> Option<Piece> {
+        match (self, next) {
+            (Piece::FewRows(one), Piece::FewRows(next)) => one.join(next).map(Piece::FewRows),
+            (Piece::TokenRows(one), Piece::TokenRows(next)) => one.join(next, building).map(Piece::TokenRows),
+            _ => None,
+        }
+    }
+
+    fn finish(self) -> Vec<Built> {
+        match self {
+            Piece::Built(built) => vec![built],
+            Piece::FewRows(few) => vec![Built::Launch(few.launch())],
+            Piece::TokenRows(rows) if rows.can_be_one() => vec![Built::Launch(rows.launch())],
+            Piece::TokenRows(rows) => rows.separate().iter().map(|part| Built::Launch(part.launch())).collect(),
+        }
+    }
+}
+
 /// The work of a whole plan in order, and the tables that it looks up. `choice` says which products can be done.
 pub(super) fn work_of(plan: &Plan, choice: &dyn products::Choice) -> Result<(Vec<Task>, Vec<u8>)> {
     let mut tables = updates::Tables::default();
-    let mut all = Vec::new();
-    let narrow = plan.graph().precision() == Precision::Bf16;
-    for (index, node) in plan.graph().nodes().iter().enumerate() {
+    let mut all: Vec<(usize, Piece)> = Vec::new();
+    for index in 0..plan.graph().nodes().len() {
         let building = Building { plan, index };
-        let launches = match lowering(&node.op) {
-            Lowering::Nothing => Vec::new(),
-            Lowering::Product => match products::build(&building, choice)? {
-                products::Work::Product { product, after } => {
-                    all.push(Task { node: index, built: Built::Product(product) });
-                    after
-                }
-                products::Work::Kernel(kernel) => vec![kernel],
-            },
-            Lowering::Pointwise => pointwise::build(&building),
-            Lowering::Move => moves::build(&building),
-            Lowering::Table => tables::build(&building),
-            Lowering::Images => prepare_images::build(&building),
-            Lowering::Norm => norms::build(&building),
-            Lowering::Loss => losses::build(&building),
-            Lowering::TopK(k) => top_k::build(&building, k),
-            Lowering::Pool => pools::build(&building),
-            Lowering::Rotary => rotary::build(&building),
-            Lowering::Unfold => unfold::build(&building),
-            Lowering::Attention => attention::build(&building, choice.chip()),
-            Lowering::Update => updates::build(&building, &mut tables, narrow),
-        };
-        all.extend(launches.into_iter().map(|launch| Task { node: index, built: Built::Launch(launch) }));
+        for piece in pieces_of(&building, choice, &mut tables)? {
+            match all.last_mut().and_then(|(_, last)| Some((last.join(&piece, &building)?, last))) {
+                Some((joined, last)) => *last = joined,
+                None => all.push((index, piece)),
+            }
+        }
     }
-    Ok((all, tables.bytes))
+    let tasks =
+        all.into_iter().flat_map(|(node, piece)| piece.finish().into_iter().map(move |built| Task { node, built }));
+    Ok((tasks.collect(), tables.bytes))
+}
+
+fn pieces_of(building: &Building, choice: &dyn products::Choice, tables: &mut updates::Tables) -> Result<Vec<Piece>> {
+    let narrow = building.graph().precision() == Precision::Bf16;
+    let launches = match lowering(&building.node().op) {
+        Lowering::Nothing => Vec::new(),
+        Lowering::Product => match products::build(building, choice)? {
+            products::Work::Product { before, product, after } => {
+                let built = before.into_iter().map(Built::Launch).chain([Built::Product(product)]);
+                return Ok(built.chain(after.into_iter().map(Built::Launch)).map(Piece::Built).collect());
+            }
+            products::Work::Kernel(kernel) => vec![kernel],
+            products::Work::FewRows(few) => return Ok(vec![Piece::FewRows(few)]),
+        },
+        Lowering::TokenRows => return Ok(vec![Piece::TokenRows(TokenRows::new(building))]),
+        Lowering::Pointwise => pointwise::build(building),
+        Lowering::Move => moves::build(building),
+        Lowering::Table => tables::build(building),
+        Lowering::Images => prepare_images::build(building),
+        Lowering::Norm if few_rows::absorbs_norm(building) => Vec::new(),
+        Lowering::Norm => norms::build(building),
+        Lowering::Loss => losses::build(building),
+        Lowering::TopK(k) => top_k::build(building, k),
+        Lowering::Pool => pools::build(building),
+        Lowering::Unfold => unfold::build(building),
+        Lowering::Attention => attention::build(building, choice.chip()),
+        Lowering::Update => updates::build(building, tables, narrow),
+    };
+    Ok(launches.into_iter().map(Built::Launch).map(Piece::Built).collect())
 }
 
 #[cfg(test)]

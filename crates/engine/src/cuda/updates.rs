@@ -1,4 +1,4 @@
-//! The end of a training step, on the flat buffers: gradient norm, AdamW, SGD, LAMB, EMA; and gradient accumulation.
+//! The end of a training step, on the flat buffers: gradient norm, AdamW, SGD, LAMB, Muon, EMA; and gradient accumulation.
 
 use super::launch::{Address, Argument, Buffer, Building, Launch, blocks, c_type, source};
 use crate::graph::{Graph, Node, Parameter};
@@ -35,6 +35,10 @@ pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     match &node.op {
         Op::GradientNorm(_) => 8 * piece_count(graph.parameters()),
         Op::Lamb(_) => 16 * piece_count(graph.parameters()),
+        Op::MuonDirection(op) => {
+            let length = node.outputs[0].shape.elements() / op.matrices.max(1);
+            8 * op.matrices * length.div_ceil(PIECE)
+        }
         _ => 0,
     }
 }
@@ -44,12 +48,18 @@ fn piece_count(table: &[Parameter]) -> usize {
     trained.map(|parameter| parameter.shape.elements().div_ceil(PIECE)).sum()
 }
 
-/// The trained parameters split into pieces, as bytes of the kernel's struct.
+/// The trained parameters, or those of them that have a group, split into pieces, as bytes of the kernel's struct.
 fn pieces(table: &[Parameter], groups: Option<&[Option<Group>]>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (index, parameter) in table.iter().enumerate() {
         let Some(gradient) = parameter.gradient_offset else { continue };
-        let group = groups.and_then(|groups| groups[index]).unwrap_or(Group { decay: 0.0, rate_factor: 1.0 });
+        let group = match groups {
+            None => Group { decay: 0.0, rate_factor: 1.0 },
+            Some(groups) => match groups[index] {
+                Some(group) => group,
+                None => continue,
+            },
+        };
         let elements = parameter.shape.elements();
         for start in (0..elements).step_by(PIECE) {
             bytes.extend(((parameter.offset + start) as u64).to_le_bytes());
@@ -66,6 +76,12 @@ fn pieces(table: &[Parameter], groups: Option<&[Option<Group>]>) -> Vec<u8> {
 
 fn whole(buffer: Buffer) -> Argument {
     Argument::Address(Address { buffer, byte: 0 })
+}
+
+/// A parameter's part of a buffer that is as long as that of the gradients.
+fn flat(parameter: &Parameter, buffer: Buffer) -> Argument {
+    let float = parameter.gradient_offset.expect("a trained parameter has a gradient");
+    Argument::Address(Address { buffer, byte: 4 * float })
 }
 
 /// A double literal that C reads back exactly.
@@ -87,7 +103,11 @@ impl Builder {
 /// A node of the end of a step. `narrow` says whether there is a bf16 copy of the parameters, which updates maintain.
 pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> Vec<Launch> {
     let parameters = building.graph().parameters();
-    let count = piece_count(parameters) as u32;
+    let count = match &building.node().op {
+        // Muon's matrices are none of AdamW's.
+        Op::AdamW(op) => pieces(parameters, Some(&op.groups)).len() / PIECE_BYTES,
+        _ => piece_count(parameters),
+    } as u32;
     let narrow = if narrow { whole(Buffer::NarrowParameters) } else { Argument::Nothing };
     let mut constants = vec![("PIECES", format!("{count}u"))];
     let usual =
@@ -159,6 +179,51 @@ pub(super) fn build(building: &Building, tables: &mut Tables, narrow: bool) -> V
             let moves = vec![table, p, narrow, first, second, sums, rates[0], rates[1], building.run()];
             vec![builder.launch("lamb_moments", count, moments), builder.launch("lamb_move", count, moves)]
         }
+        Op::MuonDirection(op) => {
+            let length = building.node().outputs[0].shape.elements() / op.matrices;
+            let pieces = length.div_ceil(PIECE);
+            let (new, old) = (double(1.0 - op.momentum), double(op.momentum));
+            set(&[
+                ("RULE", "4".into()),
+                ("NEW", new),
+                ("OLD", old),
+                ("NESTEROV", u8::from(op.nesterov).to_string()),
+                ("MATRIX", format!("{length}ull")),
+                ("MATRIX_PIECES", format!("{pieces}u")),
+            ]);
+            let builder = Builder { constants };
+            let at = flat(&parameters[op.parameter], Buffer::Gradients);
+            let first = flat(&parameters[op.parameter], Buffer::First);
+            let (direction, sums) = (building.output(0), building.workspace());
+            let blocks = (op.matrices * pieces) as u32;
+            vec![
+                builder.launch("muon_direction", blocks, vec![at, first, direction, sums, building.input(0)]),
+                builder.launch("muon_normalise", blocks, vec![direction, sums]),
+            ]
+        }
+        Op::MuonUpdate(op) => {
+            let parameter = &parameters[op.parameter];
+            let values = parameter.shape.elements();
+            set(&[
+                ("RULE", "5".into()),
+                ("NEW", double(1.0 - op.momentum)),
+                ("DECAY", double(op.group.decay)),
+                ("RATE_FACTOR", double(op.group.rate_factor)),
+                ("SCALE", double(op.scale)),
+                ("VALUES", format!("{values}ull")),
+            ]);
+            let builder = Builder { constants };
+            let offset =
+                |buffer: Buffer, bytes: usize| Argument::Address(Address { buffer, byte: bytes * parameter.offset });
+            let narrow = match narrow {
+                Argument::Nothing => Argument::Nothing,
+                _ => offset(Buffer::NarrowParameters, 2),
+            };
+            let mut arguments = vec![offset(Buffer::Parameters, 4), narrow];
+            arguments.extend([Buffer::Gradients, Buffer::First].map(|buffer| flat(parameter, buffer)));
+            arguments.extend([building.input(2), rates[0], rates[1]]);
+            vec![builder.launch("muon", blocks(values, BLOCK), arguments)]
+        }
         Op::Ema(_) => {
             let values = building.graph().parameter_floats();
             set(&[("VALUES", format!("{values}ull"))]);
@@ -192,7 +257,7 @@ mod tests {
     fn every_update_compiles() {
         let lamb = |trust_clip| Optimizer::Lamb { beta1: 0.9, beta2: 0.99, eps: 1e-6, trust_clip };
         let sgd = |momentum| Optimizer::Sgd { momentum, nesterov: momentum > 0.0 };
-        for optimizer in [Optimizer::adamw(), sgd(0.0), sgd(0.9), lamb(false), lamb(true)] {
+        for optimizer in [Optimizer::adamw(), sgd(0.0), sgd(0.9), lamb(false), lamb(true), Optimizer::muon()] {
             for precision in [Precision::F32, Precision::Bf16] {
                 let mut graph = Graph::new(Mode::Training, precision);
                 let x = graph.input("x", [4, 8], DType::F32).unwrap();
@@ -210,7 +275,7 @@ mod tests {
                 let (update, _) = graph.update_step(&options).unwrap();
                 let tables = RefCell::new(Tables::default());
                 for graph in [&graph, &update] {
-                    let own = |op: &Op| op.has_effect() || matches!(op, Op::GradientNorm(_));
+                    let own = |op: &Op| op.has_effect() || matches!(op, Op::GradientNorm(_) | Op::MuonDirection(_));
                     let launches =
                         |building: &Building| build(building, &mut tables.borrow_mut(), precision == Precision::Bf16);
                     assert!(check(graph, &[], &own, &workspace_bytes, &launches).launches > 0);

@@ -9,17 +9,44 @@ use super::device::Device;
 use super::launch::{Address, Argument, Buffer, Launch};
 use super::memory::DeviceBuffer;
 use super::products::Product;
+use super::quantised::Layout;
+use super::target::is_product;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Parameter};
+use crate::ops::Op;
+use crate::precision::Precision;
 use crate::types::DType;
 use crate::weights::WeightView;
 
 /// Values that are converted at once on their way to the device.
 const PIECE: usize = 1 << 20;
 
+/// A format in which kernels read a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Format {
+    Wide,
+    Narrow,
+    /// As it is stored, in the order of a [`Layout`].
+    Quantised,
+}
+
+impl Format {
+    const ALL: [Format; 3] = [Format::Wide, Format::Narrow, Format::Quantised];
+
+    /// The format that a buffer of a plan's addresses has, and bytes from one value to the next in these addresses.
+    fn of(buffer: Buffer) -> Option<(Format, usize)> {
+        match buffer {
+            Buffer::Parameters => Some((Format::Wide, 4)),
+            Buffer::NarrowParameters => Some((Format::Narrow, 2)),
+            Buffer::QuantisedParameters => Some((Format::Quantised, 4)),
+            _ => None,
+        }
+    }
+}
+
 /// Parameters on a device by name and format.
 pub(crate) struct SharedWeights {
-    known: HashMap<(String, DType), Arc<DeviceBuffer>>,
+    known: HashMap<(String, Format), Arc<DeviceBuffer>>,
     device: Arc<Device>,
 }
 
@@ -47,30 +74,34 @@ impl SharedWeights {
         mut values: impl FnMut(&Parameter) -> Result<V, E>,
     ) -> Result<Weights, E> {
         let offsets = graph.parameters().iter().map(|parameter| parameter.offset).collect();
-        let mut weights = Weights { offsets, wide: Vec::new(), narrow: Vec::new() };
+        let mut weights = Weights { offsets, buffers: Default::default() };
         for (index, parameter) in graph.parameters().iter().enumerate() {
             let mut given: Option<WeightView> = None;
-            let mut buffer = |dtype: DType| -> Result<Option<Arc<DeviceBuffer>>, E> {
-                if !needs.contains(index, dtype) {
-                    return Ok(None);
+            for format in Format::ALL {
+                let buffers = &mut weights.buffers[format as usize];
+                if !needs.of[format as usize][index] {
+                    buffers.push(None);
+                    continue;
                 }
-                let key = (parameter.name.clone(), dtype);
+                let key = (parameter.name.clone(), format);
                 if let Some(buffer) = self.known.get(&key) {
-                    return Ok(Some(Arc::clone(buffer)));
+                    buffers.push(Some(Arc::clone(buffer)));
+                    continue;
                 }
                 let view = match given.take() {
                     Some(view) => view,
                     None => values(parameter)?.into(),
                 };
                 parameter.check_count(view.len())?;
-                let buffer = Arc::new(upload(&self.device, &view, dtype)?);
+                let buffer = Arc::new(match format {
+                    Format::Wide => upload(&self.device, &view, DType::F32)?,
+                    Format::Narrow => upload(&self.device, &view, DType::Bf16)?,
+                    Format::Quantised => upload_blocks(&self.device, parameter, &view)?,
+                });
                 given = Some(view);
                 self.known.insert(key, Arc::clone(&buffer));
-                Ok(Some(buffer))
-            };
-            let (wide, narrow) = (buffer(DType::F32)?, buffer(DType::Bf16)?);
-            weights.wide.push(wide);
-            weights.narrow.push(narrow);
+                buffers.push(Some(buffer));
+            }
         }
         Ok(weights)
     }
@@ -100,22 +131,49 @@ fn upload(device: &Arc<Device>, view: &WeightView, dtype: DType) -> Result<Devic
     Ok(buffer)
 }
 
-/// Which parameters kernels read, and in which formats.
+/// Copies quantised blocks to the device, in the order in which kernels read them.
+fn upload_blocks(device: &Arc<Device>, parameter: &Parameter, view: &WeightView) -> Result<DeviceBuffer> {
+    let Some(format) = parameter.blocks else { unreachable!("only such weights are read as blocks") };
+    let layout = Layout::new(format, parameter.shape.rows(), parameter.shape.columns());
+    let packed = layout.pack(parameter.blocks_of(format, view)?);
+    let mut buffer = DeviceBuffer::new(device, layout.bytes())?;
+    buffer.write(0, &packed)?;
+    Ok(buffer)
+}
+
+/// Bytes of the weights that a plan's kernels read, each in its formats. (Vectors are counted in both: which of them a bias is
+/// read in depends on what computes its product.)
+pub(crate) fn weight_bytes(graph: &Graph) -> usize {
+    let mut bytes: HashMap<(usize, Format), usize> = HashMap::new();
+    for node in graph.nodes() {
+        for (input, value) in node.inputs.iter().enumerate() {
+            let Op::Parameter(op) = &graph.nodes()[graph.root_of(*value).node()].op else { continue };
+            let values = op.shape.elements();
+            let mut needs = |format, size| bytes.insert((op.index, format), size);
+            let layout = Layout::of(graph, node).filter(|_| input == usize::from(matches!(node.op, Op::Linear(_))));
+            let rounds = is_product(&node.op) && input < 2 && graph.precision() == Precision::Bf16;
+            match layout {
+                Some(layout) => needs(Format::Quantised, layout.bytes()),
+                None if op.shape.rank() < 2 => needs(Format::Wide, 6 * values),
+                None if rounds => needs(Format::Narrow, 2 * values),
+                None => needs(Format::Wide, 4 * values),
+            };
+        }
+    }
+    bytes.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+}
+
+/// Which parameters kernels read, by format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
-    wide: Vec<bool>,
-    narrow: Vec<bool>,
+    of: [Vec<bool>; 3],
 }
 
 impl Needs {
     /// None of a graph's parameters yet.
     pub fn new(graph: &Graph) -> Needs {
         let count = graph.parameters().len();
-        Needs { wide: vec![false; count], narrow: vec![false; count] }
-    }
-
-    fn contains(&self, parameter: usize, dtype: DType) -> bool {
-        if dtype == DType::Bf16 { self.narrow[parameter] } else { self.wide[parameter] }
+        Needs { of: Format::ALL.map(|_| vec![false; count]) }
     }
 
     /// Notes what a kernel is given.
@@ -136,12 +194,9 @@ impl Needs {
     }
 
     fn add(&mut self, graph: &Graph, place: Address) {
+        let Some((format, bytes)) = Format::of(place.buffer) else { return };
         let offsets: Vec<usize> = graph.parameters().iter().map(|parameter| parameter.offset).collect();
-        match place.buffer {
-            Buffer::Parameters => self.wide[parameter_at(&offsets, place.byte / 4)] = true,
-            Buffer::NarrowParameters => self.narrow[parameter_at(&offsets, place.byte / 2)] = true,
-            _ => {}
-        }
+        self.of[format as usize][parameter_at(&offsets, place.byte / bytes)] = true;
     }
 }
 
@@ -154,26 +209,24 @@ fn parameter_at(offsets: &[usize], float: usize) -> usize {
 pub(super) struct Weights {
     /// Where parameters start in the flat buffer that a plan's places mean.
     offsets: Vec<usize>,
-    wide: Vec<Option<Arc<DeviceBuffer>>>,
-    narrow: Vec<Option<Arc<DeviceBuffer>>>,
+    /// By format and parameter.
+    buffers: [Vec<Option<Arc<DeviceBuffer>>>; 3],
 }
 
 impl Weights {
     /// The address of what a plan has at a place of its flat buffer of parameters.
     pub fn address(&self, place: Address) -> u64 {
-        let (buffers, bytes) = match place.buffer {
-            Buffer::Parameters => (&self.wide, 4),
-            Buffer::NarrowParameters => (&self.narrow, 2),
-            buffer => unreachable!("{buffer:?} has no weights"),
-        };
+        let Some((format, bytes)) = Format::of(place.buffer) else { unreachable!("{:?} has no weights", place.buffer) };
         let index = parameter_at(&self.offsets, place.byte / bytes);
-        let buffer = buffers[index].as_ref().expect("every format that is read was noted when the work was built");
+        let buffer = self.buffers[format as usize][index]
+            .as_ref()
+            .expect("every format that is read was noted when the work was built");
         buffer.start() + (place.byte - self.offsets[index] * bytes) as u64
     }
 
     /// Bytes on the device.
     pub fn bytes(&self) -> usize {
-        self.wide.iter().chain(&self.narrow).flatten().map(|buffer| buffer.bytes()).sum()
+        self.buffers.iter().flatten().flatten().map(|buffer| buffer.bytes()).sum()
     }
 }
 
@@ -195,6 +248,8 @@ mod tests {
         needs.add(&graph, Address { buffer: Buffer::Parameters, byte: 4 * 20 });
         needs.add(&graph, Address { buffer: Buffer::NarrowParameters, byte: 2 * 64 });
         needs.add(&graph, Address { buffer: Buffer::Arena, byte: 0 });
-        assert_eq!(needs, Needs { wide: vec![false, true, false], narrow: vec![false, false, true] });
+        needs.add(&graph, Address { buffer: Buffer::QuantisedParameters, byte: 0 });
+        let expected = [vec![false, true, false], vec![false, false, true], vec![true, false, false]];
+        assert_eq!(needs, Needs { of: expected });
     }
 }

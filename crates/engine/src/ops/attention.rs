@@ -34,7 +34,7 @@ use crate::error::Result;
 use crate::gradient::Backward;
 use crate::graph::{Graph, Mode, Value};
 use crate::ops::linear::product_dtype;
-use crate::ops::{Broken, Drop, Op, Rules, expect_float};
+use crate::ops::{Broken, Drop, Op, Pad, Rules, SoftmaxGradient, expect_float};
 use crate::precision::Precision;
 use crate::random::place_of;
 use crate::types::{DType, Shape, Type};
@@ -414,9 +414,63 @@ impl Rules for AttentionWeights {
         2 * products + 5 * scores
     }
 
+    /// With the weights P, `dS = P (dP - Σ P dP)`: `dQ = scale dS K`, `dK = scale dSᵀ Q`.
     fn gradient(&self, backward: &mut Backward) -> Result<()> {
-        backward.refuse("attention weights are for inspection; take the gradient through attention itself")
+        let Some(dp) = backward.output_gradient(0) else { return Ok(()) };
+        if self.of.bias_input().is_some_and(|index| backward.wants(index)) {
+            return backward.refuse("attention weights give no gradient to a bias; take it through attention itself");
+        }
+        let p = backward.output(0)?;
+        let mut inputs = Vec::new();
+        for index in 0..self.of.projections() {
+            inputs.push(backward.input(index)?);
+        }
+        let wanted = (0..self.of.projections()).any(|index| backward.wants(index));
+        if !wanted {
+            return Ok(());
+        }
+        let gradients = score_gradients(backward.graph(), &self.of, &inputs, [dp, p])?;
+        for (index, gradient) in gradients.into_iter().enumerate() {
+            if backward.wants(index) {
+                backward.give(index, gradient)?;
+            }
+        }
+        Ok(())
     }
+}
+
+/// The gradients of what weights are computed from, as attention has its inputs: qkv, or q and k.
+fn score_gradients(g: &mut Graph, op: &Attention, inputs: &[Value], [dp, p]: [Value; 2]) -> Result<Vec<Value>> {
+    let &[batch, heads, queries, keys] = g.shape_of(p).axes() else { return Ok(Vec::new()) };
+    let (q, k) = match *inputs {
+        [packed] => {
+            let dim = g.shape_of(packed).columns() / 3;
+            (g.slice(packed, 2, 0, dim)?, g.slice(packed, 2, dim, 2 * dim)?)
+        }
+        _ => (inputs[0], inputs[1]),
+    };
+    let width = g.shape_of(q).columns() / heads;
+    let (kv, rows) = (op.kv_heads, heads / op.kv_heads * queries);
+    let ds = g.push(SoftmaxGradient, &[dp, p])?;
+    let ds = g.scale(ds, op.scale_for(width))?;
+    let ds = g.reshape(ds, [batch, kv, rows, keys])?;
+    let by_heads = g.by_heads(q, [batch, queries, heads, width])?;
+    let by_heads = g.reshape(by_heads, [batch, kv, rows, width])?;
+    let k = g.by_heads(k, [batch, keys, kv, width])?;
+    let dq = g.matmul(ds, k, false, false)?;
+    let dq = g.reshape(dq, [batch, heads, queries, width])?;
+    let dk = g.matmul(ds, by_heads, true, false)?;
+    let mut back = |x: Value, tokens: usize, heads: usize| {
+        let x = g.transpose(x, &[0, 2, 1, 3])?;
+        g.reshape(x, [batch, tokens, heads * width])
+    };
+    let (dq, dk) = (back(dq, queries, heads)?, back(dk, keys, kv)?);
+    if !op.packed {
+        return Ok(vec![dq, dk]);
+    }
+    let both = g.concat(&[dq, dk], 2)?;
+    let dim = heads * width;
+    Ok(vec![g.push(Pad { axis: 2, start: 0, size: 3 * dim }, &[both])?])
 }
 
 impl Rules for AttentionGradient {
@@ -475,7 +529,11 @@ impl Graph {
             dropout: acts.then_some(Drop { rate: options.dropout, place }),
             precision: self.precision(),
         };
-        self.push(op, &values)
+        let attention = self.push(op, &values)?;
+        let mixed = self.intervened_attention(attention)?;
+        let heads = self.next_path("heads");
+        self.register(heads, mixed, "values")?;
+        Ok(mixed)
     }
 
     /// The weights of an attention, `[batch, heads, queries, keys]`, before dropout. Requesting them changes nothing

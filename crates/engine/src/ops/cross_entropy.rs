@@ -8,7 +8,7 @@
 //! |---|---|
 //! | shapes | `logits [.., C]`, hard targets `[..]` (i32) or soft targets `[.., C]` give a scalar, and log Σ e^x per row |
 //! | FLOPs | 5 per element of the logits, by convention; 4 for the gradient |
-//! | gradients | `(softmax(x) Σt - t) / number of rows that are not ignored`; the targets have none |
+//! | gradients | of the loss `(softmax(x) Σt - t) / number of rows that are not ignored`, of the log-sum of a row `softmax(x)`; the targets have none |
 
 use crate::error::Result;
 use crate::gradient::Backward;
@@ -87,9 +87,31 @@ impl Rules for CrossEntropy {
         if backward.wants(1) {
             return backward.refuse("targets have no gradient");
         }
+        self.log_sum_gradient(backward)?;
         let inputs = [backward.input(0)?, backward.input(1)?, backward.output(1)?];
         let op = CrossEntropyGradient { targets: self.targets, options: self.options };
         backward.map_gradient(|graph, d_loss| graph.push(op, &[d_loss, inputs[0], inputs[1], inputs[2]]))
+    }
+}
+
+impl CrossEntropy {
+    /// What the log-sums contribute to the gradient of the logits, where a loss depends on them: softmax, each row times
+    /// its own number.
+    fn log_sum_gradient(&self, backward: &mut Backward) -> Result<()> {
+        let Some(d_log_sums) = backward.output_gradient(1).filter(|_| backward.wants(0)) else { return Ok(()) };
+        let logits = backward.input(0)?;
+        let graph = backward.graph();
+        let shape = graph.shape_of(logits).clone();
+        let (rows, classes) = (shape.rows(), shape.columns());
+        let weights = graph.softmax(logits)?;
+        let weights = graph.reshape(weights, [rows, classes])?;
+        // A factor of each column is one of a vector; of each row it is one of the transpose.
+        let columns = graph.transpose(weights, &[1, 0])?;
+        let factors = graph.reshape(d_log_sums, [rows])?;
+        let columns = graph.multiply(columns, factors)?;
+        let weights = graph.transpose(columns, &[1, 0])?;
+        let weights = graph.reshape(weights, shape)?;
+        backward.give(0, weights)
     }
 }
 

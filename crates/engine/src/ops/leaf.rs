@@ -31,6 +31,8 @@ pub struct Constant {
     pub index: usize,
     /// Its shape.
     pub shape: Shape,
+    /// f32 or i32.
+    pub dtype: DType,
 }
 
 macro_rules! leaf_rules {
@@ -48,7 +50,7 @@ macro_rules! leaf_rules {
 
 leaf_rules!(Input, "input", self => self.value.clone());
 leaf_rules!(Parameter, "parameter", self => Type::f32(self.shape.clone()));
-leaf_rules!(Constant, "constant", self => Type::f32(self.shape.clone()));
+leaf_rules!(Constant, "constant", self => Type::new(self.shape.clone(), self.dtype));
 
 impl Graph {
     /// A value passed to each run by its path.
@@ -102,14 +104,24 @@ impl Graph {
 
     /// A constant.
     pub fn constant(&mut self, name: &str, shape: impl Into<Shape>, values: Vec<f32>) -> Result<Value> {
+        self.add_constant(name, shape.into(), DType::F32, values)
+    }
+
+    /// A constant of whole numbers (i32), e.g. the rows of a table that an embedding looks up.
+    pub fn constant_i32(&mut self, name: &str, shape: impl Into<Shape>, values: &[i32]) -> Result<Value> {
+        // All constants lie in one buffer of floats, which holds the bits of whole numbers as they are.
+        let bits = values.iter().map(|&value| f32::from_bits(value as u32)).collect();
+        self.add_constant(name, shape.into(), DType::I32, bits)
+    }
+
+    fn add_constant(&mut self, name: &str, shape: Shape, dtype: DType, values: Vec<f32>) -> Result<Value> {
         let path = self.next_path(name);
-        let shape = shape.into();
         if shape.checked_elements() != Some(values.len()) {
             let rule = format!("{} values do not fill the shape {shape}", values.len());
             return Err(Error::Rule { op: "constant", path, inputs: Vec::new(), rule });
         }
         let index = self.constants.len();
-        let value = self.add_op_at(Constant { index, shape }.into(), &[], Vec::new(), path)?;
+        let value = self.add_op_at(Constant { index, shape, dtype }.into(), &[], Vec::new(), path)?;
         self.constants.push(values);
         Ok(value)
     }

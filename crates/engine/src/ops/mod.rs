@@ -26,6 +26,7 @@ mod leaf;
 mod linear;
 mod matmul;
 mod multiply;
+pub(crate) mod muon;
 pub mod optimizer;
 mod patchify;
 mod pointwise;
@@ -58,7 +59,9 @@ pub use layer_norm::{LayerNorm, LayerNormGradient};
 pub use leaf::{Constant, Input, Parameter};
 pub use linear::{Linear, LinearInputGradient, LinearWeightGradient};
 pub use matmul::MatMul;
-pub use optimizer::{AccumulateGradient, AdamW, Ema, GradientNorm, Group, Lamb, Sgd, StoredGradient};
+pub use optimizer::{
+    AccumulateGradient, AdamW, Ema, GradientNorm, Group, Lamb, MuonDirection, MuonUpdate, Sgd, StoredGradient,
+};
 pub use patchify::{Patchify, Unpatchify};
 pub use pointwise::{Pointwise, Step};
 pub use pool::{MaxTokens, MaxTokensGradient, MeanTokens, MeanTokensGradient};
@@ -69,7 +72,7 @@ pub use rotary::{Rotary, RotaryOptions, RotaryPairing, rotary_frequencies};
 pub use slice::{Pad, Slice};
 pub use softmax::{Softmax, SoftmaxGradient};
 pub use top_k::TopK;
-pub use training_step::{Optimizer, StepOptions, StepValues};
+pub use training_step::{MuonScale, Optimizer, StepOptions, StepValues};
 pub use transpose::Transpose;
 pub use unfold::{Fold, Sliding, Unfold};
 pub use write_rows::WriteRows;
@@ -123,7 +126,8 @@ define_ops! {
     Embedding, EmbeddingGradient, LayerNorm, LayerNormGradient, RmsNorm, RmsNormGradient, Rotary, Attention,
     AttentionWeights, AttentionGradient, MeanTokens, MeanTokensGradient, MaxTokens, MaxTokensGradient, Softmax,
     SoftmaxGradient, TopK, CrossEntropy,
-    CrossEntropyGradient, BinaryCrossEntropy, BinaryCrossEntropyGradient, GradientNorm, AdamW, Sgd, Lamb, Ema, AccumulateGradient, StoredGradient,
+    CrossEntropyGradient, BinaryCrossEntropy, BinaryCrossEntropyGradient, GradientNorm, AdamW, Sgd, Lamb,
+    MuonDirection, MuonUpdate, Ema, AccumulateGradient, StoredGradient,
 }
 
 impl Op {
@@ -178,7 +182,7 @@ impl Op {
 
     /// Whether parameters or their average are others after it.
     pub fn changes_parameters(&self) -> bool {
-        matches!(self, Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::Ema(_))
+        matches!(self, Op::AdamW(_) | Op::Sgd(_) | Op::Lamb(_) | Op::MuonUpdate(_) | Op::Ema(_))
     }
 }
 

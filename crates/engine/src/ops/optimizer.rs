@@ -1,5 +1,5 @@
-//! The end of a training step: global gradient norm, clipping, AdamW, SGD or LAMB, and a moving average (EMA) of the
-//! parameters.
+//! The end of a training step: global gradient norm, clipping, AdamW, SGD, LAMB or Muon, and a moving average (EMA) of
+//! the parameters.
 //!
 //! These ops work on the flat buffers. Their inputs are all gradients, so that they run once every gradient is
 //! available.
@@ -10,6 +10,8 @@
 //! | AdamW | `m = β₁m + (1-β₁)g`, `v = β₂v + (1-β₂)g²`, `p = p (1 - rate·decay) - rate · m̂ / (√v̂ + ε)`, `m̂ = m/(1-β₁ᵗ)`, `v̂ = v/(1-β₂ᵗ)` | 14 |
 //! | SGD | `g += decay·p`, `u = momentum·u + g` (`u = g` in step 1), `p -= rate·u`, or `rate·(g + momentum·u)` with Nesterov | 6 |
 //! | LAMB | m and v as in AdamW, `u = m̂ / (√v̂ + ε) + decay·p`, `p -= rate · r · u`, with `r = ‖p‖/‖u‖` for parameters with weight decay, else 1 | 24 |
+//! | Muon, direction | `m = βm + (1-β)g`, `u = m`, or `u = (1-β)g + βm` with Nesterov; `u / max(‖u‖, 1e-7)`, for each matrix that is stacked in the parameter | 6 |
+//! | Muon, update | `m = βm + (1-β)g`, `p = p (1 - rate·decay) - rate · scale · o`, with o the direction made orthogonal | 6 |
 //! | EMA | `a = d·a + (1-d)·p` | 3 |
 //! | accumulation | `G = g` if the input `accumulate` is 0, else `G = G + g` | 1 |
 //!
@@ -22,7 +24,7 @@
 //! None has a gradient. Their settings are f64, since `1 - β₂` of an f32 0.999 is off by 1e-5.
 
 use crate::error::Result;
-use crate::ops::{Broken, Rules};
+use crate::ops::{Broken, Rules, expect_inputs};
 use crate::types::{DType, Shape, Type};
 
 /// Inputs: the loss (or, if `scaled`, the factor of the gradients), the gradients. Results: the norm before clipping,
@@ -108,6 +110,42 @@ impl Lamb {
     }
 }
 
+/// The first half of Muon, of one parameter: the direction of its update, normalised, before it is made orthogonal. It
+/// reads the momentum in the state and leaves it as it is. Inputs: the factor of the gradients, the gradient. Result: the
+/// direction, or zeros if there must be no update.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MuonDirection {
+    /// Index of the parameter.
+    pub parameter: usize,
+    /// Decay of the momentum.
+    pub momentum: f64,
+    /// Nesterov's variant.
+    pub nesterov: bool,
+    /// Matrices that are stacked in the parameter.
+    pub matrices: usize,
+}
+
+impl MuonDirection {
+    /// What a direction is divided by, by the sum of its squares.
+    pub(crate) fn divisor(squares: f64) -> f64 {
+        squares.sqrt().max(1e-7)
+    }
+}
+
+/// The second half of Muon, of one parameter. Inputs: the learning rate, the factor of the gradients, the orthogonal
+/// direction, the gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MuonUpdate {
+    /// Index of the parameter.
+    pub parameter: usize,
+    /// Decay of the momentum.
+    pub momentum: f64,
+    /// Weight decay and factor of the learning rate.
+    pub group: Group,
+    /// Factor of the direction.
+    pub scale: f64,
+}
+
 /// Moving average of the parameters. Inputs: its decay d, the factor of the gradients (NaN if there was no update),
 /// then the gradients (so that it runs after the update).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,6 +193,45 @@ impl Rules for StoredGradient {
 
     fn infer(&self, _inputs: &[Type]) -> Result<Vec<Type>, Broken> {
         Ok(vec![Type::f32(self.shape.clone())])
+    }
+}
+
+impl Rules for MuonDirection {
+    fn name(&self) -> &'static str {
+        "muon_direction"
+    }
+
+    fn infer(&self, inputs: &[Type]) -> Result<Vec<Type>, Broken> {
+        let [factor, gradient] = expect_inputs(inputs)?;
+        match *gradient.shape.axes() {
+            [rows, columns] if is_number(factor) && self.matrices > 0 && rows % self.matrices == 0 => {
+                Ok(vec![Type::f32(Shape::new([self.matrices, rows / self.matrices, columns]))])
+            }
+            _ => Err("needs a single f32 and the gradient of a matrix, or of several that are stacked".to_string()),
+        }
+    }
+
+    fn flops(&self, inputs: &[&Type], _outputs: &[Type]) -> u64 {
+        6 * elements(&inputs[1..])
+    }
+}
+
+impl Rules for MuonUpdate {
+    fn name(&self) -> &'static str {
+        "muon"
+    }
+
+    fn infer(&self, inputs: &[Type]) -> Result<Vec<Type>, Broken> {
+        let [rate, factor, direction, gradient] = expect_inputs(inputs)?;
+        let fits = direction.dtype == DType::F32 && direction.shape.elements() == gradient.shape.elements();
+        match is_number(rate) && is_number(factor) && fits {
+            true => Ok(Vec::new()),
+            false => Err("needs two single f32, and an f32 direction of the gradient's size".to_string()),
+        }
+    }
+
+    fn flops(&self, inputs: &[&Type], _outputs: &[Type]) -> u64 {
+        6 * elements(&inputs[3..])
     }
 }
 

@@ -8,6 +8,7 @@
 use crate::error::{Error, Result};
 use crate::gradient::GradientOptions;
 use crate::graph::{Graph, Parameter, Value, padded};
+use crate::ops::muon::MuonSettings;
 use crate::ops::{AccumulateGradient, AdamW, Ema, GradientNorm, Group, Lamb, Sgd, StoredGradient};
 use crate::types::{DType, Shape};
 
@@ -41,12 +42,44 @@ pub enum Optimizer {
         /// Whether a layer's learning rate is only lowered, never raised.
         trust_clip: bool,
     },
+    /// Momentum whose updates of hidden matrices are made orthogonal. Everything else (embeddings, heads, norms, biases,
+    /// adapters) is updated as by AdamW.
+    Muon {
+        /// Decay of the momentum, usually 0.95.
+        momentum: f64,
+        /// Nesterov's variant, as usual.
+        nesterov: bool,
+        /// How large updates are.
+        scale: MuonScale,
+        /// AdamW's decay of the first moment.
+        beta1: f64,
+        /// AdamW's decay of the second moment.
+        beta2: f64,
+        /// AdamW's epsilon.
+        eps: f64,
+    },
+}
+
+/// How large Muon's updates are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MuonScale {
+    /// As AdamW's, so that both can have one learning rate: `0.2 √max(out, in)` (Moonlight; PyTorch's
+    /// `match_rms_adamw`).
+    MatchAdamW,
+    /// As its author has them: `√max(1, out / in)`.
+    Original,
 }
 
 impl Optimizer {
     /// AdamW with the usual settings.
     pub fn adamw() -> Self {
         Optimizer::AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8 }
+    }
+
+    /// Muon with the usual settings.
+    pub fn muon() -> Self {
+        let (momentum, nesterov, scale) = (0.95, true, MuonScale::MatchAdamW);
+        Optimizer::Muon { momentum, nesterov, scale, beta1: 0.9, beta2: 0.95, eps: 1e-8 }
     }
 
     /// LAMB with the usual settings.
@@ -159,12 +192,21 @@ impl Graph {
             let factor = Value::new(norm.node(), 1);
             let inputs = [&[learning_rate, factor], gradients].concat();
             match options.optimizer {
-                Optimizer::AdamW { beta1, beta2, eps } => graph.push(AdamW { beta1, beta2, eps, groups }, &inputs)?,
-                Optimizer::Sgd { momentum, nesterov } => graph.push(Sgd { momentum, nesterov, groups }, &inputs)?,
-                Optimizer::Lamb { beta1, beta2, eps, trust_clip } => {
-                    graph.push(Lamb { beta1, beta2, eps, trust_clip, groups }, &inputs)?
+                Optimizer::AdamW { beta1, beta2, eps } => {
+                    graph.push(AdamW { beta1, beta2, eps, groups }, &inputs)?;
                 }
-            };
+                Optimizer::Sgd { momentum, nesterov } => {
+                    graph.push(Sgd { momentum, nesterov, groups }, &inputs)?;
+                }
+                Optimizer::Lamb { beta1, beta2, eps, trust_clip } => {
+                    graph.push(Lamb { beta1, beta2, eps, trust_clip, groups }, &inputs)?;
+                }
+                Optimizer::Muon { momentum, nesterov, scale, beta1, beta2, eps } => {
+                    let others = AdamW { beta1, beta2, eps, groups };
+                    let settings = MuonSettings { momentum, nesterov, scale };
+                    graph.muon_step(settings, others, (learning_rate, factor), gradients)?;
+                }
+            }
             if let Some(decay) = ema_decay {
                 graph.push(Ema, &[&[decay, factor], gradients].concat())?;
             }
@@ -212,15 +254,19 @@ impl Graph {
     fn check_settings(&self, options: &StepOptions) -> Result<()> {
         let share = |value: f64| (0.0..1.0).contains(&value);
         let rule = match options.optimizer {
-            Optimizer::AdamW { beta1, beta2, .. } | Optimizer::Lamb { beta1, beta2, .. }
+            Optimizer::AdamW { beta1, beta2, .. }
+            | Optimizer::Lamb { beta1, beta2, .. }
+            | Optimizer::Muon { beta1, beta2, .. }
                 if !share(beta1) || !share(beta2) =>
             {
                 format!("beta1 {beta1} and beta2 {beta2} must be at least 0 and under 1")
             }
-            Optimizer::AdamW { eps, .. } | Optimizer::Lamb { eps, .. } if !(eps.is_finite() && eps > 0.0) => {
+            Optimizer::AdamW { eps, .. } | Optimizer::Lamb { eps, .. } | Optimizer::Muon { eps, .. }
+                if !(eps.is_finite() && eps > 0.0) =>
+            {
                 format!("eps must be above 0, it is {eps}")
             }
-            Optimizer::Sgd { momentum, .. } if !share(momentum) => {
+            Optimizer::Sgd { momentum, .. } | Optimizer::Muon { momentum, .. } if !share(momentum) => {
                 format!("momentum must be at least 0 and under 1, it is {momentum}")
             }
             _ => match options.clip {

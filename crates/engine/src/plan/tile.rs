@@ -11,15 +11,19 @@
 use crate::graph::{Graph, Node, Value};
 use crate::ops::attention::Attention;
 use crate::ops::{Op, Step};
+use crate::precision::Precision;
 use crate::types::{Shape, Type};
 
-/// Rows of activations that a tile has at most, and bytes of any one value in it: it is to stay in a core's cache.
+/// Rows of activations that a tile has at most, and bytes of any one value in it: it is to stay in a core's cache, most of it.
 const MOST_ROWS: usize = 256;
-const MOST_BYTES: usize = 512 << 10;
+const MOST_BYTES: usize = 1536 << 10;
 /// Rows that a matrix product must have in a tile to be worth it.
 const LEAST_PRODUCT_ROWS: usize = 16;
 /// Tiles that a chain must have, so that threads can share it.
 const LEAST_TILES: usize = 16;
+/// How much less a byte of weights costs than one of activations: weights are read in order, from a cache that all cores share, and no core
+/// waits for what another has written.
+const WEIGHTS_ARE_CHEAPER: usize = 8;
 
 /// A run of nodes that is executed tile by tile.
 #[derive(Clone, Debug)]
@@ -67,7 +71,9 @@ impl Finder<'_> {
         }
         let owns_gradient = self.graph.parameter_gradients.iter().flatten().any(|gradient| gradient.node() == index);
         let local = !owns_gradient && self.is_local(node);
-        self.carries.push(local);
+        // Looked up for each sample, by an op that is in no chain: its numbers may be out of range.
+        let looked_up = matches!(node.op, Op::Embedding(_)) && self.carries(node, 1);
+        self.carries.push(local || looked_up);
         let samples = node.outputs.first().and_then(|output| output.shape.axes().first()).copied().unwrap_or(0);
         match &mut self.open {
             Some((_, last, open_samples)) if local && *open_samples == samples => *last = index,
@@ -97,17 +103,18 @@ impl Finder<'_> {
         }
     }
 
-    /// Every tile reads all weights again, in order, from a cache that all cores share: a quarter of the price of
-    /// activations that need not go through memory.
+    /// Whether activations that need not go through memory are worth that every tile reads all weights again.
     fn is_worth_it(&self, first: usize, last: usize, tiles: usize) -> bool {
+        // As they are packed.
+        let bytes_of_weight = if self.graph.precision() == Precision::Bf16 { 2 } else { 4 };
         let (mut weights, mut activations) = (0, 0);
         for node in self.graph.nodes()[first..=last].iter().filter(|node| !node.op.is_leaf()) {
             activations += node.outputs.iter().map(Type::bytes).sum::<usize>();
             if is_product(&node.op) {
-                weights += self.graph.type_of(node.inputs[1]).bytes();
+                weights += self.graph.shape_of(node.inputs[1]).elements() * bytes_of_weight;
             }
         }
-        weights * tiles <= 4 * activations
+        weights * tiles <= WEIGHTS_ARE_CHEAPER * activations
     }
 
     /// The graph with `to` samples instead of `from` in all values that belong to samples and that the chain touches.

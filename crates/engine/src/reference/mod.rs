@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::ops::*;
 use crate::random::{Mask, Run, Stream};
-use crate::types::Shape;
+use crate::types::{DType, Shape};
 
 /// A value with its shape.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +93,13 @@ impl Reference {
             Op::Input(_) => vec![given("input", &self.inputs, node)?],
             Op::Cache(_) => vec![given("cache", &self.caches, node)?],
             Op::Parameter(op) => vec![self.parameters[op.index].clone()],
-            Op::Constant(op) => vec![graph.constants[op.index].iter().map(|&x| f64::from(x)).collect()],
+            Op::Constant(op) => {
+                let number = |&x: &f32| match op.dtype {
+                    DType::I32 => f64::from(x.to_bits() as i32),
+                    DType::F32 | DType::Bf16 => f64::from(x),
+                };
+                vec![graph.constants[op.index].iter().map(number).collect()]
+            }
             Op::Linear(_) => vec![product(&inputs[0], false, &inputs[1], true)],
             Op::LinearInputGradient(_) => vec![product(&inputs[0], false, &inputs[1], false)],
             Op::LinearWeightGradient(op) => {
@@ -143,6 +149,8 @@ impl Reference {
             Op::AdamW(op) => self.adamw(op, inputs, run),
             Op::Sgd(op) => self.sgd(op, inputs, run),
             Op::Lamb(op) => self.lamb(op, inputs, run),
+            Op::MuonDirection(op) => vec![self.muon_direction(op, inputs)],
+            Op::MuonUpdate(op) => self.muon_update(op, inputs),
             Op::Ema(_) => self.update_ema(inputs),
             Op::AccumulateGradient(op) => self.accumulate(op.parameter, inputs),
             Op::StoredGradient(op) => vec![self.gradients[op.parameter].clone()],

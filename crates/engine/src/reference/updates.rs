@@ -1,7 +1,7 @@
 //! Optimizer steps in naive f64.
 
 use super::{Reference, Tensor};
-use crate::ops::{AdamW, GradientNorm, Group, Lamb, Sgd};
+use crate::ops::{AdamW, GradientNorm, Group, Lamb, MuonDirection, MuonUpdate, Sgd};
 use crate::random::Run;
 
 /// The global gradient norm, and the factor of the gradients.
@@ -76,6 +76,39 @@ impl Reference {
                 *u = if run.step == 0 { g } else { momentum * *u + g };
                 *p -= rate * if op.nesterov { g + momentum * *u } else { *u };
             }
+        }
+        Vec::new()
+    }
+
+    pub(super) fn muon_direction(&self, op: &MuonDirection, inputs: &[Tensor]) -> Vec<f64> {
+        let (factor, beta) = (inputs[0].data[0], op.momentum);
+        if factor.is_nan() {
+            return vec![0.0; inputs[1].data.len()];
+        }
+        let moved = inputs[1].data.iter().zip(&self.first[op.parameter]).map(|(g, m)| {
+            let g = g * factor;
+            let m = beta * m + (1.0 - beta) * g;
+            if op.nesterov { (1.0 - beta) * g + beta * m } else { m }
+        });
+        let mut direction: Vec<f64> = moved.collect();
+        let length = direction.len() / op.matrices;
+        for matrix in direction.chunks_mut(length) {
+            let divisor = MuonDirection::divisor(matrix.iter().map(|u| u * u).sum());
+            matrix.iter_mut().for_each(|u| *u /= divisor);
+        }
+        direction
+    }
+
+    pub(super) fn muon_update(&mut self, op: &MuonUpdate, inputs: &[Tensor]) -> Vec<Vec<f64>> {
+        let (factor, beta) = (inputs[1].data[0], op.momentum);
+        if factor.is_nan() {
+            return Vec::new();
+        }
+        let rate = inputs[0].data[0] * op.group.rate_factor;
+        for (i, (direction, g)) in inputs[2].data.iter().zip(&inputs[3].data).enumerate() {
+            let (p, m) = (&mut self.parameters[op.parameter][i], &mut self.first[op.parameter][i]);
+            *m = beta * *m + (1.0 - beta) * g * factor;
+            *p = *p * (1.0 - rate * op.group.decay) - rate * op.scale * direction;
         }
         Vec::new()
     }

@@ -79,13 +79,13 @@ impl Attributions {
 
 /// The op that looks up the embeddings of tokens.
 #[derive(Clone, Debug)]
-pub(super) struct WordLookup {
+pub(crate) struct WordLookup {
     /// Its path.
     path: String,
     /// The table.
-    parameter: String,
+    pub parameter: String,
     /// Numbers of an embedding.
-    width: usize,
+    pub width: usize,
 }
 
 impl WordLookup {

@@ -40,6 +40,20 @@ impl Expected {
         view.to_f32().expect("numbers").into_owned()
     }
 
+    /// Whole numbers.
+    pub fn integers(&self, tensor: &str) -> Vec<i64> {
+        let view = self.0.tensor(tensor).unwrap_or_else(|error| panic!("{error}"));
+        let bytes = view.to_bytes().expect("whole numbers");
+        let number = |bytes: &[u8]| i64::from(i32::from_le_bytes(bytes.try_into().expect("four bytes")));
+        bytes.chunks_exact(4).map(number).collect()
+    }
+
+    /// Outputs of the head: the last axis of the logits.
+    pub fn outputs_of_head(&self) -> usize {
+        let view = self.0.tensor("logits").unwrap_or_else(|error| panic!("{error}"));
+        view.shape.last().copied().unwrap_or(1)
+    }
+
     /// One image's part of a tensor.
     pub fn of_image(&self, tensor: &str, image: usize) -> Vec<f32> {
         let all = self.all(tensor);

@@ -1,8 +1,13 @@
 //! Which texts are computed together: those of similar length, so that little is padded.
 
-/// The tokens of a batch, with padding: enough to keep a device busy.
+/// The parts of a batch on a CPU: the engine takes each of them through all layers, while it is in a core's cache.
+const PARTS_OF_CPU: usize = 16;
+/// The tokens of a part, with padding: the most that the engine takes through all layers at once.
+const TOKENS_OF_PART: usize = 256;
+/// The most tokens of other batches on a CPU, and as many as are worth some padding.
 const TOKENS_OF_CPU: usize = 2048;
-/// The same for a GPU.
+const FEW_TOKENS_OF_CPU: usize = 512;
+/// The tokens of a batch on a GPU, with padding: enough to keep it busy.
 const TOKENS_OF_GPU: usize = 1 << 16;
 
 /// The shape of a batch.
@@ -29,21 +34,45 @@ pub(crate) fn batches(lengths: &[usize], longest: usize, on_gpu: bool) -> Vec<Te
     let mut batches = Vec::new();
     let mut rest = &order[..];
     while let Some(&first) = rest.first() {
-        let (length, most) = match on_gpu {
+        let length = lengths[first].max(1);
+        let (texts, shape) = match on_gpu {
             true => {
-                let length = few_lengths(lengths[first].max(1)).min(longest);
-                (length, (TOKENS_OF_GPU / length).next_power_of_two())
+                let length = few_lengths(length).min(longest);
+                let most = (TOKENS_OF_GPU / length).next_power_of_two();
+                // Texts that would fit a smaller shape wait for it.
+                let same = |&&text: &&usize| few_lengths(lengths[text].max(1)).min(longest) == length;
+                let count = rest.iter().take(most).take_while(same).count();
+                (&rest[..count], Shape { batch: count.next_power_of_two().min(most), length })
             }
-            false => (lengths[first].max(1), (TOKENS_OF_CPU / lengths[first].max(1)).max(1)),
+            false => {
+                let count = count_on_cpu(rest, lengths);
+                (&rest[..count], Shape { batch: count, length })
+            }
         };
-        // Texts that would fit a smaller shape wait for it.
-        let same = |&&text: &&usize| !on_gpu || few_lengths(lengths[text].max(1)).min(longest) == length;
-        let texts: Vec<usize> = rest.iter().take(most).take_while(same).copied().collect();
-        let batch = if on_gpu { texts.len().next_power_of_two().min(most) } else { texts.len() };
         rest = &rest[texts.len()..];
-        batches.push(TextBatch { shape: Shape { batch, length }, texts });
+        batches.push(TextBatch { shape, texts: texts.to_vec() });
     }
     batches
+}
+
+/// How many of some texts, the longest first, are computed together on a CPU: as many equal parts as have little padding; where not even
+/// one text each does, texts that are about as long as the first.
+fn count_on_cpu(texts: &[usize], lengths: &[usize]) -> usize {
+    let length = |text: &usize| lengths[*text].max(1);
+    let longest = length(&texts[0]);
+    let has_little_padding = |&count: &usize| {
+        let tokens: usize = texts[..count].iter().map(length).sum();
+        tokens * 16 >= count * longest * 15
+    };
+    let most = (TOKENS_OF_PART / longest).min(texts.len() / PARTS_OF_CPU);
+    let parts = (1..=most).rev().map(|each| PARTS_OF_CPU * each).find(has_little_padding);
+    parts.unwrap_or_else(|| {
+        let most = texts.iter().take((TOKENS_OF_CPU / longest).max(1)).enumerate();
+        let fits = |(place, text): &(usize, &usize)| {
+            (place + 1) * longest <= FEW_TOKENS_OF_CPU || 8 * length(text) >= 7 * longest
+        };
+        most.take_while(fits).count()
+    })
 }
 
 /// A length rounded up to a few: by at most a third, less beyond short texts.
@@ -78,6 +107,15 @@ mod tests {
             shapes.dedup();
             assert!(!on_gpu || shapes.len() <= 16, "{shapes:?}");
         }
+        // On a CPU most texts are in batches of equal parts, as long as the engine takes at once.
+        let in_parts = |batch: &&TextBatch| {
+            let TextBatch { shape, .. } = batch;
+            shape.batch.is_multiple_of(PARTS_OF_CPU) && shape.batch / PARTS_OF_CPU * shape.length <= TOKENS_OF_PART
+        };
+        let on_cpu = batches(&lengths, 300, false);
+        assert!(on_cpu.iter().filter(in_parts).map(|batch| batch.texts.len()).sum::<usize>() > 4000);
+        // Few texts are one batch, whatever their lengths.
+        assert_eq!(batches(&[40, 3, 17, 9, 1], 300, false).len(), 1);
         // A long text does not make a batch too large, and an empty one is computed as one token.
         assert_eq!(batches(&[9000, 0], 9000, false).iter().map(|b| b.shape.batch).collect::<Vec<_>>(), [1, 1]);
     }

@@ -1,19 +1,30 @@
 //! The model families. A new one is its folder, and a line in [`FAMILIES`].
 
 pub mod albert;
+pub mod bart;
 pub mod bert;
 mod decoder;
 mod encoder;
 pub mod gpt2;
 pub mod llama;
+mod pairs;
+pub mod t5;
 pub mod transformer;
 pub mod vit;
 
 use crate::family::{Architecture, Family};
 
 /// All families.
-pub static FAMILIES: [&dyn Family; 6] =
-    [&vit::FAMILY, &transformer::FAMILY, &bert::FAMILY, &albert::FAMILY, &gpt2::FAMILY, &llama::FAMILY];
+pub static FAMILIES: [&dyn Family; 8] = [
+    &vit::FAMILY,
+    &transformer::FAMILY,
+    &bert::FAMILY,
+    &albert::FAMILY,
+    &gpt2::FAMILY,
+    &llama::FAMILY,
+    &t5::FAMILY,
+    &bart::FAMILY,
+];
 
 /// The family with this name.
 pub fn family(name: &str) -> Option<&'static dyn Family> {

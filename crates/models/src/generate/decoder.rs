@@ -58,6 +58,8 @@ struct ReadyPlan {
     has_positions: bool,
     /// Whether it has an input for the row of each token in the cache: models with a sliding window.
     has_rows: bool,
+    /// Whether it has an input for how far back each row of the cache lies: models with relative positions.
+    has_distances: bool,
 }
 
 /// The results of a plan.
@@ -137,9 +139,9 @@ impl Planned {
 
     fn ready(self, source: &mut OnDevice, shape: PlanShape, there: Option<Executor>) -> Result<ReadyPlan> {
         let has = |input: &str| self.graph.inputs().any(|(name, _)| name == input);
-        let (has_positions, has_rows) = (has("positions"), has("row"));
+        let (has_positions, has_rows, has_distances) = (has("positions"), has("row"), has("distances"));
         let executor = source.executor("generating", there, self.plan)?;
-        Ok(ReadyPlan { shape, executor, results: self.results, has_positions, has_rows })
+        Ok(ReadyPlan { shape, executor, results: self.results, has_positions, has_rows, has_distances })
     }
 }
 
@@ -212,7 +214,9 @@ impl<'m> Decoder<'m> {
         }
         let suits = |there: PlanShape| match source.device().is_gpu() {
             false => there == shape,
-            // On a GPU also one for more slots, which is sooner run than another is made.
+            // Chunks of a language model may not fit into other slots.
+            true if self.source.is_empty() && shape.tokens > 1 => there == shape,
+            // Otherwise on a GPU also one for more slots, which is sooner run than another is made.
             true => there.slots >= shape.slots && PlanShape { slots: shape.slots, ..there } == shape,
         };
         let suiting = self.plans.iter().enumerate().filter(|(_, plan)| suits(plan.shape));
@@ -240,7 +244,8 @@ impl<'m> Decoder<'m> {
 
     /// Computes the next tokens of the first slots of a model of pairs, as many as there are inputs.
     pub fn step_pairs(&mut self, inputs: &[SlotInput]) -> Result<()> {
-        let executor = &mut self.plans.last_mut().ok_or_else(not_ready)?.executor;
+        let capacity = self.room.capacity;
+        let ReadyPlan { executor, has_distances, .. } = self.plans.last_mut().ok_or_else(not_ready)?;
         let mut fill = |name: &str, number: &dyn Fn(&SlotInput) -> usize| -> Result<()> {
             let to = executor.input_i32(name)?;
             to.iter_mut().zip(inputs).for_each(|(to, input)| *to = number(input) as i32);
@@ -250,6 +255,11 @@ impl<'m> Decoder<'m> {
         fill("place", &|input| input.place)?;
         fill("length", &|input| input.place + 1)?;
         fill("source_lengths", &|input| input.source_length)?;
+        if *has_distances {
+            for (row, input) in executor.input_i32("distances")?.chunks_exact_mut(capacity).zip(inputs) {
+                row.iter_mut().enumerate().for_each(|(key, to)| *to = input.place.saturating_sub(key) as i32);
+            }
+        }
         executor.infer_with(&mut self.caches)
     }
 

@@ -1,7 +1,7 @@
 //! Writing with a language model: many prompts at once, token by token.
 //!
-//! Prompts are read in chunks into a slot of the KV cache, one prompt after the other, so that those which begin alike find what the
-//! first one has read. All sequences that have been read are continued together, one token each per step; one that ends makes room for
+//! Prompts are read in chunks into a slot of the KV cache: on the CPU one prompt after the other, on a GPU several at once, but those
+//! which begin alike one after the other, so that they find what the first one has read. All sequences that have been read are continued together, one token each per step; one that ends makes room for
 //! the next at once.
 
 use std::collections::VecDeque;
@@ -21,8 +21,11 @@ use crate::on_device::{OnDevice, Weights};
 
 /// Plans that are kept on the CPU: steps of several numbers of slots, and chunks of several lengths.
 const KEPT_PLANS: usize = 12;
-/// Tokens of prompts that are read before sequences that are being written go on.
+/// Tokens of prompts that are read before sequences that are being written go on; on a GPU, which needs more to be busy, also at once.
 const MOST_READ: usize = 2048;
+const MOST_READ_ON_GPU: usize = 8192;
+/// Prompts that begin with so many common tokens are not read at once: the later one takes over what the first has read.
+const ALIKE: usize = 32;
 
 /// How a language model is made ready.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,13 +38,13 @@ pub struct GenerateOptions {
     pub cache: Option<CacheFormat>,
     /// The precision to compute in.
     pub precision: Precision,
-    /// Tokens of a prompt that are read at once.
-    pub chunk: usize,
+    /// Tokens of a prompt that are read at once; `None`: 512, on a GPU 2048.
+    pub chunk: Option<usize>,
 }
 
 impl Default for GenerateOptions {
     fn default() -> Self {
-        GenerateOptions { slots: 1, context: 2048, cache: None, precision: Precision::F32, chunk: 512 }
+        GenerateOptions { slots: 1, context: 2048, cache: None, precision: Precision::F32, chunk: None }
     }
 }
 
@@ -50,6 +53,8 @@ pub struct TokenGenerator<'w> {
     source: OnDevice<'w>,
     decoder: Decoder<'w>,
     options: GenerateOptions,
+    /// Tokens of a prompt that are read at once.
+    chunk: usize,
     vocabulary: usize,
     /// How far back a token attends, itself included, if that is limited.
     window: Option<usize>,
@@ -72,13 +77,15 @@ impl<'w> TokenGenerator<'w> {
     ) -> Result<TokenGenerator<'w>> {
         let Shape { vocabulary, window, context, room } = shape_of(model, &options, device)?;
         let mut source = OnDevice::new(device, weights);
-        GenerationMemory::new(&source, model, options.precision, room, options.chunk)?.check(device, room)?;
+        let chunk = chunk_of(&options, device);
+        GenerationMemory::new(&source, model, options.precision, room, chunk)?.check(device, room)?;
         let first = PlanShape { slots: 1, tokens: 1, output: output_for(device, true) };
         let decoder = Decoder::new(&mut source, model, options.precision, room, first, KEPT_PLANS)?;
         Ok(TokenGenerator {
             source,
             decoder,
-            options: GenerateOptions { slots: room.batch, context, chunk: chunk_of(&options, device), ..options },
+            options: GenerateOptions { slots: room.batch, context, ..options },
+            chunk,
             vocabulary,
             window,
             slots: Slots::new(room.batch),
@@ -98,7 +105,8 @@ impl<'w> TokenGenerator<'w> {
         weights: Weights<'w>,
     ) -> Result<GenerationMemory> {
         let room = shape_of(model, options, device)?.room;
-        GenerationMemory::new(&OnDevice::new(device, weights), model, options.precision, room, options.chunk)
+        let chunk = chunk_of(options, device);
+        GenerationMemory::new(&OnDevice::new(device, weights), model, options.precision, room, chunk)
     }
 
     /// The most tokens of a sequence, prompt included.
@@ -137,11 +145,10 @@ impl<'w> TokenGenerator<'w> {
     pub fn advance(&mut self) -> Result<Vec<Update>> {
         let (mut told, mut updates) = (Vec::new(), Vec::new());
         let mut read = 0;
-        while read < MOST_READ {
+        while read < most_read(self.source.device()) {
             self.admit()?;
-            let is_reading = |sequence: &Sequence| sequence.left_to_read(&self.slots) > 1;
-            let Some(place) = self.sequences.iter().position(is_reading) else { break };
-            read += self.read_chunk(place, &mut updates)?;
+            let Some(group) = self.next_to_read() else { break };
+            read += self.read_chunks(&group, &mut updates)?;
             self.note(&updates);
             told.append(&mut updates);
         }
@@ -186,12 +193,18 @@ impl<'w> TokenGenerator<'w> {
         request.sampling.check().map_err(Error::Machine)
     }
 
-    /// Gives slots to requests that wait, until one of them has something to read.
+    /// Whether a prompt is read after those that are being read now: on the CPU always, on a GPU if it begins like one of them.
+    fn waits_for_others(&self, prompt: &[u32]) -> bool {
+        let common = |view: &[u32]| view.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        let mut reading = self.sequences.iter().filter(|sequence| sequence.left_to_read(&self.slots) > 1);
+        reading.any(|sequence| !self.source.device().is_gpu() || common(sequence.view()) >= ALIKE)
+    }
+
+    /// Gives slots to requests that wait, until one of them must wait for others.
     fn admit(&mut self) -> Result<()> {
-        loop {
-            let is_reading = self.sequences.iter().any(|sequence| sequence.left_to_read(&self.slots) > 1);
-            let wanted = self.waiting.front().map_or(usize::MAX, |(_, request)| request.slots());
-            if is_reading || wanted > self.slots.free() {
+        while let Some((_, request)) = self.waiting.front() {
+            let wanted = request.slots();
+            if wanted > self.slots.free() || self.waits_for_others(&request.prompt) {
                 return Ok(());
             }
             let Some((id, request)) = self.waiting.pop_front() else { return Ok(()) };
@@ -209,6 +222,7 @@ impl<'w> TokenGenerator<'w> {
             }
             self.sequences.push(sequence);
         }
+        Ok(())
     }
 
     /// Gives the slots of a sequence back.
@@ -217,31 +231,74 @@ impl<'w> TokenGenerator<'w> {
         sequence.slots.iter().for_each(|&slot| self.slots.give_back(slot));
     }
 
-    /// Reads the next chunk of a prompt; gives how many tokens it had.
-    fn read_chunk(&mut self, place: usize, updates: &mut Vec<Update>) -> Result<usize> {
-        let slot = self.sequences[place].slots[0];
-        let sequence = &self.sequences[place];
-        let known = self.slots.tokens(slot).len();
-        let left = sequence.view().len() - known;
-        let count = left.min(self.options.chunk);
+    /// The next chunk of the first prompt that is being read and, on a GPU, of those in the slots behind it.
+    fn next_to_read(&self) -> Option<ChunkGroup> {
+        let is_reading = |sequence: &Sequence| sequence.left_to_read(&self.slots) > 1;
+        let first = self.sequences.iter().position(is_reading)?;
         let on_gpu = self.source.device().is_gpu();
-        let kept = self.window.map_or(known, |window| self.slots.rows(slot).min(window - 1));
-        let width = chunk_width(count, self.decoder.room().capacity - kept, on_gpu);
-        let output = output_for(self.source.device(), sequence.request.needs_logits());
-        self.make_room(slot, width)?;
-        self.decoder.use_plan(&mut self.source, PlanShape { slots: 1, tokens: width, output })?;
-        let start = Instant::now();
-        let sequence = &mut self.sequences[place];
-        let tokens = &sequence.view()[known..known + count];
-        self.decoder.step(slot, &[SlotTokens { tokens, place: known, row: self.slots.rows(slot) }])?;
-        self.slots.add(slot, tokens);
-        self.tally.prompt_tokens += count;
-        if count == left {
-            let rows = rows_of(&self.decoder, self.vocabulary, 0..1)?;
-            let mut copies = Vec::new();
-            updates.extend(sequence.take(rows, &mut self.sampler, &mut self.slots, &mut copies)?);
-            self.decoder.copy_own(&copies)?;
+        let mut group = ChunkGroup { width: self.width_of(first), places: vec![first] };
+        let mut slot = self.sequences[first].slots[0];
+        while on_gpu && self.window.is_none() {
+            slot += 1;
+            let is_next = |sequence: &Sequence| sequence.slots[0] == slot && is_reading(sequence);
+            let Some(place) = self.sequences.iter().position(is_next) else { break };
+            let width = group.width.max(self.width_of(place));
+            // All of them must have room for the widest chunk.
+            let has_room = |&place: &usize| width <= self.room_of(place);
+            let fits = width * (group.places.len() + 1) <= MOST_READ_ON_GPU;
+            if !fits || !group.places.iter().chain([&place]).all(has_room) {
+                break;
+            }
+            group = ChunkGroup { width, places: [group.places, vec![place]].concat() };
         }
+        // There are few sizes, so that plans are used again.
+        group.places.truncate(1 << group.places.len().ilog2());
+        Some(group)
+    }
+
+    /// Rows of the cache that a sequence's next chunk can fill.
+    fn room_of(&self, place: usize) -> usize {
+        let rows = self.slots.rows(self.sequences[place].slots[0]);
+        self.decoder.room().capacity - self.window.map_or(rows, |window| rows.min(window - 1))
+    }
+
+    /// Tokens of the plan that reads a sequence's next chunk.
+    fn width_of(&self, place: usize) -> usize {
+        let count = self.sequences[place].left_to_read(&self.slots).min(self.chunk);
+        chunk_width(count, self.room_of(place), self.source.device().is_gpu())
+    }
+
+    /// Reads the next chunks of some prompts; gives how many tokens they had.
+    fn read_chunks(&mut self, group: &ChunkGroup, updates: &mut Vec<Update>) -> Result<usize> {
+        let ChunkGroup { width, places } = group;
+        let slots: Vec<usize> = places.iter().map(|&place| self.sequences[place].slots[0]).collect();
+        let needs_logits = places.iter().any(|&place| self.sequences[place].request.needs_logits());
+        let output = output_for(self.source.device(), needs_logits);
+        slots.iter().try_for_each(|&slot| self.make_room(slot, *width))?;
+        let shape = PlanShape { slots: slots.len(), tokens: *width, output };
+        self.decoder.use_plan(&mut self.source, shape)?;
+        let start = Instant::now();
+        let input = |(&place, &slot): (&usize, &usize)| {
+            let known = self.slots.tokens(slot).len();
+            let count = (self.sequences[place].view().len() - known).min(*width).min(self.chunk);
+            let tokens = &self.sequences[place].view()[known..known + count];
+            SlotTokens { tokens, place: known, row: self.slots.rows(slot) }
+        };
+        let inputs: Vec<SlotTokens> = places.iter().zip(&slots).map(input).collect();
+        self.decoder.step(slots[0], &inputs)?;
+        let tokens: Vec<Vec<u32>> = inputs.iter().map(|input| input.tokens.to_vec()).collect();
+        let mut copies = Vec::new();
+        for (index, (&place, tokens)) in places.iter().zip(&tokens).enumerate() {
+            self.slots.add(slots[index], tokens);
+            let sequence = &mut self.sequences[place];
+            if sequence.view().len() == self.slots.tokens(slots[index]).len() {
+                let rows = rows_of(&self.decoder, self.vocabulary, index..index + 1)?;
+                updates.extend(sequence.take(rows, &mut self.sampler, &mut self.slots, &mut copies)?);
+            }
+        }
+        self.decoder.copy_own(&copies)?;
+        let count = tokens.iter().map(Vec::len).sum();
+        self.tally.prompt_tokens += count;
         self.tally.reading += start.elapsed().as_secs_f64();
         Ok(count)
     }
@@ -342,6 +399,14 @@ impl<'w> TokenGenerator<'w> {
     }
 }
 
+/// Chunks of prompts that are read at once, in adjacent slots.
+struct ChunkGroup {
+    /// Tokens of the plan that reads them.
+    width: usize,
+    /// The sequences, by their place among all.
+    places: Vec<usize>,
+}
+
 /// What a run gave for some of its slots.
 fn rows_of<'d>(decoder: &'d Decoder, vocabulary: usize, slots: impl Iterator<Item = usize>) -> Result<Rows<'d>> {
     if let Some(best) = decoder.best_tokens()? {
@@ -380,9 +445,15 @@ fn shape_of(model: &dyn Architecture, options: &GenerateOptions, device: &Device
     Ok(Shape { vocabulary, window: input.window, context, room })
 }
 
-/// Tokens that are read at once. Plans of a GPU for one token are those of steps, and may have more slots.
+/// Tokens of a prompt that are read at once. Plans of a GPU for one token are those of steps, and may have more slots.
 fn chunk_of(options: &GenerateOptions, device: &Device) -> usize {
-    options.chunk.max(if device.is_gpu() { 16 } else { 1 })
+    let (usual, least) = if device.is_gpu() { (2048, 16) } else { (512, 1) };
+    options.chunk.unwrap_or(usual).max(least)
+}
+
+/// Tokens of prompts that are read before sequences that are being written go on.
+fn most_read(device: &Device) -> usize {
+    if device.is_gpu() { MOST_READ_ON_GPU } else { MOST_READ }
 }
 
 /// How many tokens a plan reads that is run for `count` of them, with room for `room`: there are few lengths, so that plans are used

@@ -8,6 +8,8 @@
 
 use std::cmp::Ordering;
 
+use super::rules::{EarlyStopping, TargetRules};
+
 /// How to search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SearchOptions {
@@ -93,6 +95,9 @@ pub(super) struct Search {
     options: SearchOptions,
     norm: Norm,
     ends: Vec<u32>,
+    early_stopping: EarlyStopping,
+    /// Whether a beam of one ends with its first end.
+    is_greedy: bool,
     most_tokens: usize,
     living: Vec<Living>,
     ended: Vec<Hypothesis>,
@@ -109,9 +114,23 @@ impl Search {
         Search::starting(options, Norm::Length, ends.to_vec(), most_tokens)
     }
 
+    /// As `transformers` searches with an encoder-decoder.
+    pub fn by_rules(options: SearchOptions, rules: &TargetRules, most_tokens: usize) -> Search {
+        let is_greedy = options.beam == 1;
+        let early_stopping = rules.early_stopping;
+        Search { early_stopping, is_greedy, ..Search::by_length(options, &rules.ends, most_tokens) }
+    }
+
     fn starting(options: SearchOptions, norm: Norm, ends: Vec<u32>, most_tokens: usize) -> Search {
         let living = vec![Living { tokens: Vec::new(), log_probability: 0.0 }];
-        Search { options, norm, ends, most_tokens, living, ended: Vec::new() }
+        let is_greedy = norm == Norm::OfTranslations && options.beam == 1;
+        let early_stopping = EarlyStopping::default();
+        Search { options, norm, ends, early_stopping, is_greedy, most_tokens, living, ended: Vec::new() }
+    }
+
+    /// The most tokens of a sequence.
+    pub fn most_tokens(&self) -> usize {
+        self.most_tokens
     }
 
     /// Tokens of each living hypothesis and its `Σ ln p(token)`, in their order.
@@ -201,12 +220,17 @@ impl Search {
     fn is_over(&self) -> bool {
         let Some(best) = self.living.first() else { return true };
         let Some(last) = self.ended.get(self.options.beam - 1) else { return false };
-        if self.norm == Norm::Length {
-            return last.score >= best.log_probability / self.norm(best.tokens.len());
-        }
-        if self.options.beam == 1 {
-            // Greedy: the likeliest token was the end.
+        if self.is_greedy {
+            // The likeliest token was the end.
             return true;
+        }
+        if self.norm == Norm::Length {
+            let length = match self.early_stopping {
+                EarlyStopping::WhenFull => return true,
+                EarlyStopping::Never if self.options.length_penalty > 0.0 => self.most_tokens,
+                EarlyStopping::Never | EarlyStopping::WhenUnlikely => best.tokens.len(),
+            };
+            return last.score >= best.log_probability / self.norm(length);
         }
         // A sum of logarithms only falls; what it is divided by lies between that of the next and of the last token.
         let norms = [self.norm(best.tokens.len() + 1), self.norm(self.most_tokens)];

@@ -4,16 +4,19 @@
 //! slots, so that no slot waits for the longest sentence of a batch.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use vitreous_engine::{Device, Error, Precision, Result, ResultCopy, SlotCopy};
 
 use super::decoder::{Decoder, PlanShape, SlotInput, StepOutput, cache_format};
 use super::encoder::Encoders;
-use super::search::{Hypothesis, Search, SearchOptions};
+use super::rules::TargetRules;
+use super::search::{Candidate, Hypothesis, Next, NextTokens, Search, SearchOptions};
 
 use crate::call::StepShape;
 use crate::family::Architecture;
 use crate::on_device::{OnDevice, Weights};
+use crate::signature::SpecialTokens;
 
 /// Slots that a decoder has at least, if sentences become fewer: products of hardly any rows want their weights otherwise.
 const LEAST_SLOTS: usize = 8;
@@ -23,17 +26,6 @@ const USUAL_SLOTS_OF_GPU: usize = 1024;
 
 /// Plans that are kept on the CPU: sentences become fewer, and do not become more again.
 const KEPT_PLANS: usize = 1;
-
-/// What special tokens are called by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpecialTokens {
-    /// What fills up a batch.
-    pub padding: u32,
-    /// What a target begins with.
-    pub start: u32,
-    /// What sources and targets end with.
-    pub end: u32,
-}
 
 /// How to translate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,6 +90,9 @@ pub struct Translator<'w> {
     longest: usize,
     special: SpecialTokens,
     options: TranslateOptions,
+    /// How `transformers` would choose the tokens; otherwise as the paper.
+    rules: Option<Arc<TargetRules>>,
+    vocabulary: usize,
     shapes: Shapes,
     source: OnDevice<'w>,
     encoders: Encoders,
@@ -143,11 +138,37 @@ impl<'w> Translator<'w> {
         let source = OnDevice::new(device, weights);
         let shapes = Shapes::of(device);
         let encoders = Encoders::default();
-        Ok(Translator { model, longest, special, options, shapes, source, encoders, decoder: None })
+        let vocabulary = of_target.vocabulary;
+        let (rules, decoder) = (None, None);
+        Ok(Translator { model, longest, special, options, rules, vocabulary, shapes, source, encoders, decoder })
+    }
+
+    /// With the rules of `transformers`' `generate`. They can change between calls.
+    pub fn set_rules(&mut self, rules: TargetRules) {
+        self.rules = Some(Arc::new(rules));
+    }
+
+    /// The longest source and target, with special tokens.
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// Translates sources, given without start and end: of each its hypotheses, the best first. What is longer than the model can read is cut.
     pub fn translate(&mut self, sources: &[Vec<u32>]) -> Result<Vec<Vec<Hypothesis>>> {
+        let with_end = |source: &Vec<u32>| -> Vec<u32> {
+            let kept = source.len().min(self.longest.saturating_sub(1));
+            source[..kept].iter().copied().chain([self.special.end]).collect()
+        };
+        let sources: Vec<Vec<u32>> = sources.iter().map(with_end).collect();
+        self.write(&sources)
+    }
+
+    /// Writes a target for each source, given as the encoder reads it, with its special tokens: of each the hypotheses, the best first.
+    pub fn write(&mut self, sources: &[Vec<u32>]) -> Result<Vec<Vec<Hypothesis>>> {
+        if let Some(source) = sources.iter().find(|source| source.is_empty() || source.len() > self.longest) {
+            let (tokens, longest) = (source.len(), self.longest);
+            return Err(Error::Machine(format!("a source has {tokens} tokens; a model reads from 1 to {longest}")));
+        }
         let mut found = vec![Vec::new(); sources.len()];
         // The longest first: a long one that began last would be decoded alone.
         let mut order: Vec<usize> = (0..sources.len()).collect();
@@ -170,20 +191,30 @@ impl<'w> Translator<'w> {
         }
     }
 
-    /// Tokens of a source as the encoder sees it, with its end.
-    fn source_length(&self, source: &[u32]) -> usize {
-        (source.len() + 1).min(self.longest)
+    fn most_tokens(&self, source: &[u32]) -> usize {
+        let most = self.rules.as_ref().and_then(|rules| rules.max_tokens);
+        most.unwrap_or(source.len() + self.options.extra_tokens).clamp(1, self.longest)
     }
 
-    fn most_tokens(&self, source: &[u32]) -> usize {
-        (self.source_length(source) + self.options.extra_tokens).min(self.longest)
+    /// What is wanted of the logits of a step.
+    fn output(&self) -> StepOutput {
+        match &self.rules {
+            None => StepOutput::Likeliest(self.options.search.candidates()),
+            Some(rules) if rules.needs_all() => StepOutput::Logits,
+            Some(rules) => StepOutput::Likeliest(self.candidates(rules) + rules.usual_forbidden()),
+        }
+    }
+
+    /// How many of the best continuations a search by rules needs: as many live on if all ends are among them.
+    fn candidates(&self, rules: &TargetRules) -> usize {
+        self.options.search.beam * (1 + rules.ends.len()).max(2)
     }
 
     /// Makes a decoder for so many sentences, unless the one that is there can do it; gives how many of them it takes at once.
     fn prepare_decoder(&mut self, longest: &[u32], sentences: usize) -> Result<usize> {
         let beam = self.options.search.beam;
         let room = |length: usize| length.next_multiple_of(self.shapes.length_step).min(self.longest);
-        let source = room(self.source_length(longest));
+        let source = room(longest.len());
         let capacity = room(self.most_tokens(longest));
         let usual = if self.source.device().is_gpu() { USUAL_SLOTS_OF_GPU } else { USUAL_SLOTS };
         let slots = self.options.slots.unwrap_or(usual.max(beam));
@@ -215,13 +246,17 @@ impl<'w> Translator<'w> {
 
     /// The plan for all slots of caches of a shape.
     fn plan_shape(&self, room: StepShape) -> PlanShape {
-        let output = StepOutput::Likeliest(self.options.search.candidates());
-        PlanShape { slots: room.batch, tokens: room.source, output }
+        PlanShape { slots: room.batch, tokens: room.source, output: self.output() }
     }
 
     /// Makes ready for steps of the first so many slots.
     fn use_slots(&mut self, slots: usize) -> Result<()> {
-        let output = StepOutput::Likeliest(self.options.search.candidates());
+        let output = self.output();
+        self.use_output(slots, output)
+    }
+
+    /// Makes ready for steps of the first so many slots that give something else of their logits than usual.
+    fn use_output(&mut self, slots: usize, output: StepOutput) -> Result<()> {
         let (decoder, source) = self.decoder()?;
         decoder.use_plan(source, PlanShape { slots, tokens: decoder.room().source, output })
     }
@@ -256,7 +291,10 @@ impl<'w> Translator<'w> {
             let slots = group * beam..(group + 1) * beam;
             copies.extend(slots.map(|slot| ResultCopy { sample: row, slot, rows: length }));
             let most_tokens = self.most_tokens(&sources[index]);
-            let search = Search::new(self.options.search, self.special.end, most_tokens);
+            let search = match &self.rules {
+                Some(rules) => Search::by_rules(self.options.search, rules, most_tokens),
+                None => Search::new(self.options.search, self.special.end, most_tokens),
+            };
             let tokens = vec![self.special.start; beam];
             *slot = Some(Sentence { index, search, tokens, place: 0, source_length: length });
         }
@@ -274,23 +312,19 @@ impl<'w> Translator<'w> {
     fn encode(&mut self, sources: &[Vec<u32>], waiting: &mut VecDeque<usize>, most: usize) -> Result<Vec<Encoded>> {
         let Some(&first) = waiting.front() else { return Ok(Vec::new()) };
         // The longest wait first.
-        let longest = self.source_length(&sources[first]);
+        let longest = sources[first].len();
         let length = longest.next_multiple_of(self.shapes.encoder_step).min(self.longest).max(longest);
         let most = (self.shapes.most_encoded_tokens / length).clamp(1, most);
         let batch: Vec<usize> = waiting.drain(..most.min(waiting.len())).collect();
         let shape = (self.shapes.count(batch.len(), most), length);
         let cache = cache_format(self.source.device(), self.options.precision);
         self.encoders.prepare(&mut self.source, self.model, self.options.precision, cache, shape)?;
-        let with_end = |index: &usize| {
-            let source = &sources[*index][..self.source_length(&sources[*index]) - 1];
-            source.iter().copied().chain([self.special.end]).collect::<Vec<u32>>()
-        };
-        let tokens: Vec<Vec<u32>> = batch.iter().map(with_end).collect();
+        let tokens: Vec<&[u32]> = batch.iter().map(|&index| sources[index].as_slice()).collect();
         if let Some(encoder) = self.encoders.last() {
-            encoder.run(&tokens.iter().map(Vec::as_slice).collect::<Vec<_>>(), self.special.padding)?;
+            encoder.run(&tokens, self.special.padding)?;
         }
-        let encoded = batch.into_iter().zip(tokens).enumerate();
-        Ok(encoded.map(|(row, (index, tokens))| Encoded { index, row, length: tokens.len() }).collect())
+        let encoded = batch.into_iter().enumerate();
+        Ok(encoded.map(|(row, index)| Encoded { index, row, length: sources[index].len() }).collect())
     }
 
     /// Moves the sentences that are left into the first slots, and goes on with hardly more slots than they need.
@@ -332,16 +366,16 @@ impl<'w> Translator<'w> {
         }
         let (decoder, _) = self.decoder()?;
         decoder.step_pairs(&inputs)?;
-        let next_tokens = decoder.next_tokens()?;
+        let all = self.continue_all(writing, &inputs)?;
         let mut copies = Vec::new();
-        for (group, slot) in writing.iter_mut().enumerate() {
-            let Some(sentence) = slot else { continue };
-            let next = sentence.search.advance(next_tokens[group * beam..(group + 1) * beam].iter().copied());
+        for (group, (slot, next)) in writing.iter_mut().zip(all).enumerate() {
+            let (Some(sentence), Some(next)) = (slot.as_mut(), next) else { continue };
             if next.is_empty() {
                 let Some(Sentence { index, search, .. }) = slot.take() else { continue };
                 found[index] = search.finish();
                 if found[index].is_empty() {
-                    let what = "the model's probabilities are no numbers (NaN): its weights are damaged or too large";
+                    let what = "no token can follow: the model's probabilities are no numbers (NaN), as its weights are damaged or too \
+                                large, or every token is forbidden";
                     return Err(Error::Machine(what.to_string()));
                 }
                 continue;
@@ -353,7 +387,102 @@ impl<'w> Translator<'w> {
                 copies.push(SlotCopy { to, from, rows: sentence.place });
             }
         }
+        let (decoder, _) = self.decoder()?;
         decoder.copy_own(&copies)
+    }
+
+    /// How each sentence goes on after a step; nothing if it is over.
+    fn continue_all(
+        &mut self,
+        writing: &mut [Option<Sentence>],
+        inputs: &[SlotInput],
+    ) -> Result<Vec<Option<Vec<Next>>>> {
+        let beam = self.options.search.beam;
+        match self.rules.clone() {
+            None => {
+                let (decoder, _) = self.decoder()?;
+                let next_tokens = decoder.next_tokens()?;
+                let rows = next_tokens.chunks_exact(beam).zip(writing);
+                let next = |(rows, sentence): (&[NextTokens], &mut Option<Sentence>)| {
+                    Some(sentence.as_mut()?.search.advance(rows.iter().copied()))
+                };
+                Ok(rows.map(next).collect())
+            }
+            Some(rules) => self.continue_by(&rules, writing, inputs),
+        }
+    }
+
+    /// As [`Translator::continue_all`], by rules.
+    fn continue_by(
+        &mut self,
+        rules: &TargetRules,
+        writing: &mut [Option<Sentence>],
+        inputs: &[SlotInput],
+    ) -> Result<Vec<Option<Vec<Next>>>> {
+        let (beam, count, vocabulary) = (self.options.search.beam, self.candidates(rules), self.vocabulary);
+        let start = self.special.start;
+        let (decoder, _) = self.decoder()?;
+        let mut known = match rules.needs_all() {
+            true => writing.iter().map(|_| None).collect(),
+            false => {
+                let rows = decoder.next_tokens()?;
+                let of = |(group, sentence): (usize, &Option<Sentence>)| {
+                    let rows = &rows[group * beam..(group + 1) * beam];
+                    sentence.as_ref()?.candidates(rules, start, |living, slot| {
+                        rules.of_likeliest(living, rows[slot], count, vocabulary)
+                    })
+                };
+                writing.iter().enumerate().map(of).collect::<Vec<Option<Vec<Candidate>>>>()
+            }
+        };
+        let is_unknown =
+            |(sentence, found): (&Option<Sentence>, &Option<Vec<Candidate>>)| sentence.is_some() && found.is_none();
+        if writing.iter().zip(&known).any(is_unknown) {
+            if !rules.needs_all() {
+                // More of the likeliest tokens are forbidden than were asked for: the same step again, with all logits.
+                self.use_output(inputs.len(), StepOutput::Logits)?;
+                let (decoder, _) = self.decoder()?;
+                decoder.step_pairs(inputs)?;
+            }
+            let (decoder, _) = self.decoder()?;
+            let logits = decoder.logits()?;
+            for (group, (sentence, found)) in writing.iter().zip(&mut known).enumerate() {
+                let (Some(sentence), None) = (sentence, &found) else { continue };
+                *found = sentence.candidates(rules, start, |living, slot| {
+                    let row = (group * beam + slot) * vocabulary;
+                    Some(rules.of_logits(living, &logits[row..row + vocabulary], count, beam == 1))
+                });
+            }
+            if !rules.needs_all() {
+                self.use_slots(inputs.len())?;
+            }
+        }
+        let go_on = |(sentence, found): (&mut Option<Sentence>, Option<Vec<Candidate>>)| {
+            sentence.as_mut().map(|sentence| sentence.search.go_on_with(found.unwrap_or_default()))
+        };
+        Ok(writing.iter_mut().zip(known).map(go_on).collect())
+    }
+}
+
+impl Sentence {
+    /// The continuations of all living hypotheses: of one where a token is forced that token, otherwise what `of` finds for it and its
+    /// slot; `None` if it does not know.
+    fn candidates(
+        &self,
+        rules: &TargetRules,
+        start: u32,
+        of: impl Fn((usize, &[u32], f64), usize) -> Option<Vec<Candidate>>,
+    ) -> Option<Vec<Candidate>> {
+        let mut all = Vec::new();
+        for (parent, (tokens, log_probability)) in self.search.living().enumerate() {
+            if let Some(token) = rules.forced(tokens.len(), self.search.most_tokens()) {
+                all.push(Candidate { parent, token, log_probability });
+                continue;
+            }
+            let target: Vec<u32> = [start].into_iter().chain(tokens.iter().copied()).collect();
+            all.extend(of((parent, &target, log_probability), parent)?);
+        }
+        Some(all)
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Located {
 }
 
 /// Files beside the weights that belong to a model and are copied when it is saved elsewhere, as are the folders that `modules.json` names.
-pub const ASSET_FILES: [&str; 16] = [
+pub const ASSET_FILES: [&str; 18] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -32,6 +32,8 @@ pub const ASSET_FILES: [&str; 16] = [
     "spiece.model",
     "sentencepiece.bpe.model",
     "tokenizer.model",
+    "source.spm",
+    "target.spm",
     "source_tokenizer.json",
     "target_tokenizer.json",
     "generation_config.json",

@@ -1,6 +1,7 @@
 //! Whole models: architecture, weights and assets, opened from a directory or a file of any family and dialect.
 
 pub(crate) mod aside;
+mod edited;
 mod error;
 pub(crate) mod locate;
 mod open;

@@ -38,6 +38,8 @@ pub struct SaveOptions<'a> {
     pub preprocessor: Option<&'a [u8]>,
     /// Files to write beside the model, by name: a tokenizer's, instead of those it was opened with.
     pub files: &'a [(String, Vec<u8>)],
+    /// Further entries of `config.json`: the special tokens of a language model.
+    pub config: &'a [(&'static str, Value)],
 }
 
 /// The format in which a model was saved.
@@ -111,7 +113,8 @@ impl Model {
         let entries = self.entries(&dialect, target)?;
         let entries: Vec<Entry> = entries.into_iter().filter(|entry| values.has(entry, &dialect)).collect();
         let elements: Vec<ElementType> = entries.iter().map(|entry| values.element(entry)).collect();
-        let config = self.config_json(&dialect, common_name(&elements));
+        let mut config = self.config_json(&dialect, common_name(&elements));
+        config.extend(options.config.iter().map(|(key, value)| (key.to_string(), value.clone())));
         let preprocessor = options.preprocessor.or(match &self.assets.preprocessing {
             Some(Preprocessing::HuggingFace(bytes)) => Some(bytes),
             _ => None,

@@ -4,6 +4,7 @@ pub mod attention;
 pub mod index;
 pub mod maps;
 pub mod packed;
+pub mod parts;
 pub mod patches;
 pub mod sections;
 pub mod weights;
@@ -13,7 +14,7 @@ use vitreous_data::image::{Image, ImageError};
 use vitreous_explain::{Explanation, Reader, TokenGrid};
 use vitreous_models::Size;
 
-use crate::{Document, base64, colour, escape, flow, png_uri};
+use crate::{Document, base64, colour, escape, flow, inside, png_uri};
 use vitreous_runtime::scores::{best, label, softmax};
 
 use packed::Kept;
@@ -74,6 +75,8 @@ pub struct ImagePage<'a> {
     pub part: PartSeen,
     /// What was computed of it.
     pub explanation: &'a Explanation,
+    /// What parts of the model do for its class, if it has a head.
+    pub parts: Option<&'a parts::ImageParts>,
     /// Pictures of the model's weights.
     pub weights: &'a WeightPictures,
     /// The drawing of the data flow.
@@ -97,9 +100,20 @@ pub fn page(page: &ImagePage) -> Result<String> {
         .section("prediction", "Input and prediction", &sections::prediction(page)?)
         .section("rollout", "Attention rollout", &sections::rollout(page)?)
         .section("relevance", "Relevance", &sections::relevance(page)?)
-        .section("distance", "Attention distance and entropy", &sections::distance(page.explanation))
-        .section("model", "Model weights", &page.weights.html)
-        .section("flow", "Data flow", &sections::flow(page.flow));
+        .section("distance", "Attention distance and entropy", &sections::distance(page.explanation));
+    if let Some(parts) = page.parts {
+        document.style(inside::STYLE);
+        document.section("lens", "What every layer would say", &parts::lens(page, parts));
+        document.section("attribution", "Which parts speak for it", &parts::attribution(page, parts));
+        if let Some(effects) = parts::effects(page, parts) {
+            document.section("effects", "Without each head", &effects);
+        }
+    }
+    document.section("model", "Model weights", &page.weights.html).section(
+        "flow",
+        "Data flow",
+        &sections::flow(page.flow),
+    );
     document.data("explain-data", &data(page, kept)).script(SCRIPT);
     Ok(document.finish())
 }

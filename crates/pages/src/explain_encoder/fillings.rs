@@ -29,12 +29,12 @@ pub fn section(page: &TextPage) -> String {
         let _ = write!(html, "<option value=\"{at}\"{selected}>{at}: {}</option>", crate::escape(&page.tokens[at]));
     }
     let _ = write!(html, "</select></label></div>{}", of_token(page, shown));
-    html.push_str(&of_all(page));
+    html.push_str(&of_all(page, "The most probable token in every place"));
     html + "<p class=\"source\">nostalgebraist, “interpreting GPT: the logit lens”, 2020.</p>"
 }
 
 /// The most probable tokens in one place, a row for each layer, the last first.
-fn of_token(page: &TextPage, at: usize) -> String {
+pub(crate) fn of_token(page: &TextPage, at: usize) -> String {
     let mut html = "<div class=\"scroll\"><table class=\"lens\" id=\"lens\"><thead><tr><th></th>".to_string();
     let count = page.fillings.first().map_or(0, |layer| layer.tokens[at].len());
     for place in 1..=count {
@@ -57,8 +57,9 @@ fn of_token(page: &TextPage, at: usize) -> String {
 }
 
 /// The most probable token of each layer in every place.
-fn of_all(page: &TextPage) -> String {
-    let mut html = "<h3>The most probable token in every place</h3><div class=\"scroll tall\"><table class=\"lens all\"><thead><tr><th></th>".to_string();
+pub(crate) fn of_all(page: &TextPage, heading: &str) -> String {
+    let mut html =
+        format!("<h3>{heading}</h3><div class=\"scroll tall\"><table class=\"lens all\"><thead><tr><th></th>");
     for (at, name) in page.tokens.iter().enumerate() {
         let class = if page.masked.contains(&at) { " class=\"masked\"" } else { "" };
         let _ = write!(html, "<th{class}>{}</th>", token(name));

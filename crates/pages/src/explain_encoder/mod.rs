@@ -10,14 +10,15 @@ use vitreous_explain::encoder::{Attributions, Target};
 use vitreous_explain::text::TextAttention;
 
 use crate::token_map::{self, packed};
-use crate::{Document, base64, colour, escape, format};
+use crate::{Document, base64, colour, escape, format, inside};
 
-use attention::Kept;
+pub(crate) use attention::{Kept, lines, maps};
+pub(crate) use fillings::{of_all, of_token};
 
 /// The kind of this page.
 pub const KIND: &str = "explain-encoder";
-const STYLE: &str = include_str!("explain_encoder.css");
-const SCRIPT: &str = include_str!("explain_encoder.js");
+pub(crate) const STYLE: &str = include_str!("explain_encoder.css");
+pub(crate) const SCRIPT: &str = include_str!("explain_encoder.js");
 
 /// What the page of one text shows, and its JSON and arrays have.
 #[derive(Clone, Debug)]
@@ -123,12 +124,18 @@ pub fn page(page: &TextPage) -> String {
     let kept = Kept::of(page, packed::BUDGET);
     let title = page.texts.first().map_or(String::new(), |(_, text)| format::title(text));
     let mut document = Document::new(&format!("Inside the encoder: {title}"));
-    document.kind(KIND).lead(&lead(page)).style(&colour::scale_style()).style(token_map::STYLE).style(STYLE);
+    document
+        .kind(KIND)
+        .lead(&lead(page))
+        .style(&colour::scale_style())
+        .style(token_map::STYLE)
+        .style(inside::STYLE)
+        .style(STYLE);
     document.section("prediction", "Prediction", &prediction::section(page));
     document.section("relevance", "Relevance of each token", &relevance::section(page));
     if !page.attention.is_empty() {
-        document.section("attention", "Attention of every layer and head", &attention::maps(page, kept));
-        document.section("lines", "Attention from token to token", &attention::lines(page));
+        document.section("attention", "Attention of every layer and head", &maps(page, kept));
+        document.section("lines", "Attention from token to token", &lines(page));
     }
     if !page.fillings.is_empty() {
         document.section("fillings", "What each layer would fill in", &fillings::section(page));
@@ -155,11 +162,11 @@ fn lead(page: &TextPage) -> String {
 }
 
 /// A token as HTML, wherever it may be put: its letters are no markup, and their direction ends with it.
-fn token(name: &str) -> String {
+pub(crate) fn token(name: &str) -> String {
     format!("<bdi>{}</bdi>", escape(name))
 }
 
-fn data(page: &TextPage, kept: Kept) -> Value {
+pub(crate) fn data(page: &TextPage, kept: Kept) -> Value {
     let layers: Vec<Value> = kept.layers(page).iter().map(|attention| packed::layer(attention, kept.heads)).collect();
     json!({
         "tokens": page.tokens,

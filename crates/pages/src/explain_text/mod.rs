@@ -8,10 +8,10 @@ pub mod words;
 use crate::token_map::{self, packed::BUDGET};
 use crate::{Document, base64, colour, format};
 use serde_json::{Value, json};
-use vitreous_data::text::{Tokeniser, Tokenisers, Word};
+use vitreous_data::text::Word;
 use vitreous_explain::text::{TextAttention, TextExplanation, usual_layer};
 
-use words::{Words, special_name};
+use words::{PairPieces, Side, Words};
 
 /// The kind of this page.
 pub const KIND: &str = "explain-text";
@@ -32,8 +32,8 @@ pub struct SentencePage<'a> {
     pub layers: [usize; 2],
     /// Heads of every layer.
     pub heads: usize,
-    /// The model's tokenisers.
-    pub tokenisers: &'a Tokenisers,
+    /// The names of the model's tokens.
+    pub pieces: &'a dyn PairPieces,
     /// The attention between both.
     pub explanation: &'a TextExplanation,
     /// Both as words.
@@ -62,20 +62,15 @@ pub fn page(page: &SentencePage) -> String {
     document.finish()
 }
 
-/// A token as text.
-pub fn piece(tokeniser: &Tokeniser, token: u32) -> String {
-    special_name(token).map_or_else(|| tokeniser.piece(token), str::to_string)
-}
-
 fn data(page: &SentencePage, with_heads: bool) -> Value {
-    let SentencePage { explanation, words, tokenisers, .. } = page;
-    let side = |tokeniser: &Tokeniser, tokens: &[u32], words: &[Word]| {
+    let SentencePage { explanation, words, .. } = page;
+    let side = |side: Side, tokens: &[u32], words: &[Word]| {
         let groups: Vec<Value> =
             words.iter().map(|word| json!([word.text, word.tokens.start, word.tokens.end])).collect();
-        let pieces: Vec<String> = tokens.iter().map(|&token| piece(tokeniser, token)).collect();
+        let pieces: Vec<String> = tokens.iter().map(|&token| page.pieces.shown(side, token)).collect();
         json!({ "pieces": pieces, "words": groups })
     };
-    let (source, target) = (&tokenisers.source, &tokenisers.target);
+    let (source, target) = (Side::Source, Side::Target);
     let layers = |layers: &[TextAttention]| -> Vec<Value> {
         layers.iter().map(|attention| token_map::packed::layer(attention, with_heads)).collect()
     };

@@ -6,7 +6,8 @@ use crate::chart::Bars;
 use crate::{escape, token_map};
 use vitreous_data::text::Word;
 
-use super::{SentencePage, drawings, piece};
+use super::words::Side;
+use super::{SentencePage, drawings};
 use crate::format;
 
 /// Model, sentence and translation, above the first section.
@@ -154,13 +155,13 @@ pub fn attention(page: &SentencePage, with_heads: bool) -> String {
 /// One bar per token.
 pub fn sure(page: &SentencePage) -> String {
     let explanation = page.explanation;
-    let tokeniser = &page.tokenisers.target;
+    let piece = |token: u32| page.pieces.shown(Side::Target, token);
     let mut bars = Bars::new("Probability of each token").full(1.0);
     let mut others = String::new();
     let mut log_probability = 0.0;
     let rows = explanation.written.iter().zip(&explanation.probabilities).zip(&explanation.likeliest);
     for ((&token, &probability), &(best, of_best)) in rows {
-        let (name, percent) = (piece(tokeniser, token), |share: f32| format!("{:.1} %", 100.0 * share));
+        let (name, percent) = (piece(token), |share: f32| format!("{:.1} %", 100.0 * share));
         bars = bars.bar(&name, f64::from(probability), &percent(probability));
         log_probability += f64::from(probability).max(f64::MIN_POSITIVE).ln();
         if best != token {
@@ -169,7 +170,7 @@ pub fn sure(page: &SentencePage) -> String {
                 "<tr><td><bdi>{}</bdi></td><td class=\"number\">{}</td><td><bdi>{}</bdi></td><td class=\"number\">{}</td></tr>",
                 escape(&name),
                 percent(probability),
-                escape(&piece(tokeniser, best)),
+                escape(&piece(best)),
                 percent(of_best)
             );
         }

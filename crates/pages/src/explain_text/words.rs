@@ -2,8 +2,62 @@
 
 use std::ops::Range;
 
-use vitreous_data::text::{END, START, TokeniserError, Tokenisers, Word};
+use vitreous_data::text::{END, PairTokenizer, START, TokeniserError, Tokenisers, Word};
 use vitreous_explain::text::{Link, TextExplanation, align, by_words};
+
+/// Whose tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// What is read.
+    Source,
+    /// What is written.
+    Target,
+}
+
+/// The names of a model's tokens.
+pub trait PairPieces {
+    /// A token as the vocabulary has it.
+    fn piece(&self, side: Side, token: u32) -> String;
+
+    /// A token for a reader.
+    fn shown(&self, side: Side, token: u32) -> String {
+        self.piece(side, token)
+    }
+
+    /// Tokens grouped into words.
+    fn words(&self, side: Side, tokens: &[u32]) -> Result<Vec<Word>, TokeniserError>;
+}
+
+impl PairPieces for Tokenisers {
+    fn piece(&self, side: Side, token: u32) -> String {
+        match side {
+            Side::Source => self.source.piece(token),
+            Side::Target => self.target.piece(token),
+        }
+    }
+
+    fn shown(&self, side: Side, token: u32) -> String {
+        special_name(token).map_or_else(|| self.piece(side, token), str::to_string)
+    }
+
+    fn words(&self, side: Side, tokens: &[u32]) -> Result<Vec<Word>, TokeniserError> {
+        let words = match side {
+            Side::Source => self.source.words(tokens),
+            Side::Target => self.target.words(tokens),
+        };
+        Ok(named(words?, tokens))
+    }
+}
+
+impl PairPieces for PairTokenizer {
+    fn piece(&self, _side: Side, token: u32) -> String {
+        PairTokenizer::piece(self, token)
+    }
+
+    fn words(&self, _side: Side, tokens: &[u32]) -> Result<Vec<Word>, TokeniserError> {
+        Ok(PairTokenizer::words(self, tokens))
+    }
+}
 
 /// The words of source and translation, and the attention between them.
 pub struct Words {
@@ -21,10 +75,10 @@ pub struct Words {
 
 impl Words {
     /// The words of an explanation.
-    pub fn of(tokenisers: &Tokenisers, explanation: &TextExplanation) -> Result<Words, TokeniserError> {
-        let source = named(tokenisers.source.words(&explanation.source)?, &explanation.source);
-        let read = named(tokenisers.target.words(&explanation.read)?, &explanation.read);
-        let written = named(tokenisers.target.words(&explanation.written)?, &explanation.written);
+    pub fn of(pieces: &dyn PairPieces, explanation: &TextExplanation) -> Result<Words, TokeniserError> {
+        let source = pieces.words(Side::Source, &explanation.source)?;
+        let read = pieces.words(Side::Target, &explanation.read)?;
+        let written = pieces.words(Side::Target, &explanation.written)?;
         let columns = explanation.source.len();
         let joined = |mean: &Vec<f32>| by_words(mean, columns, &ranges(&written), &ranges(&source));
         let between: Vec<Vec<f32>> = explanation.cross_means.iter().map(joined).collect();

@@ -6,13 +6,16 @@ pub mod comparison;
 mod curves;
 mod gradients;
 pub mod headline;
+pub mod language;
 pub mod mistakes;
 pub mod settings;
 pub mod translations;
 pub mod validation;
+mod watch;
 
 use vitreous_data::image::Image;
 use vitreous_train::tasks::classify::{ClassifyReport, LabelMetrics};
+use vitreous_train::tasks::language::LanguageReport;
 use vitreous_train::tasks::translate::TranslationReport;
 use vitreous_train::{Evaluation, Fault, Metric, RunRecord};
 
@@ -46,6 +49,9 @@ pub fn page(run: &RunRecord, pictures: &RunPictures) -> String {
     if let Some(examples) = &pictures.attention {
         document.section("attention", "Attention", &attention::html(examples));
     }
+    if let Some(html) = watch::html(run) {
+        document.section("watch", "Inside the model", &html);
+    }
     document
         .section("gradients", "Gradients", &gradients::html(run))
         .section("recipe", "Recipe", &settings::recipe(run))
@@ -58,6 +64,8 @@ pub fn page(run: &RunRecord, pictures: &RunPictures) -> String {
 fn evaluation_sections(document: &mut Document, evaluation: &Evaluation, pictures: &RunPictures) {
     if let Some(report) = evaluation.scores.report::<TranslationReport>() {
         document.section("translations", "Translations", &translations::html(evaluation, report));
+    } else if let Some(report) = evaluation.scores.report::<LanguageReport>() {
+        document.section("text", "Validation and a sample", &language::html(evaluation, report));
     } else if let Some(report) = evaluation.scores.report::<ClassifyReport>() {
         if let Some(html) = classes::confusion(evaluation, report) {
             document.section("confusion", "Confusion matrix", &html);

@@ -19,7 +19,7 @@ const TURN_ENDS: [&str; 5] = ["<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_tu
 fn template_of(model: &LanguageModel) -> Result<ChatTemplate, Error> {
     match ChatTemplate::of(&model.tokenizer)? {
         Some(template) => Ok(template),
-        None if model.tokenizer.id("<|im_start|>").is_some() => ChatTemplate::new(CHAT_ML, &[]),
+        None if model.tokenizer.id("<|im_start|>").is_some() => Ok(ChatTemplate::new(CHAT_ML, &[])?),
         None => Err(Error::input(
             "the model has no chat template: it was not trained for conversations. Use `vitreous generate`, or add a \
              `chat_template` to its tokenizer_config.json",

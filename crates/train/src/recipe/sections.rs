@@ -43,17 +43,17 @@ pub struct DataSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OptimizerSettings {
-    /// "adamw", "sgd" or "lamb".
+    /// "adamw", "sgd", "lamb" or "muon".
     pub name: OptimizerName,
     /// The learning rate after warm-up.
     pub lr: f64,
-    /// Decay of the two moments (AdamW and LAMB).
+    /// Decay of the two moments (AdamW and LAMB, and what Muon leaves to AdamW).
     pub betas: [f64; 2],
     /// Added to the root of the second moment (AdamW and LAMB).
     pub eps: f64,
-    /// Momentum (SGD).
+    /// Momentum (SGD and Muon).
     pub momentum: f64,
-    /// Nesterov momentum (SGD).
+    /// Nesterov momentum (SGD and Muon).
     pub nesterov: bool,
     /// Weight decay.
     pub weight_decay: f64,
@@ -74,6 +74,8 @@ choice! {
         Sgd,
         /// Adam with layer-wise rates by norm, for large batches.
         Lamb,
+        /// Orthogonal updates of hidden matrices; AdamW for everything else.
+        Muon,
     }
 }
 

@@ -31,7 +31,14 @@ recipes!(
     "classify-text",
     "classify-tokens",
     "embeddings",
-    "bert"
+    "bert",
+    "characters",
+    "gpt",
+    "llama",
+    "finetune-language",
+    "seq2seq",
+    "t5",
+    "bart"
 );
 
 impl Shipped {

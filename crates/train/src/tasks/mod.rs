@@ -2,8 +2,10 @@
 
 pub mod classify;
 pub mod classify_text;
+pub mod language;
 pub mod mask_tokens;
 pub mod match_texts;
+pub mod seq2seq;
 pub mod tag_tokens;
 pub mod text;
 pub mod translate;
@@ -11,11 +13,15 @@ pub mod translate;
 use crate::task::TaskType;
 
 /// All tasks. A recipe that names none is of the first.
-pub static TASKS: [&dyn TaskType; 6] = [
+pub static TASKS: [&dyn TaskType; 10] = [
     &classify::Classification,
     &translate::Translation,
     &classify_text::TextClassification,
     &mask_tokens::MaskedLanguage,
     &tag_tokens::TokenClassification,
     &match_texts::SentenceEmbedding,
+    &seq2seq::Seq2Seq,
+    &seq2seq::SpanCorruption,
+    &seq2seq::Denoising,
+    &language::Language,
 ];

@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{
-    DType, Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Plan, Precision, Run, State,
+    BlockFormat, DType, Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Plan, Precision, Run, State,
 };
 use vitreous_models::{Architecture, Call, Gives, OpenOptions, Signature, Size, Takes};
 use vitreous_pages::format;
@@ -50,6 +50,9 @@ pub struct Bench {
     /// Tokens of each prompt, in mode `generate`
     #[arg(long, value_name = "N", default_value = "512", value_parser = parse_count, allow_negative_numbers = true)]
     prompt: usize,
+    /// Quantise a preset's random weights, in mode `generate`: q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k or q6_k
+    #[arg(long, value_name = "FORMAT", value_parser = generate::parse_format)]
+    weights: Option<BlockFormat>,
     /// Threads that compute, unless a GPU does [default: one per core]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -165,6 +168,7 @@ impl Bench {
             prompt: self.prompt,
             tokens: self.tokens,
             precision: self.precision.into(),
+            weights: self.weights,
             seconds: self.seconds,
         };
         let rates = generation.measure(&self.model, &device)?;

@@ -13,6 +13,7 @@ use vitreous_runtime::language::{Chat as Conversation, LanguageModel};
 
 use crate::failure::Failure;
 use crate::generation_options::{MachineOptions, WritingOptions, tell_speed};
+use crate::intervention_options::InterventionOptions;
 
 /// The temperature of answers, if none is given.
 const USUAL_TEMPERATURE: f32 = 0.7;
@@ -39,12 +40,14 @@ pub struct Chat {
     writing: WritingOptions,
     #[command(flatten)]
     machine: MachineOptions,
+    #[command(flatten)]
+    interventions: InterventionOptions,
 }
 
 impl Chat {
     pub fn run(self) -> Result<(), Failure> {
         let options = self.writing.text_options(USUAL_TEMPERATURE)?;
-        let model = LanguageModel::open(&self.model)?;
+        let model = self.interventions.apply(LanguageModel::open(&self.model)?)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let device = self.machine.open_device()?;
         let context = self.machine.context.unwrap_or(USUAL_CONTEXT).min(model.longest);

@@ -7,7 +7,9 @@ use clap::Args;
 use vitreous_data::image::{Placement, Preprocess};
 use vitreous_models::archive::ArchiveError;
 use vitreous_models::archive::gguf::Metadata;
-use vitreous_models::{Head, Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Size, WeightType, Written};
+use vitreous_models::{
+    Head, Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Size, Takes, WeightType, Written,
+};
 use vitreous_runtime::image_model::preprocessing_at_model_size;
 use vitreous_runtime::language::{metadata_of, tokenizer_of, vocabulary_to_write};
 use vitreous_runtime::locate::unsuitable;
@@ -56,7 +58,7 @@ impl Convert {
         let model = open_model(&self.from, &OpenOptions { replace_head, ..options })?;
         model.notes.iter().for_each(|note| say!("note: {note}"));
         let signature = model.architecture.signature();
-        if signature.pairs().is_some() {
+        if matches!(signature.takes, Takes::Pairs { special: None, .. }) {
             let from = self.from.to_string_lossy();
             return Err(unsuitable(&from, &signature, "model that another library's format can hold").into());
         }

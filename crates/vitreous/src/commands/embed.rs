@@ -18,6 +18,7 @@ use super::predict::write_failure;
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
 use crate::image_answers::{Answers, ImageQuestion, ask};
+use crate::intervention_options::InterventionOptions;
 use crate::texts::{TextFiles, TextTally, take_texts, text_input};
 use crate::vectors::VectorFile;
 
@@ -60,6 +61,8 @@ pub struct Embed {
     json: bool,
     #[command(flatten)]
     compute: ComputeOptions,
+    #[command(flatten)]
+    interventions: InterventionOptions,
 }
 
 /// A way of pooling, as on the command line.
@@ -101,7 +104,7 @@ impl Embed {
     }
 
     fn embed_texts(&self) -> Result<(), Failure> {
-        let model = TextModel::open(&self.model, &OpenOptions::default())?;
+        let model = self.interventions.apply(TextModel::open(&self.model, &OpenOptions::default())?)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         if self.pooling.is_none() && model.sentence.pooling.is_none() {
             say!(
@@ -156,7 +159,7 @@ impl Embed {
         if self.inputs.is_empty() {
             return Err(Failure::input(anyhow!("name images, or folders of them, after the model; `-` reads a list")));
         }
-        let model = ImageModel::open(&self.model, &OpenOptions::default())?;
+        let model = self.interventions.apply(ImageModel::open(&self.model, &OpenOptions::default())?)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let signature = model.model.architecture.signature();
         let Some(width) = signature.vector() else {

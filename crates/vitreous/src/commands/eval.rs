@@ -5,6 +5,7 @@ mod images;
 mod language;
 mod pairs;
 mod questions;
+mod sequences;
 mod texts;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use vitreous_train::{Recipe, RunRecord};
 use super::{parse_beam, parse_count};
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
+use crate::intervention_options::InterventionOptions;
 
 /// Evaluate a model on a data set: accuracy, precision and recall per class, confusions and calibration; for a translator BLEU, chrF
 /// and perplexity; for texts accuracy, F1, correlations, entities, answers to questions or the perplexity of masked tokens; for language models
@@ -72,12 +74,20 @@ pub struct Eval {
     /// Length penalty of beam search [default: 0.6]; 0 is none
     #[arg(long, value_name = "A", allow_negative_numbers = true, help_heading = FOR_TEXT)]
     length_penalty: Option<f32>,
+    /// The language of the sources, of a model that has several (mBART, Marian): en_XX, or en
+    #[arg(long, value_name = "CODE", help_heading = FOR_TEXT)]
+    from: Option<String>,
+    /// The language to write: de_DE, or de
+    #[arg(long, value_name = "CODE", help_heading = FOR_TEXT)]
+    to: Option<String>,
     /// Write the translations, one per line; an existing file is not overwritten
     #[arg(long, value_name = "FILE", help_heading = FOR_TEXT)]
     translations: Option<PathBuf>,
     /// Tokens from the beginning of a window to that of the next; each window scores what those before it did not [default: half the context length]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true, help_heading = FOR_LANGUAGE)]
     stride: Option<usize>,
+    #[command(flatten)]
+    interventions: InterventionOptions,
 }
 
 const FOR_IMAGES: &str = "For images";
@@ -114,7 +124,12 @@ impl Eval {
         match &signature.takes {
             Takes::Tokens(_) if is_language => self.evaluate_language(),
             Takes::Images(_) => self.evaluate_images(),
-            Takes::Pairs { .. } => self.evaluate_pairs(),
+            Takes::Pairs { special: Some(_), .. } => self.evaluate_sequences(),
+            Takes::Pairs { special: None, .. } => {
+                let languages = [("--from", self.from.is_some()), ("--to", self.to.is_some())];
+                self.refuse(&languages, "is for models with several languages")?;
+                self.evaluate_pairs()
+            }
             Takes::Tokens(_) => self.evaluate_texts(),
         }
     }

@@ -4,7 +4,9 @@ mod arrays;
 mod choose;
 mod encoder;
 mod files;
+mod image_parts;
 mod json;
+mod language;
 mod names;
 mod of_run;
 mod text;
@@ -18,7 +20,7 @@ use anyhow::anyhow;
 use clap::Args;
 use vitreous_data::image::Preprocess;
 use vitreous_data::ordered::OrderedMap;
-use vitreous_engine::Graph;
+use vitreous_engine::{Device, Graph};
 use vitreous_explain::{
     Choice, Classes, ExplainError, Explainer, Explanation, ModelPictures, Settings, Spread, Structure, pictures,
 };
@@ -31,9 +33,11 @@ use super::{parse_count, parse_size, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 use crate::images::{Images, ListedImage};
+use crate::intervention_options::InterventionOptions;
 use crate::page_facts::{flow_notes, image_model};
 use crate::prepared::{self, PartSeen, Prepared};
 use vitreous_pages::explain::index::{self, Entry, Index};
+use vitreous_pages::explain::parts::ImageParts;
 use vitreous_pages::explain::weights::WeightPictures;
 use vitreous_pages::explain::{self as page, ImageModel as ModelFacts, ImagePage};
 use vitreous_pages::format;
@@ -49,6 +53,9 @@ Examples:
   vitreous explain runs/small-1 photos
   vitreous explain runs/translation-1 --text 'Click the button.'
   vitreous explain BERT --text 'The capital of France is [MASK].'
+  vitreous explain GPT2 --text 'The capital of France is' --class ' Paris'
+  vitreous explain GPT2 --text 'The capital of France is' --patch-from 'The capital of Italy is'
+  vitreous explain GPT2 --text 'The capital of France is' --without blocks.3.attention.heads.5
   vitreous explain CLASSIFIER --text 'A wonderful film.' --class negative
   vitreous explain MODEL --question 'Who wrote it?' --context 'It was written by Ada Lovelace.'")]
 pub struct Explain {
@@ -60,7 +67,7 @@ pub struct Explain {
     /// Without IMAGE, how many validation images of a run's data to explain, spread over the classes
     #[arg(long, value_name = "N", default_value = "4", value_parser = parse_count, conflicts_with = "paths", allow_negative_numbers = true)]
     samples: usize,
-    /// A text, for a translator or a text encoder; may be repeated. Translators decode it on the CPU, and compute its explanation on the device
+    /// A text, for a translator, a text encoder or a language model; may be repeated. Translators decode it on the CPU, and compute its explanation on the device
     #[arg(long = "text", value_name = "TEXT", allow_hyphen_values = true)]
     #[arg(conflicts_with_all = ["paths", "discard", "pages", "image", "head_count"])]
     texts: Vec<String>,
@@ -83,6 +90,12 @@ pub struct Explain {
     /// The translation to explain, one for each `--text` [default: the model's own]
     #[arg(long = "target", value_name = "TEXT", requires = "texts", allow_hyphen_values = true)]
     targets: Vec<String>,
+    /// The language of the texts, of an encoder-decoder that has several: en_XX, or en
+    #[arg(long, value_name = "CODE", requires = "texts")]
+    from: Option<String>,
+    /// The language that it writes: de_DE, or de
+    #[arg(long, value_name = "CODE", requires = "texts")]
+    to: Option<String>,
     /// Where to write pages and pictures, one folder per image or text
     #[arg(long, value_name = "DIR", default_value = "explain")]
     out: PathBuf,
@@ -104,6 +117,9 @@ pub struct Explain {
     /// How many images get a page; the charts over all images count every image
     #[arg(long, value_name = "N", default_value = "20", allow_negative_numbers = true)]
     pages: usize,
+    /// For how many images, the first ones, the effect of switching off each head is computed: for each, the model runs about half as often as it has heads
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "texts", allow_negative_numbers = true)]
+    effects: usize,
     /// Print one JSON object per line: path, page, top, logits, layers, rollout, relevance; or path and error
     #[arg(long)]
     json: bool,
@@ -119,6 +135,17 @@ pub struct Explain {
     /// Threads that compute on the CPU and prepare images [default: one per core]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
+    /// Another text, of a language model or a text encoder: with `--at`, values of its run are put in place of this one's; without, a language model's page maps what each of its vectors does here
+    #[arg(long, value_name = "TEXT", requires = "texts", allow_hyphen_values = true)]
+    patch_from: Option<String>,
+    /// The value that `--patch-from` replaces, as in `blocks.3.mlp`, or `blocks.3@5` for token 5 alone; may be repeated
+    #[arg(long, value_name = "PATH", requires = "patch_from")]
+    at: Vec<String>,
+    /// The words nearest to a vector inside a language model, as in `blocks.3@5` for token 5; may be repeated [default token: the last]
+    #[arg(long, value_name = "PATH", requires = "texts")]
+    nearest: Vec<String>,
+    #[command(flatten)]
+    interventions: InterventionOptions,
     #[command(flatten)]
     device: DeviceOptions,
 }
@@ -137,6 +164,7 @@ struct Setting<'a> {
     weights: WeightPictures,
     /// The drawing of the data flow.
     flow: String,
+    device: Device,
 }
 
 /// What grows from image to image.
@@ -159,7 +187,7 @@ impl Explain {
         self.check_images()?;
         let start = Instant::now();
         let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.head_count);
-        let model = ImageModel::open(&self.model, &options)?;
+        let model = self.interventions.apply(ImageModel::open(&self.model, &options)?)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let preprocess = model.preprocess.clone();
         let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
@@ -174,7 +202,8 @@ impl Explain {
         architecture.build(&mut graph, &Call::whole(1)).map_err(Failure::work)?;
         let flow = flow::drawing(&graph, &flow_notes(architecture));
         let facts = image_model(&model.model)?;
-        let setting = Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, weights, flow };
+        let setting =
+            Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, weights, flow, device };
         let floats = model.input.floats();
         let images: Box<dyn Iterator<Item = Prepared>> = if self.paths.is_empty() {
             let images = of_run::images(&self.model, self.samples, &preprocess, floats)?;
@@ -205,7 +234,7 @@ impl Explain {
             "{} in {:.1} s on {}; {} in {}",
             format::count(images, "image", "images"),
             start.elapsed().as_secs_f64(),
-            described(&device),
+            described(&setting.device),
             format::count(tally.entries.len(), "page", "pages"),
             self.out.display()
         );
@@ -235,6 +264,9 @@ impl Explain {
                     signature.what()
                 )));
             }
+            if signature.next_token().is_some() {
+                return language::run(self);
+            }
             if signature.tokens().is_some() {
                 return encoder::run(self);
             }
@@ -250,6 +282,8 @@ impl Explain {
             arrays: self.arrays,
             threads: self.threads.unwrap_or_else(vitreous_runtime::threads),
             device: self.device,
+            interventions: &self.interventions,
+            languages: [self.from.clone(), self.to.clone()],
         };
         text::run(&self.model, &request)
     }
@@ -263,11 +297,24 @@ impl Explain {
             ("--question", self.question.is_some()),
             ("--token", self.token.is_some()),
             ("--steps", self.steps.is_some()),
+            ("--patch-from", self.patch_from.is_some()),
+            ("--nearest", !self.nearest.is_empty()),
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((option, _)) => Err(Failure::input(anyhow!("{option} cannot be used with a translator"))),
             None => Ok(()),
         }
+    }
+
+    /// The edits that the model is run with, in words.
+    fn edits(&self) -> Vec<String> {
+        let taken = self.at.iter().map(|at| format!("{at} from “{}”", self.patch_from.as_deref().unwrap_or_default()));
+        self.interventions.described().into_iter().chain(taken).collect()
+    }
+
+    /// Whether an edit is of some tokens alone, or has numbers for each.
+    fn edits_tokens(&self) -> bool {
+        !self.at.is_empty() || self.interventions.described().iter().any(|edit| edit.contains('@'))
     }
 
     /// How many classes are shown.
@@ -388,13 +435,21 @@ impl Explain {
             files::check_page(&directory.join(files::PAGE), page::KIND)?;
         }
         let explanation = explainer.explain(&pixels).map_err(Failure::work)?;
+        let with_effects = tally.spread.images() < self.effects;
+        let (of, top) = (&setting.model.model, self.top());
+        let parts = image_parts::of(of, &pixels, &explanation, top, with_effects, &setting.device)?;
         tally.spread.add(&explanation);
         let page = match folder {
-            Some(folder) => Some(self.write_page(&path, folder, &pixels, part, &explanation, setting, tally)?),
+            Some(folder) => {
+                Some(self.write_page(&path, folder, &pixels, part, (&explanation, parts.as_ref()), setting, tally)?)
+            }
             None => None,
         };
         if self.json {
-            let object = json::object(&path, page.as_deref(), &explanation, setting.model, self.top());
+            let mut object = json::object(&path, page.as_deref(), &explanation, setting.model, self.top());
+            if let Some(parts) = &parts {
+                image_parts::add_to(&mut object, parts, |class| setting.model.label(class));
+            }
             writeln!(out, "{object}")?;
         } else if let Some(page) = page {
             let page = format::one_line(&page.to_string_lossy());
@@ -429,7 +484,7 @@ impl Explain {
         folder: String,
         pixels: &[f32],
         part: PartSeen,
-        explanation: &Explanation,
+        (explanation, parts): (&Explanation, Option<&ImageParts>),
         setting: &Setting,
         tally: &mut Tally,
     ) -> Result<PathBuf, Failure> {
@@ -442,6 +497,7 @@ impl Explain {
             seen: &seen,
             part,
             explanation,
+            parts,
             weights: &setting.weights,
             flow: &setting.flow,
             top: self.top(),
@@ -451,7 +507,8 @@ impl Explain {
         write::write_page(&file, &page::page(&shown).map_err(Failure::work)?)?;
         files::write_pictures(&directory, &shown)?;
         if self.arrays {
-            arrays::write(&directory.join(files::ARRAYS), pixels, explanation, setting.model, &setting.pictures)
+            let more = parts.map(image_parts::arrays_of).unwrap_or_default();
+            arrays::write(&directory.join(files::ARRAYS), pixels, explanation, setting.model, &setting.pictures, &more)
                 .map_err(Failure::work)?;
         }
         let thumbnail = index::thumbnail(&seen).map_err(Failure::work)?;
@@ -486,7 +543,10 @@ impl Explain {
 
 /// A device that fails, or has too little memory left, is no fault of what was asked for.
 fn failure(error: ExplainError) -> Failure {
+    use vitreous_engine::Error;
     match error {
+        // Another edit could be done, and another value is there.
+        ExplainError::Engine(Error::Intervention { .. } | Error::Unknown { .. }) => Failure::input(error),
         ExplainError::Engine(_) => Failure::work(error),
         _ => Failure::input(error),
     }

@@ -12,6 +12,7 @@ use vitreous_runtime::text::{Filler, Filling, TextModel};
 use super::parse_count;
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
+use crate::intervention_options::InterventionOptions;
 use crate::texts::{TextFiles, TextTally, take_texts, text_input};
 
 /// Fill the blanks of texts with a masked language model
@@ -38,11 +39,13 @@ pub struct Fill {
     json: bool,
     #[command(flatten)]
     compute: ComputeOptions,
+    #[command(flatten)]
+    interventions: InterventionOptions,
 }
 
 impl Fill {
     pub fn run(self) -> Result<(), Failure> {
-        let model = TextModel::open(&self.model, &OpenOptions::default())?;
+        let model = self.interventions.apply(TextModel::open(&self.model, &OpenOptions::default())?)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let device = self.compute.device()?;
         let mut filler = Filler::new(&model, &self.model.to_string_lossy(), self.compute.precision(), &device)?;

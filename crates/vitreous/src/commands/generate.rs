@@ -12,12 +12,15 @@ use vitreous_files::printable::one_line;
 use vitreous_models::generate::constrain::FormatConstraint;
 use vitreous_models::generate::{RequestId, SearchOptions, TokenGenerator, WrittenToken};
 use vitreous_runtime::language::{Continuation, LanguageModel, StopReason, TextGenerator, TextOptions};
+use vitreous_runtime::sequences::{SequenceOptions, is_sequence_model};
 
+use super::sequences::{SequenceArguments, SequenceCommand};
 use super::translate::check_length_penalty;
 use super::{parse_beam, parse_count};
 use crate::failure::Failure;
 use crate::format_options::FormatOptions;
 use crate::generation_options::{MachineOptions, WritingOptions, tell_speed};
+use crate::intervention_options::InterventionOptions;
 use crate::texts::{prompt_input, take_texts};
 
 /// Sequences that are written at once, if nobody asks for another number.
@@ -28,7 +31,7 @@ const CONTEXT_STEP: usize = 64;
 /// The longest prompt on standard input, in bytes.
 const MOST_PROMPT_BYTES: u64 = 1 << 26;
 
-/// Write on from a prompt with a language model
+/// Write on from a prompt with a language model, or answer a text with an encoder-decoder (T5, BART ..)
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -38,6 +41,7 @@ Examples:
   cat article.txt | vitreous generate MODEL
   vitreous generate MODEL 'A person:' --json-schema person.json
   vitreous generate MODEL 'Born on ' --regex '\\d{4}-\\d{2}-\\d{2}'
+  vitreous generate T5 'summarize: The tower is 324 metres tall ..' --beam 4 --no-repeat 3
 
 Without --temperature, --top-k, --top-p, --min-p and --n the likeliest token is taken each time; with one of the latter the
 temperature is 1.")]
@@ -56,9 +60,11 @@ pub struct Generate {
     /// Beam search of this width
     #[arg(long, value_name = "N", value_parser = parse_beam, allow_negative_numbers = true)]
     beam: Option<usize>,
-    /// Length penalty of beam search: scores are divided by length^A
-    #[arg(long, value_name = "A", default_value = "1", allow_negative_numbers = true)]
-    length_penalty: f32,
+    /// Length penalty of beam search: scores are divided by length^A [default: 1]
+    #[arg(long, value_name = "A", allow_negative_numbers = true)]
+    length_penalty: Option<f32>,
+    #[command(flatten)]
+    sequences: SequenceArguments,
     /// With --json: the logarithmic probability of each token, and the K likeliest tokens in its place
     #[arg(long, value_name = "K", requires = "json", conflicts_with = "beam")]
     logprobs: Option<usize>,
@@ -74,17 +80,26 @@ pub struct Generate {
     format: FormatOptions,
     #[command(flatten)]
     machine: MachineOptions,
+    #[command(flatten)]
+    interventions: InterventionOptions,
 }
 
 impl Generate {
     pub fn run(self) -> Result<(), Failure> {
+        if is_sequence_model(&self.model) {
+            return self.write_sequences();
+        }
+        if let Some(option) = self.sequences.given() {
+            let what = format!("{option} is for encoder-decoders (T5, BART ..), and this model is none");
+            return Err(Failure::input(anyhow!(what)));
+        }
         let options = self.text_options()?;
         let format = self.format.format()?;
         if format.is_some() && self.beam.is_some() {
             let what = "beam search cannot follow a format: leave out --beam, or --json-schema and --regex";
             return Err(Failure::input(anyhow!(what)));
         }
-        let model = LanguageModel::open(&self.model)?;
+        let model = self.interventions.apply(LanguageModel::open(&self.model)?)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let constraint = format.map(|format| model.constraint(&format)).transpose()?;
         let device = self.machine.open_device()?;
@@ -117,8 +132,43 @@ impl Generate {
         Ok(())
     }
 
+    /// Answers texts with an encoder-decoder.
+    fn write_sequences(&self) -> Result<(), Failure> {
+        let of_format = self.format.format()?.is_some().then_some("--json-schema or --regex");
+        let of_language = self.writing.of_language_models().or(of_format);
+        if let Some(option) = of_language.or(self.logprobs.is_some().then_some("--logprobs")) {
+            let what = format!("{option} is for language models, but this is an encoder-decoder: leave it out");
+            return Err(Failure::input(anyhow!(what)));
+        }
+        let texts = match (&self.prompt, self.files.is_empty()) {
+            (Some(prompt), true) if prompt != "-" => vec![prompt.clone()],
+            (_, true) => vec![read_prompt()?],
+            _ => Vec::new(),
+        };
+        let options = SequenceOptions {
+            beam: self.beam,
+            length_penalty: self.length_penalty,
+            max_tokens: self.writing.max_tokens,
+            repetition_penalty: self.writing.repetition_penalty(),
+            ..self.sequences.options()?
+        };
+        let command = SequenceCommand {
+            interventions: &self.interventions,
+            model: &self.model,
+            texts: &texts,
+            files: &self.files,
+            options,
+            best: self.n,
+            is_numbered: false,
+            json: self.json,
+        };
+        let device = self.machine.open_device()?;
+        command.run(self.machine.precision(), &device)
+    }
+
     fn text_options(&self) -> Result<TextOptions, Failure> {
-        check_length_penalty(self.length_penalty)?;
+        let length_penalty = self.length_penalty.unwrap_or(1.0);
+        check_length_penalty(length_penalty)?;
         let temperature = if self.writing.asks_for_sampling() || self.n > 1 { 1.0 } else { 0.0 };
         let mut options = self.writing.text_options(temperature)?;
         options.logprobs = self.logprobs;
@@ -132,7 +182,7 @@ impl Generate {
                 return Err(Failure::input(anyhow!(what)));
             }
             options.sampling.temperature = 0.0;
-            options.beams = Some(SearchOptions { beam, length_penalty: self.length_penalty });
+            options.beams = Some(SearchOptions { beam, length_penalty });
         }
         Ok(options)
     }

@@ -12,6 +12,7 @@ pub mod fill;
 pub mod generate;
 pub mod predict;
 pub mod report;
+pub mod sequences;
 pub mod summary;
 pub mod train;
 pub mod translate;

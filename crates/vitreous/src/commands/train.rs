@@ -27,8 +27,12 @@ use crate::run_report::LiveReport;
 const RUNS: &str = "runs";
 /// The recipe for pretrained image models.
 const FINETUNE: &str = "finetune";
+/// The recipe for pretrained encoder-decoders.
+const SEQ2SEQ: &str = "seq2seq";
 /// The recipe for pretrained text encoders.
 const CLASSIFY_TEXT: &str = "classify-text";
+/// The recipe for pretrained language models.
+const FINETUNE_LANGUAGE: &str = "finetune-language";
 
 /// Train a model; without arguments, a small one on the built-in images
 #[derive(Args)]
@@ -40,6 +44,9 @@ Examples:
   vitreous train finetune --init MODEL --data photos/   fine-tune a pretrained model
   vitreous train classify-text --init MODEL --data reviews/   fine-tune a text encoder
   vitreous train translation --data pairs/              a translator from sentence pairs
+  vitreous train seq2seq --init T5 --data pairs/        fine-tune T5, BART and their relatives on pairs
+  vitreous train characters --data book.txt             a small GPT that writes like a text, ten minutes
+  vitreous train finetune-language --init MODEL --data chats.jsonl   teach a language model with text or chats
   vitreous train --resume runs/small-1                  resume a run that was stopped
 
 Ctrl-C saves and stops (exit code 130); a second one stops at once.")]
@@ -47,13 +54,13 @@ pub struct Train {
     /// A recipe: its name (see --list) or a TOML file; then overrides, as in `optimizer.lr=5e-4`
     #[arg(value_name = "RECIPE | KEY=VALUE")]
     words: Vec<String>,
-    /// The training data. Images: a folder, CIFAR or IDX files, a manifest, tar shards. Texts (labelled, tagged, plain) and sentence pairs: a folder or a file
+    /// The training data. Images: a folder, CIFAR or IDX files, a manifest, tar shards. Texts (labelled, tagged, plain), chats and sentence pairs: a folder or a file
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
     /// Source and target language of sentence pairs, as in the names of their files or keys: en-de
     #[arg(long, value_name = "LANGUAGES")]
     languages: Option<String>,
-    /// A pretrained model to fine-tune: a directory or a file (with the recipes finetune, classify-text, classify-tokens, embeddings, bert)
+    /// A pretrained model to fine-tune: a directory or a file (with the recipes finetune, classify-text, classify-tokens, embeddings, seq2seq, bert, t5, bart, finetune-language, gpt, llama)
     #[arg(long, value_name = "MODEL")]
     init: Option<String>,
     /// The run directory to create [default: runs/RECIPE-1, -2 ..]
@@ -76,8 +83,8 @@ pub struct Train {
     /// Threads that compute [default: one per core]
     #[arg(long, value_parser = parse_threads)]
     threads: Option<usize>,
-    /// Write more with each line of metrics: the gradient norm of every parameter
-    #[arg(long, value_name = "WHAT", value_enum)]
+    /// Write more with each line of metrics, and show it in the terminal and in the report: attention, units, updates and losses of the model (`inside`, which `--watch` alone means), or the gradient norm of every parameter
+    #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, default_missing_value = "inside")]
     watch: Vec<Watch>,
     /// Print the result as one line of JSON on stdout
     #[arg(long)]
@@ -88,6 +95,7 @@ pub struct Train {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Watch {
     Gradients,
+    Inside,
 }
 
 impl Train {
@@ -129,6 +137,7 @@ impl Train {
             device,
             threads,
             watch_gradients: self.watch.contains(&Watch::Gradients),
+            watch_inside: self.watch.contains(&Watch::Inside),
             command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
             stop: stop_on_signals().map_err(Failure::work)?,
             accept_changes: self.accept_changes,
@@ -169,7 +178,9 @@ impl Train {
         let data = self.data.as_deref().unwrap_or("DIR");
         let model = vitreous_runtime::architecture(init, &OpenOptions::default());
         let fits = match model {
+            Ok((model, _)) if model.signature().next_token().is_some() => FINETUNE_LANGUAGE,
             Ok((model, _)) if model.signature().tokens().is_some() => CLASSIFY_TEXT,
+            Ok((model, _)) if model.signature().pairs().is_some() => SEQ2SEQ,
             _ => FINETUNE,
         };
         let suggestion = format!("vitreous train {fits} --init {init} --data {data}");

@@ -9,12 +9,15 @@ use clap::Args;
 use serde_json::json;
 use vitreous_models::generate::{Hypothesis, SearchOptions};
 use vitreous_pages::format;
+use vitreous_runtime::sequences::{SequenceOptions, is_sequence_model};
 use vitreous_runtime::{TextTranslator, TranslatorModel, described};
 use vitreous_train::tasks::translate::one_line;
 
+use super::sequences::{SequenceArguments, SequenceCommand};
 use super::{parse_beam, parse_count};
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
+use crate::intervention_options::InterventionOptions;
 use crate::texts::{plain, take_texts};
 
 /// Translate sentences from arguments, files or standard input, one per line
@@ -23,7 +26,8 @@ use crate::texts::{plain, take_texts};
 Examples:
   vitreous translate runs/translation-1 'Click the button.'
   vitreous translate runs/translation-1 --file page.txt --beam 4 > page.de.txt
-  tail -f log.txt | vitreous translate runs/translation-1        answers come as lines do")]
+  tail -f log.txt | vitreous translate runs/translation-1        answers come as lines do
+  vitreous translate mbart-large-50 --from en --to de 'Click the button.'     a model with languages")]
 pub struct Translate {
     /// A run directory or a model directory
     model: PathBuf,
@@ -33,12 +37,17 @@ pub struct Translate {
     /// Files with one sentence per line; `-` is standard input
     #[arg(long = "file", value_name = "FILE", conflicts_with = "texts")]
     files: Vec<PathBuf>,
-    /// Beam width; 1 is greedy search
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_beam, allow_negative_numbers = true)]
-    beam: usize,
-    /// Length penalty of beam search: larger prefers longer translations, 0 is none
-    #[arg(long, value_name = "A", default_value = "0.6", allow_negative_numbers = true)]
-    length_penalty: f32,
+    /// Beam width; 1 is greedy search [default: 1; of T5, BART and their relatives what their files say]
+    #[arg(long, value_name = "N", value_parser = parse_beam, allow_negative_numbers = true)]
+    beam: Option<usize>,
+    /// Length penalty of beam search: larger prefers longer translations, 0 is none [default: 0.6; of T5, BART .. what their files say]
+    #[arg(long, value_name = "A", allow_negative_numbers = true)]
+    length_penalty: Option<f32>,
+    /// The most tokens of a translation (T5, BART ..)
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    max_tokens: Option<usize>,
+    #[command(flatten)]
+    sequences: SequenceArguments,
     /// Print this many translations of each sentence, at most the beam width: line number, tab, score, tab, translation
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     n_best: Option<usize>,
@@ -47,19 +56,27 @@ pub struct Translate {
     json: bool,
     #[command(flatten)]
     compute: ComputeOptions,
+    #[command(flatten)]
+    interventions: InterventionOptions,
 }
 
 impl Translate {
     pub fn run(self) -> Result<(), Failure> {
         let best = self.n_best.unwrap_or(1);
-        if best > self.beam {
-            let what = format!("--n-best {best} needs a --beam of at least {best}; it is {}", self.beam);
+        if is_sequence_model(&self.model) {
+            return self.write_sequences(best);
+        }
+        if let Some(option) = self.sequences.given().or(self.max_tokens.map(|_| "--max-tokens")) {
+            let what =
+                format!("{option} is for models such as T5, BART and Marian; this translator has one language pair");
             return Err(Failure::input(anyhow!(what)));
         }
-        check_length_penalty(self.length_penalty)?;
-        let model = TranslatorModel::open(&self.model)?;
+        let (beam, length_penalty) = (self.beam.unwrap_or(1), self.length_penalty.unwrap_or(0.6));
+        check_best(best, beam)?;
+        check_length_penalty(length_penalty)?;
+        let model = self.interventions.apply(TranslatorModel::open(&self.model)?)?;
         let device = self.compute.device()?;
-        let search = SearchOptions { beam: self.beam, length_penalty: self.length_penalty };
+        let search = SearchOptions { beam, length_penalty };
         let mut translator = TextTranslator::new(&model, search, self.compute.precision(), &device)?;
         let start = Instant::now();
         let mut count = 0;
@@ -92,6 +109,28 @@ impl Translate {
         Ok(())
     }
 
+    /// Translates with an encoder-decoder that has its own tokenizer.
+    fn write_sequences(&self, best: usize) -> Result<(), Failure> {
+        let options = SequenceOptions {
+            beam: self.beam,
+            length_penalty: self.length_penalty,
+            max_tokens: self.max_tokens,
+            ..self.sequences.options()?
+        };
+        let command = SequenceCommand {
+            interventions: &self.interventions,
+            model: &self.model,
+            texts: &self.texts,
+            files: &self.files,
+            options,
+            best,
+            is_numbered: self.n_best.is_some(),
+            json: self.json,
+        };
+        let device = self.compute.device()?;
+        command.run(self.compute.precision(), &device)
+    }
+
     fn write(
         &self,
         (number, source): (usize, &str),
@@ -121,6 +160,14 @@ impl Translate {
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses more translations of a sentence than a search follows.
+pub(super) fn check_best(best: usize, beam: usize) -> Result<(), Failure> {
+    match best > beam {
+        true => Err(Failure::input(anyhow!("--n-best {best} needs a --beam of at least {best}; it is {beam}"))),
+        false => Ok(()),
     }
 }
 

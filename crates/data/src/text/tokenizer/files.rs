@@ -50,6 +50,12 @@ impl Files {
         }
     }
 
+    /// Adds or replaces a file.
+    pub(super) fn put(&mut self, name: &str, bytes: &[u8]) {
+        self.read.retain(|(there, _)| there != name);
+        self.read.push((name.to_string(), bytes.into()));
+    }
+
     /// The files that were read and belong to the tokenizer.
     pub(super) fn kept(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let own = self.read.iter().filter(|(name, _)| name != "config.json");

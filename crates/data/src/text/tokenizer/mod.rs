@@ -12,6 +12,7 @@ mod limits;
 mod llama;
 mod model;
 mod open;
+mod pieces;
 mod save;
 mod sentencepiece;
 mod settings;
@@ -20,20 +21,24 @@ mod stream;
 mod template;
 mod token_bytes;
 mod train;
+mod train_language;
 mod vocabulary;
 mod word_pieces;
 
+use std::ops::Range;
 use std::path::Path;
 
 pub use encoding::Encoding;
 use encoding::{Sequence, Spaces};
 use files::Files;
+pub use pieces::SentencePieces;
 use settings::{ROLES, Settings};
 use stream::Decoding;
 pub use stream::TextStream;
 use template::Template;
 use tokenizers::{Decoder as _, Model as _, OffsetType, PreTokenizer as _, Tokenizer, TruncationDirection};
 pub use train::VocabularyKind;
+pub use train_language::LanguageVocabulary;
 use vocabulary::ScoreMerges;
 pub use vocabulary::{VocabularyData, VocabularySpecial};
 use word_pieces::WordPieces;
@@ -220,6 +225,18 @@ impl TextTokenizer {
         Ok(self.sequence(text, usize::MAX)?.ids)
     }
 
+    /// The tokens of a text, without special tokens, each with where it is in the text, as a range of bytes.
+    pub fn encode_with_ranges(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>, TokeniserError> {
+        let Sequence { ids, offsets, .. } = self.sequence(text, usize::MAX)?;
+        Ok(ids.into_iter().zip(offsets.into_iter().map(|(start, end)| start..end)).collect())
+    }
+
+    /// The special tokens that are written before a text.
+    pub fn before_text(&self) -> Result<Vec<u32>, TokeniserError> {
+        let Encoding { ids, special, .. } = self.encode("a", None, usize::MAX)?;
+        Ok(ids.into_iter().zip(special).take_while(|(_, special)| *special).map(|(id, _)| id).collect())
+    }
+
     /// A token's name.
     pub fn token(&self, id: u32) -> Option<String> {
         let added = self.inner.get_added_vocabulary().get_added_tokens_decoder().get(&id);
@@ -265,6 +282,24 @@ impl TextTokenizer {
         lower_case: bool,
     ) -> Result<TextTokenizer, TokeniserError> {
         train::train(kind, texts, size, lower_case)
+    }
+
+    /// Learns the vocabulary of a language model from texts: at most `size` byte pairs, or all characters or bytes.
+    pub fn train_language(
+        kind: LanguageVocabulary,
+        texts: &mut dyn Iterator<Item = String>,
+        size: usize,
+    ) -> Result<TextTokenizer, TokeniserError> {
+        train_language::train(kind, texts, size)
+    }
+
+    /// The same tokenizer with another chat template.
+    pub fn with_chat_template(mut self, template: &str) -> TextTokenizer {
+        self.settings.set_chat_template(template);
+        if let Some(files) = &mut self.files {
+            files.put("chat_template.jinja", template.as_bytes());
+        }
+        self
     }
 
     /// How many tokens of texts fit beside the special tokens.

@@ -1,8 +1,8 @@
 //! Tokenizers of sentencepiece's model files (`spiece.model`, `sentencepiece.bpe.model`), as `transformers` converts them.
 //!
 //! The file is a protobuf message: field 1 is a piece (1 its text, 2 its score as a float, 3 its type), again and again; field 2 is how
-//! it was trained (3 the model's type, 40 the index of the unknown piece); field 3 is the normalisation (2 the
-//! [map of characters](super::charsmap)).
+//! it was trained (3 the model's type, 24 whether spaces are suffixes, 35 whether unknown letters become bytes); field 3 is the
+//! normalisation (2 the [map of characters](super::charsmap), 3 a space before the text, 4 no spaces beside others, 5 spaces as `▁`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,12 +25,18 @@ pub(super) struct File<'a> {
     pub(super) pieces: Vec<Piece<'a>>,
     /// 1 is unigram, 2 is byte pairs.
     pub(super) model_type: u64,
-    characters: &'a [u8],
+    pub(super) characters: &'a [u8],
+    pub(super) byte_fallback: bool,
+    pub(super) space_is_suffix: bool,
+    /// Whether a text begins with a space, spaces beside others are dropped, and spaces are written as `▁`: usually all.
+    pub(super) no_space_before: bool,
+    pub(super) keeps_spaces: bool,
+    pub(super) plain_spaces: bool,
 }
 
 pub(super) struct Piece<'a> {
     pub(super) text: &'a str,
-    score: f64,
+    pub(super) score: f64,
     pub(super) kind: u64,
 }
 
@@ -102,16 +108,23 @@ pub(super) fn read(bytes: &[u8]) -> Result<File<'_>, String> {
             (2, Field::Bytes(bytes)) => {
                 let mut message = Message(bytes);
                 while let Some((number, field)) = message.next()? {
-                    if let (3, Field::Number(value)) = (number, field) {
-                        file.model_type = value;
+                    match (number, field) {
+                        (3, Field::Number(value)) => file.model_type = value,
+                        (24, Field::Number(value)) => file.space_is_suffix = value != 0,
+                        (35, Field::Number(value)) => file.byte_fallback = value != 0,
+                        _ => {}
                     }
                 }
             }
             (3, Field::Bytes(bytes)) => {
                 let mut message = Message(bytes);
                 while let Some((number, field)) = message.next()? {
-                    if let (2, Field::Bytes(bytes)) = (number, field) {
-                        file.characters = bytes;
+                    match (number, field) {
+                        (2, Field::Bytes(bytes)) => file.characters = bytes,
+                        (3, Field::Number(value)) => file.no_space_before = value == 0,
+                        (4, Field::Number(value)) => file.keeps_spaces = value == 0,
+                        (5, Field::Number(value)) => file.plain_spaces = value == 0,
+                        _ => {}
                     }
                 }
             }

@@ -19,6 +19,7 @@ pub(super) enum Class {
     XlmRoberta,
     Camembert,
     Llama,
+    T5,
 }
 
 /// The special tokens, in `transformers`' order.
@@ -42,6 +43,7 @@ impl Class {
             "AlbertTokenizer" => Some(Class::Albert),
             "XLMRobertaTokenizer" => Some(Class::XlmRoberta),
             "CamembertTokenizer" => Some(Class::Camembert),
+            "T5Tokenizer" => Some(Class::T5),
             _ => None,
         }
     }
@@ -56,6 +58,7 @@ impl Class {
             "albert" => Some(Class::Albert),
             "xlm-roberta" => Some(Class::XlmRoberta),
             "camembert" => Some(Class::Camembert),
+            "t5" | "mt5" => Some(Class::T5),
             _ => None,
         }
     }
@@ -71,6 +74,7 @@ impl Class {
             Class::XlmRoberta => "XLMRobertaTokenizer",
             Class::Camembert => "CamembertTokenizer",
             Class::Llama => "LlamaTokenizer",
+            Class::T5 => "T5Tokenizer",
         }
     }
 
@@ -87,6 +91,7 @@ impl Class {
                 [end, end, end, None, None, None, None]
             }
             Class::Llama => [Some("<s>"), Some("</s>"), Some("<unk>"), None, None, None, None],
+            Class::T5 => [None, Some("</s>"), Some("<unk>"), None, Some("<pad>"), None, None],
             Class::Albert => ["[CLS]", "[SEP]", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]"].map(Some),
         }
     }
@@ -182,6 +187,11 @@ impl Settings {
             Some(Value::Array(templates)) => templates.iter().filter_map(named).collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// Replaces the chat templates by one.
+    pub(super) fn set_chat_template(&mut self, template: &str) {
+        self.config.insert("chat_template".to_string(), template.into());
     }
 
     /// The special token of a role.

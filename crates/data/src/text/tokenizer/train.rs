@@ -27,7 +27,12 @@ pub enum VocabularyKind {
     Bpe,
     /// ALBERT's: the most likely tokens under a unigram language model.
     Unigram,
+    /// T5's: the same, with a hundred sentinels at its end.
+    T5,
 }
+
+/// The sentinels of a vocabulary of T5's.
+const SENTINELS: usize = 100;
 
 impl std::str::FromStr for VocabularyKind {
     type Err = String;
@@ -37,7 +42,8 @@ impl std::str::FromStr for VocabularyKind {
             "wordpiece" => Ok(VocabularyKind::WordPiece),
             "bpe" => Ok(VocabularyKind::Bpe),
             "unigram" => Ok(VocabularyKind::Unigram),
-            _ => Err(format!("it must be wordpiece, bpe or unigram, not {name:?}")),
+            "t5" => Ok(VocabularyKind::T5),
+            _ => Err(format!("it must be wordpiece, bpe, unigram or t5, not {name:?}")),
         }
     }
 }
@@ -48,15 +54,17 @@ impl VocabularyKind {
             VocabularyKind::WordPiece => Class::Bert,
             VocabularyKind::Bpe => Class::Roberta,
             VocabularyKind::Unigram => Class::Albert,
+            VocabularyKind::T5 => Class::T5,
         }
     }
 
     /// The special tokens, which come first in the vocabulary, with the indices that the classes of `transformers` expect.
-    fn special(self) -> [&'static str; 5] {
+    fn special(self) -> &'static [&'static str] {
         match self {
-            VocabularyKind::WordPiece => ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
-            VocabularyKind::Bpe => ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
-            VocabularyKind::Unigram => ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+            VocabularyKind::WordPiece => &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+            VocabularyKind::Bpe => &["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+            VocabularyKind::Unigram => &["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+            VocabularyKind::T5 => &["<pad>", "</s>", "<unk>"],
         }
     }
 
@@ -65,6 +73,7 @@ impl VocabularyKind {
         match self {
             VocabularyKind::Bpe => 256 + self.special().len() + 1,
             VocabularyKind::WordPiece | VocabularyKind::Unigram => 64,
+            VocabularyKind::T5 => 64 + SENTINELS,
         }
     }
 }
@@ -96,20 +105,27 @@ pub(super) fn train(
     let words = count(texts, &normalizer, &pre_tokenizer)?;
     let model = match kind {
         VocabularyKind::WordPiece => train_word_pieces(words, size)?,
-        VocabularyKind::Bpe => train_byte_pairs(&words, size)?,
-        VocabularyKind::Unigram => train_unigram(words, size)?,
+        VocabularyKind::Bpe => train_byte_pairs(&words, kind.special(), size)?,
+        VocabularyKind::Unigram | VocabularyKind::T5 => train_unigram(words, kind, size)?,
     };
     // A normalizer that does nothing is not written.
     let is_empty = parts.normalizer["normalizers"].as_array().is_some_and(Vec::is_empty);
     let description = Description {
         model,
-        added: kind.special().map(|name| AddedToken::from(name, true)).into(),
+        added: added_tokens(kind),
         normalizer: if is_empty { Value::Null } else { parts.normalizer },
         pre_tokenizer: parts.pre_tokenizer,
         post_processor: parts.post_processor,
         decoder: parts.decoder,
     };
     open::finish(description, parts.settings, None).map_err(TokeniserError::library)
+}
+
+/// The tokens that are matched in a text before it is split.
+fn added_tokens(kind: VocabularyKind) -> Vec<AddedToken> {
+    let sentinels = if kind == VocabularyKind::T5 { SENTINELS } else { 0 };
+    let sentinels = (0..sentinels).map(|which| AddedToken::from(format!("<extra_id_{which}>"), true));
+    special_tokens(kind.special()).into_iter().chain(sentinels).collect()
 }
 
 fn parts(kind: VocabularyKind, lower_case: bool) -> Parts {
@@ -142,6 +158,28 @@ fn parts(kind: VocabularyKind, lower_case: bool) -> Parts {
                 decoder: byte_level(true),
             }
         }
+        VocabularyKind::T5 => {
+            let normalizers: &[Value] = if lower_case { &[json!({"type": "Lowercase"})] } else { &[] };
+            let space = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+            let (text, end) =
+                (json!({"Sequence": {"id": "A", "type_id": 0}}), json!({"SpecialToken": {"id": "</s>", "type_id": 0}}));
+            let second = json!({"Sequence": {"id": "B", "type_id": 0}});
+            // The class builds its own normaliser, which knows no lower case.
+            let options = match lower_case {
+                true => vec![("tokenizer_class", "PreTrainedTokenizerFast".into())],
+                false => Vec::new(),
+            };
+            Parts {
+                settings: Settings::of_class(kind.class(), &options),
+                normalizer: json!({"type": "Sequence", "normalizers": normalizers}),
+                pre_tokenizer: json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, space]}),
+                post_processor: json!({
+                    "type": "TemplateProcessing", "single": [text, end], "pair": [text, end, second, end],
+                    "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}
+                }),
+                decoder: space,
+            }
+        }
         VocabularyKind::Unigram => {
             let replace = |text: &str| json!({"type": "Replace", "pattern": {"String": text}, "content": "\""});
             let mut normalizers = vec![replace("``"), replace("''")];
@@ -162,7 +200,7 @@ fn parts(kind: VocabularyKind, lower_case: bool) -> Parts {
 }
 
 /// Counts words, a few megabytes of text at a time.
-fn count(
+pub(super) fn count(
     texts: &mut dyn Iterator<Item = String>,
     normalizer: &NormalizerWrapper,
     pre_tokenizer: &PreTokenizerWrapper,
@@ -208,21 +246,21 @@ fn usual_words(words: WordCounts, size: usize) -> Result<WordCounts, TokeniserEr
     if words.is_empty() { Err(TokeniserError::NoText) } else { Ok(words) }
 }
 
-fn special_tokens(kind: VocabularyKind) -> Vec<AddedToken> {
-    kind.special().iter().map(|name| AddedToken::from(*name, true)).collect()
+pub(super) fn special_tokens(names: &[&'static str]) -> Vec<AddedToken> {
+    names.iter().map(|name| AddedToken::from(*name, true)).collect()
 }
 
 /// Merges pairs of tokens, down to the letters of the words and those that are given.
 fn merge_pairs(
     words: impl Iterator<Item = (String, u64)>,
-    kind: VocabularyKind,
+    special: &[&'static str],
     size: usize,
     letters: std::collections::HashSet<char>,
 ) -> Result<BPE, TokeniserError> {
     let trainer = BpeTrainer::builder()
         .vocab_size(size)
         .min_frequency(2)
-        .special_tokens(special_tokens(kind))
+        .special_tokens(special_tokens(special))
         .initial_alphabet(letters)
         .show_progress(false)
         .build();
@@ -251,7 +289,7 @@ fn train_word_pieces(words: WordCounts, size: usize) -> Result<Model, TokeniserE
     };
     // Also those that begin no word here: another text may have one that they begin.
     let letters = words.keys().flat_map(|word| word.chars()).collect();
-    let model = merge_pairs(words.into_iter().map(disguised), VocabularyKind::WordPiece, size, letters)?;
+    let model = merge_pairs(words.into_iter().map(disguised), VocabularyKind::WordPiece.special(), size, letters)?;
     let public = |letter: char| match u32::from(letter).checked_sub(PRIVATE) {
         Some(place) => inner.get(place as usize).copied().unwrap_or(letter),
         None => letter,
@@ -265,10 +303,15 @@ fn train_word_pieces(words: WordCounts, size: usize) -> Result<Model, TokeniserE
     Ok(Model::WordPiece { vocab, unknown: "[UNK]".to_string(), prefix: "##".to_string(), longest_word: 100 })
 }
 
-fn train_byte_pairs(words: &WordCounts, size: usize) -> Result<Model, TokeniserError> {
+/// Byte-level byte pairs, behind special tokens.
+pub(super) fn train_byte_pairs(
+    words: &WordCounts,
+    special: &[&'static str],
+    size: usize,
+) -> Result<Model, TokeniserError> {
     let bytes = ByteLevel::alphabet().into_iter().collect();
     let words = words.iter().map(|(word, &count)| (word.clone(), count));
-    let model = merge_pairs(words, VocabularyKind::Bpe, size, bytes)?;
+    let model = merge_pairs(words, special, size, bytes)?;
     // The model gives its merges only in the form of a file.
     let json = serde_json::to_value(&model).map_err(TokeniserError::library)?;
     let merges = serde_json::from_value(json["merges"].clone()).map_err(TokeniserError::library)?;
@@ -278,13 +321,14 @@ fn train_byte_pairs(words: &WordCounts, size: usize) -> Result<Model, TokeniserE
 }
 
 /// Likelihoods are sums of floating-point numbers: words are sorted, and one thread adds, so that the sums are always the same.
-fn train_unigram(words: WordCounts, size: usize) -> Result<Model, TokeniserError> {
+fn train_unigram(words: WordCounts, kind: VocabularyKind, size: usize) -> Result<Model, TokeniserError> {
+    let sentinels = if kind == VocabularyKind::T5 { SENTINELS } else { 0 };
+    let size = size - sentinels;
     let words = usual_words(words, size)?;
     let letters = words.keys().flat_map(|word| word.chars()).collect::<BTreeSet<char>>().len();
-    let kind = VocabularyKind::Unigram;
     let trainer = UnigramTrainer::builder()
         .vocab_size(size as u32)
-        .special_tokens(special_tokens(kind))
+        .special_tokens(special_tokens(kind.special()))
         .unk_token(Some("<unk>".to_string()))
         .show_progress(false)
         .build()
@@ -297,11 +341,11 @@ fn train_unigram(words: WordCounts, size: usize) -> Result<Model, TokeniserError
     let mut model = Unigram::default();
     one_thread.install(|| trainer.do_train(words, &mut model)).map_err(TokeniserError::library)?;
     let pieces: Vec<(String, f64)> = model.iter().cloned().collect();
-    Ok(Model::Unigram {
-        pieces: in_order(pieces, kind.special().len(), letters),
-        unknown: Some(1),
-        byte_fallback: false,
-    })
+    let mut pieces = in_order(pieces, kind.special().len(), letters);
+    // The first sentinel is the last token.
+    pieces.extend((0..sentinels).rev().map(|which| (format!("<extra_id_{which}>"), 0.0)));
+    let unknown = kind.special().iter().position(|name| *name == "<unk>");
+    Ok(Model::Unigram { pieces, unknown, byte_fallback: false })
 }
 
 /// The trainer gives letters that no token was learnt for its lowest score, and 0.0001 more from one to the next, in an order that

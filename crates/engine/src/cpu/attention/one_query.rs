@@ -3,6 +3,8 @@
 //! Queries share nothing here, so the time is that of reading keys and values. Each of their rows is read once, for all
 //! heads of a tile together, in memory order.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::super::memory::{FloatSlice, Shared};
@@ -19,7 +21,7 @@ const ENOUGH_TILES: usize = 16;
 /// Whether this file computes the attention; `both_f32` says whether keys and values are f32. For bf16, only potentially long inputs: KV caches, which have lengths or
 /// offsets.
 pub fn suits(attention: &Attention, both_f32: bool) -> bool {
-    let plain = attention.key_mask.is_none() && attention.bias.is_none() && attention.dropout.is_none();
+    let plain = attention.key_mask.is_none() && attention.dropout.is_none();
     let has_ends = attention.key_lengths.is_some() || attention.offsets.is_some();
     attention.queries == 1 && plain && (both_f32 || has_ends)
 }
@@ -88,6 +90,7 @@ pub fn forward(
                 let [keys, values] =
                     [k, v].map(|heads| KeyRows::new(heads, first_row, seen.len(), first_kv * head_dim));
                 score_rows(&shape, query, &keys, attention.scale, weights);
+                add_bias(attention, sample, first_head, seen.clone(), weights.chunks_exact_mut(weights_stride));
                 for (weights, log_sum) in weights.chunks_exact_mut(weights_stride).zip(log_sums) {
                     *log_sum = log_sum_exp(&weights[..seen.len()]);
                     softmax(&mut weights[..seen.len()]);
@@ -98,6 +101,27 @@ pub fn forward(
             store_rows(result, None, &out.values, row(out.offset, out.row_stride));
         }
     });
+}
+
+/// Adds the bias of the keys that a query sees to the scores of some heads.
+fn add_bias<'w>(
+    attention: &Attention,
+    sample: usize,
+    first_head: usize,
+    seen: Range<usize>,
+    scores: impl Iterator<Item = &'w mut [f32]>,
+) {
+    let Some(bias) = attention.bias else { return };
+    for (head, scores) in (first_head..attention.heads).zip(scores) {
+        let row = bias.slice_of(sample, head) * attention.keys;
+        let range = row + seen.start..row + seen.end;
+        match bias.values {
+            FloatSlice::F32(values) => scores.iter_mut().zip(&values[range]).for_each(|(score, bias)| *score += bias),
+            FloatSlice::Bf16(values) => {
+                scores.iter_mut().zip(&values[range]).for_each(|(score, bias)| *score += bias.to_f32());
+            }
+        }
+    }
 }
 
 /// Rows of keys or values: row `i` begins at `start + i * stride`, with the tile's heads adjacent.

@@ -486,6 +486,8 @@ fn one_query() {
             case.check();
             Case { lengths: true, causal: true, ..case }.check();
             Case { mask: true, bias: Some((true, true)), ..case }.check();
+            Case { lengths: true, bias: Some((false, false)), ..case }.check();
+            Case { lengths: true, bias: Some((true, false)), bf16: true, ..case }.check();
             Case { bf16: true, lengths: true, ..case }.check();
             Case { causal: true, window: Some(9), offsets: true, ..case }.check();
             Case { causal: true, offsets: true, bf16: true, ..case }.check();
@@ -493,6 +495,7 @@ fn one_query() {
         let grouped = Case { batch: 5, heads: 6, kv_heads: Some(2), queries: 1, keys, head_dim: 20, ..PLAIN };
         grouped.check();
         Case { lengths: true, bf16: true, ..grouped }.check();
+        Case { causal: true, offsets: true, bias: Some((false, false)), ..grouped }.check();
         // Few samples and many keys: heads are split among tiles.
         Case { batch: 1, keys: 7 * keys, head_dim: 64, ..grouped }.check();
     }

@@ -61,9 +61,9 @@ pub unsafe trait Kernel {
         // SAFETY: guaranteed by the caller; the number of vectors is that of the packed rows.
         unsafe {
             match target.columns.div_ceil(Self::Vector::COUNT) {
-                1 => sum::<Self, 1>(units, a, b, target),
-                2 => sum::<Self, 2>(units, a, b, target),
-                _ => sum::<Self, 3>(units, a, b, target),
+                1 => sum_rows::<Self, 1>(units, a, b, target),
+                2 => sum_rows::<Self, 2>(units, a, b, target),
+                _ => sum_rows::<Self, 3>(units, a, b, target),
             }
         }
     }
@@ -297,15 +297,36 @@ macro_rules! each_row {
     };
 }
 
+/// With as many rows of sums as there are, or a few more: a decoder's one row is multiplied as fast as memory gives B.
 #[inline(always)]
-unsafe fn sum<K: Kernel, const VECTORS: usize>(units: usize, a: RowUnits, mut b: *const f32, target: Target) {
+unsafe fn sum_rows<K: Kernel, const VECTORS: usize>(units: usize, a: RowUnits, b: *const f32, target: Target) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match target.rows {
+            1 => sum::<K, VECTORS, 1>(units, a, b, target),
+            2 => sum::<K, VECTORS, 2>(units, a, b, target),
+            3 | 4 => sum::<K, VECTORS, 4>(units, a, b, target),
+            _ => sum::<K, VECTORS, MOST_ROWS>(units, a, b, target),
+        }
+    }
+}
+
+/// Of `ROWS` rows, or as many as the kernel has.
+#[inline(always)]
+unsafe fn sum<K: Kernel, const VECTORS: usize, const ROWS: usize>(
+    units: usize,
+    a: RowUnits,
+    mut b: *const f32,
+    target: Target,
+) {
     let lanes = K::Vector::COUNT;
+    let row_count = if ROWS < K::ROWS { ROWS } else { K::ROWS };
     // SAFETY: the caller of `Kernel::register_tile` guarantees all that is read and written. Rows beyond the last one read the
     // last one again, and are not stored.
     unsafe {
         let mut sums = [[K::Vector::splat(0.0); VECTORS]; MOST_ROWS];
         let mut rows = [a.start; MOST_ROWS];
-        for row in 0..K::ROWS {
+        for row in 0..row_count {
             rows[row] = a.start.add(row.min(target.rows - 1) * a.row_bytes);
         }
         let mut at = 0;
@@ -314,7 +335,7 @@ unsafe fn sum<K: Kernel, const VECTORS: usize>(units: usize, a: RowUnits, mut b:
             for vector in 0..VECTORS {
                 columns[vector] = K::Vector::load(b.add(vector * lanes));
             }
-            for row in 0..K::ROWS {
+            for row in 0..row_count {
                 let value = K::Vector::splat(rows[row].add(at).cast::<f32>().read_unaligned());
                 for vector in 0..VECTORS {
                     sums[row][vector] = K::multiply_add(value, columns[vector], sums[row][vector]);
@@ -325,7 +346,7 @@ unsafe fn sum<K: Kernel, const VECTORS: usize>(units: usize, a: RowUnits, mut b:
         }
         let last = target.columns - (VECTORS - 1) * lanes;
         each_row!(ROW => {
-            if ROW < K::ROWS && ROW < target.rows {
+            if ROW < row_count && ROW < target.rows {
                 store_row::<K, VECTORS>(sums[ROW], target.start.add(ROW * target.stride), last, target.accumulate);
             }
         });

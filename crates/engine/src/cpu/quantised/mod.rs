@@ -8,7 +8,7 @@ mod dot;
 mod lanes;
 mod layout;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

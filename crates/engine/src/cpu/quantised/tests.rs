@@ -8,7 +8,7 @@ use crate::cpu::team::Team;
 use crate::weights::WeightView;
 
 /// Blocks of random bytes with scales of a usual size.
-fn random_blocks(format: BlockFormat, values: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn random_blocks(format: BlockFormat, values: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

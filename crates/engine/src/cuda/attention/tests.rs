@@ -193,7 +193,7 @@ fn warps_that_multiply_together_compile() {
     let others = [
         (case, A100),
         (Case { head_dim: 32, ..case }, H200),
-        (Case { queries: 128, ..case }, H200),
+        (Case { queries: 112, ..case }, H200),
         (Case { dropout: 0.1, ..case }, H200),
     ];
     for (case, chip) in others {

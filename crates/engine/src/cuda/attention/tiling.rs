@@ -98,7 +98,7 @@ impl ForwardTiling {
         let groups = groups_of(sizes.queries);
         let few = sizes.batch * sizes.heads * groups.div_ceil(MOST_WARPS) <= FEW_PAIRS;
         // It gains nothing for few queries, and was not measured with dropout.
-        let together = chip.is_hopper && sizes.head_dim == HEAD_TOGETHER && !dropout && groups > MOST_WARPS;
+        let together = chip.is_hopper && sizes.head_dim == HEAD_TOGETHER && !dropout && groups >= MOST_WARPS;
         // If SMs would be idle, blocks are small.
         let warps = match (few, together) {
             (true, _) => groups.min(LEAST_WARPS),
@@ -128,6 +128,10 @@ impl ForwardTiling {
         let suits = !few && !dropout && groups > MOST_WARPS && sizes.head_dim <= MODERATE_HEAD;
         if suits && small.bytes() <= if together { THIRD_BYTES } else { SMALL_BYTES } {
             return small;
+        }
+        // Two rounds of a warpgroup, whose queries arrive with the keys: four such blocks per SM.
+        if together && !few && groups == MOST_WARPS && sizes.keys <= sizes.queries {
+            return of(LEAST_WARPS, 2, key_tiles, true);
         }
         let modest_bytes = MODEST_BYTES.min(chip.shared_bytes);
         let all_stay = of(warps, if few { 1 } else { groups.div_ceil(warps) }, key_tiles, true);
@@ -382,7 +386,8 @@ mod tests {
         assert_eq!(on_hopper(vit, false), (true, 4, 4, 1));
         assert_eq!(on_hopper(vit, true), (false, 7, 2, 1));
         assert_eq!(on_hopper(sizes(1, 12, 197, 64), false), (true, 4, 1, 4));
-        assert_eq!(on_hopper(sizes(256, 12, 128, 64), false), (false, 8, 1, 1));
+        assert_eq!(on_hopper(sizes(256, 12, 128, 64), false), (true, 4, 2, 1));
+        assert_eq!(on_hopper(sizes(256, 12, 112, 64), false), (false, 7, 1, 1));
         assert_eq!(on_hopper(sizes(256, 12, 197, 32), false), (false, 4, 4, 1));
         assert_eq!(on_hopper(sizes(256, 12, 257, 64), false), (true, 4, 5, 1));
         assert_eq!(on_hopper(sizes(256, 12, 577, 64), false), (true, 8, 1, 5));

@@ -2,9 +2,8 @@
 //
 // A block processes a (sample, head) pair. LANES adjacent threads form a team that holds a row, eight values each; teams take turns over
 // the keys, AHEAD at once so that many loads are in flight, and their softmaxes are merged at the end. The only query attends to everything
-// that its sample does. Constants in addition to the common ones: LANES (a power of two), OUT_TYPE.
+// that its sample does. Constants in addition to the common ones: LANES (a power of two), THREADS, OUT_TYPE.
 
-#define THREADS 128
 #define WARPS (THREADS / 32)
 #define TEAMS (THREADS / LANES)
 #define AHEAD 4
@@ -36,6 +35,8 @@ __device__ __forceinline__ Part from_lane(const Part& part, int offset) {
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_one_query(const Q_TYPE* q, const K_TYPE* k, const V_TYPE* v, const int* padding, const float* bias OFFSETS_PARAMETER,
                     OUT_TYPE* out, float* log_sums, const Run* run, const uint64 DROP_PLACE) {
+    wait_for_previous();
+    let_next_start();
     __shared__ Part parts[WARPS][LANES];
     const uint32 pair = blockIdx.x;
     const int team = threadIdx.x / LANES, lane = threadIdx.x % LANES, column = 8 * lane;

@@ -3,6 +3,8 @@
 extern "C" __global__ void __launch_bounds__(BLOCK)
 normalize(const X_TYPE* __restrict__ x, const float* __restrict__ gamma, const float* __restrict__ beta, Y_TYPE* __restrict__ y,
           float* __restrict__ means, float* __restrict__ inverses, const Run* run, const uint64 ROWS STEP_PARAMETERS) {
+    wait_for_previous();
+    let_next_start();
     for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
         const uint64 row = first + threadIdx.x / THREADS;
         const bool inside = row < ROWS;

@@ -21,6 +21,19 @@ __device__ __forceinline__ float rounded(float x) { return widen(narrow_to_bf16(
 __device__ __forceinline__ void put(float* to, float x) { *to = x; }
 __device__ __forceinline__ void put(bf16* to, float x) { *to = narrow_to_bf16(x); }
 
+// A kernel that calls these two may be started before the previous one has ended (programmatic dependent launch): whatever it does before
+// `wait_for_previous` must not depend on other kernels. `let_next_start` lets the next one start as soon as all blocks have called it.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 // N values at an address aligned to their size, up to 16 bytes at a time.
 template <int N> __device__ __forceinline__ void load(const float* from, float (&to)[N]) {
     if constexpr (N % 4 == 0) {

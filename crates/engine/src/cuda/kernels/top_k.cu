@@ -19,6 +19,8 @@ __device__ __forceinline__ void next_of(const FROM* row, float taken, int taken_
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) top_k(const FROM* x, float* values, int* indices) {
+    wait_for_previous();
+    let_next_start();
     __shared__ float warp_best[THREADS / 32];
     __shared__ int warp_index[THREADS / 32];
     const FROM* row = x + (uint64)blockIdx.x * COLUMNS;

@@ -183,6 +183,52 @@ extern "C" __global__ void __launch_bounds__(256) lamb_move(const Piece* pieces,
         put_parameters(p, narrow, piece.parameter + i, values, count);
     });
 }
+#elif RULE == 4
+// The direction of each matrix of a parameter, and the sum of its squares per piece of 16384 values.
+extern "C" __global__ void __launch_bounds__(256) muon_direction(const float* gradient, const float* first, float* direction, double* sums,
+                                                                 const float* factor) {
+    uint64 begin = blockIdx.x / MATRIX_PIECES * MATRIX + blockIdx.x % MATRIX_PIECES * 16384ull;
+    uint64 end = min(begin + 16384ull, (uint64)((blockIdx.x / MATRIX_PIECES + 1) * MATRIX));
+    float scale = *factor;
+    double sum = 0.0;
+    for (uint64 i = begin + threadIdx.x; i < end; i += 256) {
+        float u = 0.0f;
+        if (!isnan(scale)) {
+            const float g = gradient[i] * scale;
+            const float m = fmaf(g - first[i], (float)NEW, first[i]);
+            u = NESTEROV ? fmaf(m - g, (float)OLD, g) : m;
+        }
+        direction[i] = u;
+        sum += (double)u * (double)u;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+// Divides each matrix by its norm.
+extern "C" __global__ void __launch_bounds__(256) muon_normalise(float* direction, const double* sums) {
+    uint32 matrix = blockIdx.x / MATRIX_PIECES;
+    double sum = 0.0;
+    for (uint32 i = threadIdx.x; i < MATRIX_PIECES; i += 256) sum += sums[matrix * MATRIX_PIECES + i];
+    double length = sqrt(block_sum(sum));
+    float factor = (float)(1.0 / (length > 1e-7 ? length : 1e-7));
+    uint64 begin = matrix * MATRIX + blockIdx.x % MATRIX_PIECES * 16384ull;
+    uint64 end = min(begin + 16384ull, (uint64)((matrix + 1) * MATRIX));
+    for (uint64 i = begin + threadIdx.x; i < end; i += 256) direction[i] *= factor;
+}
+#elif RULE == 5
+extern "C" __global__ void __launch_bounds__(256) muon(float* p, bf16* narrow, const float* gradient, float* first, const float* direction,
+                                                       const float* rate, const float* factor) {
+    float scale = *factor;
+    if (isnan(scale)) return;
+    double own_rate = (double)*rate * RATE_FACTOR;
+    float keep = (float)(1.0 - own_rate * DECAY), stride = (float)(-own_rate * SCALE);
+    for (uint64 i = blockIdx.x * 256ull + threadIdx.x; i < VALUES; i += gridDim.x * 256ull) {
+        first[i] = fmaf(fmaf(gradient[i], scale, -first[i]), (float)NEW, first[i]);
+        const float value = fmaf(direction[i], stride, p[i] * keep);
+        p[i] = value;
+        if (narrow) put(narrow + i, value);
+    }
+}
 #endif
 
 // The moving average of all parameters; VALUES is a multiple of four.

@@ -3,6 +3,7 @@
 use vitreous_engine::{Graph, Result};
 
 use super::config::AlbertConfig;
+use crate::blocks;
 use crate::call::{Call, Outputs};
 use crate::families::encoder::{build, layer, refused};
 
@@ -15,7 +16,7 @@ pub fn albert(g: &mut Graph, config: &AlbertConfig, call: &Call) -> Result<Outpu
         for number in 0..config.depth * config.inner_layers {
             let (place, inner) = (number / config.inner_layers, number % config.inner_layers);
             let parameters = format!("groups.{}.{inner}", config.group(place));
-            x = g.block(&format!("blocks.{number}"), |g| {
+            x = blocks::layer(g, &format!("blocks.{number}"), |g| {
                 g.sharing(&parameters, |g| layer(g, &encoder, call, lengths, x))
             })?;
         }

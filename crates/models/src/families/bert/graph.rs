@@ -3,6 +3,7 @@
 use vitreous_engine::{Graph, Result};
 
 use super::config::BertConfig;
+use crate::blocks;
 use crate::call::{Call, Outputs};
 use crate::families::encoder::{build, layer, refused};
 
@@ -17,7 +18,7 @@ pub fn bert(g: &mut Graph, config: &BertConfig, call: &Call) -> Result<Outputs> 
     let encoder = config.encoder();
     build(g, &encoder, call, |g, lengths, mut x| {
         for number in 0..config.depth {
-            x = g.block(&format!("blocks.{number}"), |g| layer(g, &encoder, call, lengths, x))?;
+            x = blocks::layer(g, &format!("blocks.{number}"), |g| layer(g, &encoder, call, lengths, x))?;
         }
         Ok(x)
     })

@@ -11,7 +11,8 @@ use crate::call::{Call, Part};
 /// there are with them; and the caches `blocks.N.keys` and `blocks.N.values [batch, capacity, width]`, to which it adds its own.
 /// Behind the last token of a shorter sequence anything may stand: the next step overwrites it. With a sliding window a step also has
 /// `row [batch]`, the row of the cache that the first of them goes to, which `length` then counts from, too: a cache needs the rows of
-/// the window only, if those before are dropped.
+/// the window only, if those before are dropped. If documents in one sequence are kept apart, there is `documents [batch, length]`, the
+/// number of each token's document.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sequence {
     /// `[batch, length]`.
@@ -22,6 +23,8 @@ pub(crate) struct Sequence {
     pub place: Option<Value>,
     /// The row of the cache that it goes to, if that is not its position: `[batch]`.
     row: Option<Value>,
+    /// What is added to attention scores, so that documents in one sequence do not see each other: `[batch, 1, length, length]`.
+    between: Option<Value>,
     batch: usize,
     length: usize,
     /// Rows of a cache, and how they are stored.
@@ -54,11 +57,16 @@ impl Sequence {
             }
             Part::Encode => return Err(refused(family, "a decoder has no encoder".to_string())),
         };
+        let between = match (call.part, call.documents) {
+            (Part::Whole, documents @ 1..) => Some(between_documents(g, batch, length, documents)?),
+            _ => None,
+        };
         Ok(Sequence {
             tokens,
             lengths,
             place,
             row: None,
+            between,
             batch,
             length,
             capacity: call.target,
@@ -93,8 +101,8 @@ impl Sequence {
         options: AttentionOptions,
     ) -> Result<Value> {
         let row = self.row.or(self.place);
-        let options =
-            AttentionOptions { causal: true, padding: Padding::Lengths(self.lengths), offsets: row, ..options };
+        let padding = Padding::Lengths(self.lengths);
+        let options = AttentionOptions { causal: true, padding, offsets: row, bias: self.between, ..options };
         let (k, v) = match (cache, row) {
             (Some(cache), Some(row)) => {
                 let (k, v) = (g.cast(k, self.cache)?, g.cast(v, self.cache)?);
@@ -119,6 +127,27 @@ impl Sequence {
         let last = g.input("last", [self.batch], DType::I32)?;
         g.embedding(rows, last)
     }
+}
+
+/// What is added to the attention score of two tokens: 0 in one document, and so little otherwise that no weight is left. `[batch, 1, length,
+/// length]`.
+///
+/// Tokens are as many unit vectors as there are documents; the product with a matrix that has zeros on its diagonal compares them.
+fn between_documents(g: &mut Graph, batch: usize, length: usize, documents: usize) -> Result<Value> {
+    const FAR_BELOW: f32 = -1e9;
+    let numbers = g.input("documents", [batch, length], DType::I32)?;
+    g.scope("documents_apart", |g| {
+        let matrix = |same: f32, other: f32| {
+            let entry = move |place: usize| if place / documents == place % documents { same } else { other };
+            (0..documents * documents).map(entry).collect::<Vec<f32>>()
+        };
+        let own = g.constant("own", [documents, documents], matrix(1.0, 0.0))?;
+        let others = g.constant("others", [documents, documents], matrix(0.0, FAR_BELOW))?;
+        let (own, others) = (g.embedding(own, numbers)?, g.embedding(others, numbers)?); // [batch, length, documents]
+        let scores = g.matmul(own, others, false, true)?; // [batch, length, length]
+        let scores = g.cast(scores, DType::F32)?;
+        g.reshape(scores, [batch, 1, length, length])
+    })
 }
 
 /// An error for a graph that a family cannot build.

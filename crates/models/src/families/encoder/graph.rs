@@ -40,7 +40,7 @@ pub(crate) fn build(
             return Err(refused(encoder.family, what));
         }
     };
-    let x = g.scope("embedding", |g| embed(g, encoder, tokens, types))?; // [batch, length, dim]
+    let x = g.named("embedding", |g| embed(g, encoder, tokens, types))?; // [batch, length, dim]
     let x = layers(g, lengths, x)?; // [batch, length, dim]
     let mut outputs = Outputs::new([("tokens", x)]);
     if encoder.pooler {
@@ -85,7 +85,8 @@ fn embed(g: &mut Graph, encoder: &Encoder, tokens: Value, types: Option<Value>) 
 
 /// One layer: attention and the feed-forward block, each in a residual branch that is normalised after the sum.
 pub(crate) fn layer(g: &mut Graph, encoder: &Encoder, call: &Call, lengths: Value, x: Value) -> Result<Value> {
-    let branch = |norm: &'static str| Branch {
+    let branch = |name: &'static str, norm: &'static str| Branch {
+        name,
         norm,
         order: NormOrder::Post,
         eps: encoder.norm_eps,
@@ -93,10 +94,10 @@ pub(crate) fn layer(g: &mut Graph, encoder: &Encoder, call: &Call, lengths: Valu
         layer_scale: None,
         stochastic_depth: 0.0,
     };
-    let x = branch("norm1").around(g, x, |g, x| g.scope("attention", |g| attention(g, encoder, call, lengths, x)))?;
+    let x = branch("attention", "norm1").around(g, x, |g, x| attention(g, encoder, call, lengths, x))?;
     let mlp = Mlp { hidden: encoder.mlp_dim, activation: encoder.activation, dropout: 0.0 };
     let adapters = call.adapters.filter(|adapters| adapters.mlp);
-    branch("norm2").around(g, x, |g, x| g.scope("mlp", |g| mlp.of(g, adapters, x)))
+    branch("mlp", "norm2").around(g, x, |g, x| mlp.of(g, adapters, x))
 }
 
 /// Bidirectional multi-head self-attention; padding is masked.

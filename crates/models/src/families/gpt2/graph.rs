@@ -3,36 +3,38 @@
 use vitreous_engine::{AttentionOptions, DType, Graph, Init, Result, Role, Value};
 
 use super::config::Gpt2Config;
-use crate::blocks::{Branch, Linear, Mlp, norm};
+use crate::blocks::{Branch, Linear, Mlp, layer, norm};
 use crate::call::{Call, Outputs};
 use crate::families::decoder::{LayerCache, Sequence, refused};
 use crate::settings::NormOrder;
 
 /// Builds the model. Outputs: `tokens [batch, length, dim]`, one vector per token, and `logits [batch, length, vocabulary]` of the next
-/// token at every position; of a step, `logits [batch, vocabulary]` only. A step has an input `positions [batch, length]` besides those
-/// of `Sequence`.
+/// token at every position; of a step, `logits [batch, vocabulary]` only. A step, and a call that keeps documents apart, has an input
+/// `positions [batch, length]` besides those of `Sequence`.
 pub fn gpt2(g: &mut Graph, config: &Gpt2Config, call: &Call) -> Result<Outputs> {
     config.check().map_err(|refusal| refused("gpt2", refusal.0))?;
     let sequence = Sequence::new(g, call, "gpt2", config.max_length)?;
-    let places = match sequence.place {
-        Some(_) => Some(g.input("positions", [call.batch, call.tokens], DType::I32)?),
-        None => None,
+    let places = match sequence.place.is_some() || call.documents > 0 {
+        true => Some(g.input("positions", [call.batch, call.tokens], DType::I32)?),
+        false => None,
     };
-    let mut x = g.scope("embedding", |g| embed(g, config, sequence.tokens, places))?; // [batch, length, dim]
-    for layer in 0..config.depth {
-        let path = format!("blocks.{layer}");
+    let mut x = g.named("embedding", |g| embed(g, config, sequence.tokens, places))?; // [batch, length, dim]
+    for number in 0..config.depth {
+        let path = format!("blocks.{number}");
         let cache = g.scope(&path, |g| sequence.layer_cache(g, config.dim))?;
-        x = g.block(&path, |g| block(g, config, call, &sequence, cache, layer, x))?;
+        x = layer(g, &path, |g| block(g, config, call, &sequence, cache, number, x))?;
     }
     if config.norm_order == NormOrder::Pre {
         x = norm(g, "norm", x, config.norm_eps)?;
+        x = g.name("norm", x)?;
     }
     let mut outputs = Outputs::default();
     if sequence.place.is_none() {
         outputs.push("tokens", x);
     }
     let last = sequence.for_logits(g, x)?;
-    outputs.push("logits", g.head(|g| output(g, config, last))?);
+    let logits = g.head(|g| output(g, config, last))?;
+    outputs.push("logits", g.name("logits", logits)?);
     Ok(outputs)
 }
 
@@ -62,7 +64,8 @@ fn block(
     layer: usize,
     x: Value,
 ) -> Result<Value> {
-    let branch = |norm: &'static str| Branch {
+    let branch = |name: &'static str, norm: &'static str| Branch {
+        name,
         norm,
         order: config.norm_order,
         eps: config.norm_eps,
@@ -70,25 +73,23 @@ fn block(
         layer_scale: None,
         stochastic_depth: 0.0,
     };
-    let x = branch("norm1").around(g, x, |g, x| {
-        g.scope("attention", |g| {
-            let qkv = Linear::new("qkv", 3 * config.dim, true).adapted(g, call.adapters, x)?;
-            let axis = g.shape_of(qkv).rank() - 1;
-            let mut part = |index: usize| g.slice(qkv, axis, index * config.dim, (index + 1) * config.dim);
-            let parts = [part(0)?, part(1)?, part(2)?];
-            let options = AttentionOptions {
-                heads: config.heads,
-                scale: scale(config, layer),
-                dropout: config.attention_dropout,
-                ..AttentionOptions::default()
-            };
-            let mixed = sequence.attend(g, parts, cache, options)?;
-            Linear::new("output", config.dim, true).adapted(g, call.adapters, mixed)
-        })
+    let x = branch("attention", "norm1").around(g, x, |g, x| {
+        let qkv = Linear::new("qkv", 3 * config.dim, true).adapted(g, call.adapters, x)?;
+        let axis = g.shape_of(qkv).rank() - 1;
+        let mut part = |index: usize| g.slice(qkv, axis, index * config.dim, (index + 1) * config.dim);
+        let parts = [part(0)?, part(1)?, part(2)?];
+        let options = AttentionOptions {
+            heads: config.heads,
+            scale: scale(config, layer),
+            dropout: config.attention_dropout,
+            ..AttentionOptions::default()
+        };
+        let mixed = sequence.attend(g, parts, cache, options)?;
+        Linear::new("output", config.dim, true).adapted(g, call.adapters, mixed)
     })?;
     let mlp = Mlp { hidden: config.mlp_dim, activation: config.activation, dropout: 0.0 };
     let adapters = call.adapters.filter(|adapters| adapters.mlp);
-    branch("norm2").around(g, x, |g, x| g.scope("mlp", |g| mlp.of(g, adapters, x)))
+    branch("mlp", "norm2").around(g, x, |g, x| mlp.of(g, adapters, x))
 }
 
 /// The scale of a layer's attention scores, if it is not the usual one.

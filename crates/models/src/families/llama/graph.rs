@@ -3,7 +3,7 @@
 use vitreous_engine::{AttentionOptions, Graph, Init, Result, Role, RotaryOptions, Value};
 
 use super::config::LlamaConfig;
-use crate::blocks::Linear;
+use crate::blocks::{self, Linear};
 use crate::call::{Call, Outputs, Part};
 use crate::families::decoder::{LayerCache, Sequence, refused};
 
@@ -15,7 +15,7 @@ pub fn llama(g: &mut Graph, config: &LlamaConfig, call: &Call) -> Result<Outputs
     let words = g.scope("embedding", |g| {
         g.declare("words", [config.vocabulary, config.dim], Role::Embedding.starting(Init::Table))
     })?;
-    let mut x = g.scope("embedding", |g| {
+    let mut x = g.named("embedding", |g| {
         let x = g.embedding(words, sequence.tokens)?;
         if config.scaled_embedding { g.scale(x, (config.dim as f64).sqrt() as f32) } else { Ok(x) }
     })?; // [batch, length, dim]
@@ -23,19 +23,20 @@ pub fn llama(g: &mut Graph, config: &LlamaConfig, call: &Call) -> Result<Outputs
     let longest = if call.part == Part::Step { call.target } else { call.tokens };
     let (frequencies, factor) = config.rope_scaling.frequencies(config.rope_base, config.rotary_dim(), longest);
     let rotary = RotaryOptions { frequencies, factor, offsets: sequence.place, ..RotaryOptions::default() };
-    for layer in 0..config.depth {
-        let path = format!("blocks.{layer}");
+    for number in 0..config.depth {
+        let path = format!("blocks.{number}");
         let cache = g.scope(&path, |g| sequence.layer_cache(g, config.kv_dim()))?;
-        x = g.block(&path, |g| {
+        x = blocks::layer(g, &path, |g| {
             let seen = norm(g, "norm1", x, config)?;
-            let mixed = g.scope("attention", |g| attention(g, config, call, &sequence, cache, &rotary, seen))?;
+            let mixed = g.named("attention", |g| attention(g, config, call, &sequence, cache, &rotary, seen))?;
             let x = g.add(x, mixed)?;
             let seen = norm(g, "norm2", x, config)?;
-            let y = g.scope("mlp", |g| mlp(g, config, call, seen))?;
+            let y = g.named("mlp", |g| mlp(g, config, call, seen))?;
             g.add(x, y)
         })?;
     }
     let x = norm(g, "norm", x, config)?;
+    let x = g.name("norm", x)?;
     let mut outputs = Outputs::default();
     if sequence.place.is_none() {
         outputs.push("tokens", x);
@@ -48,7 +49,7 @@ pub fn llama(g: &mut Graph, config: &LlamaConfig, call: &Call) -> Result<Outputs
         };
         g.linear(last, matrix, None)
     })?;
-    outputs.push("logits", logits);
+    outputs.push("logits", g.name("logits", logits)?);
     Ok(outputs)
 }
 

@@ -9,12 +9,12 @@
 //!
 //! With pre-norm each branch is `x + f(norm(x))`, and both stacks end in a norm.
 
-use vitreous_engine as engine;
-use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Init, Padding, Result, Role, Value};
+use vitreous_engine::{AttentionInputs, AttentionOptions, Graph, Init, Result, Role, Value};
 
 use super::config::{TextPositions, TransformerConfig};
-use crate::blocks::{Branch, Mlp, embedding_table, linear, norm};
-use crate::call::StepShape;
+use crate::blocks::{self, Branch, Mlp, embedding_table, linear, norm};
+use crate::call::{Call, Outputs, StepShape};
+use crate::families::pairs::{LayerCaches, Source, Target, refused, source_outputs};
 use crate::positions;
 use crate::settings::NormOrder;
 
@@ -46,138 +46,98 @@ pub struct PairShape {
 }
 
 /// Builds the model for teacher forcing: inputs `source [batch, source]` and `target [batch, target]` (token numbers), and
-/// `source_lengths [batch]`, behind which a source is padding. Padding behind a target needs no mask: no earlier place sees it.
+/// `source_lengths [batch]`, behind which a source is padding.
 pub fn transformer(g: &mut Graph, config: &TransformerConfig, shape: PairShape) -> Result<Transformer> {
-    let (memory, lengths) = encoder(g, config, shape.batch, shape.source)?;
-    let target = g.input("target", [shape.batch, shape.target], DType::I32)?;
+    let (memory, source) = encode(g, config, shape.batch, shape.source)?;
+    let call = Call::whole(shape.batch).tokens(shape.source).target(shape.target);
+    let target = Target::whole(g, &call, &source, memory)?;
     let words = table(g, config, Side::Target)?;
-    let mut y = g.scope("decoder", |g| embed(g, config, words, target))?;
-    for layer in 0..config.decoder_layers {
-        y = g.block(&format!("decoder.{layer}"), |g| {
-            let own = |g: &mut Graph, q, k, v| {
-                let options = AttentionOptions { causal: true, ..options(config) };
-                g.attention(AttentionInputs::Separate { q, k, v }, &options)
-            };
-            decoder_layer(g, config, y, own, |g, q| {
-                let (k, v) = keys_and_values(g, config, memory)?;
-                let options = AttentionOptions { padding: Padding::Lengths(lengths), ..options(config) };
-                g.attention(AttentionInputs::Separate { q, k, v }, &options)
-            })
-        })?;
-    }
+    let y = g.scope("decoder", |g| embed(g, config, words, target.tokens))?;
+    let y = decode(g, config, &target, y)?;
     let logits = output(g, config, y)?;
     Ok(Transformer { memory, logits })
 }
 
 /// Builds the encoder alone, with inputs `source` and `source_lengths`: its result, and the lengths.
 pub fn encoder(g: &mut Graph, config: &TransformerConfig, batch: usize, length: usize) -> Result<(Value, Value)> {
-    config.check().map_err(|refusal| refused(refusal.0))?;
-    let source = g.input("source", [batch, length], DType::I32)?;
-    let lengths = g.input("source_lengths", [batch], DType::I32)?;
+    let (memory, source) = encode(g, config, batch, length)?;
+    Ok((memory, source.lengths))
+}
+
+fn encode(g: &mut Graph, config: &TransformerConfig, batch: usize, length: usize) -> Result<(Value, Source)> {
+    config.check().map_err(|refusal| refused("transformer", refusal.0))?;
+    let source = Source::new(g, &Call::whole(batch).tokens(length))?;
     let words = table(g, config, Side::Source)?;
-    let mut x = g.scope("encoder", |g| embed(g, config, words, source))?;
+    let mut x = g.scope("encoder", |g| embed(g, config, words, source.tokens))?;
     for layer in 0..config.encoder_layers {
-        x = g.block(&format!("encoder.{layer}"), |g| encoder_layer(g, config, x, lengths))?;
+        x = blocks::layer(g, &format!("encoder.{layer}"), |g| encoder_layer(g, config, x, &source))?;
     }
     if config.norm_order == NormOrder::Pre {
         x = norm(g, "encoder_norm", x, config.norm_eps)?;
     }
-    Ok((x, lengths))
+    Ok((x, source))
 }
 
 /// Builds what a decoder asks of the source: the encoder, and of each decoder layer the keys and values of its result.
-pub fn encoder_for_decoding(
-    g: &mut Graph,
-    config: &TransformerConfig,
-    batch: usize,
-    length: usize,
-) -> Result<Vec<(Value, Value)>> {
-    let (memory, _) = encoder(g, config, batch, length)?;
-    (0..config.decoder_layers)
-        .map(|layer| {
-            let path = format!("decoder.{layer}.cross_attention");
-            g.scope(&path, |g| keys_and_values(g, config, memory))
-        })
-        .collect()
+pub fn encoder_for_decoding(g: &mut Graph, config: &TransformerConfig, batch: usize, length: usize) -> Result<Outputs> {
+    let (memory, _) = encode(g, config, batch, length)?;
+    source_outputs(g, config.decoder_layers, |g| keys_and_values(g, config, memory))
 }
 
-/// The KV caches of one decoder layer.
-#[derive(Clone, Copy)]
-struct LayerCaches {
-    /// Keys and values of the target's tokens so far: each step adds its own.
-    own: (Value, Value),
-    /// Keys and values of the source.
-    source: (Value, Value),
-}
-
-/// Builds a decoding step: inputs `token [batch]`, the last token of each target; `place [batch]`, how many tokens came before it;
-/// `length [batch]`, one more than that; `source_lengths [batch]`; and, of each layer, the caches `decoder.N.keys` and `values
-/// [batch, capacity, dim]`, to which a run adds those of its own token, `source_keys` and `source_values [batch, source, dim]`. It
-/// gives the logits of the token that follows: `[batch, vocabulary]`.
+/// Builds a decoding step: the logits of the token that follows, `[batch, vocabulary]`.
 pub fn decoder_step(g: &mut Graph, config: &TransformerConfig, shape: StepShape) -> Result<Value> {
-    config.check().map_err(|refusal| refused(refusal.0))?;
-    let StepShape { batch, capacity, cache, .. } = shape;
-    let cache = DType::from(cache);
-    let numbers = |g: &mut Graph, name: &str| g.input(name, [batch], DType::I32);
-    let (token, place) = (numbers(g, "token")?, numbers(g, "place")?);
-    let (length, source_lengths) = (numbers(g, "length")?, numbers(g, "source_lengths")?);
+    config.check().map_err(|refusal| refused("transformer", refusal.0))?;
+    let StepShape { batch, capacity, .. } = shape;
+    let target = Target::step(g, &shape.into())?;
     let words = table(g, config, Side::Target)?;
-    let mut y = g.scope("decoder", |g| {
-        let x = g.embedding(words, token)?; // [batch, dim]
+    let y = g.scope("decoder", |g| {
+        let x = g.scope("embedding", |g| g.embedding(words, target.tokens))?; // [batch, dim]
         let x = g.scale(x, (config.dim as f64).sqrt() as f32)?;
         let table = position_table(g, config, capacity)?;
-        let positions = g.embedding(table, place)?;
+        let positions = match target.step {
+            Some(step) => g.scope("position", |g| g.embedding(table, step.place))?,
+            None => table,
+        };
         let x = g.add(x, positions)?;
-        g.reshape(x, [batch, 1, config.dim])
+        let x = g.reshape(x, [batch, 1, config.dim])?;
+        g.name("embedding", x)
     })?;
-    for layer in 0..config.decoder_layers {
-        let path = format!("decoder.{layer}");
-        let caches = g.scope(&path, |g| layer_caches(g, config, shape))?;
-        y = g.block(&path, |g| {
-            let own = |g: &mut Graph, q, k, v| {
-                let (k, v) = (g.cast(k, cache)?, g.cast(v, cache)?);
-                let k = g.write_rows(caches.own.0, k, place)?; // [batch, capacity, dim]
-                let v = g.write_rows(caches.own.1, v, place)?;
-                let options = AttentionOptions { padding: Padding::Lengths(length), ..options(config) };
-                g.attention(AttentionInputs::Separate { q, k, v }, &options)
-            };
-            decoder_layer(g, config, y, own, |g, q| {
-                let (k, v) = caches.source;
-                let options = AttentionOptions { padding: Padding::Lengths(source_lengths), ..options(config) };
-                g.attention(AttentionInputs::Separate { q, k, v }, &options)
-            })
-        })?;
-    }
+    let y = decode(g, config, &target, y)?;
     let logits = output(g, config, y)?; // [batch, 1, vocabulary]
     g.reshape(logits, [batch, config.target_vocabulary])
 }
 
-fn layer_caches(g: &mut Graph, config: &TransformerConfig, shape: StepShape) -> Result<LayerCaches> {
-    let StepShape { batch, source, capacity, cache } = shape;
-    let mut declare = |name: &str, rows: usize| g.cache(name, [batch, rows, config.dim], cache.into());
-    Ok(LayerCaches {
-        own: (declare("keys", capacity)?, declare("values", capacity)?),
-        source: (declare("source_keys", source)?, declare("source_values", source)?),
-    })
+/// The layers of the decoder.
+fn decode(g: &mut Graph, config: &TransformerConfig, target: &Target, mut y: Value) -> Result<Value> {
+    for layer in 0..config.decoder_layers {
+        let path = format!("decoder.{layer}");
+        let caches = g.scope(&path, |g| target.caches(g, config.dim))?;
+        y = blocks::layer(g, &path, |g| decoder_layer(g, config, target, caches, y))?;
+    }
+    Ok(y)
 }
 
 /// Sections 3.4 and 3.5: rows of the table, scaled, with positions added.
 fn embed(g: &mut Graph, config: &TransformerConfig, table: Value, tokens: Value) -> Result<Value> {
     let length = g.shape_of(tokens).columns();
-    let x = g.embedding(table, tokens)?;
+    let x = g.scope("embedding", |g| g.embedding(table, tokens))?;
     let x = g.scale(x, (config.dim as f64).sqrt() as f32)?;
     let mut positions = position_table(g, config, length)?;
     if g.shape_of(positions).rows() > length {
         positions = g.slice(positions, 0, 0, length)?;
     }
     let x = g.add(x, positions)?;
-    g.dropout(x, config.dropout)
+    let x = g.dropout(x, config.dropout)?;
+    g.name("embedding", x)
 }
 
 /// A row for each place: as many as are needed, or all that were learned.
 fn position_table(g: &mut Graph, config: &TransformerConfig, length: usize) -> Result<Value> {
     if length > config.max_length {
-        return Err(refused(format!("a sequence of {length} is longer than max_length, {}", config.max_length)));
+        return Err(refused(
+            "transformer",
+            format!("a sequence of {length} is longer than max_length, {}", config.max_length),
+        ));
     }
     match config.positions {
         TextPositions::Sinusoidal => {
@@ -200,44 +160,37 @@ fn table(g: &mut Graph, config: &TransformerConfig, side: Side) -> Result<Value>
 }
 
 /// Section 3.1: attention, then feed-forward.
-fn encoder_layer(g: &mut Graph, config: &TransformerConfig, x: Value, lengths: Value) -> Result<Value> {
-    let x = branch(g, config, "norm1", x, |g, x| {
-        g.scope("attention", |g| {
-            let q = linear(g, "query", x, config.dim, true)?;
-            let (k, v) = keys_and_values(g, config, x)?;
-            let options = AttentionOptions { padding: Padding::Lengths(lengths), ..options(config) };
-            let mixed = g.attention(AttentionInputs::Separate { q, k, v }, &options)?;
-            linear(g, "output", mixed, config.dim, true)
-        })
+fn encoder_layer(g: &mut Graph, config: &TransformerConfig, x: Value, source: &Source) -> Result<Value> {
+    let x = branch(g, config, ["attention", "norm1"], x, |g, x| {
+        let q = linear(g, "query", x, config.dim, true)?;
+        let (k, v) = keys_and_values(g, config, x)?;
+        let mixed = source.attend(g, AttentionInputs::Separate { q, k, v }, options(config))?;
+        linear(g, "output", mixed, config.dim, true)
     })?;
-    branch(g, config, "norm2", x, |g, x| feed_forward(g, config, x))
+    branch(g, config, ["mlp", "norm2"], x, |g, x| feed_forward(g, config, x))
 }
 
-/// Section 3.1: attention to what was written so far, attention to the source, feed-forward. `own` and `cross` say how a query
-/// finds keys and values, which differs between teacher forcing and decoding.
+/// Section 3.1: attention to what was written so far, attention to the source, feed-forward.
 fn decoder_layer(
     g: &mut Graph,
     config: &TransformerConfig,
+    target: &Target,
+    caches: Option<LayerCaches>,
     y: Value,
-    own: impl FnOnce(&mut Graph, Value, Value, Value) -> Result<Value>,
-    cross: impl FnOnce(&mut Graph, Value) -> Result<Value>,
 ) -> Result<Value> {
-    let y = branch(g, config, "norm1", y, |g, y| {
-        g.scope("attention", |g| {
-            let q = linear(g, "query", y, config.dim, true)?;
-            let (k, v) = keys_and_values(g, config, y)?;
-            let mixed = own(g, q, k, v)?;
-            linear(g, "output", mixed, config.dim, true)
-        })
+    let y = branch(g, config, ["attention", "norm1"], y, |g, y| {
+        let q = linear(g, "query", y, config.dim, true)?;
+        let (k, v) = keys_and_values(g, config, y)?;
+        let mixed = target.attend_own(g, [q, k, v], caches, options(config))?;
+        linear(g, "output", mixed, config.dim, true)
     })?;
-    let y = branch(g, config, "norm2", y, |g, y| {
-        g.scope("cross_attention", |g| {
-            let q = linear(g, "query", y, config.dim, true)?;
-            let mixed = cross(g, q)?;
-            linear(g, "output", mixed, config.dim, true)
-        })
+    let y = branch(g, config, ["cross_attention", "norm2"], y, |g, y| {
+        let q = linear(g, "query", y, config.dim, true)?;
+        let of_memory = |g: &mut Graph, memory| keys_and_values(g, config, memory);
+        let mixed = target.attend_source(g, q, caches, options(config), of_memory)?;
+        linear(g, "output", mixed, config.dim, true)
     })?;
-    branch(g, config, "norm3", y, |g, y| feed_forward(g, config, y))
+    branch(g, config, ["mlp", "norm3"], y, |g, y| feed_forward(g, config, y))
 }
 
 fn keys_and_values(g: &mut Graph, config: &TransformerConfig, x: Value) -> Result<(Value, Value)> {
@@ -247,19 +200,19 @@ fn keys_and_values(g: &mut Graph, config: &TransformerConfig, x: Value) -> Resul
 /// Section 3.3: the part that sees each token alone.
 fn feed_forward(g: &mut Graph, config: &TransformerConfig, x: Value) -> Result<Value> {
     let mlp = Mlp { hidden: config.mlp_dim, activation: config.activation, dropout: config.dropout };
-    g.scope("mlp", |g| mlp.of(g, None, x))
+    mlp.of(g, None, x)
 }
 
 /// `norm(x + dropout(f(x)))`, or `x + dropout(f(norm(x)))`.
 fn branch(
     g: &mut Graph,
     config: &TransformerConfig,
-    norm_name: &str,
+    [name, norm]: [&str; 2],
     x: Value,
     f: impl FnOnce(&mut Graph, Value) -> Result<Value>,
 ) -> Result<Value> {
     let (order, eps, dropout) = (config.norm_order, config.norm_eps, config.dropout);
-    Branch { norm: norm_name, order, eps, dropout, layer_scale: None, stochastic_depth: 0.0 }.around(g, x, f)
+    Branch { name, norm, order, eps, dropout, layer_scale: None, stochastic_depth: 0.0 }.around(g, x, f)
 }
 
 /// Section 3.4: logits over the vocabulary, by an output matrix or the tied embedding.
@@ -280,8 +233,4 @@ fn output(g: &mut Graph, config: &TransformerConfig, y: Value) -> Result<Value> 
 
 fn options(config: &TransformerConfig) -> AttentionOptions {
     AttentionOptions { heads: config.heads, dropout: config.attention_dropout, ..AttentionOptions::default() }
-}
-
-fn refused(rule: String) -> engine::Error {
-    engine::Error::Rule { op: "transformer", path: "config".to_string(), inputs: Vec::new(), rule }
 }

@@ -79,6 +79,7 @@ impl Architecture for TransformerConfig {
             source: tokens(self.source_vocabulary),
             target: tokens(self.target_vocabulary),
             shared: self.shared_vocabulary,
+            special: None,
         };
         Signature { takes, gives: vec![Gives::Sequence(self.target_vocabulary)] }
     }
@@ -90,15 +91,7 @@ impl Architecture for TransformerConfig {
                 let Transformer { memory, logits } = transformer(graph, self, PairShape { batch, source, target })?;
                 Ok(Outputs::new([("memory", memory), ("logits", logits)]))
             }
-            Part::Encode => {
-                let mut outputs = Outputs::default();
-                let layers = encoder_for_decoding(graph, self, batch, source)?;
-                for (layer, (keys, values)) in layers.into_iter().enumerate() {
-                    outputs.push(format!("decoder.{layer}.source_keys"), keys);
-                    outputs.push(format!("decoder.{layer}.source_values"), values);
-                }
-                Ok(outputs)
-            }
+            Part::Encode => encoder_for_decoding(graph, self, batch, source),
             Part::Step => {
                 let logits =
                     decoder_step(graph, self, StepShape { batch, source, capacity: target, cache: call.cache })?;

@@ -5,7 +5,7 @@ use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Init, Lay
 
 use super::config::{FeedForward, FinalNorm, Pooling, Positions, Qkv, VitConfig};
 use crate::adapters::Adapters;
-use crate::blocks::{Branch, Linear, Mlp, norm, token};
+use crate::blocks::{Branch, Linear, Mlp, layer, norm, token};
 use crate::call::{Call, Outputs};
 use crate::positions;
 
@@ -27,12 +27,14 @@ pub fn vit(g: &mut Graph, config: &VitConfig, call: &Call) -> Result<Outputs> {
         let rule = format!("images must be [batch, {}, {}, {}]", shape[0], shape[1], shape[2]);
         return Err(refused("images", rule));
     }
-    let mut x = embed(g, config, images)?; // [batch, tokens, dim]
-    for layer in 0..config.depth {
-        x = g.block(&format!("blocks.{layer}"), |g| encoder_layer(g, config, call.adapters, layer, x))?;
+    let x = embed(g, config, images)?;
+    let mut x = g.name("embedding", x)?; // [batch, tokens, dim]
+    for number in 0..config.depth {
+        x = layer(g, &format!("blocks.{number}"), |g| encoder_layer(g, config, call.adapters, number, x))?;
     }
     if config.final_norm == FinalNorm::Tokens {
         x = norm(g, "norm", x, config.norm_eps)?;
+        x = g.name("norm", x)?;
     }
     let pooled = g.scope("pooling", |g| pool(g, config, x))?; // [batch, pooled]
     let features = finish_features(g, config, pooled)?; // [batch, features]
@@ -147,7 +149,8 @@ fn encoder_layer(
     layer: usize,
     x: Value,
 ) -> Result<Value> {
-    let branch = |norm: &'static str, scale: &'static str| Branch {
+    let branch = |name: &'static str, norm: &'static str, scale: &'static str| Branch {
+        name,
         norm,
         order: config.norm_order,
         eps: config.norm_eps,
@@ -155,10 +158,9 @@ fn encoder_layer(
         layer_scale: config.layer_scale.map(|start| (scale, start)),
         stochastic_depth: config.stochastic_depth_at(layer),
     };
-    let x = branch("norm1", "layer_scale1")
-        .around(g, x, |g, x| g.scope("attention", |g| attention(g, config, adapters, x)))?;
+    let x = branch("attention", "norm1", "layer_scale1").around(g, x, |g, x| attention(g, config, adapters, x))?;
     let adapters = adapters.filter(|adapters| adapters.mlp);
-    branch("norm2", "layer_scale2").around(g, x, |g, x| g.scope("mlp", |g| feed_forward(g, config, adapters, x)))
+    branch("mlp", "norm2", "layer_scale2").around(g, x, |g, x| feed_forward(g, config, adapters, x))
 }
 
 /// Multi-head self-attention.
@@ -225,6 +227,7 @@ fn finish_features(g: &mut Graph, config: &VitConfig, pooled: Value) -> Result<V
     let mut features = pooled;
     if config.final_norm == FinalNorm::Pooled {
         features = norm(g, "norm", features, config.norm_eps)?;
+        features = g.name("norm", features)?;
     }
     if let Some(width) = config.pre_logits {
         features = Linear::new("pre_logits", width, true).of(g, features)?;

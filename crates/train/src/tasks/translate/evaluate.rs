@@ -10,7 +10,7 @@ use super::measure::{self, TranslatorScores, TranslatorTest, longest_side};
 use crate::error::TrainError;
 use crate::scores::{Direction, Format, LOSS, Metric, PERPLEXITY, Report, Score, Scores, nan_if_null, read_report};
 
-static BLEU: Metric = Metric {
+pub(crate) static BLEU: Metric = Metric {
     key: "bleu",
     label: "BLEU",
     format: Format::Decimals(2),
@@ -18,7 +18,7 @@ static BLEU: Metric = Metric {
     decides: true,
 };
 
-static CHRF: Metric = Metric {
+pub(crate) static CHRF: Metric = Metric {
     key: "chrf",
     label: "chrF",
     format: Format::Decimals(2),

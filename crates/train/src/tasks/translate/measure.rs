@@ -24,7 +24,7 @@ const GPU_TOKENS: usize = 1 << 15;
 const SENTENCES_AT_ONCE: usize = 1024;
 
 /// The special tokens of our tokenisers.
-pub const SPECIAL: SpecialTokens = SpecialTokens { padding: PADDING, start: START, end: END };
+pub const SPECIAL: SpecialTokens = SpecialTokens { padding: PADDING, start: START, end: END, forced_end: None };
 
 /// The options of decoding, in evaluations and elsewhere.
 pub fn translate_options(search: SearchOptions, precision: Precision) -> TranslateOptions {

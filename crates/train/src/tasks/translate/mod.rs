@@ -23,6 +23,7 @@ use crate::scores::{Metric, Scores};
 use crate::task::{Averaging, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, thousands};
 
 pub use data::PairData;
+pub(crate) use evaluate::{BLEU, CHRF};
 pub use evaluate::{ShownTranslation, TranslationReport};
 pub use measure::{SPECIAL, TranslatorScores, TranslatorTest, longest_side, one_line, translate_options};
 pub use settings::{

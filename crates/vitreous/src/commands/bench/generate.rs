@@ -5,15 +5,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
+use half::bf16;
 use serde_json::json;
 use vitreous_engine::random::{Stream, place_of};
-use vitreous_engine::{Device, Precision, WeightView};
+use vitreous_engine::{BlockFormat, Device, Parameter, Precision, WeightView};
 use vitreous_models::generate::{GenerateOptions, Request, Tally, TokenGenerator};
-use vitreous_models::{Architecture, Model, OpenOptions, Weights};
+use vitreous_models::{Architecture, Model, OpenOptions, Weights, WeightsByName};
 use vitreous_runtime::locate::unsuitable;
 use vitreous_runtime::{described, open_model};
 
-use super::{FEWEST_RUNS, MOST_RUNS, fill_parameter, quantile};
+use super::{FEWEST_RUNS, MOST_RUNS, fill_parameter, fill_uniform, quantile};
 use crate::failure::Failure;
 
 /// What is generated.
@@ -25,8 +26,13 @@ pub(super) struct Generation {
     /// Tokens that are written after each.
     pub tokens: usize,
     pub precision: Precision,
+    /// How a preset's random weights are stored; `None`: as they are multiplied.
+    pub weights: Option<BlockFormat>,
     pub seconds: f64,
 }
+
+/// Random numbers that fill a preset's weights, again and again: drawing billions of them takes longer than the measurement.
+const DRAWN: usize = 1 << 20;
 
 /// Tokens per second of each run, the slowest first.
 pub(super) struct Rates {
@@ -44,7 +50,8 @@ impl Generation {
         }
         let (architecture, _) = vitreous_runtime::architecture(name, &options)?;
         let model = Model::new(architecture, Vec::new()).map_err(Failure::input)?;
-        self.run(name, model.architecture.as_ref(), device, Box::new(|name: &str| random_weight(&model, name)))
+        let weights = RandomWeights::new(&model, self.weights, self.precision);
+        self.run(name, model.architecture.as_ref(), device, Box::new(weights))
     }
 
     fn run<'m>(
@@ -69,7 +76,7 @@ impl Generation {
         }
         let options =
             GenerateOptions { slots: self.batch, context, precision: self.precision, ..GenerateOptions::default() };
-        let mut generator = TokenGenerator::new(model, options, device, weights).map_err(Failure::work)?;
+        let mut generator = TokenGenerator::new(model, options, device, weights).map_err(Failure::input)?;
         let mut rates = Rates { reading: Vec::new(), writing: Vec::new() };
         // The first run makes plans ready and is not counted.
         self.run_once(&mut generator, vocabulary, 0)?;
@@ -112,6 +119,7 @@ impl Rates {
             "mode": "generate",
             "precision": if generation.precision == Precision::F32 { "f32" } else { "bf16" },
             "device": device.name(),
+            "weights": generation.weights.map(BlockFormat::name),
             "batch": generation.batch,
             "prompt": generation.prompt,
             "tokens": generation.tokens,
@@ -135,10 +143,79 @@ impl Rates {
     }
 }
 
-fn random_weight<'w>(model: &Model, name: &str) -> vitreous_engine::Result<WeightView<'w>> {
-    let parameter = model.parameters().iter().find(|parameter| parameter.name == name);
-    let parameter = parameter.ok_or_else(|| vitreous_engine::Error::Machine(format!("there is no weight `{name}`")))?;
-    let mut values = vec![0.0; parameter.shape.elements()];
-    fill_parameter(parameter, &mut values);
-    Ok(WeightView::F32(Cow::Owned(values)))
+/// A preset's random weights.
+struct RandomWeights<'m> {
+    model: &'m Model,
+    /// What matrices are stored as, and what fills them.
+    matrices: Matrices,
+}
+
+enum Matrices {
+    F32(Vec<f32>),
+    Bf16(Vec<bf16>),
+    Blocks(BlockFormat, Vec<u8>),
+}
+
+impl<'m> RandomWeights<'m> {
+    fn new(model: &'m Model, format: Option<BlockFormat>, precision: Precision) -> RandomWeights<'m> {
+        let mut drawn = vec![0.0; DRAWN];
+        fill_uniform("weights", 0.035, &mut drawn);
+        let matrices = match (format, precision) {
+            (Some(format), _) => {
+                let mut bytes = vec![0; format.bytes_of(DRAWN).unwrap_or(0)];
+                format.quantise(&drawn, &mut bytes);
+                Matrices::Blocks(format, bytes)
+            }
+            (None, Precision::F32) => Matrices::F32(drawn),
+            (None, Precision::Bf16) => Matrices::Bf16(drawn.into_iter().map(bf16::from_f32).collect()),
+        };
+        RandomWeights { model, matrices }
+    }
+
+    fn parameter(&self, name: &str) -> Option<&Parameter> {
+        self.model.parameters().iter().find(|parameter| parameter.name == name)
+    }
+}
+
+/// As many values as are wanted.
+fn repeated<T: Copy>(drawn: &[T], count: usize) -> Cow<'static, [T]> {
+    let mut values = Vec::with_capacity(count);
+    while values.len() < count {
+        values.extend_from_slice(&drawn[..drawn.len().min(count - values.len())]);
+    }
+    Cow::Owned(values)
+}
+
+impl<'w> WeightsByName<'w> for RandomWeights<'_> {
+    fn weight(&self, name: &str) -> vitreous_engine::Result<WeightView<'w>> {
+        let unknown = || vitreous_engine::Error::Machine(format!("there is no weight `{name}`"));
+        let parameter = self.parameter(name).ok_or_else(unknown)?;
+        let count = parameter.shape.elements();
+        Ok(match (&self.matrices, self.blocks(name), parameter.shape.rank()) {
+            (Matrices::Blocks(format, bytes), Some(_), _) => {
+                let count = format.bytes_of(count).ok_or_else(unknown)?;
+                WeightView::Blocks(*format, repeated(bytes, count))
+            }
+            (Matrices::F32(drawn), _, 2) => WeightView::F32(repeated(drawn, count)),
+            (Matrices::Bf16(drawn), _, 2) => WeightView::Bf16(repeated(drawn, count)),
+            _ => {
+                let mut values = vec![0.0; count];
+                fill_parameter(parameter, &mut values);
+                WeightView::F32(Cow::Owned(values))
+            }
+        })
+    }
+
+    fn blocks(&self, name: &str) -> Option<BlockFormat> {
+        let Matrices::Blocks(format, _) = self.matrices else { return None };
+        let shape = &self.parameter(name)?.shape;
+        (shape.rank() == 2 && shape.columns().is_multiple_of(format.values())).then_some(format)
+    }
+}
+
+/// Reads the name of a format of quantised weights.
+pub(super) fn parse_format(text: &str) -> Result<BlockFormat, String> {
+    let found = BlockFormat::ALL.into_iter().find(|format| format.name().eq_ignore_ascii_case(text));
+    let known = BlockFormat::ALL.map(|format| format.name().to_lowercase()).join(", ");
+    found.ok_or_else(|| format!("`{text}` is none of {known}"))
 }

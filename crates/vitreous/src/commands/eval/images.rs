@@ -56,7 +56,9 @@ impl Eval {
             ("--translations", self.translations.is_some()),
         ];
         self.refuse(&of_text, "is for translators, but this is a model for images")?;
-        let model = ImageModel::open(&self.model, &OpenOptions::default().with_some("heads", self.heads))?;
+        let model = self
+            .interventions
+            .apply(ImageModel::open(&self.model, &OpenOptions::default().with_some("heads", self.heads))?)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let Some(classes) = model.model.architecture.signature().classes() else {
             let path = self.model.display();

@@ -36,7 +36,7 @@ impl Eval {
             let why = "is for texts, but this file has multiple-choice questions";
             self.refuse(&[("--stride", self.stride.is_some())], why)?;
         }
-        let model = LanguageModel::open(&self.model)?;
+        let model = self.interventions.apply(LanguageModel::open(&self.model)?)?;
         let device = self.compute.device()?;
         let mut evaluator = LanguageEvaluator::new(&model, self.compute.precision(), &device)?;
         let start = Instant::now();

@@ -26,11 +26,11 @@ const TOKENS: usize = 1024;
 const SHOWN: usize = 3;
 
 /// The pairs that are evaluated.
-struct EvaluatedPairs {
-    pairs: Vec<Pair>,
+pub(super) struct EvaluatedPairs {
+    pub(super) pairs: Vec<Pair>,
     /// What they are called: of a folder by their part.
-    name: String,
-    split: Option<&'static str>,
+    pub(super) name: String,
+    pub(super) split: Option<&'static str>,
 }
 
 /// What was asked, and the result.
@@ -51,7 +51,7 @@ impl Eval {
         if let Some(path) = &self.translations {
             check_new(path)?;
         }
-        let model = TranslatorModel::open(&self.model)?;
+        let model = self.interventions.apply(TranslatorModel::open(&self.model)?)?;
         let mut tested = self.pairs()?;
         let places = spread(tested.pairs.len(), self.limit);
         tested.pairs = places.into_iter().map(|place| tested.pairs[place].clone()).collect();
@@ -95,7 +95,7 @@ impl Eval {
     }
 
     /// The pairs that were named, or those of the run. A file is taken whole, unless a split of it is asked for.
-    fn pairs(&self) -> Result<EvaluatedPairs, Failure> {
+    pub(super) fn pairs(&self) -> Result<EvaluatedPairs, Failure> {
         // Pairs that are named for a model alone are not opened as those of its run were.
         let asks_run = self.data.is_none() || RunRecord::is_run(&self.model);
         let recipe = if asks_run { self.recipe_of_run()? } else { None };

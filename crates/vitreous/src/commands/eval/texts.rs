@@ -40,7 +40,7 @@ impl Eval {
             ("--translations", self.translations.is_some()),
         ];
         self.refuse(&of_others, "does not apply to a text encoder")?;
-        let model = TextModel::open(&self.model, &OpenOptions::default())?;
+        let model = self.interventions.apply(TextModel::open(&self.model, &OpenOptions::default())?)?;
         let name = self.model.to_string_lossy();
         let signature = model.model.architecture.signature();
         let is_head = |gives: &&Gives| !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_));

@@ -6,6 +6,8 @@ use vitreous_explain::{Explanation, ModelPictures, Relevance, Rollout};
 use vitreous_models::archive::{Result, TensorToWrite, write_npz};
 use vitreous_runtime::ImageModel;
 
+use super::language::arrays::NumberArray;
+
 /// Writes `arrays.npz`; see the guide for what is in it.
 pub fn write(
     path: &Path,
@@ -13,6 +15,7 @@ pub fn write(
     explanation: &Explanation,
     model: &ImageModel,
     pictures: &ModelPictures,
+    more: &[NumberArray],
 ) -> Result<()> {
     let layout = &explanation.layout;
     let (tokens, patches) = (layout.tokens(), layout.patches());
@@ -47,6 +50,7 @@ pub fn write(
     }
     let shape = [pictures.filters.len(), channels, patch.height, patch.width];
     tensors.push(TensorToWrite::f32("filters", &shape, &filters));
+    tensors.extend(more.iter().map(|(name, shape, values)| TensorToWrite::f32(name.clone(), shape, values)));
     write_npz(path, tensors)
 }
 

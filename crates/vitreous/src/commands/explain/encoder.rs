@@ -11,15 +11,16 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use vitreous_data::text::Encoding;
+use vitreous_engine::Device;
 use vitreous_explain::encoder::{EncoderExplainer, EncoderSettings, LayerFillings, Steps};
 use vitreous_explain::{Choice, Structure};
 use vitreous_models::encode::TextTokens;
 use vitreous_models::{OpenOptions, Pooling};
 use vitreous_pages::explain_encoder::{KIND, NamedFillings, TextPage, page};
 use vitreous_pages::{format, write};
-use vitreous_runtime::described;
 use vitreous_runtime::locate::no_head;
 use vitreous_runtime::text::{Purpose, TextInput, TextModel};
+use vitreous_runtime::{Intervene, described};
 
 use super::files::{self, ARRAYS, PAGE};
 use super::names::Names;
@@ -54,15 +55,16 @@ pub fn run(explain: &Explain) -> Result<(), Failure> {
     if !explain.targets.is_empty() {
         return Err(Failure::input(anyhow!("--target is the translation of a sentence, for translators alone")));
     }
-    let model = TextModel::open(&explain.model, &OpenOptions::default())?;
-    model.model.notes.iter().for_each(|note| say!("note: {note}"));
-    let texts = texts(explain, &model)?;
-    let structure = Structure::of(model.model.architecture.as_ref()).map_err(Failure::work)?;
+    let plain = TextModel::open(&explain.model, &OpenOptions::default())?;
+    plain.model.notes.iter().for_each(|note| say!("note: {note}"));
+    let texts = texts(explain, &plain)?;
     let threads = explain.threads.unwrap_or_else(vitreous_runtime::threads);
+    let device = explain.device.open(threads)?;
+    let model = edited(explain, plain, &texts, &device)?;
+    let structure = Structure::of(model.model.architecture.as_ref()).map_err(Failure::work)?;
     let settings = settings(explain, &model, structure, threads)?;
     let pooling = settings.pooling;
     target::check_options(explain, &model, &texts)?;
-    let device = explain.device.open(threads)?;
     let mut explainer = EncoderExplainer::new(&model.model, settings, &device).map_err(failure)?;
     let other = other_vector(explain, &model, &mut explainer)?;
     let setting = Setting { model: &model, structure, pooling, other };
@@ -95,6 +97,29 @@ pub fn run(explain: &Explain) -> Result<(), Failure> {
         explain.out.display()
     );
     Ok(())
+}
+
+/// The model with the edits that were asked for.
+fn edited(explain: &Explain, model: TextModel, texts: &[ReadText], device: &Device) -> Result<TextModel, Failure> {
+    if !explain.nearest.is_empty() {
+        return Err(Failure::input(anyhow!("--nearest is for language models")));
+    }
+    let mut edits = explain.interventions.list()?;
+    if let Some(other) = &explain.patch_from {
+        if explain.at.is_empty() {
+            return Err(Failure::input(anyhow!(
+                "--patch-from: say which value is taken over, as in --at blocks.3.mlp"
+            )));
+        }
+        let input = TextInput { text: other.clone(), pair: None };
+        let other = read(&model, vec![("--patch-from", other.clone())], input)?.encoding.ids;
+        if let Some(text) = texts.iter().find(|text| text.encoding.len() != other.len()) {
+            let (own, other) = (text.encoding.len(), other.len());
+            return Err(failure(vitreous_explain::ExplainError::OtherLength { own, other }));
+        }
+        edits.extend(super::language::taken_over(explain, &model.model, &other, device)?);
+    }
+    Ok(model.with_interventions(edits)?)
 }
 
 fn settings(

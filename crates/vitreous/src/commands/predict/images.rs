@@ -18,7 +18,7 @@ use crate::image_answers::{Answers, ImageQuestion, ask};
 impl Predict {
     pub(super) fn run_on_images(&self) -> Result<(), Failure> {
         let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.heads);
-        let model = ImageModel::open(&self.model, &options)?;
+        let model = self.interventions.apply(ImageModel::open(&self.model, &options)?)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let signature = model.model.architecture.signature();
         let path = self.model.to_string_lossy();

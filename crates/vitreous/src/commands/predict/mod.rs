@@ -18,6 +18,7 @@ use vitreous_runtime::text::Aggregation;
 use super::{parse_count, parse_size};
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
+use crate::intervention_options::InterventionOptions;
 use crate::texts::TextFiles;
 
 /// Run a model on images or texts: classes with their scores, entities, answers to questions
@@ -75,6 +76,8 @@ pub struct Predict {
     heads: Option<usize>,
     #[command(flatten)]
     compute: ComputeOptions,
+    #[command(flatten)]
+    interventions: InterventionOptions,
 }
 
 /// How tokens become entities, as on the command line.

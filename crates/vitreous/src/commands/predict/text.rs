@@ -23,7 +23,7 @@ impl Predict {
                 "--features is for images; `vitreous embed {model} TEXT` gives the vectors of texts"
             )));
         }
-        let model = TextModel::open(&self.model, &OpenOptions::default())?;
+        let model = self.interventions.apply(TextModel::open(&self.model, &OpenOptions::default())?)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let name = self.model.to_string_lossy();
         let signature = model.model.architecture.signature();

@@ -158,10 +158,22 @@ fn inputs(graph: &Graph) -> Vec<(String, Vec<usize>)> {
     graph.inputs().map(shape).filter(|(_, shape)| shape.len() > 1).collect()
 }
 
-/// What stands in a stack's scope but in no layer is its embedding.
-fn name_embeddings(stages: &mut [Stage]) {
+/// What stands in a stack's scope but in no layer is the embedding of source or target: the words, and what is added to them.
+fn name_embeddings(stages: &mut Vec<Stage>) {
     for (scope, name) in [("encoder", "source_embedding"), ("decoder", "target_embedding")] {
-        stages.iter_mut().filter(|stage| stage.name == scope).for_each(|stage| stage.name = name.to_string());
+        let words = stages.iter().position(|stage| stage.name == format!("{scope}.embedding"));
+        let rest = stages.iter().position(|stage| stage.name == scope);
+        let Some(kept) = words.or(rest) else { continue };
+        stages[kept].name = name.to_string();
+        if let (Some(kept), Some(rest)) = (words, rest) {
+            let Stage { parameters, flops, activation_bytes, shape, .. } = stages[rest].clone();
+            let stage = &mut stages[kept];
+            stage.parameters += parameters;
+            stage.flops += flops;
+            stage.activation_bytes += activation_bytes;
+            stage.shape = shape;
+            stages.remove(rest);
+        }
     }
 }
 

@@ -199,7 +199,7 @@ fn decode_word_by_word(
 
     let mut graph = Graph::new(Mode::Inference, precision);
     let pairs = encoder_for_decoding(&mut graph, config, SHAPE.batch, SHAPE.source).expect("builds");
-    let outputs: Vec<Value> = pairs.iter().flat_map(|&(k, v)| [k, v]).collect();
+    let outputs: Vec<Value> = pairs.iter().map(|(_, value)| value).collect();
     let mut encoder = with_weights(&case, &graph, &outputs, device);
     encoder.input_i32("source").expect("an input").copy_from_slice(&case.tokens("source"));
     encoder.input_i32("source_lengths").expect("an input").copy_from_slice(&case.tokens("lengths"));
@@ -241,7 +241,7 @@ fn decode_word_by_word(
     assert!(device.is_gpu() || error.contains('6'), "{error}");
 }
 
-const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, start: 1, end: 2 };
+const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, start: 1, end: 2, forced_end: None };
 
 fn translate(
     case: &Case,

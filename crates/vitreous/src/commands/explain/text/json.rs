@@ -3,21 +3,22 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use vitreous_data::text::{Tokeniser, Word};
+use vitreous_data::text::Word;
 use vitreous_explain::text::TextAttention;
 
 use vitreous_pages::explain_text::SentencePage;
+use vitreous_pages::explain_text::words::{PairPieces, Side};
 
 /// The object that `--json` prints; see the guide for its fields.
 pub fn object(shown: &SentencePage, page: &Path) -> Value {
-    let SentencePage { explanation, words, tokenisers, .. } = shown;
+    let SentencePage { explanation, words, pieces, .. } = shown;
     let (sources, targets) = (explanation.source.len(), explanation.written.len());
-    let mut target = side(&tokenisers.target, &explanation.written, &words.written);
+    let mut target = side((*pieces, Side::Target), &explanation.written, &words.written);
     target["probability"] = json!(explanation.probabilities);
     target["likeliest"] = explanation
         .likeliest
         .iter()
-        .map(|&(token, probability)| json!({"piece": tokenisers.target.piece(token), "probability": probability}))
+        .map(|&(token, probability)| json!({"piece": pieces.piece(Side::Target, token), "probability": probability}))
         .collect();
     let log_probability: f64 = explanation.probabilities.iter().map(|&share| f64::from(share).ln()).sum();
     let alignment = words.links.iter().enumerate().map(|(layer, links)| {
@@ -31,7 +32,7 @@ pub fn object(shown: &SentencePage, page: &Path) -> Value {
         "translation": shown.translation,
         "given": shown.is_given,
         "log_probability": log_probability,
-        "source": side(&tokenisers.source, &explanation.source, &words.source),
+        "source": side((*pieces, Side::Source), &explanation.source, &words.source),
         "target": target,
         "alignment_layer": shown.usual_layer(),
         "alignment": alignment.collect::<Vec<Value>>(),
@@ -44,8 +45,8 @@ pub fn object(shown: &SentencePage, page: &Path) -> Value {
 }
 
 /// Tokens of a side with its end, and the words that they are pieces of.
-fn side(tokeniser: &Tokeniser, tokens: &[u32], words: &[Word]) -> Value {
-    let pieces: Vec<String> = tokens.iter().map(|&token| tokeniser.piece(token)).collect();
+fn side((pieces, side): (&dyn PairPieces, Side), tokens: &[u32], words: &[Word]) -> Value {
+    let pieces: Vec<String> = tokens.iter().map(|&token| pieces.piece(side, token)).collect();
     let word = |word: &Word| json!({"text": word.text, "first": word.tokens.start, "pieces": word.tokens.len()});
     json!({"tokens": tokens, "pieces": pieces, "words": words.iter().map(word).collect::<Vec<_>>()})
 }

@@ -1,0 +1,257 @@
+//! Encoder-decoders through the command: pre-training, fine-tuning on pairs, writing, evaluating, explaining, and what a user can get
+//! wrong.
+
+mod common;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use common::training::killed_and_whole_are_the_same;
+use common::vitreous;
+use serde_json::Value;
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn written(directory: &Path, name: &str, content: &str) -> String {
+    let path = directory.join(name);
+    std::fs::write(&path, content).expect("written");
+    text(&path).to_string()
+}
+
+fn prose(directory: &Path) -> String {
+    let mut prose = String::new();
+    for index in 0..400 {
+        writeln!(prose, "The cat number {} sat on the mat. It looked at the dog! Where is {index}?\n", index % 10)
+            .expect("text");
+    }
+    written(directory, "prose.txt", &prose)
+}
+
+/// Pairs whose target is the source's numbers backwards.
+fn pairs(directory: &Path) -> String {
+    let mut lines = String::new();
+    for index in 0..120usize {
+        let numbers: Vec<String> = (0..1 + index % 4).map(|place| ((index * 7 + place * 3) % 10).to_string()).collect();
+        let backwards: Vec<String> = numbers.iter().rev().cloned().collect();
+        writeln!(lines, "number {}\t{}", numbers.join(" "), backwards.join(" ")).expect("text");
+    }
+    written(directory, "pairs.tsv", &lines)
+}
+
+const T5: [&str; 9] = [
+    "model.dim=16",
+    "model.heads=2",
+    "model.head_dim=8",
+    "model.encoder_layers=2",
+    "model.decoder_layers=2",
+    "model.mlp_dim=32",
+    "text.vocabulary=300",
+    "text.max_tokens=24",
+    "train.batch=8",
+];
+
+const BART: [&str; 10] = [
+    "model.dim=16",
+    "model.heads=2",
+    "model.decoder_heads=2",
+    "model.encoder_layers=2",
+    "model.decoder_layers=2",
+    "model.mlp_dim=32",
+    "model.decoder_mlp_dim=32",
+    "text.vocabulary=300",
+    "text.max_tokens=24",
+    "train.batch=8",
+];
+
+/// A model that was pre-trained for a few steps.
+fn pretrained(directory: &Path, recipe: &str, sizes: &[&str]) -> PathBuf {
+    let run = directory.join(recipe);
+    let (data, out) = (prose(directory), text(&run).to_string());
+    vitreous(&[&["train", recipe, "--data", &data, "--out", &out, "--device", "cpu"], sizes].concat()).succeeded();
+    run
+}
+
+fn losses(run: &Path) -> Vec<f64> {
+    let lines = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
+    let all = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    all.filter_map(|line| line["loss"].as_f64()).collect()
+}
+
+#[test]
+fn pretraining_learns_and_fine_tuning_writes_and_explains() {
+    for (recipe, sizes) in [("t5", &T5[..]), ("bart", &BART[..])] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let run = pretrained(
+            directory.path(),
+            recipe,
+            &[sizes, &["train.epochs=3", "optimizer.lr=3e-3", "output.log_steps=5"]].concat(),
+        );
+        let losses = losses(&run);
+        assert!(losses.last() < losses.first(), "{recipe}: {losses:?}");
+        // What the run wrote is a model of transformers' with its tokenizer.
+        let config: Value =
+            serde_json::from_slice(&std::fs::read(run.join("model/config.json")).expect("a file")).expect("JSON");
+        assert_eq!(config["model_type"], recipe);
+        assert!(run.join("model/tokenizer.json").is_file(), "{recipe}");
+
+        let data = pairs(directory.path());
+        let tuned = directory.path().join("tuned");
+        vitreous(&[
+            "train",
+            "seq2seq",
+            "--init",
+            text(&run),
+            "--data",
+            &data,
+            "--out",
+            text(&tuned),
+            "--device",
+            "cpu",
+            "train.epochs=2",
+            "train.tokens=256",
+            "optimizer.lr=3e-3",
+            "test.sentences=3",
+            "data.validation_share=0.05",
+        ])
+        .succeeded();
+        let evaluation: Value =
+            serde_json::from_slice(&std::fs::read(tuned.join("evaluation.json")).expect("a file")).expect("JSON");
+        assert!(evaluation["rouge_l"].is_number() && evaluation["sacrebleu"].is_number(), "{evaluation}");
+
+        let answer = vitreous(&["generate", text(&tuned), "number 1 2 3", "--max-tokens", "8", "--json"]).succeeded();
+        let first = &answer.json_lines()[0];
+        assert_eq!(first["source"], "number 1 2 3");
+        let tokens = first["texts"][0]["tokens"].as_array().expect("tokens").len();
+        assert!(tokens <= 8, "{first}");
+        // The same by both commands, and beams are sorted.
+        let translated = vitreous(&["translate", text(&tuned), "number 1 2 3", "--max-tokens", "8"]).succeeded();
+        assert_eq!(translated.stdout.trim_end(), first["texts"][0]["text"].as_str().expect("text").trim_end());
+        let beams = vitreous(&[
+            "translate",
+            text(&tuned),
+            "number 1 2",
+            "number 3",
+            "--beam",
+            "3",
+            "--n-best",
+            "3",
+            "--max-tokens",
+            "8",
+            "--json",
+            "--no-repeat",
+            "2",
+            "--early-stopping",
+            "never",
+            "--min-tokens",
+            "2",
+        ])
+        .succeeded();
+        for line in beams.json_lines() {
+            let scores: Vec<f64> = line["texts"]
+                .as_array()
+                .expect("texts")
+                .iter()
+                .map(|text| text["score"].as_f64().expect("a score"))
+                .collect();
+            assert!(scores.len() == 3 && scores.windows(2).all(|pair| pair[0] >= pair[1]), "{line}");
+        }
+        let scored = vitreous(&["eval", text(&tuned), "--data", &data, "--limit", "6", "--json"]).succeeded();
+        let scored = &scored.json_lines()[0];
+        assert!(scored["rouge1"].is_number() && scored["bleu"]["score"].is_number(), "{scored}");
+
+        let pages = directory.path().join("pages");
+        let explained =
+            vitreous(&["explain", text(&tuned), "--text", "number 1 2", "--out", text(&pages), "--json"]).succeeded();
+        let explained = &explained.json_lines()[0];
+        for stack in ["encoder", "decoder", "cross"] {
+            assert_eq!(explained["attention"][stack].as_array().map(Vec::len), Some(2), "{recipe}: {stack}");
+        }
+        let rows = explained["attention"]["cross"][0]["mean"].as_array().expect("rows");
+        for row in rows {
+            let sum: f64 = row.as_array().expect("a row").iter().map(|weight| weight.as_f64().expect("a weight")).sum();
+            assert!((sum - 1.0).abs() < 1e-4, "{sum}");
+        }
+        assert!(Path::new(explained["page"].as_str().expect("a path")).is_file());
+    }
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_as_if_it_had_not_been() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let short = ["train.epochs=1", "output.log_steps=1", "output.checkpoint_steps=1", "--device", "cpu"];
+    let data = prose(directory.path());
+    let folder = |name: &str| {
+        let folder = directory.path().join(name);
+        std::fs::create_dir(&folder).expect("a folder");
+        folder
+    };
+    let words = [&["train", "t5", "--data", &data], &T5[..], &short[..]].concat();
+    killed_and_whole_are_the_same(&folder("spans"), &words, &[2, 5]);
+    let words = [&["train", "bart", "--data", &data], &BART[..], &short[..]].concat();
+    killed_and_whole_are_the_same(&folder("noise"), &words, &[2, 5]);
+    let run = pretrained(directory.path(), "t5", &[&T5[..], &["train.epochs=1"]].concat());
+    let pairs = pairs(directory.path());
+    let tuning = ["train", "seq2seq", "--init", text(&run), "--data", &pairs, "train.tokens=128", "test.sentences=2"];
+    killed_and_whole_are_the_same(&folder("pairs"), &[&tuning[..], &short[..]].concat(), &[2, 4]);
+}
+
+/// Articles with their summaries, as XSum has them.
+#[test]
+fn json_lines_of_summaries_are_pairs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = pretrained(directory.path(), "t5", &[&T5[..], &["train.epochs=1"]].concat());
+    let mut lines = String::new();
+    for index in 0..40 {
+        let article = "The cat sat on the mat. ".repeat(1 + index % 30);
+        writeln!(lines, "{}", serde_json::json!({"document": article, "summary": format!("Cat {index}"), "id": index}))
+            .expect("text");
+    }
+    let data = written(directory.path(), "xsum.jsonl", &lines);
+    let tuned = directory.path().join("tuned");
+    let outcome = vitreous(&[
+        "train",
+        "seq2seq",
+        "--init",
+        text(&run),
+        "--data",
+        &data,
+        "--out",
+        text(&tuned),
+        "--device",
+        "cpu",
+        "train.epochs=1",
+        "text.max_source=64",
+        "text.max_target=8",
+        "test.sentences=2",
+        "data.validation_share=0.1",
+    ])
+    .succeeded();
+    assert!(outcome.stderr.contains("truncated"), "{}", outcome.stderr);
+}
+
+#[test]
+fn what_a_user_can_get_wrong_is_said() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = pretrained(directory.path(), "bart", &[&BART[..], &["train.epochs=1", "model.max_length=40"]].concat());
+    let model = text(&run);
+    let long = "cat ".repeat(60);
+    vitreous(&["generate", model, &long]).failed(2, &["a text has", "the model reads 40", "--truncate"]);
+    let truncated = vitreous(&["generate", model, &long, "--truncate", "--max-tokens", "5"]).succeeded();
+    assert!(truncated.stderr.contains("1 text was longer"), "{}", truncated.stderr);
+    vitreous(&["translate", model, "a cat", "--to", "de"]).failed(2, &["no languages", "\"de\""]);
+    vitreous(&["generate", model, "a cat", "--temperature", "0.5"]).failed(2, &["--temperature", "encoder-decoder"]);
+    vitreous(&["translate", model, "a cat", "--n-best", "3"]).failed(2, &["--n-best 3", "--beam"]);
+    vitreous(&["generate", model, "a cat", "--length-penalty", "99"]).failed(2, &["--length-penalty"]);
+    vitreous(&["train", "seq2seq", "--init", model]).failed(2, &["no data"]);
+    vitreous(&["train", "t5"]).failed(2, &["no data"]);
+    let config = run.join("model/generation_config.json");
+    std::fs::write(&config, r#"{"decoder_start_token_id": 4000000}"#).expect("written");
+    vitreous(&["generate", model, "a cat"]).failed(2, &["decoder_start_token_id", "4000000"]);
+    std::fs::write(&config, r#"{"num_beams": 2, "max_new_tokens": 3}"#).expect("written");
+    let line = vitreous(&["generate", model, "a cat", "--json", "--n", "2"]).succeeded();
+    let found = &line.json_lines()[0];
+    assert_eq!(found["texts"].as_array().map(Vec::len), Some(2), "{found}");
+    assert!(found["texts"][0]["tokens"].as_array().expect("tokens").len() <= 3, "{found}");
+}
