@@ -79,7 +79,9 @@ impl Graph {
             if !reached || !pass.needed[node] || pass.graph.nodes[node].op.is_leaf() {
                 continue;
             }
-            pass.differentiate(node)?;
+            if !pass.give_known(node)? {
+                pass.differentiate(node)?;
+            }
         }
         let gradients = pass.gradients;
         wanted.iter().map(|value| gradients.get(value).copied().ok_or_else(|| self.unreached(*value))).collect()
@@ -185,6 +187,25 @@ impl Backward<'_> {
         result
     }
 
+    /// Distributes gradients that were computed with a loss. They are right if nothing scales that loss.
+    fn give_known(&mut self, node: usize) -> Result<bool> {
+        let loss = Value::new(node, 0);
+        let Some(known) = self.graph.known_gradients.get(&loss).cloned() else { return Ok(false) };
+        let is_one = |graph: &Graph, value: Value| match &graph.node(value).op {
+            Op::Constant(constant) => constant.dtype == DType::F32 && graph.constants[constant.index] == [1.0],
+            _ => false,
+        };
+        if !self.gradients.get(&loss).is_some_and(|&gradient| is_one(self.graph, gradient)) {
+            return Ok(false);
+        }
+        for (value, gradient) in known {
+            if self.needed[value.node()] {
+                self.add_to(value, gradient)?;
+            }
+        }
+        Ok(true)
+    }
+
     /// The graph that gradients are added to.
     pub(crate) fn graph(&mut self) -> &mut Graph {
         self.graph
@@ -227,13 +248,17 @@ impl Backward<'_> {
 
     /// Adds to the gradient of an input.
     pub(crate) fn give(&mut self, index: usize, gradient: Value) -> Result<()> {
-        let input = self.graph.nodes[self.node].inputs[index];
-        debug_assert_eq!(self.graph.shape_of(input), self.graph.shape_of(gradient));
-        let sum = match self.gradients.get(&input).copied() {
+        self.add_to(self.graph.nodes[self.node].inputs[index], gradient)
+    }
+
+    /// Adds to the gradient of a value.
+    fn add_to(&mut self, value: Value, gradient: Value) -> Result<()> {
+        debug_assert_eq!(self.graph.shape_of(value), self.graph.shape_of(gradient));
+        let sum = match self.gradients.get(&value).copied() {
             Some(before) => self.graph.add(before, gradient)?,
             None => gradient,
         };
-        self.gradients.insert(input, sum);
+        self.gradients.insert(value, sum);
         Ok(())
     }
 

@@ -86,6 +86,8 @@ pub struct Graph {
     pub(crate) parameter_gradients: Vec<Option<Value>>,
     /// Values that cheaper nodes compute as well, with the same result: see [`crate::trim`].
     pub(crate) same: HashMap<Value, Value>,
+    /// Losses whose gradients, with respect to the values paired with them, were computed with them: see [`crate::ops::loss_in_parts`].
+    pub(crate) known_gradients: HashMap<Value, Vec<(Value, Value)>>,
     names: HashMap<String, Value>,
     scope: String,
     block: Option<u32>,
@@ -109,6 +111,7 @@ impl Graph {
             constants: Vec::new(),
             parameter_gradients: Vec::new(),
             same: HashMap::new(),
+            known_gradients: HashMap::new(),
             names: HashMap::new(),
             scope: String::new(),
             block: None,
@@ -466,7 +469,8 @@ impl Graph {
 
     /// The same parameters, constants and settings, without nodes and names: the planner adds its own.
     pub(crate) fn without_nodes(&self) -> Graph {
-        Graph { nodes: Vec::new(), names: HashMap::new(), same: HashMap::new(), ..self.clone() }
+        let (names, same, known_gradients) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Graph { nodes: Vec::new(), names, same, known_gradients, ..self.clone() }
     }
 
     /// The names of all inputs, with their values.

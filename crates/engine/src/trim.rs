@@ -89,6 +89,8 @@ pub(crate) fn trim_in_place(graph: &mut Graph, output: Value) -> Value {
     }
     let output = builder.now(output);
     *graph = builder.graph;
+    // They are of the rows that were there before.
+    graph.known_gradients.clear();
     output
 }
 

@@ -303,12 +303,18 @@ proptest! {
     }
 
     #[test]
-    fn cross_entropy_hard(rows in tokens(), classes in width(), smoothing in prop_oneof![Just(0.0f32), Just(0.1)], ignore: bool) {
+    fn cross_entropy_hard(
+        rows in tokens(),
+        classes in width(),
+        smoothing in prop_oneof![Just(0.0f32), Just(0.1)],
+        z_loss in prop_oneof![Just(0.0f32), Just(0.25)],
+        ignore: bool,
+    ) {
         check(&|g: &mut Graph| {
             let logits = g.input("logits", [rows, classes], F32)?;
             let targets = g.input("targets", [rows], DType::I32)?;
-            let options = CrossEntropyOptions { label_smoothing: smoothing, ignored_index: ignore.then_some(-100) };
-            g.cross_entropy(logits, targets, options)
+            let ignored_index = ignore.then_some(-100);
+            g.cross_entropy(logits, targets, CrossEntropyOptions { label_smoothing: smoothing, ignored_index, z_loss })
         }, &|_, i| if ignore && i % 3 == 1 { -100 } else { ((i * 5) % classes) as i32 }, quick());
     }
 
@@ -335,13 +341,13 @@ proptest! {
 #[test]
 fn cross_entropy_soft() {
     // Targets have no gradient, so they are a constant here.
-    for (rows, classes, smoothing) in [(1, 1, 0.0), (3, 10, 0.1), (17, 31, 0.0)] {
+    for (rows, classes, smoothing, z_loss) in [(1, 1, 0.0, 0.0), (3, 10, 0.1, 0.0), (17, 31, 0.0, 0.25)] {
         check(
             &|g: &mut Graph| {
                 let logits = g.input("logits", [rows, classes], F32)?;
                 let soft = common::random_values("soft", rows * classes).iter().map(|x| (x * x) as f32).collect();
                 let targets = g.constant("targets", [rows, classes], soft)?;
-                let options = CrossEntropyOptions { label_smoothing: smoothing, ignored_index: None };
+                let options = CrossEntropyOptions { label_smoothing: smoothing, z_loss, ignored_index: None };
                 g.cross_entropy(logits, targets, options)
             },
             &no_numbers,
@@ -366,34 +372,17 @@ fn binary_cross_entropy() {
     }
 }
 
-/// What keeps logits small in training: the squares of the log-sums, beside the loss.
-#[test]
-fn log_sums_of_cross_entropy() {
-    for (rows, classes) in [(1, 1), (3, 10), (17, 31)] {
-        check(
-            &|g: &mut Graph| {
-                let logits = g.input("logits", [rows, classes], F32)?;
-                let targets = g.input("targets", [rows], DType::I32)?;
-                let options = CrossEntropyOptions { label_smoothing: 0.0, ignored_index: Some(-100) };
-                let (loss, log_sums) = g.cross_entropy_and_log_sums(logits, targets, options)?;
-                let squares = g.multiply(log_sums, log_sums)?;
-                let sum = g.sum_leading(squares, &[][..])?;
-                let sum = g.scale(sum, 0.25)?;
-                g.add(loss, sum)
-            },
-            &|_, i| if i % 3 == 1 { -100 } else { ((i * 5) % classes) as i32 },
-            quick(),
-        );
-    }
-}
-
 #[test]
 fn a_batch_in_which_no_row_counts_has_loss_zero() {
     check(
         &|g: &mut Graph| {
             let logits = g.input("logits", [4, 3], F32)?;
             let targets = g.input("targets", [4], DType::I32)?;
-            g.cross_entropy(logits, targets, CrossEntropyOptions { label_smoothing: 0.1, ignored_index: Some(-1) })
+            g.cross_entropy(
+                logits,
+                targets,
+                CrossEntropyOptions { label_smoothing: 0.1, ignored_index: Some(-1), z_loss: 0.5 },
+            )
         },
         &|_, _| -1,
         quick(),

@@ -202,7 +202,7 @@ fn post_norm_encoder(g: &mut Graph) -> Result<Outputs> {
         })?;
     }
     let logits = linear(g, "head", x, classes)?;
-    let options = CrossEntropyOptions { label_smoothing: 0.1, ignored_index: Some(-100) };
+    let options = CrossEntropyOptions { label_smoothing: 0.1, ignored_index: Some(-100), ..Default::default() };
     let loss = g.cross_entropy(logits, targets, options)?;
     Ok(Outputs { logits, loss })
 }
@@ -237,7 +237,7 @@ fn pre_norm_vision_encoder(g: &mut Graph) -> Result<Outputs> {
     let class = g.slice(x, 1, 0, 1)?;
     let class = g.reshape(class, [batch, dim])?;
     let logits = linear(g, "head", class, classes)?;
-    let options = CrossEntropyOptions { label_smoothing: 0.05, ignored_index: None };
+    let options = CrossEntropyOptions { label_smoothing: 0.05, ..Default::default() };
     let loss = g.cross_entropy(logits, targets, options)?;
     Ok(Outputs { logits, loss })
 }

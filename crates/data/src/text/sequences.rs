@@ -201,8 +201,6 @@ pub struct SequenceOptions {
     pub documents: bool,
     /// Whether there is the array `positions`, which models with absolute positions need for that, too.
     pub positions: bool,
-    /// Whether there is the array `target_weights`.
-    pub weights: bool,
     /// The token that fills up shorter sequences.
     pub padding: u32,
     /// The seed of the order.
@@ -213,8 +211,8 @@ pub struct SequenceOptions {
 ///
 /// The arrays are `tokens` i32 `[batch, length]`, `lengths` i32 `[batch]` and `targets` i32 `[batch, length]`, the next tokens, or
 /// [`IGNORED`] where none is to be predicted. To keep documents apart there are `documents` i32 `[batch, length]`, the number of each
-/// token's document in its sequence, and `positions` i32 `[batch, length]`, its place there. `target_weights` f32 `[batch, length]` is
-/// what each target counts in a mean over those of the batch. [`Batch::units`] counts targets.
+/// token's document in its sequence, and `positions` i32 `[batch, length]`, its place there.
+/// [`Batch::units`] counts targets.
 #[derive(Clone, Debug)]
 pub struct SequenceBatches {
     sequences: Arc<TokenSequences>,
@@ -231,13 +229,10 @@ impl SequenceBatches {
         arrays.push(ArraySpec::i32("targets", shape));
         let further = [("documents", options.documents), ("positions", options.positions)];
         arrays.extend(further.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| ArraySpec::i32(name, shape)));
-        if options.weights {
-            arrays.push(ArraySpec::f32("target_weights", shape));
-        }
         SequenceBatches { sequences, options, groups: vec![arrays] }
     }
 
-    fn fill_array(&self, array: &mut NamedArray, rows: &[TokenSequence], units: usize) {
+    fn fill_array(&self, array: &mut NamedArray, rows: &[TokenSequence]) {
         let length = self.sequences.length();
         if fill_token_array(array, self.options.padding, rows.iter().map(|row| (row.read(), &[][..]))) {
             return;
@@ -258,14 +253,6 @@ impl SequenceBatches {
             ("positions", ArrayValues::I32(values)) => {
                 let places = |range: Range<usize>| 0..range.len() as i32;
                 write_rows(values, length, 0, rows.iter().map(|row| row.documents().flat_map(places)));
-            }
-            ("target_weights", ArrayValues::F32(values)) => {
-                values.fill(0.0);
-                let each = 1.0 / units.max(1) as f32;
-                for (to, row) in values.chunks_exact_mut(length).zip(rows) {
-                    let places = (1..row.tokens.len()).filter(|&place| row.counts(place));
-                    places.for_each(|place| to[place - 1] = each);
-                }
             }
             (name, _) => unreachable!("there is no array `{name}`"),
         }
@@ -293,7 +280,7 @@ impl BatchSource for SequenceBatches {
         let rows: Vec<TokenSequence> = chosen.iter().map(|&row| self.sequences.row(row as usize)).collect();
         batch.units = rows.iter().map(TokenSequence::targets).sum();
         for array in &mut batch.arrays {
-            self.fill_array(array, &rows, batch.units);
+            self.fill_array(array, &rows);
         }
         batch.samples.extend(chosen.iter().map(|&row| row as usize));
         Ok(())
@@ -347,8 +334,7 @@ mod tests {
 
     #[test]
     fn the_arrays_of_a_batch_say_what_is_read_predicted_and_apart() {
-        let options =
-            SequenceOptions { batch: 2, documents: true, positions: true, weights: true, padding: 0, seed: 3 };
+        let options = SequenceOptions { batch: 2, documents: true, positions: true, padding: 0, seed: 3 };
         let mut all = documents();
         all.begin();
         all.extend_counted(&[5, 6, 7], [false, true, true]);
@@ -373,11 +359,5 @@ mod tests {
                 assert!(array(name, sample).is_none_or(|found| found == row), "{name} of {sample}");
             }
         }
-        let weights = match &batch.arrays.last().expect("weights").values {
-            ArrayValues::F32(values) => values,
-            ArrayValues::I32(_) => panic!("no weights"),
-        };
-        assert!((weights.iter().sum::<f32>() - 1.0).abs() < 1e-6);
-        assert_eq!(weights.iter().filter(|&&weight| weight > 0.0).count(), batch.units);
     }
 }

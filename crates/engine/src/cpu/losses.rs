@@ -80,7 +80,8 @@ pub(super) fn cross_entropy(kernel: &Kernel, team: &mut Team, op: &CrossEntropy)
     let classes = kernel.input_type(0).shape.columns();
     let row_count = logits.len() / classes;
     let (losses, log_sums) = (kernel.workspace(), kernel.output_raw::<f32>(1));
-    let smoothing = op.options.label_smoothing;
+    let CrossEntropyOptions { label_smoothing: smoothing, z_loss, .. } = op.options;
+    let first_row = op.first_row.unwrap_or(0);
     let per_tile = rows_per_tile(row_count, classes);
     team.run(row_count.div_ceil(per_tile), &|tile, scratch| {
         let (first, second) = scratch.split_at_mut(classes);
@@ -90,9 +91,10 @@ pub(super) fn cross_entropy(kernel: &Kernel, team: &mut Team, op: &CrossEntropy)
             let log_sum = rows::log_sum_exp(x);
             let loss = match op.targets {
                 Targets::Soft => rows::cross_entropy_soft(x, kernel.input(1).read(range, second), smoothing, log_sum),
-                Targets::Hard => hard_target(kernel, &op.options, kernel.input_i32(1), row, classes)
+                Targets::Hard => hard_target(kernel, &op.options, kernel.input_i32(1), first_row + row, classes)
                     .map_or(IGNORED, |target| rows::cross_entropy_hard(x, target, smoothing, log_sum)),
             };
+            let loss = if z_loss > 0.0 { loss + z_loss * log_sum * log_sum } else { loss };
             // SAFETY: each row is written by one tile only.
             unsafe {
                 losses.range(row..row + 1)[0] = loss;
@@ -102,12 +104,21 @@ pub(super) fn cross_entropy(kernel: &Kernel, team: &mut Team, op: &CrossEntropy)
     });
     // SAFETY: all tiles have finished.
     let losses = unsafe { losses.range(0..row_count) };
-    let (sum, count) = losses
-        .iter()
-        .filter(|&&loss| loss != IGNORED)
-        .fold((0.0, 0u64), |(sum, count), &loss| (sum + f64::from(loss), count + 1));
+    let sum = losses.iter().filter(|&&loss| loss != IGNORED).fold(0.0, |sum, &loss| sum + f64::from(loss));
+    let counted = match op.targets {
+        Targets::Hard => counted(&op.options, kernel.input_i32(1)),
+        Targets::Soft => row_count,
+    };
     // SAFETY: this kernel owns the result.
-    unsafe { kernel.output_raw::<f32>(0).range(0..1)[0] = (sum / count.max(1) as f64) as f32 };
+    unsafe { kernel.output_raw::<f32>(0).range(0..1)[0] = (sum / counted.max(1) as f64) as f32 };
+}
+
+/// The number of hard targets that are not ignored.
+fn counted(options: &CrossEntropyOptions, targets: &[i32]) -> usize {
+    match options.ignored_index {
+        Some(ignored) => targets.iter().filter(|&&target| target != ignored).count(),
+        None => targets.len(),
+    }
 }
 
 /// The logits' gradient.
@@ -116,13 +127,14 @@ pub(super) fn cross_entropy_gradient(kernel: &Kernel, team: &mut Team, op: &Cros
     let classes = kernel.input_type(1).shape.columns();
     let row_count = logits.len() / classes;
     let log_sums = kernel.input_f32(3);
-    let counted = match (op.targets, op.options.ignored_index) {
-        (Targets::Hard, Some(ignored)) => kernel.input_i32(2).iter().filter(|&&target| target != ignored).count(),
-        _ => row_count,
+    let counted = match op.targets {
+        Targets::Hard => counted(&op.options, kernel.input_i32(2)),
+        Targets::Soft => row_count,
     };
     let mut number = [0.0];
     let factor = kernel.input(0).read(0..1, &mut number)[0] / counted.max(1) as f32;
-    let smoothing = op.options.label_smoothing;
+    let CrossEntropyOptions { label_smoothing: smoothing, z_loss, .. } = op.options;
+    let first_row = op.first_row.unwrap_or(0);
     let per_tile = rows_per_tile(row_count, classes);
     team.run(row_count.div_ceil(per_tile), &|tile, scratch| {
         let (first, rest) = scratch.split_at_mut(classes);
@@ -131,17 +143,20 @@ pub(super) fn cross_entropy_gradient(kernel: &Kernel, team: &mut Team, op: &Cros
         for row in tile_rows(tile, per_tile, row_count) {
             let range = row * classes..(row + 1) * classes;
             let x = logits.read(range.clone(), first);
+            let (log_sum, z_slope) = (log_sums[row], 2.0 * z_loss * log_sums[row]);
             match op.targets {
                 Targets::Soft => {
                     let targets = kernel.input(2).read(range.clone(), second);
-                    rows::cross_entropy_soft_gradient(x, targets, smoothing, log_sums[row], factor, result);
+                    rows::cross_entropy_soft_gradient(x, targets, smoothing, log_sum, z_slope, factor, result);
                 }
-                Targets::Hard => match hard_target(kernel, &op.options, kernel.input_i32(2), row, classes) {
-                    Some(target) => {
-                        rows::cross_entropy_hard_gradient(x, target, smoothing, log_sums[row], factor, result);
+                Targets::Hard => {
+                    match hard_target(kernel, &op.options, kernel.input_i32(2), first_row + row, classes) {
+                        Some(target) => {
+                            rows::cross_entropy_hard_gradient(x, target, smoothing, log_sum, z_slope, factor, result);
+                        }
+                        None => result.fill(0.0),
                     }
-                    None => result.fill(0.0),
-                },
+                }
             }
             // SAFETY: each row is written by one tile only.
             unsafe { output.write(range.start, result) };

@@ -7,7 +7,7 @@ use super::launch::{Address, Argument, Buffer, Building, Launch, c_type, source}
 use super::norms::rows::{Kept, Rows, vector_of, with_rows};
 use super::steps::float;
 use crate::graph::{Graph, Node};
-use crate::ops::{BinaryCrossEntropy, CrossEntropyOptions, Op, Targets};
+use crate::ops::{BinaryCrossEntropy, CrossEntropy, CrossEntropyGradient, CrossEntropyOptions, Op, Targets};
 use crate::types::Shape;
 
 /// A row of logits, or of targets, in registers.
@@ -27,11 +27,14 @@ fn fault() -> Argument {
     Argument::Address(Address { buffer: Buffer::Run, byte: 16 })
 }
 
-/// Bytes that a node's kernels exchange: a loss per row, or the number of rows that are not ignored.
+/// Bytes of the number of targets that are not ignored, in front of the losses.
+const COUNT_BYTES: usize = 16;
+
+/// Bytes that a node's kernels exchange: the number of targets that are not ignored, and a loss per row.
 pub(super) fn workspace_bytes(graph: &Graph, node: &Node) -> usize {
     match &node.op {
-        Op::CrossEntropy(_) | Op::BinaryCrossEntropy(_) => 4 * graph.shape_of(node.inputs[0]).rows(),
-        Op::CrossEntropyGradient(op) if ignored_index(op.targets, &op.options).is_some() => 4,
+        Op::CrossEntropy(_) | Op::BinaryCrossEntropy(_) => COUNT_BYTES + 4 * graph.shape_of(node.inputs[0]).rows(),
+        Op::CrossEntropyGradient(op) if ignored_index(op.targets, &op.options).is_some() => COUNT_BYTES,
         _ => 0,
     }
 }
@@ -41,8 +44,8 @@ pub(super) fn build(building: &Building) -> Vec<Launch> {
     match &building.node().op {
         Op::Softmax(_) => vec![softmax(building)],
         Op::SoftmaxGradient(_) => vec![softmax_gradient(building)],
-        Op::CrossEntropy(op) => cross_entropy(building, op.targets, &op.options),
-        Op::CrossEntropyGradient(op) => cross_entropy_gradient(building, op.targets, &op.options),
+        Op::CrossEntropy(op) => cross_entropy(building, op),
+        Op::CrossEntropyGradient(op) => cross_entropy_gradient(building, op),
         Op::BinaryCrossEntropy(op) => binary_cross_entropy(building, op.sum_classes),
         Op::BinaryCrossEntropyGradient(op) => vec![binary_cross_entropy_gradient(building, op.sum_classes)],
         _ => unreachable!("a softmax or a loss"),
@@ -94,9 +97,15 @@ fn ignored_index(targets: Targets, options: &CrossEntropyOptions) -> Option<i32>
     options.ignored_index.filter(|_| targets == Targets::Hard)
 }
 
-fn target_constants(targets: Targets, options: &CrossEntropyOptions) -> Vec<(&'static str, String)> {
+fn target_constants(
+    building: &Building,
+    (targets, options): (Targets, &CrossEntropyOptions),
+    input: usize,
+) -> Vec<(&'static str, String)> {
     let ignored = ignored_index(targets, options);
     vec![
+        ("TARGETS_TYPE", c_type(building.input_type(input).dtype)),
+        ("Z_LOSS", float(options.z_loss)),
         ("HARD", u8::from(targets == Targets::Hard).to_string()),
         ("SMOOTHS", u8::from(options.label_smoothing != 0.0).to_string()),
         ("SMOOTHING", float(options.label_smoothing)),
@@ -107,51 +116,69 @@ fn target_constants(targets: Targets, options: &CrossEntropyOptions) -> Vec<(&'s
     ]
 }
 
-fn cross_entropy(building: &Building, targets: Targets, options: &CrossEntropyOptions) -> Vec<Launch> {
-    let rows = rows_of(building, &building.input_type(0).shape, ONE_ROW);
-    let mut constants = rows.constants();
-    constants.extend(target_constants(targets, options));
-    constants.extend([
-        ("LOGITS_TYPE", c_type(building.input_type(0).dtype)),
-        ("TARGETS_TYPE", c_type(building.input_type(1).dtype)),
-        // By the number of rows that are not ignored.
-        ("DIVISOR", "0".to_string()),
-    ]);
-    let kernel = format!("{EXPONENTIALS}{TARGET}{}{MEAN_LOSS}", include_str!("kernels/loss.cu"));
-    let source = source(&constants, "", &with_rows(&kernel));
-    let arguments = vec![building.input(0), building.input(1), building.workspace(), building.output(1), fault()];
-    vec![
-        launch(&rows, source.clone(), "cross_entropy", arguments),
-        launch_one(&rows, source, "mean_loss", vec![building.workspace(), building.output(0)]),
-    ]
+/// The launch that counts the targets that are not ignored, if some can be, and where their number is then.
+fn count(building: &Building, ignored: Option<i32>, source: &str, input: usize) -> (Option<Launch>, Argument) {
+    if ignored.is_none() {
+        return (None, Argument::Nothing);
+    }
+    let arguments = vec![building.input(input), building.workspace(), target_count(building, Targets::Hard, input)];
+    let (source, entry, grid) = (source.to_string(), "count_targets", [1, 1, 1]);
+    let launch = Launch { source, entry, grid, block: MEAN_BLOCK, shared_bytes: 0, arguments };
+    (Some(launch), building.workspace())
 }
 
-fn cross_entropy_gradient(building: &Building, targets: Targets, options: &CrossEntropyOptions) -> Vec<Launch> {
+/// The number of targets, ignored ones among them.
+fn target_count(building: &Building, targets: Targets, input: usize) -> Argument {
+    let shape = &building.input_type(input).shape;
+    Argument::U64(if targets == Targets::Hard { shape.elements() } else { shape.rows() } as u64)
+}
+
+fn first_row(first: Option<usize>) -> Argument {
+    Argument::U64(first.unwrap_or(0) as u64)
+}
+
+/// Where the loss of each row is.
+fn losses(building: &Building) -> Argument {
+    match building.workspace() {
+        Argument::Address(workspace) => Argument::Address(workspace.plus(COUNT_BYTES)),
+        other => other,
+    }
+}
+
+fn cross_entropy(building: &Building, op: &CrossEntropy) -> Vec<Launch> {
+    let rows = rows_of(building, &building.input_type(0).shape, ONE_ROW);
+    let mut constants = rows.constants();
+    constants.extend(target_constants(building, (op.targets, &op.options), 1));
+    constants.push(("LOGITS_TYPE", c_type(building.input_type(0).dtype)));
+    let kernel = format!("{EXPONENTIALS}{TARGET}{}{MEAN_LOSS}", include_str!("kernels/loss.cu"));
+    let source = source(&constants, "", &with_rows(&kernel));
+    let (counting, counted) = count(building, ignored_index(op.targets, &op.options), &source, 1);
+    let losses = losses(building);
+    let arguments =
+        vec![building.input(0), building.input(1), losses, building.output(1), fault(), first_row(op.first_row)];
+    let mut launches = vec![launch(&rows, source.clone(), "cross_entropy", arguments)];
+    launches.extend(counting);
+    let arguments = vec![losses, counted, building.output(0), target_count(building, op.targets, 1)];
+    launches.push(launch_one(&rows, source, "mean_loss", arguments));
+    launches
+}
+
+fn cross_entropy_gradient(building: &Building, op: &CrossEntropyGradient) -> Vec<Launch> {
     let rows = rows_of(building, &building.input_type(1).shape, ONE_ROW);
     let mut constants = rows.constants();
-    constants.extend(target_constants(targets, options));
+    constants.extend(target_constants(building, (op.targets, &op.options), 2));
     constants.extend([
         ("D_LOSS_TYPE", c_type(building.input_type(0).dtype)),
         ("LOGITS_TYPE", c_type(building.input_type(1).dtype)),
-        ("TARGETS_TYPE", c_type(building.input_type(2).dtype)),
         ("D_LOGITS_TYPE", c_type(building.output_type(0).dtype)),
     ]);
     let kernel = format!("{TARGET}{}", include_str!("kernels/loss_gradient.cu"));
     let source = source(&constants, "", &with_rows(&kernel));
-    let mut launches = Vec::new();
-    let mut counted = Argument::Nothing;
-    if ignored_index(targets, options).is_some() {
-        counted = building.workspace();
-        launches.push(launch_one(&rows, source.clone(), "count_targets", vec![building.input(2), counted]));
-    }
+    let (counting, counted) = count(building, ignored_index(op.targets, &op.options), &source, 2);
     let mut arguments: Vec<Argument> = (0..4).map(|index| building.input(index)).collect();
-    arguments.extend([counted, building.output(0), fault()]);
-    launches.push(launch(&rows, source, "cross_entropy_gradient", arguments));
-    launches
-}
-
-fn divisor(sum_classes: bool, logits: &Shape) -> (&'static str, String) {
-    ("DIVISOR", format!("{}ull", BinaryCrossEntropy::count(sum_classes, logits)))
+    arguments.extend([counted, building.output(0), fault(), first_row(op.first_row)]);
+    arguments.push(target_count(building, op.targets, 2));
+    counting.into_iter().chain([launch(&rows, source, "cross_entropy_gradient", arguments)]).collect()
 }
 
 fn binary_cross_entropy(building: &Building, sum_classes: bool) -> Vec<Launch> {
@@ -162,14 +189,16 @@ fn binary_cross_entropy(building: &Building, sum_classes: bool) -> Vec<Launch> {
         ("LOGITS_TYPE", c_type(building.input_type(0).dtype)),
         ("TARGETS_TYPE", c_type(building.input_type(1).dtype)),
         ("MEAN_BLOCK", MEAN_BLOCK.to_string()),
-        divisor(sum_classes, shape),
+        ("HAS_IGNORED", "0".to_string()),
     ]);
     let kernel = format!("{}{MEAN_LOSS}", include_str!("kernels/binary_loss.cu"));
     let source = source(&constants, "", &with_rows(&kernel));
-    let arguments = vec![building.input(0), building.input(1), building.workspace()];
+    let losses = losses(building);
+    let arguments = vec![building.input(0), building.input(1), losses];
+    let divisor = Argument::U64(BinaryCrossEntropy::count(sum_classes, shape) as u64);
     vec![
         launch(&rows, source.clone(), "binary_cross_entropy", arguments),
-        launch_one(&rows, source, "mean_loss", vec![building.workspace(), building.output(0)]),
+        launch_one(&rows, source, "mean_loss", vec![losses, Argument::Nothing, building.output(0), divisor]),
     ]
 }
 
@@ -182,7 +211,7 @@ fn binary_cross_entropy_gradient(building: &Building, sum_classes: bool) -> Laun
         ("LOGITS_TYPE", c_type(building.input_type(1).dtype)),
         ("TARGETS_TYPE", c_type(building.input_type(2).dtype)),
         ("D_LOGITS_TYPE", c_type(building.output_type(0).dtype)),
-        divisor(sum_classes, shape),
+        ("DIVISOR", format!("{}ull", BinaryCrossEntropy::count(sum_classes, shape))),
     ]);
     let source = source(&constants, "", &with_rows(include_str!("kernels/binary_loss_gradient.cu")));
     let mut arguments: Vec<Argument> = (0..3).map(|index| building.input(index)).collect();
@@ -241,16 +270,16 @@ mod tests {
                 let mut graph = Graph::for_training();
                 let logits = graph.input("logits", [5, columns], dtype).unwrap();
                 let targets = graph.input("targets", [5, columns], DType::F32).unwrap();
-                let options = CrossEntropyOptions { label_smoothing, ignored_index: None };
+                let options = CrossEntropyOptions { label_smoothing, z_loss: label_smoothing, ..Default::default() };
                 let loss = graph.cross_entropy(logits, targets, options).unwrap();
                 assert_eq!(launches(graph, loss, logits), 3);
                 for ignored_index in [None, Some(-1), Some(i32::MIN), Some(0)] {
                     let mut graph = Graph::for_training();
                     let logits = graph.input("logits", [5, columns], dtype).unwrap();
                     let targets = graph.input("targets", [5], DType::I32).unwrap();
-                    let options = CrossEntropyOptions { label_smoothing, ignored_index };
+                    let options = CrossEntropyOptions { label_smoothing, ignored_index, ..Default::default() };
                     let loss = graph.cross_entropy(logits, targets, options).unwrap();
-                    assert_eq!(launches(graph, loss, logits), if ignored_index.is_some() { 4 } else { 3 });
+                    assert_eq!(launches(graph, loss, logits), if ignored_index.is_some() { 5 } else { 3 });
                 }
             }
         }

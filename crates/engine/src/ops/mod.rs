@@ -24,6 +24,7 @@ pub mod image_draws;
 mod layer_norm;
 mod leaf;
 mod linear;
+pub mod loss_in_parts;
 mod matmul;
 mod multiply;
 pub(crate) mod muon;

@@ -35,30 +35,42 @@ fn log_sum(row: &[f64]) -> f64 {
 
 pub(super) fn forward(node: &Node, op: &CrossEntropy, inputs: &[Tensor]) -> Result<Vec<Vec<f64>>> {
     let classes = inputs[0].shape.columns();
-    let (mut total, mut counted, mut log_sums) = (0.0, 0, Vec::new());
-    for (index, row) in inputs[0].data.chunks(classes).enumerate() {
+    let (logits, targets) = (&inputs[0].data, &inputs[1].data);
+    let (first, kind) = (op.first_row.unwrap_or(0), (op.targets, &op.options));
+    let (mut total, mut log_sums) = (0.0, Vec::new());
+    for (index, row) in logits.chunks(classes).enumerate() {
         let log_sum = log_sum(row);
         log_sums.push(log_sum);
-        if let Some(target) = target_of(node, (op.targets, &op.options), &inputs[1].data, index, classes)? {
+        if let Some(target) = target_of(node, kind, targets, first + index, classes)? {
             total += row.iter().zip(&target).map(|(x, t)| t * (log_sum - x)).sum::<f64>();
-            counted += 1;
+            total += f64::from(op.options.z_loss) * log_sum * log_sum;
         }
     }
-    Ok(vec![vec![total / f64::from(counted.max(1))], log_sums])
+    Ok(vec![vec![total / counted(kind, targets, classes)], log_sums])
+}
+
+/// The number of rows that are not ignored, at least 1.
+fn counted((kind, options): (Targets, &CrossEntropyOptions), targets: &[f64], classes: usize) -> f64 {
+    let count = match (kind, options.ignored_index) {
+        (Targets::Hard, Some(ignored)) => targets.iter().filter(|&&target| target != f64::from(ignored)).count(),
+        (Targets::Hard, None) => targets.len(),
+        (Targets::Soft, _) => targets.len() / classes,
+    };
+    count.max(1) as f64
 }
 
 pub(super) fn gradient(node: &Node, op: &CrossEntropyGradient, inputs: &[Tensor]) -> Result<Vec<f64>> {
     let [d_loss, logits, targets] = [0, 1, 2].map(|i| &inputs[i].data);
     let classes = inputs[1].shape.columns();
     let rows = logits.len() / classes;
-    let kind = (op.targets, &op.options);
-    let all = (0..rows).map(|row| target_of(node, kind, targets, row, classes)).collect::<Result<Vec<_>>>()?;
-    let counted = all.iter().flatten().count().max(1) as f64;
+    let (first, kind) = (op.first_row.unwrap_or(0), (op.targets, &op.options));
+    let counted = counted(kind, targets, classes);
     let mut out = vec![0.0; logits.len()];
-    for (row, target) in all.iter().enumerate() {
-        let Some(target) = target else { continue };
+    for row in 0..rows {
+        let Some(target) = target_of(node, kind, targets, first + row, classes)? else { continue };
         let x = &logits[row * classes..(row + 1) * classes];
-        let (log_sum, total) = (log_sum(x), target.iter().sum::<f64>());
+        let log_sum = log_sum(x);
+        let total = target.iter().sum::<f64>() + 2.0 * f64::from(op.options.z_loss) * log_sum;
         for i in 0..classes {
             out[row * classes + i] = d_loss[0] / counted * ((x[i] - log_sum).exp() * total - target[i]);
         }

@@ -50,7 +50,7 @@ pub fn encoder(g: &mut Graph, batch: usize, layers: usize, dim: usize) -> Result
     let class = g.reshape(class, [batch, dim])?;
     let logits = dense(g, "head", class, dim, 7)?;
     g.name("logits", logits)?;
-    g.cross_entropy(logits, labels, CrossEntropyOptions { label_smoothing: 0.1, ignored_index: None })
+    g.cross_entropy(logits, labels, CrossEntropyOptions { label_smoothing: 0.1, ..Default::default() })
 }
 
 pub fn dense(g: &mut Graph, name: &str, x: Value, from: usize, to: usize) -> Result<Value> {

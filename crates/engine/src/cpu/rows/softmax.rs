@@ -35,16 +35,17 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// The gradient of [`cross_entropy_hard`] times a factor: `out = factor * (p - t')` with the smoothed one-hot t'.
+    /// The gradient of [`cross_entropy_hard`] times a factor: `out = factor * (p * (1 + z_slope) - t')` with the smoothed one-hot t'.
+    /// `z_slope` is the derivative of the z-loss by the log-sum.
     pub fn cross_entropy_hard_gradient(
-        logits: &[f32], target: usize, smoothing: f32, log_sum: f32, factor: f32, out: &mut [f32],
+        logits: &[f32], target: usize, smoothing: f32, log_sum: f32, z_slope: f32, factor: f32, out: &mut [f32],
     ) = cross_entropy_hard_gradient_body;
 }
 
 simd_fn! {
-    /// The gradient of [`cross_entropy_soft`] times a factor: `out = factor * (p * sum of t' - t')`.
+    /// The gradient of [`cross_entropy_soft`] times a factor: `out = factor * (p * (sum of t' + z_slope) - t')`.
     pub fn cross_entropy_soft_gradient(
-        logits: &[f32], targets: &[f32], smoothing: f32, log_sum: f32, factor: f32, out: &mut [f32],
+        logits: &[f32], targets: &[f32], smoothing: f32, log_sum: f32, z_slope: f32, factor: f32, out: &mut [f32],
     ) = cross_entropy_soft_gradient_body;
 }
 
@@ -167,6 +168,7 @@ unsafe fn cross_entropy_hard_gradient_body<V: Lanes>(
     target: usize,
     smoothing: f32,
     log_sum: f32,
+    z_slope: f32,
     factor: f32,
     out: &mut [f32],
 ) {
@@ -175,14 +177,15 @@ unsafe fn cross_entropy_hard_gradient_body<V: Lanes>(
     // SAFETY: every part lies inside both rows.
     unsafe {
         let (base, by, share) = (V::splat(log_sum), V::splat(factor), V::splat(share));
+        let total = V::splat(1.0 + z_slope);
         each_vector!(V, logits.len(), at, part => {
             let p = exp(part.load::<V>(logits.as_ptr().add(at)).sub(base));
-            part.store(p.sub(share).mul(by), out.as_mut_ptr().add(at));
+            part.store(p.mul(total).sub(share).mul(by), out.as_mut_ptr().add(at));
         });
     }
     // Recomputed as `(p - share) - (1 - smoothing)`: the target's value is a difference of numbers near 1.
     let p = (logits[target] - log_sum).exp();
-    out[target] = factor * ((p - 1.0) + smoothing - share);
+    out[target] = factor * ((p - 1.0) + p * z_slope + smoothing - share);
 }
 
 #[inline(always)]
@@ -191,6 +194,7 @@ unsafe fn cross_entropy_soft_gradient_body<V: Lanes>(
     targets: &[f32],
     smoothing: f32,
     log_sum: f32,
+    z_slope: f32,
     factor: f32,
     out: &mut [f32],
 ) {
@@ -203,7 +207,7 @@ unsafe fn cross_entropy_soft_gradient_body<V: Lanes>(
         each_vector_in_turn!(V, length, at, part, turn => {
             sums[turn] = sums[turn].add(part.load(targets.add(at)));
         });
-        let total = V::splat(sum_of_parts(sums) * (1.0 - smoothing) + smoothing);
+        let total = V::splat(sum_of_parts(sums) * (1.0 - smoothing) + smoothing + z_slope);
         let (keep, share) = (V::splat(1.0 - smoothing), V::splat(smoothing / length as f32));
         let (base, by) = (V::splat(log_sum), V::splat(factor));
         each_vector!(V, length, at, part => {
@@ -285,7 +289,7 @@ mod tests {
         softmax(&mut row);
         assert!(row.iter().any(|w| w.is_nan()));
         softmax_gradient(&EXTREMES, &mut row);
-        cross_entropy_soft_gradient(&EXTREMES, &EXTREMES, 0.1, 0.0, 1.0, &mut row);
+        cross_entropy_soft_gradient(&EXTREMES, &EXTREMES, 0.1, 0.0, 0.0, 1.0, &mut row);
     }
 
     #[test]
@@ -300,8 +304,9 @@ mod tests {
                 let loss = cross_entropy_hard(&x, target, smoothing, log_sum);
                 assert_close(&[loss], &[naive_cross_entropy(&wide(&x), &targets, smoothing)], 1e-6, 1e-6);
                 let mut out = vec![f32::NAN; length];
-                cross_entropy_hard_gradient(&x, target, smoothing, log_sum, 0.5, &mut out);
-                let half = |x: &[f64]| 0.5 * naive_cross_entropy(x, &targets, smoothing);
+                cross_entropy_hard_gradient(&x, target, smoothing, log_sum, 0.2 * log_sum, 0.5, &mut out);
+                let z_loss = |x: &[f64]| 0.1 * naive_log_sum(x).powi(2);
+                let half = |x: &[f64]| 0.5 * (naive_cross_entropy(x, &targets, smoothing) + z_loss(x));
                 assert_close(&out, &numeric_gradient(&wide(&x), half), 1e-6, 1e-6);
             }
         }
@@ -319,8 +324,9 @@ mod tests {
                 let loss = cross_entropy_soft(&x, &targets, smoothing, log_sum);
                 assert_close(&[loss], &[naive_cross_entropy(&wide(&x), &wide(&targets), smoothing)], 1e-6, 1e-6);
                 let mut out = vec![f32::NAN; length];
-                cross_entropy_soft_gradient(&x, &targets, smoothing, log_sum, 2.0, &mut out);
-                let twice = |x: &[f64]| 2.0 * naive_cross_entropy(x, &wide(&targets), smoothing);
+                cross_entropy_soft_gradient(&x, &targets, smoothing, log_sum, 0.2 * log_sum, 2.0, &mut out);
+                let z_loss = |x: &[f64]| 0.1 * naive_log_sum(x).powi(2);
+                let twice = |x: &[f64]| 2.0 * (naive_cross_entropy(x, &wide(&targets), smoothing) + z_loss(x));
                 assert_close(&out, &numeric_gradient(&wide(&x), twice), 2e-6, 1e-6);
             }
         }

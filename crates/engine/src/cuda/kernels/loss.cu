@@ -1,9 +1,9 @@
 // Cross-entropy of rows of logits against a class each (HARD) or a distribution each: the loss and log-sum of every row. SMOOTHING is the
-// label smoothing; SMOOTHS says whether it is above 0.
+// label smoothing; SMOOTHS says whether it is above 0. Z_LOSS is the factor of the squared log-sum. FIRST is the target of the first row.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 cross_entropy(const LOGITS_TYPE* __restrict__ logits, const TARGETS_TYPE* __restrict__ targets, float* __restrict__ losses,
-              float* __restrict__ log_sums, int* fault, const uint64 ROWS) {
+              float* __restrict__ log_sums, int* fault, const uint64 FIRST, const uint64 ROWS) {
     for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
         const uint64 row = first + threadIdx.x / THREADS;
         const bool inside = row < ROWS;
@@ -36,7 +36,7 @@ cross_entropy(const LOGITS_TYPE* __restrict__ logits, const TARGETS_TYPE* __rest
         }
         if (inside && leads()) {
 #if HARD
-            const int target = class_of_row(targets, row, fault);
+            const int target = class_of_row(targets, FIRST + row, fault);
             if (target < 0) {
                 // Marks an ignored row.
                 loss = MINUS_INFINITY;
@@ -46,7 +46,7 @@ cross_entropy(const LOGITS_TYPE* __restrict__ logits, const TARGETS_TYPE* __rest
                 loss = SMOOTHS ? (1.0f - SMOOTHING) * surprise + SMOOTHING * (loss / (float)COLUMNS) : surprise;
             }
 #endif
-            losses[row] = loss;
+            losses[row] = loss + Z_LOSS * log_sum * log_sum;
             log_sums[row] = log_sum;
         }
     }

@@ -1,35 +1,21 @@
-// The gradient of cross-entropy: (softmax(x) Σt - t) times the loss's gradient, over the number of rows that are not ignored.
-
-#if HARD
-// The number of rows that are not ignored: one block of MEAN_BLOCK threads.
-extern "C" __global__ void __launch_bounds__(MEAN_BLOCK) count_targets(const int* __restrict__ targets, uint32* __restrict__ counted, const uint64 ROWS) {
-    __shared__ uint32 total;
-    if (threadIdx.x == 0) total = 0;
-    __syncthreads();
-    uint32 count = 0;
-#pragma unroll 4
-    for (uint64 row = threadIdx.x; row < ROWS; row += MEAN_BLOCK) count += targets[row] != IGNORED;
-    // Integers: any order gives the same sum.
-    atomicAdd(&total, count);
-    __syncthreads();
-    if (threadIdx.x == 0) *counted = total;
-}
-#endif
+// The gradient of cross-entropy: (softmax(x) (Σt + 2 Z_LOSS log Σe^x) - t) times the loss's gradient, over the number of targets that are
+// not ignored. TARGETS is the number of all, FIRST the target of the first row.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 cross_entropy_gradient(const D_LOSS_TYPE* __restrict__ d_loss, const LOGITS_TYPE* __restrict__ logits,
                        const TARGETS_TYPE* __restrict__ targets, const float* __restrict__ log_sums,
                        const uint32* __restrict__ counted, D_LOGITS_TYPE* __restrict__ d_logits, int* fault,
-                       const uint64 ROWS) {
-    const uint32 rows = HAS_IGNORED ? max(*counted, 1u) : (uint32)ROWS;
+                       const uint64 FIRST, const uint64 TARGETS, const uint64 ROWS) {
+    const uint32 rows = HAS_IGNORED ? max(*counted, 1u) : (uint32)TARGETS;
     const float factor = widen(d_loss[0]) / (float)rows;
     const float share = SMOOTHING / COLUMNS;
     for (uint64 first = first_row(); first < ROWS; first += row_stride()) {
         const uint64 row = first + threadIdx.x / THREADS;
         const bool inside = row < ROWS;
         const float log_sum = inside ? log_sums[row] : 0.0f;
+        const float z_slope = 2.0f * Z_LOSS * log_sum;
 #if HARD
-        const int target = inside ? class_of_row(targets, row, fault) : -1;
+        const int target = inside ? class_of_row(targets, FIRST + row, fault) : -1;
         each_part(inside, [&](int part, int column) {
             float values[VECTOR] = {};
             if (target >= 0) {
@@ -38,7 +24,7 @@ cross_entropy_gradient(const D_LOSS_TYPE* __restrict__ d_loss, const LOGITS_TYPE
                 for (int i = 0; i < VECTOR; i++) {
                     const float p = expf(values[i] - log_sum);
                     // The target's value is a difference of numbers near 1.
-                    values[i] = factor * (column + i == target ? (p - 1.0f) + SMOOTHING - share : p - share);
+                    values[i] = factor * (p * z_slope + (column + i == target ? (p - 1.0f) + SMOOTHING - share : p - share));
                 }
             }
             store<VECTOR>(d_logits + row * COLUMNS + column, values);
@@ -51,7 +37,7 @@ cross_entropy_gradient(const D_LOSS_TYPE* __restrict__ d_loss, const LOGITS_TYPE
 #pragma unroll
             for (int i = 0; i < VECTOR; i++) sum += shares[part][i];
         });
-        const float total = row_sum(sum) * (1.0f - SMOOTHING) + SMOOTHING;
+        const float total = row_sum(sum) * (1.0f - SMOOTHING) + SMOOTHING + z_slope;
         each_part(inside, [&](int part, int column) {
             if constexpr (!KEEPS) load<VECTOR>(targets + row * COLUMNS + column, shares[part]);
             float values[VECTOR];

@@ -14,7 +14,7 @@ use vitreous_data::loader::{ArraySpec, BatchSource};
 use vitreous_data::text::{
     IGNORED, PlainTexts, SequenceBatches, SequenceOptions, TextTokenizer, TokenSequences, are_chats, open_plain,
 };
-use vitreous_engine::{CrossEntropyOptions, DType, Device, Graph, Group, Parameter, Role, State, Value};
+use vitreous_engine::{CrossEntropyOptions, Device, Graph, Group, Parameter, Role, State};
 use vitreous_files::open::read_bounded;
 use vitreous_models::{
     Architecture, Call, Initialisation, Model, SaveOptions, Settings, TokenInput, WeightType, initialise,
@@ -178,7 +178,6 @@ impl LanguageTask {
             batch: settings.train.batch,
             documents: documents > 0,
             positions: documents > 0 && takes_positions(model.architecture.as_ref())?,
-            weights: settings.loss.z_loss > 0.0,
             padding: tokenizer.special().padding.or(tokenizer.special().end).unwrap_or(0),
             seed: recipe.train.seed,
         };
@@ -315,17 +314,6 @@ fn takes_positions(architecture: &dyn Architecture) -> Result<bool, TrainError> 
     Ok(graph.find("positions").is_ok())
 }
 
-/// Adds the mean squared log-sum of the predicted positions, times a factor, to the loss.
-fn with_z_loss(graph: &mut Graph, loss: Value, log_sums: Value, factor: f32) -> vitreous_engine::Result<Value> {
-    let shape = graph.shape_of(log_sums).clone();
-    let weights = graph.input("target_weights", shape, DType::F32)?; // [batch, length]
-    let squares = graph.multiply(log_sums, log_sums)?;
-    let weighted = graph.multiply(squares, weights)?;
-    let mean = graph.sum_leading(weighted, &[][..])?;
-    let mean = graph.scale(mean, factor)?;
-    graph.add(loss, mean)
-}
-
 fn facts(
     recipe: &Recipe,
     settings: &LanguageSettings,
@@ -409,13 +397,9 @@ impl Task for LanguageTask {
         let call = Call::whole(rows).tokens(length).documents(self.documents).adapters(adapters.as_ref());
         let logits = self.model.architecture.build(graph, &call)?.need("logits")?;
         let targets = graph.input("targets", [rows, length], targets.element.into())?;
-        let options = CrossEntropyOptions { ignored_index: Some(IGNORED), ..CrossEntropyOptions::default() };
-        let (loss, log_sums) = graph.cross_entropy_and_log_sums(logits, targets, options)?;
-        let loss = match self.settings.loss.z_loss {
-            0.0 => loss,
-            factor => with_z_loss(graph, loss, log_sums, factor)?,
-        };
-        Ok(Objective { loss, outputs: Vec::new() })
+        let z_loss = self.settings.loss.z_loss;
+        let options = CrossEntropyOptions { ignored_index: Some(IGNORED), z_loss, ..Default::default() };
+        Ok(Objective { loss: graph.cross_entropy(logits, targets, options)?, outputs: Vec::new() })
     }
 
     fn group(&self, parameter: &Parameter) -> Option<Group> {

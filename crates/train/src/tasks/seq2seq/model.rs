@@ -99,7 +99,7 @@ impl PairModel {
         let call = Call::whole(rows).tokens(source).target(target);
         let logits = self.model.architecture.build(graph, &call)?.need("logits")?;
         let wanted = graph.input("wanted", [rows, target], DType::I32)?;
-        let options = CrossEntropyOptions { label_smoothing, ignored_index: Some(IGNORED) };
+        let options = CrossEntropyOptions { label_smoothing, ignored_index: Some(IGNORED), ..Default::default() };
         Ok(graph.cross_entropy(logits, wanted, options)?)
     }
 

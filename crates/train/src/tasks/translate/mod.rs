@@ -169,7 +169,8 @@ impl Task for TranslateTask {
         let logits = self.model.architecture.build(graph, &call)?.need("logits")?;
         let wanted = graph.input("wanted", [rows, target], DType::I32)?;
         let label_smoothing = self.settings.loss.label_smoothing;
-        let options = CrossEntropyOptions { label_smoothing, ignored_index: Some(PADDING as i32) };
+        let options =
+            CrossEntropyOptions { label_smoothing, ignored_index: Some(PADDING as i32), ..Default::default() };
         Ok(Objective { loss: graph.cross_entropy(logits, wanted, options)?, outputs: Vec::new() })
     }
 

@@ -73,7 +73,7 @@ impl Case {
         let mut graph = Graph::for_training();
         let logits = transformer(&mut graph, config, SHAPE).expect("builds").logits;
         let wanted = graph.input("wanted", [SHAPE.batch, SHAPE.target], DType::I32).expect("an input");
-        let options = CrossEntropyOptions { label_smoothing: 0.1, ignored_index: Some(PADDING) };
+        let options = CrossEntropyOptions { label_smoothing: 0.1, ignored_index: Some(PADDING), ..Default::default() };
         let loss = graph.cross_entropy(logits, wanted, options).expect("a loss");
         let parameters: Vec<Value> =
             graph.parameters().iter().map(|parameter| graph.find(&parameter.name).expect("known")).collect();
