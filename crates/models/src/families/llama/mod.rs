@@ -46,7 +46,7 @@ impl Family for Llama {
     }
 
     fn gguf_architectures(&self) -> &'static [&'static str] {
-        &["llama", "qwen2", "qwen3"]
+        &["llama", "qwen2", "qwen3", "phi3", "gemma"]
     }
 
     fn presets(&self) -> Vec<String> {

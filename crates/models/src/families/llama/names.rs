@@ -56,7 +56,7 @@ fn beyond(model_type: &str) -> Option<&'static str> {
 }
 
 /// Phi-3 stores these together.
-const GATE_AND_UP: [&str; 2] = ["blocks.#.mlp.gate.*", "blocks.#.mlp.up.*"];
+pub(super) const GATE_AND_UP: [&str; 2] = ["blocks.#.mlp.gate.*", "blocks.#.mlp.up.*"];
 
 fn rules(config: &LlamaConfig, backbone: &str) -> Dialect {
     let names = [
