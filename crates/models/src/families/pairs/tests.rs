@@ -2,8 +2,8 @@
 
 use serde_json::{Value as Json, json};
 use vitreous_engine::{
-    CrossEntropyOptions, DType, Device, Edit, EditValues, Executor, GradientOptions, Graph, Mode, Plan, Precision, Role, Run, State,
-    Value,
+    CrossEntropyOptions, DType, Device, Edit, EditValues, Executor, GradientOptions, Graph, Mode, Plan, Precision,
+    Role, Run, State, Value,
 };
 
 use crate::archive::Archive;

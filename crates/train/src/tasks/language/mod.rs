@@ -36,8 +36,8 @@ use measure::LanguageTest;
 pub use data::{ChatTokens, chat_tokens};
 pub use measure::LanguageReport;
 pub use settings::{
-    DocumentChoice, LanguageDataSettings, LanguageLossSettings, LanguageSettings,
-    LanguageTestSettings, LanguageTextSettings, LanguageVocabularyChoice,
+    DocumentChoice, LanguageDataSettings, LanguageLossSettings, LanguageSettings, LanguageTestSettings,
+    LanguageTextSettings, LanguageVocabularyChoice,
 };
 pub use tokenizer::{tokenizer_of, vocabulary_beside, vocabulary_of};
 
@@ -111,8 +111,7 @@ impl TaskType for Language {
 
     fn open(&self, recipe: Recipe, context: &TaskContext) -> Result<Box<dyn Task>, TrainError> {
         if recipe.data.path.is_empty() {
-            let what = "there is no data: name a text file, chats (JSON lines with `messages`), or a folder of them with \
-                        `vitreous train gpt --data FILE`";
+            let what = "there is no data: name a text file, chats (JSON lines with `messages`) or a folder of them with --data";
             return Err(TrainError::Data(what.to_string()));
         }
         let texts = open_plain(Path::new(&recipe.data.path)).map_err(|error| TrainError::Data(error.to_string()))?;

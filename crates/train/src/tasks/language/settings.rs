@@ -20,7 +20,88 @@ pub struct LanguageSettings {
     pub text: LanguageTextSettings,
     /// The loss.
     pub loss: LanguageLossSettings,
+    /// A model to go on from.
+    pub finetune: PretrainedSettings,
     /// Evaluations.
+    pub test: LanguageTestSettings,
+}
+
+choice! {
+    /// Where one document ends and the next begins.
+    DocumentChoice {
+        /// Each file is a document; of JSON lines, each line.
+        Files,
+        /// Blank lines separate documents.
+        BlankLines,
+    }
+}
+
+choice! {
+    /// A kind of vocabulary.
+    LanguageVocabularyChoice {
+        /// GPT-2's byte pairs.
+        Bpe,
+        /// Every character of the text.
+        Characters,
+        /// Every byte.
+        Bytes,
+    }
+}
+
+impl From<DocumentChoice> for DocumentBreak {
+    fn from(choice: DocumentChoice) -> DocumentBreak {
+        match choice {
+            DocumentChoice::Files => DocumentBreak::Files,
+            DocumentChoice::BlankLines => DocumentBreak::BlankLines,
+        }
+    }
+}
+
+impl From<LanguageVocabularyChoice> for LanguageVocabulary {
+    fn from(choice: LanguageVocabularyChoice) -> LanguageVocabulary {
+        match choice {
+            LanguageVocabularyChoice::Bpe => LanguageVocabulary::Bpe,
+            LanguageVocabularyChoice::Characters => LanguageVocabulary::Characters,
+            LanguageVocabularyChoice::Bytes => LanguageVocabulary::Bytes,
+        }
+    }
+}
+
+/// Where documents begin and end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LanguageDataSettings {
+    /// "files", or "blank_lines".
+    pub documents: DocumentChoice,
+    /// Whether documents in one sequence are kept apart: each is read as if it were alone. GPT-2 was trained without.
+    pub apart: bool,
+}
+
+/// Tokenisation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LanguageTextSettings {
+    /// Tokens per sequence.
+    pub max_tokens: usize,
+    /// The kind of vocabulary that is learnt from the text: "bpe", "characters" or "bytes".
+    pub tokenizer: LanguageVocabularyChoice,
+    /// The vocabulary size of "bpe".
+    pub vocabulary: usize,
+    /// A model directory, or its tokenizer.json, whose tokenizer is used instead; "" for none.
+    pub tokenizer_from: String,
+    /// A file with a chat template (Jinja), for chats and models that have none, or instead of the model's; "" for the model's own.
+    pub chat_template: String,
+}
+
+/// The loss.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LanguageLossSettings {
+    /// The factor of the squared logarithm of the softmax's sum, which keeps logits small (PaLM: 1e-4); 0 for none.
+    pub z_loss: f32,
+}
+
+/// Evaluations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LanguageTestSettings {

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::Gpt2Config;
-use crate::testing::fixture;
 use crate::initial::{Initialisation, initial_values};
 use crate::settings::NormOrder;
+use crate::testing::fixture;
 use crate::{Architecture, Call, Model, OpenOptions, Part};
 use vitreous_engine::Graph;
 
