@@ -84,8 +84,9 @@ fn parts_sum_to_the_logit_and_are_those_of_the_peer() {
         let [token, output, _] = choice(&expected);
         let parts = inside.attribution(token, output).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!((parts.sum() - parts.logit).abs() < LIMIT, "{name}: {} and {}", parts.sum(), parts.logit);
-        close(name, [parts.embedding], &expected.all("attribution.embedding"));
-        close(name, parts.layers.iter().flat_map(|layer| layer.heads.clone()), &expected.all("attribution.heads"));
+        let heads = parts.layers.iter().flat_map(|layer| layer.heads.clone());
+        let all = [expected.all("attribution.embedding"), expected.all("attribution.heads")].concat();
+        close(name, std::iter::once(parts.embedding).chain(heads), &all);
         let biases = expected.all("attribution.attention_bias");
         let got: Vec<f64> = parts.layers.iter().map(|layer| layer.attention_bias).collect();
         assert!(got.iter().zip(&biases).all(|(a, b)| (a - f64::from(*b)).abs() < LIMIT), "{got:?}, not {biases:?}");
