@@ -254,6 +254,17 @@ impl Signature {
         self.given(|gives| if let Gives::NextToken(vocabulary) = gives { Some(vocabulary) } else { None })
     }
 
+    /// The tokens and the vocabulary of a language model; an error if it is none.
+    pub fn language(&self) -> vitreous_engine::Result<(TokenInput, usize)> {
+        match (self.tokens(), self.next_token()) {
+            (Some(input), Some(vocabulary)) => Ok((input, vocabulary)),
+            _ => {
+                let what = format!("this is {}, which predicts no next token", self.what());
+                Err(vitreous_engine::Error::Machine(what))
+            }
+        }
+    }
+
     /// The width of its vector per token, if it outputs them.
     pub fn token_vectors(&self) -> Option<usize> {
         self.given(|gives| if let Gives::TokenVectors(width) = gives { Some(width) } else { None })

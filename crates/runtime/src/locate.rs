@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use vitreous_models::model::USUAL_WEIGHTS;
-use vitreous_models::{Architecture, Head, Model, OpenOptions, Signature, StoredFormat, Takes, preset, preset_names};
+use vitreous_models::{
+    Architecture, Gives, Head, Model, OpenOptions, Signature, StoredFormat, Takes, preset, preset_names,
+};
 use vitreous_train::recipe::nearest;
 
 use crate::error::Error;
@@ -59,8 +61,11 @@ pub fn unsuitable(model: &str, signature: &Signature, wanted: &str) -> Error {
 pub fn no_head(model: &str, signature: &Signature, head: &str, heads: &[Head]) -> Error {
     let commands = unsuitable(model, signature, "").to_string();
     let usable = commands.rsplit_once("; ").map_or("", |(_, usable)| usable);
+    // Heads are trained on encoders: a language model keeps its own.
+    let takes_heads = !signature.gives.iter().any(|gives| matches!(gives, Gives::NextToken(_)));
     let trained: Vec<String> = heads
         .iter()
+        .filter(|_| takes_heads)
         .filter_map(|head| head.trained_by())
         .map(|command| format!("`vitreous {}`", command.replace("MODEL", model)))
         .collect();

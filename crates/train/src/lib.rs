@@ -30,6 +30,7 @@ pub mod watch;
 
 pub use error::TrainError;
 pub use evaluation::{Evaluation, EvaluationAbout};
+pub use finetuning::PretrainedSettings;
 pub use fingerprint::Fingerprint;
 pub use observer::{CheckpointAverage, EpochSummary, Observer, Outcome, RunPlan};
 pub use recipe::{Recipe, RecipeError};

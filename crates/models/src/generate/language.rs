@@ -433,9 +433,7 @@ struct Shape {
 
 fn shape_of(model: &dyn Architecture, options: &GenerateOptions, device: &Device) -> Result<Shape> {
     let signature = model.signature();
-    let (Some(vocabulary), Some(input)) = (signature.next_token(), signature.tokens()) else {
-        return Err(Error::Machine(format!("this is {}, which does not generate text", signature.what())));
-    };
+    let (input, vocabulary) = signature.language()?;
     let context = options.context.clamp(1, input.longest);
     // Room for the window and a chunk: the rows of the window move to the front when it is full.
     let widest = chunk_width(chunk_of(options, device), usize::MAX, device.is_gpu());

@@ -84,9 +84,7 @@ impl<'m> TokenScorer<'m> {
         weights: Weights<'m>,
     ) -> Result<TokenScorer<'m>> {
         let signature = architecture.signature();
-        let (Some(input), Some(vocabulary)) = (signature.tokens(), signature.next_token()) else {
-            return Err(Error::Machine(format!("this is {}, which predicts no next token", signature.what())));
-        };
+        let (input, vocabulary) = signature.language()?;
         let source = OnDevice::new(device, weights);
         Ok(TokenScorer {
             architecture,

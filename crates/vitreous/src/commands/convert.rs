@@ -8,7 +8,7 @@ use vitreous_data::image::{Placement, Preprocess};
 use vitreous_models::archive::ArchiveError;
 use vitreous_models::archive::gguf::Metadata;
 use vitreous_models::{
-    Head, Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Size, Takes, WeightType, Written,
+    Format, Head, Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Size, Takes, WeightType, Written,
 };
 use vitreous_runtime::image_model::preprocessing_at_model_size;
 use vitreous_runtime::language::{metadata_of, tokenizer_of, vocabulary_to_write};
@@ -70,6 +70,10 @@ impl Convert {
             _ => Some(preprocessing_at_model_size(&model)?),
         };
         let preprocessor = prepared.as_ref().map(Preprocess::to_hugging_face).transpose().map_err(Failure::input)?;
+        if self.is_for("gguf") {
+            let refused = |what: String| Failure::input(anyhow!("{}: {what}", self.from.display()));
+            model.architecture.dialect(Format::Gguf).map_err(refused)?;
+        }
         let vocabulary = self.vocabulary(&model)?;
         let files = self.tokenizer_files(&model);
         let options = SaveOptions {
@@ -148,6 +152,12 @@ impl Convert {
             return Err(Failure::input(anyhow!(
                 "{} is already there; --force overwrites it, or name another target",
                 file.display()
+            )));
+        }
+        if !is_file && self.to.is_file() && !is_source {
+            let to = self.to.display();
+            return Err(Failure::input(anyhow!(
+                "{to} is a file; name a directory, or a file that ends in .gguf or .npz"
             )));
         }
         let ending = self.to.extension().map(|ending| ending.to_string_lossy().to_lowercase());

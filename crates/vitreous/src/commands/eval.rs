@@ -142,6 +142,18 @@ impl Eval {
         }
     }
 
+    /// The options that only models of images and translators have, and whether they are given.
+    fn of_images_and_pairs(&self) -> [(&'static str, bool); 6] {
+        [
+            ("--batch", self.batch.is_some()),
+            ("--heads", self.heads.is_some()),
+            ("--all", self.all),
+            ("--beam", self.beam.is_some()),
+            ("--languages", self.languages.is_some()),
+            ("--translations", self.translations.is_some()),
+        ]
+    }
+
     /// The recipe of the run that the model belongs to, if it is one: its own data is what it is evaluated on.
     fn recipe_of_run(&self) -> Result<Option<Recipe>, Failure> {
         let Some(directory) = run_of(&self.model) else { return Ok(None) };

@@ -121,6 +121,9 @@ impl Generate {
             work.answer(&[prompt])?;
         } else {
             take_texts(&[], &self.files, prompt_input, |prompts: &[String]| work.answer(prompts))?;
+            if work.asked == 0 {
+                say!("note: there are no prompts in what --file names; it has one prompt per line");
+            }
         }
         if work.unfinished > 0 {
             let texts = vitreous_pages::format::count(work.unfinished, "text", "texts");

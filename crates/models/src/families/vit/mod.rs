@@ -24,47 +24,21 @@ use vitreous_engine::{Graph, Result};
 
 use crate::call::{Call, Outputs};
 use crate::checkpoint::Dialect;
-use crate::checkpoint::json::Fault;
-use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
+use crate::family::{Architecture, Family, Format, family, to_settings};
 use crate::settings::{ConfigError, Settings, rule};
 use crate::signature::{Gives, Head, ImageInput, PooledFrom, Signature, Takes};
 
 pub use config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, Qkv, VitConfig};
 pub use graph::vit;
 
-/// The family.
-pub struct Vit;
-
-/// The entry of the family list.
-pub static FAMILY: Vit = Vit;
-
-impl Family for Vit {
-    fn name(&self) -> &'static str {
-        "vit"
-    }
-
-    fn model_types(&self) -> &'static [&'static str] {
-        &["vit", "deit", "dinov2", "dinov2_with_registers"]
-    }
-
-    fn presets(&self) -> Vec<String> {
-        presets::names()
-    }
-
-    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
-        Some(Box::new(presets::preset(name)?))
-    }
-
-    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let config: VitConfig = parse_settings(settings)?;
-        config.check()?;
-        Ok(Box::new(config))
-    }
-
-    fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        read::read(checkpoint)
-    }
-}
+family!(
+    Vit,
+    "vit",
+    VitConfig,
+    model_types: ["vit", "deit", "dinov2", "dinov2_with_registers"],
+    gguf: [],
+    read: read::read
+);
 
 impl Architecture for VitConfig {
     fn family(&self) -> &'static dyn Family {
