@@ -20,6 +20,7 @@
 
 pub mod augment;
 mod batches;
+mod caption_batches;
 mod decode;
 mod error;
 pub mod font;
@@ -32,6 +33,7 @@ mod raw;
 mod resample;
 mod view;
 
+pub use caption_batches::{CaptionBatches, CaptionTargets, CaptionTokens};
 pub use batches::{ImageBatchOptions, ImageBatches, ImageForm, ImageTargets, Preparation};
 pub use decode::{Channels, Image, decode, open};
 pub use error::{ConfigError, ImageError};

@@ -122,17 +122,22 @@ fn read_byte_pairs(vocab: &[u8], merges: &[u8]) -> Result<(Vocab, Vec<(String, S
 
 /// CLIP's tokenizer: letters are made small, words end in `</w>`, and a text stands between its start and its end.
 pub(super) fn clip(vocab: &[u8], merges: &[u8], settings: &Settings) -> Result<Description, String> {
-    const WORDS: &str =
-        r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
     let (vocab, merges) = read_byte_pairs(vocab, merges)?;
     let name = |role: &str| settings.special_name(role).unwrap_or_default();
     let (first, end) = (name("bos_token"), name("eos_token"));
     let id = |name: &str| new_id(&vocab, settings, name);
-    let post_processor = roberta_processing((&first, id(&first)?), (&end, id(&end)?), false, false);
+    let parts = clip_parts((&first, id(&first)?), (&end, id(&end)?));
     let unknown = Some(name("unk_token")).filter(|unknown| vocab.contains_key(unknown.as_str()));
     let (prefix, suffix) = (Some(String::new()), Some("</w>".to_string()));
-    Ok(Description {
-        model: Model::Bpe(Bpe { vocab, merges, unknown, prefix, suffix, ..Bpe::default() }),
+    Ok(Description { model: Model::Bpe(Bpe { vocab, merges, unknown, prefix, suffix, ..Bpe::default() }), ..parts })
+}
+
+/// All of CLIP's tokenizer but its vocabulary.
+pub(super) fn clip_parts(first: (&str, u32), end: (&str, u32)) -> Description {
+    const WORDS: &str =
+        r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
+    Description {
+        model: Model::Bpe(Bpe::default()),
         added: Vec::new(),
         normalizer: json!({"type": "Sequence", "normalizers": [
             {"type": "NFC"},
@@ -143,9 +148,9 @@ pub(super) fn clip(vocab: &[u8], merges: &[u8], settings: &Settings) -> Result<D
             {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Removed", "invert": true},
             {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
         ]}),
-        post_processor,
+        post_processor: roberta_processing(first, end, false, false),
         decoder: json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
-    })
+    }
 }
 
 /// RoBERTa's or GPT-2's tokenizer: byte pairs, with the tokens of a `vocab.json` and the merges of a `merges.txt`.
