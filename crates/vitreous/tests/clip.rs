@@ -17,10 +17,10 @@ struct Place {
 const SIDE: u32 = 24;
 
 /// A model that learns a step in some milliseconds.
-const TINY: [&str; 18] = [
+const TINY: [&str; 19] = [
     "model.image=16", "model.patch=8", "model.dim=24", "model.depth=1", "model.heads=2", "model.mlp_dim=32",
     "model.text_dim=16", "model.text_depth=1", "model.text_heads=2", "model.text_mlp_dim=32", "model.projection=12",
-    "text.vocabulary=600", "train.batch=12", "train.epochs=8", "optimizer.lr=5e-3", "schedule.warmup_epochs=1",
+    "text.vocabulary=600", "train.batch=12", "train.epochs=30", "train.init=xavier", "optimizer.lr=5e-3", "schedule.warmup_epochs=1",
     "evaluation.templates=[\"a photo of a {} thing\", \"something {}\"]", "augment.flip=0.5",
 ];
 

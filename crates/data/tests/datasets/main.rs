@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod captions;
 mod formats;
 mod hostile;
 mod layouts;

@@ -67,8 +67,10 @@ impl CachedPlans {
         let mut graph = Graph::new(Mode::Training, precision);
         let Chunked { vectors, numbers } = of.build_chunk(&mut graph, &chunk)?;
         let by_row = vectors.len();
-        let carried = vectors.iter().chain(&numbers).map(|&value| graph.cast(value, DType::F32));
-        let carried = carried.collect::<Result<Vec<Value>, _>>()?;
+        let vectors = vectors.iter().map(|&value| graph.cast(value, DType::F32)).collect::<Result<Vec<Value>, _>>()?;
+        // A parameter itself cannot be asked for: it is the state's.
+        let numbers = numbers.iter().map(|&value| graph.scale(value, 1.0)).collect::<Result<Vec<Value>, _>>()?;
+        let carried = [vectors, numbers].concat();
         let shapes: Vec<Shape> = carried.iter().map(|&value| graph.shape_of(value).clone()).collect();
         let forward = device.plan(&graph, &carried)?;
         let forward_flops = forward.flops();

@@ -11,6 +11,9 @@ use crate::settings::{Activation, Settings};
 /// What versions of `transformers` before 4.31 wrote as the end of a text: it means the token with the largest number.
 const LEGACY_END: usize = 2;
 
+/// The start of a text that `transformers` assumes.
+const START_OF_TEXT: usize = 49_406;
+
 /// The configuration of one tower, with what an older key says over it: `transformers` wrote `text_config_dict` beside `text_config`.
 struct Tower {
     map: Map<String, Value>,
@@ -149,6 +152,10 @@ fn write(config: &ClipConfig) -> Settings {
     text.insert("vocab_size".to_string(), json!(config.vocabulary));
     text.insert("max_position_embeddings".to_string(), json!(config.max_length));
     text.insert("pad_token_id".to_string(), json!(config.padding_token));
+    // The library's own start of a text, which no model looks at, is a token of OpenAI's vocabulary.
+    if config.vocabulary <= START_OF_TEXT {
+        text.insert("bos_token_id".to_string(), Value::Null);
+    }
     let mut vision = tower("vision", [config.dim, config.mlp_dim, config.depth, config.heads]);
     vision.insert("image_size".to_string(), sides(config.image.height, config.image.width));
     vision.insert("patch_size".to_string(), sides(config.patch.height, config.patch.width));
