@@ -30,12 +30,19 @@ struct Tower {
 }
 
 impl Tower {
-    fn new(model: &Model, call: &Call, tokens: usize, threads: usize, device: &Device) -> Result<(Tower, State), ExplainError> {
+    fn new(
+        model: &Model,
+        call: &Call,
+        tokens: usize,
+        threads: usize,
+        device: &Device,
+    ) -> Result<(Tower, State), ExplainError> {
         let mut graph = Graph::for_inference();
         let features = model.architecture.build(&mut graph, call)?.need("features")?;
         let taps = layers(&graph, tokens)?;
         let outputs: Vec<Value> = taps.iter().map(|tap| tap.output).collect();
-        let first = taps.first().ok_or_else(|| ExplainError::NoImages { what: model.architecture.signature().what() })?;
+        let first =
+            taps.first().ok_or_else(|| ExplainError::NoImages { what: model.architecture.signature().what() })?;
         let heads = Heads::new(first, tokens, MEMORY, device)?;
         let forward = Forward::new(model, &graph, taps.clone(), &[], "explaining a picture and a text", device)?;
         let purpose = "relevance through a tower";

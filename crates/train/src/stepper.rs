@@ -218,7 +218,8 @@ impl Stepper {
     /// Bytes that running takes, besides the state.
     pub fn bytes(&self) -> usize {
         self.cached.as_ref().map_or(0, CachedPasses::bytes)
-            + self.passes.memory_bytes() + self.update.as_ref().map_or(0, |(update, _)| update.memory_bytes())
+            + self.passes.memory_bytes()
+            + self.update.as_ref().map_or(0, |(update, _)| update.memory_bytes())
     }
 
     /// Floating-point operations of the largest batch.

@@ -35,9 +35,21 @@ impl Dataset for Pictures {
 
 fn task(overrides: &[&str]) -> Result<ContrastTask, TrainError> {
     let small = [
-        "model.image=8", "model.patch=4", "model.dim=12", "model.depth=2", "model.heads=2", "model.mlp_dim=20",
-        "model.text_dim=10", "model.text_depth=1", "model.text_heads=2", "model.text_mlp_dim=16", "model.max_length=9",
-        "text.vocabulary=600", "train.batch=12", "optimizer.clip=0.0", "data.threads=1",
+        "model.image=8",
+        "model.patch=4",
+        "model.dim=12",
+        "model.depth=2",
+        "model.heads=2",
+        "model.mlp_dim=20",
+        "model.text_dim=10",
+        "model.text_depth=1",
+        "model.text_heads=2",
+        "model.text_mlp_dim=16",
+        "model.max_length=9",
+        "text.vocabulary=600",
+        "train.batch=12",
+        "optimizer.clip=0.0",
+        "data.threads=1",
     ];
     let overrides: Vec<String> = small.iter().chain(overrides).map(|pair| pair.to_string()).collect();
     let recipe = Recipe::read("test", "task = \"image-text\"", &overrides).expect("a sound recipe");

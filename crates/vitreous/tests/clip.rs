@@ -18,10 +18,25 @@ const SIDE: u32 = 24;
 
 /// A model that learns a step in some milliseconds.
 const TINY: [&str; 19] = [
-    "model.image=16", "model.patch=8", "model.dim=24", "model.depth=1", "model.heads=2", "model.mlp_dim=32",
-    "model.text_dim=16", "model.text_depth=1", "model.text_heads=2", "model.text_mlp_dim=32", "model.projection=12",
-    "text.vocabulary=600", "train.batch=12", "train.epochs=30", "train.init=xavier", "optimizer.lr=5e-3", "schedule.warmup_epochs=1",
-    "evaluation.templates=[\"a photo of a {} thing\", \"something {}\"]", "augment.flip=0.5",
+    "model.image=16",
+    "model.patch=8",
+    "model.dim=24",
+    "model.depth=1",
+    "model.heads=2",
+    "model.mlp_dim=32",
+    "model.text_dim=16",
+    "model.text_depth=1",
+    "model.text_heads=2",
+    "model.text_mlp_dim=32",
+    "model.projection=12",
+    "text.vocabulary=600",
+    "train.batch=12",
+    "train.epochs=30",
+    "train.init=xavier",
+    "optimizer.lr=5e-3",
+    "schedule.warmup_epochs=1",
+    "evaluation.templates=[\"a photo of a {} thing\", \"something {}\"]",
+    "augment.flip=0.5",
 ];
 
 impl Place {
@@ -95,7 +110,8 @@ fn a_model_learns_from_pairs_and_is_used() {
     let model = place.path("whole");
     let all = [place.path("p36.png"), place.path("p37.png"), place.path("p38.png")];
     let paths: Vec<&str> = all.iter().map(String::as_str).collect();
-    let labels = ["--labels", "red,green,blue", "--template", "a photo of a {} thing", "--template", "something {}", "--json"];
+    let labels =
+        ["--labels", "red,green,blue", "--template", "a photo of a {} thing", "--template", "something {}", "--json"];
     let answers = vitreous(&[&["predict", &model], &paths[..], &labels, &ON_CPU].concat()).succeeded().json_lines();
     let right: Vec<&str> = answers.iter().map(|answer| answer["top"][0]["label"].as_str().expect("a label")).collect();
     assert_eq!(right, ["red", "green", "blue"], "{answers:?}");
@@ -106,7 +122,8 @@ fn a_model_learns_from_pairs_and_is_used() {
     }
     let list = place.path("labels.txt");
     fs::write(&list, "red\n\ngreen\nblue\n").expect("written");
-    let by_file = ["--labels-file", &list, "--template", "a photo of a {} thing", "--template", "something {}", "--json"];
+    let by_file =
+        ["--labels-file", &list, "--template", "a photo of a {} thing", "--template", "something {}", "--json"];
     let again = vitreous(&[&["predict", &model], &paths[..], &by_file, &ON_CPU].concat()).succeeded().json_lines();
     assert_eq!(again, answers);
 
@@ -115,7 +132,8 @@ fn a_model_learns_from_pairs_and_is_used() {
     let vectors = vitreous(&both).succeeded().json_lines();
     assert!(vectors[0]["text"].is_string() && vectors[1]["path"].is_string(), "{vectors:?}");
     for vector in &vectors {
-        let numbers: Vec<f64> = vector["embedding"].as_array().expect("a list").iter().filter_map(Value::as_f64).collect();
+        let numbers: Vec<f64> =
+            vector["embedding"].as_array().expect("a list").iter().filter_map(Value::as_f64).collect();
         assert_eq!(numbers.len(), 12);
         assert!((numbers.iter().map(|x| x * x).sum::<f64>() - 1.0).abs() < 1e-5);
     }
@@ -142,7 +160,8 @@ fn labels_and_pairs_that_make_no_sense_are_refused_in_a_sentence() {
     predict(&["--template", "a photo of {}"]).failed(2, &["--template needs labels"]);
     let empty = place.path("empty.txt");
     fs::write(&empty, "\n \n").expect("written");
-    predict(&["--labels-file", &empty]).failed(2, &["empty.txt", "there are no labels in this file: write one per line"]);
+    predict(&["--labels-file", &empty])
+        .failed(2, &["empty.txt", "there are no labels in this file: write one per line"]);
     predict(&["--labels-file", "nowhere.txt"]).failed(2, &["nowhere.txt"]);
     // A label longer than what the model reads is cut, and told.
     let long = "word ".repeat(200);
@@ -154,7 +173,8 @@ fn labels_and_pairs_that_make_no_sense_are_refused_in_a_sentence() {
     vitreous(&["eval", &model, "--data", &picture]).failed(2, &["a model of images and texts"]);
     let vit = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny_vit");
     let vit = vit.to_str().expect("UTF-8");
-    vitreous(&["predict", vit, &picture, "--labels", "a,b"]).failed(2, &["an image classifier, no model that takes --labels"]);
+    vitreous(&["predict", vit, &picture, "--labels", "a,b"])
+        .failed(2, &["an image classifier, no model that takes --labels"]);
 
     let pairs = |name: &str, text: &str| {
         let path = place.path(name);
@@ -164,7 +184,8 @@ fn labels_and_pairs_that_make_no_sense_are_refused_in_a_sentence() {
     pairs("gone.csv", "image,caption\nnone.png,a cat\n").failed(2, &["none of its 1 images is there; the first is"]);
     pairs("columns.csv", "a,b\n1,2\n").failed(2, &["its first row must name the columns"]);
     pairs("empty.csv", "image,caption\n").failed(2, &["there are no pairs of an image and a caption"]);
-    pairs("split.jsonl", "{\"image\": \"0.png\", \"caption\": \"x\", \"split\": \"middle\"}\n").failed(2, &["`middle` is not a split"]);
+    pairs("split.jsonl", "{\"image\": \"0.png\", \"caption\": \"x\", \"split\": \"middle\"}\n")
+        .failed(2, &["`middle` is not a split"]);
     pairs("broken.jsonl", "{\"image\": \"0.png\"\n").failed(2, &["broken.jsonl", "this is not a JSON object"]);
     pairs("text.jsonl", "{\"image\": \"0.png\", \"caption\": 7}\n").failed(2, &["the caption is not a text"]);
     pairs("few.csv", "image,caption\n0.png,a cat\n1.png,a dog\n").failed(2, &["is more than the"]);

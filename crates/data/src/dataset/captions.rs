@@ -109,7 +109,11 @@ pub fn open_captions(path: &Path, options: &OpenCaptions) -> Result<CaptionSplit
         ));
     }
     if empty > 0 {
-        notes.push(format!("{} no words, and {} left out", counted(empty, "caption has", "captions have"), if empty == 1 { "is" } else { "are" }));
+        notes.push(format!(
+            "{} no words, and {} left out",
+            counted(empty, "caption has", "captions have"),
+            if empty == 1 { "is" } else { "are" }
+        ));
     }
     if pairs.is_empty() {
         return Err(DatasetError::damaged(path, "there are no pairs of an image and a caption".to_string()));
@@ -131,7 +135,10 @@ fn split(pairs: Vec<Pair>, options: &OpenCaptions, mut notes: Vec<String>) -> Ca
     let has_validation = pairs.iter().any(|pair| of(pair) == Split::Validation);
     let held_out = if has_validation { Split::Validation } else { Split::Test };
     if !is_split && has_validation {
-        notes.push(format!("{} % of the images, drawn by their names, are for validation", 100.0 * options.validation_share));
+        notes.push(format!(
+            "{} % of the images, drawn by their names, are for validation",
+            100.0 * options.validation_share
+        ));
     }
     let validation: Vec<&Pair> = pairs.iter().filter(|pair| of(pair) == held_out).collect();
     let labels: Option<Vec<&String>> = validation.iter().map(|pair| pair.label.as_ref()).collect();
@@ -162,11 +169,8 @@ fn files_of(path: &Path) -> Result<Vec<(Option<Split>, PathBuf)>, DatasetError> 
         };
     }
     let listing = files::list(path)?;
-    let names = [
-        (Split::Train, &TRAIN_NAMES[..]),
-        (Split::Validation, &VALIDATION_NAMES[..]),
-        (Split::Test, &TEST_NAMES[..]),
-    ];
+    let names =
+        [(Split::Train, &TRAIN_NAMES[..]), (Split::Validation, &VALIDATION_NAMES[..]), (Split::Test, &TEST_NAMES[..])];
     let mut found = Vec::new();
     for file in listing.files.iter().filter(|file| is_pairs_file(file)) {
         let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_ascii_lowercase();
@@ -182,7 +186,8 @@ fn files_of(path: &Path) -> Result<Vec<(Option<Split>, PathBuf)>, DatasetError> 
     Ok(found)
 }
 
-const WANTED: &str = "give a .csv, .tsv or .jsonl of images and captions, or a folder with pairs.csv, or train.csv and validation.csv";
+const WANTED: &str =
+    "give a .csv, .tsv or .jsonl of images and captions, or a folder with pairs.csv, or train.csv and validation.csv";
 
 fn is_pairs_file(path: &Path) -> bool {
     matches!(extension(path).as_deref(), Some("csv" | "tsv" | "jsonl" | "ndjson"))
@@ -234,7 +239,8 @@ fn split_of(name: Option<String>) -> Result<Option<Split>, String> {
 }
 
 fn table(path: &Path, bytes: &[u8], separators: &[u8]) -> Result<Rows, DatasetError> {
-    let reader = |separator: u8| ReaderBuilder::new().delimiter(separator).flexible(true).from_reader(Cursor::new(bytes));
+    let reader =
+        |separator: u8| ReaderBuilder::new().delimiter(separator).flexible(true).from_reader(Cursor::new(bytes));
     let header = |separator: u8| -> Vec<String> {
         let mut reader = reader(separator);
         let names = reader.byte_headers().map(|header| {
@@ -242,10 +248,13 @@ fn table(path: &Path, bytes: &[u8], separators: &[u8]) -> Result<Rows, DatasetEr
         });
         names.unwrap_or_default()
     };
-    let place = |header: &[String], names: &[&str]| names.iter().find_map(|name| header.iter().position(|own| own == name));
+    let place =
+        |header: &[String], names: &[&str]| names.iter().find_map(|name| header.iter().position(|own| own == name));
     for &separator in separators {
         let header = header(separator);
-        let (Some(image), Some(caption)) = (place(&header, &IMAGE_NAMES), place(&header, &CAPTION_NAMES)) else { continue };
+        let (Some(image), Some(caption)) = (place(&header, &IMAGE_NAMES), place(&header, &CAPTION_NAMES)) else {
+            continue;
+        };
         let (label, split) = (place(&header, &LABEL_NAMES), place(&header, &SPLIT_NAMES));
         let row = |record: csv::ByteRecord| -> Result<Row, String> {
             let cell = |place: usize| record.get(place).map(<[u8]>::trim_ascii);

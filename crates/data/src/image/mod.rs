@@ -33,8 +33,8 @@ mod raw;
 mod resample;
 mod view;
 
-pub use caption_batches::{CaptionBatches, CaptionTargets, CaptionTokens};
 pub use batches::{ImageBatchOptions, ImageBatches, ImageForm, ImageTargets, Preparation};
+pub use caption_batches::{CaptionBatches, CaptionTargets, CaptionTokens};
 pub use decode::{Channels, Image, decode, open};
 pub use error::{ConfigError, ImageError};
 pub use format::{FileFormat, IMAGE_EXTENSIONS, SkippedImages, has_image_extension};

@@ -38,7 +38,10 @@ fn tables_and_lines_say_the_same() {
         assert_eq!(splits.validation.images.image(1, Channels::Rgb).expect("a picture").pixels()[0], 1);
     }
     let notes = open(folder.path(), "pairs.csv", table).notes.join("; ");
-    assert!(notes.contains("1 pair names an image that is not there") && notes.contains("1 caption has no words"), "{notes}");
+    assert!(
+        notes.contains("1 pair names an image that is not there") && notes.contains("1 caption has no words"),
+        "{notes}"
+    );
 }
 
 /// All captions of an image are in one split; without labels of all validation pairs there are no classes.

@@ -1,8 +1,8 @@
 //! Data sets opened from paths: compared with what the peers read, in every layout, and with everything that can be wrong.
 
+mod captions;
 #[path = "../common/mod.rs"]
 mod common;
-mod captions;
 mod formats;
 mod hostile;
 mod layouts;

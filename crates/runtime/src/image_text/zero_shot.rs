@@ -56,7 +56,9 @@ impl LabelSet {
             }
         }
         if let Some(template) = templates.iter().find(|template| !template.contains(PLACE)) {
-            let what = format!("the template {template:?} has no {PLACE} where the label belongs, as in 'a photo of a {PLACE}'");
+            let what = format!(
+                "the template {template:?} has no {PLACE} where the label belongs, as in 'a photo of a {PLACE}'"
+            );
             return Err(Error::input(what));
         }
         let templates = if templates.is_empty() { vec![PLACE.to_string()] } else { templates };
@@ -173,7 +175,9 @@ mod tests {
     fn scores_are_a_softmax_or_a_sigmoid_of_each() {
         let softmax = ImageScores { scale: 2.0, bias: None };
         let scores = softmax.of(&[softmax.logit(1.0), softmax.logit(0.0)]);
-        assert!((scores[0] - 1.0 / (1.0 + (-2.0f64).exp())).abs() < 1e-9 && (scores.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        assert!(
+            (scores[0] - 1.0 / (1.0 + (-2.0f64).exp())).abs() < 1e-9 && (scores.iter().sum::<f64>() - 1.0).abs() < 1e-9
+        );
         let sigmoid = ImageScores { scale: 2.0, bias: Some(-2.0) };
         assert_eq!(sigmoid.of(&[sigmoid.logit(1.0)]), [0.5]);
     }

@@ -9,7 +9,8 @@
 
 use vitreous_data::loader::{ArraySpec, ArrayValues, Batch};
 use vitreous_engine::{
-    DType, Device, Executor, GradientOptions, Graph, Mode, Parameter, Plan, Precision, Run, Shape, State, StepOptions, Value,
+    DType, Device, Executor, GradientOptions, Graph, Mode, Parameter, Plan, Precision, Run, Shape, State, StepOptions,
+    Value,
 };
 
 use super::{StepResult, StepSettings, set_rates};
@@ -62,7 +63,8 @@ impl CachedPlans {
         options: &StepOptions,
         device: &Device,
     ) -> Result<CachedPlans, TrainError> {
-        let (rows, batch) = (of.chunk_rows(), arrays.first().and_then(|array| array.shape.first()).copied().unwrap_or(0));
+        let (rows, batch) =
+            (of.chunk_rows(), arrays.first().and_then(|array| array.shape.first()).copied().unwrap_or(0));
         let chunk = super::with_rows(arrays, rows);
         let mut graph = Graph::new(Mode::Training, precision);
         let Chunked { vectors, numbers } = of.build_chunk(&mut graph, &chunk)?;
@@ -84,7 +86,8 @@ impl CachedPlans {
             }
             inputs.push(loss_graph.input(&name_of("carried", index), Shape::new(axes), DType::F32)?);
         }
-        let Objective { loss: loss_value, outputs } = of.build_loss(&mut loss_graph, &inputs[..by_row], &inputs[by_row..])?;
+        let Objective { loss: loss_value, outputs } =
+            of.build_loss(&mut loss_graph, &inputs[..by_row], &inputs[by_row..])?;
         let gradients = loss_graph.gradients(loss_value, &inputs, GradientOptions::default())?;
         let reads = |array: &&ArraySpec| loss_graph.inputs().any(|(name, _)| name == array.name);
         let of_loss: Vec<&'static str> = arrays.iter().filter(reads).map(|array| array.name).collect();
@@ -234,7 +237,8 @@ fn fill_chunk(
                 to.copy_from_slice(&values[range]);
                 // An index in the whole batch becomes one in the chunk.
                 if array.name == vitreous_models::POOLED {
-                    let length = batch.arrays.iter().find(|array| array.name == "tokens").map_or(0, |array| array.shape[1]);
+                    let length =
+                        batch.arrays.iter().find(|array| array.name == "tokens").map_or(0, |array| array.shape[1]);
                     let before = (chunk * rows * length) as i32;
                     to.iter_mut().for_each(|place| *place -= before);
                 }

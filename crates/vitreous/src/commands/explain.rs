@@ -261,7 +261,8 @@ impl Explain {
     /// Whether the model is one of images and texts; of one that is not there, whoever opens it says so.
     fn compares_images_and_texts(&self) -> bool {
         let options = OpenOptions::default().with_some("heads", self.head_count);
-        let described = self.model.exists().then(|| vitreous_runtime::architecture(&self.model.to_string_lossy(), &options));
+        let described =
+            self.model.exists().then(|| vitreous_runtime::architecture(&self.model.to_string_lossy(), &options));
         matches!(described, Some(Ok((model, _))) if model.signature().images_and_texts().is_some())
     }
 

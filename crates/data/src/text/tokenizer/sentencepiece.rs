@@ -229,7 +229,8 @@ fn normalizer(file: &File<'_>, settings: &Settings, class: Class) -> Value {
     });
     if class == Class::Siglip {
         // `canonicalize_text` of the class: small letters, no punctuation, single spaces.
-        let replace = |pattern: &str, by: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": by});
+        let replace =
+            |pattern: &str, by: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": by});
         let mut normalizers = vec![
             replace(r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"##, ""),
             replace(r"\s+", " "),

@@ -134,8 +134,7 @@ pub(super) fn clip(vocab: &[u8], merges: &[u8], settings: &Settings) -> Result<D
 
 /// All of CLIP's tokenizer but its vocabulary.
 pub(super) fn clip_parts(first: (&str, u32), end: (&str, u32)) -> Description {
-    const WORDS: &str =
-        r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
+    const WORDS: &str = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
     Description {
         model: Model::Bpe(Bpe::default()),
         added: Vec::new(),

@@ -191,7 +191,13 @@ fn parts(kind: VocabularyKind, lower_case: bool) -> Parts {
         VocabularyKind::Clip => {
             let Description { normalizer, pre_tokenizer, post_processor, decoder, .. } =
                 slow::clip_parts(token(special[0]), token(special[1]));
-            Parts { settings: Settings::of_class(kind.class(), &[]), normalizer, pre_tokenizer, post_processor, decoder }
+            Parts {
+                settings: Settings::of_class(kind.class(), &[]),
+                normalizer,
+                pre_tokenizer,
+                post_processor,
+                decoder,
+            }
         }
         VocabularyKind::Unigram => {
             let replace = |text: &str| json!({"type": "Replace", "pattern": {"String": text}, "content": "\""});

@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::families::vit::{FinalNorm, Pooling, VitConfig};
-use crate::settings::{
-    Activation, ConfigError, Size, check_eps, check_layers, check_rates, check_sizes, choice, rule,
-};
+use crate::settings::{Activation, ConfigError, Size, check_eps, check_layers, check_rates, check_sizes, choice, rule};
 use crate::signature::{CaptionInput, CaptionToken, TokenInput};
 
 choice! {
@@ -152,8 +150,7 @@ impl ClipConfig {
 
     /// What the text tower takes.
     pub fn captions(&self) -> CaptionInput {
-        let tokens =
-            TokenInput { vocabulary: self.vocabulary, longest: self.max_length, window: None, token_types: 0 };
+        let tokens = TokenInput { vocabulary: self.vocabulary, longest: self.max_length, window: None, token_types: 0 };
         let pooled = match (self.variant, self.end_token) {
             (Variant::Siglip, _) => CaptionToken::Last { padding: self.padding_token },
             (Variant::Clip, Some(end)) => CaptionToken::End(end),

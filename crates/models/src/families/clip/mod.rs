@@ -93,9 +93,10 @@ impl Architecture for ClipConfig {
                 takes: Takes::Images(self.image_tower().image_input()),
                 gives: vec![vector, Gives::TokenVectors(self.dim)],
             },
-            Towers::Text => {
-                Signature { takes: Takes::Tokens(self.captions().tokens), gives: vec![vector, Gives::TokenVectors(self.text_dim)] }
-            }
+            Towers::Text => Signature {
+                takes: Takes::Tokens(self.captions().tokens),
+                gives: vec![vector, Gives::TokenVectors(self.text_dim)],
+            },
         }
     }
 

@@ -46,7 +46,11 @@ const VISION_SUPPORTED: [&str; 12] = [
 ];
 
 /// Reads `model_cfg`.
-pub(super) fn read(model: &Object, tensors: Option<(&Inventory, &str)>, heads: Option<usize>) -> Result<(ClipConfig, Names), Fault> {
+pub(super) fn read(
+    model: &Object,
+    tensors: Option<(&Inventory, &str)>,
+    heads: Option<usize>,
+) -> Result<(ClipConfig, Names), Fault> {
     let missing = |key: &str| model.fault(key, "is missing".to_string());
     let vision = model.object("vision_cfg")?.ok_or_else(|| missing("vision_cfg"))?;
     let text = model.object("text_cfg")?.ok_or_else(|| missing("text_cfg"))?;
@@ -62,7 +66,8 @@ pub(super) fn read(model: &Object, tensors: Option<(&Inventory, &str)>, heads: O
     let usual = if is_timm { ClipConfig::siglip() } else { ClipConfig::default() };
     let size = |of: &Object, key: &str, usual: usize| Ok::<_, Fault>(of.size(key)?.unwrap_or(usual));
     let text_dim = size(&text, "width", 512)?;
-    let tanh = text.object("act_kwargs")?.map(|kwargs| kwargs.text("approximate")).transpose()?.flatten() == Some("tanh");
+    let tanh =
+        text.object("act_kwargs")?.map(|kwargs| kwargs.text("approximate")).transpose()?.flatten() == Some("tanh");
     let activation = match model.flag("quick_gelu")?.unwrap_or(false) {
         true => Activation::QuickGelu,
         false if tanh => Activation::GeluTanh,
@@ -161,7 +166,9 @@ pub(super) fn infer(tensors: &Inventory, prefix: &str, heads: Option<usize>) -> 
     let patches = axis("visual.positional_embedding", 0)?.saturating_sub(1);
     let side = patches.isqrt();
     if side * side != patches {
-        return Err(Fault::whole(format!("{patches} positions of patches are no square, and no configuration tells their grid")));
+        return Err(Fault::whole(format!(
+            "{patches} positions of patches are no square, and no configuration tells their grid"
+        )));
     }
     let text_dim = axis("ln_final.weight", 0)?;
     Ok(ClipConfig {

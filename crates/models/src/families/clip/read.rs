@@ -34,7 +34,9 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
                 (None, None) => Names::HuggingFace,
                 (None, Some(_)) => {
                     let (_, anchor) = ANCHORS[0];
-                    let what = format!("it is a configuration of a model of images and texts, but no tensor beside it is called `{anchor}`");
+                    let what = format!(
+                        "it is a configuration of a model of images and texts, but no tensor beside it is called `{anchor}`"
+                    );
                     return Err(Fault::whole(what));
                 }
             };

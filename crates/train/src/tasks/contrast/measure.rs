@@ -46,7 +46,8 @@ pub struct Recall {
 fn recall(rows: &[&[f32]], columns: &[&[f32]], is_right: impl Fn(usize, usize) -> bool) -> [f64; 2] {
     let mut found = [0_u64; 2];
     for (index, row) in rows.iter().enumerate() {
-        let cosines: Vec<f32> = columns.iter().map(|column| row.iter().zip(*column).map(|(a, b)| a * b).sum()).collect();
+        let cosines: Vec<f32> =
+            columns.iter().map(|column| row.iter().zip(*column).map(|(a, b)| a * b).sum()).collect();
         let rights = cosines.iter().enumerate().filter(|&(column, _)| is_right(index, column));
         let best = rights.map(|(_, &cosine)| cosine).fold(f32::NEG_INFINITY, f32::max);
         let better = cosines.iter().enumerate().filter(|&(column, &c)| c > best && !is_right(index, column)).count();

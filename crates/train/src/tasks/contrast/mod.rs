@@ -13,9 +13,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use vitreous_data::dataset::{CaptionSplits, Dataset, OpenCaptions, open_captions};
 use vitreous_data::image::augment::Augment;
-use vitreous_data::image::{
-    CaptionBatches, CaptionTargets, ImageBatchOptions, ImageForm, ImageTargets, Preparation,
-};
+use vitreous_data::image::{CaptionBatches, CaptionTargets, ImageBatchOptions, ImageForm, ImageTargets, Preparation};
 use vitreous_data::loader::{ArraySpec, Batch, BatchSource, BrokenSample};
 use vitreous_engine::{CrossEntropyOptions, DType, Graph, Group, Parameter, State, Value};
 use vitreous_models::families::clip::scaled_cosines;
@@ -165,8 +163,7 @@ impl ContrastTask {
         };
         let facts = facts(&settings, &splits, options.batches_per_epoch(), (truncated, length))?;
         let batches = Arc::new(CaptionBatches::new(options, tokens, targets));
-        let evaluator =
-            Evaluator::new(&settings, recipe.train.precision.into(), &splits, &model, context.device)?;
+        let evaluator = Evaluator::new(&settings, recipe.train.precision.into(), &splits, &model, context.device)?;
         let blocks = block_count(model.model.parameters());
         Ok(ContrastTask { recipe, settings, facts, splits, model, batches, evaluator, length, blocks })
     }
@@ -259,7 +256,8 @@ impl Task for ContrastTask {
     }
 
     fn data_marks(&self) -> Vec<(String, Mark)> {
-        let names = |images: &Arc<dyn Dataset>| Mark::of((0..images.len()).map(|index| images.content_mark(index).to_string()));
+        let names =
+            |images: &Arc<dyn Dataset>| Mark::of((0..images.len()).map(|index| images.content_mark(index).to_string()));
         vec![
             ("training captions".to_string(), Mark::of(&self.splits.train.captions)),
             ("validation captions".to_string(), Mark::of(&self.splits.validation.captions)),
@@ -340,7 +338,9 @@ fn facts(
     }
     let mut notes = splits.notes.clone();
     if truncated > 0 {
-        notes.push(format!("{truncated} captions are longer than the {length} tokens that the model reads; the rest is not read"));
+        notes.push(format!(
+            "{truncated} captions are longer than the {length} tokens that the model reads; the rest is not read"
+        ));
     }
     let different = splits.train.captions.iter().collect::<BTreeSet<_>>().len();
     let classes = match splits.classes.len() {

@@ -73,7 +73,10 @@ impl ContrastModel {
         recipe.check()?;
         let signature = model.architecture.signature();
         let Some((images, captions)) = signature.images_and_texts() else {
-            return Err(TrainError::Data(format!("this is {}, but captions need a model of images and texts", signature.what())));
+            return Err(TrainError::Data(format!(
+                "this is {}, but captions need a model of images and texts",
+                signature.what()
+            )));
         };
         let vocabulary = captions.tokens.vocabulary;
         if tokenizer.vocabulary_size() > vocabulary {

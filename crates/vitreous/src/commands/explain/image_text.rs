@@ -143,7 +143,10 @@ fn captions(explain: &Explain, model: &ImageTextModel, device: &Device) -> Resul
     for text in &explain.texts {
         let encoding = model.texts.encode(&TextInput { text: text.clone(), pair: None })?;
         if encoding.truncated {
-            say!("note: {text:?} is longer than the {} tokens that the model reads; the rest was not read", model.texts.longest);
+            say!(
+                "note: {text:?} is longer than the {} tokens that the model reads; the rest was not read",
+                model.texts.longest
+            );
         }
         let vector = embed(&mut runner, text)?;
         let mut words = Vec::new();
@@ -235,7 +238,8 @@ fn one(
         let tokens = tokens.collect();
         let mut words = Vec::new();
         for (word, without) in &caption.words {
-            let difference: Vec<f32> = caption.vector.iter().zip(without).map(|(with, without)| with - without).collect();
+            let difference: Vec<f32> =
+                caption.vector.iter().zip(without).map(|(with, without)| with - without).collect();
             let effect = cosines[index] - cosine(&picture.vector, without);
             let patches = explainer.patches(&picture.numbers, &difference).map_err(failure)?;
             words.push(WordShown { word: word.clone(), effect, patches });

@@ -102,8 +102,7 @@ impl<W: Write> Printed<'_, W> {
         let scores = (self.scores)(answer);
         let order = best(&scores, of.top);
         if of.json {
-            let class =
-                |&index: &usize| json!({"index": index, "label": (self.label)(index), "score": scores[index]});
+            let class = |&index: &usize| json!({"index": index, "label": (self.label)(index), "score": scores[index]});
             let top: Vec<_> = order.iter().map(class).collect();
             writeln!(out, "{}", json!({"path": path, "top": top, "logits": answer}))?;
             return Ok(());

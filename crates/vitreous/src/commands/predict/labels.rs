@@ -46,7 +46,9 @@ impl LabelOptions {
             }
             (None, None) if templates.is_empty() => None,
             (None, None) => {
-                return Err(Failure::input(anyhow!("--template needs labels: add --labels 'a cat,a dog' or --labels-file FILE")));
+                return Err(Failure::input(anyhow!(
+                    "--template needs labels: add --labels 'a cat,a dog' or --labels-file FILE"
+                )));
             }
         })
     }
@@ -90,7 +92,8 @@ impl Predict {
             );
         }
         let threads = self.compute.threads();
-        let question = ImageQuestion { output: OutputName::Features, precision, batch: self.batch, threads, device: &device };
+        let question =
+            ImageQuestion { output: OutputName::Features, precision, batch: self.batch, threads, device: &device };
         let label = |class: usize| zero_shot.labels[class].clone();
         let scores = |logits: &[f32]| zero_shot.scores(logits);
         let printed = Printed { of: self, label: &label, scores: &scores, out: BufWriter::new(crate::say::stdout()) };

@@ -77,10 +77,7 @@ fn input_of(model: &dyn Architecture, call: &Call, graph: &Graph) -> vitreous_en
             }
         }
         Takes::ImagesAndTexts { images, texts } => Input {
-            batch: format!(
-                "{} and as many texts of {tokens} tokens",
-                format::count(batch, "image", "images")
-            ),
+            batch: format!("{} and as many texts of {tokens} tokens", format::count(batch, "image", "images")),
             facts: vec![
                 ("Images", format!("{} \u{d7} {} pixels", images.size.height, images.size.width)),
                 ("Vocabulary", words(texts.tokens.vocabulary)),

@@ -178,8 +178,7 @@ fn gradients_of_the_contrastive_losses_are_those_of_pytorch() {
         let expected = open_weights(name, "gradients.safetensors");
         let mut graph = Graph::new(Mode::Training, Precision::F32);
         let outputs = model.architecture.build(&mut graph, &peer.call()).expect("builds");
-        let loss =
-            contrastive_loss(&mut graph, config(&model).variant, outputs.need("logits").expect("an output"));
+        let loss = contrastive_loss(&mut graph, config(&model).variant, outputs.need("logits").expect("an output"));
         let group = |_: &Parameter| Some(Group { decay: 0.0, rate_factor: 1.0 });
         let options = StepOptions {
             optimizer: Optimizer::adamw(),
@@ -214,7 +213,8 @@ fn every_dialect_is_written_as_a_directory_of_hugging_face() {
     for name in FIXTURES {
         let (model, folder) = (open(name), tempfile::tempdir().expect("a folder"));
         model.save(folder.path(), &crate::SaveOptions::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let again = Model::open(folder.path(), &OpenOptions::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let again =
+            Model::open(folder.path(), &OpenOptions::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(again.library(), Some("Hugging Face"), "{name}");
         assert_eq!(again.architecture.settings(), model.architecture.settings(), "{name}");
         for parameter in model.parameters() {
@@ -269,7 +269,10 @@ fn configurations_that_contradict_themselves_are_refused_in_a_sentence() {
         (hugging_face(|c| c["text_config"]["hidden_act"] = json!("gelu")), "they must be the same"),
         (hugging_face(|c| c["text_config"]["hidden_act"] = json!("mish")), "mish"),
         (hugging_face(|c| c["text_config"] = json!(3)), "settings of a tower"),
-        (hugging_face(|c| c["text_config"]["num_attention_heads"] = json!(5)), "in the text tower, 5 heads do not divide"),
+        (
+            hugging_face(|c| c["text_config"]["num_attention_heads"] = json!(5)),
+            "in the text tower, 5 heads do not divide",
+        ),
         (hugging_face(|c| c["vision_config"]["image_size"] = json!(20)), "whole number of 7x7 patches"),
         (hugging_face(|c| c["projection_dim"] = json!(12)), "visual_projection.weight"),
         (hugging_face(|c| c["vision_config"]["num_hidden_layers"] = json!(1_000_000)), "layers"),
@@ -278,7 +281,9 @@ fn configurations_that_contradict_themselves_are_refused_in_a_sentence() {
             "SigLIP's images are not projected",
         ),
         (
-            changed("laion", "open_clip_config.json", |c| c["model_cfg"]["vision_cfg"]["attentional_pool"] = json!(true)),
+            changed("laion", "open_clip_config.json", |c| {
+                c["model_cfg"]["vision_cfg"]["attentional_pool"] = json!(true)
+            }),
             "vision_cfg.attentional_pool",
         ),
         (
