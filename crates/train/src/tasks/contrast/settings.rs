@@ -93,7 +93,7 @@ pub struct ContrastFinetuneSettings {
 
 impl Default for ContrastTrainSettings {
     fn default() -> Self {
-        ContrastTrainSettings { batch: 256, chunk: 0, ema: 0.0, ema_warmup: true, init: InitChoice::TruncatedNormal }
+        ContrastTrainSettings { batch: 256, chunk: 0, ema: 0.0, ema_warmup: true, init: InitChoice::Xavier }
     }
 }
 
