@@ -47,8 +47,10 @@ proptest! {
     }
 
     #[test]
-    fn linear_with_everything_fused(rows in tokens(), inner in width(), out in wide(), samples in 1usize..4, kind in 0usize..5) {
-        let activation = [Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Silu, Activation::Tanh][kind];
+    fn linear_with_everything_fused(rows in tokens(), inner in width(), out in wide(), samples in 1usize..4, kind in 0usize..7) {
+        let activation = [
+            Activation::Gelu, Activation::GeluTanh, Activation::QuickGelu, Activation::Relu, Activation::Silu, Activation::Tanh, Activation::Exp,
+        ][kind];
         check(&|g: &mut Graph| {
             let x = g.input("x", [samples, rows, inner], F32)?;
             let w = g.parameter("weight", [out, inner])?;

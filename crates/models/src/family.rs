@@ -39,6 +39,12 @@ pub trait Family: Sync {
     #[allow(clippy::wrong_self_convention)] // a family is a value, which makes models
     fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError>;
 
+    /// The `preprocessor_config.json` of one of its models whose directory has none, if that is not the usual one. `config` is the
+    /// model's configuration, if there is a file.
+    fn usual_preprocessing(&self, _architecture: &dyn Architecture, _config: Option<Object>) -> Option<Json> {
+        None
+    }
+
     /// Identifies a checkpoint; `None` if it does not belong to this family.
     fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault>;
 }

@@ -31,6 +31,72 @@ pub enum Takes {
         /// Its special tokens, if its configuration states them; otherwise its tokenizer does.
         special: Option<SpecialTokens>,
     },
+    /// Images and texts, whose vectors are compared: inputs `images`, `tokens` and, of some, `pooled [batch]`.
+    ImagesAndTexts {
+        /// The images.
+        images: ImageInput,
+        /// The texts.
+        texts: CaptionInput,
+    },
+}
+
+/// The texts of a model of images and texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptionInput {
+    /// The tokens.
+    pub tokens: TokenInput,
+    /// The token whose vector is the text's.
+    pub pooled: CaptionToken,
+}
+
+/// The token of a text whose vector is the text's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptionToken {
+    /// The first with this number, which ends a text. What follows it is not seen.
+    End(u32),
+    /// The first of those with the largest number, which ends a text: the tokenizer numbers it last.
+    Largest,
+    /// The last of the longest text: every text is filled up to there.
+    Last {
+        /// The token that fills it up.
+        padding: u32,
+    },
+}
+
+impl CaptionInput {
+    /// The place of the token whose vector is the text's, in a text with its special tokens.
+    pub fn place(&self, ids: &[u32]) -> usize {
+        match self.pooled {
+            // As `transformers`: without an end, the first token.
+            CaptionToken::End(end) => ids.iter().position(|&id| id == end).unwrap_or(0),
+            CaptionToken::Largest => {
+                let largest = ids.iter().max();
+                ids.iter().position(|id| Some(id) == largest).unwrap_or(0)
+            }
+            CaptionToken::Last { .. } => self.tokens.longest - 1,
+        }
+    }
+
+    /// How many tokens texts of these lengths are padded to.
+    pub fn padded_length(&self, longest: usize) -> usize {
+        match self.pooled {
+            CaptionToken::End(_) | CaptionToken::Largest => longest.max(1),
+            CaptionToken::Last { .. } => self.tokens.longest,
+        }
+    }
+
+    /// What fills up texts. Where it is not seen, any token will do.
+    pub fn padding(&self) -> u32 {
+        match self.pooled {
+            CaptionToken::End(_) | CaptionToken::Largest => 0,
+            CaptionToken::Last { padding } => padding,
+        }
+    }
+
+    /// Whether the model has the input [`POOLED`](crate::POOLED).
+    pub fn has_pooled(&self) -> bool {
+        !matches!(self.pooled, CaptionToken::Last { .. })
+    }
 }
 
 /// The special tokens of a model of pairs, by number.
@@ -194,7 +260,20 @@ impl Signature {
     pub fn images(&self) -> Option<&ImageInput> {
         match &self.takes {
             Takes::Images(images) => Some(images),
-            Takes::Tokens(_) | Takes::Pairs { .. } => None,
+            Takes::Tokens(_) | Takes::Pairs { .. } | Takes::ImagesAndTexts { .. } => None,
+        }
+    }
+
+    /// Its images, beside texts or alone.
+    pub fn image_input(&self) -> Option<&ImageInput> {
+        self.images().or(self.images_and_texts().map(|(images, _)| images))
+    }
+
+    /// Its images and texts, if it compares them.
+    pub fn images_and_texts(&self) -> Option<(&ImageInput, CaptionInput)> {
+        match &self.takes {
+            Takes::ImagesAndTexts { images, texts } => Some((images, *texts)),
+            Takes::Images(_) | Takes::Tokens(_) | Takes::Pairs { .. } => None,
         }
     }
 
@@ -202,7 +281,7 @@ impl Signature {
     pub fn pairs(&self) -> Option<(TokenInput, TokenInput)> {
         match &self.takes {
             Takes::Pairs { source, target, .. } => Some((*source, *target)),
-            Takes::Images(_) | Takes::Tokens(_) => None,
+            Takes::Images(_) | Takes::Tokens(_) | Takes::ImagesAndTexts { .. } => None,
         }
     }
 
@@ -210,7 +289,7 @@ impl Signature {
     pub fn tokens(&self) -> Option<TokenInput> {
         match &self.takes {
             Takes::Tokens(tokens) => Some(*tokens),
-            Takes::Images(_) | Takes::Pairs { .. } => None,
+            Takes::Images(_) | Takes::Pairs { .. } | Takes::ImagesAndTexts { .. } => None,
         }
     }
 
@@ -285,6 +364,7 @@ impl Signature {
         match &self.takes {
             Takes::Images(_) if self.classes().is_some() => "an image classifier",
             Takes::Images(_) => "an image encoder",
+            Takes::ImagesAndTexts { .. } => "a model of images and texts",
             Takes::Pairs { special: Some(_), .. } => "an encoder-decoder",
             Takes::Pairs { special: None, .. } => "a translator",
             Takes::Tokens(_) => {
@@ -310,6 +390,14 @@ impl Signature {
                 &["predict MODEL IMAGE", "eval MODEL --data DIR", "explain MODEL IMAGE", "summary MODEL"]
             }
             Takes::Images(_) => &["predict MODEL IMAGE --features", "explain MODEL IMAGE", "summary MODEL"],
+            Takes::ImagesAndTexts { .. } => &[
+                "predict MODEL IMAGE --labels 'a cat,a dog'",
+                "embed MODEL IMAGE",
+                "embed MODEL FOLDER --search TEXT",
+                "explain MODEL IMAGE --text TEXT",
+                "train clip --init MODEL --data PAIRS",
+                "summary MODEL",
+            ],
             Takes::Pairs { special: Some(_), .. } => &[
                 "generate MODEL TEXT",
                 "translate MODEL TEXT",

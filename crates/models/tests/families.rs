@@ -157,6 +157,9 @@ fn compare(path: &Path) -> Result<BTreeMap<String, f32>, Failed> {
     let axes = |name: &str| input(name).map(|name| tensor(&name).0);
     let first = ["images", "tokens", "source"].into_iter().find_map(axes).expect("an input");
     let mut call = Call::whole(first[0]).tokens(first[1]);
+    if let Some(tokens) = axes("tokens") {
+        call = call.tokens(tokens[1]);
+    }
     if let Some(target) = axes("target") {
         call = call.target(target[1]);
     }

@@ -11,6 +11,7 @@ pub mod colour;
 mod document;
 pub mod explain;
 pub mod explain_encoder;
+pub mod explain_image_text;
 pub mod explain_language;
 pub mod explain_text;
 pub mod flow;

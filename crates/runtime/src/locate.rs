@@ -40,6 +40,7 @@ pub fn open_model(path: &Path, options: &OpenOptions) -> Result<Model, Error> {
         Some(preset) => {
             let train = match preset.signature().takes {
                 Takes::Pairs { special: None, .. } => "vitreous train translation --data DIR",
+                Takes::ImagesAndTexts { .. } => "vitreous train clip --data PAIRS",
                 _ => "vitreous train --list",
             };
             Error::input(format!(
@@ -92,7 +93,8 @@ fn directory_of_weights(file: &Path) -> Option<&Path> {
         directory => directory,
     };
     let preferred = USUAL_WEIGHTS.iter().find(|weights| directory.join(weights).is_file())?;
-    (name == *preferred && directory.join("config.json").is_file()).then_some(directory)
+    let is_described = ["config.json", "open_clip_config.json"].iter().any(|config| directory.join(config).is_file());
+    (name == *preferred && is_described).then_some(directory)
 }
 
 /// Neither a path nor a preset.

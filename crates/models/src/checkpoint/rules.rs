@@ -306,7 +306,8 @@ impl Rule {
         };
         match self.is_stacked() {
             true => axes.insert(0, own.len()),
-            false => axes[0] = axes[0].saturating_mul(own.len()),
+            // A scalar has no axis to join along.
+            false => axes.iter_mut().take(1).for_each(|first| *first = first.saturating_mul(own.len())),
         }
         let count = |axes: &[usize]| axes.iter().fold(1usize, |product, &axis| product.saturating_mul(axis));
         if count(&axes) != count(shape).saturating_mul(own.len()) {

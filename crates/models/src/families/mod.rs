@@ -3,6 +3,7 @@
 pub mod albert;
 pub mod bart;
 pub mod bert;
+pub mod clip;
 mod decoder;
 mod encoder;
 pub mod gpt2;
@@ -15,7 +16,7 @@ pub mod vit;
 use crate::family::{Architecture, Family};
 
 /// All families.
-pub static FAMILIES: [&dyn Family; 8] = [
+pub static FAMILIES: [&dyn Family; 9] = [
     &vit::FAMILY,
     &transformer::FAMILY,
     &bert::FAMILY,
@@ -24,6 +25,7 @@ pub static FAMILIES: [&dyn Family; 8] = [
     &llama::FAMILY,
     &t5::FAMILY,
     &bart::FAMILY,
+    &clip::FAMILY,
 ];
 
 /// The family with this name.

@@ -124,6 +124,10 @@ impl Eval {
         match &signature.takes {
             Takes::Tokens(_) if is_language => self.evaluate_language(),
             Takes::Images(_) => self.evaluate_images(),
+            Takes::ImagesAndTexts { .. } => {
+                let what = "model that `eval` has a score for: `predict --labels` classifies images, and training scores pairs";
+                Err(vitreous_runtime::locate::unsuitable(&model, &signature, what).into())
+            }
             Takes::Pairs { special: Some(_), .. } => self.evaluate_sequences(),
             Takes::Pairs { special: None, .. } => {
                 let languages = [("--from", self.from.is_some()), ("--to", self.to.is_some())];

@@ -111,6 +111,7 @@ impl Summary {
         let longest = match &signature.takes {
             Takes::Images(_) => USUAL_TOKENS,
             Takes::Tokens(tokens) => tokens.longest,
+            Takes::ImagesAndTexts { texts, .. } => texts.tokens.longest,
             Takes::Pairs { source, target, .. } => source.longest.min(target.longest),
         };
         let usual = USUAL_TOKENS.min(longest);
@@ -151,6 +152,7 @@ impl Summary {
         let (refused, of) = match &signature.takes {
             Takes::Images(_) => (&text[..], "texts and translators"),
             Takes::Tokens(_) | Takes::Pairs { .. } => (&images[..], "images"),
+            Takes::ImagesAndTexts { .. } => (&text[1..], "translators"),
         };
         match refused.iter().find(|(_, given)| *given) {
             Some((option, _)) => {

@@ -40,6 +40,25 @@ family!(
     read: read::read
 );
 
+impl VitConfig {
+    /// What it takes.
+    pub(crate) fn image_input(&self) -> ImageInput {
+        let special = [("class token", self.class_token), ("distillation token", self.distillation_token)];
+        let special = special.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name.to_string());
+        let registers = (0..self.registers).map(|register| format!("register {register}"));
+        ImageInput {
+            channels: self.channels,
+            size: self.image,
+            grid: self.grid(),
+            prefix: special.chain(registers).collect(),
+            pooled_from: match self.pooling {
+                Pooling::Class | Pooling::ClassAndMean => PooledFrom::ClassToken,
+                Pooling::Mean | Pooling::Max | Pooling::Attention => PooledFrom::Patches,
+            },
+        }
+    }
+}
+
 impl Architecture for VitConfig {
     fn family(&self) -> &'static dyn Family {
         &FAMILY
@@ -50,19 +69,7 @@ impl Architecture for VitConfig {
     }
 
     fn signature(&self) -> Signature {
-        let special = [("class token", self.class_token), ("distillation token", self.distillation_token)];
-        let special = special.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name.to_string());
-        let registers = (0..self.registers).map(|register| format!("register {register}"));
-        let images = ImageInput {
-            channels: self.channels,
-            size: self.image,
-            grid: self.grid(),
-            prefix: special.chain(registers).collect(),
-            pooled_from: match self.pooling {
-                Pooling::Class | Pooling::ClassAndMean => PooledFrom::ClassToken,
-                Pooling::Mean | Pooling::Max => PooledFrom::Patches,
-            },
-        };
+        let images = self.image_input();
         let mut gives = vec![Gives::Vector(self.features()), Gives::TokenVectors(self.dim)];
         if self.classes > 0 {
             gives.push(Gives::Classes(self.classes));

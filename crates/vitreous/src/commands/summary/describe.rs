@@ -76,6 +76,17 @@ fn input_of(model: &dyn Architecture, call: &Call, graph: &Graph) -> vitreous_en
                 drawing: None,
             }
         }
+        Takes::ImagesAndTexts { images, texts } => Input {
+            batch: format!("{} and as many texts of {tokens} tokens", format::count(batch, "image", "images")),
+            facts: vec![
+                ("Images", format!("{} \u{d7} {} pixels", images.size.height, images.size.width)),
+                ("Vocabulary", words(texts.tokens.vocabulary)),
+                ("Tokens", format!("{} of an image, {tokens} of a text", words(images.tokens()))),
+            ],
+            sizes: json!({ "image": [images.size.height, images.size.width], "tokens": tokens }),
+            lines: Vec::new(),
+            drawing: None,
+        },
         Takes::Pairs { source, target: of_target, .. } => {
             let [encoding, step] = [decoding_cost(model, call, Part::Encode)?, decoding_cost(model, call, Part::Step)?];
             let line = format!(
