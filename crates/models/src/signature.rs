@@ -31,6 +31,21 @@ pub enum Takes {
         /// Its special tokens, if its configuration states them; otherwise its tokenizer does.
         special: Option<SpecialTokens>,
     },
+    /// Windows of audio and a target sequence: inputs `mel [batch, frames, bins]`, `target`.
+    Audio(AudioInput),
+}
+
+/// The audio that a model takes, and the text that it writes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AudioInput {
+    /// Mel bins of a frame.
+    pub bins: usize,
+    /// Frames of a window.
+    pub frames: usize,
+    /// Positions of the encoder's result.
+    pub positions: usize,
+    /// The text.
+    pub target: TokenInput,
 }
 
 /// The special tokens of a model of pairs, by number.
@@ -194,7 +209,7 @@ impl Signature {
     pub fn images(&self) -> Option<&ImageInput> {
         match &self.takes {
             Takes::Images(images) => Some(images),
-            Takes::Tokens(_) | Takes::Pairs { .. } => None,
+            Takes::Tokens(_) | Takes::Pairs { .. } | Takes::Audio(_) => None,
         }
     }
 
@@ -202,7 +217,15 @@ impl Signature {
     pub fn pairs(&self) -> Option<(TokenInput, TokenInput)> {
         match &self.takes {
             Takes::Pairs { source, target, .. } => Some((*source, *target)),
-            Takes::Images(_) | Takes::Tokens(_) => None,
+            Takes::Images(_) | Takes::Tokens(_) | Takes::Audio(_) => None,
+        }
+    }
+
+    /// Its audio, if it takes some.
+    pub fn audio(&self) -> Option<AudioInput> {
+        match &self.takes {
+            Takes::Audio(audio) => Some(*audio),
+            Takes::Images(_) | Takes::Tokens(_) | Takes::Pairs { .. } => None,
         }
     }
 
@@ -210,7 +233,7 @@ impl Signature {
     pub fn tokens(&self) -> Option<TokenInput> {
         match &self.takes {
             Takes::Tokens(tokens) => Some(*tokens),
-            Takes::Images(_) | Takes::Pairs { .. } => None,
+            Takes::Images(_) | Takes::Pairs { .. } | Takes::Audio(_) => None,
         }
     }
 
@@ -276,6 +299,7 @@ impl Signature {
             Takes::Images(_) => "an image encoder",
             Takes::Pairs { special: Some(_), .. } => "an encoder-decoder",
             Takes::Pairs { special: None, .. } => "a translator",
+            Takes::Audio(_) => "a speech recognition model",
             Takes::Tokens(_) => {
                 let of = |gives| match gives {
                     Gives::NextToken(_) | Gives::Sequence(_) => Some("a language model"),
@@ -310,6 +334,13 @@ impl Signature {
             Takes::Pairs { .. } => {
                 &["translate MODEL TEXT", "eval MODEL --data FILE", "explain MODEL --text TEXT", "summary MODEL"]
             }
+            Takes::Audio(_) => &[
+                "transcribe MODEL FILE",
+                "train transcribe --init MODEL --data FILE",
+                "eval MODEL --data FILE",
+                "explain MODEL FILE",
+                "summary MODEL",
+            ],
             Takes::Tokens(_) if self.next_token().is_some() => {
                 &["generate MODEL PROMPT", "chat MODEL", "summary MODEL"]
             }

@@ -11,11 +11,12 @@ mod pairs;
 pub mod t5;
 pub mod transformer;
 pub mod vit;
+pub mod whisper;
 
 use crate::family::{Architecture, Family};
 
 /// All families.
-pub static FAMILIES: [&dyn Family; 8] = [
+pub static FAMILIES: [&dyn Family; 9] = [
     &vit::FAMILY,
     &transformer::FAMILY,
     &bert::FAMILY,
@@ -24,6 +25,7 @@ pub static FAMILIES: [&dyn Family; 8] = [
     &llama::FAMILY,
     &t5::FAMILY,
     &bart::FAMILY,
+    &whisper::FAMILY,
 ];
 
 /// The family with this name.

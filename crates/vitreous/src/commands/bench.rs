@@ -210,6 +210,7 @@ impl Bench {
             Takes::Images(_) => 1,
             Takes::Tokens(tokens) => tokens.longest,
             Takes::Pairs { source, target, .. } => source.longest.min(target.longest),
+            Takes::Audio(audio) => audio.target.longest,
         };
         let tokens = self.tokens.min(longest);
         Call::whole(batch).tokens(tokens).target(tokens)
@@ -299,6 +300,7 @@ impl Benched<'_> {
             Takes::Images(_) => "images",
             Takes::Tokens(_) => "sequences",
             Takes::Pairs { .. } => "pairs",
+            Takes::Audio(_) => "windows of audio",
         }
     }
 
@@ -362,6 +364,7 @@ impl PreparedModel {
             Takes::Images(_) => 1,
             Takes::Tokens(tokens) => tokens.vocabulary,
             Takes::Pairs { source, target, .. } => source.vocabulary.min(target.vocabulary),
+            Takes::Audio(audio) => audio.target.vocabulary,
         };
         for (name, dtype) in &self.inputs {
             if *dtype == DType::F32 {

@@ -112,6 +112,7 @@ impl Eval {
             // A GGUF file says all of itself; a file of an image model's weights alone tells what it is when it is opened.
             return match described {
                 Ok((architecture, _)) if architecture.signature().next_token().is_some() => self.evaluate_language(),
+                Ok((architecture, _)) if architecture.signature().audio().is_some() => self.evaluate_speech(),
                 _ => self.evaluate_images(),
             };
         }
@@ -131,6 +132,7 @@ impl Eval {
                 self.evaluate_pairs()
             }
             Takes::Tokens(_) => self.evaluate_texts(),
+            Takes::Audio(_) => self.evaluate_speech(),
         }
     }
 

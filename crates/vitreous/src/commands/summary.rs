@@ -112,6 +112,7 @@ impl Summary {
             Takes::Images(_) => USUAL_TOKENS,
             Takes::Tokens(tokens) => tokens.longest,
             Takes::Pairs { source, target, .. } => source.longest.min(target.longest),
+            Takes::Audio(audio) => audio.target.longest,
         };
         let usual = USUAL_TOKENS.min(longest);
         let lengths = (self.source.unwrap_or(usual), self.target.unwrap_or(usual));
@@ -150,7 +151,7 @@ impl Summary {
         let text = [("--source", self.source.is_some()), ("--target", self.target.is_some())];
         let (refused, of) = match &signature.takes {
             Takes::Images(_) => (&text[..], "texts and translators"),
-            Takes::Tokens(_) | Takes::Pairs { .. } => (&images[..], "images"),
+            Takes::Tokens(_) | Takes::Pairs { .. } | Takes::Audio(_) => (&images[..], "images"),
         };
         match refused.iter().find(|(_, given)| *given) {
             Some((option, _)) => {
