@@ -46,6 +46,9 @@ pub enum AudioError {
         /// Where it is.
         at: Duration,
     },
+    /// A list of recordings is not one.
+    #[error("{0}")]
+    List(String),
     /// The number of mel bins is not one that models have.
     #[error("spectrograms have from 1 to {most} mel bins, not {bins}")]
     Bins {

@@ -9,11 +9,13 @@ mod foreign;
 mod mel;
 mod resample;
 mod spectrogram;
+mod transcripts;
 
 pub use decode::{AudioReader, AudioSource, read_samples};
 pub use error::AudioError;
 pub use mel::{FRAME_SAMPLES, HOP, mel_filters};
 pub use spectrogram::{Behind, FRAMES_PER_SECOND, Spectrogram};
+pub use transcripts::{TranscribedAudio, read_transcripts};
 
 /// Samples per second of what models take.
 pub const SAMPLE_RATE: u32 = 16_000;

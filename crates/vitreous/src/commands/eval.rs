@@ -6,6 +6,7 @@ mod language;
 mod pairs;
 mod questions;
 mod sequences;
+mod speech;
 mod texts;
 
 use std::path::{Path, PathBuf};
