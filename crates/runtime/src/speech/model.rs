@@ -48,7 +48,8 @@ impl SpeechModel {
             false => Json::Null,
         };
         let size = input.target.vocabulary;
-        let vocabulary = match directory.is_dir() {
+        let has_tokenizer = ["tokenizer.json", "vocab.json"].iter().any(|name| directory.join(name).is_file());
+        let vocabulary = match has_tokenizer || SpeechVocabulary::published(size).is_err() {
             true => {
                 let tokenizer = TextTokenizer::open(&directory)?;
                 let is_multilingual = config.get("is_multilingual").and_then(Json::as_bool).unwrap_or(size >= 51_865);

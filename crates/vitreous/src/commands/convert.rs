@@ -10,6 +10,7 @@ use vitreous_models::archive::gguf::Metadata;
 use vitreous_models::{
     Head, Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Size, Takes, WeightType, Written,
 };
+use vitreous_runtime::speech::SpeechVocabulary;
 use vitreous_runtime::image_model::preprocessing_at_model_size;
 use vitreous_runtime::language::{metadata_of, tokenizer_of, vocabulary_to_write};
 use vitreous_runtime::locate::unsuitable;
@@ -118,8 +119,12 @@ impl Convert {
         Ok(data.as_ref().map(metadata_of))
     }
 
-    /// The files of the tokenizer that is inside a GGUF file, for a directory.
+    /// The files of the tokenizer that is inside a GGUF file, or that a file of OpenAI's relies on, for a directory.
     fn tokenizer_files(&self, model: &Model) -> Vec<(String, Vec<u8>)> {
+        if let Some(audio) = model.architecture.signature().audio().filter(|_| self.from.is_file()) {
+            let published = SpeechVocabulary::published(audio.target.vocabulary);
+            return published.and_then(|vocabulary| Ok(vocabulary.tokenizer().files()?)).unwrap_or_default();
+        }
         if model.assets.metadata.is_none() || self.is_for("gguf") || self.is_for("npz") {
             return Vec::new();
         }

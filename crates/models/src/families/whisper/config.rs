@@ -38,8 +38,6 @@ pub struct WhisperConfig {
     pub decoder_mlp_dim: usize,
     /// Activation of the feed-forward block. That of the convolutions is always exact GELU.
     pub activation: Activation,
-    /// Whether word embeddings are multiplied by √dim.
-    pub scaled_embedding: bool,
     /// Dropout after embeddings and residual branches.
     pub dropout: f32,
     /// Dropout on the attention weights.
@@ -69,7 +67,6 @@ impl Default for WhisperConfig {
             mlp_dim: 1536,
             decoder_mlp_dim: 1536,
             activation: Activation::Gelu,
-            scaled_embedding: false,
             dropout: 0.0,
             attention_dropout: 0.0,
             mlp_dropout: 0.0,
@@ -141,7 +138,6 @@ impl WhisperConfig {
             mlp_dim: size("encoder_ffn_dim", 1536)?,
             decoder_mlp_dim: size("decoder_ffn_dim", 1536)?,
             activation: activation(object)?,
-            scaled_embedding: object.flag("scale_embedding")?.unwrap_or(false),
             dropout: rate("dropout")?,
             attention_dropout: rate("attention_dropout")?,
             mlp_dropout: rate("activation_dropout")?,
@@ -174,7 +170,8 @@ impl WhisperConfig {
             ("attention_dropout", shortest(self.attention_dropout)),
             ("activation_dropout", shortest(self.mlp_dropout)),
             ("init_std", json!(0.02)),
-            ("scale_embedding", json!(self.scaled_embedding)),
+            // `transformers` reads this, but scales nothing.
+            ("scale_embedding", json!(false)),
             ("bos_token_id", json!(self.end_token)),
             ("eos_token_id", json!(self.end_token)),
             ("pad_token_id", json!(self.padding_token)),

@@ -126,7 +126,6 @@ impl Build<'_> {
                 Text::Step { sequence, positions } => (sequence.tokens, g.embedding(table, *positions)?),
             };
             let y = g.embedding(words, tokens)?; // [batch, length, dim]
-            let y = if config.scaled_embedding { g.scale(y, (config.dim as f64).sqrt() as f32)? } else { y };
             let y = g.add(y, positions)?;
             g.dropout(y, config.dropout)
         })?;

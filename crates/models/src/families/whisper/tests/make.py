@@ -89,6 +89,7 @@ def main():
     model = hf.WhisperForConditionalGeneration(hf.WhisperConfig(**SIZES))
     mel, target = save("model", model)
     gradients("model", model, mel, target)
+    # transformers has a setting for scaled embeddings, and scales none.
     scaled = {**SIZES, "scale_embedding": True, "activation_function": "relu", "d_model": 16, "num_mel_bins": 4,
               "encoder_attention_heads": 2, "decoder_attention_heads": 4, "encoder_layers": 1}
     save("scaled", hf.WhisperForConditionalGeneration(hf.WhisperConfig(**scaled)))
