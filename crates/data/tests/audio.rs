@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vitreous_data::audio::{
-    AudioError, AudioReader, AudioSource, Behind, FRAMES_PER_SECOND, SAMPLE_RATE, Spectrogram, mel_filters, read_samples,
+    AudioError, AudioReader, AudioSource, Behind, FRAMES_PER_SECOND, SAMPLE_RATE, Spectrogram, mel_filters,
+    read_samples,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -51,7 +52,8 @@ fn samples_are_those_of_ffmpeg() {
         let stored = bytes(&format!("{name}.samples"));
         let expected: Vec<f32> =
             stored.chunks_exact(2).map(|two| f32::from(i16::from_le_bytes([two[0], two[1]])) / 32768.0).collect();
-        let from_file = samples(&mut AudioReader::open(&fixture(name)).unwrap_or_else(|error| panic!("{name}: {error}")));
+        let from_file =
+            samples(&mut AudioReader::open(&fixture(name)).unwrap_or_else(|error| panic!("{name}: {error}")));
         assert!(from_file.len().abs_diff(expected.len()) <= 16, "{name}: {} of {}", from_file.len(), expected.len());
         let (largest, energy) = difference(&from_file, &expected);
         // The expected values are rounded to 16 bits.
@@ -171,7 +173,8 @@ fn what_cannot_be_read_gets_a_sentence() {
 
 #[test]
 fn unusual_rates_and_channels_are_read() {
-    let second = |rate: u32, channels: u16| read(wav(rate, channels, &vec![0.25; (rate * u32::from(channels)) as usize]));
+    let second =
+        |rate: u32, channels: u16| read(wav(rate, channels, &vec![0.25; (rate * u32::from(channels)) as usize]));
     assert_eq!(second(192_000, 1).expect("reads").len(), SAMPLE_RATE as usize);
     assert_eq!(second(1000, 2).expect("reads").len(), SAMPLE_RATE as usize);
     match second(16_000, 32) {

@@ -334,13 +334,7 @@ impl Signature {
             Takes::Pairs { .. } => {
                 &["translate MODEL TEXT", "eval MODEL --data FILE", "explain MODEL --text TEXT", "summary MODEL"]
             }
-            Takes::Audio(_) => &[
-                "transcribe MODEL FILE",
-                "train transcribe --init MODEL --data FILE",
-                "eval MODEL --data FILE",
-                "explain MODEL FILE",
-                "summary MODEL",
-            ],
+            Takes::Audio(_) => &["transcribe MODEL FILE", "eval MODEL --data FILE", "summary MODEL"],
             Takes::Tokens(_) if self.next_token().is_some() => {
                 &["generate MODEL PROMPT", "chat MODEL", "summary MODEL"]
             }

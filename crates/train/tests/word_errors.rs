@@ -12,7 +12,10 @@ fn error_rates_are_those_of_jiwer() {
         let (own_words, own_characters) =
             (word_edits(text("reference"), text("found")), character_edits(text("reference"), text("found")));
         let close = |rate: f64, key: &str| (rate - case[key].as_f64().expect(key)).abs() < 1e-12;
-        assert!(close(own_words.rate(), "wer") && close(own_characters.rate(), "cer"), "{case}: {own_words:?}, {own_characters:?}");
+        assert!(
+            close(own_words.rate(), "wer") && close(own_characters.rate(), "cer"),
+            "{case}: {own_words:?}, {own_characters:?}"
+        );
         (words, characters) = (words + own_words, characters + own_characters);
     }
     assert!((words.rate() - fixture["wer"].as_f64().expect("a rate")).abs() < 1e-12);

@@ -26,7 +26,15 @@ const ONCE: [&str; 10] = [
 /// A model of the smallest sizes, with the vocabulary of English models and no tokenizer beside it.
 fn model(directory: &Path) -> String {
     let mut sizes = OpenOptions::default();
-    for (key, size) in [("dim", 16), ("heads", 1), ("decoder_heads", 1), ("encoder_layers", 1), ("decoder_layers", 1), ("mlp_dim", 16), ("decoder_mlp_dim", 16)] {
+    for (key, size) in [
+        ("dim", 16),
+        ("heads", 1),
+        ("decoder_heads", 1),
+        ("encoder_layers", 1),
+        ("decoder_layers", 1),
+        ("mlp_dim", 16),
+        ("decoder_mlp_dim", 16),
+    ] {
         sizes = sizes.with(key, size);
     }
     let architecture = preset("whisper_tiny_en").expect("known").with_settings(&sizes.settings).expect("fits");
@@ -70,7 +78,8 @@ fn recordings_are_transcribed_in_every_format() {
     assert_eq!(together, answers);
     let text = |format: &str| transcribe(&[&model, &one, "--format", format]).succeeded().stdout;
     let segments = answers[0]["segments"].as_array().expect("segments");
-    let lines: Vec<String> = segments.iter().map(|segment| segment["text"].as_str().expect("a text").trim().to_string()).collect();
+    let lines: Vec<String> =
+        segments.iter().map(|segment| segment["text"].as_str().expect("a text").trim().to_string()).collect();
     assert_eq!(text("txt").lines().count(), lines.iter().map(|line| line.lines().count().max(1)).sum::<usize>());
     assert!(text("vtt").starts_with("WEBVTT\n\n"));
     assert_eq!(text("srt").matches(" --> ").count(), segments.len());
@@ -82,7 +91,12 @@ fn recordings_are_transcribed_in_every_format() {
     transcribe(&[&model, &one, "--format", "srt", "--out", &to]).failed(2, &["mono.srt"]);
     // Words lie within their recording.
     let with_words = transcribe(&[&model, &one, "--json", "--word-timestamps"]).succeeded().json_lines();
-    let words: Vec<_> = with_words[0]["segments"].as_array().expect("segments").iter().flat_map(|segment| segment["words"].as_array().expect("words")).collect();
+    let words: Vec<_> = with_words[0]["segments"]
+        .as_array()
+        .expect("segments")
+        .iter()
+        .flat_map(|segment| segment["words"].as_array().expect("words"))
+        .collect();
     assert!(words.iter().all(|word| word["start"].as_f64() <= word["end"].as_f64()), "{words:?}");
     let beams = transcribe(&[&model, &one, "--json", "--beam", "2"]).succeeded().json_lines();
     assert_eq!(beams.len(), 1);

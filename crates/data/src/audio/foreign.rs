@@ -27,7 +27,8 @@ const UNSUPPORTED: [(usize, &[u8], &str); 4] = [
 
 /// The error for content that begins like this, if it is known to be something else.
 pub(super) fn foreign(head: &[u8]) -> Option<AudioError> {
-    let begins = |(at, with, _): &&(usize, &[u8], &'static str)| head.get(*at..).is_some_and(|rest| rest.starts_with(with));
+    let begins =
+        |(at, with, _): &&(usize, &[u8], &'static str)| head.get(*at..).is_some_and(|rest| rest.starts_with(with));
     let known = KNOWN.iter().find(begins).map(|(_, _, what)| AudioError::SomethingElse(what));
     known.or_else(|| UNSUPPORTED.iter().find(begins).map(|(_, _, what)| AudioError::Format(what)))
 }

@@ -98,8 +98,7 @@ impl LogMel {
         for ((to, sample), weight) in self.samples.iter_mut().zip(samples).zip(&self.window) {
             *to = f64::from(*sample) * weight;
         }
-        let transformed =
-            self.fft.process_with_scratch(&mut self.samples, &mut self.spectrum, &mut self.scratch);
+        let transformed = self.fft.process_with_scratch(&mut self.samples, &mut self.spectrum, &mut self.scratch);
         debug_assert!(transformed.is_ok(), "the buffers have the transform's lengths");
         for (power, value) in self.power.iter_mut().zip(&self.spectrum) {
             *power = value.norm_sqr();

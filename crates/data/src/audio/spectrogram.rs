@@ -187,13 +187,17 @@ impl Spectrogram {
     pub fn quietest(&self, from: usize, to: usize) -> usize {
         const AROUND: usize = 12;
         let bins = self.mel.bins();
-        let frame = |frame: usize| frame.checked_sub(self.dropped).and_then(|at| self.frames.get(at * bins..(at + 1) * bins));
+        let frame =
+            |frame: usize| frame.checked_sub(self.dropped).and_then(|at| self.frames.get(at * bins..(at + 1) * bins));
         let loudness = |place: usize| {
             let frames = (place.saturating_sub(AROUND)..=place + AROUND).filter_map(frame);
             let (sum, count) = frames.fold((0.0, 0), |(sum, count), row| (sum + row.iter().sum::<f32>(), count + 1));
             sum / count.max(1) as f32
         };
-        (from..to).map(|place| (loudness(place), place)).min_by(|a, b| a.0.total_cmp(&b.0)).map_or(to, |(_, place)| place)
+        (from..to)
+            .map(|place| (loudness(place), place))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map_or(to, |(_, place)| place)
     }
 
     /// Forgets the frames before this one.

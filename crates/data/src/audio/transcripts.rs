@@ -76,7 +76,8 @@ fn table_rows(text: &str, separator: u8) -> Result<Vec<(u64, String, String)>, A
 fn json_rows(text: &str) -> Result<Vec<(u64, String, String)>, AudioError> {
     let mut rows = Vec::new();
     for (line, content) in (1..).zip(text.lines()).filter(|(_, content)| !content.trim().is_empty()) {
-        let object: Json = serde_json::from_str(content).map_err(|error| wrong(line, &format!("is not JSON: {error}")))?;
+        let object: Json =
+            serde_json::from_str(content).map_err(|error| wrong(line, &format!("is not JSON: {error}")))?;
         let field = |names: &[&str]| names.iter().find_map(|name| object.get(name)?.as_str()).map(str::to_string);
         let (Some(path), Some(text)) = (field(&PATHS), field(&TEXTS)) else {
             return Err(wrong(line, &format!("must have the keys {}", columns())));

@@ -46,9 +46,9 @@ impl<'w> SpeechWriter<'w> {
         weights: Weights<'w>,
     ) -> Result<SpeechWriter<'w>> {
         let signature = model.signature();
-        let input = signature.audio().ok_or_else(|| {
-            Error::Machine(format!("this is {}, which does not listen", signature.what()))
-        })?;
+        let input = signature
+            .audio()
+            .ok_or_else(|| Error::Machine(format!("this is {}, which does not listen", signature.what())))?;
         let (source, encoders) = (OnDevice::new(device, weights), Encoders::default());
         Ok(SpeechWriter { model, input, precision, source, encoders, decoder: None })
     }
@@ -107,7 +107,8 @@ impl<'w> SpeechWriter<'w> {
         let longest = texts.iter().map(|text| text.tokens.len()).max().unwrap_or(1);
         let furthest = texts.iter().map(|text| text.place).max().unwrap_or(0);
         let width = width_of(longest, self.input.target.longest - furthest);
-        decoder.use_plan(&mut self.source, PlanShape { slots: texts.len(), tokens: width, output: StepOutput::Logits })?;
+        decoder
+            .use_plan(&mut self.source, PlanShape { slots: texts.len(), tokens: width, output: StepOutput::Logits })?;
         let inputs: Vec<SlotTokens> =
             texts.iter().map(|text| SlotTokens { tokens: text.tokens, place: text.place, row: text.place }).collect();
         decoder.step(first, &inputs)?;
@@ -118,8 +119,11 @@ impl<'w> SpeechWriter<'w> {
     /// Lets slots go on from what others have read and written: pairs of a slot and the one it takes over from, of so many tokens.
     pub fn go_on(&mut self, from: &[(usize, usize)], tokens: usize) -> Result<()> {
         let Some(decoder) = &mut self.decoder else { return Ok(()) };
-        let copies: Vec<SlotCopy> =
-            from.iter().filter(|(to, from)| to != from).map(|&(to, from)| SlotCopy { to, from, rows: tokens }).collect();
+        let copies: Vec<SlotCopy> = from
+            .iter()
+            .filter(|(to, from)| to != from)
+            .map(|&(to, from)| SlotCopy { to, from, rows: tokens })
+            .collect();
         if copies.is_empty() { Ok(()) } else { decoder.copy_own(&copies) }
     }
 }

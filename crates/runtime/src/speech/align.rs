@@ -96,7 +96,13 @@ pub(super) fn time_warp(cost: &[f32], rows: usize, columns: usize) -> Vec<(usize
     let mut path = Vec::new();
     while row > 0 || column > 0 {
         path.push((row.saturating_sub(1), column.saturating_sub(1)));
-        match if row == 0 { 2 } else if column == 0 { 1 } else { steps[at(row, column)] } {
+        match if row == 0 {
+            2
+        } else if column == 0 {
+            1
+        } else {
+            steps[at(row, column)]
+        } {
             0 => (row, column) = (row - 1, column - 1),
             1 => row -= 1,
             _ => column -= 1,
@@ -147,9 +153,16 @@ pub(super) fn align(
 }
 
 /// Gives words to the segments of a window, and moves the ends of segments to those of their words where that is plausible.
-pub(super) fn add_words(segments: &mut [Segment], mut words: Vec<AlignedWord>, offset: f64, end: u32, last_speech: f64) {
+pub(super) fn add_words(
+    segments: &mut [Segment],
+    mut words: Vec<AlignedWord>,
+    offset: f64,
+    end: u32,
+    last_speech: f64,
+) {
     let mut last_speech = last_speech;
-    let mut durations: Vec<f64> = words.iter().map(|word| word.end - word.start).filter(|&duration| duration != 0.0).collect();
+    let mut durations: Vec<f64> =
+        words.iter().map(|word| word.end - word.start).filter(|&duration| duration != 0.0).collect();
     durations.sort_by(f64::total_cmp);
     let usual = match durations.len() {
         0 => 0.0,

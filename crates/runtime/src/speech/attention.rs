@@ -42,7 +42,8 @@ pub struct Heard {
 impl Heard {
     /// The attention of one head: `[tokens, positions]`, of the first `positions` positions only, and of those 1 in all.
     pub fn head(&self, (layer, head): (usize, usize), positions: usize) -> Vec<f32> {
-        let rows = self.weights[layer][head * self.tokens * self.positions..][..self.tokens * self.positions].chunks_exact(self.positions);
+        let rows = self.weights[layer][head * self.tokens * self.positions..][..self.tokens * self.positions]
+            .chunks_exact(self.positions);
         rows.flat_map(|row| {
             let kept = &row[..positions.min(row.len())];
             let sum: f32 = kept.iter().sum::<f32>().max(f32::MIN_POSITIVE);

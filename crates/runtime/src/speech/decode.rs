@@ -90,7 +90,13 @@ impl Writing<'_, '_> {
             let copies: Vec<(usize, usize)> = (1..texts).map(|other| (slot + other, slot)).collect();
             self.writer.go_on(&copies, prompt.tokens.len())?;
             let drafts = vec![Draft::default(); texts];
-            windows.push(WindowDrafts { prompt: prompt.tokens.len(), no_speech, drafts, finished: Vec::new(), done: false });
+            windows.push(WindowDrafts {
+                prompt: prompt.tokens.len(),
+                no_speech,
+                drafts,
+                finished: Vec::new(),
+                done: false,
+            });
         }
         let longest = self.writer.input().target.longest;
         for step in 0..self.most_tokens {
@@ -116,8 +122,10 @@ impl Writing<'_, '_> {
                     })
                 })
                 .collect();
-            let inputs: Vec<TextSlot> =
-                last.iter().map(|(token, place)| TextSlot { tokens: std::slice::from_ref(token), place: *place }).collect();
+            let inputs: Vec<TextSlot> = last
+                .iter()
+                .map(|(token, place)| TextSlot { tokens: std::slice::from_ref(token), place: *place })
+                .collect();
             rows.clear();
             rows.extend_from_slice(self.writer.read(first, &inputs)?);
         }
@@ -128,9 +136,10 @@ impl Writing<'_, '_> {
     fn read_prompt(&mut self, slot: usize, prompt: &WindowPrompt) -> Result<(f64, Vec<f32>), Error> {
         let (before, after) = prompt.tokens.split_at(prompt.start + 1);
         let logits = self.writer.read(slot, &[TextSlot { tokens: before, place: 0 }])?;
-        let no_speech = self.vocabulary.no_speech.map_or(0.0, |token| {
-            (f64::from(logits[token as usize]) - log_sum_exp(logits)).exp()
-        });
+        let no_speech = self
+            .vocabulary
+            .no_speech
+            .map_or(0.0, |token| (f64::from(logits[token as usize]) - log_sum_exp(logits)).exp());
         if after.is_empty() {
             return Ok((no_speech, logits.to_vec()));
         }
@@ -139,7 +148,14 @@ impl Writing<'_, '_> {
     }
 
     /// Adds a token to each text: the likeliest, or a drawn one.
-    fn continue_drafts(&self, window: &mut WindowDrafts, rows: &mut [f32], index: usize, step: usize, choosing: Choosing) {
+    fn continue_drafts(
+        &self,
+        window: &mut WindowDrafts,
+        rows: &mut [f32],
+        index: usize,
+        step: usize,
+        choosing: Choosing,
+    ) {
         let vocabulary = self.vocabulary.size();
         for (number, (draft, logits)) in window.drafts.iter_mut().zip(rows.chunks_exact_mut(vocabulary)).enumerate() {
             if draft.ended {
@@ -150,7 +166,8 @@ impl Writing<'_, '_> {
                 false => best(logits),
                 true => {
                     let place = (index as u64) << 32 | number as u64;
-                    let [bits, ..] = Stream::new(choosing.seed, step as u64, place).four(u64::from(choosing.temperature.to_bits()));
+                    let [bits, ..] =
+                        Stream::new(choosing.seed, step as u64, place).four(u64::from(choosing.temperature.to_bits()));
                     drawn(logits, choosing.temperature, f64::from(bits) / f64::from(u32::MAX))
                 }
             };
@@ -228,7 +245,8 @@ impl Writing<'_, '_> {
         let all = if is_beam { finished } else { drafts };
         let score = |draft: &Draft| {
             let length = draft.tokens.len() as f64;
-            let divisor = choosing.length_penalty.map_or(length.max(1e-9), |power| ((5.0 + length) / 6.0).powf(f64::from(power)));
+            let divisor =
+                choosing.length_penalty.map_or(length.max(1e-9), |power| ((5.0 + length) / 6.0).powf(f64::from(power)));
             draft.log_probability / divisor
         };
         // Of equal ones the first.

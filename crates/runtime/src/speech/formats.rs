@@ -115,7 +115,11 @@ mod tests {
             (360_061.5, "100:01:01,500", "100:01:01.500"),
         ];
         for (seconds, srt, vtt) in cases {
-            assert_eq!((time(seconds, true, ',').as_str(), time(seconds, false, '.').as_str()), (srt, vtt), "{seconds}");
+            assert_eq!(
+                (time(seconds, true, ',').as_str(), time(seconds, false, '.').as_str()),
+                (srt, vtt),
+                "{seconds}"
+            );
         }
     }
 }

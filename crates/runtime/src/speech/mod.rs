@@ -20,9 +20,9 @@ mod model;
 mod rules;
 mod segments;
 mod stream;
-mod vocabulary;
 #[cfg(test)]
 mod tests;
+mod vocabulary;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub use languages::{LANGUAGES, language_code, language_name};
 pub use model::{SpeechModel, is_speech_model};
 use rules::TextRules;
 pub use rules::compression_ratio;
-pub use segments::{Segment, Word};
 use segments::Window;
+pub use segments::{Segment, Word};
 use stream::{Recording, RecordingStream};
 pub use vocabulary::{SpeechTask, SpeechVocabulary};
 
@@ -348,7 +348,12 @@ impl<'m> Transcriber<'m> {
     }
 
     /// The texts of windows that were listened to. A text that is not good enough is written again at the next temperature.
-    fn write(&mut self, prompts: &[WindowPrompt], settings: &SpeechSettings, plan: &Plan) -> Result<Vec<WindowText>, Error> {
+    fn write(
+        &mut self,
+        prompts: &[WindowPrompt],
+        settings: &SpeechSettings,
+        plan: &Plan,
+    ) -> Result<Vec<WindowText>, Error> {
         let mut texts: Vec<WindowText> = Vec::new();
         for (index, &temperature) in plan.temperatures.iter().enumerate() {
             let choosing = Choosing {
@@ -424,8 +429,13 @@ impl<'m> Transcriber<'m> {
             Vec::new()
         } else {
             let beginning = vocabulary.beginning(language, settings.task)?;
-            let tokens: Vec<u32> =
-                beginning.iter().copied().chain([vocabulary.no_timestamps]).chain(text.iter().copied()).chain([vocabulary.end]).collect();
+            let tokens: Vec<u32> = beginning
+                .iter()
+                .copied()
+                .chain([vocabulary.no_timestamps])
+                .chain(text.iter().copied())
+                .chain([vocabulary.end])
+                .collect();
             let heard = self.listening.hear(mel, &tokens)?;
             let positions = window.frames / 2;
             let mut heads: Vec<Vec<f32>> =
@@ -470,7 +480,9 @@ impl Plan {
         let language = match &settings.language {
             Some(given) => {
                 let code = language_code(given).ok_or_else(|| {
-                    Error::input(format!("{given:?} is no language that is known: give a code such as en or a name such as english"))
+                    Error::input(format!(
+                        "{given:?} is no language that is known: give a code such as en or a name such as english"
+                    ))
                 })?;
                 if !vocabulary.is_multilingual() && code != "en" {
                     return Err(Error::input(format!("this model understands English only, and not {given}")));
@@ -490,9 +502,10 @@ impl Plan {
         if settings.beam > 64 || settings.best_of > 64 {
             return Err(Error::input("at most 64 texts of a window are written at once"));
         }
-        let largest_first = settings.max_initial_timestamp.filter(|&seconds| seconds > 0.0).map(|seconds| {
-            (f64::from(seconds) * 50.0).round_ties_even() as u32
-        });
+        let largest_first = settings
+            .max_initial_timestamp
+            .filter(|&seconds| seconds > 0.0)
+            .map(|seconds| (f64::from(seconds) * 50.0).round_ties_even() as u32);
         let rules = TextRules::new(vocabulary, settings.timestamps, largest_first)?;
         let prompt = match &settings.prompt {
             Some(prompt) if !prompt.trim().is_empty() => vocabulary.encode(&format!(" {}", prompt.trim()))?,

@@ -76,7 +76,8 @@ fn generation_config(path: &Path) -> Result<Json, Error> {
     }
     let bytes = vitreous_files::open::read_bounded(path, MOST_SETTINGS_BYTES)
         .map_err(|error| Error::input(format!("{}: {error}", path.display())))?;
-    serde_json::from_slice(&bytes).map_err(|error| Error::input(format!("{}: this is not JSON: {error}", path.display())))
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Error::input(format!("{}: this is not JSON: {error}", path.display())))
 }
 
 /// `alignment_heads` of a `generation_config.json`.

@@ -74,7 +74,11 @@ impl TextRules {
 
 /// The rules of a vocabulary.
 impl TextRules {
-    pub fn new(vocabulary: &SpeechVocabulary, timestamps: bool, largest_first: Option<u32>) -> Result<TextRules, crate::Error> {
+    pub fn new(
+        vocabulary: &SpeechVocabulary,
+        timestamps: bool,
+        largest_first: Option<u32>,
+    ) -> Result<TextRules, crate::Error> {
         Ok(TextRules {
             end: vocabulary.end,
             first_timestamp: vocabulary.first_timestamp,
@@ -94,7 +98,10 @@ pub(super) fn log_sum_exp(values: &[f32]) -> f64 {
         return f64::from(largest);
     }
     // Partial sums of a few hundred values in f32 lose nothing that matters, and can be computed side by side.
-    let sum: f64 = values.chunks(256).map(|part| f64::from(part.iter().map(|&value| exponential(value - largest)).sum::<f32>())).sum();
+    let sum: f64 = values
+        .chunks(256)
+        .map(|part| f64::from(part.iter().map(|&value| exponential(value - largest)).sum::<f32>()))
+        .sum();
     f64::from(largest) + sum.ln()
 }
 
@@ -104,7 +111,10 @@ fn exponential(x: f32) -> f32 {
     let whole = (x * std::f32::consts::LOG2_E + 0.5).floor();
     // ln 2 in two parts, so that the difference is exact.
     let rest = (x - whole * 0.693_359_4) + whole * 2.121_944_4e-4;
-    let series = rest * (1.0 + rest * (0.5 + rest * (0.166_666_55 + rest * (0.041_665_795 + rest * (0.008_333_452 + rest * 0.001_393_2)))));
+    let series = rest
+        * (1.0
+            + rest
+                * (0.5 + rest * (0.166_666_55 + rest * (0.041_665_795 + rest * (0.008_333_452 + rest * 0.001_393_2)))));
     let power = f32::from_bits((((whole as i32) + 127) << 23) as u32);
     (1.0 + series) * power
 }
@@ -178,7 +188,10 @@ mod tests {
     #[test]
     fn tokens_are_drawn_by_their_share() {
         let logits = [0.5f32.ln(), f32::NEG_INFINITY, 0.25f32.ln(), 0.25f32.ln()];
-        assert_eq!([0.0, 0.49, 0.51, 0.74, 0.76, 1.0].map(|draw| drawn(&logits, 1.0, draw)), [0, 0, 2, 2, 3, 3].map(Some));
+        assert_eq!(
+            [0.0, 0.49, 0.51, 0.74, 0.76, 1.0].map(|draw| drawn(&logits, 1.0, draw)),
+            [0, 0, 2, 2, 3, 3].map(Some)
+        );
         assert_eq!(drawn(&[f32::NEG_INFINITY; 2], 1.0, 0.5), None);
         assert_eq!(best_several(&logits, 2).iter().map(|(token, _)| *token).collect::<Vec<_>>(), [0, 2]);
         assert_eq!(best(&logits), Some(0));

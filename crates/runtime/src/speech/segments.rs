@@ -92,8 +92,12 @@ pub(super) fn cut(window: Window, text: &WindowText, vocabulary: &SpeechVocabula
         })
     };
     let ends_with_one_timestamp = matches!(tokens[..], [.., before, last] if !is_time(&before) && is_time(&last));
-    let mut places: Vec<usize> =
-        tokens.windows(2).enumerate().filter(|(_, pair)| pair.iter().all(is_time)).map(|(place, _)| place + 1).collect();
+    let mut places: Vec<usize> = tokens
+        .windows(2)
+        .enumerate()
+        .filter(|(_, pair)| pair.iter().all(is_time))
+        .map(|(place, _)| place + 1)
+        .collect();
     let mut segments = Vec::new();
     let mut next = window.seek + window.frames;
     if places.is_empty() {

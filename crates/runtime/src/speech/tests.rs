@@ -94,7 +94,8 @@ fn time_warping_and_medians_are_openais() {
 #[test]
 fn repetitions_compress_as_zlib_compresses_them() {
     for case in fixture()["compression"].as_array().expect("cases") {
-        let (found, expected) = (compression_ratio(case[0].as_str().expect("a text")), case[1].as_f64().expect("a ratio"));
+        let (found, expected) =
+            (compression_ratio(case[0].as_str().expect("a text")), case[1].as_f64().expect("a ratio"));
         // The library may find other matches than zlib: a byte or two.
         assert!((found / expected - 1.0).abs() < 0.06, "{case}: {found}");
     }
@@ -121,7 +122,10 @@ fn subtitles_are_those_of_openai() {
         assert_eq!(format.write("a.wav", &transcript), expected, "{format:?}");
     }
     let json: Json = serde_json::from_str(&TranscriptFormat::Json.write("a.wav", &transcript)).expect("JSON");
-    assert_eq!((&json["path"], &json["language"], &json["segments"][1]["start"]), (&"a.wav".into(), &"en".into(), &3661.04.into()));
+    assert_eq!(
+        (&json["path"], &json["language"], &json["segments"][1]["start"]),
+        (&"a.wav".into(), &"en".into(), &3661.04.into())
+    );
 }
 
 /// The cases of `transcribe`: pairs of timestamps, one at the end, none at all.
@@ -158,5 +162,8 @@ fn segments_are_cut_at_pairs_of_timestamps() {
 
 #[test]
 fn languages_have_codes_and_names() {
-    assert_eq!(["de", "German", "flemish", "ENGLISH", "klingon"].map(language_code), [Some("de"), Some("de"), Some("nl"), Some("en"), None]);
+    assert_eq!(
+        ["de", "German", "flemish", "ENGLISH", "klingon"].map(language_code),
+        [Some("de"), Some("de"), Some("nl"), Some("en"), None]
+    );
 }

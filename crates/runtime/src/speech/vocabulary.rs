@@ -56,7 +56,9 @@ impl SpeechVocabulary {
         let find = |name: &str| tokenizer.id(&format!("<|{name}|>")).filter(|&token| (token as usize) < size);
         let need = |name: &str| {
             find(name).ok_or_else(|| {
-                Error::input(format!("the tokenizer has no token <|{name}|> that the model has, so that it is no speech model's"))
+                Error::input(format!(
+                    "the tokenizer has no token <|{name}|> that the model has, so that it is no speech model's"
+                ))
             })
         };
         let no_timestamps = need("notimestamps")?;
@@ -116,7 +118,8 @@ impl SpeechVocabulary {
         if self.is_multilingual() {
             let code = language.unwrap_or("en");
             let known = self.languages.iter().find(|(known, _)| *known == code);
-            let (_, token) = known.ok_or_else(|| Error::input(format!("the model does not know the language {code:?}")))?;
+            let (_, token) =
+                known.ok_or_else(|| Error::input(format!("the model does not know the language {code:?}")))?;
             tokens.push(*token);
             tokens.push(if task == SpeechTask::Translate { self.translate } else { self.transcribe });
         }
@@ -164,8 +167,8 @@ impl SpeechVocabulary {
         for (text, tokens) in pieces {
             let is_special = tokens.first().is_some_and(|&token| token >= self.end);
             let trimmed = text.trim();
-            let is_punctuation = trimmed.is_empty()
-                || trimmed.len() == 1 && trimmed.bytes().all(|byte| byte.is_ascii_punctuation());
+            let is_punctuation =
+                trimmed.is_empty() || trimmed.len() == 1 && trimmed.bytes().all(|byte| byte.is_ascii_punctuation());
             match words.last_mut() {
                 Some(word) if !(is_special || text.starts_with(' ') || is_punctuation) => {
                     word.0.push_str(&text);

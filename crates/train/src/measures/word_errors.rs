@@ -27,7 +27,10 @@ impl std::ops::Add for Edits {
 /// Words between spaces, as they are.
 pub fn word_edits(reference: &str, found: &str) -> Edits {
     let words = |text: &'_ str| -> Vec<String> {
-        text.split(' ').filter(|word| !word.is_empty()).map(|word| word.trim_matches(char::is_whitespace).to_string()).collect()
+        text.split(' ')
+            .filter(|word| !word.is_empty())
+            .map(|word| word.trim_matches(char::is_whitespace).to_string())
+            .collect()
     };
     let (reference, found) = (words(reference), words(found));
     Edits { edits: distance(&reference, &found), length: reference.len() }
@@ -35,7 +38,8 @@ pub fn word_edits(reference: &str, found: &str) -> Edits {
 
 /// Characters, spaces among them, without those at the ends.
 pub fn character_edits(reference: &str, found: &str) -> Edits {
-    let (reference, found): (Vec<char>, Vec<char>) = (reference.trim().chars().collect(), found.trim().chars().collect());
+    let (reference, found): (Vec<char>, Vec<char>) =
+        (reference.trim().chars().collect(), found.trim().chars().collect());
     Edits { edits: distance(&reference, &found), length: reference.len() }
 }
 

@@ -10,11 +10,11 @@ use vitreous_models::archive::gguf::Metadata;
 use vitreous_models::{
     Head, Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Size, Takes, WeightType, Written,
 };
-use vitreous_runtime::speech::SpeechVocabulary;
 use vitreous_runtime::image_model::preprocessing_at_model_size;
 use vitreous_runtime::language::{metadata_of, tokenizer_of, vocabulary_to_write};
 use vitreous_runtime::locate::unsuitable;
 use vitreous_runtime::open_model;
+use vitreous_runtime::speech::SpeechVocabulary;
 
 use super::{parse_count, parse_size};
 use crate::failure::Failure;

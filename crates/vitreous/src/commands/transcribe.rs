@@ -239,9 +239,7 @@ impl Transcribe {
 /// An error with the name of the file, where there is one file.
 fn named(error: vitreous_runtime::Error, files: &[(&PathBuf, &Option<PathBuf>)]) -> Failure {
     match (error, files) {
-        (vitreous_runtime::Error::Audio(error), [(path, _)]) => {
-            Failure::input(anyhow!("{}: {error}", path.display()))
-        }
+        (vitreous_runtime::Error::Audio(error), [(path, _)]) => Failure::input(anyhow!("{}: {error}", path.display())),
         (error, _) => error.into(),
     }
 }
@@ -282,7 +280,8 @@ impl<'f> Output<'f> {
             SpeechEvent::Segments { .. } => Ok(()),
             SpeechEvent::Heard { recording, seconds, of } => {
                 let speed = seconds / self.start.elapsed().as_secs_f64().max(1e-9);
-                let of_all = of.map_or(String::new(), |of| format!(" of {}", format::duration(Duration::from_secs_f64(of))));
+                let of_all =
+                    of.map_or(String::new(), |of| format!(" of {}", format::duration(Duration::from_secs_f64(of))));
                 let heard = format::duration(Duration::from_secs_f64(seconds));
                 self.bar.set_length((of.unwrap_or(seconds) * 100.0) as u64);
                 self.bar.set_position((seconds * 100.0) as u64);

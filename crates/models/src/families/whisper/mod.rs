@@ -73,12 +73,8 @@ impl Architecture for WhisperConfig {
     }
 
     fn signature(&self) -> Signature {
-        let target = TokenInput {
-            vocabulary: self.vocabulary,
-            longest: self.target_positions,
-            token_types: 0,
-            window: None,
-        };
+        let target =
+            TokenInput { vocabulary: self.vocabulary, longest: self.target_positions, token_types: 0, window: None };
         let audio = AudioInput { bins: self.mel_bins, frames: self.frames(), positions: self.source_positions, target };
         Signature { takes: Takes::Audio(audio), gives: vec![Gives::Sequence(self.vocabulary)] }
     }

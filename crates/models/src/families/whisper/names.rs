@@ -116,7 +116,8 @@ fn layers(which: usize, encoder: &str, decoder: &str, last_norm: &str) -> Vec<Ru
 /// Reads a file of OpenAI's, which has no configuration: everything follows from shapes, and heads are 64 wide.
 fn read_openai(tensors: &Inventory) -> Option<Reading> {
     const ANCHOR: &str = "decoder.token_embedding.weight";
-    let prefix = ["model_state_dict.", ""].into_iter().find(|prefix| tensors.contains_key(&format!("{prefix}{ANCHOR}")))?;
+    let prefix =
+        ["model_state_dict.", ""].into_iter().find(|prefix| tensors.contains_key(&format!("{prefix}{ANCHOR}")))?;
     let shape = |name: &str| tensors.get(&format!("{prefix}{name}")).map(Vec::as_slice);
     let (&[vocabulary, dim], &[target_positions, _], &[source_positions, _], &[_, mel_bins, KERNEL]) = (
         shape(ANCHOR)?,
@@ -127,7 +128,9 @@ fn read_openai(tensors: &Inventory) -> Option<Reading> {
         return None;
     };
     let layers = |side: &str| {
-        (0..MOST_LAYERS).take_while(|layer| shape(&format!("{side}.blocks.{layer}.attn.query.weight")).is_some()).count()
+        (0..MOST_LAYERS)
+            .take_while(|layer| shape(&format!("{side}.blocks.{layer}.attn.query.weight")).is_some())
+            .count()
     };
     let width = |side: &str| shape(&format!("{side}.blocks.0.mlp.0.weight")).and_then(|shape| shape.first().copied());
     let heads = (dim / HEAD_DIM).max(1);

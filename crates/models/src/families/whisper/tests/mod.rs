@@ -1,8 +1,8 @@
 //! What the walk over all families does not see of Whisper: gradients, OpenAI's files, steps with caches.
 
 use vitreous_engine::{
-    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, Parameter, Plan, Precision,
-    Role, Run, State, Value,
+    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, Parameter, Plan, Precision, Role, Run,
+    State, Value,
 };
 
 use super::WhisperConfig;
@@ -41,9 +41,7 @@ fn feed(executor: &mut Executor, graph: &Graph, archive: &Archive) {
 fn ready(model: &Model, graph: &Graph, outputs: &[Value]) -> Executor {
     let plan = DEVICE.plan_with_fixed_weights(graph, outputs).expect("plans");
     let lend = |parameter: &Parameter| model.parameter(&parameter.name).map_err(|error| error.to_string());
-    match Executor::with_weights(plan, &DEVICE, |parameter| {
-        lend(parameter).map_err(vitreous_engine::Error::Machine)
-    }) {
+    match Executor::with_weights(plan, &DEVICE, |parameter| lend(parameter).map_err(vitreous_engine::Error::Machine)) {
         Ok(executor) => executor,
         Err(error) => panic!("{error}"),
     }
@@ -122,15 +120,15 @@ fn steps_with_caches_are_the_whole_text() {
             writer.listen(&windows, slots).expect("listens");
             for prompt in [1, 3] {
                 let text = |sample: usize| &tokens[sample * target[1]..(sample + 1) * target[1]];
-                let expected = |sample: usize, place: usize| {
-                    &logits[(sample * target[1] + place) * vocabulary..][..vocabulary]
-                };
+                let expected =
+                    |sample: usize, place: usize| &logits[(sample * target[1] + place) * vocabulary..][..vocabulary];
                 for sample in 0..target[0] {
                     let first = TextSlot { tokens: &text(sample)[..prompt], place: 0 };
                     let got = writer.read(sample * slots, &[first]).expect("reads").to_vec();
                     let difference = largest_difference(&got, expected(sample, prompt - 1));
                     assert!(difference < 2e-5, "{name}, sample {sample}: {difference:e}");
-                    let others: Vec<(usize, usize)> = (1..slots).map(|slot| (sample * slots + slot, sample * slots)).collect();
+                    let others: Vec<(usize, usize)> =
+                        (1..slots).map(|slot| (sample * slots + slot, sample * slots)).collect();
                     writer.go_on(&others, prompt).expect("copies");
                 }
                 for place in prompt..target[1] {
