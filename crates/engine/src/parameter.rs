@@ -98,6 +98,8 @@ pub enum Init {
     Table,
     /// Uniform within `±1 / √in`, as PyTorch's `Linear`, whatever the scheme.
     PyTorchLinear,
+    /// Whisper's fixed positions `[rows, width]`: sines, then cosines, of frequencies from 1 to 1/10000.
+    Sinusoidal,
 }
 
 /// What a model declares about a parameter.

@@ -42,6 +42,9 @@ const TRUNCATED_DEVIATION: f64 = 0.879_625_661_034_239_8;
 
 /// A parameter's initial values.
 pub fn initial_values(scheme: Initialisation, parameter: &Parameter, seed: u64) -> Vec<f32> {
+    if let (Init::Sinusoidal, &[rows, width]) = (parameter.declared.init, parameter.shape.axes()) {
+        return crate::positions::whisper(rows, width);
+    }
     let mut values = draw_of(scheme, parameter).values(&parameter.name, parameter.shape.axes(), seed);
     let mut multiply = |count: usize, factor: f64| {
         values[..count].iter_mut().for_each(|value| *value = (f64::from(*value) * factor) as f32);
@@ -57,6 +60,7 @@ pub fn initial_values(scheme: Initialisation, parameter: &Parameter, seed: u64) 
         | Init::Matrix(_)
         | Init::Bias { .. }
         | Init::Table
+        | Init::Sinusoidal
         | Init::PyTorchLinear => {}
     }
     values
@@ -82,6 +86,7 @@ fn draw_of(scheme: Initialisation, parameter: &Parameter) -> Draw {
         Init::Constant(value) => Draw::Constant(value),
         Init::Normal(deviation) | Init::NormalQuery { others: deviation, .. } => Draw::Normal(deviation),
         Init::PyTorchLinear => torch_uniform(fan_in(parameter)),
+        Init::Sinusoidal => Draw::Constant(0.0),
         Init::Matrix(kind) | Init::ResidualMatrix { kind, .. } => matrix(scheme, parameter, kind),
         Init::Bias { kind, fan_in } => bias(scheme, kind, fan_in),
         Init::Table => table(scheme, parameter),

@@ -38,6 +38,8 @@ pub enum Takes {
         /// The texts.
         texts: CaptionInput,
     },
+    /// Windows of audio and a target sequence: inputs `mel [batch, frames, bins]`, `target`.
+    Audio(AudioInput),
 }
 
 /// The texts of a model of images and texts.
@@ -97,6 +99,19 @@ impl CaptionInput {
     pub fn has_pooled(&self) -> bool {
         !matches!(self.pooled, CaptionToken::Last { .. })
     }
+}
+
+/// The audio that a model takes, and the text that it writes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AudioInput {
+    /// Mel bins of a frame.
+    pub bins: usize,
+    /// Frames of a window.
+    pub frames: usize,
+    /// Positions of the encoder's result.
+    pub positions: usize,
+    /// The text.
+    pub target: TokenInput,
 }
 
 /// The special tokens of a model of pairs, by number.
@@ -260,7 +275,7 @@ impl Signature {
     pub fn images(&self) -> Option<&ImageInput> {
         match &self.takes {
             Takes::Images(images) => Some(images),
-            Takes::Tokens(_) | Takes::Pairs { .. } | Takes::ImagesAndTexts { .. } => None,
+            Takes::Tokens(_) | Takes::Pairs { .. } | Takes::ImagesAndTexts { .. } | Takes::Audio(_) => None,
         }
     }
 
@@ -273,7 +288,7 @@ impl Signature {
     pub fn images_and_texts(&self) -> Option<(&ImageInput, CaptionInput)> {
         match &self.takes {
             Takes::ImagesAndTexts { images, texts } => Some((images, *texts)),
-            Takes::Images(_) | Takes::Tokens(_) | Takes::Pairs { .. } => None,
+            Takes::Images(_) | Takes::Tokens(_) | Takes::Pairs { .. } | Takes::Audio(_) => None,
         }
     }
 
@@ -281,7 +296,15 @@ impl Signature {
     pub fn pairs(&self) -> Option<(TokenInput, TokenInput)> {
         match &self.takes {
             Takes::Pairs { source, target, .. } => Some((*source, *target)),
-            Takes::Images(_) | Takes::Tokens(_) | Takes::ImagesAndTexts { .. } => None,
+            Takes::Images(_) | Takes::Tokens(_) | Takes::ImagesAndTexts { .. } | Takes::Audio(_) => None,
+        }
+    }
+
+    /// Its audio, if it takes some.
+    pub fn audio(&self) -> Option<AudioInput> {
+        match &self.takes {
+            Takes::Audio(audio) => Some(*audio),
+            Takes::Images(_) | Takes::Tokens(_) | Takes::Pairs { .. } | Takes::ImagesAndTexts { .. } => None,
         }
     }
 
@@ -289,7 +312,7 @@ impl Signature {
     pub fn tokens(&self) -> Option<TokenInput> {
         match &self.takes {
             Takes::Tokens(tokens) => Some(*tokens),
-            Takes::Images(_) | Takes::Pairs { .. } | Takes::ImagesAndTexts { .. } => None,
+            Takes::Images(_) | Takes::Pairs { .. } | Takes::ImagesAndTexts { .. } | Takes::Audio(_) => None,
         }
     }
 
@@ -367,6 +390,7 @@ impl Signature {
             Takes::ImagesAndTexts { .. } => "a model of images and texts",
             Takes::Pairs { special: Some(_), .. } => "an encoder-decoder",
             Takes::Pairs { special: None, .. } => "a translator",
+            Takes::Audio(_) => "a speech recognition model",
             Takes::Tokens(_) => {
                 let of = |gives| match gives {
                     Gives::NextToken(_) | Gives::Sequence(_) => Some("a language model"),
@@ -409,6 +433,7 @@ impl Signature {
             Takes::Pairs { .. } => {
                 &["translate MODEL TEXT", "eval MODEL --data FILE", "explain MODEL --text TEXT", "summary MODEL"]
             }
+            Takes::Audio(_) => &["transcribe MODEL FILE", "eval MODEL --data FILE", "summary MODEL"],
             Takes::Tokens(_) if self.next_token().is_some() => {
                 &["generate MODEL PROMPT", "chat MODEL", "summary MODEL"]
             }

@@ -24,6 +24,7 @@ pub mod locate;
 pub mod runner;
 pub mod scores;
 pub mod sequences;
+pub mod speech;
 pub mod text;
 pub mod training_graph;
 pub mod translator;

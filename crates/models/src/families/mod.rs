@@ -12,11 +12,12 @@ mod pairs;
 pub mod t5;
 pub mod transformer;
 pub mod vit;
+pub mod whisper;
 
 use crate::family::{Architecture, Family};
 
 /// All families.
-pub static FAMILIES: [&dyn Family; 9] = [
+pub static FAMILIES: [&dyn Family; 10] = [
     &vit::FAMILY,
     &transformer::FAMILY,
     &bert::FAMILY,
@@ -26,6 +27,7 @@ pub static FAMILIES: [&dyn Family; 9] = [
     &t5::FAMILY,
     &bart::FAMILY,
     &clip::FAMILY,
+    &whisper::FAMILY,
 ];
 
 /// The family with this name.

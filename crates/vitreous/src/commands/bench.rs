@@ -236,6 +236,7 @@ impl Bench {
             Takes::Tokens(tokens) => tokens.longest,
             Takes::ImagesAndTexts { texts, .. } => texts.tokens.longest,
             Takes::Pairs { source, target, .. } => source.longest.min(target.longest),
+            Takes::Audio(audio) => audio.target.longest,
         };
         let tokens = self.tokens.min(longest);
         Call::whole(batch).tokens(tokens).target(tokens)
@@ -326,6 +327,7 @@ impl Benched<'_> {
             Takes::Tokens(_) => "sequences",
             Takes::ImagesAndTexts { .. } => "pairs",
             Takes::Pairs { .. } => "pairs",
+            Takes::Audio(_) => "windows of audio",
         }
     }
 
@@ -390,6 +392,7 @@ impl PreparedModel {
             Takes::Tokens(tokens) => tokens.vocabulary,
             Takes::ImagesAndTexts { texts, .. } => texts.tokens.vocabulary,
             Takes::Pairs { source, target, .. } => source.vocabulary.min(target.vocabulary),
+            Takes::Audio(audio) => audio.target.vocabulary,
         };
         for (name, dtype) in &self.inputs {
             if *dtype == DType::F32 {

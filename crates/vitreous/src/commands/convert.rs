@@ -14,6 +14,7 @@ use vitreous_runtime::image_model::preprocessing_at_model_size;
 use vitreous_runtime::language::{metadata_of, tokenizer_of, vocabulary_to_write};
 use vitreous_runtime::locate::unsuitable;
 use vitreous_runtime::open_model;
+use vitreous_runtime::speech::SpeechVocabulary;
 
 use super::{parse_count, parse_size};
 use crate::failure::Failure;
@@ -122,8 +123,12 @@ impl Convert {
         Ok(data.as_ref().map(metadata_of))
     }
 
-    /// The files of the tokenizer that is inside a GGUF file, for a directory.
+    /// The files of the tokenizer that is inside a GGUF file, or that a file of OpenAI's relies on, for a directory.
     fn tokenizer_files(&self, model: &Model) -> Vec<(String, Vec<u8>)> {
+        if let Some(audio) = model.architecture.signature().audio().filter(|_| self.from.is_file()) {
+            let published = SpeechVocabulary::published(audio.target.vocabulary);
+            return published.and_then(|vocabulary| Ok(vocabulary.tokenizer().files()?)).unwrap_or_default();
+        }
         if model.assets.metadata.is_none() || self.is_for("gguf") || self.is_for("npz") {
             return Vec::new();
         }

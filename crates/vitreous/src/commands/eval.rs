@@ -6,6 +6,7 @@ mod language;
 mod pairs;
 mod questions;
 mod sequences;
+mod speech;
 mod texts;
 
 use std::path::{Path, PathBuf};
@@ -112,6 +113,7 @@ impl Eval {
             // A GGUF file says all of itself; a file of an image model's weights alone tells what it is when it is opened.
             return match described {
                 Ok((architecture, _)) if architecture.signature().next_token().is_some() => self.evaluate_language(),
+                Ok((architecture, _)) if architecture.signature().audio().is_some() => self.evaluate_speech(),
                 _ => self.evaluate_images(),
             };
         }
@@ -135,6 +137,7 @@ impl Eval {
                 self.evaluate_pairs()
             }
             Takes::Tokens(_) => self.evaluate_texts(),
+            Takes::Audio(_) => self.evaluate_speech(),
         }
     }
 

@@ -15,6 +15,7 @@ pub mod report;
 pub mod sequences;
 pub mod summary;
 pub mod train;
+pub mod transcribe;
 pub mod translate;
 
 use clap::ValueEnum;

@@ -151,7 +151,7 @@ fn special_of(model: &Model) -> Result<SpecialTokens, TrainError> {
         Takes::Pairs { special: None, .. } => Err(TrainError::Data(
             "this translator has tokenizers of its own: train it with `vitreous train translation`".to_string(),
         )),
-        Takes::Images(_) | Takes::Tokens(_) | Takes::ImagesAndTexts { .. } => Err(of_no_pairs(model)),
+        Takes::Images(_) | Takes::Tokens(_) | Takes::ImagesAndTexts { .. } | Takes::Audio(_) => Err(of_no_pairs(model)),
     }
 }
 

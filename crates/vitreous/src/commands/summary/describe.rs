@@ -110,6 +110,34 @@ fn input_of(model: &dyn Architecture, call: &Call, graph: &Graph) -> vitreous_en
                 drawing: None,
             }
         }
+        Takes::Audio(audio) => {
+            let [encoding, step] = [Part::Encode, Part::Step].map(|part| {
+                let call = Call { tokens: 1, target: audio.target.longest, ..*call };
+                decoding_cost(model, &call, part)
+            });
+            let (encoding, step) = (encoding?, step?);
+            let line = format!(
+                "Transcribing {} with a KV cache: {} FLOPs to encode, then at most {} for each token",
+                format::count(batch, "window", "windows"),
+                format::thousands(encoding),
+                format::thousands(step)
+            );
+            Input {
+                batch: format!("{} with {target} tokens", format::count(batch, "window of audio", "windows of audio")),
+                facts: vec![
+                    ("Audio", format!("{} frames of {} mel bins", words(audio.frames), audio.bins)),
+                    ("Vocabulary", words(audio.target.vocabulary)),
+                    ("Positions", of_width(format!("{} and {target}", words(audio.positions)))),
+                ],
+                sizes: json!({
+                    "frames": audio.frames,
+                    "target": target,
+                    "transcribing_flops": { "window": encoding, "token": step },
+                }),
+                lines: vec![line],
+                drawing: None,
+            }
+        }
     })
 }
 
