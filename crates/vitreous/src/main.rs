@@ -13,7 +13,6 @@ mod generation_options;
 mod image_answers;
 mod images;
 mod intervention_options;
-mod page_facts;
 mod prepared;
 mod progress;
 mod run_report;

@@ -33,7 +33,7 @@ mod resample;
 mod view;
 
 pub use batches::{ImageBatchOptions, ImageBatches, ImageForm, ImageTargets, Preparation};
-pub use decode::{Channels, Image, decode, open};
+pub use decode::{Channels, Image, decode, decode_within, open};
 pub use error::{ConfigError, ImageError};
 pub use format::{FileFormat, IMAGE_EXTENSIONS, SkippedImages, has_image_extension};
 pub use geometry::{Crop, Placement, Resize};

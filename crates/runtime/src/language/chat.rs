@@ -16,7 +16,7 @@ const CHAT_ML: &str = "{% for message in messages %}<|im_start|>{{ message.role 
 const TURN_ENDS: [&str; 5] = ["<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "</s>"];
 
 /// How a model's conversations are written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ChatFormat {
     template: ChatTemplate,
 }

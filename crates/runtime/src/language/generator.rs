@@ -136,6 +136,28 @@ impl<'m> TextGenerator<'m> {
         Ok(TextGenerator { model, generator, writing: HashMap::new() })
     }
 
+    /// As many slots as were asked for or, where that needs more memory than there is, half of them, and so on; in multiples of `group`,
+    /// which is the least.
+    pub fn fitting_slots(
+        model: &LanguageModel,
+        options: &GenerateOptions,
+        group: usize,
+        device: &Device,
+    ) -> Result<usize, Error> {
+        let architecture = model.model.architecture.as_ref();
+        let mut slots = options.slots;
+        while slots > group {
+            let options = GenerateOptions { slots, ..*options };
+            let memory = TokenGenerator::memory(architecture, &options, device, model.weights())?;
+            let available = device.available_memory()?;
+            if available.is_none_or(|available| (memory.model + memory.caches) as u64 <= available) {
+                break;
+            }
+            slots = (slots / group).div_ceil(2) * group;
+        }
+        Ok(slots)
+    }
+
     /// The most tokens of a text, prompt included.
     pub fn context(&self) -> usize {
         self.generator.context()
