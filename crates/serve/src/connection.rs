@@ -32,7 +32,7 @@ pub struct Connections {
     /// Changes when the server is to end.
     pub ending: watch::Receiver<bool>,
     /// Dropped by each connection when it is over.
-    pub open: mpsc::Sender<()>,
+    pub _open: mpsc::Sender<()>,
 }
 
 /// Reads a certificate and its key.

@@ -119,7 +119,7 @@ impl Server {
         let (ending, is_ending) = watch::channel(false);
         let mut signals = Signals::new()?;
         let router = router(self.app.clone());
-        let connections = Connections { app: self.app.clone(), router, tls, ending: is_ending, open };
+        let connections = Connections { app: self.app.clone(), router, tls, ending: is_ending, _open: open };
         let accepting = tokio::spawn(accept(self.listener, connections));
         let handle = Handle { app: self.app.clone(), end };
         // Probes are answered while models are loaded.

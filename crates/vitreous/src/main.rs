@@ -32,7 +32,7 @@ use failure::Failure;
 /// Version, commit and features.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("VITREOUS_BUILD"), ")");
 
-/// Transformers you can see through: train, evaluate, run, explain and convert the transformer family
+/// Transformers you can see through: train, evaluate, run, explain, serve and convert the transformer family
 #[derive(Parser)]
 #[command(name = "vitreous", version = VERSION, max_term_width = 100)]
 #[command(after_help = "Exit codes: 0 done, 1 the work failed (or a part of it), 2 wrong usage or bad input")]
@@ -61,6 +61,8 @@ enum Command {
     Data(commands::data::Data),
     Eval(commands::eval::Eval),
     Bench(commands::bench::Bench),
+    #[cfg(feature = "serve")]
+    Serve(commands::serve::Serve),
     Doctor(commands::doctor::Doctor),
     Completions(Completions),
 }
@@ -108,6 +110,8 @@ fn main() -> ExitCode {
         Command::Data(data) => data.run(),
         Command::Eval(eval) => eval.run(),
         Command::Bench(bench) => bench.run(),
+        #[cfg(feature = "serve")]
+        Command::Serve(serve) => serve.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Completions(completions) => completions.run(),
     };
