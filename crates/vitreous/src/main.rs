@@ -63,6 +63,9 @@ enum Command {
     Bench(commands::bench::Bench),
     #[cfg(feature = "serve")]
     Serve(commands::serve::Serve),
+    #[cfg(not(feature = "serve"))]
+    #[command(hide = true)]
+    Serve(NoServer),
     Doctor(commands::doctor::Doctor),
     Completions(Completions),
 }
@@ -83,6 +86,22 @@ impl Completions {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "vitreous", &mut script);
         Ok(std::io::stdout().write_all(&script)?)
+    }
+}
+
+/// Serve models over HTTP; this build cannot
+#[cfg(not(feature = "serve"))]
+#[derive(Args)]
+struct NoServer {
+    /// Anything
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    _arguments: Vec<String>,
+}
+
+#[cfg(not(feature = "serve"))]
+impl NoServer {
+    fn run(&self) -> Result<(), Failure> {
+        Err(Failure::input(anyhow::anyhow!("this program was built without its server: build it with `--features serve`")))
     }
 }
 
@@ -111,6 +130,8 @@ fn main() -> ExitCode {
         Command::Eval(eval) => eval.run(),
         Command::Bench(bench) => bench.run(),
         #[cfg(feature = "serve")]
+        Command::Serve(serve) => serve.run(),
+        #[cfg(not(feature = "serve"))]
         Command::Serve(serve) => serve.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Completions(completions) => completions.run(),
