@@ -38,9 +38,8 @@ pub struct Connections {
 /// Reads a certificate and its key.
 pub fn tls_acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
     let told = |path: &std::path::Path, what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
-    let certificates: Result<Vec<CertificateDer>, _> = CertificateDer::pem_file_iter(&files.certificate)
-        .map_err(|error| told(&files.certificate, &error))?
-        .collect();
+    let certificates: Result<Vec<CertificateDer>, _> =
+        CertificateDer::pem_file_iter(&files.certificate).map_err(|error| told(&files.certificate, &error))?.collect();
     let certificates = certificates.map_err(|error| told(&files.certificate, &error))?;
     if certificates.is_empty() {
         return Err(told(&files.certificate, &"there is no certificate in this file; it is to be PEM"));

@@ -142,7 +142,11 @@ impl Metrics {
         head(&mut text, "reloads_total", "counter", "Times that models were loaded again.");
         let _ = writeln!(text, "vitreous_reloads_total {}", self.reloads.load(Ordering::Relaxed));
         let mut names: Vec<&str> = Vec::new();
-        gauges.iter().for_each(|gauge| if !names.contains(&gauge.name) { names.push(gauge.name) });
+        gauges.iter().for_each(|gauge| {
+            if !names.contains(&gauge.name) {
+                names.push(gauge.name)
+            }
+        });
         for name in names {
             for (place, gauge) in gauges.iter().filter(|gauge| gauge.name == name).enumerate() {
                 if place == 0 {

@@ -101,7 +101,9 @@ struct NoServer {
 #[cfg(not(feature = "serve"))]
 impl NoServer {
     fn run(&self) -> Result<(), Failure> {
-        Err(Failure::input(anyhow::anyhow!("this program was built without its server: build it with `--features serve`")))
+        Err(Failure::input(anyhow::anyhow!(
+            "this program was built without its server: build it with `--features serve`"
+        )))
     }
 }
 

@@ -191,7 +191,9 @@ impl Input {
         let text = match (self.text.take(), self.file.take()) {
             (Some(text), _) => text,
             (None, Some(bytes)) => text("the body", &bytes)?,
-            (None, None) => return Err(Refusal::bad("this model takes a text: send it as the body, or as the field `text`")),
+            (None, None) => {
+                return Err(Refusal::bad("this model takes a text: send it as the body, or as the field `text`"));
+            }
         };
         match text.trim().is_empty() {
             true => Err(Refusal::bad("the text is empty")),

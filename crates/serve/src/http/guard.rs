@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 
-use super::{App, cors, shape};
+use super::{App, RequestId, cors, shape};
 use crate::log::RequestLine;
 use crate::refusal::Refusal;
 use crate::work::panic_text;
@@ -29,11 +29,12 @@ impl Drop for InFlight<'_> {
 }
 
 /// Gives a request its id, checks its key, limits its time, catches panics, and writes what was refused in the shape of its API.
-pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let start = Instant::now();
     app.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
     let _counted = InFlight(&app);
     let id = app.request_id(request.headers());
+    request.extensions_mut().insert(RequestId(id.clone()));
     let method = request.method().clone();
     let path = request.uri().path().to_string();
     let matched = request.extensions().get::<MatchedPath>();

@@ -83,6 +83,17 @@ impl App {
     }
 }
 
+/// The id of a request, which its answer has, too.
+#[derive(Clone, Debug)]
+pub struct RequestId(pub String);
+
+impl RequestId {
+    /// The one that a request was given.
+    pub fn of(request: &axum::extract::Request) -> String {
+        request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default()
+    }
+}
+
 /// The wrong model for an endpoint.
 pub(crate) fn cannot(model: &Served, what: &str) -> Refusal {
     Refusal::field("model", format!("this model cannot {what}: {}", model.what_it_does()))
@@ -90,7 +101,8 @@ pub(crate) fn cannot(model: &Served, what: &str) -> Refusal {
 
 /// All endpoints.
 pub fn router(app: Arc<App>) -> Router {
-    let of_model = |path: &str| [format!("/v2/models/{{name}}{path}"), format!("/v2/models/{{name}}/versions/{{version}}{path}")];
+    let of_model =
+        |path: &str| [format!("/v2/models/{{name}}{path}"), format!("/v2/models/{{name}}/versions/{{version}}{path}")];
     let mut router = Router::new()
         .route("/", get(page::index))
         .route("/docs", get(page::docs))

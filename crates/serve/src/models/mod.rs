@@ -25,7 +25,7 @@ pub use images::{ImageService, PreparedImage};
 pub use language::{LanguageService, TextRequest};
 pub use sequences::{SequenceService, WrittenSequence};
 pub use set::{LoadError, ModelSet, Models};
-pub use speech::{Recording, Segment, Speech, Transcribe, Transcript, TranscribeOptions, Word};
+pub use speech::{Recording, Segment, Speech, Transcribe, TranscribeOptions, Transcript, Word};
 pub use texts::{TextService, TokenizedText};
 
 /// How long a batch waits for requests that are on their way.

@@ -88,11 +88,7 @@ pub struct Speech(pub Arc<dyn Transcribe>);
 
 impl Speech {
     /// What is said in a recording.
-    pub async fn transcribe(
-        &self,
-        recording: Recording,
-        options: TranscribeOptions,
-    ) -> Result<Transcript, WorkError> {
+    pub async fn transcribe(&self, recording: Recording, options: TranscribeOptions) -> Result<Transcript, WorkError> {
         let model = self.0.clone();
         let done = tokio::task::spawn_blocking(move || model.transcribe(&recording, &options));
         done.await.map_err(|error| WorkError::Failed(error.to_string()))?

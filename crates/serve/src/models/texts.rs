@@ -135,7 +135,7 @@ impl TextService {
     /// What the model says of a text, as `vitreous predict --json` and `fill --json` print it. Of a question the pair is its context.
     pub async fn answer(&self, input: TextInput, top: usize) -> Result<Json, WorkError> {
         let Some(head) = self.model.head().filter(|head| *head != Gives::Span) else {
-            let input = bounded(input, usize::MAX / BYTES_PER_TOKEN);
+            self.check_mask(&input).await?;
             let start = || async { tokio::task::block_in_place(|| self.start_answers()) };
             let collector = self.answers.get_or_try_init(start).await?;
             return collector.ask(AskedText { input, top }, collector.arrive()).await;
@@ -147,6 +147,17 @@ impl TextService {
         };
         let answer = self.model.answer_json(head, &input, &encoding, logits, top, Aggregation::default())?;
         Ok(Json::Object(answer))
+    }
+
+    /// Refuses a text without a mask, for a model that fills masks.
+    async fn check_mask(&self, input: &TextInput) -> Result<(), WorkError> {
+        let Some((mask, written)) = self.model.mask().filter(|_| self.fills()) else { return Ok(()) };
+        let own = TextInput { text: self.model.with_own_mask(&input.text), pair: input.pair.clone() };
+        let encoded = self.tokenize(vec![own], None).await?;
+        match encoded.iter().any(|text| text.ids.contains(&mask)) {
+            true => Ok(()),
+            false => Err(WorkError::Input(format!("the text has no {written}: write it where a word is missing"))),
+        }
     }
 
     fn start_vectors(&self) -> Result<Collector<Vec<Encoding>, Vec<Vec<f32>>>, Error> {

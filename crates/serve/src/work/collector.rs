@@ -4,9 +4,9 @@
 //! [`CollectorSettings::patience`]; where nobody else is on the way, nobody waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -188,10 +188,13 @@ impl<J: Send + 'static, A: Send + 'static> Jobs<J, A> {
             }
             // One of them may be to blame: the others are answered.
             Ok(Err(error)) if jobs.len() > 1 => {
-                (self.settings.complain)(&format!("a batch failed, its jobs are computed one by one: {error}"));
+                if matches!(error, WorkError::Failed(_)) {
+                    (self.settings.complain)(&format!("a batch failed, its jobs are computed one by one: {error}"));
+                }
                 let mut is_good = true;
                 for (job, answer) in jobs.iter().zip(answers) {
-                    let one = if is_good { self.run(work, std::slice::from_ref(job)) } else { Err("skipped".to_string()) };
+                    let one =
+                        if is_good { self.run(work, std::slice::from_ref(job)) } else { Err("skipped".to_string()) };
                     let _ = answer.send(match one {
                         Ok(found) => found.and_then(|mut found| found.pop().ok_or_else(no_answer)),
                         Err(panic) => {
@@ -204,7 +207,10 @@ impl<J: Send + 'static, A: Send + 'static> Jobs<J, A> {
             }
             Ok(found) => {
                 let error = found.err().unwrap_or_else(no_answer);
-                (self.settings.complain)(&error.to_string());
+                // What is wrong with a request is told to whoever sent it.
+                if matches!(error, WorkError::Failed(_)) {
+                    (self.settings.complain)(&error.to_string());
+                }
                 answers.into_iter().for_each(|answer| drop(answer.send(Err(error.clone()))));
                 true
             }

@@ -87,19 +87,21 @@ impl Writer {
         let (ready, is_ready) = mpsc::channel();
         let gauges = Arc::new(WriterGauges::default());
         let told = gauges.clone();
-        let failed = |error: std::io::Error| vitreous_runtime::Error::input(format!("no thread can be started: {error}"));
+        let failed =
+            |error: std::io::Error| vitreous_runtime::Error::input(format!("no thread can be started: {error}"));
         let thread = std::thread::Builder::new().name(settings.name.clone());
-        let body = move || {
-            let make = || TextGenerator::new(&model, settings.options, &settings.device);
-            let generator = match make() {
-                Ok(generator) => generator,
-                Err(error) => return drop(ready.send(Err(error))),
+        let body =
+            move || {
+                let make = || TextGenerator::new(&model, settings.options, &settings.device);
+                let generator = match make() {
+                    Ok(generator) => generator,
+                    Err(error) => return drop(ready.send(Err(error))),
+                };
+                told.room.store(generator.slots() * generator.context(), Ordering::Relaxed);
+                let _ = ready.send(Ok(()));
+                Writing { generator: Some(generator), texts: HashMap::new(), gauges: told, before: Tally::default() }
+                    .work(&receive, make, settings.complain.as_ref());
             };
-            told.room.store(generator.slots() * generator.context(), Ordering::Relaxed);
-            let _ = ready.send(Ok(()));
-            Writing { generator: Some(generator), texts: HashMap::new(), gauges: told, before: Tally::default() }
-                .work(&receive, make, settings.complain.as_ref());
-        };
         thread.spawn(body).map_err(failed)?;
         match is_ready.recv() {
             Ok(Ok(())) => Ok(Writer { requests: send, gauges }),
@@ -227,5 +229,87 @@ impl<'m> Writing<'m> {
         gauges.written.fetch_add((now.written_tokens - before.written_tokens) as u64, Ordering::Relaxed);
         gauges.steps.fetch_add(1, Ordering::Relaxed);
         self.before = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+    use vitreous_models::generate::TokenMask;
+
+    use super::*;
+
+    /// What a damaged model or a mistake of ours would do.
+    struct Panicking;
+
+    impl TokenConstraint for Panicking {
+        fn allowed(&mut self, _: &mut TokenMask) {
+            panic!("the model fell over");
+        }
+
+        fn accept(&mut self, _: u32) {}
+
+        fn may_end(&self) -> bool {
+            false
+        }
+    }
+
+    fn writer() -> Writer {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/generate/llama");
+        let settings = WriterSettings {
+            name: "write".to_string(),
+            options: GenerateOptions { slots: 2, context: 64, ..GenerateOptions::default() },
+            device: Device::Cpu { threads: 1 },
+            complain: Arc::new(|_| ()),
+        };
+        Writer::start(Arc::new(LanguageModel::open(&path).expect("a model")), settings).expect("a writer")
+    }
+
+    fn ask(
+        writer: &Writer,
+        constraint: Option<Box<dyn TokenConstraint>>,
+        most: usize,
+    ) -> UnboundedReceiver<WriteEvent> {
+        let (events, receive) = unbounded_channel();
+        let options = TextOptions { max_tokens: most, ignore_end: true, ..TextOptions::default() };
+        let request = WriteRequest { prompt: vec![1, 2, 3], options, sequence: 0, constraint, events };
+        writer.write(request).expect("it runs");
+        receive
+    }
+
+    fn last(mut events: UnboundedReceiver<WriteEvent>) -> WriteEvent {
+        let mut last = None;
+        while let Some(event) = events.blocking_recv() {
+            last = Some(event);
+        }
+        last.expect("an event")
+    }
+
+    #[test]
+    fn after_a_panic_texts_are_written_again() {
+        let writer = writer();
+        let other = ask(&writer, None, 60);
+        let failed = last(ask(&writer, Some(Box::new(Panicking)), 5));
+        let told = "a worker panicked: the model fell over".to_string();
+        assert!(matches!(failed, WriteEvent::Failed(WorkError::Failed(what)) if what == told));
+        // Whoever was written together with it is told, or was done before.
+        drop(other);
+        let WriteEvent::Finished(text) = last(ask(&writer, None, 5)) else { panic!("no text") };
+        assert_eq!(text.tokens.len(), 5);
+    }
+
+    #[test]
+    fn texts_join_others_and_leave_them() {
+        let writer = writer();
+        let long = ask(&writer, None, 50);
+        let left = ask(&writer, None, 50);
+        drop(left);
+        // There are two places: this one gets that of the one who left.
+        let WriteEvent::Finished(short) = last(ask(&writer, None, 5)) else { panic!("no text") };
+        let WriteEvent::Finished(long) = last(long) else { panic!("no text") };
+        assert_eq!((short.tokens.len(), long.tokens.len()), (5, 50));
+        assert_eq!(long.tokens[..5], short.tokens[..]);
     }
 }

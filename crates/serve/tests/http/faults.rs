@@ -42,9 +42,9 @@ fn a_model_that_cannot_be_opened_ends_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut options = options(vec![named("x", folder.path().join("nowhere"))]);
     let run = |options: vitreous_serve::ServeOptions| {
-        vitreous_serve::runtime().expect("a runtime").block_on(async {
-            vitreous_serve::Server::bind(options).await?.run(|_, _| panic!("it started")).await
-        })
+        vitreous_serve::runtime()
+            .expect("a runtime")
+            .block_on(async { vitreous_serve::Server::bind(options).await?.run(|_, _| panic!("it started")).await })
     };
     assert!(run(options.clone()).expect_err("no model").to_string().contains("no such file"));
     std::fs::create_dir(folder.path().join("nowhere")).expect("a folder");

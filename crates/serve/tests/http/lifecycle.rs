@@ -37,7 +37,9 @@ fn who_leaves_frees_the_place_at_once() {
     options.settings.slots = Some(1);
     let server = start_with(options, None);
     let address = server.address;
-    let long = json!({"model": "llama", "prompt": vec!["a"; 200], "max_tokens": 90, "ignore_eos": true, "stream": true}).to_string();
+    let long =
+        json!({"model": "llama", "prompt": vec!["a"; 200], "max_tokens": 90, "ignore_eos": true, "stream": true})
+            .to_string();
     let ask = request("POST", "/v1/completions", &[("Content-Type", "application/json")], long.as_bytes());
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.write_all(&ask).expect("sent");
@@ -64,7 +66,9 @@ fn models_are_swapped_without_losing_a_request() {
                 let body = json!({"model": "llama", "prompt": "Once upon a time", "max_tokens": 20, "temperature": 0});
                 while !stop.load(Ordering::Relaxed) {
                     match which % 2 {
-                        0 => assert_eq!(post_json(address, "/v1/completions", &body).ok()["choices"][0]["text"], theirs),
+                        0 => {
+                            assert_eq!(post_json(address, "/v1/completions", &body).ok()["choices"][0]["text"], theirs)
+                        }
                         _ => drop(post(address, "/classify/vit", "image/png", &picture).ok()),
                     }
                     answered.fetch_add(1, Ordering::Relaxed);
@@ -118,14 +122,16 @@ fn connections_are_encrypted_where_a_certificate_is_given() {
     use ureq::tls::{Certificate, RootCerts, TlsConfig};
     let folder = repository("crates/serve/tests/http/tls");
     let mut options = options(vec![named("vit", fixture("tiny_vit"))]);
-    let files = vitreous_serve::TlsFiles { certificate: folder.join("localhost.pem"), key: folder.join("localhost.key") };
+    let files =
+        vitreous_serve::TlsFiles { certificate: folder.join("localhost.pem"), key: folder.join("localhost.key") };
     options.tls = Some(files);
     let server = start_with(options, None);
     let pem = std::fs::read(folder.join("localhost.pem")).expect("a certificate");
     let root = Certificate::from_pem(&pem).expect("a certificate");
     let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&[root])).build();
     let agent: ureq::Agent = ureq::Agent::config_builder().tls_config(tls).build().into();
-    let mut answer = agent.get(format!("https://localhost:{}/v1/models", server.address.port())).call().expect("an answer");
+    let mut answer =
+        agent.get(format!("https://localhost:{}/v1/models", server.address.port())).call().expect("an answer");
     assert!(answer.body_mut().read_to_string().expect("text").contains("\"vit\""));
     // Who does not encrypt is not answered.
     assert!(raw(server.address, &request("GET", "/", &[], b"")).is_none());

@@ -58,7 +58,9 @@ fn texts_are_answered_as_by_the_peers_pipelines() {
     };
     assert_eq!(groups(&found["entities"]), groups(&theirs["entities"]));
     let masked = &expected["bert_masked"][0];
-    let filled = post(shared(), "/classify/bert_masked?top=4", "text/plain", masked["text"].as_str().expect("text").as_bytes()).ok();
+    let filled =
+        post(shared(), "/classify/bert_masked?top=4", "text/plain", masked["text"].as_str().expect("text").as_bytes())
+            .ok();
     let ids = |top: &Value| top.as_array().expect("a list").iter().map(|one| one["id"].clone()).collect::<Vec<_>>();
     assert_eq!(ids(&filled["masks"][0]["top"]), ids(&masked["masks"][0]));
     let answers = read_json(&fixture("texts/answers.json"));
@@ -87,20 +89,37 @@ fn pages_and_descriptions_name_everything() {
     let index = get(shared(), "/");
     assert!(index.header("content-security-policy").is_some());
     let index = index.text();
-    for part in ["curl http://localhost/classify/vit --data-binary @photo.jpg", "/v1/chat/completions", "sentence_mean", "/v2/models/vit"] {
+    for part in [
+        "curl http://localhost/classify/vit --data-binary @photo.jpg",
+        "/v1/chat/completions",
+        "sentence_mean",
+        "/v2/models/vit",
+    ] {
         assert!(index.contains(part), "{part} is not in {index}");
     }
     let described = get(shared(), "/openapi.json").ok();
     assert!(described["openapi"].as_str().expect("a version").starts_with("3."));
-    for path in ["/v1/completions", "/v1/audio/transcriptions", "/v2/models/{name}/infer", "/classify/{name}", "/admin/reload", "/metrics"] {
+    for path in [
+        "/v1/completions",
+        "/v1/audio/transcriptions",
+        "/v2/models/{name}/infer",
+        "/classify/{name}",
+        "/admin/reload",
+        "/metrics",
+    ] {
         assert!(described["paths"][path].is_object(), "{path}");
     }
     let docs = get(shared(), "/docs").text();
     assert!(docs.contains("<code>temperature</code>") && docs.contains("/v1/embeddings"), "{docs}");
     post(shared(), "/classify/vit", "image/png", &picture("noise.png")).ok();
     let metrics = get(shared(), "/metrics").text();
-    for part in ["vitreous_requests_total{endpoint=\"/classify/{name}\",status=\"200\"}", "vitreous_batch_size_bucket{model=\"vit\"",
-        "vitreous_queue{model=\"llama\"}", "vitreous_cache_room_tokens{model=\"llama\"} 384", "vitreous_resident_bytes "] {
+    for part in [
+        "vitreous_requests_total{endpoint=\"/classify/{name}\",status=\"200\"}",
+        "vitreous_batch_size_bucket{model=\"vit\"",
+        "vitreous_queue{model=\"llama\"}",
+        "vitreous_cache_room_tokens{model=\"llama\"} 384",
+        "vitreous_resident_bytes ",
+    ] {
         assert!(metrics.contains(part), "{part} is not in {metrics}");
     }
 }

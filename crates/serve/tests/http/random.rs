@@ -33,11 +33,45 @@ impl Dice {
     /// Any JSON, with names that mean something.
     fn json(&mut self, depth: usize) -> Value {
         const NAMES: [&str; 24] = [
-            "model", "prompt", "messages", "role", "content", "input", "inputs", "name", "shape", "datatype", "data", "max_tokens",
-            "temperature", "n", "stop", "seed", "logprobs", "stream", "response_format", "type", "text", "question", "context", "image",
+            "model",
+            "prompt",
+            "messages",
+            "role",
+            "content",
+            "input",
+            "inputs",
+            "name",
+            "shape",
+            "datatype",
+            "data",
+            "max_tokens",
+            "temperature",
+            "n",
+            "stop",
+            "seed",
+            "logprobs",
+            "stream",
+            "response_format",
+            "type",
+            "text",
+            "question",
+            "context",
+            "image",
         ];
         const TEXTS: [&str; 14] = [
-            "llama", "qwen3", "vit", "sentence_mean", "bert_classes", "user", "system", "images", "FP32", "BYTES", "", "Hi \u{1F600}", "text",
+            "llama",
+            "qwen3",
+            "vit",
+            "sentence_mean",
+            "bert_classes",
+            "user",
+            "system",
+            "images",
+            "FP32",
+            "BYTES",
+            "",
+            "Hi \u{1F600}",
+            "text",
             "json_object",
         ];
         match self.below(if depth == 0 { 6 } else { 9 }) {
@@ -48,7 +82,9 @@ impl Dice {
             4 => json!([1e308, -1e-308, 1e19, -9e18][self.below(4)]),
             5 => json!(self.one(&TEXTS)),
             6 => (0..self.below(4)).map(|_| self.json(depth - 1)).collect(),
-            _ => Value::Object((0..self.below(7)).map(|_| (self.one(&NAMES).to_string(), self.json(depth - 1))).collect()),
+            _ => Value::Object(
+                (0..self.below(7)).map(|_| (self.one(&NAMES).to_string(), self.json(depth - 1))).collect(),
+            ),
         }
     }
 }
@@ -56,13 +92,41 @@ impl Dice {
 /// A request that may be almost right.
 fn random_request(dice: &mut Dice) -> Vec<u8> {
     let path = dice.one(&[
-        "/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/audio/transcriptions", "/v1/models", "/v1/models/x%ff",
-        "/v2/models/vit/infer", "/v2/models/llama/infer", "/v2/models/sentence_mean/infer", "/v2/health/ready", "/v2/models/%00",
-        "/classify/vit", "/classify/bert_classes", "/classify/bert_masked", "/classify/bert_tokens?top=3", "/classify/bert_answers",
-        "/explain/llama", "/", "/openapi.json", "/docs", "/metrics", "//", "/%", "/v2/repository/index",
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/embeddings",
+        "/v1/audio/transcriptions",
+        "/v1/models",
+        "/v1/models/x%ff",
+        "/v2/models/vit/infer",
+        "/v2/models/llama/infer",
+        "/v2/models/sentence_mean/infer",
+        "/v2/health/ready",
+        "/v2/models/%00",
+        "/classify/vit",
+        "/classify/bert_classes",
+        "/classify/bert_masked",
+        "/classify/bert_tokens?top=3",
+        "/classify/bert_answers",
+        "/explain/llama",
+        "/",
+        "/openapi.json",
+        "/docs",
+        "/metrics",
+        "//",
+        "/%",
+        "/v2/repository/index",
     ]);
     let method = dice.one(&["POST", "POST", "POST", "POST", "GET", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"]);
-    let kind = dice.one(&["application/json", "application/json", "text/plain", "image/png", "multipart/form-data; boundary=edge", "a/b;c", ""]);
+    let kind = dice.one(&[
+        "application/json",
+        "application/json",
+        "text/plain",
+        "image/png",
+        "multipart/form-data; boundary=edge",
+        "a/b;c",
+        "",
+    ]);
     let mut body = match dice.below(6) {
         0 => dice.bytes(200),
         1 => {

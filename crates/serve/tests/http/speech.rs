@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use vitreous_serve::Limits;
-use vitreous_serve::models::{Recording, Segment, Served, Service, Speech, Transcribe, TranscribeOptions, Transcript, Word};
+use vitreous_serve::models::{
+    Recording, Segment, Served, Service, Speech, Transcribe, TranscribeOptions, Transcript, Word,
+};
 use vitreous_serve::work::WorkError;
 
 use crate::client::*;
@@ -19,7 +21,13 @@ impl Transcribe for Pretending {
             _ => {}
         }
         let text = format!("{} {:?} {:?}", recording.bytes.len(), options.language, options.temperature);
-        let segment = |start: f64, text: &str| Segment { start, end: start + 1.5, text: text.to_string(), tokens: vec![1], ..Segment::default() };
+        let segment = |start: f64, text: &str| Segment {
+            start,
+            end: start + 1.5,
+            text: text.to_string(),
+            tokens: vec![1],
+            ..Segment::default()
+        };
         let word = Word { word: "one".to_string(), start: 0.0, end: 0.5 };
         let segments = vec![segment(0.0, " one"), segment(61.25, " two")];
         Ok(Transcript { text, language: "english".to_string(), duration: 63.0, segments, words: vec![word] })
@@ -27,7 +35,14 @@ impl Transcribe for Pretending {
 }
 
 fn server() -> Running {
-    let make = || vec![Arc::new(Served::new("ear", "a speech recogniser", Service::Speech(Speech(Arc::new(Pretending))), &Limits::default()))];
+    let make = || {
+        vec![Arc::new(Served::new(
+            "ear",
+            "a speech recogniser",
+            Service::Speech(Speech(Arc::new(Pretending))),
+            &Limits::default(),
+        ))]
+    };
     start_with(options(Vec::new()), Some(loader(make)))
 }
 
@@ -39,16 +54,26 @@ fn ask(server: &Running, fields: &[(&str, &[u8])]) -> Answer {
 #[test]
 fn transcripts_come_in_all_formats() {
     let server = server();
-    let of = |format: &str| ask(&server, &[("model", b"ear"), ("file", b"abc"), ("language", b"en"), ("response_format", format.as_bytes())]);
+    let of = |format: &str| {
+        ask(
+            &server,
+            &[("model", b"ear"), ("file", b"abc"), ("language", b"en"), ("response_format", format.as_bytes())],
+        )
+    };
     assert_eq!(ask(&server, &[("model", b"ear"), ("file", b"abc")]).ok()["text"], "3 None 0.0");
     assert_eq!(of("json").ok()["text"], "3 Some(\"en\") 0.0");
     assert_eq!(of("text").text(), "3 Some(\"en\") 0.0\n");
     assert_eq!(of("srt").text(), "1\n00:00:00,000 --> 00:00:01,500\none\n\n2\n00:01:01,250 --> 00:01:02,750\ntwo\n\n");
-    assert_eq!(of("vtt").text(), "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\none\n\n00:01:01.250 --> 00:01:02.750\ntwo\n\n");
+    assert_eq!(
+        of("vtt").text(),
+        "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\none\n\n00:01:01.250 --> 00:01:02.750\ntwo\n\n"
+    );
     let verbose = of("verbose_json").ok();
     assert_eq!((&verbose["language"], &verbose["segments"][1]["id"]), (&"english".into(), &1.into()));
     assert!(verbose.get("words").is_none());
-    let words = ask(&server, &[("file", b"abc"), ("response_format", b"verbose_json"), ("timestamp_granularities[]", b"word")]).ok();
+    let words =
+        ask(&server, &[("file", b"abc"), ("response_format", b"verbose_json"), ("timestamp_granularities[]", b"word")])
+            .ok();
     assert_eq!(words["words"][0]["word"], "one");
     server.finish().expect("a clean end");
 }

@@ -27,7 +27,8 @@ fn the_server_and_its_models_are_described() {
 /// An image model's input of some numbers, and its shape.
 fn image() -> (Vec<f32>, Value) {
     let shape = get(shared(), "/v2/models/vit").ok()["inputs"][0]["shape"].clone();
-    let sizes: Vec<usize> = shape.as_array().expect("a shape")[1..].iter().filter_map(|size| Some(size.as_u64()? as usize)).collect();
+    let sizes: Vec<usize> =
+        shape.as_array().expect("a shape")[1..].iter().filter_map(|size| Some(size.as_u64()? as usize)).collect();
     let count: usize = sizes.iter().product();
     let numbers = (0..2 * count).map(|index| ((index * 7) % 17) as f32 / 17.0 - 0.5).collect();
     (numbers, json!([2, sizes[0], sizes[1], sizes[2]]))
@@ -54,11 +55,18 @@ fn tensors_are_the_same_as_json_and_as_bytes() {
     let split: usize = binary.header("inference-header-content-length").expect("a length").parse().expect("a number");
     let told: Value = serde_json::from_slice(&binary.body[..split]).expect("JSON");
     assert_eq!(told["outputs"][0]["parameters"]["binary_data_size"], 56);
-    let ours: Vec<f64> = binary.body[split..].chunks_exact(4).map(|four| f64::from(f32::from_le_bytes(four.try_into().expect("four")))).collect();
+    let ours: Vec<f64> = binary.body[split..]
+        .chunks_exact(4)
+        .map(|four| f64::from(f32::from_le_bytes(four.try_into().expect("four"))))
+        .collect();
     assert_close(&ours, &crate::client::numbers(&answer["outputs"][0]["data"]), 1e-6);
     // Too short, too long, and a length that is none.
-    for (length, body) in [(json.len().to_string(), &body[..body.len() - 4]), ("999999".into(), &body[..]), ("x".into(), &body[..]),
-        ((json.len() - 1).to_string(), &body[..])] {
+    for (length, body) in [
+        (json.len().to_string(), &body[..body.len() - 4]),
+        ("999999".into(), &body[..]),
+        ("x".into(), &body[..]),
+        ((json.len() - 1).to_string(), &body[..]),
+    ] {
         let headers = [("Inference-Header-Content-Length", length.as_str())];
         raw(shared(), &request("POST", "/v2/models/vit/infer", &headers, body)).expect("an answer").refused(400);
     }
@@ -82,9 +90,7 @@ fn texts_go_in_and_vectors_or_texts_come_out() {
 #[test]
 fn wrong_tensors_are_told() {
     let (numbers, shape) = image();
-    let input = |name: &str, shape: Value, datatype: &str, data: Value| {
-        json!({"inputs": [{"name": name, "shape": shape, "datatype": datatype, "data": data}]})
-    };
+    let input = |name: &str, shape: Value, datatype: &str, data: Value| json!({"inputs": [{"name": name, "shape": shape, "datatype": datatype, "data": data}]});
     let good = input("images", shape.clone(), "FP32", json!(numbers));
     let mut two = good.clone();
     two["inputs"] = json!([good["inputs"][0], good["inputs"][0]]);

@@ -7,7 +7,7 @@ use clap::Args;
 
 use vitreous_models::OpenOptions;
 use vitreous_pages::format;
-use vitreous_runtime::text::{Filler, Filling, fillings_json, TextModel};
+use vitreous_runtime::text::{Filler, Filling, TextModel, fillings_json};
 
 use super::parse_count;
 use crate::device_options::ComputeOptions;

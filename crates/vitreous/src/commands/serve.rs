@@ -163,7 +163,11 @@ impl Serve {
             limits: self.limits.limits(),
             keys,
             origins: self.cors.clone(),
-            tls: self.tls_cert.clone().zip(self.tls_key.clone()).map(|(certificate, key)| TlsFiles { certificate, key }),
+            tls: self
+                .tls_cert
+                .clone()
+                .zip(self.tls_key.clone())
+                .map(|(certificate, key)| TlsFiles { certificate, key }),
             log: match self.log {
                 _ if crate::say::is_quiet() => LogFormat::Errors,
                 LogName::Text => LogFormat::Text,

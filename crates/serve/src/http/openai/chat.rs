@@ -15,7 +15,7 @@ use super::stream::{Chunks, respond};
 use super::writing::{WritingFields, finish_reason, finished, language, parse, usage};
 use super::{logprobs, now};
 use crate::http::shape::json_answer;
-use crate::http::{App, body};
+use crate::http::{App, RequestId, body};
 use crate::models::{Place, Served, TextRequest};
 use crate::refusal::Refusal;
 
@@ -81,11 +81,15 @@ pub struct ChatRequest {
     (status = 429, description = "The queue is full: ask again after `Retry-After` seconds"),
 ))]
 pub async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refusal> {
-    let id = format!("chatcmpl-{}", app.request_id(request.headers()));
+    let id = format!("chatcmpl-{}", RequestId::of(&request));
     let (own, writing): (ChatFields, WritingFields) = parse(&body::bytes(&app, request).await?)?;
     let served = app.model(writing.model.as_deref())?;
     let model = language(&served, "chat")?;
-    if own.tools.as_ref().is_some_and(|tools| tools.as_array().is_none_or(|tools| !tools.is_empty()) && !tools.is_null()) {
+    if own
+        .tools
+        .as_ref()
+        .is_some_and(|tools| tools.as_array().is_none_or(|tools| !tools.is_empty()) && !tools.is_null())
+    {
         return Err(Refusal::field("tools", "`tools` are not supported"));
     }
     let told = match (own.logprobs.unwrap_or(false), own.top_logprobs) {
@@ -128,7 +132,10 @@ pub async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<R
 fn messages(given: Vec<Message>) -> Result<Vec<ChatMessage>, Refusal> {
     let wrong = |what: String| Refusal::field("messages", what);
     if given.is_empty() || given.len() > MOST_MESSAGES {
-        return Err(wrong(format!("a conversation has between 1 and {MOST_MESSAGES} messages; this one has {}", given.len())));
+        return Err(wrong(format!(
+            "a conversation has between 1 and {MOST_MESSAGES} messages; this one has {}",
+            given.len()
+        )));
     }
     let mut messages = Vec::with_capacity(given.len());
     for (place, Message { role, content }) in given.into_iter().enumerate() {
@@ -145,7 +152,11 @@ fn messages(given: Vec<Message>) -> Result<Vec<ChatMessage>, Refusal> {
                 for part in parts {
                     match (part.kind.as_str(), part.text) {
                         ("text", Some(text)) => all.push_str(&text),
-                        _ => return Err(wrong(format!("`messages[{place}].content`: only parts of type text are understood"))),
+                        _ => {
+                            return Err(wrong(format!(
+                                "`messages[{place}].content`: only parts of type text are understood"
+                            )));
+                        }
                     }
                 }
                 all

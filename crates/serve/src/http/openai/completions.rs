@@ -14,7 +14,7 @@ use super::stream::{Chunks, respond};
 use super::writing::{WritingFields, finish_reason, finished, language, parse, usage};
 use super::{logprobs, now};
 use crate::http::shape::json_answer;
-use crate::http::{App, body};
+use crate::http::{App, RequestId, body};
 use crate::models::{Place, SequenceService, Served, Service, TextRequest};
 use crate::refusal::Refusal;
 use crate::work::WorkError;
@@ -65,7 +65,7 @@ pub struct CompletionRequest {
     (status = 429, description = "The queue is full: ask again after `Retry-After` seconds"),
 ))]
 pub async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refusal> {
-    let id = format!("cmpl-{}", app.request_id(request.headers()));
+    let id = format!("cmpl-{}", RequestId::of(&request));
     let (own, writing): (CompletionFields, WritingFields) = parse(&body::bytes(&app, request).await?)?;
     let served = app.model(writing.model.as_deref())?;
     if own.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
@@ -139,7 +139,9 @@ fn prompts(app: &App, given: &Prompts) -> Result<Vec<Prompt>, Refusal> {
     let most = app.limits.inputs;
     match prompts.len() {
         0 => Err(Refusal::field("prompt", "`prompt` is empty")),
-        count if count > most => Err(Refusal::field("prompt", format!("`prompt` has {count} prompts; {most} are the most"))),
+        count if count > most => {
+            Err(Refusal::field("prompt", format!("`prompt` has {count} prompts; {most} are the most")))
+        }
         _ => Ok(prompts),
     }
 }
@@ -184,9 +186,9 @@ impl Chunks for CompletionChunks {
 
     fn piece(&mut self, index: usize, text: &str, token: Option<&WrittenToken>) -> Json {
         self.written += usize::from(token.is_some());
-        let told = token.filter(|_| self.logprobs).map(|token| {
-            logprobs::of_completion(&self.model, std::slice::from_ref(token), self.offsets[index])
-        });
+        let told = token
+            .filter(|_| self.logprobs)
+            .map(|token| logprobs::of_completion(&self.model, std::slice::from_ref(token), self.offsets[index]));
         self.offsets[index] += text.chars().count();
         self.chunk(json!([{"index": index, "text": text, "logprobs": told, "finish_reason": null}]))
     }
@@ -242,7 +244,8 @@ async fn write_sequences(
         let reason = if one.ended { "stop" } else { "length" };
         json!({"index": index, "text": one.text, "logprobs": null, "finish_reason": reason})
     });
-    let (read, written) = all.iter().fold((0, 0), |(read, written), one| (read + one.source_tokens, written + one.written_tokens));
+    let (read, written) =
+        all.iter().fold((0, 0), |(read, written), one| (read + one.source_tokens, written + one.written_tokens));
     Ok(json_answer(&json!({
         "id": id, "object": "text_completion", "created": now(), "model": served.name,
         "choices": choices.collect::<Vec<Json>>(), "usage": usage(read, written),

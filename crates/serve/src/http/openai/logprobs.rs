@@ -14,9 +14,7 @@ fn token_text(model: &LanguageModel, token: u32) -> String {
 
 /// Of chats: a list with each token, its bytes and the likeliest in its place.
 pub fn of_chat(model: &LanguageModel, tokens: &[WrittenToken]) -> Json {
-    let one = |token: u32, logprob: Option<f64>| {
-        json!({"token": token_text(model, token), "logprob": logprob, "bytes": model.tokenizer.token_bytes(token)})
-    };
+    let one = |token: u32, logprob: Option<f64>| json!({"token": token_text(model, token), "logprob": logprob, "bytes": model.tokenizer.token_bytes(token)});
     let content = tokens.iter().map(|written| {
         let mut object = one(written.token, written.logprob);
         let top = written.top.iter().map(|top| one(top.token, Some(top.logprob)));

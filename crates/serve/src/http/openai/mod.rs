@@ -6,8 +6,8 @@ pub mod embeddings;
 mod logprobs;
 pub mod models;
 mod stream;
-pub mod transcriptions;
 mod transcript_formats;
+pub mod transcriptions;
 mod writing;
 
 pub(super) use writing::{WritingFields, finished};

@@ -56,7 +56,8 @@ pub fn respond(
     chunks: impl Chunks,
     place: Place,
 ) -> Response {
-    let first: Vec<Bytes> = (0..receivers.len()).filter_map(|index| chunks.first(index)).map(|one| event(&one)).collect();
+    let first: Vec<Bytes> =
+        (0..receivers.len()).filter_map(|index| chunks.first(index)).map(|one| event(&one)).collect();
     let streams = receivers.into_iter().enumerate().map(|(index, mut receiver)| {
         stream::poll_fn(move |context| receiver.poll_recv(context)).map(move |event| (index, event)).boxed()
     });

@@ -87,14 +87,16 @@ fn read(fields: Vec<(String, Bytes)>) -> Result<Asked, Refusal> {
                 let what = "`temperature` is a number between 0 and 1";
                 asked.options.temperature = number.ok_or_else(|| Refusal::field("temperature", what))?;
             }
-            "timestamp_granularities[]" | "timestamp_granularities" => match text("timestamp_granularities")?.as_str() {
-                "word" => asked.options.words = true,
-                "segment" => {}
-                _ => {
-                    let what = "`timestamp_granularities[]` is word or segment";
-                    return Err(Refusal::field("timestamp_granularities[]", what));
+            "timestamp_granularities[]" | "timestamp_granularities" => {
+                match text("timestamp_granularities")?.as_str() {
+                    "word" => asked.options.words = true,
+                    "segment" => {}
+                    _ => {
+                        let what = "`timestamp_granularities[]` is word or segment";
+                        return Err(Refusal::field("timestamp_granularities[]", what));
+                    }
                 }
-            },
+            }
             "stream" if text("stream")? == "true" => {
                 return Err(Refusal::field("stream", "transcriptions are not streamed"));
             }

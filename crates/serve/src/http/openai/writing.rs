@@ -117,7 +117,8 @@ impl WritingFields {
             [("presence_penalty", self.presence_penalty), ("frequency_penalty", self.frequency_penalty)]
         {
             if value.is_some_and(|value| value != 0.0) {
-                let what = format!("`{name}` is not supported; `repetition_penalty` makes tokens that came less likely");
+                let what =
+                    format!("`{name}` is not supported; `repetition_penalty` makes tokens that came less likely");
                 return Err(Refusal::field(name, what));
             }
         }
@@ -138,7 +139,10 @@ impl WritingFields {
             return Err(Refusal::field("max_tokens", "`max_tokens` is at least 1"));
         }
         if logprobs.is_some_and(|count| count > MOST_LOGPROBS) {
-            return Err(Refusal::field("logprobs", format!("at most {MOST_LOGPROBS} of the likeliest tokens are told")));
+            return Err(Refusal::field(
+                "logprobs",
+                format!("at most {MOST_LOGPROBS} of the likeliest tokens are told"),
+            ));
         }
         let sampling = SamplingOptions {
             temperature: self.temperature.unwrap_or(1.0),

@@ -61,11 +61,7 @@ pub async fn classify(
     Ok(json_answer(&answer))
 }
 
-async fn classify_image(
-    images: &ImageService,
-    input: &mut Input,
-    top: usize,
-) -> Result<serde_json::Value, Refusal> {
+async fn classify_image(images: &ImageService, input: &mut Input, top: usize) -> Result<serde_json::Value, Refusal> {
     let file = input.take_file()?;
     let arrival = images.arrive();
     let prepared = images.prepare(file).await?;

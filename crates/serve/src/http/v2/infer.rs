@@ -79,9 +79,9 @@ pub async fn infer(
         let bytes = match tensor.binary_size()? {
             None => None,
             Some(size) => {
-                let (bytes, rest) = binary
-                    .split_at_checked(size)
-                    .ok_or_else(|| Refusal::bad("the tensors behind the JSON are shorter than `binary_data_size` says"))?;
+                let (bytes, rest) = binary.split_at_checked(size).ok_or_else(|| {
+                    Refusal::bad("the tensors behind the JSON are shorter than `binary_data_size` says")
+                })?;
                 binary = rest;
                 Some(bytes)
             }

@@ -40,7 +40,9 @@ impl ModelPath {
 #[utoipa::path(get, path = "/v2", tag = "Open Inference Protocol", responses((status = 200, description = "Name, version, extensions")))]
 pub async fn server() -> Response {
     let version = env!("CARGO_PKG_VERSION");
-    json_answer(&json!({"name": "vitreous", "version": version, "extensions": ["binary_tensor_data", "model_repository"]}))
+    json_answer(
+        &json!({"name": "vitreous", "version": version, "extensions": ["binary_tensor_data", "model_repository"]}),
+    )
 }
 
 /// Whether the server runs
