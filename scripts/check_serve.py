@@ -38,7 +38,7 @@ def check_close(what, ours, theirs, limit):
 
 def start(options, models):
     server = subprocess.Popen(
-        [options.vitreous, "serve", *models, "--port", str(options.port), "--device", "cpu", "--log", "errors"]
+        [options.vitreous, "serve", *models, "--port", str(options.port), "--device", "cpu", "-q"]
     )
     for _ in range(600):
         try:
