@@ -14,6 +14,7 @@ pub mod explain_encoder;
 pub mod explain_image_text;
 pub mod explain_language;
 pub mod explain_text;
+pub mod facts;
 pub mod flow;
 pub mod folding;
 pub mod format;

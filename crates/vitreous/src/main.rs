@@ -13,7 +13,6 @@ mod generation_options;
 mod image_answers;
 mod images;
 mod intervention_options;
-mod page_facts;
 mod prepared;
 mod progress;
 mod run_report;
@@ -33,7 +32,7 @@ use failure::Failure;
 /// Version, commit and features.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("VITREOUS_BUILD"), ")");
 
-/// Transformers you can see through: train, evaluate, run, explain and convert the transformer family
+/// Transformers you can see through: train, evaluate, run, explain, serve and convert the transformer family
 #[derive(Parser)]
 #[command(name = "vitreous", version = VERSION, max_term_width = 100)]
 #[command(after_help = "Exit codes: 0 done, 1 the work failed (or a part of it), 2 wrong usage or bad input")]
@@ -63,6 +62,11 @@ enum Command {
     Data(commands::data::Data),
     Eval(commands::eval::Eval),
     Bench(commands::bench::Bench),
+    #[cfg(feature = "serve")]
+    Serve(commands::serve::Serve),
+    #[cfg(not(feature = "serve"))]
+    #[command(hide = true)]
+    Serve(NoServer),
     Doctor(commands::doctor::Doctor),
     Completions(Completions),
 }
@@ -83,6 +87,24 @@ impl Completions {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "vitreous", &mut script);
         Ok(std::io::stdout().write_all(&script)?)
+    }
+}
+
+/// Serve models over HTTP; this build cannot
+#[cfg(not(feature = "serve"))]
+#[derive(Args)]
+struct NoServer {
+    /// Anything
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    _arguments: Vec<String>,
+}
+
+#[cfg(not(feature = "serve"))]
+impl NoServer {
+    fn run(&self) -> Result<(), Failure> {
+        Err(Failure::input(anyhow::anyhow!(
+            "this program was built without its server: build it with `--features serve`"
+        )))
     }
 }
 
@@ -111,6 +133,10 @@ fn main() -> ExitCode {
         Command::Data(data) => data.run(),
         Command::Eval(eval) => eval.run(),
         Command::Bench(bench) => bench.run(),
+        #[cfg(feature = "serve")]
+        Command::Serve(serve) => serve.run(),
+        #[cfg(not(feature = "serve"))]
+        Command::Serve(serve) => serve.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Completions(completions) => completions.run(),
     };

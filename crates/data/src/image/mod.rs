@@ -35,7 +35,7 @@ mod view;
 
 pub use batches::{ImageBatchOptions, ImageBatches, ImageForm, ImageTargets, Preparation};
 pub use caption_batches::{CaptionBatches, CaptionTargets, CaptionTokens};
-pub use decode::{Channels, Image, decode, open};
+pub use decode::{Channels, Image, decode, decode_within, open};
 pub use error::{ConfigError, ImageError};
 pub use format::{FileFormat, IMAGE_EXTENSIONS, SkippedImages, has_image_extension};
 pub use geometry::{Crop, Placement, Resize};

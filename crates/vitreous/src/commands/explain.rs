@@ -6,7 +6,6 @@ mod encoder;
 mod files;
 mod image_parts;
 mod image_text;
-mod json;
 mod language;
 mod names;
 mod of_run;
@@ -35,12 +34,13 @@ use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 use crate::images::{Images, ListedImage};
 use crate::intervention_options::InterventionOptions;
-use crate::page_facts::{flow_notes, image_model};
 use crate::prepared::{self, PartSeen, Prepared};
 use vitreous_pages::explain::index::{self, Entry, Index};
+use vitreous_pages::explain::json;
 use vitreous_pages::explain::parts::ImageParts;
 use vitreous_pages::explain::weights::WeightPictures;
 use vitreous_pages::explain::{self as page, ImageModel as ModelFacts, ImagePage};
+use vitreous_pages::facts::{flow_notes, image_model};
 use vitreous_pages::format;
 use vitreous_pages::{flow, write};
 
@@ -207,7 +207,7 @@ impl Explain {
         let architecture = model.model.architecture.as_ref();
         architecture.build(&mut graph, &Call::whole(1)).map_err(Failure::work)?;
         let flow = flow::drawing(&graph, &flow_notes(architecture));
-        let facts = image_model(&model.model)?;
+        let facts = image_model(&model.model).map_err(Failure::work)?;
         let setting =
             Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, weights, flow, device };
         let floats = model.input.floats();

@@ -13,6 +13,8 @@ pub mod generate;
 pub mod predict;
 pub mod report;
 pub mod sequences;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod summary;
 pub mod train;
 pub mod transcribe;

@@ -8,7 +8,7 @@ use serde_json::json;
 use vitreous_models::OpenOptions;
 use vitreous_pages::format;
 use vitreous_runtime::locate::unsuitable;
-use vitreous_runtime::scores::{best, softmax};
+use vitreous_runtime::scores::{best, softmax, top_json};
 use vitreous_runtime::{ImageModel, OutputName};
 
 use super::Predict;
@@ -100,15 +100,13 @@ impl<W: Write> Printed<'_, W> {
             return Ok(());
         }
         let scores = (self.scores)(answer);
-        let order = best(&scores, of.top);
         if of.json {
-            let class = |&index: &usize| json!({"index": index, "label": (self.label)(index), "score": scores[index]});
-            let top: Vec<_> = order.iter().map(class).collect();
+            let top = top_json(&scores, of.top, |class| (self.label)(class));
             writeln!(out, "{}", json!({"path": path, "top": top, "logits": answer}))?;
             return Ok(());
         }
         writeln!(out, "{}", format::one_line(&path))?;
-        for index in order {
+        for index in best(&scores, of.top) {
             writeln!(out, "  {:5.1} %  {}", 100.0 * scores[index], format::one_line(&(self.label)(index)))?;
         }
         Ok(())

@@ -10,7 +10,7 @@ use vitreous_runtime::training_graph::training_graph;
 
 use super::{Described, Memory, parameters_of};
 use crate::failure::Failure;
-use crate::page_facts::flow_notes;
+use vitreous_pages::facts::flow_notes;
 
 /// What depends on what a model takes.
 struct Input {
