@@ -35,5 +35,6 @@ pub use on_device::{OnDevice, Weights, WeightsByName};
 pub use pooling::{POOLED, Pooling, pool};
 pub use settings::{Activation, ConfigError, NormOrder, Settings, Size};
 pub use signature::{
-    AudioInput, CaptionInput, CaptionToken, Gives, Head, ImageInput, PooledFrom, Signature, SpecialTokens, Takes, TokenInput,
+    AudioInput, CaptionInput, CaptionToken, Gives, Head, ImageInput, PooledFrom, Signature, SpecialTokens, Takes,
+    TokenInput,
 };

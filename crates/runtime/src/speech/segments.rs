@@ -10,7 +10,7 @@ const FRAME: f64 = 0.01;
 const FRAMES_PER_TIMESTAMP: usize = 2;
 
 /// A piece of a transcript.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Segment {
     /// Where it begins, in seconds.
     pub start: f64,

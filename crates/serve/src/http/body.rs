@@ -114,6 +114,10 @@ pub struct Input {
     pub text: Option<String>,
     /// The text that belongs to it.
     pub pair: Option<String>,
+    /// Names of classes, between commas.
+    pub labels: Option<String>,
+    /// The sentence that they are put into, in place of `{}`.
+    pub template: Option<String>,
 }
 
 /// What stands behind `?`.
@@ -135,6 +139,8 @@ struct InputFields {
     context: Option<String>,
     /// An image file in base64.
     image: Option<String>,
+    labels: Option<String>,
+    template: Option<String>,
 }
 
 impl Input {
@@ -156,8 +162,10 @@ impl Input {
                 "file" | "image" | "audio" => input.file = Some(value),
                 "text" | "question" => input.text = Some(text(&name, &value)?),
                 "pair" | "text_pair" | "context" => input.pair = Some(text(&name, &value)?),
+                "labels" => input.labels = Some(text(&name, &value)?),
+                "template" => input.template = Some(text(&name, &value)?),
                 _ => {
-                    let known = "file, image, audio, text, pair, question and context";
+                    let known = "file, image, audio, text, pair, question, context, labels and template";
                     return Err(Refusal::bad(format!("a form has the fields {known}, but no `{name}`")));
                 }
             }
@@ -175,6 +183,8 @@ impl Input {
             file: file.map(Bytes::from),
             text: fields.text.or(fields.question),
             pair: fields.pair.or(fields.text_pair).or(fields.context),
+            labels: fields.labels,
+            template: fields.template,
         })
     }
 

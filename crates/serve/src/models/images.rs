@@ -40,7 +40,11 @@ pub struct PreparedImage {
 
 impl ImageService {
     pub(super) fn open(name: &str, path: &Path, around: &Surroundings) -> Result<ImageService, Error> {
-        let model = Arc::new(ImageModel::open(path, &OpenOptions::default())?);
+        ImageService::of(name, Arc::new(ImageModel::open(path, &OpenOptions::default())?), around)
+    }
+
+    /// Serves a model that is open.
+    pub(super) fn of(name: &str, model: Arc<ImageModel>, around: &Surroundings) -> Result<ImageService, Error> {
         let device = &around.settings.device;
         let batch = around.settings.batch.map_or_else(|| usual_batch(model.model.architecture.as_ref(), device), Ok)?;
         let service = ImageService {

@@ -1,5 +1,6 @@
 //! What is served: models by name, and what each can do, which follows from its signature.
 
+mod image_text;
 mod images;
 mod language;
 mod sequences;
@@ -21,11 +22,12 @@ use crate::metrics::{Gauge, Metrics};
 use crate::options::{Limits, ModelSettings, NamedModel};
 use crate::work::{CollectorSettings, WorkError};
 
+pub use image_text::ImageTextService;
 pub use images::{ImageService, PreparedImage};
 pub use language::{LanguageService, TextRequest};
 pub use sequences::{SequenceService, WrittenSequence};
 pub use set::{LoadError, ModelSet, Models};
-pub use speech::{Recording, Segment, Speech, Transcribe, TranscribeOptions, Transcript, Word};
+pub use speech::{Recording, Speech, Transcribe, TranscribeOptions};
 pub use texts::{TextService, TokenizedText};
 
 /// How long a batch waits for requests that are on their way.
@@ -55,6 +57,8 @@ pub enum Service {
     Language(LanguageService),
     /// Texts from texts: encoder-decoders and translators.
     Sequences(SequenceService),
+    /// Classes of images that the request names.
+    ImagesAndTexts(ImageTextService),
     /// Texts from recordings.
     Speech(Speech),
 }
@@ -107,6 +111,8 @@ impl Served {
             }
             Takes::Tokens(_) => Service::Texts(TextService::open(name, path, around)?),
             Takes::Pairs { .. } => Service::Sequences(SequenceService::open(name, path, around)?),
+            Takes::Audio(_) => Service::Speech(Speech::open(name, path, around)?),
+            Takes::ImagesAndTexts { .. } => Service::ImagesAndTexts(ImageTextService::open(name, path, around)?),
         };
         Ok(Served::new(name, signature.what(), service, &around.limits))
     }
@@ -168,6 +174,10 @@ impl Served {
             Service::Sequences(_) => {
                 vec![json("/v1/completions", format!("{{\"model\": \"{name}\", \"prompt\": \"A text.\"}}"))]
             }
+            Service::ImagesAndTexts(_) => {
+                let form = "-F image=@photo.jpg -F 'labels=a cat,a dog' -F 'template=a photo of {}'";
+                vec![plain(format!("/classify/{name}"), form)]
+            }
             Service::Speech(_) => {
                 vec![plain("/v1/audio/transcriptions".to_string(), &format!("-F model={name} -F file=@speech.wav"))]
             }
@@ -187,7 +197,7 @@ impl Served {
                 inputs: vec![TensorShape::new("text", "BYTES", vec![-1])],
                 outputs: vec![TensorShape::new("text", "BYTES", vec![-1])],
             }),
-            Service::Speech(_) => None,
+            Service::ImagesAndTexts(_) | Service::Speech(_) => None,
         }
     }
 

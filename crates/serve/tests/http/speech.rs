@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use vitreous_runtime::speech::{Segment, Transcript, Word};
 use vitreous_serve::Limits;
-use vitreous_serve::models::{
-    Recording, Segment, Served, Service, Speech, Transcribe, TranscribeOptions, Transcript, Word,
-};
+use vitreous_serve::models::{Recording, Served, Service, Speech, Transcribe, TranscribeOptions};
 use vitreous_serve::work::WorkError;
 
 use crate::client::*;
@@ -21,16 +20,18 @@ impl Transcribe for Pretending {
             _ => {}
         }
         let text = format!("{} {:?} {:?}", recording.bytes.len(), options.language, options.temperature);
+        let word = Word { text: " one".to_string(), start: 0.0, end: 0.5, probability: 0.9 };
         let segment = |start: f64, text: &str| Segment {
             start,
             end: start + 1.5,
             text: text.to_string(),
             tokens: vec![1],
+            words: if start == 0.0 { vec![word.clone()] } else { Vec::new() },
             ..Segment::default()
         };
-        let word = Word { word: "one".to_string(), start: 0.0, end: 0.5 };
         let segments = vec![segment(0.0, " one"), segment(61.25, " two")];
-        Ok(Transcript { text, language: "english".to_string(), duration: 63.0, segments, words: vec![word] })
+        let language = "en".to_string();
+        Ok(Transcript { text, language, seconds: 63.0, segments, has_words: options.words, damage: None })
     }
 }
 
@@ -64,10 +65,7 @@ fn transcripts_come_in_all_formats() {
     assert_eq!(of("json").ok()["text"], "3 Some(\"en\") 0.0");
     assert_eq!(of("text").text(), "3 Some(\"en\") 0.0\n");
     assert_eq!(of("srt").text(), "1\n00:00:00,000 --> 00:00:01,500\none\n\n2\n00:01:01,250 --> 00:01:02,750\ntwo\n\n");
-    assert_eq!(
-        of("vtt").text(),
-        "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\none\n\n00:01:01.250 --> 00:01:02.750\ntwo\n\n"
-    );
+    assert_eq!(of("vtt").text(), "WEBVTT\n\n00:00.000 --> 00:01.500\none\n\n01:01.250 --> 01:02.750\ntwo\n\n");
     let verbose = of("verbose_json").ok();
     assert_eq!((&verbose["language"], &verbose["segments"][1]["id"]), (&"english".into(), &1.into()));
     assert!(verbose.get("words").is_none());

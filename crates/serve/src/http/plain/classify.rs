@@ -6,13 +6,15 @@ use axum::extract::{Path, Query as UrlQuery, Request, State};
 use axum::response::Response;
 use serde_json::json;
 use vitreous_runtime::OutputName;
+use vitreous_runtime::image_text::LabelSet;
 use vitreous_runtime::scores::{softmax, top_json};
 use vitreous_runtime::text::TextInput;
 
 use crate::http::shape::json_answer;
 use crate::http::{App, Input, Query, cannot};
-use crate::models::{ImageService, Service};
+use crate::models::{ImageService, ImageTextService, Service};
 use crate::refusal::Refusal;
+use crate::work::WorkError;
 
 /// How many classes, if nobody asks for another number.
 const USUAL_TOP: usize = 5;
@@ -31,7 +33,7 @@ pub fn top(query: &Query) -> Result<usize, Refusal> {
 #[utoipa::path(post, path = "/classify/{name}", tag = "Plain",
     params(("name" = String, Path, description = "The model"), ("top" = Option<usize>, Query, description = "How many classes")),
     request_body(content_type = "application/octet-stream", description = "An image file, or a text; or a form or JSON with `image`, \
-        `text`, `pair`, `question`, `context`"),
+        `text`, `pair`, `question`, `context`, `labels`, `template`"),
     responses((status = 200, description = "What the model says"), (status = 400, description = "The request is wrong")))]
 pub async fn classify(
     State(app): State<Arc<App>>,
@@ -46,6 +48,7 @@ pub async fn classify(
     let place = served.place()?;
     let answer = match &served.service {
         Service::Images(images) if images.classes().is_some() => classify_image(images, &mut input, top).await?,
+        Service::ImagesAndTexts(both) => classify_by_name(both, &mut input, top).await?,
         Service::Texts(texts) if texts.classifies() => {
             let pair = input.pair.take();
             let text = input.take_text()?;
@@ -70,4 +73,24 @@ async fn classify_image(images: &ImageService, input: &mut Input, top: usize) ->
     let logits = logits.pop().ok_or_else(Refusal::internal)?;
     let scores = softmax(&logits);
     Ok(json!({"top": top_json(&scores, top, |class| images.model.label(class)), "logits": logits}))
+}
+
+/// Classes that are only named, as `vitreous predict --labels` has them.
+async fn classify_by_name(
+    both: &ImageTextService,
+    input: &mut Input,
+    top: usize,
+) -> Result<serde_json::Value, Refusal> {
+    let what = "this model compares images with texts: send `labels`, names of classes between commas";
+    let labels = input.labels.take().ok_or_else(|| Refusal::field("labels", what))?;
+    let set = LabelSet::new(
+        labels.split(',').map(str::to_string).collect(),
+        input.template.take().into_iter().collect(),
+        "labels",
+    );
+    let set = set.map_err(WorkError::from)?;
+    let names = set.labels().to_vec();
+    let prepared = both.images.prepare(input.take_file()?).await?;
+    let (logits, scores) = both.classify(prepared.numbers, set).await?;
+    Ok(json!({"top": top_json(&scores, top, |class| names[class].clone()), "logits": logits}))
 }

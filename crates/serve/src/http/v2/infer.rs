@@ -160,7 +160,7 @@ async fn compute(
             let all = futures_util::future::try_join_all(asked).await?;
             Ok(Tensor::of_texts(all.into_iter().map(|one| one.text).collect()))
         }
-        Service::Speech(_) => Err(cannot(served, "be asked by tensors")),
+        Service::ImagesAndTexts(_) | Service::Speech(_) => Err(cannot(served, "be asked by tensors")),
     }
 }
 
