@@ -111,7 +111,7 @@ impl TaskType for Language {
 
     fn open(&self, recipe: Recipe, context: &TaskContext) -> Result<Box<dyn Task>, TrainError> {
         if recipe.data.path.is_empty() {
-            let what = "there is no data: name a text file, chats (JSON lines with `messages`) or a folder of them with --data";
+            let what = "there is no data: name a text file, chats (JSON lines with `messages`) or a folder of them with `--data FILE`";
             return Err(TrainError::Data(what.to_string()));
         }
         let texts = open_plain(Path::new(&recipe.data.path)).map_err(|error| TrainError::Data(error.to_string()))?;
