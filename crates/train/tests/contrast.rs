@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use vitreous_data::dataset::{CaptionSplits, CaptionedImages, Dataset};
 use vitreous_data::image::{Channels, Image, ImageError};
-use vitreous_data::loader::BatchSource;
 use vitreous_data::random::Random;
 use vitreous_engine::{Device, Executor, Run, State};
 use vitreous_train::stepper::{StepSettings, Stepper};

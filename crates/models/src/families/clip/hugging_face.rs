@@ -132,9 +132,9 @@ fn sides(height: usize, width: usize) -> Value {
 
 /// The configuration of the class for this model.
 fn write(config: &ClipConfig) -> Settings {
-    let (class, name, scale) = match config.variant {
-        Variant::Clip => ("CLIPModel", "clip", 2.6592),
-        Variant::Siglip => ("SiglipModel", "siglip", 2.3026),
+    let (class, name) = match config.variant {
+        Variant::Clip => ("CLIPModel", "clip"),
+        Variant::Siglip => ("SiglipModel", "siglip"),
     };
     let tower = |part: &str, [dim, mlp_dim, depth, heads]: [usize; 4]| {
         let mut entries = Map::new();
@@ -167,7 +167,7 @@ fn write(config: &ClipConfig) -> Settings {
             text.insert("projection_dim".to_string(), json!(config.projection));
             vision.insert("projection_dim".to_string(), json!(config.projection));
             all.insert("projection_dim".to_string(), json!(config.projection));
-            all.insert("logit_scale_init_value".to_string(), json!(scale));
+            all.insert("logit_scale_init_value".to_string(), json!(2.6592));
         }
         Variant::Siglip => {
             text.insert("projection_size".to_string(), json!(config.projection));
