@@ -112,7 +112,7 @@ impl LanguageService {
     }
 
     /// The tokens of a conversation, up to where an answer begins.
-    pub async fn chat_prompt(self: &LanguageService, messages: Vec<ChatMessage>) -> Result<ChatPrompt, WorkError> {
+    pub async fn chat_prompt(&self, messages: Vec<ChatMessage>) -> Result<ChatPrompt, WorkError> {
         self.check_bytes(messages.iter().map(|message| message.content.len()).sum())?;
         let format = match &self.chat {
             Ok(format) => format.clone(),

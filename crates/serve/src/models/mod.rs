@@ -77,10 +77,9 @@ pub struct Surroundings {
 impl Surroundings {
     /// The settings of a thread that batches a model's jobs.
     fn collector(&self, model: &str, task: &str, most: usize) -> CollectorSettings {
-        let (metrics, log, name) = (self.metrics.clone(), self.log, model.to_string());
+        let (metrics, name) = (self.metrics.clone(), model.to_string());
         let complain = self.complain(model);
         let observe = Arc::new(move |size: usize, seconds: f64| metrics.batch(&name, size, seconds));
-        let _ = log;
         CollectorSettings { name: format!("{task} {model}"), most, patience: PATIENCE, observe, complain }
     }
 

@@ -18,7 +18,7 @@ pub struct LoadError {
     /// Its name.
     pub name: String,
     /// Why.
-    pub error: vitreous_runtime::Error,
+    pub error: Box<vitreous_runtime::Error>,
 }
 
 impl ModelSet {
@@ -29,9 +29,10 @@ impl ModelSet {
 
     /// Opens all, or none.
     pub fn open(named: &[NamedModel], around: &Surroundings) -> Result<ModelSet, LoadError> {
+        let failed = |one: &NamedModel, error| LoadError { name: one.name.clone(), error: Box::new(error) };
         let mut models = Vec::new();
         for one in named {
-            let served = Served::open(one, around).map_err(|error| LoadError { name: one.name.clone(), error })?;
+            let served = Served::open(one, around).map_err(|error| failed(one, error))?;
             models.push(Arc::new(served));
         }
         Ok(ModelSet { models })
