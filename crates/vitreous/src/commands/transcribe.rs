@@ -215,6 +215,8 @@ impl Transcribe {
     /// The file of each recording's transcript, if files are written.
     fn targets(&self, format: TranscriptFormat) -> Result<Vec<Option<PathBuf>>, Failure> {
         let Some(directory) = &self.out else { return Ok(vec![None; self.files.len()]) };
+        std::fs::create_dir_all(directory)
+            .map_err(|error| Failure::input(anyhow!("{}: cannot be created: {error}", directory.display())))?;
         let mut targets: Vec<Option<PathBuf>> = Vec::new();
         for path in &self.files {
             let stem = if path.as_os_str() == "-" { Some("stdin".as_ref()) } else { path.file_stem() };
@@ -230,8 +232,6 @@ impl Transcribe {
             check_new(&target)?;
             targets.push(Some(target));
         }
-        std::fs::create_dir_all(directory)
-            .map_err(|error| Failure::input(anyhow!("{}: cannot be created: {error}", directory.display())))?;
         Ok(targets)
     }
 }
