@@ -24,6 +24,9 @@ pub(super) struct Resampler {
 impl Resampler {
     pub fn new(rate: u32) -> Result<Resampler, AudioError> {
         let chunk = SPAN * (rate as usize).div_ceil(SAMPLE_RATE as usize);
+        // An even number of the smallest steps that are whole in both rates: the filter's middle is then a sample of both.
+        let step = 2 * rate as usize / greatest_common_divisor(rate, SAMPLE_RATE) as usize;
+        let chunk = chunk.next_multiple_of(step.max(1));
         let window = WindowFunction::BlackmanHarris2;
         let inner = Fft::new_custom(rate as usize, SAMPLE_RATE as usize, chunk, 1, 1, window, FixedSync::Input);
         let inner = inner.map_err(|error| AudioError::Unsupported(format!("resampling from {rate} Hz: {error}")))?;
@@ -80,6 +83,10 @@ impl Resampler {
         self.given += (given - skipped) as u64;
         Ok(taken)
     }
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a.max(1) } else { greatest_common_divisor(b, a % b) }
 }
 
 #[cfg(test)]

@@ -209,7 +209,12 @@ pub(super) fn describe(bytes: &[u8], settings: &Settings, class: Class) -> Resul
     let scheme = if settings.flag("add_prefix_space").unwrap_or(true) { "always" } else { "never" };
     let space = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true});
     let mut names = HashSet::new();
-    let matched = file.pieces.iter().filter(|piece| matches!(piece.kind, CONTROL | USER_DEFINED));
+    // SigLIP's class matches its own special tokens alone: others lose their punctuation, as any text does.
+    let is_matched = |piece: &&Piece| match class {
+        Class::Siglip => [name("eos_token"), name("unk_token")].iter().any(|special| special == piece.text),
+        _ => matches!(piece.kind, CONTROL | USER_DEFINED),
+    };
+    let matched = file.pieces.iter().filter(is_matched);
     let added = matched.filter(|piece| !piece.text.is_empty() && names.insert(piece.text));
     let added = added.map(|piece| AddedToken::from(piece.text, piece.kind == CONTROL).normalized(false)).collect();
     Ok(Description {

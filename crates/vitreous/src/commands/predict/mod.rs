@@ -14,6 +14,7 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use vitreous_models::{OpenOptions, Size};
 use vitreous_runtime::architecture;
+use vitreous_runtime::locate::open_model;
 use vitreous_runtime::text::Aggregation;
 
 use labels::LabelOptions;
@@ -121,6 +122,10 @@ impl Predict {
         }
         let name = self.model.to_string_lossy();
         let is_unclear = self.paths.is_empty() || self.paths == ["-"];
+        if !self.model.exists() {
+            // A preset has no weights.
+            open_model(&self.model, &OpenOptions::default())?;
+        }
         let (model, _) = architecture(&name, &OpenOptions::default().with_some("heads", self.heads))?;
         let signature = model.signature();
         let compares = signature.images_and_texts().is_some();
