@@ -200,11 +200,10 @@ pub(super) fn describe(bytes: &[u8], settings: &Settings, class: Class) -> Resul
         Class::XlmRoberta | Class::Camembert | Class::Siglip => (name("bos_token"), name("eos_token")),
         _ => (name("cls_token"), name("sep_token")),
     };
-    let separator = (separator.as_str(), id(&separator)?);
     let post_processor = match class {
-        Class::Siglip => end_template(separator),
-        Class::XlmRoberta | Class::Camembert => roberta_template((&first, id(&first)?), separator),
-        _ => bert_template((&first, id(&first)?), separator),
+        Class::Siglip => end_template((&separator, id(&separator)?)),
+        Class::XlmRoberta | Class::Camembert => roberta_template((&first, id(&first)?), (&separator, id(&separator)?)),
+        _ => bert_template((&first, id(&first)?), (&separator, id(&separator)?)),
     };
     let scheme = if settings.flag("add_prefix_space").unwrap_or(true) { "always" } else { "never" };
     let space = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true});
@@ -238,6 +237,8 @@ fn normalizer(file: &File<'_>, settings: &Settings, class: Class) -> Value {
             |pattern: &str, by: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": by});
         let mut normalizers = vec![
             replace(r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"##, ""),
+            // The class puts a space in front of the text, which stays a token of its own before others.
+            replace(r"^\s+(?=\S)", "▁ "),
             replace(r"\s+", " "),
             json!({"type": "Strip", "strip_left": true, "strip_right": true}),
         ];
