@@ -10,7 +10,7 @@ fn main() {
         commit.filter(|output| output.status.success()).and_then(|output| String::from_utf8(output.stdout).ok());
     // A source package has no commit.
     let commit = commit.map(|commit| format!("commit {}, ", commit.trim())).unwrap_or_default();
-    let features: Vec<String> = ["cuda", "download", "mmap"]
+    let features: Vec<String> = ["cuda", "download", "mmap", "serve"]
         .into_iter()
         .filter(|feature| std::env::var_os(format!("CARGO_FEATURE_{}", feature.to_uppercase())).is_some())
         .map(|feature| format!("+{feature}"))

@@ -48,6 +48,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vitreous_engine::DType;
 
 use crate::ordered::OrderedMap;
+use crate::random::Random;
 
 /// Makes the batches of every epoch. Its methods are called by several threads at once.
 pub trait BatchSource: Send + Sync {
@@ -211,6 +212,14 @@ impl EpochOrder {
             order.batches.push((group, start..order.samples.len()));
         }
         order
+    }
+
+    /// The order of an epoch in which so many samples are shuffled and visited in batches of one size and group. Those that are left over
+    /// are not seen in this epoch.
+    pub fn shuffled(epoch: u64, seed: u64, samples: usize, batch: usize) -> EpochOrder {
+        let mut order: Vec<u32> = (0..samples as u32).collect();
+        Random::new(seed, epoch, 0).shuffle(&mut order);
+        EpochOrder::of_batches(epoch, order.chunks_exact(batch).map(|rows| (0, rows.to_vec())))
     }
 
     /// The epoch, from 0.

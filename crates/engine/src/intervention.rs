@@ -160,12 +160,14 @@ impl Graph {
             Some(head) => Some(Some((1, head..head + 1))),
             None => (asked.strip_prefix(scope.as_str()) == Some("weights")).then_some(None),
         };
-        let asks = |asked: &Intervention| weights(&asked.path).is_some();
-        let mixed = match self.pending.iter().flat_map(|pending| &pending.list).any(asks) {
-            true => {
+        let asked: Vec<Intervention> = self.pending.iter().flat_map(|pending| pending.list.clone()).collect();
+        let asked: Vec<Intervention> = asked.into_iter().filter(|asked| weights(&asked.path).is_some()).collect();
+        let mixed = match asked.is_empty() {
+            true => attention,
+            false => {
+                self.check_cached_weights(attention, &asked)?;
                 self.attention_by_weights(attention, &op, |graph, value| graph.edit_parts(value, |_, p| weights(p)))?
             }
-            false => attention,
         };
         let width = self.shape_of(mixed).columns() / op.heads;
         self.edit_parts(mixed, |graph, asked| match head_of(asked, "") {
@@ -333,6 +335,28 @@ impl Graph {
         Err(Error::Intervention { path: intervention.path.clone(), rule })
     }
 
+    /// Refuses edits of weights that would make rows of a KV cache count which no token has come to yet. Their weights are 0: edits that
+    /// leave 0 as it is are possible.
+    fn check_cached_weights(&self, attention: Value, asked: &[Intervention]) -> Result<()> {
+        let is_cache = |&input: &Value| matches!(self.node(self.root_of(input)).op, Op::Cache(_));
+        if !self.node(attention).inputs.iter().any(is_cache) {
+            return Ok(());
+        }
+        let keeps_zero = |edit: &Edit| match edit {
+            Edit::Zero => true,
+            Edit::Scale(factor) => factor.is_finite(),
+            Edit::Clamp { low, high } => *low <= 0.0 && *high >= 0.0,
+            Edit::Add(_) | Edit::Replace(_) => false,
+        };
+        match asked.iter().find(|asked| !keeps_zero(&asked.edit)) {
+            None => Ok(()),
+            Some(asked) => self.refuse(
+                asked,
+                "while tokens are generated, the KV cache has rows that no token has come to yet, and this edit would give them weight: attention weights can be set to 0, scaled, or clamped to a range with 0 in it".to_string(),
+            ),
+        }
+    }
+
     /// Attention with its weights as a value of the graph: `edit` of them, times the values.
     fn attention_by_weights(
         &mut self,
@@ -341,11 +365,6 @@ impl Graph {
         edit: impl FnOnce(&mut Graph, Value) -> Result<Value>,
     ) -> Result<Value> {
         let (inputs, path) = (self.node(attention).inputs.clone(), self.node(attention).path.clone());
-        if inputs.iter().any(|&input| matches!(self.node(self.root_of(input)).op, Op::Cache(_))) {
-            // Rows of a cache that no token has come to yet may hold anything, and would count.
-            let rule = "attention weights cannot be edited in steps with a KV cache; edit its heads".to_string();
-            return Err(Error::Intervention { path, rule });
-        }
         let out = self.type_of(attention).clone();
         let weights =
             self.add_op_at(AttentionWeights { of: op.clone() }.into(), &inputs, Vec::new(), format!("{path}_weights"))?;

@@ -79,6 +79,14 @@ pub enum Init {
     },
     /// A matrix `[out, in]` or `[out, in, ..]`, drawn by the run's initialisation scheme.
     Matrix(LayerKind),
+    /// A matrix whose result is added to the residual stream, drawn as `Matrix` and divided by `√(2 · layers)`: GPT-2 starts so, since
+    /// each of its layers adds to the stream twice.
+    ResidualMatrix {
+        /// The layer.
+        kind: LayerKind,
+        /// Layers of the model.
+        layers: usize,
+    },
     /// A bias, drawn by the initialisation scheme.
     Bias {
         /// The layer.
@@ -90,6 +98,8 @@ pub enum Init {
     Table,
     /// Uniform within `±1 / √in`, as PyTorch's `Linear`, whatever the scheme.
     PyTorchLinear,
+    /// Whisper's fixed positions `[rows, width]`: sines, then cosines, of frequencies from 1 to 1/10000.
+    Sinusoidal,
 }
 
 /// What a model declares about a parameter.

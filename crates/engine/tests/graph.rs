@@ -233,7 +233,7 @@ fn every_rule_is_checked() {
             }),
         ),
         (
-            "one a row",
+            "one per row",
             Box::new(|g| {
                 let (x, t) = (input(g, &[2, 3])?, whole(g, &[3])?);
                 g.cross_entropy(x, t, CrossEntropyOptions::default())

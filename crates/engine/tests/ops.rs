@@ -47,8 +47,10 @@ proptest! {
     }
 
     #[test]
-    fn linear_with_everything_fused(rows in tokens(), inner in width(), out in wide(), samples in 1usize..4, kind in 0usize..5) {
-        let activation = [Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Silu, Activation::Tanh][kind];
+    fn linear_with_everything_fused(rows in tokens(), inner in width(), out in wide(), samples in 1usize..4, kind in 0usize..6) {
+        let activation = [
+            Activation::Gelu, Activation::GeluTanh, Activation::QuickGelu, Activation::Relu, Activation::Silu, Activation::Tanh,
+        ][kind];
         check(&|g: &mut Graph| {
             let x = g.input("x", [samples, rows, inner], F32)?;
             let w = g.parameter("weight", [out, inner])?;
@@ -316,6 +318,15 @@ proptest! {
             let ignored_index = ignore.then_some(-100);
             g.cross_entropy(logits, targets, CrossEntropyOptions { label_smoothing: smoothing, ignored_index, z_loss })
         }, &|_, i| if ignore && i % 3 == 1 { -100 } else { ((i * 5) % classes) as i32 }, quick());
+    }
+
+    /// By itself: beside e^x of a wide product, finite differences of a residual would be lost.
+    #[test]
+    fn exponentials(rows in tokens(), columns in width()) {
+        check(&|g: &mut Graph| {
+            let x = g.input("x", [rows, columns], F32)?;
+            g.activation(x, Activation::Exp)
+        }, &no_numbers, quick());
     }
 
     #[test]

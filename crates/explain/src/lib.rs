@@ -16,6 +16,7 @@ mod explanation;
 pub mod filters;
 mod forward;
 mod heads;
+pub mod image_text;
 mod inputs;
 pub mod inside;
 pub mod language;

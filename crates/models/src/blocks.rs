@@ -140,11 +140,22 @@ pub(crate) struct Mlp {
 
 impl Mlp {
     pub fn of(&self, g: &mut Graph, adapters: Option<&Adapters>, x: Value) -> Result<Value> {
+        self.starting(g, adapters, x, None)
+    }
+
+    /// The same with other initial values of the second matrix than the initialisation scheme's.
+    pub fn starting(
+        &self,
+        g: &mut Graph,
+        adapters: Option<&Adapters>,
+        x: Value,
+        second: Option<Init>,
+    ) -> Result<Value> {
         let width = g.shape_of(x).columns();
         let hidden = Linear::feed_forward("fc1", self.hidden).adapted(g, adapters, x)?;
         let hidden = g.activation(hidden, self.activation.into())?;
         let hidden = g.dropout(hidden, self.dropout)?;
-        Linear::feed_forward("fc2", width).adapted(g, adapters, hidden)
+        Linear { init: second, ..Linear::feed_forward("fc2", width) }.adapted(g, adapters, hidden)
     }
 }
 

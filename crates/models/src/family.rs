@@ -39,9 +39,66 @@ pub trait Family: Sync {
     #[allow(clippy::wrong_self_convention)] // a family is a value, which makes models
     fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError>;
 
+    /// The `preprocessor_config.json` of one of its models whose directory has none, if that is not the usual one. `config` is the
+    /// model's configuration, if there is a file.
+    fn usual_preprocessing(&self, _architecture: &dyn Architecture, _config: Option<Object>) -> Option<Json> {
+        None
+    }
+
     /// Identifies a checkpoint; `None` if it does not belong to this family.
     fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault>;
 }
+
+/// A family's type and its entry in the list, with what all families do alike. The module that it stands in has `presets::names` and
+/// `presets::preset`; the configuration has `check`.
+macro_rules! family {
+    ($type:ident, $name:literal, $config:ty, model_types: $model_types:expr, gguf: $gguf:expr, read: $read:expr) => {
+        /// The family.
+        pub struct $type;
+
+        /// The entry of the family list.
+        pub static FAMILY: $type = $type;
+
+        impl $crate::family::Family for $type {
+            fn name(&self) -> &'static str {
+                $name
+            }
+
+            fn model_types(&self) -> &'static [&'static str] {
+                &$model_types
+            }
+
+            fn gguf_architectures(&self) -> &'static [&'static str] {
+                &$gguf
+            }
+
+            fn presets(&self) -> Vec<String> {
+                presets::names()
+            }
+
+            fn preset(&self, name: &str) -> Option<Box<dyn $crate::family::Architecture>> {
+                Some(Box::new(presets::preset(name)?))
+            }
+
+            fn from_settings(
+                &self,
+                settings: &$crate::settings::Settings,
+            ) -> std::result::Result<Box<dyn $crate::family::Architecture>, $crate::settings::ConfigError> {
+                let config: $config = $crate::family::parse_settings(settings)?;
+                config.check()?;
+                Ok(Box::new(config))
+            }
+
+            fn read(
+                &self,
+                checkpoint: &$crate::family::Checkpoint,
+            ) -> std::result::Result<Option<$crate::family::Reading>, $crate::checkpoint::json::Fault> {
+                ($read)(checkpoint)
+            }
+        }
+    };
+}
+pub(crate) use family;
 
 /// One model of a family, without weights.
 pub trait Architecture: Any + Debug + Send + Sync {

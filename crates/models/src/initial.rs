@@ -42,10 +42,26 @@ const TRUNCATED_DEVIATION: f64 = 0.879_625_661_034_239_8;
 
 /// A parameter's initial values.
 pub fn initial_values(scheme: Initialisation, parameter: &Parameter, seed: u64) -> Vec<f32> {
+    if let (Init::Sinusoidal, &[rows, width]) = (parameter.declared.init, parameter.shape.axes()) {
+        return crate::positions::whisper(rows, width);
+    }
     let mut values = draw_of(scheme, parameter).values(&parameter.name, parameter.shape.axes(), seed);
-    if let Init::NormalQuery { query, others } = parameter.declared.init {
-        let of_query = values.len() / parameter.declared.parts.len().max(1);
-        values[..of_query].iter_mut().for_each(|value| *value = (f64::from(*value) * (query / others)) as f32);
+    let mut multiply = |count: usize, factor: f64| {
+        values[..count].iter_mut().for_each(|value| *value = (f64::from(*value) * factor) as f32);
+    };
+    let count = parameter.shape.elements();
+    match parameter.declared.init {
+        Init::NormalQuery { query, others } => {
+            multiply(count / parameter.declared.parts.len().max(1), query / others);
+        }
+        Init::ResidualMatrix { layers, .. } => multiply(count, 1.0 / (2.0 * layers.max(1) as f64).sqrt()),
+        Init::Constant(_)
+        | Init::Normal(_)
+        | Init::Matrix(_)
+        | Init::Bias { .. }
+        | Init::Table
+        | Init::Sinusoidal
+        | Init::PyTorchLinear => {}
     }
     values
 }
@@ -70,7 +86,8 @@ fn draw_of(scheme: Initialisation, parameter: &Parameter) -> Draw {
         Init::Constant(value) => Draw::Constant(value),
         Init::Normal(deviation) | Init::NormalQuery { others: deviation, .. } => Draw::Normal(deviation),
         Init::PyTorchLinear => torch_uniform(fan_in(parameter)),
-        Init::Matrix(kind) => matrix(scheme, parameter, kind),
+        Init::Sinusoidal => Draw::Constant(0.0),
+        Init::Matrix(kind) | Init::ResidualMatrix { kind, .. } => matrix(scheme, parameter, kind),
         Init::Bias { kind, fan_in } => bias(scheme, kind, fan_in),
         Init::Table => table(scheme, parameter),
     }

@@ -34,4 +34,7 @@ pub use model::{Assets, Model, ModelError, Preprocessing, SaveOptions, StoredFor
 pub use on_device::{OnDevice, Weights, WeightsByName};
 pub use pooling::{POOLED, Pooling, pool};
 pub use settings::{Activation, ConfigError, NormOrder, Settings, Size};
-pub use signature::{Gives, Head, ImageInput, PooledFrom, Signature, SpecialTokens, Takes, TokenInput};
+pub use signature::{
+    AudioInput, CaptionInput, CaptionToken, Gives, Head, ImageInput, PooledFrom, Signature, SpecialTokens, Takes,
+    TokenInput,
+};

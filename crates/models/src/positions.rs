@@ -34,6 +34,19 @@ pub fn sines_then_cosines(count: usize, dim: usize) -> Vec<f32> {
     rows.flat_map(apart).collect()
 }
 
+/// Whisper's table: all sines before all cosines, of `position / 10000^(i / (d/2 - 1))`.
+pub fn whisper(count: usize, dim: usize) -> Vec<f32> {
+    let half = dim / 2;
+    let step = 10000f64.ln() / half.saturating_sub(1).max(1) as f64;
+    let mut table = Vec::with_capacity(count * dim);
+    for position in 0..count {
+        let angle = |i: usize| position as f64 * (-step * i as f64).exp();
+        table.extend((0..half).map(|i| angle(i).sin() as f32));
+        table.extend((0..dim - half).map(|i| angle(i).cos() as f32));
+    }
+    table
+}
+
 /// MAE's table for a grid of patches, in row-major order: the first half of the dimensions encodes the column, the
 /// second the row, each as all sines, then all cosines, of `index / 10000^(i / (d/4))`.
 pub fn sin_cos_2d(grid: Size, dim: usize) -> Vec<f32> {

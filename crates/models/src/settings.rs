@@ -89,6 +89,8 @@ choice! {
         Gelu,
         /// GELU with the tanh approximation.
         GeluTanh,
+        /// `x / (1 + e^-1.702x)`.
+        QuickGelu,
         /// `max(x, 0)`.
         Relu,
         /// `x / (1 + e^-x)`.
@@ -103,6 +105,7 @@ impl From<Activation> for vitreous_engine::Activation {
         match activation {
             Activation::Gelu => vitreous_engine::Activation::Gelu,
             Activation::GeluTanh => vitreous_engine::Activation::GeluTanh,
+            Activation::QuickGelu => vitreous_engine::Activation::QuickGelu,
             Activation::Relu => vitreous_engine::Activation::Relu,
             Activation::Silu => vitreous_engine::Activation::Silu,
             Activation::Tanh => vitreous_engine::Activation::Tanh,
@@ -119,6 +122,7 @@ impl Activation {
             "gelu_new" | "gelu_fast" | "gelu_accurate" | "gelu_pytorch_tanh" | "gelu_python_tanh" => {
                 Activation::GeluTanh
             }
+            "quick_gelu" => Activation::QuickGelu,
             "relu" => Activation::Relu,
             "silu" | "swish" => Activation::Silu,
             "tanh" => Activation::Tanh,
@@ -131,6 +135,7 @@ impl Activation {
         match self {
             Activation::Gelu => "gelu",
             Activation::GeluTanh => "gelu_pytorch_tanh",
+            Activation::QuickGelu => "quick_gelu",
             Activation::Relu => "relu",
             Activation::Silu => "silu",
             Activation::Tanh => "tanh",

@@ -31,6 +31,87 @@ pub enum Takes {
         /// Its special tokens, if its configuration states them; otherwise its tokenizer does.
         special: Option<SpecialTokens>,
     },
+    /// Images and texts, whose vectors are compared: inputs `images`, `tokens` and, of some, `pooled [batch]`.
+    ImagesAndTexts {
+        /// The images.
+        images: ImageInput,
+        /// The texts.
+        texts: CaptionInput,
+    },
+    /// Windows of audio and a target sequence: inputs `mel [batch, frames, bins]`, `target`.
+    Audio(AudioInput),
+}
+
+/// The texts of a model of images and texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptionInput {
+    /// The tokens.
+    pub tokens: TokenInput,
+    /// The token whose vector is the text's.
+    pub pooled: CaptionToken,
+}
+
+/// The token of a text whose vector is the text's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptionToken {
+    /// The first with this number, which ends a text. What follows it is not seen.
+    End(u32),
+    /// The first of those with the largest number, which ends a text: the tokenizer numbers it last.
+    Largest,
+    /// The last of the longest text: every text is filled up to there.
+    Last {
+        /// The token that fills it up.
+        padding: u32,
+    },
+}
+
+impl CaptionInput {
+    /// The place of the token whose vector is the text's, in a text with its special tokens.
+    pub fn place(&self, ids: &[u32]) -> usize {
+        match self.pooled {
+            // As `transformers`: without an end, the first token.
+            CaptionToken::End(end) => ids.iter().position(|&id| id == end).unwrap_or(0),
+            CaptionToken::Largest => {
+                let largest = ids.iter().max();
+                ids.iter().position(|id| Some(id) == largest).unwrap_or(0)
+            }
+            CaptionToken::Last { .. } => self.tokens.longest - 1,
+        }
+    }
+
+    /// How many tokens texts of these lengths are padded to.
+    pub fn padded_length(&self, longest: usize) -> usize {
+        match self.pooled {
+            CaptionToken::End(_) | CaptionToken::Largest => longest.max(1),
+            CaptionToken::Last { .. } => self.tokens.longest,
+        }
+    }
+
+    /// What fills up texts. Where it is not seen, any token will do.
+    pub fn padding(&self) -> u32 {
+        match self.pooled {
+            CaptionToken::End(_) | CaptionToken::Largest => 0,
+            CaptionToken::Last { padding } => padding,
+        }
+    }
+
+    /// Whether the model has the input [`POOLED`](crate::POOLED).
+    pub fn has_pooled(&self) -> bool {
+        !matches!(self.pooled, CaptionToken::Last { .. })
+    }
+}
+
+/// The audio that a model takes, and the text that it writes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AudioInput {
+    /// Mel bins of a frame.
+    pub bins: usize,
+    /// Frames of a window.
+    pub frames: usize,
+    /// Positions of the encoder's result.
+    pub positions: usize,
+    /// The text.
+    pub target: TokenInput,
 }
 
 /// The special tokens of a model of pairs, by number.
@@ -194,7 +275,20 @@ impl Signature {
     pub fn images(&self) -> Option<&ImageInput> {
         match &self.takes {
             Takes::Images(images) => Some(images),
-            Takes::Tokens(_) | Takes::Pairs { .. } => None,
+            Takes::Tokens(_) | Takes::Pairs { .. } | Takes::ImagesAndTexts { .. } | Takes::Audio(_) => None,
+        }
+    }
+
+    /// Its images, beside texts or alone.
+    pub fn image_input(&self) -> Option<&ImageInput> {
+        self.images().or(self.images_and_texts().map(|(images, _)| images))
+    }
+
+    /// Its images and texts, if it compares them.
+    pub fn images_and_texts(&self) -> Option<(&ImageInput, CaptionInput)> {
+        match &self.takes {
+            Takes::ImagesAndTexts { images, texts } => Some((images, *texts)),
+            Takes::Images(_) | Takes::Tokens(_) | Takes::Pairs { .. } | Takes::Audio(_) => None,
         }
     }
 
@@ -202,7 +296,15 @@ impl Signature {
     pub fn pairs(&self) -> Option<(TokenInput, TokenInput)> {
         match &self.takes {
             Takes::Pairs { source, target, .. } => Some((*source, *target)),
-            Takes::Images(_) | Takes::Tokens(_) => None,
+            Takes::Images(_) | Takes::Tokens(_) | Takes::ImagesAndTexts { .. } | Takes::Audio(_) => None,
+        }
+    }
+
+    /// Its audio, if it takes some.
+    pub fn audio(&self) -> Option<AudioInput> {
+        match &self.takes {
+            Takes::Audio(audio) => Some(*audio),
+            Takes::Images(_) | Takes::Tokens(_) | Takes::Pairs { .. } | Takes::ImagesAndTexts { .. } => None,
         }
     }
 
@@ -210,7 +312,7 @@ impl Signature {
     pub fn tokens(&self) -> Option<TokenInput> {
         match &self.takes {
             Takes::Tokens(tokens) => Some(*tokens),
-            Takes::Images(_) | Takes::Pairs { .. } => None,
+            Takes::Images(_) | Takes::Pairs { .. } | Takes::ImagesAndTexts { .. } | Takes::Audio(_) => None,
         }
     }
 
@@ -254,6 +356,17 @@ impl Signature {
         self.given(|gives| if let Gives::NextToken(vocabulary) = gives { Some(vocabulary) } else { None })
     }
 
+    /// The tokens and the vocabulary of a language model; an error if it is none.
+    pub fn language(&self) -> vitreous_engine::Result<(TokenInput, usize)> {
+        match (self.tokens(), self.next_token()) {
+            (Some(input), Some(vocabulary)) => Ok((input, vocabulary)),
+            _ => {
+                let what = format!("this is {}, which predicts no next token", self.what());
+                Err(vitreous_engine::Error::Machine(what))
+            }
+        }
+    }
+
     /// The width of its vector per token, if it outputs them.
     pub fn token_vectors(&self) -> Option<usize> {
         self.given(|gives| if let Gives::TokenVectors(width) = gives { Some(width) } else { None })
@@ -274,8 +387,10 @@ impl Signature {
         match &self.takes {
             Takes::Images(_) if self.classes().is_some() => "an image classifier",
             Takes::Images(_) => "an image encoder",
+            Takes::ImagesAndTexts { .. } => "a model of images and texts",
             Takes::Pairs { special: Some(_), .. } => "an encoder-decoder",
             Takes::Pairs { special: None, .. } => "a translator",
+            Takes::Audio(_) => "a speech recognition model",
             Takes::Tokens(_) => {
                 let of = |gives| match gives {
                     Gives::NextToken(_) | Gives::Sequence(_) => Some("a language model"),
@@ -299,6 +414,14 @@ impl Signature {
                 &["predict MODEL IMAGE", "eval MODEL --data DIR", "explain MODEL IMAGE", "summary MODEL"]
             }
             Takes::Images(_) => &["predict MODEL IMAGE --features", "explain MODEL IMAGE", "summary MODEL"],
+            Takes::ImagesAndTexts { .. } => &[
+                "predict MODEL IMAGE --labels 'a cat,a dog'",
+                "embed MODEL IMAGE",
+                "embed MODEL FOLDER --search TEXT",
+                "explain MODEL IMAGE --text TEXT",
+                "train clip --init MODEL --data PAIRS",
+                "summary MODEL",
+            ],
             Takes::Pairs { special: Some(_), .. } => &[
                 "generate MODEL TEXT",
                 "translate MODEL TEXT",
@@ -310,6 +433,7 @@ impl Signature {
             Takes::Pairs { .. } => {
                 &["translate MODEL TEXT", "eval MODEL --data FILE", "explain MODEL --text TEXT", "summary MODEL"]
             }
+            Takes::Audio(_) => &["transcribe MODEL FILE", "eval MODEL --data FILE", "summary MODEL"],
             Takes::Tokens(_) if self.next_token().is_some() => {
                 &["generate MODEL PROMPT", "chat MODEL", "summary MODEL"]
             }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use vitreous_engine::Device;
+use vitreous_engine::{Device, Edit, EditValues};
 use vitreous_models::generate::{
     Choosing, Ended, GenerateOptions, GenerationMemory, Hypothesis, Request, RequestId, Sampler, SamplingOptions,
     SearchOptions, SeenTokens, Stop, TokenConstraint, TokenGenerator, TokenMask, WrittenToken, draw_at,
@@ -463,6 +463,34 @@ fn a_full_context_ends_or_moves_on() {
         let expected = run(&mut generator, vec![Request::greedy(cut, 2)]);
         let got = run(&mut generator, vec![Request { shift: Some(4), ..Request::greedy(long, 2) }]);
         assert_eq!(got[0].tokens(), expected[0].tokens(), "{name}");
+    }
+}
+
+/// Attention weights of rows that no token has come to are 0, and stay so: a head without weights is no head, and one with half of them
+/// half a head, also with a KV cache and with slots that an earlier text has left.
+#[test]
+fn attention_weights_are_edited_while_tokens_are_written() {
+    for name in MODELS {
+        let written = |path: &str, edit: Edit| {
+            let peer = Peer::open(name);
+            let peer = Peer { model: peer.model.with(path, edit).expect("a path"), ..peer };
+            let mut generator = peer.generator(options(2));
+            let requests = all(&peer, |request| request);
+            run(&mut generator, requests).iter().map(Outcome::tokens).collect::<Vec<_>>()
+        };
+        let head = "blocks.0.attention.heads.1";
+        for edit in [Edit::Zero, Edit::Scale(-2.0)] {
+            let by_weights = written(&format!("{head}.weights"), edit.clone());
+            assert_eq!(by_weights, written(head, edit), "{name}");
+        }
+        let peer = Peer::open(name);
+        let plain: Vec<Vec<u32>> = peer.written("greedy").into_iter().map(|(tokens, _)| tokens).collect();
+        assert_ne!(written(head, Edit::Scale(-2.0)), plain, "{name}: the edit does nothing");
+        let add = Edit::Add(EditValues::Numbers(vec![0.1].into()));
+        let edited = Peer::open(name).model.with(&format!("{head}.weights"), add).expect("a path");
+        let peer = Peer { model: edited, ..peer };
+        let error = peer.open_generator(options(1)).err().expect("refused").to_string();
+        assert!(error.contains("heads.1.weights") && error.contains("KV cache"), "{error}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! What can go wrong, told apart by whether the user's input can mend it.
 
+use vitreous_data::audio::AudioError;
 use vitreous_data::image::{ConfigError, ImageError};
 use vitreous_data::text::TokeniserError;
 use vitreous_data::text::chat_template::ChatTemplateError;
@@ -26,6 +27,9 @@ pub enum Error {
     /// An image cannot be read.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// Audio cannot be read.
+    #[error(transparent)]
+    Audio(#[from] AudioError),
     /// A tokenizer cannot be opened or used.
     #[error(transparent)]
     Tokenizer(#[from] TokeniserError),
@@ -55,6 +59,7 @@ impl Error {
             | Error::Model(_)
             | Error::Preprocessing { .. }
             | Error::Image(_)
+            | Error::Audio(_)
             | Error::Tokenizer(_)
             | Error::ChatTemplate(_) => true,
         }

@@ -25,6 +25,10 @@ impl ImageModel {
     /// are resized.)
     pub fn open(path: &Path, options: &OpenOptions) -> Result<ImageModel, Error> {
         let model = open_model(path, options)?;
+        if model.architecture.signature().images_and_texts().is_some() {
+            // Of a model of images and texts, the image tower.
+            return ImageModel::open(path, &options.clone().with("towers", "image"));
+        }
         let input = image_input(&model, path)?;
         let preprocess = preprocessing(&model, &input)?;
         let size = [input.size.height, input.size.width];

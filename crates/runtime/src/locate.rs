@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use vitreous_models::model::USUAL_WEIGHTS;
-use vitreous_models::{Architecture, Head, Model, OpenOptions, Signature, StoredFormat, Takes, preset, preset_names};
+use vitreous_models::{
+    Architecture, Gives, Head, Model, OpenOptions, Signature, StoredFormat, Takes, preset, preset_names,
+};
 use vitreous_train::recipe::nearest;
 
 use crate::error::Error;
@@ -38,6 +40,7 @@ pub fn open_model(path: &Path, options: &OpenOptions) -> Result<Model, Error> {
         Some(preset) => {
             let train = match preset.signature().takes {
                 Takes::Pairs { special: None, .. } => "vitreous train translation --data DIR",
+                Takes::ImagesAndTexts { .. } => "vitreous train clip --data PAIRS",
                 _ => "vitreous train --list",
             };
             Error::input(format!(
@@ -59,8 +62,11 @@ pub fn unsuitable(model: &str, signature: &Signature, wanted: &str) -> Error {
 pub fn no_head(model: &str, signature: &Signature, head: &str, heads: &[Head]) -> Error {
     let commands = unsuitable(model, signature, "").to_string();
     let usable = commands.rsplit_once("; ").map_or("", |(_, usable)| usable);
+    // Heads are trained on encoders: a language model keeps its own.
+    let takes_heads = !signature.gives.iter().any(|gives| matches!(gives, Gives::NextToken(_)));
     let trained: Vec<String> = heads
         .iter()
+        .filter(|_| takes_heads)
         .filter_map(|head| head.trained_by())
         .map(|command| format!("`vitreous {}`", command.replace("MODEL", model)))
         .collect();
@@ -87,7 +93,8 @@ fn directory_of_weights(file: &Path) -> Option<&Path> {
         directory => directory,
     };
     let preferred = USUAL_WEIGHTS.iter().find(|weights| directory.join(weights).is_file())?;
-    (name == *preferred && directory.join("config.json").is_file()).then_some(directory)
+    let is_described = ["config.json", "open_clip_config.json"].iter().any(|config| directory.join(config).is_file());
+    (name == *preferred && is_described).then_some(directory)
 }
 
 /// Neither a path nor a preset.

@@ -133,7 +133,7 @@ impl<M: std::borrow::Borrow<ImageModel>> Runner<M> {
     }
 
     /// The results for some prepared images, one after the other.
-    pub fn run(&mut self, images: &[Vec<f32>]) -> Result<&[f32], Error> {
+    pub fn run(&mut self, images: &[impl AsRef<[f32]>]) -> Result<&[f32], Error> {
         self.results.clear();
         let mut rest = images;
         while !rest.is_empty() {
@@ -144,7 +144,7 @@ impl<M: std::borrow::Borrow<ImageModel>> Runner<M> {
             let input = ready.executor.input("images")?;
             // Where it is ready for more, what follows them is computed for nothing.
             for (to, image) in input.chunks_exact_mut(input.len() / ready.batch).zip(now) {
-                to.copy_from_slice(image);
+                to.copy_from_slice(image.as_ref());
             }
             ready.executor.infer()?;
             ready.executor.finish()?;
@@ -160,10 +160,9 @@ impl<M: std::borrow::Borrow<ImageModel>> Runner<M> {
     /// Makes it ready for so many images, or for as many of them as fit into memory.
     fn make_ready(&mut self, count: usize) -> Result<&mut Ready, Error> {
         let on_gpu = self.device.is_gpu();
-        // The old one's weights go before the new one's come.
-        let ready = match self.ready.take().filter(|ready| suits(ready.batch, count, on_gpu)) {
-            Some(ready) => ready,
-            None => self.prepare(count)?,
+        let ready = match self.ready.take() {
+            Some(ready) if suits(ready.batch, count, on_gpu) => ready,
+            there => self.prepare(count, there.map(|ready| ready.executor))?,
         };
         if ready.batch < count {
             self.batch = ready.batch;
@@ -171,13 +170,18 @@ impl<M: std::borrow::Borrow<ImageModel>> Runner<M> {
         Ok(self.ready.insert(ready))
     }
 
-    fn prepare(&self, count: usize) -> Result<Ready, Error> {
+    /// Takes the weights of the executor that is there, if it can change to another batch; otherwise they go before the new ones come.
+    fn prepare(&self, count: usize, there: Option<Executor>) -> Result<Ready, Error> {
         let needed = |plan: &Plan| self.device.bytes_needed_with_weights(plan);
         let (size, (plan, output)) = fitting(
             size_for(count, self.batch, self.device.is_gpu()),
             |size| self.plan(size),
             |(plan, _)| Ok(self.batch_is_asked_for || memory::fits_well(&self.device, needed(plan))?),
         )?;
+        if let Some(mut executor) = there.filter(|executor| executor.can_change_to(&plan)) {
+            executor.change_to(plan)?;
+            return Ok(Ready { batch: size, executor, output });
+        }
         let smaller = |size| self.plan(size).ok().map(|(plan, _)| needed(&plan));
         check_batch(&format!("running with batch {size}"), size, needed(&plan), &self.device, smaller)?;
         let model = &self.model().model;

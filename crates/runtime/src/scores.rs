@@ -25,6 +25,12 @@ pub fn best(scores: &[f64], count: usize) -> Vec<usize> {
     order
 }
 
+/// The best classes with their names, as JSON.
+pub fn top_json(scores: &[f64], count: usize, label: impl Fn(usize) -> String) -> serde_json::Value {
+    let class = |index: usize| serde_json::json!({"index": index, "label": label(index), "score": scores[index]});
+    best(scores, count).into_iter().map(class).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use vitreous_engine::{Group, Parameter, State};
+use serde::{Deserialize, Serialize};
+use vitreous_engine::{Group, Parameter, Role, State};
 use vitreous_models::adapters::without_adapters;
 use vitreous_models::{Adapters, Architecture, Head, Model, OpenOptions, Settings};
 
@@ -64,10 +65,60 @@ impl Finetuning {
         group_of(optimizer, parts, blocks, parameter)
     }
 
+    /// The same for a model that keeps its head: with LoRA, its output matrix stays as it is, too.
+    pub fn group_with_own_head(
+        &self,
+        optimizer: &OptimizerSettings,
+        blocks: usize,
+        parameter: &Parameter,
+    ) -> Option<Group> {
+        match self.lora_rank > 0 && parameter.role() != Role::Adapter {
+            true => None,
+            false => self.group(optimizer, blocks, parameter),
+        }
+    }
+
     /// The parameters of an ordinary model, with LoRA's adapters merged; `None` without adapters.
     pub fn merged(&self, architecture: &dyn Architecture, state: &State) -> Result<Option<State>, TrainError> {
         let adapters = self.adapters();
         Ok(adapters.map(|adapters| without_adapters(architecture, state, &adapters)).transpose()?)
+    }
+}
+
+/// A pretrained model to go on from, all of it or by LoRA: the `finetune` section of tasks that keep the model's head.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PretrainedSettings {
+    /// A model with its tokenizer: a directory, or a GGUF file of a language model; "" for a new model. It replaces `model`, but for dropout.
+    pub init: String,
+    /// Rank of LoRA on the projections of attention, with the rest frozen; 0 for none.
+    pub lora_rank: usize,
+    /// LoRA's scale is this over the rank.
+    pub lora_alpha: f64,
+}
+
+impl Default for PretrainedSettings {
+    fn default() -> Self {
+        let Finetuning { lora_rank, lora_alpha, .. } = Finetuning::default();
+        PretrainedSettings { init: String::new(), lora_rank, lora_alpha }
+    }
+}
+
+impl PretrainedSettings {
+    /// Refuses values that make no sense.
+    pub(crate) fn check(&self) -> Checked {
+        match self.lora_rank > 0 && self.init.is_empty() {
+            true => {
+                let what = "LoRA changes a pretrained model: name one with --init MODEL";
+                refuse("finetune.lora_rank", &self.lora_rank, what)
+            }
+            false => self.parts().check(),
+        }
+    }
+
+    /// What is trained of it.
+    pub(crate) fn parts(&self) -> Finetuning {
+        Finetuning { lora_rank: self.lora_rank, lora_alpha: self.lora_alpha, ..Finetuning::default() }
     }
 }
 

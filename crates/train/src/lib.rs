@@ -30,6 +30,7 @@ pub mod watch;
 
 pub use error::TrainError;
 pub use evaluation::{Evaluation, EvaluationAbout};
+pub use finetuning::PretrainedSettings;
 pub use fingerprint::Fingerprint;
 pub use observer::{CheckpointAverage, EpochSummary, Observer, Outcome, RunPlan};
 pub use recipe::{Recipe, RecipeError};
@@ -38,6 +39,8 @@ pub use run_directory::RunDirectory;
 pub use scores::{Direction, Format, LOSS, Metric, Report, Score, Scores};
 pub use sessions::Session;
 pub use stepper::StepResult;
-pub use task::{Averaging, Correct, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting};
+pub use task::{
+    Averaging, Chunked, ChunkedLoss, Correct, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting,
+};
 pub use tasks::TASKS;
 pub use trainer::{RunOptions, RunTarget, train};

@@ -3,6 +3,8 @@
 //! The stepper takes any task's graph with its named inputs. It has a plan for each group of batches, all in one memory. On a GPU it
 //! sends the next batch while the device computes.
 
+mod cached;
+
 use std::collections::VecDeque;
 
 use vitreous_data::loader::{ArraySpec, ArrayValues, Batch};
@@ -16,6 +18,7 @@ use crate::error::TrainError;
 use crate::memory::{self, MemoryRequest};
 use crate::recipe::{OptimizerName, OptimizerSettings};
 use crate::task::{Correct, Objective, Task, Weighting};
+use cached::{CachedPasses, CachedPlans};
 
 /// The result of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -50,8 +53,11 @@ pub type NextBatch<'n> = dyn FnMut(&Executor) -> Result<Option<Batch>, TrainErro
 
 /// The plans of updates, ready to run.
 pub struct Stepper {
-    /// Forward and backward pass for each group of batches; the update, too, unless gradients are accumulated.
+    /// Forward and backward pass for each group of batches; the update, too, unless gradients are accumulated. Of batches in chunks, the
+    /// backward pass of a chunk.
     passes: Executor,
+    /// What batches in chunks need besides.
+    cached: Option<CachedPasses>,
     /// By group.
     groups: Vec<Pass>,
     /// The update with accumulated gradients, and its gradient norm.
@@ -130,6 +136,9 @@ impl Stepper {
         };
         let usual = options(recipe.train.recompute);
         let source = task.batches();
+        if let Some(chunked) = task.chunked() {
+            return Stepper::in_chunks(task, chunked, &usual, device);
+        }
         let (mut plans, mut groups, mut last) = (Vec::new(), Vec::new(), None);
         for arrays in source.groups() {
             let PassPlan { graph, plan, loss, outputs, gradient_norm } = PassPlan::new(task, arrays, &usual, device)?;
@@ -159,6 +168,7 @@ impl Stepper {
         let weighted = update.is_some() && facts.weighting == Weighting::ByUnits;
         let stepper = Stepper {
             passes,
+            cached: None,
             groups,
             update,
             weighting: facts.weighting,
@@ -170,14 +180,52 @@ impl Stepper {
         Ok((stepper, state))
     }
 
+    /// Plans updates whose batches go through the model in chunks.
+    fn in_chunks(
+        task: &dyn Task,
+        chunked: &dyn crate::task::ChunkedLoss,
+        options: &StepOptions,
+        device: &Device,
+    ) -> Result<(Stepper, State), TrainError> {
+        let source = task.batches();
+        let [arrays] = source.groups() else {
+            return Err(TrainError::Data("batches in chunks have one shape".to_string()));
+        };
+        let precision = task.recipe().train.precision.into();
+        let plans = CachedPlans::new(chunked, precision, arrays, options, device)?;
+        check_state(&plans.graph, device)?;
+        let (graph, values) = plans.graph.update_step(options)?;
+        let update = device.plan(&graph, &[values.gradient_norm])?;
+        let rest = device.bytes_needed(&update).saturating_add(device.state_bytes_needed(&graph));
+        let what = format!("training in chunks of {}", chunked.chunk_rows());
+        device.check_memory(&what, plans.bytes(device).saturating_add(rest))?;
+        let state = State::new(&graph)?;
+        let (cached, passes) = plans.ready(device)?;
+        let stepper = Stepper {
+            passes,
+            cached: Some(cached),
+            groups: Vec::new(),
+            update: Some((Executor::new(update, device)?, values.gradient_norm)),
+            weighting: Weighting::Equal,
+            sends_ahead: false,
+            batches_ahead: 1,
+            waiting: VecDeque::new(),
+            sent: false,
+        };
+        Ok((stepper, state))
+    }
+
     /// Bytes that running takes, besides the state.
     pub fn bytes(&self) -> usize {
-        self.passes.memory_bytes() + self.update.as_ref().map_or(0, |(update, _)| update.memory_bytes())
+        self.cached.as_ref().map_or(0, CachedPasses::bytes)
+            + self.passes.memory_bytes()
+            + self.update.as_ref().map_or(0, |(update, _)| update.memory_bytes())
     }
 
     /// Floating-point operations of the largest batch.
     pub fn largest_flops(&self) -> u64 {
-        self.groups.iter().map(|pass| pass.flops).max().unwrap_or(0)
+        let cached = self.cached.as_ref().map(CachedPasses::flops);
+        self.groups.iter().map(|pass| pass.flops).chain(cached).max().unwrap_or(0)
     }
 
     /// Makes an update with the mean gradient of some batches, each weighted as the task says. Where the loss or the gradient is not
@@ -190,6 +238,11 @@ impl Stepper {
         next: &mut NextBatch,
         run: Run,
     ) -> Result<(StepResult, Vec<Batch>), TrainError> {
+        if let Some(mut cached) = self.cached.take() {
+            let stepped = self.step_in_chunks(&mut cached, task, state, settings, next, run);
+            self.cached = Some(cached);
+            return stepped;
+        }
         let count = settings.batches;
         let weighted = self.update.is_some() && self.weighting == Weighting::ByUnits;
         self.fetch(if weighted { count } else { 1 }, next)?;

@@ -138,6 +138,28 @@ pub struct Objective {
     pub outputs: Vec<Value>,
 }
 
+/// A loss over a whole batch whose rows go through the model in chunks (gradient caching): batches may then be larger than
+/// what fits into memory.
+pub trait ChunkedLoss {
+    /// Rows of a chunk; it divides those of a batch.
+    fn chunk_rows(&self) -> usize;
+
+    /// Builds what the loss needs of a chunk with these arrays.
+    fn build_chunk(&self, graph: &mut Graph, arrays: &[ArraySpec]) -> Result<Chunked, TrainError>;
+
+    /// The loss of the vectors of all chunks, `[batch, width]` each, and of the numbers.
+    fn build_loss(&self, graph: &mut Graph, vectors: &[Value], numbers: &[Value]) -> Result<Objective, TrainError>;
+}
+
+/// What a loss over the whole batch needs of a chunk.
+#[derive(Clone, Debug)]
+pub struct Chunked {
+    /// One row for each of the chunk's: `[rows, width]`.
+    pub vectors: Vec<Value>,
+    /// Values that are the same for all chunks, such as a learned temperature.
+    pub numbers: Vec<Value>,
+}
+
 /// How many answers a model gave while training, and how many were right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Correct {
@@ -179,6 +201,11 @@ pub trait Task {
     /// Builds the graph of a training batch: inputs with the names and shapes of its arrays, and the loss. The arrays are those of one
     /// of the groups of [`Task::batches`], or the same with another number of rows.
     fn build(&self, graph: &mut Graph, arrays: &[ArraySpec]) -> Result<Objective, TrainError>;
+
+    /// How batches are run in chunks; `None` if each is run as one.
+    fn chunked(&self) -> Option<&dyn ChunkedLoss> {
+        None
+    }
 
     /// Weight decay and learning rate of a parameter; `None` freezes it.
     fn group(&self, parameter: &Parameter) -> Option<Group>;

@@ -142,7 +142,7 @@ fn a_text_is_learnt_and_its_model_opens_again() {
                 "text.tokenizer=bytes",
                 "optimizer.momentum=0.95",
                 "optimizer.nesterov=true",
-                "train.epochs=4",
+                "train.epochs=6",
             ],
         ),
         (

@@ -13,7 +13,6 @@ mod generation_options;
 mod image_answers;
 mod images;
 mod intervention_options;
-mod page_facts;
 mod prepared;
 mod progress;
 mod run_report;
@@ -33,7 +32,7 @@ use failure::Failure;
 /// Version, commit and features.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("VITREOUS_BUILD"), ")");
 
-/// Transformers you can see through: train, evaluate, run, explain and convert the transformer family
+/// Transformers you can see through: train, evaluate, run, explain, serve and convert the transformer family
 #[derive(Parser)]
 #[command(name = "vitreous", version = VERSION, max_term_width = 100)]
 #[command(after_help = "Exit codes: 0 done, 1 the work failed (or a part of it), 2 wrong usage or bad input")]
@@ -57,11 +56,17 @@ enum Command {
     Explain(commands::explain::Explain),
     Report(commands::report::Report),
     Summary(commands::summary::Summary),
+    Transcribe(commands::transcribe::Transcribe),
     Translate(commands::translate::Translate),
     Convert(commands::convert::Convert),
     Data(commands::data::Data),
     Eval(commands::eval::Eval),
     Bench(commands::bench::Bench),
+    #[cfg(feature = "serve")]
+    Serve(commands::serve::Serve),
+    #[cfg(not(feature = "serve"))]
+    #[command(hide = true)]
+    Serve(NoServer),
     Doctor(commands::doctor::Doctor),
     Completions(Completions),
 }
@@ -85,6 +90,24 @@ impl Completions {
     }
 }
 
+/// Serve models over HTTP; this build cannot
+#[cfg(not(feature = "serve"))]
+#[derive(Args)]
+struct NoServer {
+    /// Anything
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    _arguments: Vec<String>,
+}
+
+#[cfg(not(feature = "serve"))]
+impl NoServer {
+    fn run(&self) -> Result<(), Failure> {
+        Err(Failure::input(anyhow::anyhow!(
+            "this program was built without its server: build it with `--features serve`"
+        )))
+    }
+}
+
 fn main() -> ExitCode {
     signals::explain_deadly_ones();
     let cli = match Cli::try_parse() {
@@ -104,11 +127,16 @@ fn main() -> ExitCode {
         Command::Explain(explain) => explain.run(),
         Command::Report(report) => report.run(),
         Command::Summary(summary) => summary.run(),
+        Command::Transcribe(transcribe) => transcribe.run(),
         Command::Translate(translate) => translate.run(),
         Command::Convert(convert) => convert.run(),
         Command::Data(data) => data.run(),
         Command::Eval(eval) => eval.run(),
         Command::Bench(bench) => bench.run(),
+        #[cfg(feature = "serve")]
+        Command::Serve(serve) => serve.run(),
+        #[cfg(not(feature = "serve"))]
+        Command::Serve(serve) => serve.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Completions(completions) => completions.run(),
     };

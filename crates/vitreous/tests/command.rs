@@ -12,7 +12,10 @@ use common::{fixtures, vitreous};
 fn the_version_tells_commit_and_features() {
     let text = vitreous(&["--version"]).succeeded().stdout;
     assert!(text.starts_with(&format!("vitreous {} (", env!("CARGO_PKG_VERSION"))), "{text}");
-    assert!(text.contains("+cuda") && text.contains("+download") && text.contains("+mmap"), "{text}");
+    assert!(
+        text.contains("+cuda") && text.contains("+download") && text.contains("+mmap") && text.contains("+serve"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn nothing_that_was_saved_is_lost() {
     assert_eq!(fs::read(path("model/model.safetensors")).expect("weights"), before);
     // A target that cannot be written leaves nothing behind.
     fs::write(path("file"), b"precious").expect("written");
-    vitreous(&["convert", "tiny_vit", &path("file")]).failed(1, &["it is a file"]);
+    vitreous(&["convert", "tiny_vit", &path("file")]).failed(2, &["is a file"]);
     assert_eq!(fs::read(path("file")).expect("the file"), b"precious");
     vitreous(&["convert", "tiny_vit", &path("file/inside")]).failed(1, &["file/inside"]);
     // The system's reason is told once.

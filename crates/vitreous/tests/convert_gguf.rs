@@ -52,7 +52,7 @@ fn weights_are_written_in_the_format_asked_for() {
     vitreous(&["convert", "language/llama", &path("f16.gguf")]).failed(2, &["already there"]);
     vitreous(&["convert", "language/llama", &path("directory"), "--type", "q4_0"]).failed(1, &["name a .gguf"]);
     vitreous(&["convert", "language/llama", &path("new.gguf"), "--type", "q3"]).failed(2, &["q4_k_m"]);
-    vitreous(&["convert", "tiny_vit", &path("new.gguf")]).failed(1, &["GGUF is for language models"]);
+    vitreous(&["convert", "tiny_vit", &path("new.gguf")]).failed(2, &["GGUF is for language models"]);
     assert!(!fs::exists(path("new.gguf")).expect("known"));
 }
 

@@ -174,6 +174,11 @@ fn relevance_is_for_the_predicted_class_and_those_that_are_named() {
     // The number that is explained is the logit itself.
     let value = line["relevance"][0]["integrated_gradients"]["value"].as_f64().expect("a number");
     assert_close(&[value], &[numbers(&line["logits"])[best as usize]], 1e-5);
+    // It is the sum of what the parts of the model add to it.
+    let parts = &line["relevance"][0]["attribution"];
+    let sum = parts["sum"].as_f64().expect("a sum");
+    assert_close(&[sum], &[value], 1e-4);
+    assert!(!list(&parts["layers"]).is_empty() && parts["bias"].as_f64() != Some(sum), "{parts}");
     let line = explained("bert_classes", &["--text", TEXT, "--class", "so so", "--class", "0"]).line;
     let classes: Vec<u64> =
         list(&line["relevance"]).iter().map(|one| one["target"]["output"].as_u64().expect("a class")).collect();

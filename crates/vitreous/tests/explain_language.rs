@@ -143,7 +143,7 @@ fn edits_change_what_every_command_says() {
     refused(&["--scale", "blocks.0.mlp"], &["a path and a factor"]);
     refused(&["--clamp", "blocks.0=1"], &["least and the greatest"]);
     refused(&["--without", "blocks.0.mlp@1"], &["single tokens", "one by one"]);
-    refused(&["--without", "blocks.0.attention.weights"], &["KV cache"]);
+    refused(&["--clamp", "blocks.0.attention.weights=0.1,1"], &["KV cache"]);
 }
 
 #[test]

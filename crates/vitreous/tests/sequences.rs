@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use common::training::killed_and_whole_are_the_same;
 use common::vitreous;
 use serde_json::Value;
+use vitreous_models::{Model, OpenOptions};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
@@ -195,6 +196,33 @@ fn a_run_that_was_killed_goes_on_as_if_it_had_not_been() {
     let pairs = pairs(directory.path());
     let tuning = ["train", "seq2seq", "--init", text(&run), "--data", &pairs, "train.tokens=128", "test.sentences=2"];
     killed_and_whole_are_the_same(&folder("pairs"), &[&tuning[..], &short[..]].concat(), &[2, 4]);
+    let adapted = [&tuning[..], &short[..], &["finetune.lora_rank=2"]].concat();
+    killed_and_whole_are_the_same(&folder("adapted"), &adapted, &[3]);
+}
+
+/// LoRA's matrices are merged into those of attention; everything else is as it was.
+#[test]
+fn lora_changes_the_projections_of_attention_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = pairs(directory.path());
+    for (recipe, sizes) in [("t5", &T5[..]), ("bart", &BART[..])] {
+        let directory = tempfile::tempdir_in(directory.path()).expect("a directory");
+        let run = pretrained(directory.path(), recipe, &[sizes, &["train.epochs=1"]].concat());
+        let tuned = directory.path().join("tuned");
+        let words =
+            ["train", "seq2seq", "--init", text(&run), "--data", &data, "--out", text(&tuned), "--device", "cpu"];
+        let changes = ["train.epochs=1", "train.tokens=256", "test.sentences=2", "finetune.lora_rank=2"];
+        vitreous(&[&words[..], &changes[..]].concat()).succeeded();
+        let open = |run: &Path| Model::open(&run.join("model"), &OpenOptions::default()).expect("a model");
+        let (before, after) = (open(&run), open(&tuned));
+        for parameter in before.parameters() {
+            let values = |model: &Model| model.parameter(&parameter.name).expect("values").into_owned();
+            let is_adapted = parameter.name.contains("attention") && parameter.name.ends_with("weight");
+            assert_eq!(values(&before) != values(&after), is_adapted, "{recipe}: {}", parameter.name);
+        }
+    }
+    vitreous(&["train", "t5", "--data", &data, "finetune.lora_rank=2"])
+        .failed(2, &["finetune.lora_rank", "--init MODEL"]);
 }
 
 /// Articles with their summaries, as XSum has them.

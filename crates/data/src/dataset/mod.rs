@@ -6,6 +6,7 @@
 mod archive;
 mod builtin;
 mod cached;
+mod captions;
 mod cifar;
 mod error;
 mod files;
@@ -30,6 +31,7 @@ use crate::image::{Channels, Image};
 pub(crate) use builtin::FASHION;
 pub use builtin::builtin;
 pub use cached::{CachedImages, MemoryBudget};
+pub use captions::{CaptionSplits, CaptionedImages, OpenCaptions, open_captions};
 pub use error::DatasetError;
 pub(crate) use files::{counted, extension, list, some_of};
 pub use inspect::{Inspection, Sizes, count_labels, inspect};

@@ -78,7 +78,7 @@ impl Image {
             let channels = channels.count();
             return Err(ImageError::Shape { width, height, channels, bytes: pixels.len() });
         }
-        check_size(width as u64, height as u64)?;
+        check_size(width as u64, height as u64, MOST_PIXELS)?;
         Ok(Image { width, height, channels, pixels })
     }
 
@@ -172,20 +172,26 @@ pub fn open(path: &Path, channels: Channels) -> Result<Image, ImageError> {
 
 /// Decodes a JPEG, PNG, WebP, GIF, BMP or TIFF, upright.
 pub fn decode(bytes: &[u8], channels: Channels) -> Result<Image, ImageError> {
+    decode_within(bytes, channels, MOST_PIXELS)
+}
+
+/// As [`decode`], but refuses an image of more than so many pixels before memory is taken for it.
+pub fn decode_within(bytes: &[u8], channels: Channels, most_pixels: u64) -> Result<Image, ImageError> {
+    let most_pixels = most_pixels.min(MOST_PIXELS);
     if bytes.is_empty() {
         return Err(ImageError::Empty);
     }
     let format = FileFormat::of_bytes(bytes).ok_or(ImageError::NotAnImage)?;
     let image = match format {
-        FileFormat::Jpeg => jpeg::decode(bytes)?,
-        FileFormat::Gif => gif::decode(bytes)?,
+        FileFormat::Jpeg => jpeg::decode(bytes, most_pixels)?,
+        FileFormat::Gif => gif::decode(bytes, most_pixels)?,
         FileFormat::Png => {
             check_palette(bytes)?;
-            decode_other(bytes, ImageFormat::Png, format.name())?
+            decode_other(bytes, ImageFormat::Png, format.name(), most_pixels)?
         }
-        FileFormat::WebP => decode_other(bytes, ImageFormat::WebP, format.name())?,
-        FileFormat::Bmp => decode_other(bytes, ImageFormat::Bmp, format.name())?,
-        FileFormat::Tiff => decode_other(bytes, ImageFormat::Tiff, format.name())?,
+        FileFormat::WebP => decode_other(bytes, ImageFormat::WebP, format.name(), most_pixels)?,
+        FileFormat::Bmp => decode_other(bytes, ImageFormat::Bmp, format.name(), most_pixels)?,
+        FileFormat::Tiff => decode_other(bytes, ImageFormat::Tiff, format.name(), most_pixels)?,
         format => return Err(ImageError::Format { format, file: None }),
     };
     let (width, height) = (image.width() as usize, image.height() as usize);
@@ -193,12 +199,12 @@ pub fn decode(bytes: &[u8], channels: Channels) -> Result<Image, ImageError> {
 }
 
 /// Refuses a size before memory is allocated for it.
-pub(crate) fn check_size(width: u64, height: u64) -> Result<(), ImageError> {
-    let few = width.checked_mul(height).is_some_and(|pixels| pixels <= MOST_PIXELS);
+pub(crate) fn check_size(width: u64, height: u64, most_pixels: u64) -> Result<(), ImageError> {
+    let few = width.checked_mul(height).is_some_and(|pixels| pixels <= most_pixels);
     if few && width <= LONGEST_SIDE && height <= LONGEST_SIDE {
         return Ok(());
     }
-    let limit = format!("{MOST_PIXELS} pixels and {LONGEST_SIDE} per side are supported");
+    let limit = format!("{most_pixels} pixels and {LONGEST_SIDE} per side are supported");
     Err(ImageError::TooLarge { what: "the image", width, height, limit })
 }
 
@@ -222,7 +228,12 @@ fn check_palette(bytes: &[u8]) -> Result<(), ImageError> {
 }
 
 /// Decodes formats for which the `image` crate gives the same pixels as Pillow.
-fn decode_other(bytes: &[u8], format: ImageFormat, name: &'static str) -> Result<DynamicImage, ImageError> {
+fn decode_other(
+    bytes: &[u8],
+    format: ImageFormat,
+    name: &'static str,
+    most_pixels: u64,
+) -> Result<DynamicImage, ImageError> {
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     reader.limits(limits());
     let mut decoder = reader.into_decoder().map_err(|error| told(name, error))?;
@@ -230,7 +241,7 @@ fn decode_other(bytes: &[u8], format: ImageFormat, name: &'static str) -> Result
     if width == 0 || height == 0 {
         return Err(ImageError::Damaged { format: name, reason: format!("its size is {width} x {height}") });
     }
-    check_size(width.into(), height.into())?;
+    check_size(width.into(), height.into(), most_pixels)?;
     let orientation = decoder.orientation().map_err(|error| told(name, error))?;
     let mut image = DynamicImage::from_decoder(decoder).map_err(|error| told(name, error))?;
     image.apply_orientation(orientation);

@@ -5,18 +5,18 @@ use std::num::NonZeroU64;
 use gif::{ColorOutput, DecodeOptions, DecodingError, Frame, MemoryLimit};
 use image::{DynamicImage, RgbImage};
 
-use crate::image::decode::{MOST_PIXELS, check_size};
+use crate::image::decode::check_size;
 use crate::image::error::ImageError;
 
 const FORMAT: &str = "GIF";
 
-pub(crate) fn decode(bytes: &[u8]) -> Result<DynamicImage, ImageError> {
+pub(crate) fn decode(bytes: &[u8], most_pixels: u64) -> Result<DynamicImage, ImageError> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
-    options.set_memory_limit(NonZeroU64::new(MOST_PIXELS).map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes));
+    options.set_memory_limit(NonZeroU64::new(most_pixels).map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes));
     let mut decoder = options.read_info(bytes).map_err(told)?;
     let mut canvas = [decoder.width(), decoder.height()].map(u64::from);
-    check_size(canvas[0], canvas[1])?;
+    check_size(canvas[0], canvas[1], most_pixels)?;
     let frame = decoder.next_frame_info().map_err(told)?.ok_or_else(|| damaged("it has no frame"))?;
     if frame.width == 0 || frame.height == 0 {
         return Err(damaged(format!("its first frame is {} x {}", frame.width, frame.height)));
@@ -24,7 +24,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<DynamicImage, ImageError> {
     // Pillow enlarges the canvas to the whole first frame.
     canvas[0] = canvas[0].max(u64::from(frame.left) + u64::from(frame.width));
     canvas[1] = canvas[1].max(u64::from(frame.top) + u64::from(frame.height));
-    check_size(canvas[0], canvas[1])?;
+    check_size(canvas[0], canvas[1], most_pixels)?;
     let mut indices = vec![0; decoder.buffer_size()];
     decoder.read_into_buffer(&mut indices).map_err(told)?;
     let frame = decoder.current_frame_info().ok_or_else(|| damaged("it has no frame"))?;

@@ -20,6 +20,7 @@
 
 pub mod augment;
 mod batches;
+mod caption_batches;
 mod decode;
 mod error;
 pub mod font;
@@ -33,7 +34,8 @@ mod resample;
 mod view;
 
 pub use batches::{ImageBatchOptions, ImageBatches, ImageForm, ImageTargets, Preparation};
-pub use decode::{Channels, Image, decode, open};
+pub use caption_batches::{CaptionBatches, CaptionTargets, CaptionTokens};
+pub use decode::{Channels, Image, decode, decode_within, open};
 pub use error::{ConfigError, ImageError};
 pub use format::{FileFormat, IMAGE_EXTENSIONS, SkippedImages, has_image_extension};
 pub use geometry::{Crop, Placement, Resize};

@@ -252,10 +252,7 @@ impl BatchSource for CorruptedBatches {
     }
 
     fn order(&self, epoch: u64) -> EpochOrder {
-        let mut random = Random::new(self.seed, epoch, 0);
-        let mut order: Vec<u32> = (0..self.texts.len() as u32).collect();
-        random.shuffle(&mut order);
-        EpochOrder::of_batches(epoch, order.chunks_exact(self.batch).map(|rows| (0, rows.to_vec())))
+        EpochOrder::shuffled(epoch, self.seed, self.texts.len(), self.batch)
     }
 
     fn fill(&self, order: &EpochOrder, batch: &mut Batch) -> Result<(), LoadError> {

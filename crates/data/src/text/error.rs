@@ -132,7 +132,7 @@ pub enum TokeniserError {
     #[error("the vocabulary inside of the model's file cannot be used: {0}")]
     Stored(String),
     /// There is no tokeniser in a folder.
-    #[error("{}: there is no tokeniser here: tokenizer.json is missing, and so is {missing}", .path.display())]
+    #[error("{}: there is no tokenizer here; looked for tokenizer.json, {missing}", .path.display())]
     Missing {
         /// The folder.
         path: PathBuf,

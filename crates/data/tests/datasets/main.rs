@@ -1,5 +1,6 @@
 //! Data sets opened from paths: compared with what the peers read, in every layout, and with everything that can be wrong.
 
+mod captions;
 #[path = "../common/mod.rs"]
 mod common;
 mod formats;

@@ -200,8 +200,8 @@ fn files_that_are_none_are_refused_with_their_names() {
         let error = TextTokenizer::open(folder(files).path()).expect_err("refused").to_string();
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     };
-    refused(&[], &["no tokeniser", "vocab.txt", "merges.txt", "spiece.model"]);
-    refused(&[("vocab.json", b"{}")], &["no tokeniser"]);
+    refused(&[], &["no tokenizer", "vocab.txt", "merges.txt", "spiece.model"]);
+    refused(&[("vocab.json", b"{}")], &["no tokenizer"]);
     refused(&[("vocab.json", b"{}"), ("merges.txt", b"")], &["vocab.json"]);
     refused(&[("vocab.json", b"{\"a\": -1}"), ("merges.txt", b"")], &["vocab.json"]);
     refused(

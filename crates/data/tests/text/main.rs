@@ -1,6 +1,7 @@
 //! Sentence pairs, labelled and tagged texts, plain text, tokenisers and batches of tokens.
 
 mod batches;
+mod clip_directories;
 mod hostile_tokenizers;
 mod labelled;
 mod labelled_hostile;

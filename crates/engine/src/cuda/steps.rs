@@ -76,9 +76,11 @@ fn functions(activation: Activation) -> (&'static str, &'static str) {
     match activation {
         Activation::Gelu => ("gelu", "gelu_slope"),
         Activation::GeluTanh => ("gelu_tanh", "gelu_tanh_slope"),
+        Activation::QuickGelu => ("quick_gelu", "quick_gelu_slope"),
         Activation::Relu => ("relu", "relu_slope"),
         Activation::Silu => ("silu", "silu_slope"),
         Activation::Tanh => ("tanh_", "tanh_slope"),
+        Activation::Exp => ("expf", "expf"),
     }
 }
 

@@ -1,9 +1,9 @@
-//! Activations: GELU (exact and tanh), ReLU, SiLU, tanh.
+//! Activations: GELU (exact, tanh and quick), ReLU, SiLU, tanh, e^x.
 //!
 //! | | |
 //! |---|---|
 //! | shapes | y has x's shape |
-//! | FLOPs | by convention, per element: 8 for the GELUs, 1 for ReLU, 4 for SiLU and tanh |
+//! | FLOPs | by convention, per element: 8 for the GELUs, 1 for ReLU, 4 for the others |
 //! | gradients | `dx = dy · f'(x)`; ReLU's derivative at 0 is 0 |
 
 use crate::error::Result;
@@ -18,12 +18,16 @@ pub enum Activation {
     Gelu,
     /// `x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
     GeluTanh,
+    /// `x / (1 + e^-1.702x)`, CLIP's approximation of GELU.
+    QuickGelu,
     /// `max(x, 0)`.
     Relu,
     /// `x / (1 + e^-x)`.
     Silu,
     /// `tanh x`.
     Tanh,
+    /// `e^x`.
+    Exp,
 }
 
 impl Activation {
@@ -31,9 +35,11 @@ impl Activation {
         match self {
             Activation::Gelu => "gelu",
             Activation::GeluTanh => "gelu_tanh",
+            Activation::QuickGelu => "quick_gelu",
             Activation::Relu => "relu",
             Activation::Silu => "silu",
             Activation::Tanh => "tanh",
+            Activation::Exp => "exp",
         }
     }
 
@@ -41,17 +47,19 @@ impl Activation {
         match self {
             Activation::Gelu => "gelu_gradient",
             Activation::GeluTanh => "gelu_tanh_gradient",
+            Activation::QuickGelu => "quick_gelu_gradient",
             Activation::Relu => "relu_gradient",
             Activation::Silu => "silu_gradient",
             Activation::Tanh => "tanh_gradient",
+            Activation::Exp => "exp_gradient",
         }
     }
 
     pub(crate) fn flops(self) -> u64 {
         match self {
-            Activation::Gelu | Activation::GeluTanh => 8,
+            Activation::Gelu | Activation::GeluTanh | Activation::QuickGelu => 8,
             Activation::Relu => 1,
-            Activation::Silu | Activation::Tanh => 4,
+            Activation::Silu | Activation::Tanh | Activation::Exp => 4,
         }
     }
 }
@@ -97,5 +105,10 @@ impl Graph {
     /// `tanh x`.
     pub fn tanh(&mut self, x: Value) -> Result<Value> {
         self.activation(x, Activation::Tanh)
+    }
+
+    /// `e^x`.
+    pub fn exp(&mut self, x: Value) -> Result<Value> {
+        self.activation(x, Activation::Exp)
     }
 }

@@ -264,9 +264,11 @@ pub(crate) fn activation(kind: Activation, x: f64) -> f64 {
     match kind {
         Activation::Gelu => 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
         Activation::GeluTanh => 0.5 * x * (1.0 + gelu_inner(x).tanh()),
+        Activation::QuickGelu => x / (1.0 + (-1.702 * x).exp()),
         Activation::Relu => x.max(0.0),
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::Tanh => x.tanh(),
+        Activation::Exp => x.exp(),
     }
 }
 
@@ -285,12 +287,17 @@ fn activation_gradient(kind: Activation, x: f64) -> f64 {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (1.0 + 3.0 * 0.044715 * x * x);
             0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner
         }
+        Activation::QuickGelu => {
+            let sigmoid = 1.0 / (1.0 + (-1.702 * x).exp());
+            sigmoid * (1.0 + 1.702 * x * (1.0 - sigmoid))
+        }
         Activation::Relu => f64::from(u8::from(x > 0.0)),
         Activation::Silu => {
             let sigmoid = 1.0 / (1.0 + (-x).exp());
             sigmoid * (1.0 + x * (1.0 - sigmoid))
         }
         Activation::Tanh => 1.0 - x.tanh().powi(2),
+        Activation::Exp => x.exp(),
     }
 }
 

@@ -82,6 +82,9 @@ pub enum Storage {
         /// Rows of a head.
         head_dim: usize,
     },
+    /// The same order as ours, but every value is ours plus 1: the weight of a norm that multiplies by 1 + weight, as a file has it whose
+    /// norms multiply by what they are given.
+    PlusOne,
 }
 
 impl Storage {
@@ -89,6 +92,7 @@ impl Storage {
     pub fn read(self, theirs: &[f32], ours: &mut [f32]) {
         match self {
             Storage::Same => ours.copy_from_slice(theirs),
+            Storage::PlusOne => ours.iter_mut().zip(theirs).for_each(|(ours, theirs)| *ours = theirs - 1.0),
             moved => moved.each(ours.len(), |our, their| ours[our] = theirs[their]),
         }
     }
@@ -97,6 +101,7 @@ impl Storage {
     pub fn write(self, ours: &[f32], theirs: &mut [f32]) {
         match self {
             Storage::Same => theirs.copy_from_slice(ours),
+            Storage::PlusOne => theirs.iter_mut().zip(ours).for_each(|(theirs, ours)| *theirs = ours + 1.0),
             moved => moved.each(ours.len(), |our, their| theirs[their] = ours[our]),
         }
     }
@@ -120,7 +125,7 @@ impl Storage {
         let (rows, pairs) = match self {
             Storage::Same => return Some(from),
             Storage::RotaryPairs { rows, head_dim } => (rows, RotaryPairs { head_dim }),
-            Storage::Transposed { .. } | Storage::Hwio { .. } => return None,
+            Storage::Transposed { .. } | Storage::Hwio { .. } | Storage::PlusOne => return None,
         };
         fn moved<T: Copy>(from: &[T], rows: usize, source: impl Fn(usize) -> usize) -> Vec<T> {
             let width = from.len() / rows.max(1);
@@ -139,7 +144,7 @@ impl Storage {
     /// Calls `pair(our index, their index)` for every element of so many.
     fn each(self, elements: usize, mut pair: impl FnMut(usize, usize)) {
         match self {
-            Storage::Same => {}
+            Storage::Same | Storage::PlusOne => (0..elements).for_each(|element| pair(element, element)),
             Storage::Transposed { rows, columns } => {
                 // In tiles, so that neither side is accessed with strides that exceed the cache.
                 const TILE: usize = 32;
@@ -280,6 +285,7 @@ mod tests {
             Storage::Transposed { rows: 40, columns: 36 },
             Storage::Hwio { pixels: 12, inputs: 3, outputs: 40 },
             Storage::RotaryPairs { rows: 36, head_dim: 12 },
+            Storage::PlusOne,
         ];
         for storage in storages {
             let ours = numbers(1440);

@@ -62,6 +62,8 @@ enum Order {
     ChannelsLast,
     /// Rows of heads of this width, with those that are rotated together beside each other.
     RotaryPairs(usize),
+    /// Ours plus 1.
+    PlusOne,
 }
 
 /// The axes of a tensor.
@@ -112,6 +114,11 @@ impl Rule {
     /// In theirs, rows that rotary positions turn together are neighbours; in ours they lie half a head apart.
     pub fn rotary_pairs(self, head_dim: usize) -> Rule {
         Rule { order: Order::RotaryPairs(head_dim), ..self }
+    }
+
+    /// Theirs is ours plus 1: the weight of a norm that multiplies by 1 + weight.
+    pub fn plus_one(self) -> Rule {
+        Rule { order: Order::PlusOne, ..self }
     }
 
     /// Theirs is a kernel `[height, width, in, out]`.
@@ -276,6 +283,7 @@ impl Rule {
         let rest = || shape[1..].iter().product::<usize>();
         let storage = match self.order {
             Order::Same => Storage::Same,
+            Order::PlusOne => Storage::PlusOne,
             Order::Transposed => Storage::Transposed { rows: shape[0], columns: rest() },
             Order::RotaryPairs(head_dim) if head_dim > 0 && shape[0].is_multiple_of(head_dim) => {
                 Storage::RotaryPairs { rows: shape[0], head_dim }
@@ -298,7 +306,8 @@ impl Rule {
         };
         match self.is_stacked() {
             true => axes.insert(0, own.len()),
-            false => axes[0] = axes[0].saturating_mul(own.len()),
+            // A scalar has no axis to join along.
+            false => axes.iter_mut().take(1).for_each(|first| *first = first.saturating_mul(own.len())),
         }
         let count = |axes: &[usize]| axes.iter().fold(1usize, |product, &axis| product.saturating_mul(axis));
         if count(&axes) != count(shape).saturating_mul(own.len()) {

@@ -10,7 +10,7 @@ use crate::call::Call;
 use crate::family::Architecture;
 use crate::on_device::{OnDevice, Weights};
 use crate::pooling::{POOLED, Pooling, pool};
-use crate::signature::TokenInput;
+use crate::signature::{CaptionInput, TokenInput};
 use batches::{Shape, TextBatch, batches};
 
 /// Executors that are kept on a GPU, where making one takes longer than running it.
@@ -25,6 +25,8 @@ pub enum EncoderOutput {
     Logits,
     /// The logits of masked tokens: one row for each that a text has.
     Masked,
+    /// One vector per caption of the text tower of a model of images and texts.
+    Caption(CaptionInput),
 }
 
 /// The tokens of a text.
@@ -109,6 +111,10 @@ impl<'m> EncoderRunner<'m> {
         if longest > most {
             return Err(Error::Machine(format!("a text has {longest} tokens, but the model reads {most}")).into());
         }
+        let lengths: Vec<usize> = match self.output {
+            EncoderOutput::Caption(input) => lengths.into_iter().map(|length| input.padded_length(length)).collect(),
+            _ => lengths,
+        };
         for batch in batches(&lengths, most, self.device().is_gpu()) {
             let start = Instant::now();
             self.run_batch(&batch, texts, &mut answer)?;
@@ -139,16 +145,30 @@ impl<'m> EncoderRunner<'m> {
         let ready = self.make_ready(*shape, masked)?;
         let length = shape.length;
         let executor = &mut ready.executor;
-        // Padding is never looked at: any token will do.
-        fill_rows(executor.input_i32("tokens")?, length, chosen.iter().map(|&text| texts[text].ids));
+        // Padding is never looked at, but by models that say what it is.
+        let padding = if let EncoderOutput::Caption(input) = output { input.padding() } else { 0 };
+        let to = executor.input_i32("tokens")?;
+        fill_rows(to, length, padding, chosen.iter().map(|&text| texts[text].ids));
         if has_types {
-            fill_rows(executor.input_i32("token_types")?, length, chosen.iter().map(|&text| texts[text].types));
+            fill_rows(executor.input_i32("token_types")?, length, 0, chosen.iter().map(|&text| texts[text].types));
         }
         // A row without a text has one token, so that attention has one to go to.
         let mut lengths: Vec<usize> = chosen.iter().map(|&text| texts[text].ids.len().max(1)).collect();
         lengths.resize(shape.batch, 1);
-        let to = executor.input_i32("lengths")?;
-        to.iter_mut().zip(&lengths).for_each(|(to, &length)| *to = length as i32);
+        match output {
+            EncoderOutput::Caption(input) => {
+                if input.has_pooled() {
+                    let to = executor.input_i32(POOLED)?;
+                    to.fill(0);
+                    let places = chosen.iter().map(|&text| input.place(texts[text].ids)).enumerate();
+                    to.iter_mut().zip(places).for_each(|(to, (row, place))| *to = (row * length + place) as i32);
+                }
+            }
+            _ => {
+                let to = executor.input_i32("lengths")?;
+                to.iter_mut().zip(&lengths).for_each(|(to, &length)| *to = length as i32);
+            }
+        }
         if let EncoderOutput::Pooled(pooling) = output
             && let Some(indices) = pooling.indices(&lengths, length)
         {
@@ -206,6 +226,7 @@ impl<'m> EncoderRunner<'m> {
                 pool(&mut graph, pooling, built.need("tokens")?, lengths)?
             }
             EncoderOutput::Logits | EncoderOutput::Masked => built.need("logits")?,
+            EncoderOutput::Caption(_) => built.need("features")?,
         };
         let output = graph.cast(output, DType::F32)?;
         let shape = graph.shape_of(output);
@@ -215,9 +236,9 @@ impl<'m> EncoderRunner<'m> {
     }
 }
 
-/// Writes rows, filled up with zeros.
-pub(crate) fn fill_rows<'t>(matrix: &mut [i32], width: usize, rows: impl Iterator<Item = &'t [u32]>) {
-    matrix.fill(0);
+/// Writes rows, filled up with a token.
+pub(crate) fn fill_rows<'t>(matrix: &mut [i32], width: usize, padding: u32, rows: impl Iterator<Item = &'t [u32]>) {
+    matrix.fill(padding as i32);
     for (to, row) in matrix.chunks_exact_mut(width).zip(rows) {
         to.iter_mut().zip(row).for_each(|(to, &id)| *to = id as i32);
     }

@@ -3,6 +3,7 @@
 pub mod albert;
 pub mod bart;
 pub mod bert;
+pub mod clip;
 mod decoder;
 mod encoder;
 pub mod gpt2;
@@ -11,11 +12,12 @@ mod pairs;
 pub mod t5;
 pub mod transformer;
 pub mod vit;
+pub mod whisper;
 
 use crate::family::{Architecture, Family};
 
 /// All families.
-pub static FAMILIES: [&dyn Family; 8] = [
+pub static FAMILIES: [&dyn Family; 10] = [
     &vit::FAMILY,
     &transformer::FAMILY,
     &bert::FAMILY,
@@ -24,6 +26,8 @@ pub static FAMILIES: [&dyn Family; 8] = [
     &llama::FAMILY,
     &t5::FAMILY,
     &bart::FAMILY,
+    &clip::FAMILY,
+    &whisper::FAMILY,
 ];
 
 /// The family with this name.

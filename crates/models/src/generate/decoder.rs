@@ -19,6 +19,8 @@ pub(super) struct Decoder<'m> {
     own: Vec<String>,
     /// The names of the caches of sources' keys and values.
     source: Vec<String>,
+    /// Whether a step takes any number of tokens, and not one behind a source.
+    reads_chunks: bool,
     /// The plans that are ready, the one that was run last at the end.
     plans: Vec<ReadyPlan>,
     /// The most plans that are kept.
@@ -166,8 +168,10 @@ impl<'m> Decoder<'m> {
         };
         let needed = Caches::bytes_needed(&[&whole])? + device.bytes_needed_with_weights(&planned.plan);
         device.check_memory("the decoder's caches", needed)?;
+        let reads_chunks = whole.inputs().any(|(name, _)| name == "tokens");
         let plans = vec![planned.ready(source, shape, None)?];
         Ok(Decoder {
+            reads_chunks,
             caches: Caches::new(&[&whole], &device)?,
             own: names(false),
             source: names(true),
@@ -214,8 +218,8 @@ impl<'m> Decoder<'m> {
         }
         let suits = |there: PlanShape| match source.device().is_gpu() {
             false => there == shape,
-            // Chunks of a language model may not fit into other slots.
-            true if self.source.is_empty() && shape.tokens > 1 => there == shape,
+            // Chunks of tokens may not fit into other slots.
+            true if self.reads_chunks && shape.tokens > 1 => there == shape,
             // Otherwise on a GPU also one for more slots, which is sooner run than another is made.
             true => there.slots >= shape.slots && PlanShape { slots: shape.slots, ..there } == shape,
         };

@@ -82,6 +82,14 @@ impl Encoder {
         &self.keys_and_values
     }
 
+    /// Encodes windows of audio, each all frames of a log-mel spectrogram; the shape's windows behind them are whatever was there.
+    pub fn run_audio(&mut self, windows: &[&[f32]]) -> Result<()> {
+        let to = self.executor.input("mel")?;
+        let length = to.len() / self.shape.0.max(1);
+        to.chunks_exact_mut(length).zip(windows).for_each(|(to, window)| to.copy_from_slice(window));
+        self.executor.infer()
+    }
+
     /// Encodes sources, given with their end; the shape's rows behind them are padding.
     pub fn run(&mut self, sources: &[&[u32]], padding: u32) -> Result<()> {
         let length = self.shape.1;

@@ -1,8 +1,9 @@
 //! Writing with a language model: many prompts at once, token by token.
 //!
-//! Prompts are read in chunks into a slot of the KV cache: on the CPU one prompt after the other, on a GPU several at once, but those
-//! which begin alike one after the other, so that they find what the first one has read. All sequences that have been read are continued together, one token each per step; one that ends makes room for
-//! the next at once.
+//! Prompts are read in chunks into a slot of the KV cache: on the CPU chunk by chunk in turns, so that a short prompt does not wait for all
+//! of a long one, on a GPU several at once; but those which begin alike one after the other, so that they find what the first one has
+//! read. All sequences that have been read are continued together, one token each per step; one that ends makes room for the next at
+//! once.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -21,7 +22,8 @@ use crate::on_device::{OnDevice, Weights};
 
 /// Plans that are kept on the CPU: steps of several numbers of slots, and chunks of several lengths.
 const KEPT_PLANS: usize = 12;
-/// Tokens of prompts that are read before sequences that are being written go on; on a GPU, which needs more to be busy, also at once.
+/// Tokens of prompts that are read before sequences that are being written go on, if nobody asks for another number; on a GPU, which needs
+/// more to be busy, also at once.
 const MOST_READ: usize = 2048;
 const MOST_READ_ON_GPU: usize = 8192;
 /// Prompts that begin with so many common tokens are not read at once: the later one takes over what the first has read.
@@ -40,11 +42,21 @@ pub struct GenerateOptions {
     pub precision: Precision,
     /// Tokens of a prompt that are read at once; `None`: 512, on a GPU 2048.
     pub chunk: Option<usize>,
+    /// Tokens of prompts that are read before sequences that are being written go on; `None`: 2048, on a GPU 8192, which is best where
+    /// all are waited for. Fewer let those who read along wait less.
+    pub read_between_steps: Option<usize>,
 }
 
 impl Default for GenerateOptions {
     fn default() -> Self {
-        GenerateOptions { slots: 1, context: 2048, cache: None, precision: Precision::F32, chunk: None }
+        GenerateOptions {
+            slots: 1,
+            context: 2048,
+            cache: None,
+            precision: Precision::F32,
+            chunk: None,
+            read_between_steps: None,
+        }
     }
 }
 
@@ -63,6 +75,8 @@ pub struct TokenGenerator<'w> {
     sequences: Vec<Sequence>,
     sampler: Sampler,
     next_id: u64,
+    /// Chunks that were read, by which prompts take turns.
+    chunks_read: u64,
     tally: Tally,
 }
 
@@ -93,6 +107,7 @@ impl<'w> TokenGenerator<'w> {
             sequences: Vec::new(),
             sampler: Sampler::new(vocabulary),
             next_id: 0,
+            chunks_read: 0,
             tally: Tally::default(),
         })
     }
@@ -112,6 +127,17 @@ impl<'w> TokenGenerator<'w> {
     /// The most tokens of a sequence, prompt included.
     pub fn context(&self) -> usize {
         self.options.context
+    }
+
+    /// Sequences that can be written at once.
+    pub fn slots(&self) -> usize {
+        self.options.slots
+    }
+
+    /// Tokens whose keys and values are in the cache for sequences that are being read or written.
+    pub fn cached_tokens(&self) -> usize {
+        let slots = self.sequences.iter().flat_map(|sequence| &sequence.slots);
+        slots.map(|&slot| self.slots.rows(slot)).sum()
     }
 
     /// What was done so far, and how long it took.
@@ -145,7 +171,7 @@ impl<'w> TokenGenerator<'w> {
     pub fn advance(&mut self) -> Result<Vec<Update>> {
         let (mut told, mut updates) = (Vec::new(), Vec::new());
         let mut read = 0;
-        while read < most_read(self.source.device()) {
+        while read < self.options.read_between_steps.unwrap_or_else(|| most_read(self.source.device())) {
             self.admit()?;
             let Some(group) = self.next_to_read() else { break };
             read += self.read_chunks(&group, &mut updates)?;
@@ -193,11 +219,11 @@ impl<'w> TokenGenerator<'w> {
         request.sampling.check().map_err(Error::Machine)
     }
 
-    /// Whether a prompt is read after those that are being read now: on the CPU always, on a GPU if it begins like one of them.
+    /// Whether a prompt is read after those that are being read now: if it begins like one of them.
     fn waits_for_others(&self, prompt: &[u32]) -> bool {
         let common = |view: &[u32]| view.iter().zip(prompt).take_while(|(a, b)| a == b).count();
         let mut reading = self.sequences.iter().filter(|sequence| sequence.left_to_read(&self.slots) > 1);
-        reading.any(|sequence| !self.source.device().is_gpu() || common(sequence.view()) >= ALIKE)
+        reading.any(|sequence| common(sequence.view()) >= ALIKE)
     }
 
     /// Gives slots to requests that wait, until one of them must wait for others.
@@ -231,11 +257,16 @@ impl<'w> TokenGenerator<'w> {
         sequence.slots.iter().for_each(|&slot| self.slots.give_back(slot));
     }
 
-    /// The next chunk of the first prompt that is being read and, on a GPU, of those in the slots behind it.
+    /// The next chunk to read: on a GPU of the oldest prompt and of those in the slots behind it; on the CPU in turns of the oldest
+    /// prompt, so that it comes to its end, and of the one that is done soonest, so that it does not wait for long ones.
     fn next_to_read(&self) -> Option<ChunkGroup> {
         let is_reading = |sequence: &Sequence| sequence.left_to_read(&self.slots) > 1;
-        let first = self.sequences.iter().position(is_reading)?;
         let on_gpu = self.source.device().is_gpu();
+        let reading = (0..self.sequences.len()).filter(|&place| is_reading(&self.sequences[place]));
+        let first = match on_gpu || self.chunks_read % 2 == 1 {
+            true => reading.min()?,
+            false => reading.min_by_key(|&place| self.sequences[place].left_to_read(&self.slots))?,
+        };
         let mut group = ChunkGroup { width: self.width_of(first), places: vec![first] };
         let mut slot = self.sequences[first].slots[0];
         while on_gpu && self.window.is_none() {
@@ -297,6 +328,7 @@ impl<'w> TokenGenerator<'w> {
             }
         }
         self.decoder.copy_own(&copies)?;
+        self.chunks_read += 1;
         let count = tokens.iter().map(Vec::len).sum();
         self.tally.prompt_tokens += count;
         self.tally.reading += start.elapsed().as_secs_f64();
@@ -433,9 +465,7 @@ struct Shape {
 
 fn shape_of(model: &dyn Architecture, options: &GenerateOptions, device: &Device) -> Result<Shape> {
     let signature = model.signature();
-    let (Some(vocabulary), Some(input)) = (signature.next_token(), signature.tokens()) else {
-        return Err(Error::Machine(format!("this is {}, which does not generate text", signature.what())));
-    };
+    let (input, vocabulary) = signature.language()?;
     let context = options.context.clamp(1, input.longest);
     // Room for the window and a chunk: the rows of the window move to the front when it is full.
     let widest = chunk_width(chunk_of(options, device), usize::MAX, device.is_gpu());

@@ -16,6 +16,7 @@ mod sample;
 mod search;
 mod sequence;
 mod slots;
+mod speech;
 mod translate;
 
 pub use constraint::{TokenConstraint, TokenMask};
@@ -25,6 +26,7 @@ pub use room::GenerationMemory;
 pub use rules::{EarlyStopping, TargetRules};
 pub use sample::{Choice, Choosing, Sampler, SamplingOptions, SeenTokens, TokenLogprob, draw_at, largest};
 pub use search::{Hypothesis, SearchOptions};
+pub use speech::{SpeechWriter, TextSlot};
 pub use translate::{TranslateOptions, Translator};
 
 pub use crate::on_device::Weights;

@@ -49,8 +49,17 @@ const MODULES: &str = "modules.json";
 const MODULE_FILES: [&str; 3] = ["config.json", "model.safetensors", "pytorch_model.bin"];
 
 /// The usual names of weight files in a model directory, by preference.
-pub const USUAL_WEIGHTS: [&str; 4] =
-    ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+pub const USUAL_WEIGHTS: [&str; 6] = [
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.bin",
+];
+
+/// The usual names of configurations, by preference.
+const CONFIGS: [&str; 2] = ["config.json", "open_clip_config.json"];
 
 /// Extensions of weight files.
 const ENDINGS: [&str; 6] = ["safetensors", "npz", "pth", "pt", "bin", "gguf"];
@@ -68,8 +77,12 @@ pub(super) fn locate(path: &Path) -> Result<Located, ModelError> {
         Some(weights) => Some(weights),
         None => only_file(path)?,
     };
-    let config_file = path.join("config.json");
-    let config_bytes = read_if_there(&config_file)?;
+    let mut config_file = path.join(CONFIGS[0]);
+    let mut config_bytes = read_if_there(&config_file)?;
+    if config_bytes.is_none() {
+        config_file = path.join(CONFIGS[1]);
+        config_bytes = read_if_there(&config_file)?;
+    }
     let preprocessor = read_if_there(&path.join("preprocessor_config.json"))?;
     let names = ASSET_FILES.iter().map(|name| name.to_string()).chain(module_files(path)?);
     let assets = names.map(|name| (name.clone(), path.join(name))).filter(|(_, file)| file.is_file()).collect();

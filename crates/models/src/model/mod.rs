@@ -240,7 +240,7 @@ impl Source {
         let movable = match entry.storage {
             Storage::Same => true,
             Storage::RotaryPairs { .. } => atoms.len() == 1,
-            Storage::Transposed { .. } | Storage::Hwio { .. } => false,
+            Storage::Transposed { .. } | Storage::Hwio { .. } | Storage::PlusOne => false,
         };
         if !movable || entry.atoms.get(part..part + atoms.len()) != Some(atoms) {
             return None;

@@ -56,7 +56,7 @@ impl Model {
             dialect: reading.dialect,
             entries,
             atoms,
-            grid: architecture.signature().images().map(|images| images.grid),
+            grid: architecture.signature().image_input().map(|images| images.grid),
             head_replaced: options.replace_head.is_some(),
         };
         let parameters = architecture.parameters()?;
@@ -93,10 +93,13 @@ fn opened(reading: &Reading, located: Located, options: &OpenOptions) -> Result<
         labels.clear();
     }
     let timm = reading.dialect.library == "timm";
+    let config = located.config_bytes.as_deref().and_then(|bytes| parse(bytes).ok());
+    let usual = file.family().usual_preprocessing(file, config.as_ref().map(Object::new));
     let preprocessing = located
         .preprocessor
         .map(Preprocessing::HuggingFace)
-        .or_else(|| located.config_bytes.filter(|_| timm).map(Preprocessing::Timm));
+        .or_else(|| located.config_bytes.filter(|_| timm).map(Preprocessing::Timm))
+        .or_else(|| Some(Preprocessing::HuggingFace(format!("{:#}\n", usual?).into_bytes())));
     let assets = Assets { labels, preprocessing, files: located.assets, metadata: None };
     Ok(Opened { architecture, assets, notes: reading.notes.clone() })
 }

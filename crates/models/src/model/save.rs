@@ -20,7 +20,7 @@ use super::{Model, ModelError, Preprocessing, WeightType};
 use crate::archive::gguf::Metadata;
 use crate::archive::{ArchiveError, ElementType, TensorToWrite, write_npz, write_safetensors_into, zeros};
 use crate::checkpoint::json::put_labels;
-use crate::checkpoint::{Dialect, Entry, Presence};
+use crate::checkpoint::{Dialect, Entry, Presence, Storage};
 use crate::family::Format;
 use crate::settings::Settings;
 
@@ -256,7 +256,8 @@ impl<'a> Values<'a> {
         let (Some(source), Some(kept)) = (&self.model.source, self.common_element(&entry.atoms)) else {
             return Ok(None);
         };
-        if kept != element || entry.atoms.len() != 1 {
+        // Rows of several atoms lie one after another, unless each of them has its rows in another order.
+        if kept != element || (entry.atoms.len() != 1 && entry.storage != Storage::Same) {
             return Ok(None);
         }
         let weight = source.whole(&entry.atoms)?.and_then(|ours| entry.storage.write_weight(ours));

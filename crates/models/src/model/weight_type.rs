@@ -92,12 +92,13 @@ impl Mixture {
         let layer = || name.split('.').nth(1).and_then(|layer| layer.parse::<usize>().ok()).unwrap_or_default();
         let is_output = name == "output.weight" || (!self.has_output && name == "token_embd.weight");
         let mixed = self.weights == WeightType::Q4KM;
-        let (is_value, is_down) = (name.ends_with("attn_v.weight"), name.contains("ffn_down"));
+        let is_value = name.ends_with("attn_v.weight") || name.ends_with("attn_qkv.weight");
+        let is_down = name.contains("ffn_down");
         let six_bits = match is_output {
             true => usual != BlockFormat::Q8_0,
             false => mixed && (is_value || is_down) && self.more_bits(layer()),
         };
-        let five_bits = mixed && (is_value && self.is_70b || name.ends_with("attn_qkv.weight"));
+        let five_bits = mixed && is_value && self.is_70b;
         let format = match (six_bits, five_bits) {
             _ if is_output && !columns.is_multiple_of(usual.values()) => BlockFormat::Q8_0,
             (true, _) => BlockFormat::Q6K,
@@ -135,8 +136,8 @@ fn fitting(format: BlockFormat, columns: usize) -> ElementType {
 mod tests {
     use super::*;
 
-    /// The rules of llama.cpp (`llama_tensor_get_type`), worked out by hand for SmolLM2-135M (30 layers, rows of 576 and 1536) and
-    /// LLaMA-2-7B (32 layers, rows of 4096 and 11008).
+    /// The rules of llama.cpp (`llama_tensor_get_type`) for SmolLM2-135M (30 layers, rows of 576 and 1536) and LLaMA-2-7B (32 layers,
+    /// rows of 4096 and 11008). `scripts/compare_gguf.py quantise` compares them with what llama.cpp itself writes.
     #[test]
     fn types_are_llama_cpps() {
         let element = |mixture: Mixture, name: &str, columns: usize| mixture.element(name, &[8, columns]).name();
@@ -154,6 +155,9 @@ mod tests {
         let more: Vec<usize> =
             (0..32).filter(|layer| element(seven, &format!("blk.{layer}.attn_v.weight"), 4096) == "Q6_K").collect();
         assert_eq!(more, [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]);
+        // Fused projections contain the values, and get their bits.
+        let qkv = |layer: usize| element(seven, &format!("blk.{layer}.attn_qkv.weight"), 3072);
+        assert_eq!((qkv(3), qkv(4), qkv(6)), ("Q6_K", "Q4_K", "Q6_K"));
         let large = Mixture { layers: 80, is_70b: true, ..seven };
         assert_eq!(element(large, "blk.10.attn_v.weight", 8192), "Q5_K");
         let four = Mixture { weights: WeightType::Q4_0, ..seven };

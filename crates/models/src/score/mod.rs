@@ -84,9 +84,7 @@ impl<'m> TokenScorer<'m> {
         weights: Weights<'m>,
     ) -> Result<TokenScorer<'m>> {
         let signature = architecture.signature();
-        let (Some(input), Some(vocabulary)) = (signature.tokens(), signature.next_token()) else {
-            return Err(Error::Machine(format!("this is {}, which predicts no next token", signature.what())));
-        };
+        let (input, vocabulary) = signature.language()?;
         let source = OnDevice::new(device, weights);
         Ok(TokenScorer {
             architecture,
@@ -158,7 +156,7 @@ impl<'m> TokenScorer<'m> {
         let ready = self.make_ready(*shape, rows)?;
         let executor = &mut ready.executor;
         let inputs = chosen.iter().map(|&text| &texts[text].ids[..texts[text].ids.len() - 1]);
-        fill_rows(executor.input_i32("tokens")?, shape.length, inputs);
+        fill_rows(executor.input_i32("tokens")?, shape.length, 0, inputs);
         // A row without a text has one token, so that attention has one to go to.
         let lengths = executor.input_i32("lengths")?;
         lengths.fill(1);

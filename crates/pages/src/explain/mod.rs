@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod index;
+pub mod json;
 pub mod maps;
 pub mod packed;
 pub mod parts;

@@ -7,6 +7,7 @@ mod relevance;
 
 use serde_json::{Value, json};
 use vitreous_explain::encoder::{Attributions, Target};
+use vitreous_explain::inside::Attribution;
 use vitreous_explain::text::TextAttention;
 
 use crate::token_map::{self, packed};
@@ -108,6 +109,8 @@ pub struct TokenRelevance {
     pub gradient_attention: Vec<f32>,
     /// By integrated gradients.
     pub integrated: Option<Attributions>,
+    /// What the embedding, each head and each MLP add to it, if it is a logit that is the sum of its parts.
+    pub parts: Option<Attribution>,
 }
 
 /// What one layer would fill in, by the names of tokens.

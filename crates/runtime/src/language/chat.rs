@@ -15,22 +15,51 @@ const CHAT_ML: &str = "{% for message in messages %}<|im_start|>{{ message.role 
 /// Tokens that end what somebody says, in templates that have them. Not every model names them as its ends.
 const TURN_ENDS: [&str; 5] = ["<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "</s>"];
 
-/// The template of a model's conversations.
-fn template_of(model: &LanguageModel) -> Result<ChatTemplate, Error> {
-    match ChatTemplate::of(&model.tokenizer)? {
-        Some(template) => Ok(template),
-        None if model.tokenizer.id("<|im_start|>").is_some() => Ok(ChatTemplate::new(CHAT_ML, &[])?),
-        None => Err(Error::input(
-            "the model has no chat template: it was not trained for conversations. Use `vitreous generate`, or add a \
-             `chat_template` to its tokenizer_config.json",
-        )),
+/// How a model's conversations are written.
+#[derive(Clone, Debug)]
+pub struct ChatFormat {
+    template: ChatTemplate,
+}
+
+/// A conversation as tokens, up to where an answer begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatPrompt {
+    /// The tokens.
+    pub tokens: Vec<u32>,
+    /// Tokens that end what somebody says, besides those that end a text.
+    pub ends: Vec<u32>,
+}
+
+impl ChatFormat {
+    /// The model's own, or ChatML where the model knows its tokens. An error if it was not trained for conversations.
+    pub fn of(model: &LanguageModel) -> Result<ChatFormat, Error> {
+        let template = match ChatTemplate::of(&model.tokenizer)? {
+            Some(template) => template,
+            None if model.tokenizer.id("<|im_start|>").is_some() => ChatTemplate::new(CHAT_ML, &[])?,
+            None => {
+                return Err(Error::input(
+                    "the model has no chat template: it was not trained for conversations. Use `vitreous generate`, or add a \
+                     `chat_template` to its tokenizer_config.json",
+                ));
+            }
+        };
+        Ok(ChatFormat { template })
+    }
+
+    /// The prompt of a model for the next answer to these messages.
+    pub fn prompt(&self, model: &LanguageModel, messages: &[ChatMessage]) -> Result<ChatPrompt, Error> {
+        let text = self.template.render(messages, true)?;
+        let tokens = model.encode_formatted(&text)?;
+        let known = |name: &&str| model.tokenizer.id(name).filter(|&id| (id as usize) < model.vocabulary);
+        let ends = TURN_ENDS.iter().filter(|name| text.contains(**name)).filter_map(known).collect();
+        Ok(ChatPrompt { tokens, ends })
     }
 }
 
 /// A conversation. What was said stays in the cache, so that a turn reads only what is new.
 pub struct Chat<'m> {
     model: &'m LanguageModel,
-    template: ChatTemplate,
+    format: ChatFormat,
     generator: TextGenerator<'m>,
     options: TextOptions,
     messages: Vec<ChatMessage>,
@@ -47,10 +76,10 @@ impl<'m> Chat<'m> {
         generate: GenerateOptions,
         device: &Device,
     ) -> Result<Chat<'m>, Error> {
-        let template = template_of(model)?;
+        let format = ChatFormat::of(model)?;
         let generator = TextGenerator::new(model, GenerateOptions { slots: 1, ..generate }, device)?;
         let messages = system.map(|text| ChatMessage::new("system", text)).into_iter().collect();
-        Ok(Chat { model, template, generator, options, messages, answers: 0 })
+        Ok(Chat { model, format, generator, options, messages, answers: 0 })
     }
 
     /// What was said so far.
@@ -120,11 +149,8 @@ impl<'m> Chat<'m> {
         let room = context - self.options.max_tokens.min(context / 4);
         let mut forgotten = 0;
         loop {
-            let text = self.template.render(&self.messages, true)?;
-            let tokens = self.model.encode_formatted(&text)?;
-            let known = |name: &&str| self.model.tokenizer.id(name).filter(|&id| (id as usize) < self.model.vocabulary);
-            let ends = TURN_ENDS.iter().filter(|name| text.contains(**name)).filter_map(known);
-            self.options.more_ends = ends.collect();
+            let ChatPrompt { tokens, ends } = self.format.prompt(self.model, &self.messages)?;
+            self.options.more_ends = ends;
             if tokens.len() <= room {
                 return Ok((tokens, forgotten));
             }

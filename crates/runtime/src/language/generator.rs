@@ -102,6 +102,8 @@ pub struct TextUpdate {
     pub id: RequestId,
     /// The text that has come, which may be empty.
     pub piece: String,
+    /// The token that has come, if one has; of a piece that is held back, its text comes later.
+    pub token: Option<WrittenToken>,
     /// When it is over: the text, or of beams all of them, the best first.
     pub finished: Option<Vec<Continuation>>,
 }
@@ -134,9 +136,41 @@ impl<'m> TextGenerator<'m> {
         Ok(TextGenerator { model, generator, writing: HashMap::new() })
     }
 
+    /// As many slots as were asked for or, where that needs more memory than there is, half of them, and so on; in multiples of `group`,
+    /// which is the least.
+    pub fn fitting_slots(
+        model: &LanguageModel,
+        options: &GenerateOptions,
+        group: usize,
+        device: &Device,
+    ) -> Result<usize, Error> {
+        let architecture = model.model.architecture.as_ref();
+        let mut slots = options.slots;
+        while slots > group {
+            let options = GenerateOptions { slots, ..*options };
+            let memory = TokenGenerator::memory(architecture, &options, device, model.weights())?;
+            let available = device.available_memory()?;
+            if available.is_none_or(|available| (memory.model + memory.caches) as u64 <= available) {
+                break;
+            }
+            slots = (slots / group).div_ceil(2) * group;
+        }
+        Ok(slots)
+    }
+
     /// The most tokens of a text, prompt included.
     pub fn context(&self) -> usize {
         self.generator.context()
+    }
+
+    /// Texts that can be written at once.
+    pub fn slots(&self) -> usize {
+        self.generator.slots()
+    }
+
+    /// Tokens of unfinished texts in the KV cache.
+    pub fn cached_tokens(&self) -> usize {
+        self.generator.cached_tokens()
     }
 
     /// What was done so far, and how long it took.
@@ -220,16 +254,16 @@ impl<'m> TextGenerator<'m> {
         let tokenizer = &self.model.tokenizer;
         let mut piece = String::new();
         let mut is_stopped = false;
-        if let Some(token) = token {
+        if let Some(token) = &token {
             let text = writing.pieces.push(tokenizer, token.token)?;
-            writing.tokens.push(token);
+            writing.tokens.push(token.clone());
             (piece, is_stopped) = writing.stops.push(&text);
         }
         let stop = match (&ended, is_stopped) {
             (_, true) => StopReason::StopString,
             (None, false) => {
                 writing.text.push_str(&piece);
-                return Ok(Some(TextUpdate { id, piece, finished: None }));
+                return Ok(Some(TextUpdate { id, piece, token, finished: None }));
             }
             (Some(ended), false) => reason(ended.stop),
         };
@@ -248,12 +282,12 @@ impl<'m> TextGenerator<'m> {
         let hypotheses = ended.map(|ended| ended.hypotheses).unwrap_or_default();
         if hypotheses.is_empty() {
             let whole = Continuation { text: writing.text, tokens: writing.tokens, stop, score: None };
-            return Ok(Some(TextUpdate { id, piece, finished: Some(vec![whole]) }));
+            return Ok(Some(TextUpdate { id, piece, token, finished: Some(vec![whole]) }));
         }
         let best = hypotheses.iter().map(|hypothesis| self.of_beam(hypothesis, &writing, stop));
         let best: Vec<Continuation> = best.collect::<Result<_, Error>>()?;
         let piece = best.first().map(|best| best.text.clone()).unwrap_or_default();
-        Ok(Some(TextUpdate { id, piece, finished: Some(best) }))
+        Ok(Some(TextUpdate { id, piece, token: None, finished: Some(best) }))
     }
 
     /// The text of a hypothesis, up to a stop string.

@@ -9,12 +9,12 @@ mod stop_strings;
 mod tokenizer;
 mod write_vocabulary;
 
-pub use chat::Chat;
+pub use chat::{Chat, ChatFormat, ChatPrompt};
 pub use evaluate::{AnswerLikelihoods, LanguageEvaluator, Stride, TextLikelihood};
 pub use generator::{Continuation, StopReason, TextGenerator, TextOptions, TextUpdate};
 pub use model::LanguageModel;
 pub use stop_strings::StopStrings;
 pub use tokenizer::{tokenizer_of, vocabulary_of, vocabulary_to_write};
 pub use vitreous_data::text::TextStream;
-pub use vitreous_models::generate::constrain::OutputFormat;
+pub use vitreous_models::generate::constrain::{Constrainer, FormatConstraint, OutputFormat};
 pub use write_vocabulary::{metadata_of, vocabulary_of_directory};

@@ -109,6 +109,7 @@ pub struct SequenceOptions {
 pub struct SequenceWriter<'m> {
     model: &'m SequenceModel,
     translator: Translator<'m>,
+    rules: TargetRules,
     options: SequenceOptions,
     beam: usize,
     truncated: usize,
@@ -135,7 +136,7 @@ impl<'m> SequenceWriter<'m> {
         let mut translator = Translator::new(architecture, special, translate, device, model.weights())?;
         let rules = &model.config.rules;
         let forced = model.tokenizer.forced_first(to)?;
-        translator.set_rules(TargetRules {
+        let rules = TargetRules {
             max_tokens: options.max_tokens.or(rules.max_tokens),
             min_tokens: options.min_tokens.unwrap_or(rules.min_tokens),
             early_stopping: options.early_stopping.unwrap_or(rules.early_stopping),
@@ -143,8 +144,15 @@ impl<'m> SequenceWriter<'m> {
             repetition_penalty: options.repetition_penalty.unwrap_or(rules.repetition_penalty),
             forced_first: forced.or(rules.forced_first),
             ..rules.clone()
-        });
-        Ok(SequenceWriter { model, translator, options: options.clone(), beam: search.beam, truncated: 0 })
+        };
+        translator.set_rules(rules.clone());
+        Ok(SequenceWriter { model, translator, rules, options: options.clone(), beam: search.beam, truncated: 0 })
+    }
+
+    /// From now on targets have at most so many tokens; `None`: as the options or the model's files say.
+    pub fn set_max_tokens(&mut self, most: Option<usize>) {
+        let max_tokens = most.or(self.rules.max_tokens);
+        self.translator.set_rules(TargetRules { max_tokens, ..self.rules.clone() });
     }
 
     /// The beam width.

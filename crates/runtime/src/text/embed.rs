@@ -1,5 +1,6 @@
 //! Texts as vectors.
 
+use vitreous_data::text::Encoding;
 use vitreous_engine::{Device, Precision};
 
 use super::dense::Dense;
@@ -104,10 +105,15 @@ impl<'m> Embedder<'m> {
     pub fn embed(&mut self, texts: &[TextInput], purpose: Purpose) -> Result<Vec<f32>, Error> {
         let prepared: Vec<TextInput> = texts.iter().map(|input| self.model.sentence.prepared(input, purpose)).collect();
         let encoded = self.model.encode_all(&prepared)?;
+        self.embed_encoded(&encoded)
+    }
+
+    /// The vectors of texts that are tokens already, one after the other.
+    pub fn embed_encoded(&mut self, encoded: &[Encoding]) -> Result<Vec<f32>, Error> {
         self.truncated += encoded.iter().filter(|text| text.truncated).count();
         let mut width = self.token_width;
-        let mut vectors = vec![0.0; texts.len() * width];
-        self.runner.run(&encoded, |text, vector| {
+        let mut vectors = vec![0.0; encoded.len() * width];
+        self.runner.run(encoded, |text, vector| {
             vectors[text * width..][..width].copy_from_slice(vector);
             Ok(())
         })?;

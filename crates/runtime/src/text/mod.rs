@@ -1,5 +1,6 @@
 //! Models of texts: from text to vectors, classes, entities, answers and blanks.
 
+mod answer_json;
 mod answers;
 mod dense;
 mod embed;
@@ -9,6 +10,7 @@ mod model;
 mod runner;
 mod sentence;
 
+pub use answer_json::{answers_json, fillings_json};
 pub use answers::{FoundAnswer, Question, answer_all, answers_in, best_span};
 pub use dense::DenseSettings;
 pub use embed::{EmbedOptions, Embedder, Purpose, cosine};

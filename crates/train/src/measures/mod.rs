@@ -10,6 +10,7 @@ mod counts;
 mod entities;
 mod logits;
 mod schemes;
+mod word_errors;
 
 pub use answers::{exact_match, normalized_answer, squad, squad2, token_f1};
 pub use classes::ClassMeasures;
@@ -17,6 +18,7 @@ pub use correlation::{pearson, spearman};
 pub use counts::{Average, Counts};
 pub use entities::{Entity, EntityMeasures, Scheme, entities};
 pub use logits::{binary_cross_entropy, cross_entropy, largest, softmax};
+pub use word_errors::{Edits, character_edits, spoken, word_edits};
 
 /// The perplexity of tokens: `exp(sum of losses / number of tokens)`, of losses in nats.
 pub fn perplexity(summed_loss: f64, tokens: u64) -> f64 {

@@ -38,7 +38,8 @@ recipes!(
     "finetune-language",
     "seq2seq",
     "t5",
-    "bart"
+    "bart",
+    "clip"
 );
 
 impl Shipped {

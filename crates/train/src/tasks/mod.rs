@@ -2,6 +2,7 @@
 
 pub mod classify;
 pub mod classify_text;
+pub mod contrast;
 pub mod language;
 pub mod mask_tokens;
 pub mod match_texts;
@@ -13,7 +14,7 @@ pub mod translate;
 use crate::task::TaskType;
 
 /// All tasks. A recipe that names none is of the first.
-pub static TASKS: [&dyn TaskType; 10] = [
+pub static TASKS: [&dyn TaskType; 11] = [
     &classify::Classification,
     &translate::Translation,
     &classify_text::TextClassification,
@@ -24,4 +25,5 @@ pub static TASKS: [&dyn TaskType; 10] = [
     &seq2seq::SpanCorruption,
     &seq2seq::Denoising,
     &language::Language,
+    &contrast::Contrast,
 ];

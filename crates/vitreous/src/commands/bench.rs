@@ -15,7 +15,7 @@ use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{
     BlockFormat, DType, Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Plan, Precision, Run, State,
 };
-use vitreous_models::{Architecture, Call, Gives, OpenOptions, Signature, Size, Takes};
+use vitreous_models::{Architecture, Call, Gives, OpenOptions, POOLED, Signature, Size, Takes};
 use vitreous_pages::format;
 use vitreous_runtime::described;
 use vitreous_runtime::locate::unsuitable;
@@ -58,6 +58,9 @@ pub struct Bench {
     threads: Option<usize>,
     #[command(flatten)]
     device: DeviceOptions,
+    /// One tower of a model of images and texts [default: both]
+    #[arg(long, value_enum)]
+    tower: Option<TowerName>,
     /// On a GPU, also say where the time of a run goes
     #[arg(long)]
     profile: bool,
@@ -67,6 +70,15 @@ pub struct Bench {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// A tower of a model of images and texts.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TowerName {
+    /// The image tower
+    Image,
+    /// The text tower
+    Text,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -124,9 +136,22 @@ impl Bench {
             return self.run_generation();
         }
         let options = OpenOptions::default().with_some("image", self.image);
-        let (model, notes) = vitreous_runtime::architecture(&self.model, &options)?;
+        let (mut model, notes) = vitreous_runtime::architecture(&self.model, &options)?;
         notes.iter().for_each(|note| say!("note: {note}"));
-        let signature = model.signature();
+        let mut signature = model.signature();
+        if let Some(tower) = self.tower {
+            if signature.images_and_texts().is_none() {
+                return Err(Failure::input(anyhow!(
+                    "--tower is for models of images and texts, but {} is {}",
+                    self.model,
+                    signature.what()
+                )));
+            }
+            let towers = if tower == TowerName::Image { "image" } else { "text" };
+            let one = OpenOptions::default().with("towers", towers);
+            model = model.with_settings(&one.settings).map_err(Failure::input)?;
+            signature = model.signature();
+        }
         if signature.pairs().is_some() {
             return Err(match Path::new(&self.model).exists() {
                 true => unsuitable(&self.model, &signature, "model for images or single texts").into(),
@@ -209,7 +234,9 @@ impl Bench {
         let longest = match &model.signature().takes {
             Takes::Images(_) => 1,
             Takes::Tokens(tokens) => tokens.longest,
+            Takes::ImagesAndTexts { texts, .. } => texts.tokens.longest,
             Takes::Pairs { source, target, .. } => source.longest.min(target.longest),
+            Takes::Audio(audio) => audio.target.longest,
         };
         let tokens = self.tokens.min(longest);
         Call::whole(batch).tokens(tokens).target(tokens)
@@ -298,7 +325,9 @@ impl Benched<'_> {
         match self.model.signature().takes {
             Takes::Images(_) => "images",
             Takes::Tokens(_) => "sequences",
+            Takes::ImagesAndTexts { .. } => "pairs",
             Takes::Pairs { .. } => "pairs",
+            Takes::Audio(_) => "windows of audio",
         }
     }
 
@@ -361,7 +390,9 @@ impl PreparedModel {
         let vocabulary = match &signature.takes {
             Takes::Images(_) => 1,
             Takes::Tokens(tokens) => tokens.vocabulary,
+            Takes::ImagesAndTexts { texts, .. } => texts.tokens.vocabulary,
             Takes::Pairs { source, target, .. } => source.vocabulary.min(target.vocabulary),
+            Takes::Audio(audio) => audio.target.vocabulary,
         };
         for (name, dtype) in &self.inputs {
             if *dtype == DType::F32 {
@@ -369,9 +400,12 @@ impl PreparedModel {
                 continue;
             }
             let bound = match name.as_str() {
+                // Each text is of one image.
+                "targets" if signature.images_and_texts().is_some() => model.call.batch,
                 // Classes of the head; without one, of the vector or of the tokens, as `training_graph` takes them.
                 "targets" => targets_of(&signature).unwrap_or(vocabulary),
                 "token_types" => 1,
+                POOLED => model.call.batch * model.call.tokens,
                 _ => vocabulary,
             };
             let length = if name.ends_with("lengths") { Some(model.call.tokens as i32) } else { None };

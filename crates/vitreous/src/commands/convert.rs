@@ -8,12 +8,13 @@ use vitreous_data::image::{Placement, Preprocess};
 use vitreous_models::archive::ArchiveError;
 use vitreous_models::archive::gguf::Metadata;
 use vitreous_models::{
-    Head, Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Size, Takes, WeightType, Written,
+    Format, Head, Model, ModelError, OpenOptions, Preprocessing, SaveOptions, Size, Takes, WeightType, Written,
 };
 use vitreous_runtime::image_model::preprocessing_at_model_size;
 use vitreous_runtime::language::{metadata_of, tokenizer_of, vocabulary_to_write};
 use vitreous_runtime::locate::unsuitable;
 use vitreous_runtime::open_model;
+use vitreous_runtime::speech::SpeechVocabulary;
 
 use super::{parse_count, parse_size};
 use crate::failure::Failure;
@@ -70,6 +71,10 @@ impl Convert {
             _ => Some(preprocessing_at_model_size(&model)?),
         };
         let preprocessor = prepared.as_ref().map(Preprocess::to_hugging_face).transpose().map_err(Failure::input)?;
+        if self.is_for("gguf") {
+            let refused = |what: String| Failure::input(anyhow!("{}: {what}", self.from.display()));
+            model.architecture.dialect(Format::Gguf).map_err(refused)?;
+        }
         let vocabulary = self.vocabulary(&model)?;
         let files = self.tokenizer_files(&model);
         let options = SaveOptions {
@@ -118,8 +123,12 @@ impl Convert {
         Ok(data.as_ref().map(metadata_of))
     }
 
-    /// The files of the tokenizer that is inside a GGUF file, for a directory.
+    /// The files of the tokenizer that is inside a GGUF file, or that a file of OpenAI's relies on, for a directory.
     fn tokenizer_files(&self, model: &Model) -> Vec<(String, Vec<u8>)> {
+        if let Some(audio) = model.architecture.signature().audio().filter(|_| self.from.is_file()) {
+            let published = SpeechVocabulary::published(audio.target.vocabulary);
+            return published.and_then(|vocabulary| Ok(vocabulary.tokenizer().files()?)).unwrap_or_default();
+        }
         if model.assets.metadata.is_none() || self.is_for("gguf") || self.is_for("npz") {
             return Vec::new();
         }
@@ -148,6 +157,12 @@ impl Convert {
             return Err(Failure::input(anyhow!(
                 "{} is already there; --force overwrites it, or name another target",
                 file.display()
+            )));
+        }
+        if !is_file && self.to.is_file() && !is_source {
+            let to = self.to.display();
+            return Err(Failure::input(anyhow!(
+                "{to} is a file; name a directory, or a file that ends in .gguf or .npz"
             )));
         }
         let ending = self.to.extension().map(|ending| ending.to_string_lossy().to_lowercase());

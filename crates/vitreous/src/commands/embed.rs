@@ -1,5 +1,7 @@
 //! `vitreous embed`: texts or images as vectors, and the texts or images nearest to one.
 
+mod image_text;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,7 +31,10 @@ Examples:
   vitreous embed MODEL 'A man is eating.' 'Someone has a meal.' --json
   vitreous embed MODEL --file sentences.txt --out vectors.npy
   vitreous embed MODEL --file sentences.txt --search 'a meal' --top 3
-  vitreous embed DINOV2 photos/ --search query.jpg")]
+  vitreous embed DINOV2 photos/ --search query.jpg
+  vitreous embed CLIP photos/ --search 'two dogs on a beach'
+
+A model of images and texts takes both: an argument that is a file or a folder is an image, any other a text.")]
 pub struct Embed {
     /// A model directory
     model: PathBuf,
@@ -97,9 +102,10 @@ impl Embed {
             open_model(&self.model, &OpenOptions::default())?;
         }
         let (model, _) = architecture(&name, &OpenOptions::default())?;
-        match model.signature().images() {
-            Some(_) => self.embed_images(),
-            None => self.embed_texts(),
+        match model.signature() {
+            both if both.images_and_texts().is_some() => self.embed_images_and_texts(),
+            one if one.images().is_some() => self.embed_images(),
+            _ => self.embed_texts(),
         }
     }
 
@@ -204,6 +210,14 @@ impl Answers for One {
 /// The least number of inputs that are ranked at a time.
 const MANY: usize = 64;
 
+/// An input with its similarity to the query.
+struct Ranked {
+    score: f64,
+    place: usize,
+    input: String,
+    kind: &'static str,
+}
+
 /// Where vectors go: to a file, to standard output, or into a ranking.
 struct Vectors<'e> {
     of: &'e Embed,
@@ -212,8 +226,7 @@ struct Vectors<'e> {
     kind: &'static str,
     normalise: bool,
     file: Option<VectorFile>,
-    /// Similarity, place and input.
-    ranking: Vec<(f64, usize, String)>,
+    ranking: Vec<Ranked>,
     count: usize,
 }
 
@@ -237,7 +250,8 @@ impl<'e> Vectors<'e> {
             false => vector,
         };
         if let Some(query) = &self.query {
-            self.ranking.push((cosine(query, vector), self.count, input.to_string()));
+            let (score, place, kind) = (cosine(query, vector), self.count, self.kind);
+            self.ranking.push(Ranked { score, place, input: input.to_string(), kind });
             // Few are kept: a text may be as long as a line.
             if self.ranking.len() >= self.of.top.max(MANY).saturating_mul(2) {
                 self.rank();
@@ -260,7 +274,7 @@ impl<'e> Vectors<'e> {
 
     /// Keeps the nearest; of equal ones, the first.
     fn rank(&mut self) {
-        self.ranking.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        self.ranking.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.place.cmp(&b.place)));
         self.ranking.truncate(self.of.top);
     }
 
@@ -271,11 +285,11 @@ impl<'e> Vectors<'e> {
     fn finish(mut self) -> Result<(), Failure> {
         self.rank();
         let mut out = crate::say::stdout();
-        for (rank, (score, place, input)) in self.ranking.iter().enumerate() {
+        for (rank, Ranked { score, place, input, kind }) in self.ranking.iter().enumerate() {
             match self.of.json {
                 true => {
-                    let place_name = if self.kind == "text" { "line" } else { "image" };
-                    let entry = json!({"rank": rank + 1, "score": score, place_name: place, self.kind: input});
+                    let place_name = if *kind == "text" { "line" } else { "image" };
+                    let entry = json!({"rank": rank + 1, "score": score, place_name: place, *kind: input});
                     writeln!(out, "{entry}")?;
                 }
                 false => writeln!(out, "{score:7.4}  {}", format::one_line(input))?,

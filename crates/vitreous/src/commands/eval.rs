@@ -6,6 +6,7 @@ mod language;
 mod pairs;
 mod questions;
 mod sequences;
+mod speech;
 mod texts;
 
 use std::path::{Path, PathBuf};
@@ -112,6 +113,7 @@ impl Eval {
             // A GGUF file says all of itself; a file of an image model's weights alone tells what it is when it is opened.
             return match described {
                 Ok((architecture, _)) if architecture.signature().next_token().is_some() => self.evaluate_language(),
+                Ok((architecture, _)) if architecture.signature().audio().is_some() => self.evaluate_speech(),
                 _ => self.evaluate_images(),
             };
         }
@@ -124,6 +126,10 @@ impl Eval {
         match &signature.takes {
             Takes::Tokens(_) if is_language => self.evaluate_language(),
             Takes::Images(_) => self.evaluate_images(),
+            Takes::ImagesAndTexts { .. } => {
+                let what = "model that `eval` has a score for: `predict --labels` classifies images, and training scores pairs";
+                Err(vitreous_runtime::locate::unsuitable(&model, &signature, what).into())
+            }
             Takes::Pairs { special: Some(_), .. } => self.evaluate_sequences(),
             Takes::Pairs { special: None, .. } => {
                 let languages = [("--from", self.from.is_some()), ("--to", self.to.is_some())];
@@ -131,6 +137,7 @@ impl Eval {
                 self.evaluate_pairs()
             }
             Takes::Tokens(_) => self.evaluate_texts(),
+            Takes::Audio(_) => self.evaluate_speech(),
         }
     }
 
@@ -140,6 +147,18 @@ impl Eval {
             Some((option, _)) => Err(Failure::input(anyhow!("{}: {option} {why}", self.model.display()))),
             None => Ok(()),
         }
+    }
+
+    /// The options that only models of images and translators have, and whether they are given.
+    fn of_images_and_pairs(&self) -> [(&'static str, bool); 6] {
+        [
+            ("--batch", self.batch.is_some()),
+            ("--heads", self.heads.is_some()),
+            ("--all", self.all),
+            ("--beam", self.beam.is_some()),
+            ("--languages", self.languages.is_some()),
+            ("--translations", self.translations.is_some()),
+        ]
     }
 
     /// The recipe of the run that the model belongs to, if it is one: its own data is what it is evaluated on.

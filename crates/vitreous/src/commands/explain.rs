@@ -5,7 +5,7 @@ mod choose;
 mod encoder;
 mod files;
 mod image_parts;
-mod json;
+mod image_text;
 mod language;
 mod names;
 mod of_run;
@@ -34,12 +34,13 @@ use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
 use crate::images::{Images, ListedImage};
 use crate::intervention_options::InterventionOptions;
-use crate::page_facts::{flow_notes, image_model};
 use crate::prepared::{self, PartSeen, Prepared};
 use vitreous_pages::explain::index::{self, Entry, Index};
+use vitreous_pages::explain::json;
 use vitreous_pages::explain::parts::ImageParts;
 use vitreous_pages::explain::weights::WeightPictures;
 use vitreous_pages::explain::{self as page, ImageModel as ModelFacts, ImagePage};
+use vitreous_pages::facts::{flow_notes, image_model};
 use vitreous_pages::format;
 use vitreous_pages::{flow, write};
 
@@ -51,6 +52,7 @@ use names::Names;
 #[command(after_help = "\
 Examples:
   vitreous explain runs/small-1 photos
+  vitreous explain CLIP photo.jpg --text 'two dogs on a beach' --text 'a cat'
   vitreous explain runs/translation-1 --text 'Click the button.'
   vitreous explain BERT --text 'The capital of France is [MASK].'
   vitreous explain GPT2 --text 'The capital of France is' --class ' Paris'
@@ -67,9 +69,9 @@ pub struct Explain {
     /// Without IMAGE, how many validation images of a run's data to explain, spread over the classes
     #[arg(long, value_name = "N", default_value = "4", value_parser = parse_count, conflicts_with = "paths", allow_negative_numbers = true)]
     samples: usize,
-    /// A text, for a translator, a text encoder or a language model; may be repeated. Translators decode it on the CPU, and compute its explanation on the device
+    /// A text, for a translator, a text encoder or a language model; a caption, beside images, for a model of images and texts; may be repeated. Translators decode it on the CPU, and compute its explanation on the device
     #[arg(long = "text", value_name = "TEXT", allow_hyphen_values = true)]
-    #[arg(conflicts_with_all = ["paths", "discard", "pages", "image", "head_count"])]
+    #[arg(conflicts_with = "discard")]
     texts: Vec<String>,
     /// The second text of a pair, for a model that compares two; for an embedding model, explain the similarity of the two
     #[arg(long, value_name = "TEXT", requires = "texts", allow_hyphen_values = true)]
@@ -181,7 +183,11 @@ struct Tally {
 
 impl Explain {
     pub fn run(self) -> Result<(), Failure> {
+        if self.compares_images_and_texts() {
+            return image_text::run(&self);
+        }
         if !self.texts.is_empty() || self.question.is_some() {
+            self.refuse_images()?;
             return self.explain_texts();
         }
         self.check_images()?;
@@ -201,7 +207,7 @@ impl Explain {
         let architecture = model.model.architecture.as_ref();
         architecture.build(&mut graph, &Call::whole(1)).map_err(Failure::work)?;
         let flow = flow::drawing(&graph, &flow_notes(architecture));
-        let facts = image_model(&model.model)?;
+        let facts = image_model(&model.model).map_err(Failure::work)?;
         let setting =
             Setting { model: &model, facts, preprocess: &preprocess, choice, pictures, weights, flow, device };
         let floats = model.input.floats();
@@ -250,6 +256,32 @@ impl Explain {
             return Err(Failure::Reported);
         }
         Ok(())
+    }
+
+    /// Whether the model is one of images and texts; of one that is not there, whoever opens it says so.
+    fn compares_images_and_texts(&self) -> bool {
+        let options = OpenOptions::default().with_some("heads", self.head_count);
+        let described =
+            self.model.exists().then(|| vitreous_runtime::architecture(&self.model.to_string_lossy(), &options));
+        matches!(described, Some(Ok((model, _))) if model.signature().images_and_texts().is_some())
+    }
+
+    /// Refuses what is for images beside a text.
+    fn refuse_images(&self) -> Result<(), Failure> {
+        let usual_pages = 20;
+        let given = [
+            ("IMAGE", !self.paths.is_empty()),
+            ("--pages", self.pages != usual_pages),
+            ("--image", self.image.is_some()),
+            ("--head-count", self.head_count.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::input(anyhow!(
+                "{option} cannot be used with --text: only a model of images and texts takes both, and {} is none",
+                self.model.display()
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Explains texts, as the model is a translator or an encoder.

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::{Value as Json, json};
+
 use vitreous_models::OpenOptions;
 use vitreous_pages::format;
-use vitreous_runtime::text::{Filler, Filling, TextModel};
+use vitreous_runtime::text::{Filler, Filling, TextModel, fillings_json};
 
 use super::parse_count;
 use crate::device_options::ComputeOptions;
@@ -57,12 +57,7 @@ impl Fill {
             for (input, masks) in inputs.iter().zip(filler.fill(inputs, self.top)?) {
                 let own = filler.with_own_mask(&input.text);
                 match self.json {
-                    true => {
-                        let filling = |filling: &Filling| json!({"token": filling.token, "id": filling.id, "score": filling.score});
-                        let mask = |top: &Vec<Filling>| json!({"top": top.iter().map(filling).collect::<Vec<Json>>()});
-                        let masks: Vec<Json> = masks.iter().map(mask).collect();
-                        writeln!(out, "{}", json!({"text": input.text, "masks": masks}))?;
-                    }
+                    true => writeln!(out, "{}", fillings_json(&input.text, &masks))?,
                     false => {
                         writeln!(out, "{}", format::one_line(&filled(&own, filler.mask(), &masks)))?;
                         for (number, top) in masks.iter().enumerate() {

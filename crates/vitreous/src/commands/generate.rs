@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use vitreous_engine::Device;
 use vitreous_files::printable::one_line;
 use vitreous_models::generate::constrain::FormatConstraint;
-use vitreous_models::generate::{RequestId, SearchOptions, TokenGenerator, WrittenToken};
+use vitreous_models::generate::{RequestId, SearchOptions, WrittenToken};
 use vitreous_runtime::language::{Continuation, LanguageModel, StopReason, TextGenerator, TextOptions};
 use vitreous_runtime::sequences::{SequenceOptions, is_sequence_model};
 
@@ -121,6 +121,9 @@ impl Generate {
             work.answer(&[prompt])?;
         } else {
             take_texts(&[], &self.files, prompt_input, |prompts: &[String]| work.answer(prompts))?;
+            if work.asked == 0 {
+                say!("note: there are no prompts in what --file names; it has one prompt per line");
+            }
         }
         if work.unfinished > 0 {
             let texts = vitreous_pages::format::count(work.unfinished, "text", "texts");
@@ -285,17 +288,10 @@ impl Work<'_> {
         let usual = if self.device.is_gpu() { USUAL_BATCH_OF_GPU } else { USUAL_BATCH };
         let sequences = prompts.len() * self.command.sequences_per_prompt();
         let mut slots = self.command.batch.unwrap_or(usual).min(sequences).max(1) * beam;
-        let architecture = self.model.model.architecture.as_ref();
-        // Fewer at once take longer, but fit.
-        while self.command.batch.is_none() && slots > beam {
+        if self.command.batch.is_none() {
+            // Fewer at once take longer, but fit.
             let options = self.command.machine.generate_options(slots, context);
-            let memory = TokenGenerator::memory(architecture, &options, self.device, self.model.weights())
-                .map_err(Failure::work)?;
-            let available = self.device.available_memory().map_err(Failure::work)?;
-            if available.is_none_or(|available| (memory.model + memory.caches) as u64 <= available) {
-                break;
-            }
-            slots = (slots / beam).div_ceil(2) * beam;
+            slots = TextGenerator::fitting_slots(self.model, &options, beam, self.device)?;
         }
         let options = self.command.machine.generate_options(slots, context);
         self.generator = Some(TextGenerator::new(self.model, options, self.device)?);

@@ -13,8 +13,11 @@ pub mod generate;
 pub mod predict;
 pub mod report;
 pub mod sequences;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod summary;
 pub mod train;
+pub mod transcribe;
 pub mod translate;
 
 use clap::ValueEnum;

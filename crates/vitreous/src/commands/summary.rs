@@ -111,7 +111,9 @@ impl Summary {
         let longest = match &signature.takes {
             Takes::Images(_) => USUAL_TOKENS,
             Takes::Tokens(tokens) => tokens.longest,
+            Takes::ImagesAndTexts { texts, .. } => texts.tokens.longest,
             Takes::Pairs { source, target, .. } => source.longest.min(target.longest),
+            Takes::Audio(audio) => audio.target.longest,
         };
         let usual = USUAL_TOKENS.min(longest);
         let lengths = (self.source.unwrap_or(usual), self.target.unwrap_or(usual));
@@ -150,7 +152,8 @@ impl Summary {
         let text = [("--source", self.source.is_some()), ("--target", self.target.is_some())];
         let (refused, of) = match &signature.takes {
             Takes::Images(_) => (&text[..], "texts and translators"),
-            Takes::Tokens(_) | Takes::Pairs { .. } => (&images[..], "images"),
+            Takes::Tokens(_) | Takes::Pairs { .. } | Takes::Audio(_) => (&images[..], "images"),
+            Takes::ImagesAndTexts { .. } => (&text[1..], "translators"),
         };
         match refused.iter().find(|(_, given)| *given) {
             Some((option, _)) => {

@@ -2,7 +2,7 @@
 
 use super::{Augment, Mixer};
 use crate::dataset::Dataset;
-use crate::image::decode::{Channels, Image, check_size};
+use crate::image::decode::{Channels, Image, MOST_PIXELS, check_size};
 use crate::image::error::ImageError;
 use crate::image::font;
 use crate::image::preprocess::Scratch;
@@ -129,7 +129,7 @@ impl Sheet {
         let scale = (WIDTH as f64 / size[1] as f64).round().max(1.0) as usize;
         let width = columns.saturating_mul(size[1] * scale + GAP).saturating_add(GAP);
         let height = rows.saturating_mul(Sheet::row_height(size, scale)).saturating_add(GAP + LINE);
-        check_size(width as u64, height as u64)?;
+        check_size(width as u64, height as u64, MOST_PIXELS)?;
         Ok(Sheet { size, scale, width, height, pixels: BACKGROUND.repeat(width * height) })
     }
 

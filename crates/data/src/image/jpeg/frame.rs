@@ -37,7 +37,7 @@ pub(super) struct Component {
 
 impl Frame {
     /// From the segment of a frame whose marker is `SOF0`, `SOF1` or `SOF2`.
-    pub(super) fn new(segment: &[u8], progressive: bool) -> Result<Frame, ImageError> {
+    pub(super) fn new(segment: &[u8], progressive: bool, most_pixels: u64) -> Result<Frame, ImageError> {
         let (&[bits, height_0, height_1, width_0, width_1, count], components) =
             segment.split_first_chunk().ok_or_else(|| damaged("its frame header is too short"))?;
         let height = usize::from(u16::from_be_bytes([height_0, height_1]));
@@ -48,7 +48,7 @@ impl Frame {
         if width == 0 || height == 0 {
             return Err(damaged(format!("its size is {width} x {height}")));
         }
-        check_size(width as u64, height as u64)?;
+        check_size(width as u64, height as u64, most_pixels)?;
         if !matches!(count, 1 | 3 | 4) {
             return Err(unsupported(format!("{count} components; 1, 3 or 4 are supported")));
         }

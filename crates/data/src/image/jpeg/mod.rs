@@ -39,9 +39,10 @@ const MOST_ROUNDS: usize = 100;
 /// Images of so few blocks may have the maximum number of scans.
 const FEW_BLOCKS: usize = 1 << 16;
 
-pub(crate) fn decode(bytes: &[u8]) -> Result<DynamicImage, ImageError> {
+pub(crate) fn decode(bytes: &[u8], most_pixels: u64) -> Result<DynamicImage, ImageError> {
     let mut decoder = Decoder {
         file: bytes,
+        most_pixels,
         at: 2,
         tables: Tables::new(),
         jfif: false,
@@ -84,6 +85,7 @@ fn missing_quantisation() -> ImageError {
 /// Reads segment after segment.
 struct Decoder<'a> {
     file: &'a [u8],
+    most_pixels: u64,
     at: usize,
     tables: Tables,
     jfif: bool,
@@ -106,7 +108,7 @@ impl<'a> Decoder<'a> {
             let segment = self.segment()?;
             match marker {
                 0xC0..=0xC2 if self.image.is_some() => return Err(damaged("there are two frames")),
-                0xC0..=0xC2 => self.image = Some(Picture::new(Frame::new(segment, marker == 0xC2)?)),
+                0xC0..=0xC2 => self.image = Some(Picture::new(Frame::new(segment, marker == 0xC2, self.most_pixels)?)),
                 0xC4 => self.tables.define_huffman(segment)?,
                 0xDB => self.tables.define_quantisation(segment)?,
                 0xDD => self.tables.define_restarts(segment)?,

@@ -92,8 +92,8 @@ impl std::fmt::Debug for TextTokenizer {
 
 impl TextTokenizer {
     /// Opens the tokenizer of a model directory: a `tokenizer.json`; or a `vocab.txt` (BERT); or a `vocab.json` with a `merges.txt`
-    /// (RoBERTa, GPT-2); or a `spiece.model` or `sentencepiece.bpe.model` (ALBERT, XLM-RoBERTa, CamemBERT); or a `tokenizer.model`
-    /// (LLaMA, Mistral). What
+    /// (RoBERTa, GPT-2, CLIP); or a `spiece.model` or `sentencepiece.bpe.model` (ALBERT, XLM-RoBERTa, CamemBERT, SigLIP); or a
+    /// `tokenizer.model` (LLaMA, Mistral). What
     /// `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and `config.json` say is done as `transformers` does it.
     pub fn open(directory: &Path) -> Result<TextTokenizer, TokeniserError> {
         open::open(directory)

@@ -46,15 +46,19 @@ fn describe(files: &mut Files, settings: &Settings) -> Result<Described, Tokenis
         && files.has("merges.txt")
         && let (Some(vocab), Some(merges)) = (files.read("vocab.json")?, files.read("merges.txt")?)
     {
-        let class = settings.class.filter(|class| *class == Class::Gpt2).unwrap_or(Class::Roberta);
+        let named = [Class::Gpt2, Class::Clip];
+        let class = settings.class.filter(|class| named.contains(class)).unwrap_or(Class::Roberta);
         let settings = settings.with(class);
-        let description = slow::byte_pairs(&vocab, &merges, &settings, class);
+        let description = match class {
+            Class::Clip => slow::clip(&vocab, &merges, &settings),
+            _ => slow::byte_pairs(&vocab, &merges, &settings, class),
+        };
         return Ok(("vocab.json", description.map(|description| (settings, description))));
     }
     for name in ["spiece.model", "sentencepiece.bpe.model"] {
         if let Some(bytes) = files.read(name)? {
             let usual = if name == "spiece.model" { Class::Albert } else { Class::XlmRoberta };
-            let named = [Class::Albert, Class::XlmRoberta, Class::Camembert];
+            let named = [Class::Albert, Class::XlmRoberta, Class::Camembert, Class::Siglip];
             let class = settings.class.filter(|class| named.contains(class)).unwrap_or(usual);
             let settings = settings.with(class);
             let description = sentencepiece::describe(&bytes, &settings, class);

@@ -13,7 +13,7 @@ use super::build::Description;
 use super::charsmap;
 use super::model::{MOST_TOKENS, Model};
 use super::settings::{Class, Settings};
-use super::slow::{bert_template, roberta_template};
+use super::slow::{bert_template, end_template, roberta_template};
 
 /// The types of pieces that are matched in the text before it is split: control tokens such as `<s>`, and those the user defined.
 pub(super) const CONTROL: u64 = 3;
@@ -184,6 +184,11 @@ pub(super) fn describe(bytes: &[u8], settings: &Settings, class: Class) -> Resul
             let unknown = pieces.iter().position(|piece| piece.0 == name("unk_token")).unwrap_or(0);
             (pieces, unknown)
         }
+        Class::Siglip => {
+            let pieces: Vec<(String, f64)> = own(0).collect();
+            let unknown = pieces.iter().position(|piece| piece.0 == name("unk_token")).unwrap_or(0);
+            (pieces, unknown)
+        }
         _ => (own(0).collect(), 1),
     };
     let places: HashMap<&str, u32> = pieces.iter().zip(0..).map(|((name, _), id)| (name.as_str(), id)).collect();
@@ -192,18 +197,23 @@ pub(super) fn describe(bytes: &[u8], settings: &Settings, class: Class) -> Resul
         id.ok_or_else(|| format!("its vocabulary has no token {name:?}, which the template of the model needs"))
     };
     let (first, separator) = match class {
-        Class::XlmRoberta | Class::Camembert => (name("bos_token"), name("eos_token")),
+        Class::XlmRoberta | Class::Camembert | Class::Siglip => (name("bos_token"), name("eos_token")),
         _ => (name("cls_token"), name("sep_token")),
     };
-    let tokens = ((first.as_str(), id(&first)?), (separator.as_str(), id(&separator)?));
     let post_processor = match class {
-        Class::XlmRoberta | Class::Camembert => roberta_template(tokens.0, tokens.1),
-        _ => bert_template(tokens.0, tokens.1),
+        Class::Siglip => end_template((&separator, id(&separator)?)),
+        Class::XlmRoberta | Class::Camembert => roberta_template((&first, id(&first)?), (&separator, id(&separator)?)),
+        _ => bert_template((&first, id(&first)?), (&separator, id(&separator)?)),
     };
     let scheme = if settings.flag("add_prefix_space").unwrap_or(true) { "always" } else { "never" };
     let space = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true});
     let mut names = HashSet::new();
-    let matched = file.pieces.iter().filter(|piece| matches!(piece.kind, CONTROL | USER_DEFINED));
+    // SigLIP's class matches its own special tokens alone: others lose their punctuation, as any text does.
+    let is_matched = |piece: &&Piece| match class {
+        Class::Siglip => [name("eos_token"), name("unk_token")].iter().any(|special| special == piece.text),
+        _ => matches!(piece.kind, CONTROL | USER_DEFINED),
+    };
+    let matched = file.pieces.iter().filter(is_matched);
     let added = matched.filter(|piece| !piece.text.is_empty() && names.insert(piece.text));
     let added = added.map(|piece| AddedToken::from(piece.text, piece.kind == CONTROL).normalized(false)).collect();
     Ok(Description {
@@ -221,6 +231,25 @@ fn normalizer(file: &File<'_>, settings: &Settings, class: Class) -> Value {
         "type": "Precompiled",
         "precompiled_charsmap": charsmap::encode_base64(file.characters),
     });
+    if class == Class::Siglip {
+        // `canonicalize_text` of the class: small letters, no punctuation, single spaces.
+        let replace =
+            |pattern: &str, by: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": by});
+        let mut normalizers = vec![
+            replace(r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"##, ""),
+            // The class puts a space in front of the text, which stays a token of its own before others.
+            replace(r"^\s+(?=\S)", "▁ "),
+            replace(r"\s+", " "),
+            json!({"type": "Strip", "strip_left": true, "strip_right": true}),
+        ];
+        if settings.flag("do_lower_case").unwrap_or(true) {
+            normalizers.insert(0, json!({"type": "Lowercase"}));
+        }
+        if !file.characters.is_empty() {
+            normalizers.push(characters);
+        }
+        return json!({"type": "Sequence", "normalizers": normalizers});
+    }
     if class != Class::Albert {
         return if file.characters.is_empty() { Value::Null } else { characters };
     }

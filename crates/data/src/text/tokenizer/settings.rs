@@ -20,6 +20,8 @@ pub(super) enum Class {
     Camembert,
     Llama,
     T5,
+    Clip,
+    Siglip,
 }
 
 /// The special tokens, in `transformers`' order.
@@ -44,6 +46,8 @@ impl Class {
             "XLMRobertaTokenizer" => Some(Class::XlmRoberta),
             "CamembertTokenizer" => Some(Class::Camembert),
             "T5Tokenizer" => Some(Class::T5),
+            "CLIPTokenizer" => Some(Class::Clip),
+            "SiglipTokenizer" => Some(Class::Siglip),
             _ => None,
         }
     }
@@ -59,6 +63,8 @@ impl Class {
             "xlm-roberta" => Some(Class::XlmRoberta),
             "camembert" => Some(Class::Camembert),
             "t5" | "mt5" => Some(Class::T5),
+            "clip" => Some(Class::Clip),
+            "siglip" => Some(Class::Siglip),
             _ => None,
         }
     }
@@ -75,6 +81,8 @@ impl Class {
             Class::Camembert => "CamembertTokenizer",
             Class::Llama => "LlamaTokenizer",
             Class::T5 => "T5Tokenizer",
+            Class::Clip => "CLIPTokenizer",
+            Class::Siglip => "SiglipTokenizer",
         }
     }
 
@@ -92,6 +100,11 @@ impl Class {
             }
             Class::Llama => [Some("<s>"), Some("</s>"), Some("<unk>"), None, None, None, None],
             Class::T5 => [None, Some("</s>"), Some("<unk>"), None, Some("<pad>"), None, None],
+            Class::Clip => {
+                let end = Some("<|endoftext|>");
+                [Some("<|startoftext|>"), end, end, None, end, None, None]
+            }
+            Class::Siglip => [None, Some("</s>"), Some("<unk>"), None, Some("</s>"), None, None],
             Class::Albert => ["[CLS]", "[SEP]", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]"].map(Some),
         }
     }

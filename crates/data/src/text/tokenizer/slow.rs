@@ -75,6 +75,15 @@ pub(super) fn roberta_template(first: (&str, u32), separator: (&str, u32)) -> Va
     template(&single, &pair, first, separator)
 }
 
+/// The text and its end; then the second text and its end.
+pub(super) fn end_template(end: (&str, u32)) -> Value {
+    let special = json!({"SpecialToken": {"id": end.0, "type_id": 0}});
+    let text = |name: &str| json!({"Sequence": {"id": name, "type_id": 0}});
+    let single = [text("A"), special.clone()];
+    let pair = [&single[..], &[text("B"), special]].concat();
+    template(&single, &pair, end, end)
+}
+
 fn template(single: &[Value], pair: &[Value], first: (&str, u32), separator: (&str, u32)) -> Value {
     let token = |(name, id): (&str, u32)| json!({"id": name, "ids": [id], "tokens": [name]});
     let mut tokens = serde_json::Map::new();
@@ -94,13 +103,8 @@ pub(super) fn roberta_processing(first: (&str, u32), separator: (&str, u32), tri
     })
 }
 
-/// RoBERTa's or GPT-2's tokenizer: byte pairs, with the tokens of a `vocab.json` and the merges of a `merges.txt`.
-pub(super) fn byte_pairs(
-    vocab: &[u8],
-    merges: &[u8],
-    settings: &Settings,
-    class: Class,
-) -> Result<Description, String> {
+/// The tokens of a `vocab.json` and the merges of a `merges.txt`.
+fn read_byte_pairs(vocab: &[u8], merges: &[u8]) -> Result<(Vocab, Vec<(String, String)>), String> {
     let vocab: std::collections::HashMap<String, u32> =
         serde_json::from_slice(vocab).map_err(|error| format!("this is not a vocab.json: {error}"))?;
     let vocab: Vocab = vocab.into_iter().collect();
@@ -113,6 +117,49 @@ pub(super) fn byte_pairs(
         let pair = split_merge(line);
         pairs.push(pair.ok_or_else(|| format!("line {} of its merges.txt is not two tokens: {line:?}", number + 1))?);
     }
+    Ok((vocab, pairs))
+}
+
+/// CLIP's tokenizer: letters are made small, words end in `</w>`, and a text stands between its start and its end.
+pub(super) fn clip(vocab: &[u8], merges: &[u8], settings: &Settings) -> Result<Description, String> {
+    let (vocab, merges) = read_byte_pairs(vocab, merges)?;
+    let name = |role: &str| settings.special_name(role).unwrap_or_default();
+    let (first, end) = (name("bos_token"), name("eos_token"));
+    let id = |name: &str| new_id(&vocab, settings, name);
+    let parts = clip_parts((&first, id(&first)?), (&end, id(&end)?));
+    let unknown = Some(name("unk_token")).filter(|unknown| vocab.contains_key(unknown.as_str()));
+    let (prefix, suffix) = (Some(String::new()), Some("</w>".to_string()));
+    Ok(Description { model: Model::Bpe(Bpe { vocab, merges, unknown, prefix, suffix, ..Bpe::default() }), ..parts })
+}
+
+/// All of CLIP's tokenizer but its vocabulary.
+pub(super) fn clip_parts(first: (&str, u32), end: (&str, u32)) -> Description {
+    const WORDS: &str = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
+    Description {
+        model: Model::Bpe(Bpe::default()),
+        added: Vec::new(),
+        normalizer: json!({"type": "Sequence", "normalizers": [
+            {"type": "NFC"},
+            {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
+            {"type": "Lowercase"},
+        ]}),
+        pre_tokenizer: json!({"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Removed", "invert": true},
+            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        ]}),
+        post_processor: roberta_processing(first, end, false, false),
+        decoder: json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
+    }
+}
+
+/// RoBERTa's or GPT-2's tokenizer: byte pairs, with the tokens of a `vocab.json` and the merges of a `merges.txt`.
+pub(super) fn byte_pairs(
+    vocab: &[u8],
+    merges: &[u8],
+    settings: &Settings,
+    class: Class,
+) -> Result<Description, String> {
+    let (vocab, pairs) = read_byte_pairs(vocab, merges)?;
     let prefix_space = settings.flag("add_prefix_space").unwrap_or(false);
     let name = |role: &str| settings.special_name(role).unwrap_or_default();
     let (first, separator) = (name("cls_token"), name("sep_token"));

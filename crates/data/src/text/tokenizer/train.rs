@@ -29,6 +29,8 @@ pub enum VocabularyKind {
     Unigram,
     /// T5's: the same, with a hundred sentinels at its end.
     T5,
+    /// CLIP's: byte pairs of words in small letters, whose last tokens end in `</w>`.
+    Clip,
 }
 
 /// The sentinels of a vocabulary of T5's.
@@ -43,7 +45,8 @@ impl std::str::FromStr for VocabularyKind {
             "bpe" => Ok(VocabularyKind::Bpe),
             "unigram" => Ok(VocabularyKind::Unigram),
             "t5" => Ok(VocabularyKind::T5),
-            _ => Err(format!("it must be wordpiece, bpe, unigram or t5, not {name:?}")),
+            "clip" => Ok(VocabularyKind::Clip),
+            _ => Err(format!("it must be wordpiece, bpe, unigram, t5 or clip, not {name:?}")),
         }
     }
 }
@@ -55,6 +58,7 @@ impl VocabularyKind {
             VocabularyKind::Bpe => Class::Roberta,
             VocabularyKind::Unigram => Class::Albert,
             VocabularyKind::T5 => Class::T5,
+            VocabularyKind::Clip => Class::Clip,
         }
     }
 
@@ -65,6 +69,7 @@ impl VocabularyKind {
             VocabularyKind::Bpe => &["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
             VocabularyKind::Unigram => &["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
             VocabularyKind::T5 => &["<pad>", "</s>", "<unk>"],
+            VocabularyKind::Clip => &["<|startoftext|>", "<|endoftext|>"],
         }
     }
 
@@ -74,6 +79,8 @@ impl VocabularyKind {
             VocabularyKind::Bpe => 256 + self.special().len() + 1,
             VocabularyKind::WordPiece | VocabularyKind::Unigram => 64,
             VocabularyKind::T5 => 64 + SENTINELS,
+            // Every byte inside of a word, and at its end.
+            VocabularyKind::Clip => 2 * 256 + self.special().len(),
         }
     }
 }
@@ -106,6 +113,7 @@ pub(super) fn train(
     let model = match kind {
         VocabularyKind::WordPiece => train_word_pieces(words, size)?,
         VocabularyKind::Bpe => train_byte_pairs(&words, kind.special(), size)?,
+        VocabularyKind::Clip => train_clip(&words, kind.special(), size)?,
         VocabularyKind::Unigram | VocabularyKind::T5 => train_unigram(words, kind, size)?,
     };
     // A normalizer that does nothing is not written.
@@ -178,6 +186,17 @@ fn parts(kind: VocabularyKind, lower_case: bool) -> Parts {
                     "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}
                 }),
                 decoder: space,
+            }
+        }
+        VocabularyKind::Clip => {
+            let Description { normalizer, pre_tokenizer, post_processor, decoder, .. } =
+                slow::clip_parts(token(special[0]), token(special[1]));
+            Parts {
+                settings: Settings::of_class(kind.class(), &[]),
+                normalizer,
+                pre_tokenizer,
+                post_processor,
+                decoder,
             }
         }
         VocabularyKind::Unigram => {
@@ -318,6 +337,34 @@ pub(super) fn train_byte_pairs(
     let vocab = model.get_vocab().into_iter().collect();
     let none = || Some(String::new());
     Ok(Model::Bpe(Bpe { vocab, merges, prefix: none(), suffix: none(), ..Bpe::default() }))
+}
+
+/// CLIP's byte pairs: every byte may also end a word.
+fn train_clip(words: &WordCounts, special: &[&'static str], size: usize) -> Result<Model, TokeniserError> {
+    const END: &str = "</w>";
+    let mut letters: Vec<char> = ByteLevel::alphabet().into_iter().collect();
+    letters.sort_unstable();
+    let trainer = BpeTrainer::builder()
+        .vocab_size(size - letters.len())
+        .min_frequency(2)
+        .special_tokens(special_tokens(special))
+        .initial_alphabet(letters.iter().copied().collect())
+        .end_of_word_suffix(END.to_string())
+        .show_progress(false)
+        .build();
+    let mut model = BPE::default();
+    let words = words.iter().map(|(word, &count)| (word.as_str().into(), count)).collect();
+    trainer.do_train(&words, &mut model).map_err(TokeniserError::library)?;
+    let json = serde_json::to_value(&model).map_err(TokeniserError::library)?;
+    let merges = serde_json::from_value(json["merges"].clone()).map_err(TokeniserError::library)?;
+    // The library numbers the last letters of words in an order that changes from run to run, and leaves out those that it did not see.
+    let learnt: BTreeMap<u32, String> = model.get_vocab().into_iter().map(|(token, id)| (id, token)).collect();
+    let is_last = |token: &str| token.strip_suffix(END).is_some_and(|letter| letter.chars().count() == 1);
+    let kept = learnt.into_values().filter(|token| !is_last(token));
+    let tokens = kept.chain(letters.iter().map(|letter| format!("{letter}{END}")));
+    let vocab: Vocab = tokens.zip(0..).collect();
+    let (prefix, suffix) = (Some(String::new()), Some(END.to_string()));
+    Ok(Model::Bpe(Bpe { vocab, merges, unknown: Some(special[1].to_string()), prefix, suffix, ..Bpe::default() }))
 }
 
 /// Likelihoods are sums of floating-point numbers: words are sorted, and one thread adds, so that the sums are always the same.

@@ -10,9 +10,11 @@ pub fn activation(kind: Activation, values: &mut [f32]) {
     match kind {
         Activation::Gelu => gelu(values),
         Activation::GeluTanh => gelu_tanh(values),
+        Activation::QuickGelu => quick_gelu(values),
         Activation::Relu => relu(values),
         Activation::Silu => silu(values),
         Activation::Tanh => tanh(values),
+        Activation::Exp => exp(values),
     }
 }
 
@@ -21,9 +23,11 @@ pub fn activation_gradient(kind: Activation, gradient: &mut [f32], input: &[f32]
     match kind {
         Activation::Gelu => gelu_gradient(gradient, input),
         Activation::GeluTanh => gelu_tanh_gradient(gradient, input),
+        Activation::QuickGelu => quick_gelu_gradient(gradient, input),
         Activation::Relu => relu_gradient(gradient, input),
         Activation::Silu => silu_gradient(gradient, input),
         Activation::Tanh => tanh_gradient(gradient, input),
+        Activation::Exp => exp_gradient(gradient, input),
     }
 }
 
@@ -32,9 +36,11 @@ pub fn dropped_activation(kind: Activation, values: &mut [f32], factors: &mut [f
     match kind {
         Activation::Gelu => gelu_dropped(values, factors),
         Activation::GeluTanh => gelu_tanh_dropped(values, factors),
+        Activation::QuickGelu => quick_gelu_dropped(values, factors),
         Activation::Relu => relu_dropped(values, factors),
         Activation::Silu => silu_dropped(values, factors),
         Activation::Tanh => tanh_dropped(values, factors),
+        Activation::Exp => exp_dropped(values, factors),
     }
 }
 
@@ -94,6 +100,9 @@ activation_functions! {
     gelu_tanh, gelu_tanh_body = gelu_tanh_of; gelu_tanh_gradient, gelu_tanh_gradient_body = gelu_tanh_slope; gelu_tanh_dropped, gelu_tanh_dropped_body;
 }
 activation_functions! {
+    quick_gelu, quick_gelu_body = quick_gelu_of; quick_gelu_gradient, quick_gelu_gradient_body = quick_gelu_slope; quick_gelu_dropped, quick_gelu_dropped_body;
+}
+activation_functions! {
     relu, relu_body = relu_of; relu_gradient, relu_gradient_body = relu_slope; relu_dropped, relu_dropped_body;
 }
 activation_functions! {
@@ -101,6 +110,10 @@ activation_functions! {
 }
 activation_functions! {
     tanh, tanh_body = tanh_of; tanh_gradient, tanh_gradient_body = tanh_slope; tanh_dropped, tanh_dropped_body;
+}
+// e^x is its own derivative.
+activation_functions! {
+    exp, exp_body = math::exp; exp_gradient, exp_gradient_body = math::exp; exp_dropped, exp_dropped_body;
 }
 
 /// `√(2/π)` twice: `(1 + tanh y) / 2` is `sigmoid(2 y)`.
@@ -132,6 +145,23 @@ unsafe fn gelu_tanh_slope<V: Lanes>(x: V) -> V {
         let sigmoid = one.div(one.add(falling));
         steepness.mul(falling.mul(sigmoid)).mul_add(sigmoid, sigmoid)
     }
+}
+
+/// The factor in the sigmoid of quick GELU.
+const QUICK: f32 = 1.702;
+
+/// `x / (1 + e^-1.702x)`
+#[inline(always)]
+unsafe fn quick_gelu_of<V: Lanes>(x: V) -> V {
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
+    unsafe { x.div(V::splat(1.0).add(math::exp(x.mul(V::splat(-QUICK))))) }
+}
+
+/// The derivative of SiLU at 1.702x: quick GELU is `silu(1.702x) / 1.702`.
+#[inline(always)]
+unsafe fn quick_gelu_slope<V: Lanes>(x: V) -> V {
+    // SAFETY: arithmetic only; the caller guarantees the instruction set.
+    unsafe { silu_slope(x.mul(V::splat(QUICK))) }
 }
 
 #[inline(always)]
@@ -260,8 +290,15 @@ mod tests {
     use super::super::testing::*;
     use super::*;
 
-    const KINDS: [Activation; 5] =
-        [Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Silu, Activation::Tanh];
+    const KINDS: [Activation; 7] = [
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::QuickGelu,
+        Activation::Relu,
+        Activation::Silu,
+        Activation::Tanh,
+        Activation::Exp,
+    ];
 
     fn naive(kind: Activation, x: f64) -> f64 {
         match kind {
@@ -277,9 +314,11 @@ mod tests {
             Activation::GeluTanh => {
                 x / 2.0 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
             }
+            Activation::QuickGelu => x / (1.0 + (-f64::from(QUICK) * x).exp()),
             Activation::Relu => x.max(0.0),
             Activation::Silu => x / (1.0 + (-x).exp()),
             Activation::Tanh => x.tanh(),
+            Activation::Exp => x.exp(),
         }
     }
 
@@ -318,7 +357,7 @@ mod tests {
         let mut gradient = [1.0; 8];
         tanh_gradient(&mut gradient, &EXTREMES);
         assert!(gradient[..4].iter().all(|slope| slope.abs() < 1e-20) && gradient[4].is_nan(), "{gradient:?}");
-        for kind in [Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Silu] {
+        for kind in KINDS.into_iter().filter(|kind| !matches!(kind, Activation::Tanh | Activation::Exp)) {
             let mut values = EXTREMES;
             activation(kind, &mut values);
             assert!(values[0] == 1e30 && values[1].abs() < 1e-20 && values[2] == f32::INFINITY, "{kind:?} {values:?}");

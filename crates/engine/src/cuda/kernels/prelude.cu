@@ -170,6 +170,8 @@ __device__ __forceinline__ float silu_slope(float x) {
     float s = 1.0f / (1.0f + expf(-x));
     return s * (1.0f + x * (1.0f - s));
 }
+__device__ __forceinline__ float quick_gelu(float x) { return x / (1.0f + expf(-1.702f * x)); }
+__device__ __forceinline__ float quick_gelu_slope(float x) { return silu_slope(1.702f * x); }
 __device__ __forceinline__ float tanh_(float x) { return tanhf(x); }
 __device__ __forceinline__ float tanh_slope(float x) {
     float t = tanhf(x);

@@ -19,46 +19,22 @@ use vitreous_engine::{Graph, Result};
 
 use crate::call::{Call, Outputs};
 use crate::checkpoint::Dialect;
-use crate::checkpoint::json::Fault;
-use crate::families::encoder::{self, Encoder, EncoderConfig};
-use crate::family::{Architecture, Checkpoint, Family, Reading};
-use crate::settings::{ConfigError, Settings};
+use crate::families::encoder::{Encoder, EncoderConfig};
+use crate::family::{Family, family};
+use crate::settings::ConfigError;
 use crate::signature::Head;
 
 pub use config::AlbertConfig;
 pub use graph::albert;
 
-/// The family.
-pub struct Albert;
-
-/// The entry of the family list.
-pub static FAMILY: Albert = Albert;
-
-impl Family for Albert {
-    fn name(&self) -> &'static str {
-        "albert"
-    }
-
-    fn model_types(&self) -> &'static [&'static str] {
-        &["albert"]
-    }
-
-    fn presets(&self) -> Vec<String> {
-        presets::names()
-    }
-
-    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
-        Some(Box::new(presets::preset(name)?))
-    }
-
-    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        encoder::from_settings::<AlbertConfig>(settings)
-    }
-
-    fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        names::read(checkpoint)
-    }
-}
+family!(
+    Albert,
+    "albert",
+    AlbertConfig,
+    model_types: ["albert"],
+    gguf: [],
+    read: names::read
+);
 
 impl EncoderConfig for AlbertConfig {
     fn own_family() -> &'static dyn Family {

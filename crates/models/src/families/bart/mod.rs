@@ -19,47 +19,21 @@ use vitreous_engine::{Graph, Result};
 
 use crate::call::{Call, Outputs};
 use crate::checkpoint::Dialect;
-use crate::checkpoint::json::Fault;
-use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
+use crate::family::{Architecture, Family, Format, family, to_settings};
 use crate::settings::{ConfigError, Settings};
 use crate::signature::{Gives, Head, Signature, SpecialTokens, Takes, TokenInput};
 
 pub use config::{BartConfig, Variant};
 pub use graph::bart;
 
-/// The family.
-pub struct Bart;
-
-/// The entry of the family list.
-pub static FAMILY: Bart = Bart;
-
-impl Family for Bart {
-    fn name(&self) -> &'static str {
-        "bart"
-    }
-
-    fn model_types(&self) -> &'static [&'static str] {
-        &["bart", "mbart", "marian"]
-    }
-
-    fn presets(&self) -> Vec<String> {
-        presets::names()
-    }
-
-    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
-        Some(Box::new(presets::preset(name)?))
-    }
-
-    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let config: BartConfig = parse_settings(settings)?;
-        config.check()?;
-        Ok(Box::new(config))
-    }
-
-    fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        names::read(checkpoint)
-    }
-}
+family!(
+    Bart,
+    "bart",
+    BartConfig,
+    model_types: ["bart", "mbart", "marian"],
+    gguf: [],
+    read: names::read
+);
 
 impl Architecture for BartConfig {
     fn family(&self) -> &'static dyn Family {

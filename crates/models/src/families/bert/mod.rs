@@ -21,47 +21,23 @@ use vitreous_engine::{Graph, Result};
 
 use crate::call::{Call, Outputs};
 use crate::checkpoint::Dialect;
-use crate::checkpoint::json::Fault;
-use crate::families::encoder::{self, Encoder, EncoderConfig};
-use crate::family::{Architecture, Checkpoint, Family, Reading};
-use crate::settings::{ConfigError, Settings};
+use crate::families::encoder::{Encoder, EncoderConfig};
+use crate::family::{Family, family};
+use crate::settings::ConfigError;
 use crate::signature::Head;
 
 pub use config::BertConfig;
 pub use graph::bert;
 pub use variant::Variant;
 
-/// The family.
-pub struct Bert;
-
-/// The entry of the family list.
-pub static FAMILY: Bert = Bert;
-
-impl Family for Bert {
-    fn name(&self) -> &'static str {
-        "bert"
-    }
-
-    fn model_types(&self) -> &'static [&'static str] {
-        &["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra"]
-    }
-
-    fn presets(&self) -> Vec<String> {
-        presets::names()
-    }
-
-    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
-        Some(Box::new(presets::preset(name)?))
-    }
-
-    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        encoder::from_settings::<BertConfig>(settings)
-    }
-
-    fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        names::read(checkpoint)
-    }
-}
+family!(
+    Bert,
+    "bert",
+    BertConfig,
+    model_types: ["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra"],
+    gguf: [],
+    read: names::read
+);
 
 impl EncoderConfig for BertConfig {
     fn own_family() -> &'static dyn Family {

@@ -3,6 +3,11 @@
 use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Error, Graph, Padding, Result, Value};
 
 use crate::call::{Call, Part};
+use crate::checkpoint::json::Fault;
+use crate::checkpoint::prefix_of;
+use crate::family::Checkpoint;
+use crate::settings::ConfigError;
+use crate::signature::{Gives, Signature, Takes, TokenInput};
 
 /// The tokens of a call, and what attention needs to know of them.
 ///
@@ -153,4 +158,43 @@ fn between_documents(g: &mut Graph, batch: usize, length: usize, documents: usiz
 /// An error for a graph that a family cannot build.
 pub(crate) fn refused(family: &'static str, rule: String) -> Error {
     Error::Rule { op: family, path: "config".to_string(), inputs: Vec::new(), rule }
+}
+
+/// What a language model takes and gives.
+pub(crate) fn signature(vocabulary: usize, dim: usize, longest: usize, window: Option<usize>) -> Signature {
+    let takes = Takes::Tokens(TokenInput { vocabulary, longest, token_types: 0, window });
+    Signature { takes, gives: vec![Gives::NextToken(vocabulary), Gives::TokenVectors(dim)] }
+}
+
+/// The refusal of another head.
+pub(crate) fn keeps_head() -> ConfigError {
+    ConfigError("the head of a language model cannot be replaced".to_string())
+}
+
+/// What stands before the names of a checkpoint's tensors.
+pub(crate) struct Prefixes {
+    /// Before all of them.
+    pub all: String,
+    /// Behind that, before those of the backbone, with its dot; empty in a file of the backbone alone.
+    pub backbone: String,
+    /// Whether the output has a matrix of its own.
+    pub has_head: bool,
+}
+
+/// The prefixes in a checkpoint of Hugging Face's, found by its table of words.
+pub(crate) fn prefixes(checkpoint: &Checkpoint, words: &str, backbone: &str) -> std::result::Result<Prefixes, Fault> {
+    let Some(tensors) = checkpoint.tensors else {
+        return Ok(Prefixes { all: String::new(), backbone: String::new(), has_head: true });
+    };
+    let model_type = checkpoint.model_type()?.unwrap_or_default();
+    let prefix = prefix_of(tensors, words, &[backbone]).ok_or_else(|| {
+        Fault::whole(format!("it is a configuration of `{model_type}`, but no tensor beside it is called `{words}`"))
+    })?;
+    let backbone = format!("{backbone}.");
+    let (all, backbone) = match prefix.strip_suffix(&backbone) {
+        Some(all) => (all.to_string(), backbone),
+        None => (prefix.to_string(), String::new()),
+    };
+    let has_head = tensors.contains_key(&format!("{all}lm_head.weight"));
+    Ok(Prefixes { all, backbone, has_head })
 }

@@ -9,7 +9,7 @@ use vitreous_engine::{Graph, Result};
 use super::Encoder;
 use crate::call::{Call, Outputs};
 use crate::checkpoint::Dialect;
-use crate::family::{Architecture, Family, Format, parse_settings, to_settings};
+use crate::family::{Architecture, Family, Format, to_settings};
 use crate::settings::{ConfigError, Settings};
 use crate::signature::{Head, Signature};
 
@@ -35,12 +35,6 @@ pub(crate) trait EncoderConfig: Clone + Debug + Serialize + DeserializeOwned + S
 }
 
 /// The model with these settings, if they are sound.
-pub(crate) fn from_settings<C: EncoderConfig>(
-    settings: &Settings,
-) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-    sound(parse_settings::<C>(settings)?)
-}
-
 fn sound<C: EncoderConfig>(config: C) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
     config.check_settings()?;
     Ok(Box::new(config))

@@ -21,7 +21,7 @@ mod tests;
 use crate::settings::{Activation, ConfigError, check_eps, check_layers, check_rates, check_sizes, rule};
 use crate::signature::{Gives, Head, Signature, Takes, TokenInput};
 
-pub(crate) use architecture::{EncoderConfig, from_settings};
+pub(crate) use architecture::EncoderConfig;
 pub(crate) use config::{KEYS, Keys, Sizes, check_supported};
 pub(crate) use graph::{build, layer, refused};
 pub(crate) use head::{HeadNames, HeadReading, class_of_head, put_problem_type, read_head};

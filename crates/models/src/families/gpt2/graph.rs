@@ -1,6 +1,6 @@
 //! The graph of GPT-1 and GPT-2.
 
-use vitreous_engine::{AttentionOptions, DType, Graph, Init, Result, Role, Value};
+use vitreous_engine::{AttentionOptions, DType, Graph, Init, LayerKind, Result, Role, Value};
 
 use super::config::Gpt2Config;
 use crate::blocks::{Branch, Linear, Mlp, layer, norm};
@@ -85,11 +85,21 @@ fn block(
             ..AttentionOptions::default()
         };
         let mixed = sequence.attend(g, parts, cache, options)?;
-        Linear::new("output", config.dim, true).adapted(g, call.adapters, mixed)
+        let output = Linear { init: residual(config, LayerKind::Linear), ..Linear::new("output", config.dim, true) };
+        output.adapted(g, call.adapters, mixed)
     })?;
     let mlp = Mlp { hidden: config.mlp_dim, activation: config.activation, dropout: 0.0 };
     let adapters = call.adapters.filter(|adapters| adapters.mlp);
-    branch("mlp", "norm2").around(g, x, |g, x| mlp.of(g, adapters, x))
+    let start = residual(config, LayerKind::FeedForward);
+    branch("mlp", "norm2").around(g, x, |g, x| mlp.starting(g, adapters, x, start))
+}
+
+/// How GPT-2's matrices that add to the residual stream start; GPT-1's start as all others do.
+fn residual(config: &Gpt2Config, kind: LayerKind) -> Option<Init> {
+    match config.norm_order {
+        NormOrder::Pre => Some(Init::ResidualMatrix { kind, layers: config.depth }),
+        NormOrder::Post => None,
+    }
 }
 
 /// The scale of a layer's attention scores, if it is not the usual one.

@@ -20,51 +20,27 @@ use vitreous_engine::{Graph, Result};
 use crate::call::{Call, Outputs};
 use crate::checkpoint::Dialect;
 use crate::checkpoint::json::Fault;
-use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
+use crate::families::decoder;
+use crate::family::{Architecture, Checkpoint, Family, Format, Reading, family, to_settings};
 use crate::settings::{ConfigError, Settings};
-use crate::signature::{Gives, Head, Signature, Takes, TokenInput};
+use crate::signature::{Head, Signature};
 
 pub use config::Gpt2Config;
 pub use graph::gpt2;
 
-/// The family.
-pub struct Gpt2;
+family!(
+    Gpt2,
+    "gpt2",
+    Gpt2Config,
+    model_types: ["gpt2", "openai-gpt"],
+    gguf: ["gpt2"],
+    read: read
+);
 
-/// The entry of the family list.
-pub static FAMILY: Gpt2 = Gpt2;
-
-impl Family for Gpt2 {
-    fn name(&self) -> &'static str {
-        "gpt2"
-    }
-
-    fn model_types(&self) -> &'static [&'static str] {
-        &["gpt2", "openai-gpt"]
-    }
-
-    fn gguf_architectures(&self) -> &'static [&'static str] {
-        &["gpt2"]
-    }
-
-    fn presets(&self) -> Vec<String> {
-        presets::names()
-    }
-
-    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
-        Some(Box::new(presets::preset(name)?))
-    }
-
-    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let config: Gpt2Config = parse_settings(settings)?;
-        config.check()?;
-        Ok(Box::new(config))
-    }
-
-    fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        match &checkpoint.gguf {
-            Some(file) => gguf::read(checkpoint, file),
-            None => names::read(checkpoint),
-        }
+fn read(checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
+    match &checkpoint.gguf {
+        Some(file) => gguf::read(checkpoint, file),
+        None => names::read(checkpoint),
     }
 }
 
@@ -78,13 +54,7 @@ impl Architecture for Gpt2Config {
     }
 
     fn signature(&self) -> Signature {
-        let takes = Takes::Tokens(TokenInput {
-            vocabulary: self.vocabulary,
-            longest: self.max_length,
-            token_types: 0,
-            window: None,
-        });
-        Signature { takes, gives: vec![Gives::NextToken(self.vocabulary), Gives::TokenVectors(self.dim)] }
+        decoder::signature(self.vocabulary, self.dim, self.max_length, None)
     }
 
     fn build(&self, graph: &mut Graph, call: &Call) -> Result<Outputs> {
@@ -92,7 +62,7 @@ impl Architecture for Gpt2Config {
     }
 
     fn with_head(&self, _head: Head) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        Err(ConfigError("the head of a language model cannot be replaced".to_string()))
+        Err(decoder::keeps_head())
     }
 
     fn dialect(&self, format: Format) -> std::result::Result<Dialect, String> {

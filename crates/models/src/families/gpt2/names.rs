@@ -2,7 +2,8 @@
 
 use super::config::Gpt2Config;
 use crate::checkpoint::json::Fault;
-use crate::checkpoint::{Dialect, Rule, prefix_of};
+use crate::checkpoint::{Dialect, Rule};
+use crate::families::decoder::{self, Prefixes};
 use crate::family::{Checkpoint, Family, Reading};
 use crate::settings::NormOrder;
 
@@ -16,24 +17,11 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
         return Ok(None);
     }
     let mut config = Gpt2Config::from_hugging_face(&object, model_type)?;
-    let words = words(&config);
-    let prefix = match checkpoint.tensors {
-        None => "",
-        Some(tensors) => prefix_of(tensors, words, &[BACKBONE]).ok_or_else(|| {
-            let what = format!("it is a configuration of `{model_type}`, but no tensor beside it is called `{words}`");
-            Fault::whole(what)
-        })?,
-    };
-    let backbone = format!("{BACKBONE}.");
-    let (prefix, backbone) = match prefix.strip_suffix(&backbone) {
-        Some(prefix) => (prefix.to_string(), backbone),
-        None => (prefix.to_string(), String::new()),
-    };
-    // A model without a head, such as OpenAI's own file, has the words' vectors for one.
-    let head = format!("{prefix}lm_head.weight");
-    config.tied |= checkpoint.tensors.is_some_and(|tensors| !tensors.contains_key(&head));
+    let Prefixes { all, backbone, has_head } = decoder::prefixes(checkpoint, words(&config), BACKBONE)?;
+    // A model without a head, such as OpenAI's own file of GPT-2, has the words' vectors for one.
+    config.tied |= !has_head;
     checkpoint.check_layers(config.depth)?;
-    let dialect = rules(&config, &backbone).with_prefix(&prefix);
+    let dialect = rules(&config, &backbone).with_prefix(&all);
     Ok(Some(Reading { architecture: Box::new(config), dialect, labels: Vec::new(), notes: Vec::new() }))
 }
 

@@ -22,52 +22,28 @@ use vitreous_engine::{Graph, Result};
 use crate::call::{Call, Outputs};
 use crate::checkpoint::Dialect;
 use crate::checkpoint::json::Fault;
-use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
+use crate::families::decoder;
+use crate::family::{Architecture, Checkpoint, Family, Format, Reading, family, to_settings};
 use crate::settings::{ConfigError, Settings};
-use crate::signature::{Gives, Head, Signature, Takes, TokenInput};
+use crate::signature::{Head, Signature};
 
 pub use config::{LlamaConfig, Variant};
 pub use graph::llama;
 pub use rope::RopeScaling;
 
-/// The family.
-pub struct Llama;
+family!(
+    Llama,
+    "llama",
+    LlamaConfig,
+    model_types: ["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma"],
+    gguf: ["llama", "qwen2", "qwen3", "phi3", "gemma"],
+    read: read
+);
 
-/// The entry of the family list.
-pub static FAMILY: Llama = Llama;
-
-impl Family for Llama {
-    fn name(&self) -> &'static str {
-        "llama"
-    }
-
-    fn model_types(&self) -> &'static [&'static str] {
-        &["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma"]
-    }
-
-    fn gguf_architectures(&self) -> &'static [&'static str] {
-        &["llama", "qwen2", "qwen3"]
-    }
-
-    fn presets(&self) -> Vec<String> {
-        presets::names()
-    }
-
-    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
-        Some(Box::new(presets::preset(name)?))
-    }
-
-    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let config: LlamaConfig = parse_settings(settings)?;
-        config.check()?;
-        Ok(Box::new(config))
-    }
-
-    fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        match &checkpoint.gguf {
-            Some(file) => gguf::read(checkpoint, file),
-            None => names::read(checkpoint),
-        }
+fn read(checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
+    match &checkpoint.gguf {
+        Some(file) => gguf::read(checkpoint, file),
+        None => names::read(checkpoint),
     }
 }
 
@@ -81,13 +57,7 @@ impl Architecture for LlamaConfig {
     }
 
     fn signature(&self) -> Signature {
-        let takes = Takes::Tokens(TokenInput {
-            vocabulary: self.vocabulary,
-            longest: self.max_length,
-            token_types: 0,
-            window: self.window,
-        });
-        Signature { takes, gives: vec![Gives::NextToken(self.vocabulary), Gives::TokenVectors(self.dim)] }
+        decoder::signature(self.vocabulary, self.dim, self.max_length, self.window)
     }
 
     fn build(&self, graph: &mut Graph, call: &Call) -> Result<Outputs> {
@@ -95,7 +65,7 @@ impl Architecture for LlamaConfig {
     }
 
     fn with_head(&self, _head: Head) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        Err(ConfigError("the head of a language model cannot be replaced".to_string()))
+        Err(decoder::keeps_head())
     }
 
     fn dialect(&self, format: Format) -> std::result::Result<Dialect, String> {

@@ -2,7 +2,8 @@
 
 use super::config::{LlamaConfig, Variant};
 use crate::checkpoint::json::Fault;
-use crate::checkpoint::{Dialect, Rule, prefix_of};
+use crate::checkpoint::{Dialect, Rule};
+use crate::families::decoder::{self, Prefixes};
 use crate::family::{Checkpoint, Reading};
 
 /// The prefix of all tensors but those of heads, in models with one.
@@ -19,23 +20,11 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<Reading>, Fault> {
         return Ok(None);
     };
     let mut config = LlamaConfig::from_hugging_face(&object, variant)?;
-    let prefix = match checkpoint.tensors {
-        None => "",
-        Some(tensors) => prefix_of(tensors, WORDS, &[BACKBONE]).ok_or_else(|| {
-            let what = format!("it is a configuration of `{model_type}`, but no tensor beside it is called `{WORDS}`");
-            Fault::whole(what)
-        })?,
-    };
-    let backbone = format!("{BACKBONE}.");
-    let (prefix, backbone) = match prefix.strip_suffix(&backbone) {
-        Some(prefix) => (prefix.to_string(), backbone),
-        None => (prefix.to_string(), String::new()),
-    };
-    // A model without a head has the words' vectors for one.
-    let head = format!("{prefix}lm_head.weight");
-    config.tied |= checkpoint.tensors.is_some_and(|tensors| !tensors.contains_key(&head));
+    let Prefixes { all, backbone, has_head } = decoder::prefixes(checkpoint, WORDS, BACKBONE)?;
+    // A model without a head, such as OpenAI's own file of GPT-2, has the words' vectors for one.
+    config.tied |= !has_head;
     checkpoint.check_layers(config.depth)?;
-    let dialect = rules(&config, &backbone).with_prefix(&prefix);
+    let dialect = rules(&config, &backbone).with_prefix(&all);
     Ok(Some(Reading { architecture: Box::new(config), dialect, labels: Vec::new(), notes: Vec::new() }))
 }
 
@@ -56,7 +45,7 @@ fn beyond(model_type: &str) -> Option<&'static str> {
 }
 
 /// Phi-3 stores these together.
-const GATE_AND_UP: [&str; 2] = ["blocks.#.mlp.gate.*", "blocks.#.mlp.up.*"];
+pub(super) const GATE_AND_UP: [&str; 2] = ["blocks.#.mlp.gate.*", "blocks.#.mlp.up.*"];
 
 fn rules(config: &LlamaConfig, backbone: &str) -> Dialect {
     let names = [

@@ -107,8 +107,8 @@ impl RopeScaling {
                     let kept = 1.0 - (((pair as f64 - low) / (high - low)) as f32).clamp(0.0, 1.0);
                     frequency / factor * (1.0 - kept) + frequency * kept
                 };
-                let usual = if factor <= 1.0 { 1.0 } else { (0.1 * f64::from(factor).ln() + 1.0) as f32 };
-                (plain.into_iter().enumerate().map(scaled).collect(), attention_factor.unwrap_or(usual))
+                let factor = attention_factor.unwrap_or_else(|| yarn_attention_factor(factor));
+                (plain.into_iter().enumerate().map(scaled).collect(), factor)
             }
             RopeScaling::Factors { ref factors } => {
                 (plain.iter().zip(factors).map(|(frequency, factor)| frequency / factor).collect(), 1.0)
@@ -125,11 +125,8 @@ impl RopeScaling {
                     let exponent = (2 * pair) as f32 / head_dim as f32;
                     1.0 / (factor * f64::from(base).powf(f64::from(exponent)) as f32)
                 };
-                let usual = match factor > 1.0 {
-                    true => (1.0 + f64::from(factor).ln() / (original_length as f64).ln()).sqrt() as f32,
-                    false => 1.0,
-                };
-                (factors.iter().enumerate().map(scaled).collect(), attention_factor.unwrap_or(usual))
+                let factor = attention_factor.unwrap_or_else(|| longrope_attention_factor(factor, original_length));
+                (factors.iter().enumerate().map(scaled).collect(), factor)
             }
         }
     }
@@ -324,6 +321,19 @@ impl RopeScaling {
             }
         }
         Ok(Value::Object(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect::<Settings>()))
+    }
+}
+
+/// What YaRN multiplies cosines and sines by, where a model does not say otherwise.
+pub(super) fn yarn_attention_factor(factor: f32) -> f32 {
+    if factor <= 1.0 { 1.0 } else { (0.1 * f64::from(factor).ln() + 1.0) as f32 }
+}
+
+/// The same for LongRoPE.
+pub(super) fn longrope_attention_factor(factor: f32, original_length: usize) -> f32 {
+    match factor > 1.0 {
+        true => (1.0 + f64::from(factor).ln() / (original_length as f64).ln()).sqrt() as f32,
+        false => 1.0,
     }
 }
 

@@ -13,7 +13,53 @@ mod tests;
 
 use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Error, Graph, Padding, Result, Value};
 
-use crate::call::{Call, Outputs};
+use crate::call::{Call, Outputs, Part};
+
+/// What the parts of an encoder-decoder's graph have in common.
+pub(crate) struct PairSizes {
+    /// The family, in errors.
+    pub family: &'static str,
+    /// The most tokens of a source and of a target.
+    pub max_length: usize,
+    pub decoder_layers: usize,
+    /// The vocabulary size of targets.
+    pub vocabulary: usize,
+}
+
+/// Builds the part of a model that a call asks for, of an encoder, which gives its result, a decoder, which gives logits
+/// `[batch, length, vocabulary]`, and the keys and values that a layer of the decoder takes of the encoder's result. Outputs: of the
+/// whole, `memory [batch, source, dim]`, the encoder's result, and `logits`; of a step, `logits [batch, vocabulary]`; of the encoder, what
+/// a decoder's caches take.
+pub(crate) fn build_part(
+    g: &mut Graph,
+    call: &Call,
+    sizes: &PairSizes,
+    encoder: impl Fn(&mut Graph) -> Result<(Value, Source)>,
+    decoder: impl Fn(&mut Graph, &Target) -> Result<Value>,
+    keys_and_values: impl Fn(&mut Graph, Value) -> Result<(Value, Value)>,
+) -> Result<Outputs> {
+    let longest = call.tokens.max(if call.part == Part::Encode { 0 } else { call.target });
+    if longest > sizes.max_length {
+        let what = format!("a sequence of {longest} tokens is longer than max_length, {}", sizes.max_length);
+        return Err(refused(sizes.family, what));
+    }
+    match call.part {
+        Part::Whole => {
+            let (memory, source) = encoder(g)?;
+            let target = Target::whole(g, call, &source, memory)?;
+            Ok(Outputs::new([("memory", memory), ("logits", decoder(g, &target)?)]))
+        }
+        Part::Encode => {
+            let (memory, _) = encoder(g)?;
+            source_outputs(g, sizes.decoder_layers, |g| keys_and_values(g, memory))
+        }
+        Part::Step => {
+            let target = Target::step(g, call)?;
+            let logits = decoder(g, &target)?; // [batch, 1, vocabulary]
+            Ok(Outputs::new([("logits", g.reshape(logits, [call.batch, sizes.vocabulary])?)]))
+        }
+    }
+}
 
 /// The sources of a call.
 #[derive(Clone, Copy, Debug)]

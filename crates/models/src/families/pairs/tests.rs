@@ -2,8 +2,8 @@
 
 use serde_json::{Value as Json, json};
 use vitreous_engine::{
-    CrossEntropyOptions, DType, Device, Executor, GradientOptions, Graph, Mode, Plan, Precision, Role, Run, State,
-    Value,
+    CrossEntropyOptions, DType, Device, Edit, EditValues, Executor, GradientOptions, Graph, Mode, Plan, Precision,
+    Role, Run, State, Value,
 };
 
 use crate::archive::Archive;
@@ -65,6 +65,54 @@ fn gradients_are_pytorchs() {
     for (family, names) in [("t5", ["model", "gated", "mt5"]), ("bart", ["model", "mbart", "marian"])] {
         names.iter().for_each(|name| compare_gradients(family, name));
     }
+}
+
+/// The logits of a fixture's pairs by a model with one value edited.
+fn edited_logits(family: &str, name: &str, path: &str, edit: Edit) -> Vec<f32> {
+    let model = open(family, name).with(path, edit).unwrap_or_else(|error| panic!("{family}, {name}: {error}"));
+    let archive = Archive::open(&fixture(family, name).join("expected.safetensors")).expect("opens");
+    let ((source, _), (target, _)) = (tensor(&archive, "source"), tensor(&archive, "target"));
+    let call = Call::whole(source[0]).tokens(source[1]).target(target[1]);
+    let mut g = Graph::for_inference();
+    let logits = model.architecture.build(&mut g, &call).expect("builds").need("logits").expect("logits");
+    let device = Device::Cpu { threads: 2 };
+    let plan = device.plan_with_fixed_weights(&g, &[logits]).expect("plans");
+    let mut executor = Executor::with_weights(plan, &device, |parameter| model.weight(&parameter.name)).expect("runs");
+    feed(&mut executor, &g, &archive);
+    executor.infer().expect("a run");
+    executor.output(logits).expect("logits")
+}
+
+/// `edits.safetensors` has what PyTorch's hooks in `transformers`' own models give (`make_edits.py`).
+#[test]
+fn an_edit_is_the_peers_hook() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/families/pairs/edits.safetensors");
+    let archive = Archive::open(&path).expect("opens");
+    let mut seen = 0;
+    for name in archive.names() {
+        let words: Vec<&str> = name.split([' ', '/']).collect();
+        let [family, model, path, edit] = words[..] else { panic!("{name}") };
+        let edit = match edit {
+            "zero" => Edit::Zero,
+            "scale" => Edit::Scale(-1.5),
+            "clamp" => Edit::Clamp { low: -0.3, high: 0.3 },
+            "add" => Edit::Add(EditValues::Numbers(vec![0.5].into())),
+            other => panic!("{other}"),
+        };
+        let (_, expected) = tensor(&archive, name);
+        let close = |got: Vec<f32>| {
+            let difference = largest_difference(&got, &expected);
+            let size = expected.iter().fold(1f32, |most, x| most.max(x.abs()));
+            assert!(difference < 1e-4 * size, "{name}: differs by {difference:e}");
+        };
+        close(edited_logits(family, model, path, edit.clone()));
+        // A head is linear in its attention weights.
+        if path.contains("heads.") {
+            close(edited_logits(family, model, &format!("{path}.weights"), edit));
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 49);
 }
 
 /// The message for a fixture's configuration with some keys changed.

@@ -4,39 +4,30 @@ use vitreous_engine::{AttentionInputs, AttentionOptions, Graph, Init, Result, Ro
 
 use super::config::T5Config;
 use crate::blocks::{self, Linear, rms_norm};
-use crate::call::{Call, Outputs, Part};
-use crate::families::pairs::{LayerCaches, Source, Target, refused, source_outputs, three_parts};
+use crate::call::{Call, Outputs};
+use crate::families::pairs::{LayerCaches, PairSizes, Source, Target, build_part, refused, three_parts};
 use crate::settings::check_fixed_table;
 
 const QKV: &[&str] = &["query", "key", "value"];
 
-/// Builds a part of the model. Outputs: of the whole, `memory [batch, source, dim]`, the encoder's result, and `logits [batch, target,
-/// vocabulary]` of the next token at every position; of a step, `logits [batch, vocabulary]`; of the encoder, what a decoder's caches take.
+/// Builds a part of the model: see [`build_part`].
 pub fn t5(g: &mut Graph, config: &T5Config, call: &Call) -> Result<Outputs> {
     config.check().map_err(|refusal| refused("t5", refusal.0))?;
-    let longest = call.tokens.max(if call.part == Part::Encode { 0 } else { call.target });
-    if longest > config.max_length {
-        let what = format!("a sequence of {longest} tokens is longer than max_length, {}", config.max_length);
-        return Err(refused("t5", what));
-    }
     let build = Build { config, call };
-    match call.part {
-        Part::Whole => {
-            let (memory, source) = build.encoder(g)?;
-            let target = Target::whole(g, call, &source, memory)?;
-            let logits = build.decoder(g, &target)?;
-            Ok(Outputs::new([("memory", memory), ("logits", logits)]))
-        }
-        Part::Encode => {
-            let (memory, _) = build.encoder(g)?;
-            source_outputs(g, config.decoder_layers, |g| build.keys_and_values(g, memory))
-        }
-        Part::Step => {
-            let target = Target::step(g, call)?;
-            let logits = build.decoder(g, &target)?; // [batch, 1, vocabulary]
-            Ok(Outputs::new([("logits", g.reshape(logits, [call.batch, config.vocabulary])?)]))
-        }
-    }
+    let sizes = PairSizes {
+        family: "t5",
+        max_length: config.max_length,
+        decoder_layers: config.decoder_layers,
+        vocabulary: config.vocabulary,
+    };
+    build_part(
+        g,
+        call,
+        &sizes,
+        |g| build.encoder(g),
+        |g, target| build.decoder(g, target),
+        |g, memory| build.keys_and_values(g, memory),
+    )
 }
 
 /// What a graph is built of.

@@ -21,47 +21,21 @@ use vitreous_engine::{Graph, Result};
 
 use crate::call::{Call, Outputs};
 use crate::checkpoint::Dialect;
-use crate::checkpoint::json::Fault;
-use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
+use crate::family::{Architecture, Family, Format, family, to_settings};
 use crate::settings::{ConfigError, Settings};
 use crate::signature::{Gives, Head, Signature, SpecialTokens, Takes, TokenInput};
 
 pub use config::{T5Config, Variant};
 pub use graph::t5;
 
-/// The family.
-pub struct T5;
-
-/// The entry of the family list.
-pub static FAMILY: T5 = T5;
-
-impl Family for T5 {
-    fn name(&self) -> &'static str {
-        "t5"
-    }
-
-    fn model_types(&self) -> &'static [&'static str] {
-        &["t5", "mt5"]
-    }
-
-    fn presets(&self) -> Vec<String> {
-        presets::names()
-    }
-
-    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
-        Some(Box::new(presets::preset(name)?))
-    }
-
-    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let config: T5Config = parse_settings(settings)?;
-        config.check()?;
-        Ok(Box::new(config))
-    }
-
-    fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        names::read(checkpoint)
-    }
-}
+family!(
+    T5,
+    "t5",
+    T5Config,
+    model_types: ["t5", "mt5"],
+    gguf: [],
+    read: names::read
+);
 
 impl Architecture for T5Config {
     fn family(&self) -> &'static dyn Family {

@@ -21,46 +21,25 @@ use vitreous_engine::{Graph, Result};
 use crate::call::{Call, Outputs, Part, StepShape};
 use crate::checkpoint::Dialect;
 use crate::checkpoint::json::Fault;
-use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
+use crate::family::{Architecture, Checkpoint, Family, Format, Reading, family, to_settings};
 use crate::settings::{ConfigError, Settings};
 use crate::signature::{Gives, Head, Signature, Takes, TokenInput};
 
 pub use config::{TextPositions, TransformerConfig};
 pub use graph::{PairShape, Transformer, decoder_step, encoder, encoder_for_decoding, transformer};
 
-/// The family.
-pub struct TransformerFamily;
+// Hugging Face has no class for this model; Marian, the closest, belongs to the BART family.
+family!(
+    TransformerFamily,
+    "transformer",
+    TransformerConfig,
+    model_types: [],
+    gguf: [],
+    read: read
+);
 
-/// The entry of the family list.
-pub static FAMILY: TransformerFamily = TransformerFamily;
-
-impl Family for TransformerFamily {
-    fn name(&self) -> &'static str {
-        "transformer"
-    }
-
-    fn model_types(&self) -> &'static [&'static str] {
-        // Hugging Face has no class for this model; Marian, the closest, belongs to the BART family.
-        &[]
-    }
-
-    fn presets(&self) -> Vec<String> {
-        presets::PRESET_NAMES.map(str::to_string).to_vec()
-    }
-
-    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
-        Some(Box::new(presets::preset(name)?))
-    }
-
-    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let config: TransformerConfig = parse_settings(settings)?;
-        config.check()?;
-        Ok(Box::new(config))
-    }
-
-    fn read(&self, _checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        Ok(None)
-    }
+fn read(_checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
+    Ok(None)
 }
 
 impl Architecture for TransformerConfig {

@@ -5,6 +5,11 @@ use super::config::TransformerConfig;
 /// The names of the presets.
 pub const PRESET_NAMES: [&str; 3] = ["transformer_tiny", "transformer_base", "transformer_big"];
 
+/// The names of the presets, for listing.
+pub fn names() -> Vec<String> {
+    PRESET_NAMES.map(str::to_string).to_vec()
+}
+
 /// The model of a preset: `transformer_tiny`, `transformer_base` or `transformer_big`.
 pub fn preset(name: &str) -> Option<TransformerConfig> {
     let size = |dim, heads, layers, mlp_dim| TransformerConfig {

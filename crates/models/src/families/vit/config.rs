@@ -44,6 +44,8 @@ choice! {
         Max,
         /// The class token followed by the mean over patches (the head of DINOv2).
         ClassAndMean,
+        /// A learned query attends to all patches, and a feed-forward block follows (the head of SigLIP).
+        Attention,
     }
 }
 
@@ -115,6 +117,12 @@ pub struct VitConfig {
     pub pooling: Pooling,
     /// Pre-norm or post-norm.
     pub norm_order: NormOrder,
+    /// Whether the tokens are normalised before the first layer (CLIP).
+    #[serde(skip_serializing_if = "is_false")]
+    pub embedding_norm: bool,
+    /// Whether the patch embedding has a bias.
+    #[serde(skip_serializing_if = "is_true")]
+    pub patch_bias: bool,
     /// The position of the final norm.
     pub final_norm: FinalNorm,
     /// Epsilon of the norms.
@@ -139,6 +147,14 @@ pub struct VitConfig {
     pub stochastic_depth: f32,
 }
 
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn is_true(flag: &bool) -> bool {
+    *flag
+}
+
 impl Default for VitConfig {
     fn default() -> Self {
         VitConfig {
@@ -158,6 +174,8 @@ impl Default for VitConfig {
             position_scope: PositionScope::All,
             pooling: Pooling::Class,
             norm_order: NormOrder::Pre,
+            embedding_norm: false,
+            patch_bias: true,
             final_norm: FinalNorm::Tokens,
             norm_eps: 1e-6,
             qkv: Qkv::Fused,

@@ -209,6 +209,8 @@ fn lacks(config: &VitConfig) -> Option<String> {
         (patches_only, "a class token without a position"),
         (config.grid().height != config.grid().width, "a grid that is not square"),
         (config.norm_order != NormOrder::Pre, "post-norm layers"),
+        (config.embedding_norm, "a norm before the first layer"),
+        (!config.patch_bias, "patches without bias"),
         (config.final_norm != FinalNorm::Tokens, "another last norm than over tokens"),
         (!config.qkv_bias, "projections without bias"),
         (config.layer_scale.is_some(), "LayerScale"),

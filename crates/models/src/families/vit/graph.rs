@@ -5,7 +5,7 @@ use vitreous_engine::{AttentionInputs, AttentionOptions, DType, Graph, Init, Lay
 
 use super::config::{FeedForward, FinalNorm, Pooling, Positions, Qkv, VitConfig};
 use crate::adapters::Adapters;
-use crate::blocks::{Branch, Linear, Mlp, layer, norm, token};
+use crate::blocks::{Branch, Linear, Mlp, layer, linear, norm, token};
 use crate::call::{Call, Outputs};
 use crate::positions;
 
@@ -82,7 +82,7 @@ fn embed(g: &mut Graph, config: &VitConfig, images: Value) -> Result<Value> {
     let projection = Linear {
         kind: LayerKind::Convolution,
         role: Role::Embedding,
-        ..Linear::new("patch_embedding", config.dim, true)
+        ..Linear::new("patch_embedding", config.dim, config.patch_bias)
     };
     let mut x = projection.of(g, patches)?; // [batch, patches, dim]
 
@@ -120,6 +120,9 @@ fn embed(g: &mut Graph, config: &VitConfig, images: Value) -> Result<Value> {
             let tokens = g.broadcast(tokens, [batch, config.prefix_tokens(), config.dim])?;
             g.concat(&[tokens, x], 1)
         })?;
+    }
+    if config.embedding_norm {
+        x = norm(g, "embedding_norm", x, config.norm_eps)?;
     }
     g.scope("position_embedding", |g| g.dropout(x, config.dropout))
 }
@@ -219,7 +222,27 @@ fn pool(g: &mut Graph, config: &VitConfig, x: Value) -> Result<Value> {
             let mean = g.mean_tokens(patches)?;
             g.concat(&[class, mean], 1)
         }
+        Pooling::Attention => attention_pool(g, config, x),
     }
+}
+
+/// SigLIP's head: a learned query attends to all tokens; then `y + mlp(norm(y))`.
+fn attention_pool(g: &mut Graph, config: &VitConfig, x: Value) -> Result<Value> {
+    let (batch, dim) = (g.shape_of(x).axes()[0], config.dim);
+    let query = g.declare("query", [1, dim], Role::Token.starting(Init::Normal(0.02)))?;
+    let mixed = g.scope("attention", |g| {
+        let q = linear(g, "query", query, dim, true)?;
+        let q = g.broadcast(q, [batch, 1, dim])?;
+        let (k, v) = (linear(g, "key", x, dim, true)?, linear(g, "value", x, dim, true)?);
+        let options = AttentionOptions { heads: config.heads, ..AttentionOptions::default() };
+        let mixed = g.attention(AttentionInputs::Separate { q, k, v }, &options)?; // [batch, 1, dim]
+        linear(g, "output", mixed, dim, true)
+    })?;
+    let pooled = g.reshape(mixed, [batch, dim])?;
+    let seen = norm(g, "norm", pooled, config.norm_eps)?;
+    let mlp = Mlp { hidden: config.mlp_dim, activation: config.activation, dropout: 0.0 };
+    let more = g.scope("mlp", |g| mlp.of(g, None, seen))?;
+    g.add(pooled, more)
 }
 
 /// Between pooling and head: the final norm, if it is there, and a `tanh` layer.

@@ -159,6 +159,8 @@ fn body(model_type: ModelType, object: &Object) -> Result<VitConfig, Fault> {
         },
         pooling: Pooling::Class,
         norm_order: NormOrder::Pre,
+        embedding_norm: false,
+        patch_bias: true,
         final_norm: FinalNorm::Tokens,
         norm_eps: rate("layer_norm_eps", if dinov2 { 1e-6 } else { 1e-12 })?,
         qkv: Qkv::Fused,
@@ -281,6 +283,8 @@ pub fn model_for(config: &VitConfig) -> Result<ModelType, String> {
     let lacks = [
         (!config.class_token, "a model without class token"),
         (config.norm_order != NormOrder::Pre, "post-norm layers"),
+        (config.embedding_norm, "a norm before the first layer"),
+        (!config.patch_bias, "patches without bias"),
         (config.final_norm != FinalNorm::Tokens, "another last norm than over tokens"),
         (config.positions != Positions::Learned, "positions that are not learned"),
         (config.positioned_prefix() != special, "positions of other tokens than class, distillation and patches"),

@@ -24,45 +24,38 @@ use vitreous_engine::{Graph, Result};
 
 use crate::call::{Call, Outputs};
 use crate::checkpoint::Dialect;
-use crate::checkpoint::json::Fault;
-use crate::family::{Architecture, Checkpoint, Family, Format, Reading, parse_settings, to_settings};
+use crate::family::{Architecture, Family, Format, family, to_settings};
 use crate::settings::{ConfigError, Settings, rule};
 use crate::signature::{Gives, Head, ImageInput, PooledFrom, Signature, Takes};
 
 pub use config::{FeedForward, FinalNorm, Pooling, PositionScope, Positions, Qkv, VitConfig};
 pub use graph::vit;
 
-/// The family.
-pub struct Vit;
+family!(
+    Vit,
+    "vit",
+    VitConfig,
+    model_types: ["vit", "deit", "dinov2", "dinov2_with_registers"],
+    gguf: [],
+    read: read::read
+);
 
-/// The entry of the family list.
-pub static FAMILY: Vit = Vit;
-
-impl Family for Vit {
-    fn name(&self) -> &'static str {
-        "vit"
-    }
-
-    fn model_types(&self) -> &'static [&'static str] {
-        &["vit", "deit", "dinov2", "dinov2_with_registers"]
-    }
-
-    fn presets(&self) -> Vec<String> {
-        presets::names()
-    }
-
-    fn preset(&self, name: &str) -> Option<Box<dyn Architecture>> {
-        Some(Box::new(presets::preset(name)?))
-    }
-
-    fn from_settings(&self, settings: &Settings) -> std::result::Result<Box<dyn Architecture>, ConfigError> {
-        let config: VitConfig = parse_settings(settings)?;
-        config.check()?;
-        Ok(Box::new(config))
-    }
-
-    fn read(&self, checkpoint: &Checkpoint) -> std::result::Result<Option<Reading>, Fault> {
-        read::read(checkpoint)
+impl VitConfig {
+    /// What it takes.
+    pub(crate) fn image_input(&self) -> ImageInput {
+        let special = [("class token", self.class_token), ("distillation token", self.distillation_token)];
+        let special = special.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name.to_string());
+        let registers = (0..self.registers).map(|register| format!("register {register}"));
+        ImageInput {
+            channels: self.channels,
+            size: self.image,
+            grid: self.grid(),
+            prefix: special.chain(registers).collect(),
+            pooled_from: match self.pooling {
+                Pooling::Class | Pooling::ClassAndMean => PooledFrom::ClassToken,
+                Pooling::Mean | Pooling::Max | Pooling::Attention => PooledFrom::Patches,
+            },
+        }
     }
 }
 
@@ -76,19 +69,7 @@ impl Architecture for VitConfig {
     }
 
     fn signature(&self) -> Signature {
-        let special = [("class token", self.class_token), ("distillation token", self.distillation_token)];
-        let special = special.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name.to_string());
-        let registers = (0..self.registers).map(|register| format!("register {register}"));
-        let images = ImageInput {
-            channels: self.channels,
-            size: self.image,
-            grid: self.grid(),
-            prefix: special.chain(registers).collect(),
-            pooled_from: match self.pooling {
-                Pooling::Class | Pooling::ClassAndMean => PooledFrom::ClassToken,
-                Pooling::Mean | Pooling::Max => PooledFrom::Patches,
-            },
-        };
+        let images = self.image_input();
         let mut gives = vec![Gives::Vector(self.features()), Gives::TokenVectors(self.dim)];
         if self.classes > 0 {
             gives.push(Gives::Classes(self.classes));

@@ -182,7 +182,13 @@ fn check_size(what: &str, bytes: usize) -> Result<(), FormatError> {
 
 /// The first line of a message.
 fn shortened(message: &str) -> String {
-    let line = message.lines().next().unwrap_or_default();
+    // A parser shows the text over several lines, and says what is wrong with it in the last one.
+    let first = message.lines().next().unwrap_or_default();
+    let reason = message.lines().skip(1).find_map(|line| line.strip_prefix("error: "));
+    let line = match reason {
+        Some(reason) => format!("{} {reason}", first.trim_end()),
+        None => first.to_string(),
+    };
     match line.char_indices().nth(MOST_REASON) {
         Some((end, _)) => format!("{}..", &line[..end]),
         None => line.to_string(),

@@ -171,6 +171,24 @@ impl FinetuneSettings {
 }
 
 impl PreprocessSettings {
+    /// Refuses values that make no sense.
+    pub(crate) fn check(&self) -> Checked {
+        let PreprocessSettings { fit, crop_share, mean, std, .. } = self;
+        match () {
+            () if *fit == Fit::Crop && !(is_positive(*crop_share) && *crop_share <= 1.0) => {
+                refuse("preprocess.crop_share", crop_share, "it must be above 0 and at most 1")
+            }
+            () if !matches!(mean.len(), 1 | 3) || mean.len() != std.len() => {
+                let value = format!("{mean:?} with std {std:?}");
+                refuse("preprocess.mean", &value, "both need one number, or three for colour")
+            }
+            () if !std.iter().all(|&value| is_positive(f64::from(value))) => {
+                refuse("preprocess.std", &format!("{std:?}"), POSITIVE)
+            }
+            () => Ok(()),
+        }
+    }
+
     /// The preprocessing for a model with this input.
     pub fn preprocess(&self, [height, width]: [usize; 2], channels: Channels) -> Preprocess {
         let size = [height, width];
@@ -215,7 +233,7 @@ impl ClassifySettings {
             () => Ok(()),
         }?;
         check_smoothing(self.loss.label_smoothing)?;
-        check_preprocess(&self.preprocess)?;
+        self.preprocess.check()?;
         self.finetune.parts().check()
     }
 
@@ -225,23 +243,6 @@ impl ClassifySettings {
             0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(16),
             threads => threads,
         }
-    }
-}
-
-fn check_preprocess(settings: &PreprocessSettings) -> Checked {
-    let PreprocessSettings { fit, crop_share, mean, std, .. } = settings;
-    match () {
-        () if *fit == Fit::Crop && !(is_positive(*crop_share) && *crop_share <= 1.0) => {
-            refuse("preprocess.crop_share", crop_share, "it must be above 0 and at most 1")
-        }
-        () if !matches!(mean.len(), 1 | 3) || mean.len() != std.len() => {
-            let value = format!("{mean:?} with std {std:?}");
-            refuse("preprocess.mean", &value, "both need one number, or three for colour")
-        }
-        () if !std.iter().all(|&value| is_positive(f64::from(value))) => {
-            refuse("preprocess.std", &format!("{std:?}"), POSITIVE)
-        }
-        () => Ok(()),
     }
 }
 

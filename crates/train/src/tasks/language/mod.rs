@@ -36,8 +36,8 @@ use measure::LanguageTest;
 pub use data::{ChatTokens, chat_tokens};
 pub use measure::LanguageReport;
 pub use settings::{
-    DocumentChoice, LanguageDataSettings, LanguageFinetuneSettings, LanguageLossSettings, LanguageSettings,
-    LanguageTestSettings, LanguageTextSettings, LanguageVocabularyChoice,
+    DocumentChoice, LanguageDataSettings, LanguageLossSettings, LanguageSettings, LanguageTestSettings,
+    LanguageTextSettings, LanguageVocabularyChoice,
 };
 pub use tokenizer::{tokenizer_of, vocabulary_beside, vocabulary_of};
 
@@ -111,8 +111,7 @@ impl TaskType for Language {
 
     fn open(&self, recipe: Recipe, context: &TaskContext) -> Result<Box<dyn Task>, TrainError> {
         if recipe.data.path.is_empty() {
-            let what = "there is no data: name a text file, chats (JSON lines with `messages`), or a folder of them with \
-                        `vitreous train gpt --data FILE`";
+            let what = "there is no data: name a text file, chats (JSON lines with `messages`) or a folder of them with `--data FILE`";
             return Err(TrainError::Data(what.to_string()));
         }
         let texts = open_plain(Path::new(&recipe.data.path)).map_err(|error| TrainError::Data(error.to_string()))?;
@@ -183,9 +182,8 @@ impl LanguageTask {
         };
         let batches = Arc::new(SequenceBatches::new(train.clone(), options));
         let facts = facts(&recipe, &settings, &tokenizer, (&train, &validation), chats, notes)?;
-        let LanguageFinetuneSettings { lora_rank, lora_alpha, .. } = settings.finetune;
         Ok(LanguageTask {
-            finetuning: Finetuning { lora_rank, lora_alpha, ..Finetuning::default() },
+            finetuning: settings.finetune.parts(),
             bytes: bytes_of_tokens(&tokenizer),
             blocks: block_count(model.parameters()),
             files: texts.files().iter().map(|file| (file.name.clone(), file.bytes)).collect(),
@@ -403,11 +401,7 @@ impl Task for LanguageTask {
     }
 
     fn group(&self, parameter: &Parameter) -> Option<Group> {
-        // With LoRA the output matrix stays as it is, too: it is not new.
-        match self.finetuning.lora_rank > 0 && parameter.role() != Role::Adapter {
-            true => None,
-            false => self.finetuning.group(&self.recipe.optimizer, self.blocks, parameter),
-        }
+        self.finetuning.group_with_own_head(&self.recipe.optimizer, self.blocks, parameter)
     }
 
     fn initialise(&self, state: &mut State) -> Result<(), TrainError> {

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use vitreous_data::text::{DocumentBreak, LanguageVocabulary};
 
+use crate::finetuning::PretrainedSettings;
 use crate::recipe::choice;
-use crate::recipe::rules::{Checked, NOT_NEGATIVE, POSITIVE, is_not_negative, is_positive, refuse};
+use crate::recipe::rules::{Checked, NOT_NEGATIVE, POSITIVE, is_not_negative, refuse};
 use crate::tasks::text::TextTrainSettings;
 
 /// The keys that only language models have, by section.
@@ -20,7 +21,7 @@ pub struct LanguageSettings {
     /// The loss.
     pub loss: LanguageLossSettings,
     /// A model to go on from.
-    pub finetune: LanguageFinetuneSettings,
+    pub finetune: PretrainedSettings,
     /// Evaluations.
     pub test: LanguageTestSettings,
 }
@@ -100,18 +101,6 @@ pub struct LanguageLossSettings {
     pub z_loss: f32,
 }
 
-/// A model to go on from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LanguageFinetuneSettings {
-    /// A language model with its tokenizer: a directory or a GGUF file; "" for a new model. It replaces `model`, but for dropout.
-    pub init: String,
-    /// Rank of LoRA on the projections of attention, with the rest frozen; 0 for none.
-    pub lora_rank: usize,
-    /// LoRA's scale is this over the rank.
-    pub lora_alpha: f64,
-}
-
 /// Evaluations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -144,12 +133,6 @@ impl Default for LanguageTextSettings {
     }
 }
 
-impl Default for LanguageFinetuneSettings {
-    fn default() -> Self {
-        LanguageFinetuneSettings { init: String::new(), lora_rank: 0, lora_alpha: 16.0 }
-    }
-}
-
 impl Default for LanguageTestSettings {
     fn default() -> Self {
         LanguageTestSettings { tokens: 250_000, sample_tokens: 200, prompt: String::new(), temperature: 0.8 }
@@ -160,15 +143,11 @@ impl LanguageSettings {
     /// Refuses values that make no sense.
     pub(super) fn check(&self) -> Checked {
         self.train.check()?;
-        let LanguageFinetuneSettings { init, lora_rank, lora_alpha } = &self.finetune;
+        self.finetune.check()?;
         let (z_loss, temperature) = (f64::from(self.loss.z_loss), self.test.temperature);
         match () {
             () if self.text.max_tokens == 0 => refuse("text.max_tokens", &0, POSITIVE),
             () if !is_not_negative(z_loss) => refuse("loss.z_loss", &z_loss, NOT_NEGATIVE),
-            () if !is_positive(*lora_alpha) => refuse("finetune.lora_alpha", lora_alpha, POSITIVE),
-            () if *lora_rank > 0 && init.is_empty() => {
-                refuse("finetune.lora_rank", lora_rank, "LoRA changes a pretrained model: name one with --init MODEL")
-            }
             () if !is_not_negative(temperature) => refuse("test.temperature", &temperature, NOT_NEGATIVE),
             () => Ok(()),
         }

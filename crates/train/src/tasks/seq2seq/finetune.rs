@@ -133,6 +133,7 @@ fn open(mut recipe: Recipe, settings: Seq2SeqSettings, context: &TaskContext) ->
         batches: Arc::new(batches),
         marks,
         label_smoothing: settings.loss.label_smoothing,
+        finetuning: settings.finetune.parts(),
         evaluation: Box::new(evaluation),
         device: context.device.clone(),
     })

@@ -15,8 +15,8 @@ use vitreous_data::loader::{ArraySpec, BatchSource};
 use vitreous_engine::{Device, Graph, Group, Parameter, State};
 
 use crate::error::TrainError;
+use crate::finetuning::Finetuning;
 use crate::fingerprint::Mark;
-use crate::groups::{TrainedParts, group_of};
 use crate::recipe::Recipe;
 use crate::scores::Scores;
 use crate::task::{Objective, Task, TaskFacts};
@@ -25,8 +25,8 @@ pub use evaluate::{CorruptedReport, Seq2SeqReport};
 pub use finetune::Seq2Seq;
 pub use pretrain::{Denoising, SpanCorruption};
 pub use settings::{
-    CorruptSettings, CorruptTextSettings, CorruptionSettings, PretrainVocabulary, Seq2SeqDataSettings, Seq2SeqInit,
-    Seq2SeqSettings, Seq2SeqTextSettings, WritingSettings,
+    CorruptSettings, CorruptTextSettings, CorruptionSettings, PretrainVocabulary, Seq2SeqDataSettings, Seq2SeqSettings,
+    Seq2SeqTextSettings, WritingSettings,
 };
 
 use model::PairModel;
@@ -52,6 +52,7 @@ struct PairTask {
     batches: Arc<dyn BatchSource>,
     marks: Vec<(String, Mark)>,
     label_smoothing: f32,
+    finetuning: Finetuning,
     evaluation: Box<dyn Evaluation>,
     device: Device,
 }
@@ -79,11 +80,13 @@ impl Task for PairTask {
             array.and_then(|array| array.shape.get(axis)).copied().unwrap_or(0)
         };
         let sizes = (axis("source", 0), axis("source", 1), axis("wanted", 1));
-        Ok(Objective { loss: self.model.loss(graph, sizes, self.label_smoothing)?, outputs: Vec::new() })
+        let adapters = self.finetuning.adapters();
+        let loss = self.model.loss(graph, sizes, self.label_smoothing, adapters.as_ref())?;
+        Ok(Objective { loss, outputs: Vec::new() })
     }
 
     fn group(&self, parameter: &Parameter) -> Option<Group> {
-        group_of(&self.recipe.optimizer, TrainedParts::default(), self.model.blocks, parameter)
+        self.finetuning.group_with_own_head(&self.recipe.optimizer, self.model.blocks, parameter)
     }
 
     fn initialise(&self, state: &mut State) -> Result<(), TrainError> {
@@ -96,6 +99,10 @@ impl Task for PairTask {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
         self.evaluation.scores(&self.model, state, &self.recipe, &self.device, progress)
+    }
+
+    fn exported(&self, state: &State) -> Result<Option<State>, TrainError> {
+        self.finetuning.merged(self.model.model.architecture.as_ref(), state)
     }
 
     fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {

@@ -5,11 +5,11 @@ use std::path::Path;
 use vitreous_data::loader::{Batch, BatchSource};
 use vitreous_data::text::{IGNORED, PairTokenizer};
 use vitreous_engine::{
-    CrossEntropyOptions, DType, Device, Executor, Graph, Mode, Parameter, Precision, SharedWeights, State, Value,
+    CrossEntropyOptions, DType, Device, Executor, Graph, Mode, Parameter, Precision, Role, SharedWeights, State, Value,
     WeightView,
 };
 use vitreous_models::{
-    Call, Initialisation, Model, SaveOptions, Settings, SpecialTokens, Takes, WeightType, initialise,
+    Adapters, Call, Initialisation, Model, SaveOptions, Settings, SpecialTokens, Takes, WeightType, initialise,
 };
 
 use crate::error::TrainError;
@@ -74,9 +74,9 @@ impl PairModel {
     pub fn initialise(&self, seed: u64, state: &mut State) -> Result<(), TrainError> {
         if self.model.path.is_some() {
             self.model.load(state)?;
-        } else {
-            initialise(state, Initialisation::TruncatedNormal, seed, &|_: &Parameter| true)?;
         }
+        let is_new = |parameter: &Parameter| parameter.role() == Role::Adapter || self.model.is_new(&parameter.name);
+        initialise(state, Initialisation::TruncatedNormal, seed, &is_new)?;
         state.start_average();
         Ok(())
     }
@@ -95,8 +95,9 @@ impl PairModel {
         graph: &mut Graph,
         (rows, source, target): (usize, usize, usize),
         label_smoothing: f32,
+        adapters: Option<&Adapters>,
     ) -> Result<Value, TrainError> {
-        let call = Call::whole(rows).tokens(source).target(target);
+        let call = Call::whole(rows).tokens(source).target(target).adapters(adapters);
         let logits = self.model.architecture.build(graph, &call)?.need("logits")?;
         let wanted = graph.input("wanted", [rows, target], DType::I32)?;
         let options = CrossEntropyOptions { label_smoothing, ignored_index: Some(IGNORED), ..Default::default() };
@@ -124,7 +125,7 @@ impl PairModel {
             };
             let mut graph = Graph::new(Mode::Inference, precision);
             let sizes = (axis("source", 0), axis("source", 1), axis("wanted", 1));
-            let loss = self.loss(&mut graph, sizes, 0.0)?;
+            let loss = self.loss(&mut graph, sizes, 0.0, None)?;
             let plan = device.plan_with_fixed_weights(&graph, &[loss])?;
             let lend = |parameter: &Parameter| state.parameter(&parameter.name).map(WeightView::from);
             let mut executor = Executor::with_shared_weights(plan, device, &mut shared, lend)?;
@@ -150,7 +151,7 @@ fn special_of(model: &Model) -> Result<SpecialTokens, TrainError> {
         Takes::Pairs { special: None, .. } => Err(TrainError::Data(
             "this translator has tokenizers of its own: train it with `vitreous train translation`".to_string(),
         )),
-        Takes::Images(_) | Takes::Tokens(_) => Err(of_no_pairs(model)),
+        Takes::Images(_) | Takes::Tokens(_) | Takes::ImagesAndTexts { .. } | Takes::Audio(_) => Err(of_no_pairs(model)),
     }
 }
 

@@ -169,6 +169,7 @@ fn open(mut recipe: Recipe, context: &TaskContext, recipe_name: &str) -> Result<
         batches: Arc::new(batches),
         marks,
         label_smoothing: 0.0,
+        finetuning: settings.finetune.parts(),
         evaluation: Box::new(evaluation),
         device: context.device.clone(),
     }))

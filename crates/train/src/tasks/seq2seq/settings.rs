@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use vitreous_data::text::{Languages, MOST_VOCABULARY, OpenPairs};
 
+use crate::finetuning::PretrainedSettings;
 use crate::recipe::rules::{Checked, FRACTION, POSITIVE, check_smoothing, is_fraction, is_positive, refuse};
 use crate::recipe::{LossKind, LossSettings, Recipe, choice};
 use crate::tasks::text::TextTrainSettings;
@@ -23,7 +24,7 @@ pub struct Seq2SeqSettings {
     /// Writing in evaluations.
     pub test: WritingSettings,
     /// The model to start from.
-    pub finetune: Seq2SeqInit,
+    pub finetune: PretrainedSettings,
 }
 
 /// The languages.
@@ -66,14 +67,6 @@ pub struct WritingSettings {
     pub shown: usize,
 }
 
-/// The model to start from.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Seq2SeqInit {
-    /// A directory with an encoder-decoder and its tokenizer. It replaces `model`, but for dropout.
-    pub init: String,
-}
-
 impl Default for Seq2SeqSettings {
     fn default() -> Self {
         Seq2SeqSettings {
@@ -82,7 +75,7 @@ impl Default for Seq2SeqSettings {
             text: Seq2SeqTextSettings::default(),
             loss: LossSettings { kind: LossKind::CrossEntropy, label_smoothing: 0.0 },
             test: WritingSettings::default(),
-            finetune: Seq2SeqInit::default(),
+            finetune: PretrainedSettings::default(),
         }
     }
 }
@@ -120,6 +113,7 @@ impl Seq2SeqSettings {
             }
             () => Ok(()),
         }?;
+        self.finetune.check()?;
         check_smoothing(self.loss.label_smoothing)
     }
 }
@@ -152,7 +146,7 @@ pub struct CorruptSettings {
     /// What is made worse.
     pub corrupt: CorruptionSettings,
     /// A model to go on from.
-    pub finetune: Seq2SeqInit,
+    pub finetune: PretrainedSettings,
 }
 
 /// Tokenisation.
@@ -205,6 +199,7 @@ impl CorruptSettings {
     pub(super) fn check(&self) -> Checked {
         let CorruptionSettings { share, mean_length, random, .. } = self.corrupt;
         self.train.check()?;
+        self.finetune.check()?;
         match () {
             () if self.text.max_tokens < 8 => {
                 refuse("text.max_tokens", &self.text.max_tokens, "it must be at least 8: sequences have special tokens")

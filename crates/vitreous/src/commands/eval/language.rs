@@ -19,17 +19,8 @@ const MOST_BYTES: u64 = 256 << 20;
 
 impl Eval {
     pub(super) fn evaluate_language(&self) -> Result<(), Failure> {
-        let of_others = [
-            ("--batch", self.batch.is_some()),
-            ("--heads", self.heads.is_some()),
-            ("--all", self.all),
-            ("--beam", self.beam.is_some()),
-            ("--languages", self.languages.is_some()),
-            ("--translations", self.translations.is_some()),
-            ("--split", self.split.is_some()),
-            ("--validation-share", self.validation_share.is_some()),
-        ];
-        self.refuse(&of_others, "does not apply to a language model")?;
+        let of_splits = [("--split", self.split.is_some()), ("--validation-share", self.validation_share.is_some())];
+        self.refuse(&[&self.of_images_and_pairs()[..], &of_splits].concat(), "does not apply to a language model")?;
         let data = self.text_data()?;
         let choices = open_choices(&data).map_err(Failure::input)?;
         if choices.is_some() {

@@ -31,15 +31,7 @@ const MOST_MASKED: usize = 10_000;
 
 impl Eval {
     pub(super) fn evaluate_texts(&self) -> Result<(), Failure> {
-        let of_others = [
-            ("--batch", self.batch.is_some()),
-            ("--heads", self.heads.is_some()),
-            ("--all", self.all),
-            ("--beam", self.beam.is_some()),
-            ("--languages", self.languages.is_some()),
-            ("--translations", self.translations.is_some()),
-        ];
-        self.refuse(&of_others, "does not apply to a text encoder")?;
+        self.refuse(&self.of_images_and_pairs(), "does not apply to a text encoder")?;
         let model = self.interventions.apply(TextModel::open(&self.model, &OpenOptions::default())?)?;
         let name = self.model.to_string_lossy();
         let signature = model.model.architecture.signature();

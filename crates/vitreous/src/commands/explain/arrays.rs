@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use vitreous_explain::{Explanation, ModelPictures, Relevance, Rollout};
+use vitreous_explain::{Explanation, ModelPictures};
 use vitreous_models::archive::{Result, TensorToWrite, write_npz};
+use vitreous_pages::explain::json::{relevance_name, rollout_name};
 use vitreous_runtime::ImageModel;
 
 use super::language::arrays::NumberArray;
@@ -52,15 +53,4 @@ pub fn write(
     tensors.push(TensorToWrite::f32("filters", &shape, &filters));
     tensors.extend(more.iter().map(|(name, shape, values)| TensorToWrite::f32(name.clone(), shape, values)));
     write_npz(path, tensors)
-}
-
-/// What a rollout is called in the file, as `rollout.mean.0.9`.
-pub fn rollout_name(rollout: &Rollout) -> String {
-    format!("rollout.{}.{}", rollout.fusion.name(), rollout.discard)
-}
-
-/// What relevance is called in the file, as `relevance.3`.
-pub fn relevance_name(relevance: &Relevance) -> String {
-    let class = relevance.class.map_or("features".to_string(), |class| class.to_string());
-    format!("relevance.{class}")
 }

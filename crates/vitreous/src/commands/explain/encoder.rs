@@ -43,6 +43,7 @@ struct ReadText {
 /// What stays the same from text to text.
 struct Setting<'m> {
     model: &'m TextModel,
+    device: &'m Device,
     structure: Structure,
     pooling: Pooling,
     /// Of a model of embeddings with `--pair`: that text and its vector.
@@ -67,7 +68,7 @@ pub fn run(explain: &Explain) -> Result<(), Failure> {
     target::check_options(explain, &model, &texts)?;
     let mut explainer = EncoderExplainer::new(&model.model, settings, &device).map_err(failure)?;
     let other = other_vector(explain, &model, &mut explainer)?;
-    let setting = Setting { model: &model, structure, pooling, other };
+    let setting = Setting { model: &model, device: &device, structure, pooling, other };
     files::create_folder(&explain.out)?;
     let mut names = Names::default();
     let mut out = BufWriter::new(crate::say::stdout());

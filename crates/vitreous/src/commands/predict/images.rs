@@ -8,7 +8,7 @@ use serde_json::json;
 use vitreous_models::OpenOptions;
 use vitreous_pages::format;
 use vitreous_runtime::locate::unsuitable;
-use vitreous_runtime::scores::{best, softmax};
+use vitreous_runtime::scores::{best, softmax, top_json};
 use vitreous_runtime::{ImageModel, OutputName};
 
 use super::Predict;
@@ -41,14 +41,19 @@ impl Predict {
             device: &device,
         };
         let out = BufWriter::new(crate::say::stdout());
-        ask(&model, &self.paths, &question, &mut Printed { of: self, model: &model, out })
+        let label = |class: usize| model.label(class);
+        ask(&model, &self.paths, &question, &mut Printed { of: self, label: &label, scores: &softmax, out })
     }
 }
 
-struct Printed<'p, W: Write> {
-    of: &'p Predict,
-    model: &'p ImageModel,
-    out: W,
+/// Writes classes, or features, of each image.
+pub(super) struct Printed<'p, W: Write> {
+    pub(super) of: &'p Predict,
+    /// The name of a class.
+    pub(super) label: &'p dyn Fn(usize) -> String,
+    /// Scores of logits.
+    pub(super) scores: &'p dyn Fn(&[f32]) -> Vec<f64>,
+    pub(super) out: W,
 }
 
 impl<W: Write> Answers for Printed<'_, W> {
@@ -94,18 +99,15 @@ impl<W: Write> Printed<'_, W> {
             }
             return Ok(());
         }
-        let scores = softmax(answer);
-        let order = best(&scores, of.top);
+        let scores = (self.scores)(answer);
         if of.json {
-            let class =
-                |&index: &usize| json!({"index": index, "label": self.model.label(index), "score": scores[index]});
-            let top: Vec<_> = order.iter().map(class).collect();
+            let top = top_json(&scores, of.top, |class| (self.label)(class));
             writeln!(out, "{}", json!({"path": path, "top": top, "logits": answer}))?;
             return Ok(());
         }
         writeln!(out, "{}", format::one_line(&path))?;
-        for index in order {
-            writeln!(out, "  {:5.1} %  {}", 100.0 * scores[index], format::one_line(&self.model.label(index)))?;
+        for index in best(&scores, of.top) {
+            writeln!(out, "  {:5.1} %  {}", 100.0 * scores[index], format::one_line(&(self.label)(index)))?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! `vitreous predict`: what a model says of images or texts.
 
 mod images;
+mod labels;
 mod questions;
 mod text;
 
@@ -13,7 +14,10 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use vitreous_models::{OpenOptions, Size};
 use vitreous_runtime::architecture;
+use vitreous_runtime::locate::open_model;
 use vitreous_runtime::text::Aggregation;
+
+use labels::LabelOptions;
 
 use super::{parse_count, parse_size};
 use crate::device_options::ComputeOptions;
@@ -26,6 +30,7 @@ use crate::texts::TextFiles;
 #[command(after_help = "\
 Examples:
   vitreous predict MODEL photo.jpg photos/ --top 3
+  vitreous predict CLIP photos/ --labels 'a cat,a dog' --template 'a photo of {}'
   vitreous predict MODEL --text 'A wonderful film.' 'Two hours of my life.'
   vitreous predict MODEL --file reviews.txt --json
   vitreous predict MODEL --question 'Who wrote it?' --context 'It was written by Ada Lovelace.'
@@ -53,6 +58,8 @@ pub struct Predict {
     /// The text in which the answer to `--question` is looked for
     #[arg(long, value_name = "C", requires = "question")]
     context: Option<String>,
+    #[command(flatten)]
+    label_options: LabelOptions,
     /// How many classes to show for each image or text, or answers to a question
     #[arg(long, value_name = "K", default_value = "5", value_parser = parse_count, allow_negative_numbers = true)]
     top: usize,
@@ -113,11 +120,21 @@ impl Predict {
         if wants_text {
             return self.run_on_texts();
         }
+        let name = self.model.to_string_lossy();
         let is_unclear = self.paths.is_empty() || self.paths == ["-"];
+        if !self.model.exists() {
+            // A preset has no weights.
+            open_model(&self.model, &OpenOptions::default())?;
+        }
+        let (model, _) = architecture(&name, &OpenOptions::default().with_some("heads", self.heads))?;
+        let signature = model.signature();
+        let compares = signature.images_and_texts().is_some();
+        if !compares {
+            self.label_options.refuse(&name, &signature)?;
+        }
         if is_unclear {
             // A model of texts reads standard input; for images there must be paths.
-            let (model, _) = architecture(&self.model.to_string_lossy(), &OpenOptions::default())?;
-            if model.signature().tokens().is_some() {
+            if signature.tokens().is_some() {
                 return self.run_on_texts();
             }
             if self.paths.is_empty() {
@@ -125,6 +142,6 @@ impl Predict {
                 return Err(Failure::input(anyhow!(what)));
             }
         }
-        self.run_on_images()
+        if compares { self.run_on_labels() } else { self.run_on_images() }
     }
 }

@@ -3,9 +3,8 @@
 use std::io::Write;
 
 use anyhow::anyhow;
-use serde_json::{Value as Json, json};
 use vitreous_pages::format;
-use vitreous_runtime::text::{FoundAnswer, Question, TextInput, TextModel, TextRunner, answer_all};
+use vitreous_runtime::text::{Question, TextInput, TextModel, TextRunner, answer_all, answers_json};
 
 use super::Predict;
 use crate::failure::Failure;
@@ -40,13 +39,7 @@ impl Predict {
         let answers = answer_all(model, runner, &[Question { question, context }], self.top, false)?.concat();
         let mut out = crate::say::stdout();
         if self.json {
-            let characters = |byte: usize| context[..byte].chars().count();
-            let answer = |answer: &FoundAnswer| {
-                json!({"answer": answer.text, "score": answer.score, "start": characters(answer.start),
-                    "end": characters(answer.end)})
-            };
-            let answers: Vec<Json> = answers.iter().map(answer).collect();
-            writeln!(out, "{}", json!({"question": question, "answers": answers}))?;
+            writeln!(out, "{}", answers_json(question, context, &answers))?;
         } else {
             writeln!(out, "{}", format::one_line(question))?;
             for answer in &answers {

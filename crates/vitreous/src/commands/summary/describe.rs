@@ -10,7 +10,7 @@ use vitreous_runtime::training_graph::training_graph;
 
 use super::{Described, Memory, parameters_of};
 use crate::failure::Failure;
-use crate::page_facts::flow_notes;
+use vitreous_pages::facts::flow_notes;
 
 /// What depends on what a model takes.
 struct Input {
@@ -76,6 +76,17 @@ fn input_of(model: &dyn Architecture, call: &Call, graph: &Graph) -> vitreous_en
                 drawing: None,
             }
         }
+        Takes::ImagesAndTexts { images, texts } => Input {
+            batch: format!("{} and as many texts of {tokens} tokens", format::count(batch, "image", "images")),
+            facts: vec![
+                ("Images", format!("{} \u{d7} {} pixels", images.size.height, images.size.width)),
+                ("Vocabulary", words(texts.tokens.vocabulary)),
+                ("Tokens", format!("{} of an image, {tokens} of a text", words(images.tokens()))),
+            ],
+            sizes: json!({ "image": [images.size.height, images.size.width], "tokens": tokens }),
+            lines: Vec::new(),
+            drawing: None,
+        },
         Takes::Pairs { source, target: of_target, .. } => {
             let [encoding, step] = [decoding_cost(model, call, Part::Encode)?, decoding_cost(model, call, Part::Step)?];
             let line = format!(
@@ -94,6 +105,34 @@ fn input_of(model: &dyn Architecture, call: &Call, graph: &Graph) -> vitreous_en
                     "source": tokens,
                     "target": target,
                     "translating_flops": { "source": encoding, "word": step },
+                }),
+                lines: vec![line],
+                drawing: None,
+            }
+        }
+        Takes::Audio(audio) => {
+            let [encoding, step] = [Part::Encode, Part::Step].map(|part| {
+                let call = Call { tokens: 1, target: audio.target.longest, ..*call };
+                decoding_cost(model, &call, part)
+            });
+            let (encoding, step) = (encoding?, step?);
+            let line = format!(
+                "Transcribing {} with a KV cache: {} FLOPs to encode, then at most {} for each token",
+                format::count(batch, "window", "windows"),
+                format::thousands(encoding),
+                format::thousands(step)
+            );
+            Input {
+                batch: format!("{} with {target} tokens", format::count(batch, "window of audio", "windows of audio")),
+                facts: vec![
+                    ("Audio", format!("{} frames of {} mel bins", words(audio.frames), audio.bins)),
+                    ("Vocabulary", words(audio.target.vocabulary)),
+                    ("Positions", of_width(format!("{} and {target}", words(audio.positions)))),
+                ],
+                sizes: json!({
+                    "frames": audio.frames,
+                    "target": target,
+                    "transcribing_flops": { "window": encoding, "token": step },
                 }),
                 lines: vec![line],
                 drawing: None,

@@ -8,6 +8,7 @@ mod ends;
 mod llama2c;
 mod pre_tokenizers;
 mod score_merges;
+mod whisper;
 mod word_pieces;
 
 use serde_json::{Value, json};

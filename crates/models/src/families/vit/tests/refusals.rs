@@ -80,7 +80,7 @@ fn keys_are_named() {
         ("hidden_size", 1e300.into(), &["`hidden_size`"]),
         ("hidden_size", "16".into(), &["`hidden_size`", "a whole number", "\"16\""]),
         ("num_attention_heads", 3.into(), &["3 heads do not divide a dim of 16"]),
-        ("hidden_act", "quick_gelu".into(), &["`hidden_act`", "quick_gelu", "gelu_new"]),
+        ("hidden_act", "mish".into(), &["`hidden_act`", "mish", "gelu_new"]),
         ("model_type", "resnet".into(), &["`model_type`", "resnet", "dinov2_with_registers"]),
         ("image_size", serde_json::json!([16, 16, 16]), &["`image_size`", "height and width"]),
         ("image_size", 17.into(), &["17x17", "4x4 patches"]),

@@ -7,6 +7,8 @@ use vitreous_data::text::Encoding;
 use vitreous_explain::encoder::{Attributions, Target};
 use vitreous_pages::explain_encoder::{NamedFillings, ScoredClass, TextPage, TextPrediction, TokenRelevance};
 
+use super::super::language::json::attribution;
+
 /// The object that `--json` prints; see the guide for its fields.
 pub fn object(page: &TextPage, logits: &[f32], encoding: &Encoding, file: &Path) -> Value {
     let mut object = json!({ "page": file.to_string_lossy() });
@@ -101,6 +103,7 @@ fn relevance(relevance: &TokenRelevance) -> Value {
         "array": relevance.key,
         "gradient_attention": relevance.gradient_attention,
         "integrated_gradients": relevance.integrated.as_ref().map(integrated),
+        "attribution": relevance.parts.as_ref().map(attribution),
     })
 }
 

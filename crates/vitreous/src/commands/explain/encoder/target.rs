@@ -1,7 +1,9 @@
 //! Which numbers the relevance of tokens is computed for.
 
 use anyhow::anyhow;
+use vitreous_explain::ExplainError;
 use vitreous_explain::encoder::{Target, TextPass};
+use vitreous_explain::inside::{Attribution, Given, Inside};
 use vitreous_models::Gives;
 use vitreous_pages::explain_encoder::{NamedFillings, TokenRelevance};
 use vitreous_pages::format::one_line;
@@ -82,9 +84,30 @@ pub fn relevance(
             Some(baseline) => Some(pass.attributions(&target, baseline).map_err(failure)?),
             None => None,
         };
-        found.push(TokenRelevance { target, name, key, gradient_attention, integrated });
+        let parts = parts(setting, text, &target)?;
+        found.push(TokenRelevance { target, name, key, gradient_attention, integrated, parts });
     }
     Ok((found, note))
+}
+
+/// What the parts of the model add to a logit; `None` of other numbers, and where that is no sum. Of two texts, whose tokens are of two
+/// types, it is not computed.
+fn parts(setting: &Setting, text: &ReadText, target: &Target) -> Result<Option<Attribution>, Failure> {
+    let (token, output) = match *target {
+        Target::Output(output) => (0, output),
+        Target::OfToken { token, output } => (token, output),
+        Target::Span { .. } | Target::HalfSquaredLength | Target::Similarity(_) => return Ok(None),
+    };
+    if text.encoding.token_types.iter().any(|&kind| kind != 0) {
+        return Ok(None);
+    }
+    let given = Given::Tokens(text.encoding.ids.clone());
+    let mut inside = Inside::read(&setting.model.model, given, setting.device).map_err(failure)?;
+    match inside.attribution(token, output) {
+        Ok(parts) => Ok(Some(parts)),
+        Err(ExplainError::NotAttributable { .. }) => Ok(None),
+        Err(error) => Err(failure(error)),
+    }
 }
 
 /// The text that says nothing: padding in place of all tokens but those that the tokenizer added, and masks.

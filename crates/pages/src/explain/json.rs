@@ -1,16 +1,14 @@
-//! The explanation of an image as one line of JSON.
+//! The explanation of an image as JSON: what `explain --json` prints and a server answers.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
-use vitreous_explain::{Explanation, Reader};
+use vitreous_explain::{Explanation, Reader, Relevance, Rollout};
 use vitreous_models::Size;
 use vitreous_runtime::ImageModel;
 use vitreous_runtime::scores::{best, softmax};
 
-use super::arrays;
-
-/// The object that `--json` prints; see the guide for its fields.
+/// The object; see the guide for its fields.
 pub fn object(path: &str, page: Option<&Path>, explanation: &Explanation, model: &ImageModel, top: usize) -> Value {
     let layout = &explanation.layout;
     let size = |Size { height, width }: Size| json!([height, width]);
@@ -48,7 +46,7 @@ pub fn object(path: &str, page: Option<&Path>, explanation: &Explanation, model:
         json!({
             "heads": rollout.fusion.name(),
             "discard": as_written(rollout.discard),
-            "array": arrays::rollout_name(rollout),
+            "array": rollout_name(rollout),
             "patches": rollout.patches,
         })
     });
@@ -56,7 +54,7 @@ pub fn object(path: &str, page: Option<&Path>, explanation: &Explanation, model:
     let relevance = explanation.relevance.iter().map(|relevance| {
         json!({
             "class": relevance.class.map(class),
-            "array": arrays::relevance_name(relevance),
+            "array": relevance_name(relevance),
             "patches": relevance.patches,
         })
     });
@@ -67,4 +65,15 @@ pub fn object(path: &str, page: Option<&Path>, explanation: &Explanation, model:
 /// A setting as a user writes it: 0.9, and not the 0.8999999761581421 that is the same in f32.
 fn as_written(setting: f32) -> f64 {
     setting.to_string().parse().unwrap_or(f64::from(setting))
+}
+
+/// What a rollout is called in `arrays.npz`, as `rollout.mean.0.9`.
+pub fn rollout_name(rollout: &Rollout) -> String {
+    format!("rollout.{}.{}", rollout.fusion.name(), rollout.discard)
+}
+
+/// What relevance is called in `arrays.npz`, as `relevance.3`.
+pub fn relevance_name(relevance: &Relevance) -> String {
+    let class = relevance.class.map_or("features".to_string(), |class| class.to_string());
+    format!("relevance.{class}")
 }

@@ -1,19 +1,18 @@
 //! What pages say about a model that is not in its results.
 
-use vitreous_explain::Structure;
+use vitreous_explain::{ExplainError, Structure};
 use vitreous_models::{Architecture, Model};
-use vitreous_pages::explain::ImageModel;
-use vitreous_pages::flow::FlowNotes;
-use vitreous_pages::format;
 
-use crate::failure::Failure;
+use crate::explain::ImageModel;
+use crate::flow::FlowNotes;
+use crate::format;
 
 /// Longer names of classes are cut: a page could not show them, and files are named after them.
 const LONGEST_LABEL: usize = 100;
 
 /// A model of images.
-pub fn image_model(model: &Model) -> Result<ImageModel, Failure> {
-    let structure = Structure::of(model.architecture.as_ref()).map_err(Failure::work)?;
+pub fn image_model(model: &Model) -> Result<ImageModel, ExplainError> {
+    let structure = Structure::of(model.architecture.as_ref())?;
     let signature = model.architecture.signature();
     Ok(ImageModel {
         path: model.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),

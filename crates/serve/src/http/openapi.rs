@@ -1,0 +1,51 @@
+//! The description of the API, made from the endpoints themselves.
+
+use axum::response::Response;
+use utoipa::OpenApi;
+
+use super::shape::json_answer;
+use super::{admin, openai, page, plain, v2};
+
+/// All endpoints.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Vitreous",
+        description = "Models over HTTP: OpenAI's API, the Open Inference Protocol, and plain requests.",
+        license(name = "MIT OR Apache-2.0")
+    ),
+    paths(
+        page::index,
+        page::docs,
+        json,
+        admin::metrics,
+        admin::reload,
+        openai::models::list,
+        openai::models::one,
+        openai::completions::complete,
+        openai::chat::complete,
+        openai::embeddings::embed,
+        openai::transcriptions::transcribe,
+        plain::classify::classify,
+        plain::explain::explain,
+        v2::server,
+        v2::live,
+        v2::ready,
+        v2::index,
+        v2::model,
+        v2::model_ready,
+        v2::infer::infer,
+    )
+)]
+struct Described;
+
+/// The description of the API.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    Described::openapi()
+}
+
+/// This description
+#[utoipa::path(get, path = "/openapi.json", tag = "Server", responses((status = 200, description = "OpenAPI 3.1")))]
+pub async fn json() -> Response {
+    json_answer(&openapi())
+}

@@ -1,0 +1,145 @@
+//! Encoder-decoders and translators: texts from texts.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use vitreous_models::Takes;
+use vitreous_models::generate::{Hypothesis, SearchOptions};
+use vitreous_runtime::sequences::{SequenceModel, SequenceOptions, SequenceWriter};
+use vitreous_runtime::{Error, TextTranslator, TranslatorModel};
+
+use super::{Surroundings, signature_of};
+use crate::work::{BatchWork, Collector, WorkError};
+
+/// The most texts of a batch.
+const MOST_TEXTS: usize = 64;
+/// How translators of our own search, as `vitreous translate` does.
+const USUAL_SEARCH: SearchOptions = SearchOptions { beam: 1, length_penalty: 0.6 };
+
+/// A model that writes texts from texts.
+pub struct SequenceService {
+    collector: Collector<AskedSequence, WrittenSequence>,
+}
+
+/// A text, and the most tokens of what is written.
+pub struct AskedSequence {
+    text: String,
+    max_tokens: Option<usize>,
+}
+
+/// A text that was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WrittenSequence {
+    /// The text.
+    pub text: String,
+    /// Tokens of the source.
+    pub source_tokens: usize,
+    /// Tokens that were written.
+    pub written_tokens: usize,
+    /// Whether it came to its end.
+    pub ended: bool,
+}
+
+impl SequenceService {
+    pub(super) fn open(name: &str, path: &Path, around: &Surroundings) -> Result<SequenceService, Error> {
+        let most = around.settings.batch.unwrap_or(MOST_TEXTS);
+        let collector = around.collector(name, "write", most);
+        let (precision, device) = (around.settings.precision, around.settings.device.clone());
+        let is_translator = matches!(signature_of(path)?.takes, Takes::Pairs { special: None, .. });
+        let collector = match is_translator {
+            true => {
+                let model = Arc::new(TranslatorModel::open(path)?);
+                Collector::start(collector, move |jobs| {
+                    jobs.work(|| {
+                        let translator = TextTranslator::new(&model, USUAL_SEARCH, precision, &device)?;
+                        Ok(TranslatorWork { model: &model, translator })
+                    });
+                })?
+            }
+            false => {
+                let model = Arc::new(SequenceModel::open(path)?);
+                Collector::start(collector, move |jobs| {
+                    jobs.work(|| {
+                        let writer = SequenceWriter::new(&model, &SequenceOptions::default(), precision, &device)?;
+                        Ok(SequenceWork { model: &model, writer })
+                    });
+                })?
+            }
+        };
+        Ok(SequenceService { collector })
+    }
+
+    /// What the model writes for a text.
+    pub async fn write(&self, text: String, max_tokens: Option<usize>) -> Result<WrittenSequence, WorkError> {
+        self.collector.ask(AskedSequence { text, max_tokens }, self.collector.arrive()).await
+    }
+}
+
+struct SequenceWork<'m> {
+    model: &'m SequenceModel,
+    writer: SequenceWriter<'m>,
+}
+
+impl BatchWork for SequenceWork<'_> {
+    type Job = AskedSequence;
+    type Answer = WrittenSequence;
+
+    fn cost(_: &AskedSequence) -> usize {
+        1
+    }
+
+    fn run(&mut self, jobs: &[AskedSequence]) -> Result<Vec<WrittenSequence>, WorkError> {
+        let mut written = vec![None; jobs.len()];
+        // A limit holds for all that are written together.
+        let mut groups: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
+        jobs.iter().enumerate().for_each(|(place, job)| groups.entry(job.max_tokens).or_default().push(place));
+        for (max_tokens, places) in groups {
+            self.writer.set_max_tokens(max_tokens);
+            let texts: Vec<String> = places.iter().map(|&place| jobs[place].text.clone()).collect();
+            let found = self.writer.write(&texts)?;
+            for ((&place, text), hypotheses) in places.iter().zip(&texts).zip(found) {
+                let source_tokens = self.writer.source(text)?.len();
+                let best = hypotheses.into_iter().next();
+                written[place] = Some(of(best, source_tokens, |tokens| self.model.text(tokens))?);
+            }
+        }
+        Ok(written.into_iter().flatten().collect())
+    }
+}
+
+struct TranslatorWork<'m> {
+    model: &'m TranslatorModel,
+    translator: TextTranslator<'m>,
+}
+
+impl BatchWork for TranslatorWork<'_> {
+    type Job = AskedSequence;
+    type Answer = WrittenSequence;
+
+    fn cost(_: &AskedSequence) -> usize {
+        1
+    }
+
+    fn run(&mut self, jobs: &[AskedSequence]) -> Result<Vec<WrittenSequence>, WorkError> {
+        let texts: Vec<String> = jobs.iter().map(|job| job.text.clone()).collect();
+        let found = self.translator.translate(&texts)?;
+        let mut written = Vec::with_capacity(jobs.len());
+        for (text, hypotheses) in texts.iter().zip(found) {
+            let source_tokens = self.model.tokenizers.source.encode(text.trim()).map_err(Error::from)?.len();
+            let best = hypotheses.into_iter().next();
+            written.push(of(best, source_tokens, |tokens| self.model.text(tokens))?);
+        }
+        Ok(written)
+    }
+}
+
+fn of(
+    best: Option<Hypothesis>,
+    source_tokens: usize,
+    text: impl Fn(&[u32]) -> Result<String, Error>,
+) -> Result<WrittenSequence, WorkError> {
+    let best = best.ok_or_else(|| WorkError::Failed("the model wrote nothing".to_string()))?;
+    let text = text(&best.tokens)?;
+    Ok(WrittenSequence { text, source_tokens, written_tokens: best.tokens.len(), ended: best.ended })
+}

@@ -1,0 +1,139 @@
+//! Starting, swapping models, draining.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::client::*;
+
+#[test]
+fn requests_under_way_are_finished_before_the_end() {
+    let server = start(vec![named("llama", language("llama").0)]);
+    let address = server.address;
+    let body = json!({"model": "llama", "prompt": "a", "max_tokens": 90, "ignore_eos": true, "stream": true, "temperature": 0});
+    let body = body.to_string();
+    let ask = request("POST", "/v1/completions", &[("Content-Type", "application/json")], body.as_bytes());
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.write_all(&ask).expect("sent");
+    // An idle connection does not hold up the end.
+    let idle = TcpStream::connect(address).expect("a connection");
+    until("it is under way", || metric(address, "vitreous_requests_total{endpoint=\"/v1/completions\"") >= 1.0);
+    let ending = std::thread::spawn(move || server.finish());
+    let events = read_answer(&mut stream).expect("an answer").events();
+    let text: String = events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect();
+    assert!(text.len() > 80, "{text}");
+    ending.join().expect("no panic").expect("a clean end");
+    drop(idle);
+    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn who_leaves_frees_the_place_at_once() {
+    let mut options = options(vec![named("llama", language("llama").0)]);
+    options.settings.slots = Some(1);
+    let server = start_with(options, None);
+    let address = server.address;
+    let long =
+        json!({"model": "llama", "prompt": vec!["a"; 200], "max_tokens": 90, "ignore_eos": true, "stream": true})
+            .to_string();
+    let ask = request("POST", "/v1/completions", &[("Content-Type", "application/json")], long.as_bytes());
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.write_all(&ask).expect("sent");
+    until("it is written", || metric(address, "vitreous_texts{model=\"llama\"}") > 100.0);
+    drop(stream);
+    until("its place is free", || metric(address, "vitreous_queue{model=\"llama\"}") == 0.0);
+    let body = json!({"model": "llama", "prompt": "Once upon a time", "max_tokens": 20, "temperature": 0});
+    let answer = post_json(address, "/v1/completions", &body).ok();
+    assert_eq!(answer["choices"][0]["text"], language("llama").1["texts"][0]);
+    server.finish().expect("a clean end");
+}
+
+#[test]
+fn models_are_swapped_without_losing_a_request() {
+    let server = start(vec![named("llama", language("llama").0), named("vit", fixture("tiny_vit"))]);
+    let address = server.address;
+    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let picture = std::fs::read(fixture("pictures/noise.png")).expect("a picture");
+    let theirs = language("llama").1["texts"][0].clone();
+    let clients: Vec<_> = (0..4)
+        .map(|which| {
+            let (stop, answered, picture, theirs) = (stop.clone(), answered.clone(), picture.clone(), theirs.clone());
+            std::thread::spawn(move || {
+                let body = json!({"model": "llama", "prompt": "Once upon a time", "max_tokens": 20, "temperature": 0});
+                while !stop.load(Ordering::Relaxed) {
+                    match which % 2 {
+                        0 => {
+                            assert_eq!(post_json(address, "/v1/completions", &body).ok()["choices"][0]["text"], theirs)
+                        }
+                        _ => drop(post(address, "/classify/vit", "image/png", &picture).ok()),
+                    }
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for _ in 0..5 {
+        let before = answered.load(Ordering::Relaxed);
+        assert_eq!(post(address, "/admin/reload", "", b"").ok()["status"], "reloaded");
+        until("requests are answered", || answered.load(Ordering::Relaxed) > before + 4);
+    }
+    stop.store(true, Ordering::Relaxed);
+    clients.into_iter().for_each(|client| client.join().expect("every request was answered"));
+    assert_eq!(metric(address, "vitreous_reloads_total "), 5.0);
+    server.finish().expect("a clean end");
+}
+
+#[test]
+fn a_full_queue_says_when_to_ask_again() {
+    let mut options = options(vec![named("llama", language("llama").0)]);
+    options.limits.queue = 1;
+    let server = start_with(options, None);
+    let address = server.address;
+    let long = json!({"prompt": vec!["a"; 100], "max_tokens": 90, "ignore_eos": true, "stream": true}).to_string();
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.write_all(&request("POST", "/v1/completions", &[], long.as_bytes())).expect("sent");
+    until("the queue is full", || metric(address, "vitreous_queue{") == 1.0);
+    let refused = post_json(address, "/v1/completions", &json!({"prompt": "a"}));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refused.json()["error"]["type"], "rate_limit_error");
+    refused.refused(429);
+    drop(stream);
+    until("the queue is empty", || metric(address, "vitreous_queue{") == 0.0);
+    post_json(address, "/v1/completions", &json!({"prompt": "a"})).ok();
+    server.finish().expect("a clean end");
+}
+
+#[test]
+fn an_answer_has_its_time() {
+    let mut options = options(vec![named("llama", language("llama").0)]);
+    options.limits.answer = Duration::from_millis(1);
+    let server = start_with(options, None);
+    let long = json!({"prompt": vec!["a"; 100], "max_tokens": 90, "ignore_eos": true});
+    assert!(post_json(server.address, "/v1/completions", &long).refused(504).contains("longer than"));
+    server.finish().expect("a clean end");
+}
+
+#[test]
+fn connections_are_encrypted_where_a_certificate_is_given() {
+    use ureq::tls::{Certificate, RootCerts, TlsConfig};
+    let folder = repository("crates/serve/tests/http/tls");
+    let mut options = options(vec![named("vit", fixture("tiny_vit"))]);
+    let files =
+        vitreous_serve::TlsFiles { certificate: folder.join("localhost.pem"), key: folder.join("localhost.key") };
+    options.tls = Some(files);
+    let server = start_with(options, None);
+    let pem = std::fs::read(folder.join("localhost.pem")).expect("a certificate");
+    let root = Certificate::from_pem(&pem).expect("a certificate");
+    let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&[root])).build();
+    let agent: ureq::Agent = ureq::Agent::config_builder().tls_config(tls).build().into();
+    let mut answer =
+        agent.get(format!("https://localhost:{}/v1/models", server.address.port())).call().expect("an answer");
+    assert!(answer.body_mut().read_to_string().expect("text").contains("\"vit\""));
+    // Who does not encrypt is not answered.
+    assert!(raw(server.address, &request("GET", "/", &[], b"")).is_none());
+    server.finish().expect("a clean end");
+}

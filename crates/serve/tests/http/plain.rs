@@ -1,0 +1,139 @@
+//! Requests of people with curl, and the pages for them.
+
+use serde_json::{Value, json};
+
+use crate::client::*;
+
+fn picture(name: &str) -> Vec<u8> {
+    std::fs::read(fixture("pictures").join(name)).expect("a picture")
+}
+
+#[test]
+fn an_image_is_classified_however_it_is_sent() {
+    use base64::Engine;
+    let expected = read_json(&fixture("predictions.json"));
+    for name in ["noise.png", "smooth.png", "deeper/grey.BMP"] {
+        let bytes = picture(name);
+        let theirs = numbers(&expected[name]["logits"]);
+        let (kind, fields) = form(&[("image", &bytes)]);
+        let json = json!({"image": base64::engine::general_purpose::STANDARD.encode(&bytes)}).to_string();
+        for answer in [
+            post(shared(), "/classify/vit", "application/x-www-form-urlencoded", &bytes),
+            post(shared(), "/classify/vit", "image/png", &bytes),
+            post(shared(), "/classify/vit", &kind, &fields),
+            post(shared(), "/classify/vit?top=7", "application/json", json.as_bytes()),
+        ] {
+            let answer = answer.ok();
+            assert_close(&numbers(&answer["logits"]), &theirs, 1e-4);
+            let best = (0..theirs.len()).max_by(|&a, &b| theirs[a].total_cmp(&theirs[b])).expect("a class");
+            assert_eq!(answer["top"][0]["index"], best);
+        }
+    }
+    let seven = post(shared(), "/classify/vit?top=7", "image/png", &picture("noise.png")).ok();
+    assert_eq!(seven["top"].as_array().expect("a list").len(), 7);
+}
+
+#[test]
+fn texts_are_answered_as_by_the_peers_pipelines() {
+    let expected = read_json(&fixture("texts/expected.json"));
+    let entry = &expected["bert_classes"][0];
+    let text = entry["input"].as_str().expect("text");
+    let (kind, fields) = form(&[("text", text.as_bytes())]);
+    for answer in [
+        post(shared(), "/classify/bert_classes", "text/plain", text.as_bytes()),
+        post(shared(), "/classify/bert_classes", "application/x-www-form-urlencoded", text.as_bytes()),
+        post(shared(), "/classify/bert_classes", &kind, &fields),
+        post_json(shared(), "/classify/bert_classes", &json!({"text": text})),
+    ] {
+        let answer = answer.ok();
+        assert_close(&numbers(&answer["logits"]), &numbers(&entry["logits"]), 1e-5);
+        assert_eq!(answer["top"][0]["label"], entry["pipeline"][0]["label"]);
+    }
+    let found = post(shared(), "/classify/bert_tokens", "text/plain", text.as_bytes()).ok();
+    let theirs = expected["bert_tokens"]["simple"].as_array().expect("a list");
+    let theirs = theirs.iter().find(|entry| entry["text"] == text).expect("the text");
+    let groups = |value: &Value| {
+        let list = value.as_array().expect("a list").iter();
+        list.map(|one| (one["entity_group"].clone(), one["start"].clone(), one["end"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(groups(&found["entities"]), groups(&theirs["entities"]));
+    let masked = &expected["bert_masked"][0];
+    let filled =
+        post(shared(), "/classify/bert_masked?top=4", "text/plain", masked["text"].as_str().expect("text").as_bytes())
+            .ok();
+    let ids = |top: &Value| top.as_array().expect("a list").iter().map(|one| one["id"].clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&filled["masks"][0]["top"]), ids(&masked["masks"][0]));
+    let answers = read_json(&fixture("texts/answers.json"));
+    let asked = &answers[0];
+    let body = json!({"question": asked["question"], "context": asked["context"]});
+    let answer = post_json(shared(), "/classify/bert_answers", &body).ok();
+    assert!(answer["answers"][0]["score"].as_f64().expect("a score") > 0.0, "{answer}");
+}
+
+#[test]
+fn what_a_model_does_inside_is_a_page_or_json() {
+    let bytes = picture("noise.png");
+    let page = post(shared(), "/explain/vit", "image/png", &bytes);
+    assert_eq!(page.status, 200, "{}", page.text());
+    assert!(page.header("content-type").expect("a type").starts_with("text/html"));
+    assert!(page.text().contains("Attention rollout"));
+    // Where the model lies on this disk is not told.
+    assert!(!page.text().contains("fixtures"), "a path is told");
+    let told = post(shared(), "/explain/vit?format=json", "image/png", &bytes).ok();
+    assert!(told["rollout"][0]["patches"].is_array() && told["page"].is_null());
+    assert!(post(shared(), "/explain/llama", "text/plain", b"a").refused(400).contains("a language model"));
+}
+
+#[test]
+fn pages_and_descriptions_name_everything() {
+    let index = get(shared(), "/");
+    assert!(index.header("content-security-policy").is_some());
+    let index = index.text();
+    for part in [
+        "curl http://localhost/classify/vit --data-binary @photo.jpg",
+        "/v1/chat/completions",
+        "sentence_mean",
+        "/v2/models/vit",
+    ] {
+        assert!(index.contains(part), "{part} is not in {index}");
+    }
+    let described = get(shared(), "/openapi.json").ok();
+    assert!(described["openapi"].as_str().expect("a version").starts_with("3."));
+    for path in [
+        "/v1/completions",
+        "/v1/audio/transcriptions",
+        "/v2/models/{name}/infer",
+        "/classify/{name}",
+        "/admin/reload",
+        "/metrics",
+    ] {
+        assert!(described["paths"][path].is_object(), "{path}");
+    }
+    let docs = get(shared(), "/docs").text();
+    assert!(docs.contains("<code>temperature</code>") && docs.contains("/v1/embeddings"), "{docs}");
+    post(shared(), "/classify/vit", "image/png", &picture("noise.png")).ok();
+    let metrics = get(shared(), "/metrics").text();
+    for part in [
+        "vitreous_requests_total{endpoint=\"/classify/{name}\",status=\"200\"}",
+        "vitreous_batch_size_bucket{model=\"vit\"",
+        "vitreous_queue{model=\"llama\"}",
+        "vitreous_cache_room_tokens{model=\"llama\"} 384",
+        "vitreous_resident_bytes ",
+    ] {
+        assert!(metrics.contains(part), "{part} is not in {metrics}");
+    }
+}
+
+#[test]
+fn every_answer_has_an_id() {
+    let own = raw(shared(), &request("GET", "/v1/models", &[("X-Request-Id", "mine-7")], b"")).expect("an answer");
+    assert_eq!(own.header("x-request-id"), Some("mine-7"));
+    for answer in [get(shared(), "/"), get(shared(), "/nowhere"), get(shared(), "/v2/health/live")] {
+        assert!(answer.header("x-request-id").expect("an id").starts_with("req-"));
+    }
+    // One that is none is not repeated.
+    let odd = raw(shared(), &request("GET", "/", &[("X-Request-Id", "a b<c>")], b"")).expect("an answer");
+    assert!(odd.header("x-request-id").expect("an id").starts_with("req-"));
+    get(shared(), "/nowhere").refused(404);
+    get(shared(), "/v1/completions").refused(405);
+}

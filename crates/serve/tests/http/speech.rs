@@ -1,0 +1,112 @@
+//! Transcriptions, by a model that only pretends.
+
+use std::sync::Arc;
+
+use vitreous_runtime::speech::{Segment, Transcript, Word};
+use vitreous_serve::Limits;
+use vitreous_serve::models::{Recording, Served, Service, Speech, Transcribe, TranscribeOptions};
+use vitreous_serve::work::WorkError;
+
+use crate::client::*;
+
+/// Says what it was asked. A recording that is `panic` fails, one that is `long` is refused.
+struct Pretending;
+
+impl Transcribe for Pretending {
+    fn transcribe(&self, recording: &Recording, options: &TranscribeOptions) -> Result<Transcript, WorkError> {
+        match &recording.bytes[..] {
+            b"panic" => panic!("the model fell over"),
+            b"long" => return Err(WorkError::Input(format!("longer than {} s", recording.most_seconds))),
+            _ => {}
+        }
+        let text = format!("{} {:?} {:?}", recording.bytes.len(), options.language, options.temperature);
+        let word = Word { text: " one".to_string(), start: 0.0, end: 0.5, probability: 0.9 };
+        let segment = |start: f64, text: &str| Segment {
+            start,
+            end: start + 1.5,
+            text: text.to_string(),
+            tokens: vec![1],
+            words: if start == 0.0 { vec![word.clone()] } else { Vec::new() },
+            ..Segment::default()
+        };
+        let segments = vec![segment(0.0, " one"), segment(61.25, " two")];
+        let language = "en".to_string();
+        Ok(Transcript { text, language, seconds: 63.0, segments, has_words: options.words, damage: None })
+    }
+}
+
+fn server() -> Running {
+    let make = || {
+        vec![Arc::new(Served::new(
+            "ear",
+            "a speech recogniser",
+            Service::Speech(Speech(Arc::new(Pretending))),
+            &Limits::default(),
+        ))]
+    };
+    start_with(options(Vec::new()), Some(loader(make)))
+}
+
+fn ask(server: &Running, fields: &[(&str, &[u8])]) -> Answer {
+    let (kind, body) = form(fields);
+    post(server.address, "/v1/audio/transcriptions", &kind, &body)
+}
+
+#[test]
+fn transcripts_come_in_all_formats() {
+    let server = server();
+    let of = |format: &str| {
+        ask(
+            &server,
+            &[("model", b"ear"), ("file", b"abc"), ("language", b"en"), ("response_format", format.as_bytes())],
+        )
+    };
+    assert_eq!(ask(&server, &[("model", b"ear"), ("file", b"abc")]).ok()["text"], "3 None 0.0");
+    assert_eq!(of("json").ok()["text"], "3 Some(\"en\") 0.0");
+    assert_eq!(of("text").text(), "3 Some(\"en\") 0.0\n");
+    assert_eq!(of("srt").text(), "1\n00:00:00,000 --> 00:00:01,500\none\n\n2\n00:01:01,250 --> 00:01:02,750\ntwo\n\n");
+    assert_eq!(of("vtt").text(), "WEBVTT\n\n00:00.000 --> 00:01.500\none\n\n01:01.250 --> 01:02.750\ntwo\n\n");
+    let verbose = of("verbose_json").ok();
+    assert_eq!((&verbose["language"], &verbose["segments"][1]["id"]), (&"english".into(), &1.into()));
+    assert!(verbose.get("words").is_none());
+    let words =
+        ask(&server, &[("file", b"abc"), ("response_format", b"verbose_json"), ("timestamp_granularities[]", b"word")])
+            .ok();
+    assert_eq!(words["words"][0]["word"], "one");
+    server.finish().expect("a clean end");
+}
+
+#[test]
+fn a_model_that_panics_is_answered_with_500_and_the_server_goes_on() {
+    let server = server();
+    for _ in 0..5 {
+        assert!(ask(&server, &[("file", b"panic")]).refused(500).contains("the server's log"));
+    }
+    ask(&server, &[("file", b"abc")]).ok();
+    server.finish().expect("a clean end");
+}
+
+#[test]
+fn wrong_forms_are_told() {
+    let server = server();
+    for (fields, says) in [
+        (&[("model", &b"ear"[..])][..], "`file` is missing"),
+        (&[("file", b"")], "`file` is missing"),
+        (&[("file", b"abc"), ("response_format", b"xml")], "`response_format` is json"),
+        (&[("file", b"abc"), ("temperature", b"hot")], "`temperature`"),
+        (&[("file", b"abc"), ("temperature", b"7")], "`temperature`"),
+        (&[("file", b"abc"), ("timestamp_granularities[]", b"letter")], "word or segment"),
+        (&[("file", b"abc"), ("language", b"\xff")], "not UTF-8"),
+        (&[("file", b"abc"), ("stream", b"true")], "not streamed"),
+        (&[("file", b"long")], "longer than 1800 s"),
+    ] {
+        let told = ask(&server, fields).refused(400);
+        assert!(told.contains(says), "{told}");
+    }
+    ask(&server, &[("model", b"nobody"), ("file", b"abc")]).refused(404);
+    assert!(post(server.address, "/v1/audio/transcriptions", "application/json", b"{}").refused(400).contains("form"));
+    server.finish().expect("a clean end");
+    let (kind, body) = form(&[("model", b"vit"), ("file", b"abc")]);
+    let told = post(shared(), "/v1/audio/transcriptions", &kind, &body).refused(400);
+    assert!(told.contains("`vit` is an image classifier"), "{told}");
+}
