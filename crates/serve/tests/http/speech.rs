@@ -1,8 +1,11 @@
-//! Transcriptions, by a model that only pretends.
+//! Transcriptions, by a model that only pretends, and by one with random weights.
 
 use std::sync::Arc;
 
-use vitreous_runtime::speech::{Segment, Transcript, Word};
+use vitreous_engine::{Graph, State};
+use vitreous_models::initial::{Initialisation, initialise};
+use vitreous_models::{Call, Model, OpenOptions, SaveOptions, preset};
+use vitreous_runtime::speech::{Segment, SpeechOptions, SpeechSettings, Transcriber, Transcript, Word};
 use vitreous_serve::Limits;
 use vitreous_serve::models::{Recording, Served, Service, Speech, Transcribe, TranscribeOptions};
 use vitreous_serve::work::WorkError;
@@ -109,4 +112,47 @@ fn wrong_forms_are_told() {
     let (kind, body) = form(&[("model", b"vit"), ("file", b"abc")]);
     let told = post(shared(), "/v1/audio/transcriptions", &kind, &body).refused(400);
     assert!(told.contains("`vit` is an image classifier"), "{told}");
+}
+
+/// Whisper of the smallest sizes, with the vocabulary of English models.
+fn whisper(directory: &std::path::Path) {
+    let mut sizes = OpenOptions::default();
+    for key in ["dim", "mlp_dim", "decoder_mlp_dim"] {
+        sizes = sizes.with(key, 16);
+    }
+    for key in ["heads", "decoder_heads", "encoder_layers", "decoder_layers"] {
+        sizes = sizes.with(key, 1);
+    }
+    let architecture = preset("whisper_tiny_en").expect("known").with_settings(&sizes.settings).expect("fits");
+    let mut graph = Graph::for_inference();
+    architecture.build(&mut graph, &Call::whole(1)).expect("builds");
+    let mut state = State::new(&graph).expect("memory");
+    initialise(&mut state, Initialisation::PyTorch, 1, &|_| true).expect("initialised");
+    let options = SaveOptions { state: Some(&state), ..SaveOptions::default() };
+    Model::new(architecture, Vec::new()).expect("a model").save(directory, &options).expect("saved");
+}
+
+#[test]
+fn a_model_of_speech_writes_what_the_library_does() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = folder.path().join("model");
+    whisper(&model);
+    let file = repository("crates/data/tests/fixtures/audio/mono.flac");
+    let recording = std::fs::read(&file).expect("a fixture");
+    let settings = SpeechSettings { temperatures: vec![0.5], ..SpeechSettings::default() };
+    let mut transcriber = Transcriber::open(&model, &SpeechOptions::default()).expect("opened");
+    let expected = transcriber.transcribe_file(&file, &settings).expect("a transcript");
+    assert!(!expected.text.trim().is_empty());
+    let server = start(vec![named("ear", model)]);
+    let fields: [(&str, &[u8]); 3] = [("file", &recording), ("temperature", b"0.5"), ("model", b"ear")];
+    // Two at once, which are one batch, and one alone.
+    std::thread::scope(|scope| {
+        let both: Vec<_> = (0..2).map(|_| scope.spawn(|| ask(&server, &fields).ok())).collect();
+        for answer in both.into_iter().map(|one| one.join().expect("an answer")).chain([ask(&server, &fields).ok()]) {
+            assert_eq!(answer["text"], expected.text.trim());
+        }
+    });
+    let told = ask(&server, &[("file", b"no recording")]).refused(400);
+    assert!(told.contains("the recording"), "{told}");
+    server.finish().expect("a clean end");
 }
