@@ -47,7 +47,7 @@ pub struct Serve {
     /// A file with one key per line, of which clients must send one: `Authorization: Bearer KEY`
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
-    /// An origin whose pages may ask from a browser, as in https://example.org; may be repeated
+    /// An origin whose pages may ask from a browser, as in `https://example.org`; may be repeated
     #[arg(long, value_name = "ORIGIN")]
     cors: Vec<String>,
     /// Serve HTTPS with this certificate (PEM)
