@@ -8,7 +8,7 @@
 //! ```
 //!
 //! and the part's logits are gone before the next part's are computed. The gradients are those of a loss that nothing follows, which is what
-//! training differentiates. They are noted in the graph ([`Graph::known_gradients`]), and taking the gradient of that loss takes them;
+//! training differentiates. They are noted in the graph (`Graph::known_gradients`), and taking the gradient of that loss takes them;
 //! where only the loss is asked for they are dead code. If the loss is scaled or is not the end of the graph, each part is differentiated
 //! as any other node.
 //!

@@ -15,7 +15,7 @@ const NORM_EPS: f32 = 1e-5;
 pub(super) const POSITION_OFFSET: usize = 2;
 const QKV: &[&str] = &["query", "key", "value"];
 
-/// Builds a part of the model: see [`build_part`].
+/// Builds a part of the model: see `build_part`.
 pub fn bart(g: &mut Graph, config: &BartConfig, call: &Call) -> Result<Outputs> {
     config.check().map_err(|refusal| refused("bart", refusal.0))?;
     let build = Build { config, call };

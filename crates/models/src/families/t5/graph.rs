@@ -10,7 +10,7 @@ use crate::settings::check_fixed_table;
 
 const QKV: &[&str] = &["query", "key", "value"];
 
-/// Builds a part of the model: see [`build_part`].
+/// Builds a part of the model: see `build_part`.
 pub fn t5(g: &mut Graph, config: &T5Config, call: &Call) -> Result<Outputs> {
     config.check().map_err(|refusal| refused("t5", refusal.0))?;
     let build = Build { config, call };
