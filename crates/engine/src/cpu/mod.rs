@@ -37,6 +37,7 @@ mod watch;
 mod weights;
 
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use half::bf16;
 
@@ -211,10 +212,21 @@ fn run_chain(plan: &Plan, chain: &Chain, first: Kernel, team: &mut Team, watch: 
     });
 }
 
+/// Threads that several executors may use, one after the other.
+type SharedTeam = Arc<Mutex<Team<'static>>>;
+
+/// The threads of an executor, for a run. Whoever panicked before has left nothing half done: every job begins anew.
+fn lock<'t>(team: &'t SharedTeam) -> MutexGuard<'t, Team<'static>> {
+    team.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A plan with its memory and threads.
 pub struct Executor {
     plan: Plan,
-    team: Team<'static>,
+    /// Executors that share weights share threads, too: only one runs at a time, and threads of those that rest would poll for work on
+    /// the cores of the one that runs.
+    team: SharedTeam,
+    threads: usize,
     arena: Floats,
     constants: Floats,
     /// The weights, if they do not change.
@@ -249,12 +261,19 @@ impl Executor {
     fn with_memory(plan: Plan, threads: usize, arena: usize, scratch: usize) -> Result<Self> {
         let needed = threads.saturating_mul(scratch).saturating_add(arena).saturating_add(plan.constant_bytes());
         check_memory("this graph is refused: running it", needed)?;
-        let team = Team::new(threads, scratch / 4)?;
+        let team = Arc::new(Mutex::new(Team::new(threads, scratch / 4)?));
+        Executor::with_team(plan, team, arena, scratch)
+    }
+
+    /// With threads that have so many bytes of scratch each.
+    fn with_team(plan: Plan, team: SharedTeam, arena: usize, scratch: usize) -> Result<Self> {
+        let threads = lock(&team).threads();
         let pieces = updates::pieces(plan.graph().parameters());
         let constants = Floats::holding(&plan.constants())?;
         let (weights, caches) = (Weights::default(), Vec::with_capacity(plan.caches().count()));
         let arena = Floats::zeroed(arena / 4)?;
-        Ok(Executor { team, arena, constants, weights, caches, pieces, plan, resting: Vec::new(), turn: 0, scratch })
+        let resting = Vec::new();
+        Ok(Executor { team, threads, arena, constants, weights, caches, pieces, plan, resting, turn: 0, scratch })
     }
 
     /// The plan.
@@ -264,7 +283,7 @@ impl Executor {
 
     /// Number of threads.
     pub fn threads(&self) -> usize {
-        self.team.threads()
+        self.threads
     }
 
     /// The bytes that were taken for running: what [`Plan::peak_bytes`] said, or more where other plans take turns or came before.
@@ -339,6 +358,7 @@ impl Executor {
             Ok(())
         })?;
         let fault = AtomicUsize::new(NO_FAULT);
+        let mut team = lock(&self.team);
         // Kernels read parameters and gradients through the memory, updates change them through the buffers: the same
         // pointers, never in one kernel.
         let memory =
@@ -350,13 +370,13 @@ impl Executor {
             let kernel = Kernel { graph, index, node: &graph.nodes()[index], memory, run, tile: None, fault: &fault };
             match chains.next_if(|chain| chain.first == index) {
                 Some(chain) => {
-                    run_chain(&self.plan, chain, kernel, &mut self.team, watch);
+                    run_chain(&self.plan, chain, kernel, &mut team, watch);
                     index = chain.last;
                 }
                 None if watch.is_some() && kernel.node.op.has_effect() => {}
                 None => {
-                    self.team.lend(self.plan.node_scratch_bytes(index) / 4);
-                    kernel::run(&kernel, &mut self.team, buffers)?;
+                    team.lend(self.plan.node_scratch_bytes(index) / 4);
+                    kernel::run(&kernel, &mut team, buffers)?;
                     if let Some(watch) = watch {
                         watch.look(&kernel);
                     }
@@ -467,9 +487,10 @@ impl Executor {
                 _ => None,
             })
             .collect();
-        self.team.lend(self.scratch / 4);
+        let mut team = lock(&self.team);
+        team.lend(self.scratch / 4);
         // More tiles than threads, so that each thread gets some.
-        self.team.run(16 * self.team.threads(), &|_, scratch| scratch.fill(f32::NAN));
+        team.run(16 * self.threads, &|_, scratch| scratch.fill(f32::NAN));
         for (index, float) in self.arena.as_mut_slice().iter_mut().enumerate() {
             if !inputs.iter().any(|&(start, count)| (start..start + count).contains(&index)) {
                 *float = f32::NAN;

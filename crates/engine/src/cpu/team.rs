@@ -138,6 +138,14 @@ impl<'a> Team<'a> {
         self.workers.len() + 1
     }
 
+    /// Takes other threads where these have less scratch memory.
+    pub fn grow(&mut self, scratch_floats: usize) -> Result<()> {
+        if scratch_floats > self.scratch.as_mut_slice().len() {
+            *self = Team::new(self.threads(), scratch_floats)?;
+        }
+        Ok(())
+    }
+
     /// How much of the scratch memory the next kernels get: no more than they said that they need, so that a kernel which says
     /// too little fails in every plan, and not only in those where no other kernel needs more.
     ///

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::team::Team;
-use super::{Executor, products, quantised};
+use super::{Executor, SharedTeam, lock, products, quantised};
 use crate::buffer::Floats;
 use crate::error::{Error, Result};
 use crate::graph::Parameter;
@@ -60,9 +60,10 @@ impl Weights {
     }
 }
 
-/// Weights that executors on the CPU share: of each parameter the forms that some plan's kernels read.
+/// Weights that executors on the CPU share: of each parameter the forms that some plan's kernels read. And their threads.
 #[derive(Default)]
 pub(crate) struct SharedWeights {
+    team: Option<SharedTeam>,
     known: HashMap<WeightKey, (usize, Range<usize>)>,
     buffers: Vec<Arc<Floats>>,
 }
@@ -116,7 +117,15 @@ impl Executor {
         shared: &mut SharedWeights,
         values: impl FnMut(&Parameter) -> Result<V, E>,
     ) -> Result<Self, E> {
-        let mut executor = Executor::without_weights(plan, threads)?;
+        let mut executor = match &shared.team {
+            Some(team) => {
+                let (arena, scratch) = (plan.arena_bytes(), plan.scratch_bytes());
+                lock(team).grow(scratch / 4)?;
+                Executor::with_team(plan, Arc::clone(team), arena, scratch)?
+            }
+            None => Executor::without_weights(plan, threads)?,
+        };
+        shared.team = Some(Arc::clone(&executor.team));
         executor.share_weights(shared, None, values)?;
         Ok(executor)
     }
@@ -154,7 +163,7 @@ impl Executor {
                     Floats::zeroed(floats)?
                 }
             };
-            fill(plan, team, &missing, &mut buffer, |parameter| values(parameter).map(Into::into))?;
+            fill(plan, &mut lock(team), &missing, &mut buffer, |parameter| values(parameter).map(Into::into))?;
             shared.add(&missing, buffer);
         }
         self.weights = shared.weights_for(wanted).unwrap_or_default();
@@ -175,19 +184,13 @@ impl Executor {
             return Err(Error::Machine(message));
         }
         let scratch = plan.scratch_bytes().max(self.scratch);
-        let team = match scratch > self.scratch {
-            true => Some(Team::new(self.threads(), scratch / 4)?),
-            false => None,
-        };
+        lock(&self.team).grow(scratch / 4)?;
         let arena = match plan.arena_bytes() > 4 * self.arena.len() {
             true => Some(Floats::zeroed(plan.arena_bytes() / 4)?),
             false => None,
         };
         let constants = Floats::holding(&plan.constants())?;
         // From here on nothing can fail: the plan and its memory change together.
-        if let Some(team) = team {
-            self.team = team;
-        }
         if let Some(arena) = arena {
             self.arena = arena;
         }

@@ -20,8 +20,9 @@ use crate::call::{CacheFormat, StepShape};
 use crate::family::Architecture;
 use crate::on_device::{OnDevice, Weights};
 
-/// Plans that are kept on the CPU: steps of several numbers of slots, and chunks of several lengths.
-const KEPT_PLANS: usize = 12;
+/// Plans that are kept on the CPU: steps of several numbers of slots, and chunks of several lengths. Those that [`TokenGenerator::prepare`]
+/// makes for a server's chunks and some slots are fewer.
+const KEPT_PLANS: usize = 24;
 /// Tokens of prompts that are read before sequences that are being written go on, if nobody asks for another number; on a GPU, which needs
 /// more to be busy, also at once.
 const MOST_READ: usize = 2048;
@@ -110,6 +111,22 @@ impl<'w> TokenGenerator<'w> {
             chunks_read: 0,
             tally: Tally::default(),
         })
+    }
+
+    /// Makes the plans that requests will need, and runs each once, so that nobody waits for a plan or for memory that nobody has touched
+    /// yet. On a GPU nothing is done: there, steps of fewer slots are run by plans for more.
+    pub fn prepare(&mut self) -> Result<()> {
+        let device = self.source.device();
+        if device.is_gpu() {
+            return Ok(());
+        }
+        let output = output_for(device, true);
+        for (slots, tokens) in plans_ahead(self.options.slots, self.chunk.min(self.decoder.room().capacity)) {
+            self.decoder.use_plan(&mut self.source, PlanShape { slots, tokens, output })?;
+            // What this writes is behind the tokens that slots have, none, and is overwritten by what comes next.
+            self.decoder.step(0, &vec![SlotTokens { tokens: &[0], place: 0, row: 0 }; slots])?;
+        }
+        Ok(())
     }
 
     /// Bytes that [`TokenGenerator::new`] would take, without taking them.
@@ -499,9 +516,35 @@ fn chunk_width(count: usize, room: usize, on_gpu: bool) -> usize {
     if rounded <= room { rounded } else { count }
 }
 
+/// The shapes of plans on the CPU that requests need, `(slots, tokens)`: chunks of all lengths, and steps; those for all slots last, so that
+/// they are the last to be dropped.
+fn plans_ahead(slots: usize, chunk: usize) -> Vec<(usize, usize)> {
+    let mut widths: Vec<usize> = (2..=chunk).map(|count| chunk_width(count, chunk, false)).collect();
+    widths.dedup();
+    // Counts at the end of the room are lengths of their own, which only full contexts need.
+    let chunks = widths.into_iter().filter(|width| width % 8 == 0 || *width == chunk).map(|width| (1, width));
+    let steps = (0..).map(|power| 1 << power).take_while(|&count| count < slots).chain([slots]).map(|count| (count, 1));
+    let mut shapes: Vec<(usize, usize)> = chunks.chain(steps).collect();
+    shapes.drain(..shapes.len().saturating_sub(KEPT_PLANS));
+    shapes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_servers_plans_are_made_ahead() {
+        let shapes = plans_ahead(8, 128);
+        assert_eq!(shapes[..3], [(1, 8), (1, 16), (1, 32)]);
+        assert_eq!(shapes[shapes.len() - 5..], [(1, 128), (1, 1), (2, 1), (4, 1), (8, 1)]);
+        assert_eq!(shapes.len(), 9 + 4);
+        // A number of slots that is no power of two; a context shorter than a chunk; more chunks than are kept.
+        assert_eq!(plans_ahead(3, 8), [(1, 8), (1, 1), (2, 1), (3, 1)]);
+        assert_eq!(plans_ahead(1, 5), [(1, 5), (1, 1)]);
+        assert_eq!(plans_ahead(1, 1), [(1, 1)]);
+        assert_eq!(plans_ahead(2, 1024).len(), KEPT_PLANS);
+    }
 
     #[test]
     fn chunks_have_few_lengths_and_fit_the_room() {

@@ -136,6 +136,11 @@ impl<'m> TextGenerator<'m> {
         Ok(TextGenerator { model, generator, writing: HashMap::new() })
     }
 
+    /// Makes all plans that texts will need, so that none waits for one.
+    pub fn prepare(&mut self) -> Result<(), Error> {
+        Ok(self.generator.prepare()?)
+    }
+
     /// As many slots as were asked for or, where that needs more memory than there is, half of them, and so on; in multiples of `group`,
     /// which is the least.
     pub fn fitting_slots(

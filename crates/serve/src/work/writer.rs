@@ -92,7 +92,11 @@ impl Writer {
         let thread = std::thread::Builder::new().name(settings.name.clone());
         let body =
             move || {
-                let make = || TextGenerator::new(&model, settings.options, &settings.device);
+                let make = || {
+                    let mut generator = TextGenerator::new(&model, settings.options, &settings.device)?;
+                    generator.prepare()?;
+                    Ok(generator)
+                };
                 let generator = match make() {
                     Ok(generator) => generator,
                     Err(error) => return drop(ready.send(Err(error))),

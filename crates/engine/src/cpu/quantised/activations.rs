@@ -21,7 +21,7 @@ pub(super) struct RowLayout {
 }
 
 /// Sizes of groups, in the order in which rows are divided.
-const GROUP_SIZES: [usize; 4] = [12, 4, 2, 1];
+const GROUP_SIZES: [usize; 5] = [12, 8, 4, 2, 1];
 
 impl RowLayout {
     pub fn of(layout: &Layout) -> RowLayout {

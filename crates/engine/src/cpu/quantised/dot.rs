@@ -122,14 +122,19 @@ unsafe fn panels<L: PanelLanes, const BITS: usize, const SCALES: u8>(tile: &Tile
             let (_, size) = group_of(first, tile.all_rows, L::MOST_ROWS);
             // SAFETY: guaranteed by the caller; groups follow one another.
             unsafe {
+                let weights = tile.weights.as_ptr().add(panel * panel_bytes);
+                let next = if panel + 1 < tile.panels.1 { weights.add(panel_bytes) } else { weights };
                 let group = Group {
-                    weights: tile.weights.as_ptr().add(panel * panel_bytes),
+                    weights,
+                    // Later groups find the panel in the cache.
+                    next: (first == tile.rows.0).then_some(next),
                     rows: tile.activations.as_ptr().add(first * row.bytes),
                     sums: sums.add((first - tile.rows.0) * columns + column),
                     columns,
                 };
                 match size {
                     12 if L::MOST_ROWS >= 12 => group_of_panel::<L, BITS, SCALES, 12>(tile.layout, row, &group),
+                    8 if L::MOST_ROWS >= 8 => group_of_panel::<L, BITS, SCALES, 8>(tile.layout, row, &group),
                     4 if L::MOST_ROWS >= 4 => group_of_panel::<L, BITS, SCALES, 4>(tile.layout, row, &group),
                     2 if L::MOST_ROWS >= 2 => group_of_panel::<L, BITS, SCALES, 2>(tile.layout, row, &group),
                     _ => group_of_panel::<L, BITS, SCALES, 1>(tile.layout, row, &group),
@@ -143,6 +148,8 @@ unsafe fn panels<L: PanelLanes, const BITS: usize, const SCALES: u8>(tile: &Tile
 /// Where a panel, a group of rows and their sums lie.
 struct Group {
     weights: *const u8,
+    /// The panel behind it, if weights come from memory.
+    next: Option<*const u8>,
     rows: *const u8,
     sums: *mut f32,
     columns: usize,
@@ -164,8 +171,11 @@ unsafe fn group_of_panel<L: PanelLanes, const BITS: usize, const SCALES: u8, con
         let mut addends = group.rows.add(ROWS * row.addends).cast::<i32>();
         let block_slices = layout.block_slices();
         let mut totals = [L::splat(0.0); ROWS];
-        for _ in 0..layout.slices() / block_slices {
+        for block in 0..layout.slices() / block_slices {
             for slice in 0..block_slices {
+                if let Some(next) = group.next {
+                    prefetch::<L>(layout, group.weights, next, block * block_slices + slice + SLICES_AHEAD);
+                }
                 let [scale, offset] = slice_scales::<L, SCALES>(scales, slice);
                 if SCALES == HALF_SLICES {
                     let mut halves = [L::splat_int(0); ROWS];
@@ -202,6 +212,21 @@ unsafe fn group_of_panel<L: PanelLanes, const BITS: usize, const SCALES: u8, con
             L::store(totals[index], group.sums.add(index * group.columns));
         }
     }
+}
+
+/// Slices that are fetched before they are multiplied. With many rows, a slice takes so long that the CPU itself does not look far enough
+/// ahead, and waits for memory at every one.
+const SLICES_AHEAD: usize = 8;
+
+/// Has a slice and its scales fetched, of a panel or of the one behind it.
+#[inline(always)]
+fn prefetch<L: PanelLanes>(layout: &Layout, panel: *const u8, next: *const u8, slice: usize) {
+    let (panel, slice) = if slice < layout.slices() { (panel, slice) } else { (next, slice - layout.slices()) };
+    let integers = panel.wrapping_add(slice * layout.slice_bytes());
+    for line in 0..layout.slice_bytes().div_ceil(64) {
+        L::prefetch(integers.wrapping_add(64 * line));
+    }
+    L::prefetch(panel.wrapping_add(layout.integer_bytes() + slice * layout.scale_bytes() / layout.block_slices()));
 }
 
 /// The beginning of every row's dot products.

@@ -20,6 +20,8 @@ pub(super) unsafe trait PanelLanes {
     /// Sixteen floats.
     type Floats: Copy;
 
+    /// Has a cache line fetched that will be read soon; it may lie anywhere.
+    fn prefetch(from: *const u8);
     unsafe fn load(from: *const u8) -> Self::Bytes;
     /// The lower half of each byte.
     unsafe fn low(bytes: Self::Bytes) -> Self::Bytes;
@@ -52,6 +54,9 @@ unsafe impl PanelLanes for Portable {
     type Bytes = [u8; 64];
     type Ints = [i32; PANEL];
     type Floats = [f32; PANEL];
+
+    #[inline(always)]
+    fn prefetch(_from: *const u8) {}
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> [u8; 64] {

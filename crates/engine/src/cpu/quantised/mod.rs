@@ -26,7 +26,8 @@ use layout::{Layout, PANEL};
 /// Rows of a tile, whole groups of all sizes, and panels: with many rows, all weights of a tile stay in a core's cache while its rows are taken through.
 const TILE_ROWS: usize = 96;
 const TILE_PANELS: usize = 8;
-/// What rows of a tile are a multiple of: all sizes of groups divide it.
+/// What rows of a tile are a multiple of: the largest group, behind which at most one of each smaller size follows, so that no tile
+/// divides a group.
 const ROW_STEP: usize = 12;
 /// About the bytes of weights that a tile of few rows reads: enough that handing it over does not count.
 const TILE_BYTES: usize = 32 << 10;

@@ -59,15 +59,16 @@ fn products_are_those_of_the_values_that_integers_stand_for() {
             layout.read_row(&packed, output, &mut row);
             assert_eq!(row, weights[output * layout.inputs..][..layout.inputs], "{format:?}, row {output}");
         }
-        for set in every_set() {
-            check_products(&layout, &weights, &packed, set);
+        // Groups of every size.
+        for (set, rest) in every_set().into_iter().flat_map(|set| [(set, 8), (set, 4 + 2 + 1)]) {
+            check_products(&layout, &weights, &packed, set, rest);
         }
     }
 }
 
-/// Groups of every size, with rows before the tile.
-fn check_products(layout: &Layout, weights: &[f32], packed: &[f32], (set, most, multiply): Set) {
-    let (rows, first, places) = (12 + 12 + 4 + 2 + 1, 12, RowLayout::of(layout));
+/// Twelve rows and `rest`, with rows before the tile.
+fn check_products(layout: &Layout, weights: &[f32], packed: &[f32], (set, most, multiply): Set, rest: usize) {
+    let (rows, first, places) = (12 + 12 + rest, 12, RowLayout::of(layout));
     let mut quantised = vec![0.0f32; rows * places.bytes / 4];
     let values: Vec<f32> = (0..rows * layout.inputs).map(|index| ((index * 37 % 101) as f32 - 50.0) * 0.013).collect();
     for (row, values) in values.chunks_exact(layout.inputs).enumerate() {
@@ -103,6 +104,10 @@ fn rows_are_divided_into_groups() {
     assert_eq!(
         [0, 11, 12, 23, 24, 27, 28, 29, 30].map(|row| group_of(row, 31, 12)),
         [(0, 12), (0, 12), (12, 12), (12, 12), (24, 4), (24, 4), (28, 2), (28, 2), (30, 1)]
+    );
+    assert_eq!(
+        [11, 12, 19, 20, 21, 22].map(|row| group_of(row, 23, 12)),
+        [(0, 12), (12, 8), (12, 8), (20, 2), (20, 2), (22, 1)]
     );
     assert_eq!([0, 1, 2].map(|row| group_of(row, 3, 2)), [(0, 2), (0, 2), (2, 1)]);
     assert_eq!(group_of(5, 9, 1), (5, 1));

@@ -15,6 +15,12 @@ unsafe impl PanelLanes for Vnni {
     type Floats = __m512;
 
     #[inline(always)]
+    fn prefetch(from: *const u8) {
+        // SAFETY: every CPU of this architecture has the instruction, and it faults nowhere.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn load(from: *const u8) -> __m512i {
         // SAFETY: guaranteed by the caller.
         unsafe { _mm512_loadu_si512(from.cast()) }
@@ -160,6 +166,12 @@ unsafe impl PanelLanes for Avx2 {
     type Bytes = [__m256i; 2];
     type Ints = [__m256i; 2];
     type Floats = [__m256; 2];
+
+    #[inline(always)]
+    fn prefetch(from: *const u8) {
+        // SAFETY: every CPU of this architecture has the instruction, and it faults nowhere.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+    }
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> [__m256i; 2] {
