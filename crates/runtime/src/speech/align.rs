@@ -1,7 +1,8 @@
 //! When each word is said: where the decoder listens while it writes the word, made monotonic by dynamic time warping.
 
+use vitreous_data::audio::SpeechVocabulary;
+
 use super::segments::{Segment, Word};
-use super::vocabulary::SpeechVocabulary;
 
 /// Positions of the encoder per second.
 const POSITIONS_PER_SECOND: f64 = 50.0;

@@ -14,15 +14,12 @@ mod align;
 mod attention;
 mod decode;
 mod formats;
-mod heads;
-mod languages;
 mod model;
 mod rules;
 mod segments;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod vocabulary;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,14 +31,13 @@ use vitreous_models::generate::{SpeechWriter, TextSlot};
 pub use attention::{Heard, Listening};
 use decode::{Choosing, WindowPrompt, WindowText, Writing};
 pub use formats::{TranscriptFormat, transcript_json};
-pub use languages::{LANGUAGES, language_code, language_name};
 pub use model::{SpeechModel, is_speech_model};
 use rules::TextRules;
 pub use rules::compression_ratio;
 use segments::Window;
 pub use segments::{Segment, Word};
 use stream::{Recording, RecordingStream};
-pub use vocabulary::{SpeechTask, SpeechVocabulary};
+pub use vitreous_data::audio::{LANGUAGES, SpeechTask, SpeechVocabulary, language_code, language_name};
 
 use crate::device::DeviceChoice;
 use crate::error::Error;
