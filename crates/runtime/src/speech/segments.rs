@@ -44,6 +44,8 @@ pub struct Word {
     pub text: String,
     /// The mean probability of its tokens.
     pub probability: f64,
+    /// Number of its tokens.
+    pub tokens: usize,
 }
 
 /// A window of a recording.
