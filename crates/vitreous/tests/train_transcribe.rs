@@ -40,7 +40,7 @@ fn a_run_learns_and_its_model_is_transcribed_with() {
     let out = run.to_string_lossy().into_owned();
     let model = fixture("model");
     let words = ["train", "transcribe", "--init", &model, "--data", &data, "--out", &out, "--json"];
-    let learning = ["train.epochs=60", "optimizer.lr=1e-2", "augment.apply_spec_augment=false"];
+    let learning = ["train.epochs=40", "optimizer.lr=1e-2", "augment.apply_spec_augment=false"];
     let answer = vitreous(&[&words[..], &SHORT, &learning].concat()).succeeded().json_lines();
     // Two recordings are soon known by heart.
     assert_eq!(answer[0]["val_wer"], 0.0, "{}", answer[0]);

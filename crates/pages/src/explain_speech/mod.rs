@@ -5,7 +5,7 @@ mod timeline;
 
 use vitreous_data::image::ImageError;
 
-use crate::{Document, colour, escape, format};
+use crate::{Document, escape, format};
 
 /// The kind of this page.
 pub const KIND: &str = "explain-speech";
@@ -61,7 +61,7 @@ pub struct SpokenWord {
 /// The page.
 pub fn page(page: &SpeechPage) -> Result<String, ImageError> {
     let mut document = Document::new(&format!("Speech and words: {}", format::title(page.path)));
-    document.kind(KIND).lead(&lead(page)).style(&colour::scale_style()).style(STYLE);
+    document.kind(KIND).lead(&lead(page)).style(STYLE);
     document.section("text", "What was written", &text(page));
     let mut listened = String::from(
         "<p>Above, the log-mel spectrogram: time goes to the right, low frequencies are at the bottom, and bright is loud. Below, a row for \
@@ -91,7 +91,7 @@ fn lead(page: &SpeechPage) -> String {
     let facts = [
         fact("Recording", &format!("<bdi>{}</bdi>, {:.1} s", escape(page.path), page.seconds)),
         fact("Model", &format!("<span class=\"mono\">{}</span>", escape(page.model))),
-        fact("Language", &escape(page.language)),
+        fact("Language", &escape(&capitalised(page.language))),
         fact("Heads", &format!("layer and head: {}", heads.join(", "))),
     ];
     format!(
@@ -101,16 +101,21 @@ fn lead(page: &SpeechPage) -> String {
     )
 }
 
+fn capitalised(name: &str) -> String {
+    let mut letters = name.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
 fn text(page: &SpeechPage) -> String {
     let words: String = page
         .windows
         .iter()
         .flat_map(|window| &window.words)
         .map(|word| {
-            let ground = colour::sequential((1.0 - word.probability).clamp(0.0, 1.0) as f32);
-            let (ground, ink) = (colour::hex(ground), colour::text_on(ground));
+            // At most half of the colour, on which ink is still read well.
+            let doubt = 50.0 * (1.0 - word.probability).clamp(0.0, 1.0);
             format!(
-                "<span class=\"word\"><span class=\"tint\" style=\"background:{ground};color:{ink}\"><bdi>{}</bdi></span>\
+                "<span class=\"word\"><span class=\"tint\" style=\"--doubt:{doubt:.0}%\"><bdi>{}</bdi></span>\
                  <span class=\"when\">{:.2}\u{2013}{:.2} s</span><span class=\"when\">{:.0} %</span></span>",
                 escape(word.text.trim()),
                 word.start,
@@ -120,7 +125,7 @@ fn text(page: &SpeechPage) -> String {
         })
         .collect();
     format!(
-        "<p>Under each word, when it is said, and how likely the model found it; words that it was unsure of are tinted.</p>\
+        "<p>Under each word, when it is said, and how likely the model found it; the less likely, the stronger its tint.</p>\
          <div class=\"words\">{words}</div>"
     )
 }

@@ -35,7 +35,7 @@ pub(super) fn drawing(window: &WindowShown, bins: usize) -> Result<String, Image
     let said: Vec<&str> = window.words.iter().map(|word| word.text.trim()).collect();
     let title = format!("From {:.1} to {:.1} s", window.start, window.start + seconds);
     let description = format!("A spectrogram, and where the decoder listened for each word: {}", said.join(" "));
-    let mut drawing = Drawing::new(&title, &description, left + width + 8.0, height);
+    let mut drawing = Drawing::new(&title, &description, left + width + 20.0, height);
     axis(&mut drawing, window.start, seconds, height, &place);
     drawing.picture(&spectrogram(&window.mel, frames, bins)?, [left, AXIS], [width, SPECTROGRAM]);
     if window.words.is_empty() {
