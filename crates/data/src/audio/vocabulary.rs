@@ -137,7 +137,7 @@ impl SpeechVocabulary {
     /// The text of tokens, without special ones.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, TokeniserError> {
         let text: Vec<u32> = tokens.iter().copied().filter(|&token| token < self.end).collect();
-        Ok(self.tokenizer.decode(&text, true)?)
+        self.tokenizer.decode(&text, true)
     }
 
     /// Whether a token is a timestamp.
