@@ -46,6 +46,14 @@ pub enum AudioError {
         /// Where it is.
         at: Duration,
     },
+    /// A recording does not fit into one window.
+    #[error("it {} long, but only recordings of at most {most} s fit into a window: cut it into sentences", seconds_of(*.seconds))]
+    TooLong {
+        /// Its length; 0 if it is so long that nobody looked.
+        seconds: f64,
+        /// The longest that fits.
+        most: f64,
+    },
     /// A list of recordings is not one.
     #[error("{0}")]
     List(String),
@@ -57,4 +65,11 @@ pub enum AudioError {
         /// The largest number of bins.
         most: usize,
     },
+}
+
+fn seconds_of(seconds: f64) -> String {
+    match seconds {
+        0.0 => "is too".to_string(),
+        seconds => format!("is {seconds:.1} s"),
+    }
 }

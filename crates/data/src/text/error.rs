@@ -131,6 +131,9 @@ pub enum TokeniserError {
     /// The vocabulary inside of a model's file cannot be used.
     #[error("the vocabulary inside of the model's file cannot be used: {0}")]
     Stored(String),
+    /// The tokens of a speech model are not what they must be.
+    #[error("{0}")]
+    Speech(String),
     /// There is no tokeniser in a folder.
     #[error("{}: there is no tokenizer here; looked for tokenizer.json, {missing}", .path.display())]
     Missing {

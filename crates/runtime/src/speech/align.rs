@@ -1,7 +1,8 @@
 //! When each word is said: where the decoder listens while it writes the word, made monotonic by dynamic time warping.
 
+use vitreous_data::audio::SpeechVocabulary;
+
 use super::segments::{Segment, Word};
-use super::vocabulary::SpeechVocabulary;
 
 /// Positions of the encoder per second.
 const POSITIONS_PER_SECOND: f64 = 50.0;
@@ -195,7 +196,8 @@ pub(super) fn add_words(
             if !word.text.is_empty() {
                 let rounded = |seconds: f64| ((offset + seconds) * 100.0).round_ties_even() / 100.0;
                 let (start, end) = (rounded(word.start), rounded(word.end));
-                own.push(Word { start, end, text: word.text, probability: word.probability });
+                let (probability, tokens) = (word.probability, word.tokens.len());
+                own.push(Word { start, end, text: word.text, probability, tokens });
             }
         }
         if !own.is_empty() {

@@ -1,10 +1,10 @@
 //! The text of a window of audio: greedy, drawn, or the best of several beams.
 
+use vitreous_data::audio::SpeechVocabulary;
 use vitreous_engine::random::Stream;
 use vitreous_models::generate::{SpeechWriter, TextSlot};
 
 use super::rules::{TextRules, best, best_several, compression_ratio, drawn, log_sum_exp};
-use super::vocabulary::SpeechVocabulary;
 use crate::error::Error;
 
 /// What a window's text goes on from.

@@ -13,16 +13,14 @@
 mod align;
 mod attention;
 mod decode;
+mod explain;
 mod formats;
-mod heads;
-mod languages;
 mod model;
 mod rules;
 mod segments;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod vocabulary;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,15 +31,15 @@ use vitreous_models::generate::{SpeechWriter, TextSlot};
 
 pub use attention::{Heard, Listening};
 use decode::{Choosing, WindowPrompt, WindowText, Writing};
+pub use explain::{HeardWindow, HeardWord, POSITIONS_PER_SECOND};
 pub use formats::{TranscriptFormat, transcript_json};
-pub use languages::{LANGUAGES, language_code, language_name};
 pub use model::{SpeechModel, is_speech_model};
 use rules::TextRules;
 pub use rules::compression_ratio;
 use segments::Window;
 pub use segments::{Segment, Word};
 use stream::{Recording, RecordingStream};
-pub use vocabulary::{SpeechTask, SpeechVocabulary};
+pub use vitreous_data::audio::{LANGUAGES, SpeechTask, SpeechVocabulary, language_code, language_name};
 
 use crate::device::DeviceChoice;
 use crate::error::Error;
@@ -184,6 +182,8 @@ pub struct Transcriber<'m> {
     model: &'m SpeechModel,
     writer: SpeechWriter<'m>,
     listening: Listening<'m>,
+    /// What was heard so far, where that is to be explained.
+    heard: Option<Vec<HeardWindow>>,
 }
 
 impl Transcriber<'static> {
@@ -200,7 +200,7 @@ impl<'m> Transcriber<'m> {
     /// Makes a model ready.
     pub fn new(model: &'m SpeechModel, precision: Precision, device: &Device) -> Result<Transcriber<'m>, Error> {
         let writer = SpeechWriter::new(model.model.architecture.as_ref(), precision, device, Box::new(&model.model))?;
-        Ok(Transcriber { model, writer, listening: Listening::new(model, device) })
+        Ok(Transcriber { model, writer, listening: Listening::new(model, device), heard: None })
     }
 
     /// The model.
@@ -425,6 +425,8 @@ impl<'m> Transcriber<'m> {
             .flat_map(|segment| segment.tokens.iter().copied().filter(|&token| token < vocabulary.end))
             .collect();
         let language = vocabulary.is_multilingual().then_some(recording.language.as_str());
+        // Of what is explained: the attention of each head while the text's tokens are written.
+        let mut attention: Vec<Vec<f32>> = Vec::new();
         let words = if text.is_empty() {
             Vec::new()
         } else {
@@ -440,6 +442,10 @@ impl<'m> Transcriber<'m> {
             let positions = window.frames / 2;
             let mut heads: Vec<Vec<f32>> =
                 self.model.alignment_heads.iter().map(|&head| heard.head(head, positions)).collect();
+            if self.heard.is_some() {
+                let of_text = beginning.len() * positions..(beginning.len() + text.len()) * positions;
+                attention = heads.iter().map(|head| head[of_text.clone()].to_vec()).collect();
+            }
             let matrix = align::relative_attention(&mut heads, tokens.len(), positions);
             let rows = &matrix[beginning.len() * positions..(tokens.len() - 1) * positions];
             let size = vocabulary.size();
@@ -451,6 +457,10 @@ impl<'m> Transcriber<'m> {
             align::align(vocabulary, language, &text, rows, positions, &probabilities)
         };
         align::add_words(&mut found.segments, words, window.start(), vocabulary.end, stream.last_speech);
+        if let Some(heard) = &mut self.heard {
+            let mel = &mel[..window.frames * self.model.input.bins];
+            heard.push(explain::heard_window(window, mel, &found.segments, &attention, window.frames / 2));
+        }
         let end = segments::last_end(&found.segments);
         if let Some(end) = end.filter(|&end| !found.ends_with_one_timestamp && end > window.start()) {
             found.next = (end * 100.0).round_ties_even() as usize;

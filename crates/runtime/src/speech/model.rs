@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use serde_json::Value as Json;
-use vitreous_data::text::TextTokenizer;
+use vitreous_data::audio::SpeechVocabulary;
+use vitreous_models::families::whisper;
 use vitreous_models::{AudioInput, Model, OpenOptions};
 
-use super::heads;
-use super::vocabulary::SpeechVocabulary;
 use crate::error::Error;
 use crate::locate::{model_directory, open_model, unsuitable};
 
@@ -47,21 +46,13 @@ impl SpeechModel {
             true => generation_config(&directory.join("generation_config.json"))?,
             false => Json::Null,
         };
-        let size = input.target.vocabulary;
-        let has_tokenizer = ["tokenizer.json", "vocab.json"].iter().any(|name| directory.join(name).is_file());
-        let vocabulary = match has_tokenizer || SpeechVocabulary::published(size).is_err() {
-            true => {
-                let tokenizer = TextTokenizer::open(&directory)?;
-                let is_multilingual = config.get("is_multilingual").and_then(Json::as_bool).unwrap_or(size >= 51_865);
-                SpeechVocabulary::new(tokenizer, size, is_multilingual)?
-            }
-            false => SpeechVocabulary::published(size)?,
-        };
+        let is_multilingual = config.get("is_multilingual").and_then(Json::as_bool);
+        let vocabulary = SpeechVocabulary::open(&directory, input.target.vocabulary, is_multilingual)?;
         let settings = model.architecture.settings();
         let number = |key: &str| settings.get(key).and_then(Json::as_u64).unwrap_or(0) as usize;
         let (layers, heads) = (number("decoder_layers"), number("decoder_heads"));
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let named = heads_of(&config).or_else(|| heads::of_file(stem).map(<[(usize, usize)]>::to_vec));
+        let named = heads_of(&config).or_else(|| whisper::alignment_heads(stem).map(<[(usize, usize)]>::to_vec));
         let named = named.filter(|named| named.iter().all(|&(layer, head)| layer < layers && head < heads));
         // Where nothing is known, the upper half of all layers, as OpenAI does.
         let usual = || (layers / 2..layers).flat_map(|layer| (0..heads).map(move |head| (layer, head))).collect();

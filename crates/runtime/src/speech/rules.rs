@@ -1,6 +1,6 @@
 //! What may be written next, by OpenAI's rules, and how likely it is.
 
-use super::vocabulary::SpeechVocabulary;
+use vitreous_data::audio::SpeechVocabulary;
 
 /// The rules of a text.
 #[derive(Clone, Debug)]

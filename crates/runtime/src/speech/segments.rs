@@ -1,7 +1,8 @@
 //! From the tokens of a window to segments with times, and where the next window begins: OpenAI's rules.
 
+use vitreous_data::audio::SpeechVocabulary;
+
 use super::decode::WindowText;
-use super::vocabulary::SpeechVocabulary;
 use crate::error::Error;
 
 /// Seconds of a frame, and of a timestamp.
@@ -43,6 +44,8 @@ pub struct Word {
     pub text: String,
     /// The mean probability of its tokens.
     pub probability: f64,
+    /// Number of its tokens.
+    pub tokens: usize,
 }
 
 /// A window of a recording.

@@ -1,10 +1,9 @@
 //! How far recordings were transcribed: a recording is one stream of windows, or several that are cut where it is quiet.
 
-use vitreous_data::audio::{FRAMES_PER_SECOND, Spectrogram};
+use vitreous_data::audio::{FRAMES_PER_SECOND, Spectrogram, SpeechVocabulary};
 
 use super::decode::WindowText;
 use super::segments::{self, Segment, Window, WindowSegments};
-use super::vocabulary::SpeechVocabulary;
 use super::{SpeechSettings, Transcript};
 use crate::error::Error;
 

@@ -39,7 +39,8 @@ recipes!(
     "seq2seq",
     "t5",
     "bart",
-    "clip"
+    "clip",
+    "transcribe"
 );
 
 impl Shipped {

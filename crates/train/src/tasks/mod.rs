@@ -9,12 +9,13 @@ pub mod match_texts;
 pub mod seq2seq;
 pub mod tag_tokens;
 pub mod text;
+pub mod transcribe;
 pub mod translate;
 
 use crate::task::TaskType;
 
 /// All tasks. A recipe that names none is of the first.
-pub static TASKS: [&dyn TaskType; 11] = [
+pub static TASKS: [&dyn TaskType; 12] = [
     &classify::Classification,
     &translate::Translation,
     &classify_text::TextClassification,
@@ -26,4 +27,5 @@ pub static TASKS: [&dyn TaskType; 11] = [
     &seq2seq::Denoising,
     &language::Language,
     &contrast::Contrast,
+    &transcribe::Transcribe,
 ];

@@ -127,7 +127,7 @@ impl Convert {
     fn tokenizer_files(&self, model: &Model) -> Vec<(String, Vec<u8>)> {
         if let Some(audio) = model.architecture.signature().audio().filter(|_| self.from.is_file()) {
             let published = SpeechVocabulary::published(audio.target.vocabulary);
-            return published.and_then(|vocabulary| Ok(vocabulary.tokenizer().files()?)).unwrap_or_default();
+            return published.and_then(|vocabulary| vocabulary.tokenizer().files()).unwrap_or_default();
         }
         if model.assets.metadata.is_none() || self.is_for("gguf") || self.is_for("npz") {
             return Vec::new();

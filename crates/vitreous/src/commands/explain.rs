@@ -1,4 +1,4 @@
-//! `vitreous explain`: attention, relevance and more of image models, translators and text encoders, as pages, pictures and arrays.
+//! `vitreous explain`: attention, relevance and more of image models, translators, text encoders and speech models, as pages, pictures and arrays.
 
 mod arrays;
 mod choose;
@@ -9,6 +9,7 @@ mod image_text;
 mod language;
 mod names;
 mod of_run;
+mod speech;
 mod text;
 
 use std::ffi::OsString;
@@ -27,6 +28,7 @@ use vitreous_explain::{
 use vitreous_models::{Call, OpenOptions, Size};
 use vitreous_runtime::locate::model_directory;
 use vitreous_runtime::scores::{best, softmax};
+use vitreous_runtime::speech::is_speech_model;
 use vitreous_runtime::{ImageModel, described};
 
 use super::{parse_count, parse_size, parse_threads};
@@ -47,12 +49,13 @@ use vitreous_pages::{flow, write};
 use choose::Numbers;
 use names::Names;
 
-/// Look inside a model: attention, rollout, relevance and more, as one HTML page per image (or per text, for translators and text encoders)
+/// Look inside a model: attention, rollout, relevance and more, as one HTML page per image (or per text, for translators and text encoders; per recording, for speech models)
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   vitreous explain runs/small-1 photos
   vitreous explain CLIP photo.jpg --text 'two dogs on a beach' --text 'a cat'
+  vitreous explain tiny.en.pt talk.wav
   vitreous explain runs/translation-1 --text 'Click the button.'
   vitreous explain BERT --text 'The capital of France is [MASK].'
   vitreous explain GPT2 --text 'The capital of France is' --class ' Paris'
@@ -63,7 +66,7 @@ Examples:
 pub struct Explain {
     /// A model directory, a checkpoint file or a run directory
     model: PathBuf,
-    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input [default for a run: validation images of its data]
+    /// Images, folders of images, or patterns such as 'photos/*.jpg'; `-` reads a list of them from standard input [default for a run: validation images of its data]; of a speech model, recordings
     #[arg(value_name = "IMAGE")]
     paths: Vec<OsString>,
     /// Without IMAGE, how many validation images of a run's data to explain, spread over the classes
@@ -185,6 +188,9 @@ impl Explain {
     pub fn run(self) -> Result<(), Failure> {
         if self.compares_images_and_texts() {
             return image_text::run(&self);
+        }
+        if is_speech_model(&self.model) {
+            return speech::run(&self);
         }
         if !self.texts.is_empty() || self.question.is_some() {
             self.refuse_images()?;

@@ -31,6 +31,8 @@ const FINETUNE: &str = "finetune";
 const SEQ2SEQ: &str = "seq2seq";
 /// The recipe for pretrained text encoders.
 const CLASSIFY_TEXT: &str = "classify-text";
+/// The recipe for pretrained speech models.
+const TRANSCRIBE: &str = "transcribe";
 /// The recipe for pretrained language models.
 const FINETUNE_LANGUAGE: &str = "finetune-language";
 
@@ -45,6 +47,7 @@ Examples:
   vitreous train classify-text --init MODEL --data reviews/   fine-tune a text encoder
   vitreous train translation --data pairs/              a translator from sentence pairs
   vitreous train seq2seq --init T5 --data pairs/        fine-tune T5, BART and their relatives on pairs
+  vitreous train transcribe --init tiny.en.pt --data recordings.csv   fine-tune Whisper on recordings and texts
   vitreous train characters --data book.txt             a small GPT that writes like a text, ten minutes
   vitreous train finetune-language --init MODEL --data chats.jsonl   teach a language model with text or chats
   vitreous train --resume runs/small-1                  resume a run that was stopped
@@ -54,13 +57,13 @@ pub struct Train {
     /// A recipe: its name (see --list) or a TOML file; then overrides, as in `optimizer.lr=5e-4`
     #[arg(value_name = "RECIPE | KEY=VALUE")]
     words: Vec<String>,
-    /// The training data. Images: a folder, CIFAR or IDX files, a manifest, tar shards. Texts (labelled, tagged, plain), chats and sentence pairs: a folder or a file
+    /// The training data. Images: a folder, CIFAR or IDX files, a manifest, tar shards. Texts (labelled, tagged, plain), chats and sentence pairs: a folder or a file. Recordings with texts: a CSV, TSV or JSON lines file
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
     /// Source and target language of sentence pairs, as in the names of their files or keys: en-de
     #[arg(long, value_name = "LANGUAGES")]
     languages: Option<String>,
-    /// A pretrained model to fine-tune: a directory or a file (with the recipes finetune, classify-text, classify-tokens, embeddings, seq2seq, bert, t5, bart, finetune-language, gpt, llama)
+    /// A pretrained model to fine-tune: a directory or a file (with the recipes finetune, classify-text, classify-tokens, embeddings, seq2seq, transcribe, bert, t5, bart, finetune-language, gpt, llama)
     #[arg(long, value_name = "MODEL")]
     init: Option<String>,
     /// The run directory to create [default: runs/RECIPE-1, -2 ..]
@@ -181,6 +184,7 @@ impl Train {
             Ok((model, _)) if model.signature().next_token().is_some() => FINETUNE_LANGUAGE,
             Ok((model, _)) if model.signature().tokens().is_some() => CLASSIFY_TEXT,
             Ok((model, _)) if model.signature().pairs().is_some() => SEQ2SEQ,
+            Ok((model, _)) if model.signature().audio().is_some() => TRANSCRIBE,
             _ => FINETUNE,
         };
         let suggestion = format!("vitreous train {fits} --init {init} --data {data}");

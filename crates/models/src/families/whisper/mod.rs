@@ -12,6 +12,7 @@
 
 mod config;
 mod graph;
+mod heads;
 mod names;
 mod presets;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use crate::signature::{AudioInput, Gives, Head, Signature, Takes, TokenInput};
 
 pub use config::WhisperConfig;
 pub use graph::whisper;
+pub use heads::alignment_heads;
 
 /// The family.
 pub struct Whisper;

@@ -92,7 +92,7 @@ const KNOWN: [(&str, Heads); 14] = [
     ("turbo", &[(2, 4), (2, 11), (3, 3), (3, 6), (3, 11), (3, 14)]),
 ];
 
-/// Those of a file of OpenAI's by its name, without its extension.
-pub(super) fn of_file(stem: &str) -> Option<Heads> {
+/// Layer and head of the attention to the audio that words are timed by, of a file of OpenAI's by its name without its extension.
+pub fn alignment_heads(stem: &str) -> Option<Heads> {
     KNOWN.iter().find(|(name, _)| *name == stem).map(|(_, heads)| *heads)
 }

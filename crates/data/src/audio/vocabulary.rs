@@ -1,9 +1,14 @@
 //! The tokens of a speech model: text, languages, tasks and timestamps.
 
-use vitreous_data::text::{TextTokenizer, VocabularyData};
+use std::path::Path;
 
 use super::languages::LANGUAGES;
-use crate::error::Error;
+use crate::text::{TextTokenizer, TokeniserError, VocabularyData};
+
+/// Tokens of the smallest multilingual model.
+const MULTILINGUAL_SIZE: usize = 51_865;
+/// Languages that are written without spaces between words.
+const WITHOUT_SPACES: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
 
 /// A speech model's tokenizer, and what its special tokens are.
 #[derive(Clone, Debug)]
@@ -40,23 +45,38 @@ pub enum SpeechTask {
 }
 
 impl SpeechVocabulary {
+    /// The vocabulary of a model with so many tokens: that of the tokenizer in its directory, or a published one where there is none, as
+    /// beside OpenAI's files. Published models with as many tokens as the multilingual ones have languages, unless it is said otherwise.
+    pub fn open(path: &Path, size: usize, is_multilingual: Option<bool>) -> Result<SpeechVocabulary, TokeniserError> {
+        let has_tokenizer = ["tokenizer.json", "vocab.json"].iter().any(|name| path.join(name).is_file());
+        if !has_tokenizer && let Ok(published) = SpeechVocabulary::published(size) {
+            return Ok(published);
+        }
+        let is_multilingual = is_multilingual.unwrap_or(size >= MULTILINGUAL_SIZE);
+        SpeechVocabulary::new(TextTokenizer::open(path)?, size, is_multilingual)
+    }
+
     /// The vocabulary of a published model, by the rows of its embedding.
-    pub fn published(size: usize) -> Result<SpeechVocabulary, Error> {
+    pub fn published(size: usize) -> Result<SpeechVocabulary, TokeniserError> {
         let codes = LANGUAGES.map(|(code, _)| code);
         let data = VocabularyData::whisper(size, &codes).ok_or_else(|| {
-            Error::input(format!(
+            TokeniserError::Speech(format!(
                 "the model's vocabulary has {size} tokens, which no published Whisper has: open a directory with a tokenizer.json"
             ))
         })?;
-        SpeechVocabulary::new(TextTokenizer::from_vocabulary(data)?, size, size >= 51_865)
+        SpeechVocabulary::new(TextTokenizer::from_vocabulary(data)?, size, size >= MULTILINGUAL_SIZE)
     }
 
     /// Of a tokenizer whose special tokens have OpenAI's names.
-    pub fn new(tokenizer: TextTokenizer, size: usize, is_multilingual: bool) -> Result<SpeechVocabulary, Error> {
+    pub fn new(
+        tokenizer: TextTokenizer,
+        size: usize,
+        is_multilingual: bool,
+    ) -> Result<SpeechVocabulary, TokeniserError> {
         let find = |name: &str| tokenizer.id(&format!("<|{name}|>")).filter(|&token| (token as usize) < size);
         let need = |name: &str| {
             find(name).ok_or_else(|| {
-                Error::input(format!(
+                TokeniserError::Speech(format!(
                     "the tokenizer has no token <|{name}|> that the model has, so that it is no speech model's"
                 ))
             })
@@ -97,14 +117,27 @@ impl SpeechVocabulary {
     }
 
     /// The tokens of a text.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokeniserError> {
         Ok(self.tokenizer.encode_plain(text)?.into_iter().filter(|&token| token < self.end).collect())
     }
 
+    /// The tokens of a whole text as models write it: with a space before its first word, where the language has spaces.
+    pub fn encode_text(&self, text: &str, language: Option<&str>) -> Result<Vec<u32>, TokeniserError> {
+        match language.is_some_and(|code| WITHOUT_SPACES.contains(&code)) {
+            true => self.encode(text.trim()),
+            false => self.encode(&format!(" {}", text.trim())),
+        }
+    }
+
+    /// Name and token of the tasks.
+    pub fn tasks(&self) -> [(&'static str, u32); 2] {
+        [("transcribe", self.transcribe), ("translate", self.translate)]
+    }
+
     /// The text of tokens, without special ones.
-    pub fn decode(&self, tokens: &[u32]) -> Result<String, Error> {
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, TokeniserError> {
         let text: Vec<u32> = tokens.iter().copied().filter(|&token| token < self.end).collect();
-        Ok(self.tokenizer.decode(&text, true)?)
+        self.tokenizer.decode(&text, true)
     }
 
     /// Whether a token is a timestamp.
@@ -113,13 +146,13 @@ impl SpeechVocabulary {
     }
 
     /// What a text begins with: the start, and of models with languages the language and the task.
-    pub fn beginning(&self, language: Option<&str>, task: SpeechTask) -> Result<Vec<u32>, Error> {
+    pub fn beginning(&self, language: Option<&str>, task: SpeechTask) -> Result<Vec<u32>, TokeniserError> {
         let mut tokens = vec![self.start];
         if self.is_multilingual() {
             let code = language.unwrap_or("en");
             let known = self.languages.iter().find(|(known, _)| *known == code);
-            let (_, token) =
-                known.ok_or_else(|| Error::input(format!("the model does not know the language {code:?}")))?;
+            let (_, token) = known
+                .ok_or_else(|| TokeniserError::Speech(format!("the model does not know the language {code:?}")))?;
             tokens.push(*token);
             tokens.push(if task == SpeechTask::Translate { self.translate } else { self.transcribe });
         }
@@ -127,11 +160,11 @@ impl SpeechVocabulary {
     }
 
     /// The tokens that are never written: symbols that nobody says, and special tokens, as OpenAI has them.
-    pub fn suppressed(&self) -> Result<Vec<u32>, Error> {
+    pub fn suppressed(&self) -> Result<Vec<u32>, TokeniserError> {
         const MARKS: &str = "\"#()*+/:;<=>@[\\]^_`{|}~「」『』";
         const GROUPS: &str = "<< >> <<< >>> -- --- -( -[ (' (\" (( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪";
         const NOTES: &str = "♩♪♫♬♭♮♯";
-        let first = |text: &str| Ok::<_, Error>(self.encode(text)?.first().copied());
+        let first = |text: &str| Ok::<_, TokeniserError>(self.encode(text)?.first().copied());
         let mut tokens: Vec<u32> = [first(" -")?, first(" '")?].into_iter().flatten().collect();
         let marks = MARKS.chars().chain(NOTES.chars()).map(String::from);
         for symbol in marks.chain(GROUPS.split(' ').map(String::from)) {
@@ -151,7 +184,7 @@ impl SpeechVocabulary {
     }
 
     /// The tokens that no text begins with: a space, and its end.
-    pub fn blank(&self) -> Result<Vec<u32>, Error> {
+    pub fn blank(&self) -> Result<Vec<u32>, TokeniserError> {
         let mut tokens = self.encode(" ")?;
         tokens.push(self.end);
         Ok(tokens)
@@ -160,7 +193,7 @@ impl SpeechVocabulary {
     /// Tokens in groups that are words, with their text. Languages without spaces are split wherever characters are whole.
     pub fn words(&self, tokens: &[u32], language: Option<&str>) -> Vec<(String, Vec<u32>)> {
         let pieces = self.characters(tokens);
-        if matches!(language, Some("zh" | "ja" | "th" | "lo" | "my" | "yue")) {
+        if language.is_some_and(|code| WITHOUT_SPACES.contains(&code)) {
             return pieces;
         }
         let mut words: Vec<(String, Vec<u32>)> = Vec::new();
