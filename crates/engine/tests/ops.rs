@@ -66,30 +66,6 @@ proptest! {
         }, &no_numbers, several_ops(activation));
     }
 
-    /// Some tens of rows, as when many sequences are decoded: on a GPU with clusters, by a kernel of their own that multiplies
-    /// several matrices, or a gate and what it is multiplied with, in one launch.
-    #[test]
-    fn gated_products_of_some_tens_of_rows(
-        (rows, inner, out) in prop_oneof![
-            Just((17usize, 64usize, 8usize)), Just((32, 512, 200)), Just((33, 576, 66)), Just((48, 1024, 130)), Just((64, 2048, 64)),
-        ],
-    ) {
-        check(&|g: &mut Graph| {
-            let x = g.input("x", [rows, inner], F32)?;
-            let mut weight = |name: &str, out: usize| g.parameter(name, [out, inner]);
-            let [gate, up, one, two] = [weight("gate", out)?, weight("up", out)?, weight("one", out)?, weight("two", out / 2)?];
-            let down = g.parameter("down", [inner, out])?;
-            let h = g.linear(x, gate, None)?;
-            let h = g.activation(h, Activation::Silu)?;
-            let up = g.linear(x, up, None)?;
-            let h = g.multiply(h, up)?;
-            let h = g.linear(h, down, None)?;
-            let h = g.add(x, h)?;
-            let [one, two] = [g.linear(h, one, None)?, g.linear(h, two, None)?];
-            g.concat(&[one, two], 1)
-        }, &no_numbers, Checks { gradient: false, all_on_gpu: true, ..several_ops(Activation::Silu) });
-    }
-
     #[test]
     fn matmul(batch in 1usize..6, m in width(), n in width(), k in width(), ta: bool, tb: bool) {
         check(&|g: &mut Graph| {

@@ -1,13 +1,9 @@
 //! Matrix multiplication with few rows, as in decoding, where reading the weights takes all the time: each is read once, by
-//! whole lines, and while the previous kernel is still running. All of a node's steps are the epilogue. Weights are bf16, or
-//! stay quantised.
-//!
-//! There are two kernels: up to 16 rows (quantised: 32) go straight into the registers of the tensor cores, and some tens of
-//! rows through shared memory, by clusters of blocks.
+//! whole lines, straight into the registers of the tensor cores, and while the previous kernel is still running. All of a
+//! node's steps are the epilogue. Weights are bf16, or stay quantised.
 
 use std::fmt::Write;
 
-use super::chip::Chip;
 use super::launch::{Address, Argument, Buffer, Building, Launch, c_type, source};
 use super::products::{Sizes, place_as};
 use super::quantised::Layout;
@@ -18,20 +14,15 @@ use crate::precision::Precision;
 use crate::types::DType;
 
 const KERNEL: &str = include_str!("kernels/few_rows.cu");
-const SOME_ROWS: &str = include_str!("kernels/some_rows.cu");
 const QUANTISED_PRODUCTS: &str = include_str!("kernels/quantised_products.cu");
-/// The most rows of the first kernel. Beyond, it reads the left operand too often; quantised weights would have to be expanded
-/// for others, which takes longer.
+/// The most rows. Beyond, a multiplication reads the left operand too often for this kernel, and cuBLASLt is faster; quantised
+/// weights would have to be expanded for it, which takes longer.
 const MOST_ROWS: usize = 16;
 pub(super) const MOST_QUANTISED_ROWS: usize = 32;
 /// The most rows that each block normalises for itself.
 const MOST_NORMALISED: usize = 4;
-/// The most rows of the second kernel. Beyond, cuBLASLt is faster.
-const MOST_SOME_ROWS: usize = 64;
-/// The depth of a chunk of the second kernel, as in it.
-const CHUNK: usize = 64;
-/// The chunks that a block of the second kernel has in shared memory: with 32 rows, three blocks fit on a processor.
-const STAGES: usize = 5;
+/// Columns per warp, as in the kernel: the height of a tile of the tensor cores.
+const TILE: usize = 16;
 /// Values of a span, as in the kernel: what a warp loads of each row at once.
 const SPAN: usize = 128;
 /// The most warps of a block.
@@ -40,29 +31,9 @@ const MOST_WARPS: usize = 8;
 /// and again.
 const MOST_STAGED: usize = 72 << 10;
 
-/// Which kernel.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Kernel {
-    /// A block has all of the depth (`few_rows.cu`).
-    Blocks,
-    /// A cluster of blocks shares the depth, so that about all processors have something to do (`some_rows.cu`).
-    Clusters { processors: usize },
-}
-
-impl Kernel {
-    /// The columns that a block or a cluster computes, as in the kernels.
-    fn tile(self) -> usize {
-        match self {
-            Kernel::Blocks => 16,
-            Kernel::Clusters { .. } => 64,
-        }
-    }
-}
-
-/// A launch of a kernel: one matrix, or several that are multiplied with the same rows.
+/// A launch of the kernel: one matrix, or several that are multiplied with the same rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FewRows {
-    kernel: Kernel,
     rows: usize,
     depth: usize,
     x: Address,
@@ -85,8 +56,8 @@ struct Part {
     columns: usize,
 }
 
-/// Whether the first kernel multiplies a linear layer, whose weight is quantised or, with products in bf16, is not. Its rows
-/// must be whole pieces.
+/// Whether the kernel multiplies a linear layer, whose weight is quantised or, with products in bf16, is not. Its rows must be
+/// whole pieces.
 fn suits(graph: &Graph, node: &Node) -> bool {
     if !matches!(node.op, Op::Linear(_)) {
         return false;
@@ -98,15 +69,6 @@ fn suits(graph: &Graph, node: &Node) -> bool {
         (None, Precision::F32) => 0,
     };
     rows <= most && depth.is_multiple_of(32) && rows * columns * depth > 0
-}
-
-/// Whether the second kernel does: clusters need Hopper.
-fn suits_clusters(graph: &Graph, node: &Node, chip: Chip) -> bool {
-    if !chip.is_hopper || !matches!(node.op, Op::Linear(_)) || Layout::of(graph, node).is_some() {
-        return false;
-    }
-    let Sizes { m: rows, n: columns, k: depth, precision, .. } = Sizes::of(graph, node);
-    precision == Precision::Bf16 && rows <= MOST_SOME_ROWS && depth.is_multiple_of(CHUNK) && rows * columns * depth > 0
 }
 
 /// Whether all that read an RMSNorm's result are products of this kernel, which then normalise by themselves: a launch less.
@@ -143,16 +105,12 @@ fn staged_bytes(values: usize) -> usize {
 }
 
 impl FewRows {
-    /// A matrix multiplication node, if one of the kernels supports it.
-    pub fn new(building: &Building, chip: Chip) -> Option<FewRows> {
+    /// A matrix multiplication node, if the kernel supports it.
+    pub fn new(building: &Building) -> Option<FewRows> {
         let (graph, node) = (building.graph(), building.node());
-        let kernel = if suits(graph, node) {
-            Kernel::Blocks
-        } else if suits_clusters(graph, node, chip) {
-            Kernel::Clusters { processors: chip.processors as usize }
-        } else {
+        if !suits(graph, node) {
             return None;
-        };
+        }
         let Sizes { m: rows, n: columns, k: depth, .. } = Sizes::of(graph, node);
         let quantised = Layout::of(graph, node);
         // Rounded, if that value exists; the kernel rounds otherwise.
@@ -172,12 +130,8 @@ impl FewRows {
             Some(_) => Address { buffer: Buffer::QuantisedParameters, ..building.place(node.inputs[1]) },
             None => place_as(building, node.inputs[1], DType::Bf16)?,
         };
-        if kernel != Kernel::Blocks && x_type != DType::Bf16 {
-            return None;
-        }
         assert!(x.byte.is_multiple_of(16) && weight.byte.is_multiple_of(16), "values begin at multiples of 64 bytes");
         Some(FewRows {
-            kernel,
             rows,
             depth,
             x,
@@ -197,8 +151,7 @@ impl FewRows {
     /// phases.
     pub fn join(&self, next: &FewRows) -> Option<FewRows> {
         let same = |one: &FewRows| {
-            let form = one.quantised.map(Layout::form);
-            (one.kernel, one.rows, one.depth, one.x, one.norm, one.x_type, one.to_type, form)
+            (one.rows, one.depth, one.x, one.norm, one.x_type, one.to_type, one.quantised.map(Layout::form))
         };
         let is_apart = |part: &Part| {
             let bytes = next.rows * part.columns * next.to_type.bytes();
@@ -223,84 +176,25 @@ impl FewRows {
     }
 
     pub fn launch(self) -> Launch {
-        match self.kernel {
-            Kernel::Blocks => self.by_blocks(),
-            Kernel::Clusters { processors } => self.by_clusters(processors),
-        }
-    }
-
-    fn by_blocks(self) -> Launch {
         let FewRows { rows, depth, quantised, .. } = self;
         let (staged, warps) = (staged_bytes(depth), MOST_WARPS.min(depth.div_ceil(SPAN).next_power_of_two()));
         let stages = rows * staged <= MOST_STAGED;
         let tiles = rows.div_ceil(8);
-        let (mut constants, mut generated, arguments) = self.common();
-        constants.extend([
+        let by_four = self.parts.iter().all(|part| part.columns.is_multiple_of(4));
+        let mut constants = vec![
+            ("ROWS", rows.to_string()),
+            ("DEPTH", depth.to_string()),
             ("WARPS", warps.to_string()),
             ("NORM", usize::from(self.norm.is_some()).to_string()),
             ("EPS", float(self.norm.map_or(0.0, |(_, eps)| eps))),
             ("SAMPLE_TILES", tiles.to_string()),
             ("X_TYPE", c_type(self.x_type)),
             ("X_SHARED", if stages { staged } else { 0 }.to_string()),
-            ("QUANTISED", usize::from(quantised.is_some()).to_string()),
-        ]);
-        if let Some(layout) = quantised {
-            constants.extend(layout.constants());
-            generated += &[Layout::TEXT, QUANTISED_PRODUCTS].concat();
-        }
-        let shared = warps * self.kernel.tile() * 8 * tiles * 4 + if stages { rows * staged } else { 0 };
-        Launch {
-            source: source(&constants, &generated, KERNEL),
-            entry: "few_rows",
-            grid: [self.tiles() as u32, 1, 1],
-            block: 32 * warps as u32,
-            shared_bytes: shared as u32,
-            arguments,
-        }
-    }
-
-    fn by_clusters(self, processors: usize) -> Launch {
-        // One and a half times as many blocks as processors keep memory busy, as long as each has chunks to stream.
-        let (tiles, chunks, mut split) = (self.tiles(), self.depth / CHUNK, 1);
-        while split < 8 && 2 * tiles * split < 3 * processors && chunks >= 8 * split {
-            split *= 2;
-        }
-        let samples = self.rows.next_multiple_of(16);
-        let (mut constants, generated, arguments) = self.common();
-        let cluster = if split > 1 { format!("__cluster_dims__({split}, 1, 1)") } else { String::new() };
-        constants.extend([
-            ("SAMPLE_TILES", (samples / 8).to_string()),
-            ("SPLIT", split.to_string()),
-            ("STAGES", STAGES.to_string()),
-            ("CLUSTER", cluster),
-        ]);
-        let tile = self.kernel.tile();
-        let shared = STAGES * (tile + samples) * 2 * CHUNK + samples * (tile + 4) * 4;
-        Launch {
-            source: source(&constants, &generated, SOME_ROWS),
-            entry: "some_rows",
-            grid: [(tiles * split) as u32, 1, 1],
-            block: 128,
-            shared_bytes: shared as u32,
-            arguments,
-        }
-    }
-
-    /// Tiles of columns of all parts.
-    fn tiles(&self) -> usize {
-        self.parts.iter().map(|part| part.columns.div_ceil(self.kernel.tile())).sum()
-    }
-
-    /// What both kernels are given: constants, generated text, arguments.
-    fn common(&self) -> (Vec<(&'static str, String)>, String, Vec<Argument>) {
-        let by_four = self.parts.iter().all(|part| part.columns.is_multiple_of(4));
-        let mut constants = vec![
-            ("ROWS", self.rows.to_string()),
-            ("DEPTH", self.depth.to_string()),
             ("TO", c_type(self.to_type)),
             ("VECTOR", if by_four { 4 } else { 1 }.to_string()),
             ("FIXED", usize::from(self.fixed).to_string()),
-            ("WEIGHT_TYPE", if self.quantised.is_some() { "unsigned char" } else { "bf16" }.to_string()),
+            ("QUANTISED", usize::from(quantised.is_some()).to_string()),
+            ("WEIGHT_TYPE", if quantised.is_some() { "unsigned char" } else { "bf16" }.to_string()),
         ];
         constants.extend(self.parts_text());
         let gamma = self.norm.map_or(Argument::Nothing, |(gamma, _)| Argument::Address(gamma));
@@ -320,14 +214,27 @@ impl FewRows {
             ("PHASE_PARAMETERS", parameters),
             ("APPLY_STEPS", apply),
         ]);
-        (constants, generated, arguments)
+        if let Some(layout) = quantised {
+            constants.extend(layout.constants());
+            generated += &[Layout::TEXT, QUANTISED_PRODUCTS].concat();
+        }
+        let shared = warps * TILE * 8 * tiles * 4 + if stages { rows * staged } else { 0 };
+        let blocks: usize = self.parts.iter().map(|part| part.columns.div_ceil(TILE)).sum();
+        Launch {
+            source: source(&constants, &generated, KERNEL),
+            entry: "few_rows",
+            grid: [blocks as u32, 1, 1],
+            block: 32 * warps as u32,
+            shared_bytes: shared as u32,
+            arguments,
+        }
     }
 
     /// The parts as parameters, as arguments, and the code that finds a block's.
     fn parts_text(&self) -> [(&'static str, String); 3] {
         let (mut parameters, mut arguments, mut pick, mut first) = (String::new(), String::new(), String::new(), 0);
         for (index, part) in self.parts.iter().enumerate() {
-            let blocks = part.columns.div_ceil(self.kernel.tile());
+            let blocks = part.columns.div_ceil(TILE);
             let names = |what: &str| -> Vec<String> {
                 (0..part.phases.len()).map(|phase| format!("{what}_{index}_{phase}")).collect()
             };
@@ -370,7 +277,6 @@ mod tests {
 
     use super::*;
     use crate::blocks::BlockFormat;
-    use crate::cuda::chip::testing::{A100, H200};
     use crate::cuda::compile::testing::{ARCHITECTURES, compile_all};
     use crate::cuda::products::testing::All;
     use crate::cuda::target::{Built, work_of};
@@ -383,7 +289,6 @@ mod tests {
         rows: usize,
         precision: Precision,
         format: Option<BlockFormat>,
-        chip: Chip,
     }
 
     /// The launches of a gated feed-forward block, with its norm and residual.
@@ -402,7 +307,7 @@ mod tests {
         let y = graph.add(x, y).unwrap();
         graph.store_weights(|name| case.format.filter(|_| name != "gamma"));
         let plan = Plan::for_cuda(&graph, &[y]).unwrap();
-        let work = work_of(&plan, &All { chip: case.chip }).unwrap().0.into_iter();
+        let work = work_of(&plan, &All).unwrap().0.into_iter();
         work.filter_map(|task| if let Built::Launch(launch) = task.built { Some(launch) } else { None }).collect()
     }
 
@@ -415,7 +320,7 @@ mod tests {
         let mut texts = HashSet::new();
         // Gate and up are phases of one launch.
         for (rows, few, norms) in [(1, 2, 0), (4, 2, 0), (5, 2, 1), (9, 2, 1), (16, 2, 1), (17, 0, 1)] {
-            let case = Case { rows, precision: Precision::Bf16, format: None, chip: A100 };
+            let case = Case { rows, precision: Precision::Bf16, format: None };
             let all = launches(case);
             assert_eq!([count(&all, "few_rows"), count(&all, "normalize")], [few, norms], "{rows} rows");
             assert_eq!(all.iter().filter(|launch| launch.source.contains("silu(v[i])")).count(), 1);
@@ -426,31 +331,11 @@ mod tests {
     }
 
     #[test]
-    fn some_tens_of_rows_are_multiplied_by_clusters_where_the_gpu_has_them() {
-        let mut texts = HashSet::new();
-        for (rows, some) in [(16, 0), (17, 2), (32, 2), (47, 2), (64, 2), (65, 0)] {
-            let case = Case { rows, precision: Precision::Bf16, format: None, chip: H200 };
-            let all = launches(case);
-            assert_eq!(count(&all, "some_rows"), some, "{rows} rows");
-            // Tiles of 64 columns, two phases of 20 and one of 16, each shared by blocks that have all chunks among them.
-            for launch in all.iter().filter(|launch| launch.entry == "some_rows") {
-                assert!([20 * 4, 16 * 4].contains(&launch.grid[0]), "{:?}", launch.grid);
-                assert!(launch.source.contains("__cluster_dims__(4, 1, 1)"));
-            }
-            texts.extend(all.into_iter().map(|launch| launch.source));
-            assert_eq!(count(&launches(Case { chip: A100, ..case }), "some_rows"), 0);
-            assert_eq!(count(&launches(Case { precision: Precision::F32, ..case }), "some_rows"), 0);
-        }
-        compile_all(&texts, &["sm_90a"]);
-    }
-
-    #[test]
     fn quantised_weights_are_multiplied_as_they_are_or_expanded() {
         let mut texts = HashSet::new();
         for format in BlockFormat::ALL {
             for precision in [Precision::F32, Precision::Bf16] {
-                let [few, many] =
-                    [3, 40].map(|rows| launches(Case { rows, precision, format: Some(format), chip: H200 }));
+                let [few, many] = [3, 40].map(|rows| launches(Case { rows, precision, format: Some(format) }));
                 assert_eq!([count(&few, "few_rows"), count(&few, "expand")], [2, 0]);
                 assert_eq!([count(&many, "few_rows"), count(&many, "expand")], [0, 3]);
                 texts.extend(few.into_iter().chain(many).map(|launch| launch.source));

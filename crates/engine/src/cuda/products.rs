@@ -150,7 +150,7 @@ pub(super) fn place_as(building: &Building, value: Value, dtype: DType) -> Optio
 
 /// A matrix multiplication node, and the launches after it.
 pub(super) fn build(building: &Building, choice: &dyn Choice) -> Result<Work> {
-    if let Some(few) = FewRows::new(building, choice.chip()) {
+    if let Some(few) = FewRows::new(building) {
         return Ok(Work::FewRows(few));
     }
     let (plain, before) = plain(building);
@@ -348,13 +348,8 @@ pub(super) mod testing {
     use super::*;
     use crate::cuda::chip::testing::A100;
 
-    /// Everything is supported by a GPU, and faster.
-    pub struct All {
-        pub chip: Chip,
-    }
-
-    /// An A100 that supports everything.
-    pub const ALL: All = All { chip: A100 };
+    /// Everything is supported, and faster.
+    pub struct All;
 
     impl Choice for All {
         fn can_do(&self, _: &Product) -> bool {
@@ -364,7 +359,7 @@ pub(super) mod testing {
             true
         }
         fn chip(&self) -> Chip {
-            self.chip
+            A100
         }
         fn kernel_is_faster(&self, _: &Launch, _: &Product, _: &[Launch], _: usize) -> bool {
             false
@@ -374,7 +369,7 @@ pub(super) mod testing {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::ALL;
+    use super::testing::All;
     use super::*;
     use crate::cuda::chip::testing::A100;
     use crate::cuda::target::{Built, Task, work_of};
@@ -458,14 +453,14 @@ mod tests {
     #[test]
     fn cublaslt_does_what_it_can() {
         let (plain, more) = products(&step(Activation::GeluTanh), &Plain);
-        let (fused, fewer) = products(&step(Activation::GeluTanh), &ALL);
+        let (fused, fewer) = products(&step(Activation::GeluTanh), &All);
         assert!(plain.iter().all(|product| product.bias.is_none() && product.auxiliary.is_none()));
         let count = |epilogue: Epilogue| fused.iter().filter(|product| product.epilogue == epilogue).count();
         assert_eq!([Epilogue::BiasGelu, Epilogue::GeluGradient, Epilogue::BiasGradient].map(count), [1, 1, 4]);
         assert!(fused.iter().any(|product| product.added.is_some() && product.epilogue == Epilogue::Bias));
         assert!(fewer < more, "{fewer} and {more} kernels");
         // Exact GELU is not one of its epilogues.
-        let (fused, _) = products(&step(Activation::Gelu), &ALL);
+        let (fused, _) = products(&step(Activation::Gelu), &All);
         assert!(fused.iter().all(|product| product.auxiliary.is_none()));
     }
 
@@ -484,7 +479,7 @@ mod tests {
         let norms = plan.graph().nodes().iter().filter(|node| matches!(node.op, Op::LayerNorm(_)));
         assert_eq!(norms.map(|node| node.outputs[0].dtype).collect::<Vec<_>>(), [DType::Bf16, DType::F32]);
         assert!(!plan.graph().nodes().iter().any(|node| matches!(node.op, Op::Pointwise(_))));
-        let (found, _) = products(&plan, &ALL);
+        let (found, _) = products(&plan, &All);
         assert!(found[0].added.is_some() && found[0].result == DType::Bf16);
     }
 }

@@ -219,7 +219,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::cuda::products::testing::ALL;
+    use crate::cuda::products::testing::All;
     use crate::types::DType;
     use crate::{AttentionInputs, AttentionOptions, GradientOptions, Mode};
 
@@ -249,7 +249,7 @@ mod tests {
         let loss = graph.cross_entropy(logits, targets, Default::default()).unwrap();
         let outputs = graph.gradients(loss, &wanted, GradientOptions::default()).unwrap();
         let plan = Plan::for_cuda(&graph, &outputs).unwrap();
-        let (work, _) = work_of(&plan, &ALL).unwrap();
+        let (work, _) = work_of(&plan, &All).unwrap();
         let text = |task: Task| match task.built {
             Built::Launch(launch) => Some(launch.source),
             Built::Product(_) => None,

@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
     use crate::cuda::compile::testing::{ARCHITECTURES, compile_all};
-    use crate::cuda::products::testing::ALL;
+    use crate::cuda::products::testing::All;
     use crate::cuda::target::{Built, work_of};
     use crate::gradient::GradientOptions;
     use crate::ops::RotaryOptions;
@@ -214,7 +214,7 @@ mod tests {
     fn launches(graph: &Graph, outputs: &[Value]) -> Vec<Launch> {
         let plan = Plan::for_cuda(graph, outputs).unwrap();
         let launch = |built: Built| if let Built::Launch(launch) = built { Some(launch) } else { None };
-        let all = work_of(&plan, &ALL).unwrap().0.into_iter().filter_map(|task| launch(task.built));
+        let all = work_of(&plan, &All).unwrap().0.into_iter().filter_map(|task| launch(task.built));
         all.filter(|launch| launch.entry == "token_rows").collect()
     }
 
