@@ -23,7 +23,7 @@ impl Transcribe for Pretending {
             _ => {}
         }
         let text = format!("{} {:?} {:?}", recording.bytes.len(), options.language, options.temperature);
-        let word = Word { text: " one".to_string(), start: 0.0, end: 0.5, probability: 0.9 };
+        let word = Word { text: " one".to_string(), tokens: 1, start: 0.0, end: 0.5, probability: 0.9 };
         let segment = |start: f64, text: &str| Segment {
             start,
             end: start + 1.5,
