@@ -107,6 +107,20 @@ fn what_is_no_tensor_is_an_error_only_for_who_asks_for_it() {
     assert_holds(&open("single.pth"), "tensor", &[3], &counting(3));
 }
 
+/// OpenAI's files of CLIP, for example.
+#[test]
+fn tensors_of_torchscript_have_the_names_of_its_state_dict() {
+    let archive = open("script.pt");
+    assert_holds(&archive, "weight", &[4], &counting(4));
+    assert_holds(&archive, "layers.0.weight", &[2, 3], &counting(6));
+    assert_holds(&archive, "layers.0.bias", &[2], &counting(2));
+    assert_holds(&archive, "layers.1.running_var", &[2], &[1.0, 1.0]);
+    assert_holds(&archive, "context_length", &[], &[77.0]);
+    assert_eq!(archive.tensor("layers.0.weight").unwrap().element, ElementType::F16);
+    // Those of `state_dict`, and nothing else: weight, two of the linear layer, five of the norm, context_length.
+    assert_eq!(archive.len(), 9);
+}
+
 #[test]
 fn arrays_of_every_order_type_and_packing_are_read() {
     for file in ["arrays.npz", "compressed.npz"] {

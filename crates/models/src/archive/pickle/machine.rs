@@ -247,9 +247,12 @@ impl<'a> Machine<'a> {
                 let (_keywords, arguments, class) = (self.pop()?, self.pop()?, self.pop()?);
                 self.push_call(class, arguments)
             }
-            // BUILD sets attributes; none of them matter here.
+            // BUILD sets attributes: of objects alone, since what else has some (a dictionary's class) says nothing about tensors.
             b'b' => {
-                self.pop()?;
+                let state = self.pop()?;
+                if let Ok(Object::Call(call)) = self.top_object() {
+                    call.state = state;
+                }
                 self.top().map(|_| ())
             }
             b'i' => {
@@ -281,7 +284,7 @@ impl<'a> Machine<'a> {
     }
 
     fn push_call(&mut self, function: Value, arguments: Value) -> Parsed<()> {
-        self.push_object(Object::Call(Box::new(Call { function, arguments, items: Vec::new() })))
+        self.push_object(Object::Call(Box::new(Call { function, arguments, items: Vec::new(), state: Value::None })))
     }
 
     /// Appends to the list or set on top of the stack.

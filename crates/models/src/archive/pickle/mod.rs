@@ -65,6 +65,8 @@ pub(super) struct Call {
     pub(super) arguments: Value,
     /// Items set on the result, in case it is a dictionary. Items appended to it are not kept.
     pub(super) items: Vec<(Value, Value)>,
+    /// What the result's attributes were set to, most often a dictionary.
+    pub(super) state: Value,
 }
 
 /// A parsed pickle.

@@ -1,7 +1,8 @@
 //! PyTorch's checkpoints: a pickle that describes tensors, and the storages that they are views of.
 //!
 //! Since PyTorch 1.6 a checkpoint is a zip file with `data.pkl` and one `data/<key>` per storage. Before, it was a
-//! stream of pickles followed by the storages.
+//! stream of pickles followed by the storages. TorchScript's archives are such zip files, too, with the code of the model beside
+//! its tensors; the code is neither read nor run.
 
 mod layout;
 mod walk;

@@ -119,6 +119,13 @@ impl Walk<'_, '_> {
             }
             return self.items(&call.items, depth);
         }
+        // A module of TorchScript: parameters, buffers and modules inside it are its attributes. Its code lies elsewhere in the file.
+        if function.starts_with("__torch__.") {
+            return match pickle.object(call.state) {
+                Some(Object::Dict(attributes)) => self.items(attributes, depth),
+                _ => Ok(()),
+            };
+        }
         let tensor = match self.tensor(value, 0) {
             Err(fault) if !fault.is_damage() => {
                 self.refuse(fault);
